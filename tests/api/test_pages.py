@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hookmill.web.api import application, bodies, operations
-from hookmill.web.api.access import MINIMUM_ROLES, REQUESTS_PER_MINUTE, public
+from hookmill.web.api.access import MINIMUM_ROLES, REQUESTS_PER_MINUTE, require_nothing
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.api.problems import ERROR_CODES
 from tests.api.client import Api
@@ -137,7 +137,7 @@ def test_a_field_that_takes_a_secret_is_said_to_be_write_only():
 def test_what_is_open_to_all_says_nothing_of_this_installation(shared_api: Api):
     shared_api.factory("confidential")
     open_to_all = [
-        each.path.removeprefix("/api/v1") for each in operations(application()) if each.requirement is public
+        each.path.removeprefix("/api/v1") for each in operations(application()) if each.requirement is require_nothing
     ]
 
     for path in open_to_all:

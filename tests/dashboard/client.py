@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from hookmill.domain.permission import Role
 from hookmill.web.dashboard import build
 from hookmill.web.dashboard.access import cookie_name
-from hookmill.web.dashboard.page_context import csrf_of
+from hookmill.web.dashboard.page_context import csrf_token_of
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Application, Routes
 from tests.support.service import Answer
@@ -99,7 +99,7 @@ class Visitor:
         """A form, as a page of the service sends it."""
         pairs = list(fields.items() if isinstance(fields, Mapping) else fields)
         if self.session is not None:
-            pairs.append(("csrf", csrf_of(self.session)))
+            pairs.append(("csrf", csrf_token_of(self.session)))
         ours = [("Content-Type", FORM), ("Sec-Fetch-Site", "same-origin"), ("Origin", f"https://{HOST}")]
         named = {name.lower() for name, _ in headers}
         return self.ask(

@@ -13,7 +13,7 @@ import hookmill.management
 from hookmill import definitions
 from hookmill.domain.permission import Channel, Role
 from hookmill.management import DefinitionAct, DefinitionOutcome
-from hookmill.web.dashboard.audit import PAGE_SIZE, WORDS
+from hookmill.web.dashboard.audit import ACTION_PHRASES, PAGE_SIZE
 from tests.dashboard.client import Dashboard, Elements, Visitor, living
 from tests.dashboard.conftest import Installation
 from tests.definitions.conftest import write
@@ -54,7 +54,7 @@ def acts_in_the_code() -> set[str]:
 
 def test_every_act_has_words():
     # The service itself pauses automations.
-    assert acts_in_the_code() | {"automation.pause"} == set(WORDS)
+    assert acts_in_the_code() | {"automation.pause"} == set(ACTION_PHRASES)
 
 
 def test_a_line_says_who_did_what_to_which_thing_and_from_where(dashboard: Dashboard, manager: Visitor):

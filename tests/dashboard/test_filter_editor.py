@@ -44,7 +44,7 @@ def fields(body: Any, typed: str = "") -> list[Node]:
 
 def number_of(body: Any, shown: str) -> str:
     """The number of the field with this value."""
-    return next(str(node.number) for node in fields(body) if node.shown == shown and node.number is not None)
+    return next(str(node.number) for node in fields(body) if node.display_text == shown and node.number is not None)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_click_lets_the_payload_pass_and_a_second_undoes_it():
         compiled = compile_filter(payload_value(typed))
         assert isinstance(compiled, CompiledFilter)
         assert compiled.matches(body), node
-        assert node.number in tree(body.value, read_filter(typed, ())).chosen
+        assert node.number in tree(body.value, read_filter(typed, ())).chosen_numbers
         assert with_field(typed, body.value, str(node.number)) == ""
 
 
@@ -114,7 +114,9 @@ def test_what_cannot_be_seen_is_spelled_out_in_the_filter_and_in_the_tree():
 
     assert RTL not in typed
     assert "\\u202eeulav" in typed
-    assert not any(RTL in node.name + node.shown or "\ud83d" in node.name + node.shown for node in fields(HOSTILE))
+    assert not any(
+        RTL in node.name + node.display_text or "\ud83d" in node.name + node.display_text for node in fields(HOSTILE)
+    )
 
 
 @pytest.mark.parametrize("number", ["9007199254740993", "-0.5", "1.50", "1e2", "123456789012345678901234567890"])
@@ -140,8 +142,8 @@ def test_a_number_stays_what_it_is(number: str):
 def test_what_no_filter_can_ask_for_cannot_be_clicked_and_says_why(body: Any, value: str, why: str):
     [node] = fields(body)
 
-    assert (node.shown, node.number) == (value, None)
-    assert why in node.why_not
+    assert (node.display_text, node.number) == (value, None)
+    assert why in node.unmatchable_reason
 
 
 def test_a_field_deeper_than_filters_reach_cannot_be_clicked():
@@ -160,14 +162,14 @@ def test_a_field_deeper_than_filters_reach_cannot_be_clicked():
 def test_of_a_big_payload_the_first_fields_are_shown(body: Any, most: int):
     shown = tree(parsed(body).value, read_filter("", ()))
 
-    assert not shown.is_whole
+    assert not shown.is_complete
     assert len(leaves(shown.root)) <= most
 
 
 def test_a_payload_of_500_levels_is_shown_as_deep_as_filters_reach():
     shown = tree(parsed(b'{"a":' * 500 + b"1" + b"}" * 500).value, read_filter("", ()))
 
-    assert not shown.is_whole
+    assert not shown.is_complete
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_a_number_of_no_field_adds_nothing(number: str):
     ],
 )
 def test_what_is_no_json_says_where_it_stops(typed: str, line: int, column: int):
-    syntax = read_filter(typed, ()).syntax
+    syntax = read_filter(typed, ()).syntax_error
 
     assert syntax is not None
     assert (syntax.line, syntax.column) == (line, column)

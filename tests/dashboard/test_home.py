@@ -212,7 +212,7 @@ def test_a_chart_says_in_words_what_it_draws():
         )
     )
 
-    assert drawn.words == (
+    assert drawn.summary == (
         "In the last 24 hours: 1,002 Accepted, 1 Rejected (auth), 3 Dropped (429). "
         "The busiest hour started at 02:00 UTC, with 1,004 in total."
     )
@@ -221,7 +221,7 @@ def test_a_chart_says_in_words_what_it_draws():
 def test_an_empty_day_draws_nothing_and_says_so():
     drawn = chart(hours(AttemptCounts(), AttemptCounts()))
 
-    assert (drawn.parts, drawn.words) == ((), "No deliveries in the last 24 hours.")
+    assert (drawn.parts, drawn.summary) == ((), "No deliveries in the last 24 hours.")
 
 
 def test_parts_of_an_hour_stand_on_each_other_up_to_the_full_height():

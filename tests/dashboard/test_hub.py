@@ -32,15 +32,15 @@ def test_a_failure_is_logged_although_every_listener_has_left(hub: Hub, world: W
     )
     unforeseen: Any = object()
     context = PageContext(request=Request({"type": "http"}), service=service, client=None, session=unforeseen)
-    watcher = Watcher(context=context, may=world.may, log_filter=LogFilter(), filters={}, after=None)
+    watcher = Watcher(context=context, may=world.may, log_filter=LogFilter(), filters={}, newest_key=None)
 
     async def scene() -> None:
         hub.join(watcher)
-        assert hub._polling is not None
+        assert hub._poll_task is not None
         # The poll runs in a thread, and its result is not handled yet.
         await asyncio.sleep(0)
         hub.leave(watcher)
-        await hub._polling
+        await hub._poll_task
 
     asyncio.run(scene())
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from hookmill.web.dashboard import PAGES
-from hookmill.web.dashboard.access import REQUIREMENTS
+from hookmill.web.dashboard.access import MINIMUM_ROLES
 from hookmill.web.dashboard.application import Page
 from tests.dashboard.client import is_sign_in
 from tests.dashboard.scene import VISITORS, Scene, living_scene
@@ -154,7 +154,7 @@ def test_every_page_has_one_row_and_every_row_its_page():
 
 def test_every_page_asks_for_the_role_of_its_row():
     words = {None: "nobody", "any": "anybody"}
-    asked_for = {named(page): REQUIREMENTS[page.requirement] for page in PAGES}
+    asked_for = {named(page): MINIMUM_ROLES[page.requirement] for page in PAGES}
 
     assert {page: words.get(role, role) for page, role in asked_for.items()} == ROLE_OF
 

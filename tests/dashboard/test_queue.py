@@ -112,7 +112,7 @@ def test_a_run_that_waits_for_a_limit_shows_it(dashboard: Dashboard, viewer: Vis
 
 
 def test_pages_follow_each_other(dashboard: Dashboard, viewer: Visitor, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(queue_page, "PAGE", 2)
+    monkeypatch.setattr(queue_page, "PAGE_SIZE", 2)
     arrive(dashboard, 5)
     work(dashboard)
     listed: list[str] = []

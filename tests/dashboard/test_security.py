@@ -19,7 +19,7 @@ from hookmill.domain.permission import Role
 from hookmill.web.dashboard import sign_in, sign_in_limits
 from hookmill.web.dashboard.access import PLAIN_COOKIE, SECURE_COOKIE
 from hookmill.web.dashboard.application import CONTENT_SECURITY_POLICY, DashboardApplication
-from hookmill.web.dashboard.page_context import csrf_of
+from hookmill.web.dashboard.page_context import csrf_token_of
 from tests.dashboard.client import FORM, HOST, PASSWORD, Dashboard, Elements, Visitor, is_sign_in, living
 from tests.dashboard.scene import Scene, living_scene, pages_by_method
 from tests.support.service import Answer, serving
@@ -88,7 +88,9 @@ def test_what_another_site_sends_changes_nothing(scene: Scene, headers: list[tup
     before = kept(scene.dashboard.world)
 
     for page in pages_by_method("POST"):
-        body = urlencode({"csrf": csrf_of(admin.session or ""), "email": "admin@example.com", "password": PASSWORD})
+        body = urlencode(
+            {"csrf": csrf_token_of(admin.session or ""), "email": "admin@example.com", "password": PASSWORD}
+        )
         answer = admin.ask("POST", scene.address(page), headers=[("Content-Type", FORM), *headers], body=body.encode())
 
         assert answer.status == 403, page.path
@@ -96,7 +98,7 @@ def test_what_another_site_sends_changes_nothing(scene: Scene, headers: list[tup
     assert kept(scene.dashboard.world) == before
 
 
-@pytest.mark.parametrize("given", ["", "guessed", csrf_of(""), csrf_of("another session")])
+@pytest.mark.parametrize("given", ["", "guessed", csrf_token_of(""), csrf_token_of("another session")])
 def test_a_form_without_the_sessions_own_token_changes_nothing(scene: Scene, given: str):
     before = kept(scene.dashboard.world)
 
@@ -122,7 +124,7 @@ def test_only_forms_are_read(scene: Scene, kind: str):
             "POST",
             scene.address(page),
             headers=[("Content-Type", kind), ORIGIN, ("Sec-Fetch-Site", "same-origin")],
-            body=urlencode({"csrf": csrf_of(admin.session or "")}).encode(),
+            body=urlencode({"csrf": csrf_token_of(admin.session or "")}).encode(),
         )
 
         assert answer.status == 422, page.path
@@ -132,7 +134,7 @@ def test_only_forms_are_read(scene: Scene, kind: str):
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
 def test_nothing_but_a_post_acts(scene: Scene, method: str):
     admin = scene.visitor("admin")
-    fields = urlencode({"csrf": csrf_of(admin.session or ""), "name": "changed", "is_admin": "yes"})
+    fields = urlencode({"csrf": csrf_token_of(admin.session or ""), "name": "changed", "is_admin": "yes"})
     before = kept(scene.dashboard.world)
 
     for page in pages_by_method("POST"):
@@ -481,7 +483,7 @@ def test_every_form_that_acts_carries_the_sessions_token(scene: Scene):
         tokens = [field for field in Elements(answer.body).named("input") if field.attributes.get("name") == "csrf"]
 
         assert len(tokens) == len(forms), page.path
-        assert {token.attributes["value"] for token in tokens} <= {csrf_of(admin.session or "")}, page.path
+        assert {token.attributes["value"] for token in tokens} <= {csrf_token_of(admin.session or "")}, page.path
 
 
 def test_what_was_shown_once_stands_on_no_page(scene: Scene):

@@ -12,8 +12,8 @@ from playwright.sync_api import Page, expect
 from hookmill.domain.permission import Role
 from hookmill.domain.webhook import WebhookState
 from hookmill.web.dashboard import PAGES, pages
-from hookmill.web.dashboard.kept_form import ACTS, NEVER_SENT_BACK
-from hookmill.web.dashboard.page_context import csrf_of
+from hookmill.web.dashboard.kept_form import ACTIONS, NEVER_SENT_BACK
+from hookmill.web.dashboard.page_context import csrf_token_of
 from tests.dashboard.client import FORM, HOST, Dashboard, Elements, Visitor, living
 from tests.dashboard.conftest import PASSWORD, Installation, enter_credentials, sign_in
 from tests.support.service import Answer
@@ -203,7 +203,12 @@ def test_a_secret_is_not_kept_but_asked_for_again(dashboard: Dashboard):
     first = dashboard.member("ada@example.com", roles=roles)
     second = dashboard.member("grace@example.com", roles=roles)
     dashboard.management.sessions.sign_out(first.session or "")
-    form = [("csrf", csrf_of(first.session or "")), ("name", "GIVEN"), ("secret_from", "own"), ("secret", "canary-1")]
+    form = [
+        ("csrf", csrf_token_of(first.session or "")),
+        ("name", "GIVEN"),
+        ("secret_from", "own"),
+        ("secret", "canary-1"),
+    ]
     path = "/f/default/secrets"
 
     signed_out = sent(first, path, form)
@@ -224,7 +229,7 @@ def test_a_form_of_another_session_does_nothing_until_its_reader_sends_it(dashbo
     first = dashboard.member("ada@example.com", is_admin=True)
     admin = dashboard.member("grace@example.com", is_admin=True, name="Grace")
     before = dashboard.audit_lines()
-    for given in (csrf_of(first.session or ""), "guessed", csrf_of("")):
+    for given in (csrf_token_of(first.session or ""), "guessed", csrf_token_of("")):
         answer = sent(
             admin, "/team/factories?x=1&y='\"<", [("csrf", given), ("name", "<b>'\"planted"), ("x", "1"), ("x", "2")]
         )
@@ -233,7 +238,7 @@ def test_a_form_of_another_session_does_nothing_until_its_reader_sends_it(dashbo
         assert answer.status == 403
         assert form.attributes["action"] == "/team/factories?x=1&y='\"<"
         assert fields_of(answer) == [
-            ("csrf", csrf_of(admin.session or "")), ("name", "<b>'\"planted"), ("x", "1"), ("x", "2"),
+            ("csrf", csrf_token_of(admin.session or "")), ("name", "<b>'\"planted"), ("x", "1"), ("x", "2"),
         ]  # fmt: skip
         assert "Create a factory" in Elements(answer.body).text
         assert "Grace (grace@example.com)" in Elements(answer.body).text
@@ -245,7 +250,11 @@ def test_a_form_of_another_session_does_nothing_until_its_reader_sends_it(dashbo
     assert dashboard.audit_lines() == before
 
     # A form that never had a token, and one of another site, come to nothing at all.
-    for fields, headers in (([], OURS), ([("csrf", "")], OURS), ([("csrf", csrf_of(admin.session or ""))], THEIRS)):
+    for fields, headers in (
+        ([], OURS),
+        ([("csrf", "")], OURS),
+        ([("csrf", csrf_token_of(admin.session or ""))], THEIRS),
+    ):
         for who in (admin, Visitor(dashboard, first.session), dashboard.stranger):
             if who is admin or headers is THEIRS:
                 answer = sent(who, "/team/factories", [*fields, ("name", "planted")], headers)
@@ -266,7 +275,7 @@ def test_what_a_person_may_not_do_is_refused_when_they_send_it(dashboard: Dashbo
 
 
 def test_every_form_that_acts_says_what_it_would_do():
-    assert set(ACTS) == {page.path for page in PAGES if page.method == "POST"} - {"/sign-in", "/welcome/{token}"}
+    assert set(ACTIONS) == {page.path for page in PAGES if page.method == "POST"} - {"/sign-in", "/welcome/{token}"}
 
 
 def test_no_password_or_secret_is_sent_back_into_a_form():

@@ -132,7 +132,7 @@ def test_what_is_over_is_forgotten():
     asyncio.run(cancelled())
 
     assert found.verified == [MEMBER, ATTACKER]
-    assert (found.line._waiting, found.line._accounts, found.line._addresses) == ({}, {}, {})
+    assert (found.line._addresses_by_timeout, found.line._account_locks, found.line._address_locks) == ({}, {}, {})
 
 
 def test_guesses_at_the_same_time_are_counted_before_they_are_verified(dashboard: Dashboard, waited: list[float]):

@@ -15,7 +15,7 @@ PART = 400
 @pytest.fixture(autouse=True)
 def little_memory() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delivery_body, "UNFINISHED_BYTES_MAX", 2 * PART)
+        patch.setattr(delivery_body, "INCOMPLETE_BYTES_MAX", 2 * PART)
         yield
 
 
@@ -46,7 +46,7 @@ def test_the_oldest_unfinished_body_gives_way():
         for sender in senders:
             sender.goes_on.set()
         ended = await asyncio.gather(*reading, return_exceptions=True)
-        assert (bodies._total_bytes, bodies._sizes, bodies._evicted, bodies._started_at) == (0, {}, set(), {})
+        assert (bodies._total_bytes, bodies._sizes, bodies._evicted_tasks, bodies._start_times) == (0, {}, set(), {})
         return ended
 
     first, *others = asyncio.run(read_three())

@@ -230,9 +230,9 @@ def export_deliveries(
 def print_deliveries(deliveries: Sequence[Delivery]) -> None:
     # Most deliveries have none of these details. A column without values is omitted.
     list_columns = [
-        (detail.title.upper(), detail.listed)
+        (detail.title.upper(), detail.list_text_for)
         for detail in DETAILS
-        if detail.listed is not None and any(map(detail.listed, deliveries))
+        if detail.list_text_for is not None and any(map(detail.list_text_for, deliveries))
     ]
     print_table(
         [

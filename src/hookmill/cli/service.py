@@ -183,7 +183,7 @@ def _set_up(management: Management, settings: Settings) -> StateAfterStart:
         automations=management.automations.all(may),
         other_factories=[other.name for other in factories if other.name != factory.name],
         first_webhook=created,
-        first_webhook_view=WebhookWithSecretView.showing_secret(management, created, generated=True)
+        first_webhook_view=WebhookWithSecretView.showing_secret(management, created, is_generated=True)
         if created is not None
         else None,
         sign_in_link=sign_in_url(settings.public_url(), token) if token is not None else None,

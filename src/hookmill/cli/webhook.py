@@ -78,7 +78,7 @@ def create(
             event_header=event_header,
             enabled=not disabled,
         )
-        view = WebhookWithSecretView.showing_secret(session.management, created, generated=secret is None)
+        view = WebhookWithSecretView.showing_secret(session.management, created, is_generated=secret is None)
         url = session.management.webhooks.url(created.webhook)
     webhook = created.webhook
     if json:
@@ -228,7 +228,7 @@ def rotate(
     with factory_session(factory) as session:
         had_secret = session.management.webhooks.get(session.may, name).has_secret
         rotated = session.management.webhooks.rotate(session.may, name, secret)
-        view = WebhookWithSecretView.showing_secret(session.management, rotated, generated=secret is None)
+        view = WebhookWithSecretView.showing_secret(session.management, rotated, is_generated=secret is None)
         others_to_sync = unsynced_webhooks(session, rotated.webhook.secret_name)
     webhook = rotated.webhook
     if json:

@@ -104,7 +104,7 @@ class AutomationInListView(ExactView, frozen=True):
         str | None, Meta(description="Why the service disabled it. Null: it is enabled, or a person disabled it.")
     ]
     triggers: list[Any]
-    """Each like `TriggerView` or `ScheduleTriggerView`. One that this version can't read is shown as it is stored."""
+    """Each trigger is like `TriggerView` or `ScheduleTriggerView`, or as stored if this version can't read it."""
     next_times: Annotated[list[NextTimeView], Meta(description="When each schedule starts it next.")]
     created_at: Timestamp
     updated_at: Timestamp
@@ -118,9 +118,9 @@ class AutomationInListView(ExactView, frozen=True):
             enabled=automation.enabled,
             version=automation.version,
             runner=automation.runner,
-            concurrency=_concurrency(automation),
-            debounce=_debounce(automation),
-            retry=_retry(automation),
+            concurrency=_concurrency_view(automation),
+            debounce=_debounce_view(automation),
+            retry=_retry_view(automation),
             priority=automation.policy.priority,
             max_running=automation.policy.max_running,
             pause_after_failures=automation.policy.pause_after_failures,
@@ -146,54 +146,57 @@ class AutomationView(AutomationInListView, frozen=True):
 
 def schedule_text(schedule: Schedule, next_at: int | None) -> str:
     """A schedule for people, with its next time."""
-    missed = "" if schedule.catch_up is CatchUp.ONCE else ", skips missed times"
-    upcoming = f"; next {utc(next_at)} UTC" if next_at is not None else ""
-    return f"{schedule.cron} ({schedule.timezone}{missed}){upcoming}"
+    catch_up_text = "" if schedule.catch_up is CatchUp.ONCE else ", skips missed times"
+    next_text = f"; next {utc(next_at)} UTC" if next_at is not None else ""
+    return f"{schedule.cron} ({schedule.timezone}{catch_up_text}){next_text}"
 
 
 def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
-    """The run policy for people: labels and texts. Empty without a policy."""
+    """The parts of the run policy that differ from the default, for people: labels and texts."""
     lines = []
     if (concurrency := policy.concurrency) is not None:
-        runs = "1 active run" if concurrency.limit == 1 else f"{concurrency.limit} active runs"
-        key = f" for each {' and '.join(concurrency.key_pointers)}" if concurrency.key_pointers else ""
-        lines.append(("Concurrency", f"at most {runs}{key}; a new run {_WHEN_BUSY[concurrency.when_busy]}"))
+        limit_text = "1 active run" if concurrency.limit == 1 else f"{concurrency.limit} active runs"
+        key_text = f" for each {' and '.join(concurrency.key_pointers)}" if concurrency.key_pointers else ""
+        busy_text = _WHEN_BUSY_TEXTS[concurrency.when_busy]
+        lines.append(("Concurrency", f"at most {limit_text}{key_text}; a new run {busy_text}"))
     if (debounce := policy.debounce) is not None:
-        after = f"{debounce.seconds:,} s after the newest delivery"
-        lines.append(("Debounce", f"starts {after}, at most {debounce.max_seconds:,} s after the first"))
+        start_text = f"{debounce.seconds:,} s after the newest delivery"
+        lines.append(("Debounce", f"starts {start_text}, at most {debounce.max_seconds:,} s after the first"))
     if (retry := policy.retry) is not None:
-        codes = f" with exit code {', '.join(map(str, retry.exit_codes))}" if retry.exit_codes else ""
-        backoff = f"{retry.backoff_seconds:,} s, doubled each time up to {retry.max_backoff_seconds:,} s"
-        lines.append(("Retry", f"up to {retry.attempts} attempts that fail{codes}; first after {backoff}"))
+        exit_codes_text = f" with exit code {', '.join(map(str, retry.exit_codes))}" if retry.exit_codes else ""
+        backoff_text = f"{retry.backoff_seconds:,} s, doubled each time up to {retry.max_backoff_seconds:,} s"
+        lines.append(
+            ("Retry", f"up to {retry.attempts} attempts that fail{exit_codes_text}; first after {backoff_text}")
+        )
     if policy.priority is not Priority.NORMAL:
         lines.append(("Priority", policy.priority.value))
     if policy.max_running is not None:
-        lines.append(("Limit", f"at most {_runs(policy.max_running)} at the same time"))
+        lines.append(("Limit", f"at most {_run_count_text(policy.max_running)} at the same time"))
     if (failures := policy.pause_after_failures) is not None:
-        after = "a failed run" if failures == 1 else f"{failures:,} failed runs in a row"
-        lines.append(("Pause", f"disabled after {after}"))
+        failures_text = "a failed run" if failures == 1 else f"{failures:,} failed runs in a row"
+        lines.append(("Pause", f"disabled after {failures_text}"))
     return lines
 
 
 def state_text(automation: Automation) -> str:
-    """enabled, disabled or paused."""
+    """The state in one word: `enabled`, `disabled` (by a person) or `paused` (by the service)."""
     if automation.enabled:
         return "enabled"
     return "paused" if automation.pause_reason is not None else "disabled"
 
 
-def _runs(count: int) -> str:
+def _run_count_text(count: int) -> str:
     return "1 run" if count == 1 else f"{count:,} runs"
 
 
-_WHEN_BUSY: Final = {
+_WHEN_BUSY_TEXTS: Final = {
     WhenBusy.QUEUE: "waits",
     WhenBusy.SKIP: "is skipped",
     WhenBusy.REPLACE: "replaces the oldest",
 }
 
 
-def _concurrency(automation: Automation) -> ConcurrencyView | None:
+def _concurrency_view(automation: Automation) -> ConcurrencyView | None:
     concurrency = automation.policy.concurrency
     if concurrency is None:
         return None
@@ -201,12 +204,12 @@ def _concurrency(automation: Automation) -> ConcurrencyView | None:
     return ConcurrencyView(limit=concurrency.limit, when_busy=concurrency.when_busy, key=key)
 
 
-def _debounce(automation: Automation) -> DebounceView | None:
+def _debounce_view(automation: Automation) -> DebounceView | None:
     debounce = automation.policy.debounce
     return DebounceView(seconds=debounce.seconds, max_seconds=debounce.max_seconds) if debounce is not None else None
 
 
-def _retry(automation: Automation) -> RetryView | None:
+def _retry_view(automation: Automation) -> RetryView | None:
     retry = automation.policy.retry
     if retry is None:
         return None

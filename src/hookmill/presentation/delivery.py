@@ -19,10 +19,10 @@ class Detail:
     """One detail of a delivery, as the command line and the dashboard show it."""
 
     title: str
-    of: Callable[[Delivery], str | None]
-    """The text; None without this detail."""
-    listed: Callable[[Delivery], str | None] | None = None
-    """The text in lists of deliveries; None for details that lists do not show."""
+    text_for: Callable[[Delivery], str | None]
+    """Returns the detail's text, or None if the delivery does not have this detail."""
+    list_text_for: Callable[[Delivery], str | None] | None = None
+    """Returns the text for lists of deliveries. It is None for a detail that lists do not show."""
 
 
 def _event(delivery: Delivery) -> str | None:
@@ -32,17 +32,17 @@ def _event(delivery: Delivery) -> str | None:
 
 
 DETAILS: Final = (
-    Detail("Event", _event, listed=lambda delivery: delivery.event),
+    Detail("Event", _event, list_text_for=lambda delivery: delivery.event),
     Detail("Reason", lambda delivery: delivery.reason),
     Detail("From", lambda delivery: delivery.client),
 )
-"""The fields of `LogDetails`, in display order."""
+"""The details that the log shows for a delivery, in display order."""
 
 
-def details(delivery: Delivery, *, of_lists: bool = False) -> list[tuple[str, str]]:
-    """The titles and texts of a delivery's details. With `of_lists`, only those that lists show."""
-    chosen = ((detail.title, detail.listed if of_lists else detail.of) for detail in DETAILS)
-    return [(title, text) for title, of in chosen if of is not None and (text := of(delivery)) is not None]
+def details(delivery: Delivery, *, for_list: bool = False) -> list[tuple[str, str]]:
+    """The titles and texts of a delivery's details. With `for_list`, only those that lists show."""
+    columns = ((detail.title, detail.list_text_for if for_list else detail.text_for) for detail in DETAILS)
+    return [(title, text) for title, text_for in columns if text_for and (text := text_for(delivery)) is not None]
 
 
 class DeliveryView(View, frozen=True):

@@ -79,14 +79,14 @@ class EvaluationView(View, frozen=True):
     runs: list[RunView]
 
     @classmethod
-    def of(cls, evaluation: AutomationMatch) -> Self:
+    def of(cls, match: AutomationMatch) -> Self:
         return cls(
-            automation_id=evaluation.automation.id,
-            automation=evaluation.automation.name,
-            enabled=evaluation.automation.enabled,
-            would_trigger=evaluation.would_trigger,
-            triggers=[FilterTestView.of(test) for test in evaluation.trigger_tests],
-            runs=[RunView.of(run) for run in evaluation.runs],
+            automation_id=match.automation.id,
+            automation=match.automation.name,
+            enabled=match.automation.enabled,
+            would_trigger=match.would_trigger,
+            triggers=[FilterTestView.of(test) for test in match.trigger_tests],
+            runs=[RunView.of(run) for run in match.runs],
         )
 
 
@@ -94,11 +94,12 @@ class ExplanationView(View, frozen=True):
     automations: list[EvaluationView]
 
     @classmethod
-    def of(cls, evaluations: Sequence[AutomationMatch]) -> Self:
-        return cls(automations=[EvaluationView.of(evaluation) for evaluation in evaluations])
+    def of(cls, matches: Sequence[AutomationMatch]) -> Self:
+        return cls(automations=[EvaluationView.of(match) for match in matches])
 
     def as_json(self) -> bytes:
-        # One automation at a time: the JSON of hundreds is long, and encoding it at once would delay deliveries.
+        # Encodes one automation at a time. Hundreds of them have long JSON. One call would hold the GIL until all of
+        # it is encoded, and delay deliveries.
         return b'{"automations":[' + b",".join(automation.as_json() for automation in self.automations) + b"]}"
 
 
@@ -118,15 +119,20 @@ class BacktestView(View, frozen=True):
             matching=[DeliveryView.of(delivery) for delivery in backtest.matching],
             others=[DeliveryView.of(delivery) for delivery in backtest.others],
             keys=backtest.key_count,
-            superseded=[delivery_id(each.key) for each in backtest.matching if each.key in backtest.superseded_keys],
+            superseded=[
+                delivery_id(delivery.key) for delivery in backtest.matching if delivery.key in backtest.superseded_keys
+            ],
         )
 
 
 def policy_outcome(backtest: Backtest) -> str | None:
-    """What the run policy would do with the matching deliveries; None without a policy that needs keys."""
+    """What the run policy would do with the matching deliveries, in words.
+
+    None if no delivery matches, or if the policy has neither a concurrency limit nor a debounce.
+    """
     if backtest.key_count is None or not backtest.matching:
         return None
-    keys = "1 key" if backtest.key_count == 1 else f"{backtest.key_count:,} different keys"
+    keys_text = "1 key" if backtest.key_count == 1 else f"{backtest.key_count:,} different keys"
     if not backtest.superseded_keys:
-        return f"Their runs have {keys}."
-    return f"Their runs have {keys}. Debounce supersedes {len(backtest.superseded_keys):,} of them."
+        return f"Their runs have {keys_text}."
+    return f"Their runs have {keys_text}. Debounce supersedes {len(backtest.superseded_keys):,} of them."

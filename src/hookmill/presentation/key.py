@@ -47,5 +47,5 @@ class KeyWithTokenView(KeyView, frozen=True):
     token: str
 
     @classmethod
-    def showing_secret(cls, created: KeyWithToken) -> Self:
-        return KeyView.of(created.key).extended(cls, token=created.token.reveal())
+    def showing_secret(cls, key_with_token: KeyWithToken) -> Self:
+        return KeyView.of(key_with_token.key).extended(cls, token=key_with_token.token.reveal())

@@ -41,23 +41,23 @@ def duration_text(us: int) -> str:
     return next((f"{seconds // unit} {name}" for unit, name in _UNITS if seconds >= unit), f"{seconds} s")
 
 
-def waiting_text(waiting: WaitingRun) -> str:
-    """Why a run waits."""
-    if waiting.waits_behind is not None:
-        return f"It waits until {run_id(waiting.waits_behind)}, which has the same key, ends."
-    if (limit := waiting.reached_limit) is not None:
+def waiting_text(waiting_run: WaitingRun) -> str:
+    """Why a queued run waits, for people."""
+    if waiting_run.waits_behind is not None:
+        return f"It waits until {run_id(waiting_run.waits_behind)}, which has the same key, ends."
+    if (limit := waiting_run.reached_limit) is not None:
         return f"It waits until another run of its {limit.by} ends: at most {limit.max_running:,} run at the same time."
-    return hold_text(waiting.run) or "It waits for a free slot."
+    return hold_text(waiting_run.run) or "It waits for a free slot."
 
 
 def worker_text(executor: str) -> str:
-    """The host and the process of a worker."""
+    """The host and the process of a worker, whose id is `executor`."""
     host, pid = host_and_pid(executor)
     return f"{host}, process {pid}" if pid is not None else host
 
 
 def warning_text(queue: Queue) -> str | None:
-    """What keeps all runs from starting, and what to do."""
+    """What keeps all runs from starting, and what to do, for people. None if nothing does."""
     if queue.has_live_worker or not (queue.counts.waiting.count or queue.counts.running.count):
         return None
     return (
@@ -136,10 +136,14 @@ class RunningRunView(RunView, frozen=True):
     worker_is_alive: bool
 
     @classmethod
-    def with_worker(cls, running: RunningRun, now: int) -> Self:
-        host, pid = host_and_pid(running.executor)
-        return RunView.of(running.run).extended(
-            cls, executor=running.executor, host=host, pid=pid, worker_is_alive=running.has_live_worker(now)
+    def with_worker(cls, running_run: RunningRun, now: int) -> Self:
+        host, pid = host_and_pid(running_run.executor)
+        return RunView.of(running_run.run).extended(
+            cls,
+            executor=running_run.executor,
+            host=host,
+            pid=pid,
+            worker_is_alive=running_run.has_live_worker(now),
         )
 
 
@@ -152,19 +156,19 @@ class WaitingRunView(RunView, frozen=True):
     limited_by: Annotated[LimitedBy | None, Meta(description="Whose reached `max_running` the run waits for.")]
 
     @classmethod
-    def with_reason(cls, waiting: WaitingRun) -> Self:
-        behind = waiting.waits_behind
-        return RunView.of(waiting.run).extended(
+    def with_reason(cls, waiting_run: WaitingRun) -> Self:
+        blocking_run = waiting_run.waits_behind
+        return RunView.of(waiting_run.run).extended(
             cls,
-            priority=waiting.priority,
-            waiting_reason=waiting_text(waiting),
-            waits_behind=run_id(behind) if behind is not None else None,
-            limited_by=waiting.reached_limit.by if waiting.reached_limit is not None else None,
+            priority=waiting_run.priority,
+            waiting_reason=waiting_text(waiting_run),
+            waits_behind=run_id(blocking_run) if blocking_run is not None else None,
+            limited_by=waiting_run.reached_limit.by if waiting_run.reached_limit is not None else None,
         )
 
 
 class QueueView(View, frozen=True):
-    """The queue without the waiting runs, which are paged."""
+    """The queue without the waiting runs, which responses divide into pages."""
 
     counts: QueueCountsView
     warning: Annotated[str | None, Meta(description="What keeps all runs from starting, and what to do.")]
@@ -176,7 +180,7 @@ class QueueView(View, frozen=True):
         return cls(
             counts=QueueCountsView.of(queue.counts),
             warning=warning_text(queue),
-            running=[RunningRunView.with_worker(running, queue.read_at) for running in queue.running],
+            running=[RunningRunView.with_worker(running_run, queue.read_at) for running_run in queue.running],
             workers=[WorkerView.of(worker, queue.read_at) for worker in queue.workers],
         )
 

@@ -10,7 +10,7 @@ from hookmill.domain.moment import iso, iso_or_none, utc
 from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, FailedAttempt, Hold, Run, RunState
 from hookmill.presentation.view import Timestamp, View
 
-_HOLDS: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
+_HOLD_NAMES: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
     Hold.NEW: "new",
     Hold.BUSY: "busy",
     Hold.DEBOUNCE: "debounce",
@@ -22,11 +22,14 @@ def run_state_text(run: Run) -> str:
     """The state for people, with a word for why a queued run may not start yet: `queued (busy)`."""
     if run.hold is None or run.state.is_final:
         return run.state.value
-    return f"{run.state.value} ({_HOLDS[run.hold]})"
+    return f"{run.state.value} ({_HOLD_NAMES[run.hold]})"
 
 
 def hold_text(run: Run) -> str | None:
-    """Why a queued run does not start yet, for people."""
+    """Why a queued run does not start yet, for people. None if no policy holds it.
+
+    With the hold DEBOUNCE or RETRY, `due_at` is always set: `or 0` only satisfies the type checker.
+    """
     match run.hold:
         case Hold.NEW:
             return "It waits until a worker applies its automation's policy."
@@ -78,7 +81,7 @@ class RunView(View, frozen=True):
         schedule = run.schedule
         return cls(
             run_id=run_id(run.id),
-            started_by=_STARTED_BY[type(run.started_by)],
+            started_by=_STARTER_NAMES[type(run.started_by)],
             delivery_id=delivery_id(run.delivery_key) if run.delivery_key is not None else None,
             webhook_uid=run.webhook_uid,
             schedule=schedule.name if schedule is not None else None,
@@ -97,13 +100,13 @@ class RunView(View, frozen=True):
             cancel_requested_at=iso_or_none(run.cancel_requested_at),
             exit_status=run.exit_status,
             reason=run.reason,
-            hold=_HOLDS[run.hold] if run.hold is not None else None,
+            hold=_HOLD_NAMES[run.hold] if run.hold is not None else None,
             due_at=iso_or_none(run.due_at),
             replaced_by=run_id(run.replaced_by) if run.replaced_by is not None else None,
         )
 
 
-_STARTED_BY: Final[dict[type, Literal["delivery", "schedule", "person"]]] = {
+_STARTER_NAMES: Final[dict[type, Literal["delivery", "schedule", "person"]]] = {
     ByDelivery: "delivery",
     BySchedule: "schedule",
     ByPerson: "person",

@@ -41,7 +41,7 @@ class SchemeView(View, frozen=True):
 
     @classmethod
     def of(cls, scheme: Scheme, name: str | None = None) -> Self:
-        """`name` is the requested name of the scheme, which may be an alias."""
+        """`name` is the requested name of the scheme, which may be an alias. None stands for `scheme.name`."""
         event = scheme.event_for(name)
         return cls(
             name=scheme.name,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from msgspec import Meta
 
 from hookmill.domain.moment import iso, iso_or_none
-from hookmill.presentation.view import Generated, Timestamp, View
+from hookmill.presentation.view import GeneratedSecret, Timestamp, View
 
 if TYPE_CHECKING:
     from hookmill.management import TeamSecret
@@ -38,8 +38,8 @@ class SecretView(View, frozen=True):
 class SecretWithValueView(SecretView, frozen=True):
     """A team secret with its generated value, which is shown only once."""
 
-    value: Generated
+    value: GeneratedSecret
 
     @classmethod
-    def showing_secret(cls, secret: TeamSecret, generated: str | None) -> Self:
-        return SecretView.of(secret).extended(cls, value=generated)
+    def showing_secret(cls, secret: TeamSecret, generated_value: str | None) -> Self:
+        return SecretView.of(secret).extended(cls, value=generated_value)

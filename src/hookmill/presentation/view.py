@@ -15,10 +15,10 @@ TIMESTAMP_SCHEMA: Final = {"format": "date-time", "examples": ["2026-11-21T09:12
 Timestamp = Annotated[str, Meta(extra_json_schema=TIMESTAMP_SCHEMA)]
 """A moment as `domain/moment.py` writes it: RFC 3339, UTC."""
 
-Generated = Annotated[
+GeneratedSecret = Annotated[
     str | None, Meta(description="Shown only once. Null if you supplied it, or if it existed before.")
 ]
-"""A secret that was generated."""
+"""A secret that the service generated; None otherwise."""
 
 
 class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,13 +31,13 @@ class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def as_json(self) -> bytes:
         return msgspec.json.encode(self)
 
-    def extended(self, view: type[V], **fields: Any) -> V:
-        """This view as another one with additional fields."""
-        return view(**msgspec.structs.asdict(self), **fields)
+    def extended(self, view_class: type[V], **additional_fields: Any) -> V:
+        """An instance of `view_class` with the fields of this view and the additional fields."""
+        return view_class(**msgspec.structs.asdict(self), **additional_fields)
 
 
 class ExactView(View, frozen=True):
-    """A view that contains a payload filter, whose numbers are written without rounding."""
+    """A view that contains a payload filter. The filter's numbers are written without rounding."""
 
     def as_json(self) -> bytes:
         return filter_to_json(plain(self)).encode()

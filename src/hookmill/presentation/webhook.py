@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from hookmill.domain.moment import iso
 from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
-from hookmill.presentation.view import Generated, Timestamp, View
+from hookmill.presentation.view import GeneratedSecret, Timestamp, View
 
 if TYPE_CHECKING:
-    # Only for types: importing it takes longer than most commands run.
+    # Only for types: importing `hookmill.management` takes longer than most commands take in all.
     from hookmill.management import Management, WebhookWithSecret
 
 
@@ -63,12 +63,16 @@ class WebhookView(View, frozen=True):
 class WebhookWithSecretView(WebhookView, frozen=True):
     """A webhook with its generated secret and its complete URL, which are shown only once."""
 
-    secret: Generated
+    secret: GeneratedSecret
 
     @classmethod
-    def showing_secret(cls, management: Management, created: WebhookWithSecret, *, generated: bool) -> Self:
-        shown = WebhookView.of(management, created.webhook)
-        # A supplied secret is not shown: proxies and terminals may keep what they pass on.
-        if not generated or created.secret is None:
-            return shown.extended(cls, secret=None)
-        return msgspec.structs.replace(shown, url=created.url).extended(cls, secret=created.reveal())
+    def showing_secret(
+        cls, management: Management, webhook_with_secret: WebhookWithSecret, *, is_generated: bool
+    ) -> Self:
+        """`is_generated`: whether the service generated the secret. The view contains no other secret."""
+        view = WebhookView.of(management, webhook_with_secret.webhook)
+        # A supplied secret is not shown: proxies may log responses, and terminals may keep their output.
+        if not is_generated or webhook_with_secret.secret is None:
+            return view.extended(cls, secret=None)
+        view = msgspec.structs.replace(view, url=webhook_with_secret.url)
+        return view.extended(cls, secret=webhook_with_secret.reveal())

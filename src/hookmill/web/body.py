@@ -1,4 +1,4 @@
-"""Reads a request's body completely, up to a size. The API and the dashboard use `BodyReader`."""
+"""Reads a request's complete body, up to a size limit. The API and the dashboard use `BodyReader`."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,10 @@ _LENGTH_DIGITS_MAX = 12
 
 
 class BodyTooLarge(Exception):
-    """The body exceeds its size limit. It was not read to its end. `size`: the bytes declared or received."""
+    """The body exceeds its size limit, and was not read to its end.
+
+    `size`: the declared length in bytes, or the bytes received so far.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -18,21 +21,21 @@ class BodyTooLarge(Exception):
 
 
 class BodyTooSlow(Exception):
-    """The body was not complete in time, or was evicted in favour of newer bodies."""
+    """The body was not complete within its time limit, or `BodyReader` evicted it to read a newer body."""
 
 
 class BodyCutShort(Exception):
-    """The client closed the connection before the end of the body, or `Content-Length` is no number."""
+    """The client closed the connection before the end of the body, or `Content-Length` is not a number."""
 
 
-def length_from(declared: bytes, bytes_max: int) -> int:
-    """The length that `Content-Length` declares, in bytes. Raises `BodyTooLarge` above `bytes_max`.
+def parse_content_length(content_length: bytes, bytes_max: int) -> int:
+    """The length in bytes that the value of a `Content-Length` header declares.
 
-    Raises `BodyCutShort` if the header has no number.
+    Raises `BodyTooLarge` if it is above `bytes_max`, and `BodyCutShort` if the value is not a number.
     """
-    if not declared.isdigit():
+    if not content_length.isdigit():
         raise BodyCutShort
-    length = int(declared) if len(declared) <= _LENGTH_DIGITS_MAX else 10**_LENGTH_DIGITS_MAX
+    length = int(content_length) if len(content_length) <= _LENGTH_DIGITS_MAX else 10**_LENGTH_DIGITS_MAX
     if length > bytes_max:
         raise BodyTooLarge(length)
     return length
@@ -43,19 +46,19 @@ async def read_body(
 ) -> bytes:
     """The complete body: `length` bytes, or at most `bytes_max` if `length` is None (the body is chunked).
 
-    While the body is incomplete, each part calls `report_size` with the size so far. Raises `BodyTooLarge`
-    and `BodyCutShort`.
+    After each part but the last, `report_size` is called with the number of bytes received so far. Raises
+    `BodyTooLarge` and `BodyCutShort`.
     """
     parts: list[bytes] = []
     size = 0
-    more = True
-    # The server passes on exactly the declared length. Waiting for the final empty message would take a small
-    # delivery through the server's threads once more, which costs a fifth of its time.
-    while more and size != length:
+    has_more = True
+    # The server passes on exactly the declared length, so the loop does not wait for the final empty message. To get
+    # this message, a small delivery would pass the server's threads once more, which costs a fifth of its time.
+    while has_more and size != length:
         try:
             message = await receive()
         except Exception:
-            # Servers report a broken body by a message or by an exception.
+            # Some servers report an incomplete body by an exception, and others by a message of another type.
             raise BodyCutShort from None
         if message["type"] != "http.request":
             raise BodyCutShort
@@ -64,8 +67,8 @@ async def read_body(
         if size > bytes_max:
             raise BodyTooLarge(size)
         parts.append(part)
-        more = message.get("more_body", False)
-        if report_size is not None and more and size != length:
+        has_more = message.get("more_body", False)
+        if report_size is not None and has_more and size != length:
             report_size(size)
     if length is not None and size < length:
         raise BodyCutShort
@@ -75,16 +78,16 @@ async def read_body(
 class BodyReader:
     """Reads bodies for one event loop, at most `bodies_max` concurrently.
 
-    A further body evicts the oldest one. A complete form arrives within milliseconds, so even many slow clients can't
-    exclude others, and they hold little memory.
+    A further body evicts the oldest body, whose `read` then raises `BodyTooSlow`. A form usually arrives within
+    milliseconds. So even many slow clients can't exclude others, and their bodies use little memory.
     """
 
     def __init__(self, bodies_max: int, *, grace_seconds: float = 0) -> None:
         """No body is evicted within its first `grace_seconds`."""
         self._bodies_max = bodies_max
         self._grace_seconds = grace_seconds
-        self._started_at: dict[asyncio.Timeout, float] = {}
-        """When each body started, by its timeout, oldest first."""
+        self._start_times_by_timeout: dict[asyncio.Timeout, float] = {}
+        """When each body started, oldest first. A body is identified by its timeout."""
 
     async def read(self, scope: Scope, receive: Receive, *, bytes_max: int, seconds: float) -> bytes:
         """The complete body. Raises `BodyTooLarge`, `BodyTooSlow` or `BodyCutShort`.
@@ -94,26 +97,27 @@ class BodyReader:
         length = _declared_length(scope, bytes_max)
         try:
             async with asyncio.timeout(seconds) as timeout:
-                self._make_room()
-                self._started_at[timeout] = asyncio.get_running_loop().time()
+                self._evict_oldest_if_full()
+                self._start_times_by_timeout[timeout] = asyncio.get_running_loop().time()
                 try:
                     return await read_body(receive, length, bytes_max)
                 finally:
-                    self._started_at.pop(timeout, None)
+                    self._start_times_by_timeout.pop(timeout, None)
         except TimeoutError:
             raise BodyTooSlow from None
 
-    def _make_room(self) -> None:
-        if len(self._started_at) >= self._bodies_max:
-            oldest_timeout = next(iter(self._started_at))
-            started_at = self._started_at.pop(oldest_timeout)
+    def _evict_oldest_if_full(self) -> None:
+        """Let the oldest body time out: now, or at the end of its first `grace_seconds`."""
+        if len(self._start_times_by_timeout) >= self._bodies_max:
+            oldest_timeout = next(iter(self._start_times_by_timeout))
+            start_time = self._start_times_by_timeout.pop(oldest_timeout)
             if not oldest_timeout.expired():
-                oldest_timeout.reschedule(max(started_at + self._grace_seconds, asyncio.get_running_loop().time()))
+                oldest_timeout.reschedule(max(start_time + self._grace_seconds, asyncio.get_running_loop().time()))
 
 
 def _declared_length(scope: Scope, bytes_max: int) -> int | None:
-    """The declared length of the body in bytes; None if it is chunked."""
-    declared: bytes | None = next((value for name, value in scope["headers"] if name == b"content-length"), None)
-    if declared is not None:
-        return length_from(declared, bytes_max)
+    """The declared length of the body in bytes; None if the body is chunked."""
+    content_length: bytes | None = next((value for name, value in scope["headers"] if name == b"content-length"), None)
+    if content_length is not None:
+        return parse_content_length(content_length, bytes_max)
     return None if any(name == b"transfer-encoding" for name, _ in scope["headers"]) else 0

@@ -1,31 +1,33 @@
 """Detects ambiguous requests, which the service rejects.
 
-A proxy in front of the service could determine the end or the host of such a request differently (request smuggling).
+A proxy in front of the service could find another end or another host in such a request (request smuggling).
 """
 
 from typing import Final
 
 from hookmill.web.asgi import Scope
 
-FRAMING: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
-"""The headers that may occur only once."""
+FRAMING_HEADERS: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
+"""The headers that determine where a request ends, and to which host it goes. Each must not be repeated."""
 
 
 def is_ambiguous(scope: Scope) -> bool:
     """Whether a framing header occurs more than once, or the framing headers contradict each other."""
-    framing: dict[bytes, bytes] = {}
+    framing_headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in FRAMING:
-            if name in framing:
+        if name in FRAMING_HEADERS:
+            if name in framing_headers:
                 return True
-            framing[name] = value
-    return is_contradictory(framing, scope)
+            framing_headers[name] = value
+    return is_contradictory(framing_headers, scope)
 
 
 def is_contradictory(headers: dict[bytes, bytes], scope: Scope) -> bool:
-    """Whether the framing headers contradict each other, if each occurs at most once."""
-    coding = headers.get(b"transfer-encoding")
-    if coding is not None and (coding.strip().lower() != b"chunked" or b"content-length" in headers):
+    """Whether the framing headers contradict each other, or HTTP/1.1 has no Host. Each occurs at most once."""
+    transfer_encoding = headers.get(b"transfer-encoding")
+    if transfer_encoding is not None and (
+        transfer_encoding.strip().lower() != b"chunked" or b"content-length" in headers
+    ):
         return True
-    # The server replaces a missing Host by an empty one.
+    # Instead of a missing Host, the server passes on an empty one.
     return not headers.get(b"host") and scope.get("http_version") == "1.1"

@@ -1,11 +1,11 @@
-"""Decides which Host a request to the dashboard or the API may name.
+"""Decides which values of the Host header the dashboard and the API accept.
 
 This prevents DNS rebinding: an attacker's domain resolves to this service's address, so that the attacker's pages have
 the same origin as the service. Such a domain is registered, so it has a dot and is no IP address.
 """
 
-# Imported before any process forks. Otherwise `encode("idna")` imports it, and a fork during that import would leave
-# the child waiting for a thread that it does not have.
+# Imported before any process forks. Otherwise, `encode("idna")` imports this module later. If a process forks during
+# that import, the child waits forever for the import lock of a thread that it does not have.
 import encodings.idna  # noqa: F401
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-_PLAIN_NAME: Final = re.compile(r"[a-z0-9_-]+")
+_NAME_WITHOUT_DOT: Final = re.compile(r"[a-z0-9_-]+")
 
 
 class OwnHosts:
@@ -23,7 +23,7 @@ class OwnHosts:
         name = (urlsplit(public_url).hostname or "").lower()
         self._names = {name}
         try:
-            # Browsers send this form.
+            # Browsers send an international name in its ASCII form (IDNA).
             self._names.add(name.encode("idna").decode())
         except UnicodeError:
             pass
@@ -31,11 +31,12 @@ class OwnHosts:
     def includes(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Whether the request's Host is the public URL's name, an IP address, or a name without a dot.
 
-        A name without a dot is localhost or a container's. A request without Host is accepted: no browser sends one.
+        A name without a dot is localhost or a container's. A request without Host is accepted, because every browser
+        sends a Host.
         """
         host = next((value for name, value in headers if name == b"host"), b"").decode("latin-1").lower()
         name = _without_port(host)
-        return not host or name in self._names or _PLAIN_NAME.fullmatch(name) is not None or _is_address(name)
+        return not host or name in self._names or _NAME_WITHOUT_DOT.fullmatch(name) is not None or _is_address(name)
 
 
 def _without_port(host: str) -> str:

@@ -25,7 +25,7 @@ from hookmill.web.asgi import Receive, Scope, Send, send_error
 from hookmill.web.body import BodyTooSlow
 from hookmill.web.delivery_body import BodyEvicted, DeliveryBodies
 from hookmill.web.errors import ErrorResponse
-from hookmill.web.framing import FRAMING, is_contradictory
+from hookmill.web.framing import FRAMING_HEADERS, is_contradictory
 
 PREFIX: Final = b"/webhooks/w/"
 
@@ -115,10 +115,10 @@ def _read_attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
     headers = dict(pairs)
     authorization_count = int(b"authorization" in headers)
     conflicting_headers = _NO_HEADERS
-    # Fast path: usually, no header is repeated.
+    # Usually no header is repeated, so the loop over the headers is skipped.
     if len(headers) != len(pairs):
         headers, repeated = _first_and_repeated(pairs)
-        if not FRAMING.isdisjoint(name for name, _ in repeated):
+        if not FRAMING_HEADERS.isdisjoint(name for name, _ in repeated):
             return errors.MALFORMED_REQUEST
         authorization_count += sum(name == b"authorization" for name, _ in repeated)
         conflicting_headers = frozenset(name for name, value in repeated if value != headers[name])
@@ -166,10 +166,10 @@ def _target(scope: Scope) -> bytes:
 
 
 def _ingress_segments(raw_path: bytes) -> tuple[str, bytes | None] | None:
-    """The webhook's uid and the URL token, not percent-decoded; None if the path is not an ingress path."""
+    """The webhook's uid, and the URL token if there is one, not percent-decoded. None if the path is no webhook's."""
     uid, slash, token = raw_path[len(PREFIX) :].partition(b"?")[0].partition(b"/")
     if not uid or b"\x00" in uid:
-        # PostgreSQL rejects text with a NUL.
+        # No uid contains a NUL, and PostgreSQL rejects text with a NUL.
         return None
     if slash and (not token or b"/" in token):
         return None

@@ -14,18 +14,21 @@ from hookmill.web.hosts import OwnHosts
 from hookmill.web.ingress import PREFIX, IngressEndpoint
 
 API_PREFIX: Final = b"/api/"
-DASHBOARD: Final = frozenset({b"f", b"team", b"account", b"settings", b"sign-in", b"sign-out", b"welcome", b"static"})
+DASHBOARD_SEGMENTS: Final = frozenset(
+    {b"f", b"team", b"account", b"settings", b"sign-in", b"sign-out", b"welcome", b"static"}
+)
 """The first path segments of the dashboard's pages. Unknown paths get 404 without loading the dashboard."""
 MANAGEMENT_REQUESTS_MAX: Final = 1_024
-QUEUE_SECONDS: Final = 0.5
-"""How long a request waits for a slot when the maximum number is in progress."""
+"""The maximum of requests in progress to the API and the dashboard together."""
+SLOT_SECONDS: Final = 0.5
+"""How long a request waits for a slot while the maximum number of requests is in progress."""
 _CREDENTIAL_HEADERS: Final = frozenset({b"cookie", b"authorization"})
 _OK: Final = b"ok\n"
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 REPORT_SECONDS: Final = 10.0
-"""The minimum time between two log entries about an application that can't be built."""
+"""The minimum time between two log entries about an application whose build fails."""
 
 
 class Routes:
@@ -51,16 +54,16 @@ class Routes:
     ) -> None:
         """`build_api` and `build_dashboard` are called in a thread, at the first request to the application.
 
-        `report_failure` is called if an application can't be built. Both applications accept the host of `public_url`
-        (the setting `base_url` or its default), IP addresses, and names without a dot; see `hosts`.
-        `management_requests_max` limits their requests in progress, including live pages. The other connections remain
-        free for deliveries.
+        `report_failure` is called if building an application fails. The API and the dashboard accept the host of
+        `public_url` (the setting `base_url` or its default), IP addresses, and names without a dot; see `hosts`.
+        `management_requests_max` limits the requests in progress to both together, including live pages. The other
+        connections remain free for deliveries.
         """
         self._ingress = ingress
         self._is_ready = is_ready
         self._own_hosts = OwnHosts(public_url)
-        self._readiness: asyncio.Future[bool] | None = None
-        # Requests without credentials have slots of their own, so they can't exclude members and keys.
+        self._readiness_check: asyncio.Future[bool] | None = None
+        # Requests without credentials have slots of their own. So they can't take the slots of members and API keys.
         self._limiter_with_credentials = _RequestLimiter(management_requests_max // 2)
         self._limiter_without_credentials = _RequestLimiter(management_requests_max // 2)
         self._api = _LazyApplication("api", build_api, report_failure) if build_api is not None else None
@@ -71,9 +74,9 @@ class Routes:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["raw_path"].startswith(PREFIX):
             return self._ingress(scope, receive, send)
-        return self._serve_other(scope, receive, send)
+        return self._serve_non_delivery(scope, receive, send)
 
-    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_non_delivery(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope["raw_path"]
         if is_ambiguous(scope):
             await send_error(send, errors.MALFORMED_REQUEST)
@@ -95,14 +98,17 @@ class Routes:
         return self._dashboard if _is_dashboard_path(raw_path.partition(b"?")[0]) else None
 
     async def _check_readiness(self) -> bool:
-        """Requests that arrive during a check share its result, so a database that hangs blocks only one thread."""
-        if self._readiness is None:
-            self._readiness = asyncio.ensure_future(asyncio.to_thread(self._is_ready))
-            self._readiness.add_done_callback(self._forget_readiness)
-        return await asyncio.shield(self._readiness)
+        """Whether the service is ready.
 
-    def _forget_readiness(self, _: asyncio.Future[bool]) -> None:
-        self._readiness = None
+        Requests that arrive during a check share its result, so a database that hangs blocks only one thread.
+        """
+        if self._readiness_check is None:
+            self._readiness_check = asyncio.ensure_future(asyncio.to_thread(self._is_ready))
+            self._readiness_check.add_done_callback(self._forget_readiness_check)
+        return await asyncio.shield(self._readiness_check)
+
+    def _forget_readiness_check(self, _: asyncio.Future[bool]) -> None:
+        self._readiness_check = None
 
     async def _run_with_limit(self, application: Application, scope: Scope, receive: Receive, send: Send) -> None:
         has_credentials = any(name in _CREDENTIAL_HEADERS for name, _ in scope["headers"])
@@ -119,39 +125,40 @@ class Routes:
 class _RequestLimiter:
     """Limits the requests in progress.
 
-    At most a quarter of that number may also wait for a slot, because waiting requests hold connections.
+    While `requests_max` are in progress, a quarter of that number may wait for a slot. Their number is limited, because
+    waiting requests hold connections.
     """
 
     def __init__(self, requests_max: int) -> None:
         self._slots = asyncio.Semaphore(requests_max)
-        self._waiting = 0
+        self._waiting_count = 0
         self._waiting_max = requests_max // 4
 
     async def acquire(self) -> bool:
-        """False if no slot becomes free within `QUEUE_SECONDS`, or too many requests wait already."""
-        if self._slots.locked() and self._waiting >= self._waiting_max:
+        """Get a slot. False if no slot becomes free within `SLOT_SECONDS`, or if too many requests wait already."""
+        if self._slots.locked() and self._waiting_count >= self._waiting_max:
             return False
-        self._waiting += 1
+        self._waiting_count += 1
         try:
-            async with asyncio.timeout(QUEUE_SECONDS):
+            async with asyncio.timeout(SLOT_SECONDS):
                 return await self._slots.acquire()
         except TimeoutError:
             return False
         finally:
-            self._waiting -= 1
+            self._waiting_count -= 1
 
     def release(self) -> None:
         self._slots.release()
 
 
 def _is_dashboard_path(path: bytes) -> bool:
-    return path == b"/" or path[1:].partition(b"/")[0] in DASHBOARD
+    return path == b"/" or path[1:].partition(b"/")[0] in DASHBOARD_SEGMENTS
 
 
 class _LazyApplication:
-    """An application that is built at its first request: building takes long, and many services never need it.
+    """An application that is built at its first request: a build takes long, and many services never need it.
 
-    If building fails, the request gets 503, and the next request tries again.
+    If the build fails, the request gets 503, and the next request starts another build.
     """
 
     def __init__(self, name: str, build: Callable[[], Application], report_failure: ReportFailure) -> None:
@@ -164,12 +171,12 @@ class _LazyApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._application is None:
-            # Requests that arrive meanwhile wait for the same task, and fail with it.
+            # Requests that arrive during the build wait for the same task. If it fails, all of them get 503.
             build_task = self._build_task = self._build_task or asyncio.create_task(asyncio.to_thread(self._build))
             try:
                 self._application = await asyncio.shield(build_task)
             except Exception as error:
-                # Only the first of the waiting requests resets and reports.
+                # Of the requests that waited, only the first one resets the task and reports the error.
                 if self._build_task is build_task:
                     self._build_task = None
                     self._report(error)

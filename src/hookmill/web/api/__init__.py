@@ -38,7 +38,7 @@ from hookmill.web.body import BodyReader
 from hookmill.web.routes import Application
 
 BODIES_AT_A_TIME: Final = 32
-"""The number of request bodies, of up to 1 MiB, that one process reads concurrently."""
+"""The maximum of request bodies that one process reads concurrently. A body has up to 1 MiB."""
 
 
 def build(
@@ -81,12 +81,13 @@ def application() -> FastAPI:
     )
     for module in (factories, webhooks, secrets, automations, deliveries, filters, runs, queue, audit, team, reference):
         app.include_router(module.routes, prefix=PREFIX)
-    methods_by_path = _allowed_methods(app)
+    allowed_methods = _allowed_methods(app)
 
     @app.exception_handler(HTTPException)
-    async def _no_such_route(request: Request, error: HTTPException) -> Response:
+    async def _respond_without_route(request: Request, error: HTTPException) -> Response:
+        """Respond to a request that no route handles: redirect it, name the allowed methods, or report an error."""
         path = request.scope["path"]
-        allowed = next((methods for pattern, methods in methods_by_path if pattern.fullmatch(path)), None)
+        allowed = next((methods for pattern, methods in allowed_methods if pattern.fullmatch(path)), None)
         if path in (PREFIX, f"{PREFIX}/", api_path("docs", "")) and request.method == "GET":
             return Response(status_code=308, headers={"Location": api_path("docs")})
         if error.status_code != 405 or allowed is None:
@@ -100,7 +101,7 @@ def application() -> FastAPI:
 
 
 def _allowed_methods(app: FastAPI) -> list[tuple[re.Pattern[str], str]]:
-    """A pattern for each path, and the value of `Allow` there."""
+    """A pattern for each path, and the value of the `Allow` header for this path."""
     methods_by_path: dict[str, set[str]] = {}
     for operation in operations(app):
         head = {"HEAD"} if operation.method == "GET" else set()

@@ -1,6 +1,7 @@
 """Authentication by API key, rate limits, and the requirements of routes.
 
-Every route declares one of five requirements as a dependency, and receives the permission as a value.
+A requirement is a dependency (`require_…`). Every route declares exactly one, and receives the value that it returns:
+the caller or the permission.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +20,11 @@ from hookmill.web.api.rate_limit import RateLimiter, RateLimitStatus
 from hookmill.web.asgi import Scope
 
 FAILURES_PER_MINUTE: Final = 60
+"""The failed authentications of one client network, before the response is 429 instead of 401."""
 REQUESTS_PER_MINUTE: Final = 600
+"""The requests of one API key."""
 _TOKEN_CHARACTERS_MAX: Final = 200
-_CONTEXT: Final = "hookmill.request_context"
+_CONTEXT_KEY: Final = "hookmill.request_context"
 
 
 class RequestContext:
@@ -39,12 +42,12 @@ def add_context(scope: Scope, trusted_proxies: Sequence[Network]) -> RequestCont
     peer = scope["client"][0] if scope.get("client") else ""
     forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
     context = RequestContext(client_address(peer, forwarded or None, trusted_proxies))
-    scope[_CONTEXT] = context
+    scope[_CONTEXT_KEY] = context
     return context
 
 
 def context_of(request: Request) -> RequestContext:
-    context: RequestContext = request.scope[_CONTEXT]
+    context: RequestContext = request.scope[_CONTEXT_KEY]
     return context
 
 
@@ -60,30 +63,31 @@ class Authenticator:
         failures_per_minute: int,
     ) -> None:
         self.management = management
-        self._requests = RateLimiter(requests_per_minute, now_us)
-        self._failures = RateLimiter(failures_per_minute, now_us)
+        self._request_limiter = RateLimiter(requests_per_minute, now_us)
+        self._failure_limiter = RateLimiter(failures_per_minute, now_us)
 
     async def authenticate(self, request: Request) -> None:
         """Raise `ApiError` if the API key is missing or invalid, or if a rate limit is exceeded."""
         context = context_of(request)
-        await self._verify_key(request)
+        await self._set_caller(request)
         if context.caller is None:
-            # Count after verifying: unauthenticated clients must not use up the limit of a valid key.
-            failures = self._failures.count(client_network(context.client))
-            if failures.is_exceeded:
-                raise _too_many("Too many requests without a valid API key.", failures)
+            # A network's limit counts only failures. So unauthenticated clients can't use up the limit of a valid key.
+            rate_limit = self._failure_limiter.count(client_network(context.client))
+            if rate_limit.is_exceeded:
+                raise _too_many_requests("Too many requests without a valid API key.", rate_limit)
             raise unauthenticated()
-        context.rate_limit = self._requests.count(context.caller.actor.id)
+        context.rate_limit = self._request_limiter.count(context.caller.actor.id)
         if context.rate_limit.is_exceeded:
-            raise _too_many("This key has used up its requests for this minute.", context.rate_limit)
+            raise _too_many_requests("This key has used up its requests for this minute.", context.rate_limit)
 
     async def reauthenticate(self, request: Request) -> None:
-        """Verify the key again after the body has arrived, because it may be revoked meanwhile. Raises `ApiError`."""
-        await self._verify_key(request)
+        """Verify the key again after the body has arrived. Raises `ApiError` if the key was revoked meanwhile."""
+        await self._set_caller(request)
         if context_of(request).caller is None:
             raise unauthenticated()
 
-    async def _verify_key(self, request: Request) -> None:
+    async def _set_caller(self, request: Request) -> None:
+        """Set the context's caller to the owner of the API key, or to None without a valid key."""
         context, token = context_of(request), _bearer_token(request)
         context.caller = (
             await run_in_threadpool(self.management.access.by_key, token, client=context.client)
@@ -92,11 +96,12 @@ class Authenticator:
         )
 
 
-def _too_many(detail: str, status: RateLimitStatus) -> ApiError:
-    return ApiError("too_many_requests", detail, headers={"Retry-After": str(status.reset_seconds)})
+def _too_many_requests(detail: str, rate_limit: RateLimitStatus) -> ApiError:
+    return ApiError("too_many_requests", detail, headers={"Retry-After": str(rate_limit.reset_seconds)})
 
 
 def _bearer_token(request: Request) -> str | None:
+    """The token in the only `Authorization` header; None if the header is missing, repeated or malformed."""
     headers = request.headers.getlist("authorization")
     if len(headers) != 1:
         return None
@@ -110,56 +115,58 @@ def _bearer_token(request: Request) -> str | None:
 # The requirements
 
 
-def public() -> None:
-    """No requirement. The responses of public routes contain nothing about this installation."""
+def require_nothing() -> None:
+    """Require no API key. The responses of such routes contain nothing about this installation."""
 
 
-async def any_key(request: Request) -> Caller:
-    """Any valid API key."""
+async def require_any_key(request: Request) -> Caller:
+    """Require any valid API key."""
     caller = context_of(request).caller
     assert caller is not None, "the route authenticates before it resolves dependencies"
     return caller
 
 
-def viewer(
-    factory: FactoryInPath, caller: Annotated[Caller, Depends(any_key)], management: "ManagementDependency"
+def require_viewer(
+    factory: FactoryInPath, caller: Annotated[Caller, Depends(require_any_key)], management: "ManagementDependency"
 ) -> MayView:
-    """The role viewer in the factory in the path."""
+    """Require the role viewer in the factory that the path names."""
     return management.access.permission_to_view(caller, factory)
 
 
-def manager(
-    factory: FactoryInPath, caller: Annotated[Caller, Depends(any_key)], management: "ManagementDependency"
+def require_manager(
+    factory: FactoryInPath, caller: Annotated[Caller, Depends(require_any_key)], management: "ManagementDependency"
 ) -> MayManage:
-    """The role manager in the factory in the path."""
+    """Require the role manager in the factory that the path names."""
     return management.access.permission_to_manage(caller, factory)
 
 
-def admin(caller: Annotated[Caller, Depends(any_key)], management: "ManagementDependency") -> MayAdminister:
-    """The role admin."""
+def require_admin(
+    caller: Annotated[Caller, Depends(require_any_key)], management: "ManagementDependency"
+) -> MayAdminister:
+    """Require the role admin."""
     return management.access.permission_to_administer(caller)
 
 
-async def _management(request: Request) -> Management:
+async def _management_of(request: Request) -> Management:
     authenticator: Authenticator = request.state.authenticator
     return authenticator.management
 
 
-ManagementDependency = Annotated[Management, Depends(_management)]
-Public = Depends(public)
-AnyKey = Annotated[Caller, Depends(any_key)]
-ViewerAccess = Annotated[MayView, Depends(viewer)]
-ManagerAccess = Annotated[MayManage, Depends(manager)]
-AdminAccess = Annotated[MayAdminister, Depends(admin)]
+ManagementDependency = Annotated[Management, Depends(_management_of)]
+Public = Depends(require_nothing)
+AnyKey = Annotated[Caller, Depends(require_any_key)]
+ViewerAccess = Annotated[MayView, Depends(require_viewer)]
+ManagerAccess = Annotated[MayManage, Depends(require_manager)]
+AdminAccess = Annotated[MayAdminister, Depends(require_admin)]
 
 MINIMUM_ROLES: Final[dict[Callable[..., Any], str | None]] = {
-    public: None,
-    any_key: "any",
-    viewer: "viewer",
-    manager: "manager",
-    admin: "admin",
+    require_nothing: None,
+    require_any_key: "any",
+    require_viewer: "viewer",
+    require_manager: "manager",
+    require_admin: "admin",
 }
-"""The minimum role of each requirement. None: no API key is needed; `any`: any valid key."""
+"""The role that meets each requirement, or a higher one. None: no API key is needed; `any`: any valid key."""
 
 
 def requirement_of(dependant: Dependant) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ from hookmill.web.api.urls import api_path
 routes = APIRouter(prefix="/factories/{factory}/automations", route_class=Route, tags=["Automations"])
 
 PAGE_BYTES: Final = 1_048_576
-"""A page of automations ends at this size, even before its limit, because filters may be long."""
+"""A page of automations ends at this size, even if it has fewer items than `limit`: filters may be long."""
 
 
 class AutomationPage(ResultPage[AutomationInListView], ExactView, frozen=True):
@@ -82,14 +82,14 @@ def create_automation(
             enabled=body.enabled,
             policy={name: getattr(body, name) for name in POLICY_FIELDS},
         )
-        return created(automation)
+        return creation_response(automation)
 
-    def created(automation: Automation) -> Response:
+    def creation_response(automation: Automation) -> Response:
         location = api_path("factories", permission.factory.name, "automations", automation.id)
         return json_response(_view(management, permission, automation), 201, location=location)
 
     def reload(location: str) -> Response:
-        return created(management.automations.get(permission, location.rpartition("/")[2]))
+        return creation_response(management.automations.get(permission, location.rpartition("/")[2]))
 
     return idempotency.respond(permission, create, reload)
 
@@ -118,7 +118,7 @@ def change_automation(
     changes = body.changes()
     with management.one_transaction(permission):
         _check_precondition(automation, permission, management, if_match)
-        changed = management.automations.change(
+        new_version = management.automations.change(
             permission,
             automation,
             new_name=changes.get("name"),
@@ -128,7 +128,7 @@ def change_automation(
             enabled=changes.get("enabled"),
             policy={name: changes[name] for name in POLICY_FIELDS if name in changes},
         )
-        view = _view(management, permission, changed)
+        view = _view(management, permission, new_version)
     return response_with_etag(view)
 
 
@@ -167,12 +167,12 @@ def run_automation(
     """Starts a run by hand, without a delivery. A payload is stored as its bytes in the body."""
     payload = field_bytes(context_of(request).body, "payload") if body is not None else None
 
-    def run() -> Response:
-        started = management.automations.start_run(permission, automation, payload)
-        location = api_path("factories", permission.factory.name, "runs", run_id(started.id))
-        return json_response(RunView.of(started), 201, location=location)
+    def start_run() -> Response:
+        new_run = management.automations.start_run(permission, automation, payload)
+        location = api_path("factories", permission.factory.name, "runs", run_id(new_run.id))
+        return json_response(RunView.of(new_run), 201, location=location)
 
-    return idempotency.respond(permission, run)
+    return idempotency.respond(permission, start_run)
 
 
 def _view(management: Management, permission: MayView, automation: Automation) -> AutomationView:
@@ -186,5 +186,6 @@ def _view(management: Management, permission: MayView, automation: Automation) -
 def _check_precondition(
     automation: str, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
 ) -> None:
+    """Raise `Changed` if the client sent `If-Match`, and it does not match the current version."""
     if if_match.is_set:
         if_match.check(_view(management, permission, management.automations.get(permission, automation)))

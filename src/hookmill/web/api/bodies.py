@@ -22,12 +22,12 @@ PayloadFilter = Annotated[
     ),
 ]
 Prompt = Annotated[str, StringConstraints(min_length=1, max_length=PROMPT_CHARACTERS_MAX, pattern=NO_NUL)]
-_TRIGGER: Final = {
+_TRIGGER_EXAMPLE: Final = {
     "provider": "webhook",
     "event": "received",
     "filter": {"webhook_ids": ["wh_0123456789abcdefghjkmnpqrst"], "payload": {"action": ["created"]}},
 }
-_SCHEDULE_TRIGGER: Final = {
+_SCHEDULE_TRIGGER_EXAMPLE: Final = {
     "provider": "schedule",
     "event": "cron_fired",
     "schedule": {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin"},
@@ -48,13 +48,13 @@ Triggers = Annotated[
         description=(
             "The triggers. A delivery starts one run if any of them matches. Each schedule starts a run at its times."
         ),
-        examples=[[_TRIGGER, _SCHEDULE_TRIGGER]],
+        examples=[[_TRIGGER_EXAMPLE, _SCHEDULE_TRIGGER_EXAMPLE]],
     ),
 ]
 
 
 class RequestBody(BaseModel):
-    """A request body."""
+    """The base class of request bodies."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -64,15 +64,15 @@ def _example(body: dict[str, Any]) -> ConfigDict:
 
 
 def _unset() -> Any:
-    """The default of a field that is not in the body. `Changes.changes` omits the field."""
+    """The default of a field that is not in the body. `Changes.changes` omits such fields."""
     return None
 
 
 class Changes(RequestBody):
-    """The fields to change. Omitted fields keep their values."""
+    """The base class of the bodies of PATCH requests. A field that the body omits keeps its value."""
 
     def changes(self) -> dict[str, Any]:
-        """The fields that are in the body."""
+        """The values of the fields that the body contains, by field name."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
@@ -83,13 +83,13 @@ class FactoryCreation(RequestBody):
 
 
 MaxRunning = Annotated[StrictInt, Field(ge=1, le=LIMIT_MAX)]
-_MAX_RUNNING: Final = "The most runs that workers perform at the same time. Null: no limit."
+_MAX_RUNNING_DESCRIPTION: Final = "The most runs that workers perform at the same time. Null: no limit."
 
 
 class FactoryChanges(Changes):
     model_config = _example({"max_running": 4})
 
-    max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING)
+    max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING_DESCRIPTION)
 
 
 class WebhookCreation(RequestBody):
@@ -159,38 +159,38 @@ class SecretReplacement(RequestBody):
     value: SecretText | None = Field(default=None, description="The new value. If omitted, the service generates it.")
 
 
-Policy = Annotated[dict[str, Any], Field(examples=[{"seconds": 30, "max_seconds": 300}])]
-_CONCURRENCY: Final = (
+PolicyPart = Annotated[dict[str, Any], Field(examples=[{"seconds": 30, "max_seconds": 300}])]
+_CONCURRENCY_DESCRIPTION: Final = (
     "At most `limit` active runs for each key: `{key, limit, when_busy}`. `key` is a JSON pointer into the payload or "
     "a list of them, and `when_busy` is queue, skip or replace. Null: no limit."
 )
-_DEBOUNCE: Final = (
+_DEBOUNCE_DESCRIPTION: Final = (
     "A run starts `seconds` after the newest delivery with its key, but at most `max_seconds` after the first one. "
     "Null: it starts immediately."
 )
-_RETRY: Final = (
+_RETRY_DESCRIPTION: Final = (
     "A failed attempt is followed by another one, up to `attempts` in all: `{attempts, backoff_seconds, "
     "max_backoff_seconds, exit_codes}`. Null: the runner's rule."
 )
-_PRIORITY: Final = "high, normal or low: the order in which the factory's runs start."
-_PAUSE: Final = "The automation is disabled after this many failed runs in a row. Null: never."
-Failures = Annotated[StrictInt, Field(ge=1, le=FAILURES_MAX)]
+_PRIORITY_DESCRIPTION: Final = "high, normal or low: the order in which the factory's runs start."
+_PAUSE_DESCRIPTION: Final = "The automation is disabled after this many failed runs in a row. Null: never."
+FailureCount = Annotated[StrictInt, Field(ge=1, le=FAILURES_MAX)]
 
 
 class AutomationCreation(RequestBody):
-    model_config = _example({"name": "triage", "prompt": "Look at the order.", "triggers": [_TRIGGER]})
+    model_config = _example({"name": "triage", "prompt": "Look at the order.", "triggers": [_TRIGGER_EXAMPLE]})
 
     name: Name
     prompt: Prompt
     triggers: Triggers
     runner: Text | None = Field(default=None, description="The runner. Defaults to the operator's default runner.")
     enabled: StrictBool = True
-    concurrency: Policy | None = Field(default=None, description=_CONCURRENCY)
-    debounce: Policy | None = Field(default=None, description=_DEBOUNCE)
-    retry: Policy | None = Field(default=None, description=_RETRY)
-    priority: Text | None = Field(default=None, description=_PRIORITY)
-    max_running: MaxRunning | None = Field(default=None, description=_MAX_RUNNING)
-    pause_after_failures: Failures | None = Field(default=None, description=_PAUSE)
+    concurrency: PolicyPart | None = Field(default=None, description=_CONCURRENCY_DESCRIPTION)
+    debounce: PolicyPart | None = Field(default=None, description=_DEBOUNCE_DESCRIPTION)
+    retry: PolicyPart | None = Field(default=None, description=_RETRY_DESCRIPTION)
+    priority: Text | None = Field(default=None, description=_PRIORITY_DESCRIPTION)
+    max_running: MaxRunning | None = Field(default=None, description=_MAX_RUNNING_DESCRIPTION)
+    pause_after_failures: FailureCount | None = Field(default=None, description=_PAUSE_DESCRIPTION)
 
 
 class AutomationChanges(Changes):
@@ -201,12 +201,12 @@ class AutomationChanges(Changes):
     triggers: Triggers = Field(default_factory=_unset)
     runner: Text = Field(default_factory=_unset)
     enabled: StrictBool = Field(default_factory=_unset)
-    concurrency: Policy | None = Field(default_factory=_unset, description=_CONCURRENCY)
-    debounce: Policy | None = Field(default_factory=_unset, description=_DEBOUNCE)
-    retry: Policy | None = Field(default_factory=_unset, description=_RETRY)
-    priority: Text | None = Field(default_factory=_unset, description=_PRIORITY)
-    max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING)
-    pause_after_failures: Failures | None = Field(default_factory=_unset, description=_PAUSE)
+    concurrency: PolicyPart | None = Field(default_factory=_unset, description=_CONCURRENCY_DESCRIPTION)
+    debounce: PolicyPart | None = Field(default_factory=_unset, description=_DEBOUNCE_DESCRIPTION)
+    retry: PolicyPart | None = Field(default_factory=_unset, description=_RETRY_DESCRIPTION)
+    priority: Text | None = Field(default_factory=_unset, description=_PRIORITY_DESCRIPTION)
+    max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING_DESCRIPTION)
+    pause_after_failures: FailureCount | None = Field(default_factory=_unset, description=_PAUSE_DESCRIPTION)
 
 
 class RunRequest(RequestBody):
@@ -278,8 +278,8 @@ class BacktestRequest(RequestBody):
     last: StrictInt = Field(
         default=50, ge=1, le=BACKTEST_DELIVERIES_MAX, description="The number of deliveries to evaluate, newest first."
     )
-    concurrency: Policy | None = Field(default=None, description=_CONCURRENCY)
-    debounce: Policy | None = Field(default=None, description=_DEBOUNCE)
+    concurrency: PolicyPart | None = Field(default=None, description=_CONCURRENCY_DESCRIPTION)
+    debounce: PolicyPart | None = Field(default=None, description=_DEBOUNCE_DESCRIPTION)
 
 
 class MemberCreation(RequestBody):

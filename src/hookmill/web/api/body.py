@@ -12,11 +12,12 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from hookmill.domain import payload
-from hookmill.web.api.problems import ERRORS_MAX, ApiError, ErrorDetail, pointer
+from hookmill.web.api.problems import ERRORS_MAX, ApiError, ErrorDetail, body_pointer
 from hookmill.web.body import BodyCutShort, BodyReader, BodyTooLarge, BodyTooSlow
 from hookmill.web.delivery_body import BODY_SECONDS
 
 BYTES_MAX: Final = 65_536
+"""The limit for bodies without a field of `_LARGE_FIELDS`."""
 LARGE_BYTES_MAX: Final = 1_048_576
 """The limit for bodies with a prompt, triggers, a filter or a payload."""
 _LARGE_FIELDS: Final = {"prompt", "triggers", "filter", "payload"}
@@ -25,7 +26,7 @@ FIELDS_MAX: Final = 64
 _CLOSE_HEADERS: Final = {"Connection": "close"}
 
 
-class ReadRequest(Request):
+class ParsedRequest(Request):
     """A request whose body has been read and parsed."""
 
     def __init__(self, request: Request, body: bytes, value: Any) -> None:
@@ -34,19 +35,19 @@ class ReadRequest(Request):
         self._json = value
 
 
-def bytes_max(fields: Iterable[str]) -> int:
+def size_limit(fields: Iterable[str]) -> int:
     """The size limit of a body with these fields, in bytes."""
     return BYTES_MAX if _LARGE_FIELDS.isdisjoint(fields) else LARGE_BYTES_MAX
 
 
-async def read(request: Request, *, required: bool, bytes_max: int) -> ReadRequest:
-    """Read and parse the body. Raises `ApiError` unless it is JSON, or is missing and not `required`."""
+async def read(request: Request, *, required: bool, bytes_max: int) -> ParsedRequest:
+    """Read and parse the body. Raises `ApiError` if it is not valid JSON, or if it is missing but `required`."""
     body = await _read_bytes(request, bytes_max)
     if not body and not required:
-        return ReadRequest(request, b"", None)
-    _check_content_type(request)
-    # In a thread: parsing a large body takes milliseconds, during which the event loop would handle no delivery.
-    return ReadRequest(request, body, await run_in_threadpool(parse_json, body))
+        return ParsedRequest(request, b"", None)
+    _require_json_content_type(request)
+    # In a thread, because parsing a large body takes milliseconds. The event loop handles deliveries meanwhile.
+    return ParsedRequest(request, body, await run_in_threadpool(parse_json, body))
 
 
 def parse_json(body: bytes) -> Any:
@@ -55,7 +56,7 @@ def parse_json(body: bytes) -> Any:
     if isinstance(parsed, payload.NotJson):
         raise ApiError("malformed_json", f"The body can't be read: {parsed.reason}.")
     try:
-        value = json.loads(body, object_pairs_hook=_unique_keys)
+        value = json.loads(body, object_pairs_hook=_object_without_duplicates)
     except _DuplicateKey:
         raise ApiError("malformed_json", "The body can't be read: an object contains a key twice.") from None
     except (RecursionError, ValueError):
@@ -64,27 +65,32 @@ def parse_json(body: bytes) -> Any:
     if isinstance(value, dict) and len(value) > FIELDS_MAX:
         detail = f"The body has {len(value):,} fields. No operation accepts more than {FIELDS_MAX}."
         raise ApiError("invalid", detail, errors=[ErrorDetail(pointer="", detail=detail)])
-    if _UNSTORABLE_ESCAPE.search(body) is not None:
-        _check_strings(value)
+    if _POSSIBLY_UNSTORABLE_ESCAPE.search(body) is not None:
+        _reject_unstorable_text(value)
     return value
 
 
 def field_bytes(body: bytes, name: str) -> bytes | None:
-    """The bytes of one field's value as they were sent; None if it is missing or null. The body is a JSON object."""
+    """The bytes of one field's value, as the client sent them. None if the field is missing or null.
+
+    `body`: a JSON object, or empty.
+    """
     value = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get(name) if body else None
     return bytes(value) if value is not None and bytes(value) != b"null" else None
 
 
-# JSON in UTF-8 can contain a NUL, and half of a surrogate pair, only as an escape.
-_UNSTORABLE_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
-_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+# JSON in UTF-8 can contain a NUL, and half of a surrogate pair, only as an escape. So most bodies need no search in
+# their values. Complete surrogate pairs match too, and are storable.
+_POSSIBLY_UNSTORABLE_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+_UNSTORABLE_CHARACTER: Final = re.compile("[\x00\ud800-\udfff]")
 """PostgreSQL can't store a NUL in text, and UTF-8 can't encode half of a surrogate pair."""
 
 
-def _check_strings(value: Any) -> None:
+def _reject_unstorable_text(value: Any) -> None:
+    """Raise `ApiError` if a string or a field name in the value can't be stored."""
     detail = "The text contains a NUL, or half of a surrogate pair. Remove that character."
     paths = islice(_unstorable_paths(value), ERRORS_MAX)
-    errors = [ErrorDetail(pointer=pointer(path), detail=detail) for path in paths]
+    errors = [ErrorDetail(pointer=body_pointer(path), detail=detail) for path in paths]
     if errors:
         raise ApiError("invalid", f"The body contains text that can't be stored. {detail}", errors=errors)
 
@@ -99,10 +105,10 @@ def _unstorable_paths(value: Any) -> Iterator[list[str | int]]:
     levels: list[Iterator[tuple[str | int, Any]]] = [iter([("", value)])]
     while levels:
         for step, node in levels[-1]:
-            if isinstance(step, str) and _UNSTORABLE.search(step) is not None:
+            if isinstance(step, str) and _UNSTORABLE_CHARACTER.search(step) is not None:
                 yield [*path, step][1:]
             if isinstance(node, str):
-                if _UNSTORABLE.search(node) is not None:
+                if _UNSTORABLE_CHARACTER.search(node) is not None:
                     yield [*path, step][1:]
             elif isinstance(node, dict | list):
                 path.append(step)
@@ -131,7 +137,7 @@ def _too_large(bytes_max: int) -> ApiError:
     return ApiError("body_too_large", detail, headers=_CLOSE_HEADERS)
 
 
-def _check_content_type(request: Request) -> None:
+def _require_json_content_type(request: Request) -> None:
     # Another site's page can make a browser send forms and plain text here, but not application/json.
     content_types = request.headers.getlist("content-type")
     message = Message()
@@ -145,7 +151,7 @@ class _DuplicateKey(Exception):
     """An object contains a key twice. JSON parsers disagree on which value is valid."""
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise _DuplicateKey

@@ -22,11 +22,11 @@ from hookmill.web.api.route import Route
 
 routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Delivery log"])
 
-LABELS: Final[Mapping[str, Label]] = {
+LABELS_BY_NAME: Final[Mapping[str, Label]] = {
     **{label.wording: label for label in Label},
     **{label.name.lower(): label for label in Label},
 }
-"""The labels as shown, and as identifiers that need no escaping in a URL."""
+"""Each label by the name that deliveries have, and by a name that needs no escaping in a URL."""
 
 WebhookParameter = Annotated[Text | None, Query(description="Only deliveries to this webhook, by uid or name.")]
 
@@ -75,7 +75,7 @@ def list_deliveries(
     deliveries = management.log.newest(
         permission,
         webhook=webhook,
-        label=LABELS[label] if label is not None else None,
+        label=LABELS_BY_NAME[label] if label is not None else None,
         since=since,
         until=until,
         identity=identity,
@@ -95,8 +95,8 @@ def list_deliveries(
 )
 def show_delivery(delivery: DeliveryInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
     """Returns a delivery and the runs that it started."""
-    entry = management.log.get(permission, delivery)
-    return json_response(DeliveryWithRunsView.with_runs(entry, management.runs.of_delivery(permission, delivery)))
+    log_entry = management.log.get(permission, delivery)
+    return json_response(DeliveryWithRunsView.with_runs(log_entry, management.runs.of_delivery(permission, delivery)))
 
 
 @routes.get(
@@ -171,10 +171,10 @@ def list_dropped_attempts(
     """
     items, next_cursor = paginate(
         management.log.dropped_attempts(permission, webhook),
-        lambda count: (count.since, count.kind, count.webhook_uid),
+        lambda dropped: (dropped.since, dropped.kind, dropped.webhook_uid),
         limit=limit,
         cursor=cursor,
         newest_first=True,
     )
-    views = [DroppedAttemptsView.of(count) for count in items]
+    views = [DroppedAttemptsView.of(dropped) for dropped in items]
     return json_response(DroppedAttemptsPage(items=views, next_cursor=next_cursor))

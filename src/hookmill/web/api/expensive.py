@@ -1,6 +1,6 @@
 """Expensive operations, which can use a processor for seconds.
 
-A process performs at most two concurrently, in separate threads, and at most one for each API key.
+A process performs at most two of them concurrently, in threads of their own, and at most one for each API key.
 """
 
 import inspect
@@ -20,16 +20,23 @@ RETRY_SECONDS: Final = 1
 
 
 class ConcurrencyLimiter:
-    """Limits the expensive operations in flight. It rejects further ones, because waiting requests would pile up."""
+    """Limits the expensive operations in flight.
+
+    Further requests are rejected, because waiting requests would pile up.
+    """
 
     def __init__(self) -> None:
-        # Separate threads, so that a request that reads a webhook never waits for a backtest.
+        # Threads of their own, so that a cheap request never waits until a backtest frees a thread.
         self.threads = anyio.CapacityLimiter(CONCURRENT_MAX)
         self._key_ids: set[str] = set()
+        """The ids of the API keys that have an operation in flight."""
 
     @contextmanager
     def slot_for(self, key_id: str) -> Iterator[None]:
-        """Hold a slot for a key's operation. Raises `ApiError` if the key already has one, or if no slot is free."""
+        """Hold a slot for an operation of this API key.
+
+        Raises `ApiError` if the key already holds a slot, or if no slot is free.
+        """
         if key_id in self._key_ids:
             raise _busy("This key has an expensive operation in progress.")
         if len(self._key_ids) >= CONCURRENT_MAX:
@@ -47,12 +54,12 @@ def _busy(reason: str) -> ApiError:
 
 
 def expensive(operation: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
-    """Mark a route's operation as expensive. It then needs a slot of the `ConcurrencyLimiter`."""
+    """Decorate a route's operation: it runs only while it holds a slot of the `ConcurrencyLimiter`."""
     signature = inspect.signature(operation)
     request_parameter = inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
 
     @wraps(operation)
-    async def limited(*, request: Request, **arguments: Any) -> Response:
+    async def with_slot(*, request: Request, **arguments: Any) -> Response:
         limiter: ConcurrencyLimiter = request.state.expensive_operations
         caller = context_of(request).caller
         assert caller is not None, "the route authenticates before it calls the operation"
@@ -60,13 +67,13 @@ def expensive(operation: Callable[..., Response]) -> Callable[..., Awaitable[Res
             return await anyio.to_thread.run_sync(partial(operation, **arguments), limiter=limiter.threads)
 
     parameters = [*signature.parameters.values(), request_parameter]
-    limited.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    _EXPENSIVE.add(limited)
-    return limited
+    with_slot.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    _EXPENSIVE_OPERATIONS.add(with_slot)
+    return with_slot
 
 
-_EXPENSIVE: Final[set[Callable[..., Any]]] = set()
+_EXPENSIVE_OPERATIONS: Final[set[Callable[..., Any]]] = set()
 
 
 def is_expensive(operation: Callable[..., Any] | None) -> bool:
-    return operation in _EXPENSIVE
+    return operation in _EXPENSIVE_OPERATIONS

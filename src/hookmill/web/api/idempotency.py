@@ -1,6 +1,6 @@
 """Idempotent requests: a retry with the same `Idempotency-Key` returns the first request's stored response.
 
-The operation is performed only once.
+So a retry does not perform the operation again.
 """
 
 import json
@@ -13,22 +13,25 @@ from fastapi import Depends, Header, Request, Response
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management import IdempotencyKeyReused, Management
 from hookmill.web.api.access import ManagementDependency, context_of
-from hookmill.web.api.fields import IDEMPOTENCY_KEY
+from hookmill.web.api.fields import IDEMPOTENCY_KEY_PATTERN
 
 STORED_BYTES_MAX: Final = 65_536
-"""A larger response is not stored if `reload` can build it again."""
+"""If `reload` can build a response again, its body is stored only up to this size."""
+_BODY_DIGEST_FIELD: Final = "asked"
+"""The field of stored responses with the SHA-256 of the request's body. Databases contain this name."""
 _STORED_HEADERS: Final = ("content-type", "location")
 
 
 class IdempotentRequest:
-    """One request, which may be a retry."""
+    """A request to perform an operation. If it has an `Idempotency-Key`, it may be a retry."""
 
     def __init__(self, management: Management, key: str | None, target: bytes, body: bytes) -> None:
-        """`target`: the method and path, as sent."""
+        """`key`: the value of `Idempotency-Key`. `target`: the method and the path, as sent."""
         self._management = management
         self._key = key
         self._target_digest = sha256(target).digest()
-        # A digest would allow an attacker to guess a weak secret in the body, so it is stored in the sealed response.
+        # With this digest, an attacker could guess a weak secret in the body. So the digest is stored in the sealed
+        # response.
         self._body_sha256 = sha256(body).hexdigest()
 
     def respond(
@@ -39,15 +42,16 @@ class IdempotentRequest:
     ) -> Response:
         """The response of `perform`, or the stored response of the first request. Raises `IdempotencyKeyReused`.
 
-        `reload` builds a response that was too large to store from its `Location`. `perform` runs inside the
-        transaction: if it fails, the operation is rolled back, so no generated secret is lost.
+        If a response was too large to store, `reload` builds it again from the value of its `Location` header.
+        `perform` and the storing share a transaction: if one of them fails, the operation is rolled back. So no
+        generated secret is lost.
         """
         with self._management.one_transaction(permission):
             if self._key is None:
                 return perform()
             stored = self._management.idempotency.stored_response(permission, self._key, self._target_digest)
             if stored is not None:
-                return self._replay(stored, reload)
+                return self._replayed_response(stored, reload)
             response = perform()
             self._management.idempotency.store(
                 permission, self._key, self._target_digest, self._serialized(response, reload is not None)
@@ -56,17 +60,19 @@ class IdempotentRequest:
 
     def _serialized(self, response: Response, can_reload: bool) -> bytes:
         headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
-        head = json.dumps({"status": response.status_code, "headers": headers, "asked": self._body_sha256}).encode()
+        head = json.dumps(
+            {"status": response.status_code, "headers": headers, _BODY_DIGEST_FIELD: self._body_sha256}
+        ).encode()
         body = bytes(response.body)
         # The head is one line of JSON. The body follows unescaped, because escaping could multiply its size.
         return head if can_reload and len(body) > STORED_BYTES_MAX else head + b"\n" + body
 
-    def _replay(self, stored: bytes, reload: Callable[[str], Response] | None) -> Response:
-        head, has_body, body = stored.partition(b"\n")
+    def _replayed_response(self, stored: bytes, reload: Callable[[str], Response] | None) -> Response:
+        head, separator, body = stored.partition(b"\n")
         metadata = json.loads(head)
-        if metadata["asked"] != self._body_sha256:
+        if metadata[_BODY_DIGEST_FIELD] != self._body_sha256:
             raise IdempotencyKeyReused("This Idempotency-Key was used for another request. Use a new one.")
-        if has_body or reload is None:
+        if separator or reload is None:
             response = Response(body, status_code=metadata["status"], headers=metadata["headers"])
         else:
             response = reload(metadata["headers"]["location"])
@@ -81,7 +87,7 @@ def idempotent_request(
         str | None,
         Header(
             alias="Idempotency-Key",
-            pattern=IDEMPOTENCY_KEY,
+            pattern=IDEMPOTENCY_KEY_PATTERN,
             description=(
                 "A unique value of your choice. Retries of the request with the same key within a day return the "
                 "first response and do nothing."
@@ -90,7 +96,7 @@ def idempotent_request(
         ),
     ] = None,
 ) -> IdempotentRequest:
-    # The path is still percent-encoded. Decoded, it could equal the path of another resource.
+    # The path is still percent-encoded. A decoded path could equal the path of another resource.
     target = f"{request.method} {request.scope['path']}".encode()
     return IdempotentRequest(management, key, target, context_of(request).body)
 

@@ -12,9 +12,9 @@ from hookmill.web.asgi import Message, Receive, Scope, Send
 from hookmill.web.routes import Application
 
 THREADS: Final = 8
-"""The number of concurrent operations. More of them would only wait for the database."""
+"""The maximum of concurrent operations. Further threads would only wait for the database."""
 _CLOSE_HEADERS: Final = ((b"connection", b"close"),)
-"""Sent to unauthenticated clients, which could keep a connection open and never read a response."""
+"""For responses to unauthenticated clients, which could keep a connection open and never read a response."""
 _COMMON_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
@@ -29,7 +29,7 @@ class ApiMiddleware:
         trusted_proxies: Sequence[Network],
         report_failure: ReportFailure,
     ) -> None:
-        """Each request's `request.state` has the items of `state`."""
+        """`state`: the attributes of `request.state` in every request."""
         self._inner = inner
         self._state = state
         self._trusted_proxies = trusted_proxies
@@ -45,16 +45,21 @@ class ApiMiddleware:
         if is_head:
             inner_scope["method"] = "GET"
         context = access.add_context(inner_scope, self._trusted_proxies)
-        has_started = False
+        response_has_started = False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal has_started
+            nonlocal response_has_started
             if message["type"] == "http.response.start":
-                has_started = True
-                limits = context.rate_limit.headers() if context.rate_limit is not None else {}
-                rate_limit = ((name.lower().encode(), value.encode()) for name, value in limits.items())
-                close = _CLOSE_HEADERS if context.caller is None else ()
-                message = {**message, "headers": [*message.get("headers", ()), *_COMMON_HEADERS, *close, *rate_limit]}
+                response_has_started = True
+                rate_limit_headers = context.rate_limit.headers() if context.rate_limit is not None else {}
+                close_headers = _CLOSE_HEADERS if context.caller is None else ()
+                headers = [
+                    *message.get("headers", ()),
+                    *_COMMON_HEADERS,
+                    *close_headers,
+                    *((name.lower().encode(), value.encode()) for name, value in rate_limit_headers.items()),
+                ]
+                message = {**message, "headers": headers}
             elif is_head:
                 message = {**message, "body": b""}
             await send(message)
@@ -63,5 +68,5 @@ class ApiMiddleware:
             await self._inner(inner_scope, receive, send_with_headers)
         except Exception as error:
             self._report_failure("api", error)
-            if not has_started:
+            if not response_has_started:
                 await problems.error_response(problems.api_error_for(error))(inner_scope, receive, send_with_headers)

@@ -12,7 +12,14 @@ from msgspec.json import schema_components
 from hookmill import __version__
 from hookmill.presentation.automation import AutomationInListView, AutomationView, ScheduleTriggerView, TriggerView
 from hookmill.presentation.view import View
-from hookmill.web.api.access import MINIMUM_ROLES, admin, manager, public, requirement_of, viewer
+from hookmill.web.api.access import (
+    MINIMUM_ROLES,
+    require_admin,
+    require_manager,
+    require_nothing,
+    require_viewer,
+    requirement_of,
+)
 from hookmill.web.api.expensive import is_expensive
 from hookmill.web.api.problems import ERROR_CODES, MEDIA_TYPE, ErrorDetail, ProblemDetails
 from hookmill.web.api.representation import precondition
@@ -42,7 +49,7 @@ _TAGS: Final = [
     {"name": "Reference", "description": "Public documents. No API key is required."},
 ]
 _REF_TEMPLATE: Final = "#/components/schemas/{name}"
-_PROBLEM: Final = {"$ref": _REF_TEMPLATE.format(name="ProblemDetails")}
+_PROBLEM_SCHEMA: Final = {"$ref": _REF_TEMPLATE.format(name="ProblemDetails")}
 _HEADERS: Final[dict[str, dict[str, Any]]] = {
     "RateLimit-Limit": {"description": "The key's requests per minute.", "schema": {"type": "integer"}},
     "RateLimit-Remaining": {
@@ -62,7 +69,7 @@ _HEADERS: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path, with its requirement and properties."""
+    """One method of one path, with its requirement and other properties."""
 
     method: str
     path: str
@@ -76,19 +83,21 @@ class Operation:
 def operations(app: FastAPI) -> Iterator[Operation]:
     """Every operation of the API."""
     for route in iter_route_contexts(app.routes):
-        original = route.original_route
-        if not isinstance(original, Route):
+        api_route = route.original_route
+        if not isinstance(api_route, Route):
             # Only `Route` checks requirements.
             raise TypeError(f"{route.path} is not a route of the class Route")
-        for method in sorted(original.methods or ()):
+        for method in sorted(api_route.methods or ()):
             yield Operation(
                 method=method,
                 path=str(route.path_format),
-                requirement=requirement_of(original.dependant),
-                takes_body=original.body_field is not None,
-                response_view=original.response_view,
-                is_expensive=is_expensive(original.dependant.call),
-                has_precondition=any(each.call is precondition for each in original.dependant.dependencies),
+                requirement=requirement_of(api_route.dependant),
+                takes_body=api_route.body_field is not None,
+                response_view=api_route.response_view,
+                is_expensive=is_expensive(api_route.dependant.call),
+                has_precondition=any(
+                    dependency.call is precondition for dependency in api_route.dependant.dependencies
+                ),
             )
 
 
@@ -109,13 +118,14 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         schema = model.model_json_schema(ref_template=_REF_TEMPLATE.format(name="{model}"), mode="serialization")
         schema.pop("$defs", None)
         schemas[model.__name__] = schema
-    # Some enumerations have a schema of a view and one of the framework. The framework's has more details.
+    # Views and the framework both define a schema for some enumerations. The right operand, the framework's schemas,
+    # overrides the views', because they have more details.
     document["components"]["schemas"] = dict(sorted((_view_schemas(app) | schemas).items()))
     document["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key, `hmk_…`."}
     }
     for operation in operations(app):
-        _complete(document["paths"][operation.path][operation.method.lower()], operation)
+        _add_details(document["paths"][operation.path][operation.method.lower()], operation)
     return document
 
 
@@ -137,45 +147,45 @@ def _reference(model: type) -> dict[str, str]:
     return {"$ref": _REF_TEMPLATE.format(name=model.__name__)}
 
 
-def _complete(item: dict[str, Any], operation: Operation) -> None:
-    """Add the role, the response schema, headers and errors to the document's item of an operation."""
+def _add_details(item: dict[str, Any], operation: Operation) -> None:
+    """Add the role, the response schema, headers and errors to `item`, the operation's object in the document."""
     role = MINIMUM_ROLES[operation.requirement]
     item["security"] = [{"key": []}] if role is not None else []
     item["x-role"] = role or "none"
     if operation.response_view is not None:
-        (success,) = (item["responses"][status] for status in item["responses"] if status.startswith("2"))
-        success["content"]["application/json"]["schema"] = _reference(operation.response_view)
+        (success_response,) = (item["responses"][status] for status in item["responses"] if status.startswith("2"))
+        success_response["content"]["application/json"]["schema"] = _reference(operation.response_view)
     item["x-costly"] = operation.is_expensive
     responses = item["responses"]
-    successes = [status for status in responses if status.startswith("2")]
-    for status in successes:
-        responses[status]["headers"] = {name: _HEADERS[name] for name in _headers_of(item, operation)}
-    if operation.method == "GET" and "ETag" in _headers_of(item, operation):
+    success_statuses = [status for status in responses if status.startswith("2")]
+    for status in success_statuses:
+        responses[status]["headers"] = {name: _HEADERS[name] for name in _response_header_names(item, operation)}
+    if operation.method == "GET" and "ETag" in _response_header_names(item, operation):
         responses["304"] = {"description": "The resource still has the ETag in `If-None-Match`."}
-    for code in _codes(operation):
+    for code in _error_codes(operation):
         status, title = ERROR_CODES[code]
-        problem: dict[str, Any] = {"description": title, "content": {MEDIA_TYPE: {"schema": _PROBLEM}}}
+        problem: dict[str, Any] = {"description": title, "content": {MEDIA_TYPE: {"schema": _PROBLEM_SCHEMA}}}
         if status in (429, 503):
             problem["headers"] = {"Retry-After": _HEADERS["Retry-After"]}
         if code == "invalid":
-            # It replaces the framework's own response.
+            # Replaces the response that the framework has added for 422.
             responses["422"] = problem
         responses.setdefault(str(status), problem)
     item["responses"] = dict(sorted(responses.items()))
 
 
-def _headers_of(item: dict[str, Any], operation: Operation) -> Iterator[str]:
-    if operation.requirement is not public:
+def _response_header_names(item: dict[str, Any], operation: Operation) -> Iterator[str]:
+    if operation.requirement is not require_nothing:
         yield from ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
-    if item["operationId"] in _WITH_ETAG:
+    if item["operationId"] in _OPERATION_IDS_WITH_ETAG:
         yield "ETag"
-    if item["operationId"] in _WITH_LOCATION:
+    if item["operationId"] in _OPERATION_IDS_WITH_LOCATION:
         yield "Location"
     if any(parameter["name"] == "Idempotency-Key" for parameter in item.get("parameters", ())):
         yield "Idempotency-Replayed"
 
 
-_WITH_LOCATION: Final = {
+_OPERATION_IDS_WITH_LOCATION: Final = {
     "create_factory",
     "create_webhook",
     "create_secret",
@@ -183,17 +193,17 @@ _WITH_LOCATION: Final = {
     "run_automation",
     "add_member",
 }
-_WITH_ETAG: Final = {
+_OPERATION_IDS_WITH_ETAG: Final = {
     f"{verb}_{noun}" for verb in ("show", "change", "sync") for noun in ("webhook", "automation", "member", "secret")
 } | {"give_role", "take_role"}
 
 
-def _codes(operation: Operation) -> Iterator[str]:
+def _error_codes(operation: Operation) -> Iterator[str]:
     """Every error code that the operation may return."""
     yield "internal_error"
-    if operation.requirement is not public:
+    if operation.requirement is not require_nothing:
         yield from ("authentication_failed", "too_many_requests", "unavailable")
-    if operation.requirement in (manager, admin):
+    if operation.requirement in (require_manager, require_admin):
         yield "forbidden"
     if "{" in operation.path:
         yield "not_found"
@@ -203,9 +213,9 @@ def _codes(operation: Operation) -> Iterator[str]:
         yield from ("malformed_json", "body_too_slow", "body_too_large", "unsupported_media_type")
         # A body may name a resource that does not exist.
         yield "not_found"
-    if operation.requirement is viewer:
+    if operation.requirement is require_viewer:
         yield "not_found"
-    if operation.method != "GET" and operation.requirement is not viewer:
+    if operation.method != "GET" and operation.requirement is not require_viewer:
         yield "conflict"
     if operation.has_precondition:
         yield "changed"

@@ -29,31 +29,39 @@ def paginate(
     cursor: str | None,
     newest_first: bool = False,
 ) -> tuple[list[T], str | None]:
-    """One page of a complete list, and the cursor of the next page. The sort keys must be unique."""
+    """One page of a complete list, and the cursor of the next page if there is one. The sort keys must be unique."""
     ordered = sorted(items, key=sort_key, reverse=newest_first)
     if cursor is not None:
-        last = _sort_key_from(cursor)
+        last_sort_key = _sort_key_from(cursor)
         try:
-            ordered = [item for item in ordered if (sort_key(item) < last if newest_first else sort_key(item) > last)]
+            ordered = [
+                item
+                for item in ordered
+                if (sort_key(item) < last_sort_key if newest_first else sort_key(item) > last_sort_key)
+            ]
         except TypeError:
+            # The cursor is of another list: its sort key has values of other types.
             raise _invalid_cursor() from None
     return cut_page(ordered, lambda item: cursor_after(*sort_key(item)), limit=limit)
 
 
 def cut_page(rows: Sequence[T], cursor_of: Callable[[T], str], *, limit: int) -> tuple[list[T], str | None]:
-    """The first `limit` rows, and the cursor of the next page if there are more."""
+    """The first `limit` rows, and the cursor of the next page if there are more rows.
+
+    `rows` begins after the cursor of this page, and contains a row of the next page if there is a next page.
+    """
     if len(rows) <= limit:
         return list(rows), None
     return list(rows[:limit]), cursor_of(rows[limit - 1])
 
 
 def cursor_after(*sort_key: str | int) -> str:
-    """The cursor of the page that begins after the item with this sort key."""
+    """The cursor of the page that begins with the item after this sort key."""
     return base64.urlsafe_b64encode(json.dumps(sort_key).encode()).rstrip(b"=").decode()
 
 
 def key_cursor(key: bytes) -> str:
-    """The cursor for a list that the store pages by 16-byte keys."""
+    """The cursor of the page that begins after this key, for lists that the store sorts by 16-byte keys."""
     return cursor_after(key.hex())
 
 
@@ -72,7 +80,7 @@ def key_from(cursor: str | None) -> bytes | None:
 
 
 def queue_cursor(position: QueuePosition) -> str:
-    """The cursor for the waiting runs of a queue."""
+    """The cursor of the page that begins after this position, for the waiting runs of a queue."""
     return cursor_after(position.as_text())
 
 
@@ -92,7 +100,7 @@ def _sort_key_from(cursor: str) -> tuple[str | int, ...]:
         sort_key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, ValueError, RecursionError):
         raise _invalid_cursor() from None
-    if not isinstance(sort_key, list) or not sort_key or not all(type(each) in (str, int) for each in sort_key):
+    if not isinstance(sort_key, list) or not sort_key or not all(type(value) in (str, int) for value in sort_key):
         raise _invalid_cursor()
     return tuple(sort_key)
 

@@ -28,9 +28,10 @@ from hookmill.management import IdempotencyKeyReused
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 5
 ERRORS_MAX: Final = 20
-"""The maximum number of errors in one response."""
+"""The maximum number of invalid values (`errors`) in one response."""
 DETAIL_CHARACTERS_MAX: Final = 2_000
-_SHOWN_CHARACTERS: Final = 100
+_NAME_CHARACTERS_MAX: Final = 100
+"""Longer names of fields and parameters, which the client chose, are cut."""
 
 
 class ErrorDetail(BaseModel):
@@ -56,30 +57,30 @@ class ProblemDetails(BaseModel):
     )
 
 
-class ErrorCode(NamedTuple):
+class StatusAndTitle(NamedTuple):
     status: int
     title: str
 
 
-ERROR_CODES: Final[Mapping[str, ErrorCode]] = {
-    "malformed_json": ErrorCode(400, "The body is not JSON."),
-    "authentication_failed": ErrorCode(401, "A valid API key is required."),
-    "forbidden": ErrorCode(403, "The key's role does not allow this."),
-    "not_found": ErrorCode(404, "The resource does not exist."),
-    "method_not_allowed": ErrorCode(405, "The path does not support this method."),
-    "body_too_slow": ErrorCode(408, "The body took too long to arrive."),
-    "conflict": ErrorCode(409, "The state of the resource does not allow this."),
-    "limit_reached": ErrorCode(409, "The number of these resources is limited."),
-    "idempotency_key_reused": ErrorCode(409, "Another request has used this Idempotency-Key."),
-    "changed": ErrorCode(412, "The resource has changed since you read it."),
-    "body_too_large": ErrorCode(413, "The body is too large."),
-    "unsupported_media_type": ErrorCode(415, "The body's type is not application/json."),
-    "invalid": ErrorCode(422, "The request is invalid."),
-    "too_many_requests": ErrorCode(429, "Too many requests."),
-    "internal_error": ErrorCode(500, "An unexpected error occurred."),
-    "unavailable": ErrorCode(503, "The database is unavailable."),
+ERROR_CODES: Final[Mapping[str, StatusAndTitle]] = {
+    "malformed_json": StatusAndTitle(400, "The body is not JSON."),
+    "authentication_failed": StatusAndTitle(401, "A valid API key is required."),
+    "forbidden": StatusAndTitle(403, "The key's role does not allow this."),
+    "not_found": StatusAndTitle(404, "The resource does not exist."),
+    "method_not_allowed": StatusAndTitle(405, "The path does not support this method."),
+    "body_too_slow": StatusAndTitle(408, "The body took too long to arrive."),
+    "conflict": StatusAndTitle(409, "The state of the resource does not allow this."),
+    "limit_reached": StatusAndTitle(409, "The number of these resources is limited."),
+    "idempotency_key_reused": StatusAndTitle(409, "Another request has used this Idempotency-Key."),
+    "changed": StatusAndTitle(412, "The resource has changed since you read it."),
+    "body_too_large": StatusAndTitle(413, "The body is too large."),
+    "unsupported_media_type": StatusAndTitle(415, "The body's type is not application/json."),
+    "invalid": StatusAndTitle(422, "The request is invalid."),
+    "too_many_requests": StatusAndTitle(429, "Too many requests."),
+    "internal_error": StatusAndTitle(500, "An unexpected error occurred."),
+    "unavailable": StatusAndTitle(503, "The database is unavailable."),
 }
-"""The status and title of every code."""
+"""The HTTP status and the title of every error code."""
 
 
 class ApiError(Exception):
@@ -101,7 +102,7 @@ class ApiError(Exception):
 
 
 def invalid_parameter(name: str, detail: str) -> ApiError:
-    return ApiError("invalid", detail, errors=[ErrorDetail(parameter=name[:_SHOWN_CHARACTERS], detail=detail)])
+    return ApiError("invalid", detail, errors=[ErrorDetail(parameter=name[:_NAME_CHARACTERS_MAX], detail=detail)])
 
 
 def not_found() -> ApiError:
@@ -115,21 +116,21 @@ def unauthenticated(
 
 
 def error_response(error: ApiError) -> Response:
-    code = ERROR_CODES[error.code]
+    status, title = ERROR_CODES[error.code]
     body = ProblemDetails(
         type="about:blank",
-        title=code.title,
-        status=code.status,
+        title=title,
+        status=status,
         code=error.code,
         detail=error.detail,
         errors=list(error.errors),
     )
     text = body.model_dump_json(exclude_none=True)
-    return Response(text, status_code=code.status, media_type=MEDIA_TYPE, headers=error.headers)
+    return Response(text, status_code=status, media_type=MEDIA_TYPE, headers=error.headers)
 
 
 def api_error_for(error: Exception, messages: Callable[[Mapping[str, Any]], str] | None = None) -> ApiError:
-    """The API error for any exception. For an unexpected exception, it has no details.
+    """The API error for any exception. For an unexpected exception, the error reveals nothing about it.
 
     `messages` returns the text for one error of the validation framework.
     """
@@ -145,12 +146,12 @@ def api_error_for(error: Exception, messages: Callable[[Mapping[str, Any]], str]
         case Revoked():
             return unauthenticated(str(error))
         case HookmillError():
-            return ApiError(_code(error), _shorten(str(error)), errors=_error_details(error))
+            return ApiError(_code_for(error), _shorten(str(error)), errors=_error_details(error))
         case _:
             return ApiError("internal_error", "The error is in the service's log.")
 
 
-def _code(error: HookmillError) -> str:
+def _code_for(error: HookmillError) -> str:
     match error:
         case Changed():
             return "changed"
@@ -191,18 +192,17 @@ def _invalid_request(
     for validation_error in islice(validation_errors, ERRORS_MAX):
         location, *steps = validation_error["loc"]
         if location == "path":
-            # No resource can have such a name.
+            # The name or id in the path has an invalid form, so no resource has it.
             return not_found()
         detail = messages(validation_error)
         if location == "body":
-            errors.append(ErrorDetail(pointer=pointer(steps), detail=detail))
+            errors.append(ErrorDetail(pointer=body_pointer(steps), detail=detail))
         else:
             errors.append(ErrorDetail(parameter=str(steps[0]) if steps else location, detail=detail))
     count = "one invalid value" if len(validation_errors) == 1 else f"{len(validation_errors)} invalid values"
     return ApiError("invalid", f"The request has {count}.", errors=errors)
 
 
-def pointer(steps: Iterable[object]) -> str:
-    """The steps to a value in a body, as a JSON pointer. Each step is shortened to 100 characters and made valid
-    UTF-8."""
-    return pointer_to(str(step)[:_SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode() for step in steps)
+def body_pointer(steps: Iterable[object]) -> str:
+    """The JSON pointer to a value in a body. Each step is cut to 100 characters and made valid UTF-8."""
+    return pointer_to(str(step)[:_NAME_CHARACTERS_MAX].encode("utf-8", "backslashreplace").decode() for step in steps)

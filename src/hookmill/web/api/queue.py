@@ -1,4 +1,4 @@
-"""/factories/{factory}/queue: the runs that wait, those that run, and the workers."""
+"""/factories/{factory}/queue: the waiting runs, the running runs, and the workers."""
 
 from typing import Annotated
 
@@ -34,9 +34,9 @@ def show_queue(
     Ready runs come first, by priority and age. They are followed by held runs, by age.
     """
     queue = management.runs.queue(permission, after=queue_position_from(cursor), limit=limit + 1)
-    items, next_cursor = cut_page(queue.waiting, lambda waiting: queue_cursor(waiting.position), limit=limit)
+    items, next_cursor = cut_page(queue.waiting, lambda waiting_run: queue_cursor(waiting_run.position), limit=limit)
     return json_response(
         QueueView.of(queue).extended(
-            QueuePage, items=[WaitingRunView.with_reason(waiting) for waiting in items], next_cursor=next_cursor
+            QueuePage, items=[WaitingRunView.with_reason(waiting_run) for waiting_run in items], next_cursor=next_cursor
         )
     )

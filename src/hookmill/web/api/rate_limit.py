@@ -1,4 +1,7 @@
-"""Rate limits of the API, in memory. Each process counts on its own."""
+"""Rate limits of the API, in memory. Each process counts only its own requests.
+
+A caller is an API key, or the network of clients without a valid key.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,7 +9,7 @@ from typing import Final
 
 WINDOW_US: Final = 60_000_000
 CALLERS_MAX: Final = 10_000
-"""The maximum number of callers in memory. A further caller replaces the least recent one."""
+"""The maximum number of callers in memory. A further caller replaces the caller whose last request is oldest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,10 @@ class RateLimiter:
         self._per_minute = per_minute
         self._now_us = now_us
         self._windows: dict[str, tuple[int, int]] = {}
+        """The start and the number of requests of each caller's window, by caller. Ordered by the last request."""
 
     def count(self, caller: str) -> RateLimitStatus:
-        """Count one request of a caller, and return the state of its limit."""
+        """Count one request of a caller, and return the state of the caller's limit."""
         now = self._now_us()
         started_at, count = self._windows.pop(caller, (now, 0))
         # A window in the future means that the clock was set back. It must not lock the caller out.
@@ -44,7 +48,7 @@ class RateLimiter:
         if len(self._windows) >= CALLERS_MAX:
             del self._windows[next(iter(self._windows))]
         count += 1
-        # Added again at the end, so that the dictionary is ordered by the last request.
+        # `pop` removed the caller, so this adds it at the end of the dictionary.
         self._windows[caller] = started_at, count
         return RateLimitStatus(
             limit=self._per_minute,

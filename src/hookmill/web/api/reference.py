@@ -70,7 +70,7 @@ def show_definition_schema(kind: Annotated[DefinitionKind, Path(description="The
 )
 def show_openapi(request: Request) -> Response:
     """Returns the OpenAPI document of the API."""
-    return Response(_document_text(request.app), media_type="application/json")
+    return Response(_document_json(request.app), media_type="application/json")
 
 
 @routes.get(
@@ -82,7 +82,7 @@ def show_openapi(request: Request) -> Response:
 )
 def show_docs(request: Request) -> Response:
     """Returns this page: the whole API, for people."""
-    return Response(_docs_text(request.app), media_type="text/html", headers=_PAGE_HEADERS)
+    return Response(_docs_html(request.app), media_type="text/html", headers=_PAGE_HEADERS)
 
 
 @routes.get(
@@ -94,41 +94,42 @@ def show_docs(request: Request) -> Response:
 )
 def show_docs_style() -> Response:
     """Returns the style sheet of the reference page."""
-    return Response(_style(), media_type="text/css")
+    return Response(_style_sheet(), media_type="text/css")
 
 
 @cache
-def _style() -> bytes:
+def _style_sheet() -> bytes:
     return resources.files(__package__).joinpath("docs.css").read_bytes()
 
 
 @cache
-def _document_text(app: FastAPI) -> bytes:
+def _document_json(app: FastAPI) -> bytes:
     return json.dumps(openapi_document(app)).encode()
 
 
 @cache
-def _docs_text(app: FastAPI) -> bytes:
-    pages = Environment(
+def _docs_html(app: FastAPI) -> bytes:
+    environment = Environment(
         loader=PackageLoader(__package__, "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters["code_spans"] = _code_spans
-    pages.filters["json"] = _pretty
+    environment.filters["code_spans"] = _split_at_backticks
+    environment.filters["json"] = _indented_json
     document = openapi_document(app)
     schemas = document["components"]["schemas"]
     groups = [
-        (tag, [each for each in _operations(document) if tag["name"] in each["tags"]]) for tag in document["tags"]
+        (tag, [operation for operation in _operations(document) if tag["name"] in operation["tags"]])
+        for tag in document["tags"]
     ]
-    text = pages.get_template("docs.html").render(
+    text = environment.get_template("docs.html").render(
         info=document["info"],
         groups=groups,
         schemas=schemas,
-        model_of=_model_of,
-        choices=lambda schema: _choices(schema, schemas),
+        model_of=_schema_name,
+        choices=lambda schema: _enum_values(schema, schemas),
         error_codes=ERROR_CODES,
         limits={
             "requests": REQUESTS_PER_MINUTE,
@@ -145,6 +146,7 @@ def _docs_text(app: FastAPI) -> bytes:
 
 
 def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The operation objects of the OpenAPI document, each with its method and path."""
     return [
         {**item, "method": method.upper(), "path": path}
         for path, methods in document["paths"].items()
@@ -152,28 +154,28 @@ def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _code_spans(text: str) -> list[str]:
+def _split_at_backticks(text: str) -> list[str]:
     """The text split at backticks: every second part is code."""
     return text.split("`")
 
 
-def _pretty(value: Any) -> str:
+def _indented_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _choices(schema: dict[str, Any], schemas: dict[str, Any]) -> list[str]:
-    """The values that a schema enumerates."""
+def _enum_values(schema: dict[str, Any], schemas: dict[str, Any]) -> list[str]:
+    """The values that a schema enumerates, itself or in the schemas that it refers to."""
     values = [*schema.get("enum", ())]
     if reference := schema.get("$ref"):
-        values += _choices(schemas[reference.rpartition("/")[2]], schemas)
-    for choice in schema.get("anyOf", ()):
-        values += _choices(choice, schemas)
+        values += _enum_values(schemas[reference.rpartition("/")[2]], schemas)
+    for alternative in schema.get("anyOf", ()):
+        values += _enum_values(alternative, schemas)
     return values
 
 
-def _model_of(schema: dict[str, Any]) -> str | None:
-    """The name of the component that a schema refers to, directly or as the items of a list."""
+def _schema_name(schema: dict[str, Any]) -> str | None:
+    """The name of the schema that a schema refers to: directly, as the items of a list, or in `anyOf`."""
     reference = schema.get("$ref") or schema.get("items", {}).get("$ref")
-    for choice in schema.get("anyOf", ()):
-        reference = reference or choice.get("$ref")
+    for alternative in schema.get("anyOf", ()):
+        reference = reference or alternative.get("$ref")
     return str(reference).rpartition("/")[2] if reference else None

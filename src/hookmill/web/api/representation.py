@@ -1,4 +1,6 @@
-"""JSON responses and their entity tags. The responses for an unchanged resource are byte-identical."""
+"""JSON responses and their entity tags. The responses for an unchanged resource are byte-identical,
+so their ETags are equal.
+"""
 
 import re
 from hashlib import sha256
@@ -9,9 +11,9 @@ from starlette.datastructures import MutableHeaders
 
 from hookmill.domain.errors import Changed
 from hookmill.presentation.view import View
-from hookmill.web.api.fields import TAGS
+from hookmill.web.api.fields import ETAG_LIST_PATTERN
 
-_TAG: Final = re.compile(r"(?:W/)?\"[\x21\x23-\x7e]*\"")
+_ETAG: Final = re.compile(r"(?:W/)?\"[\x21\x23-\x7e]*\"")
 _CONTENT_HEADERS: Final = {"content-type", "content-length", "location"}
 
 
@@ -35,10 +37,10 @@ def etag_of(response: Response) -> str:
 
 
 class Precondition:
-    """The `If-Match` of a change: the resource must still be the version that the client has read."""
+    """The `If-Match` header of a request to change a resource: the client must have read its current version."""
 
     def __init__(self, tags: str | None) -> None:
-        """`tags`: the value of the header; None if the client did not send it."""
+        """`tags`: the value of the header; None if the client did not send the header."""
         self._tags = tags
 
     @property
@@ -46,10 +48,13 @@ class Precondition:
         return self._tags is not None
 
     def check(self, current: View) -> None:
-        """Raise `Changed` if the resource has another tag. Call it inside the change's transaction, to avoid a race."""
+        """Raise `Changed` if the ETag of the current resource is not in `If-Match`.
+
+        Call this method inside the transaction of the change, to avoid a race.
+        """
         if self._tags is None or self._tags == "*":
             return
-        if etag_of(json_response(current)) not in _TAG.findall(self._tags):
+        if etag_of(json_response(current)) not in _ETAG.findall(self._tags):
             raise Changed(
                 "The resource was changed since you read it. This request changed nothing. Read it again, then retry."
             )
@@ -60,7 +65,7 @@ def precondition(
         str | None,
         Header(
             alias="If-Match",
-            pattern=TAGS,
+            pattern=ETAG_LIST_PATTERN,
             description="The `ETag` that you have read. If the resource has changed since, the response is 412.",
         ),
     ] = None,
@@ -71,14 +76,14 @@ def precondition(
 IfMatch = Annotated[Precondition, Depends(precondition)]
 
 
-def or_not_modified(request: Request, response: Response) -> Response:
+def unless_not_modified(request: Request, response: Response) -> Response:
     """The response, or 304 without a body if its ETag is in `If-None-Match`."""
     tag = response.headers.get("etag")
     tags = ",".join(request.headers.getlist("if-none-match"))
     if tag is None or request.method != "GET" or response.status_code != 200:
         return response
-    # Weak comparison, as RFC 9110 requires: a proxy that compresses makes strong tags weak.
-    if tags.strip() != "*" and tag not in [each.removeprefix("W/") for each in _TAG.findall(tags)]:
+    # RFC 9110 requires a weak comparison, because a proxy that compresses responses makes their ETags weak (`W/`).
+    if tags.strip() != "*" and tag not in [sent.removeprefix("W/") for sent in _ETAG.findall(tags)]:
         return response
     not_modified = Response(status_code=304)
     headers = MutableHeaders(raw=[pair for pair in response.raw_headers if pair[0].decode() not in _CONTENT_HEADERS])

@@ -13,15 +13,15 @@ from pydantic.fields import FieldInfo
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.presentation.view import View
 from hookmill.web.api import body, problems
-from hookmill.web.api.access import Authenticator, context_of, public, requirement_of
+from hookmill.web.api.access import Authenticator, context_of, require_nothing, requirement_of
 from hookmill.web.api.messages import ErrorMessages
-from hookmill.web.api.representation import or_not_modified
+from hookmill.web.api.representation import unless_not_modified
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Route(APIRoute):
-    """One operation at one path. It converts every exception to an error response."""
+    """The route of one operation at one path. It converts every exception to an error response."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], *, response_model: Any = None, **options: Any) -> None:
         """`response_model` is the view in the response body. It only documents the operation: see `openapi.py`."""
@@ -29,27 +29,27 @@ class Route(APIRoute):
         super().__init__(path, endpoint, response_model=None, **options)
 
     def get_route_handler(self) -> Handler:
-        perform = super().get_route_handler()
-        is_public = requirement_of(self.dependant) is public
-        parameters = dict(_query_parameters(self.dependant))
+        handle = super().get_route_handler()
+        is_public = requirement_of(self.dependant) is require_nothing
+        query_parameters = dict(_query_parameters(self.dependant))
         body_field = self.body_field
-        fields = dict(_body_fields(body_field.field_info)) if body_field is not None else {}
-        bytes_max = body.bytes_max(fields)
-        messages = ErrorMessages(fields, parameters)
+        body_fields = dict(_body_fields(body_field.field_info)) if body_field is not None else {}
+        bytes_max = body.size_limit(body_fields)
+        messages = ErrorMessages(body_fields, query_parameters)
 
         async def respond(request: Request) -> Response:
             authenticator: Authenticator = request.state.authenticator
             if not is_public:
                 await authenticator.authenticate(request)
             _decode_path(request)
-            _reject_unknown_parameters(request, parameters)
+            _reject_invalid_query(request, query_parameters)
             if body_field is not None:
                 request = await body.read(request, required=body_field.field_info.is_required(), bytes_max=bytes_max)
                 context_of(request).body = await request.body()
                 await authenticator.reauthenticate(request)
-            return or_not_modified(request, await perform(request))
+            return unless_not_modified(request, await handle(request))
 
-        async def respond_to_errors(request: Request) -> Response:
+        async def respond_or_report(request: Request) -> Response:
             try:
                 return await respond(request)
             except Exception as error:
@@ -58,7 +58,7 @@ class Route(APIRoute):
                     request.state.report_failure("api", error)
                 return problems.error_response(api_error)
 
-        return respond_to_errors
+        return respond_or_report
 
 
 def _decode_path(request: Request) -> None:
@@ -70,16 +70,17 @@ def _decode_path(request: Request) -> None:
     request.scope["path_params"] = decoded
 
 
-def _reject_unknown_parameters(request: Request, parameters: Collection[str]) -> None:
-    # Ignoring a misspelled parameter would silently return unfiltered results.
-    names: set[str] = set()
-    for name in (name for name, _ in request.query_params.multi_items()):
+def _reject_invalid_query(request: Request, parameters: Collection[str]) -> None:
+    """Raise `ApiError` for an unknown or repeated query parameter."""
+    # If a misspelled filter were ignored, the response would contain unfiltered results.
+    earlier_names: set[str] = set()
+    for name, _ in request.query_params.multi_items():
         if name not in parameters:
             allowed = f"Allowed: {', '.join(sorted(parameters))}." if parameters else "It has no parameters."
             raise problems.invalid_parameter(name, f"This operation has no such parameter. {allowed}")
-        if name in names:
+        if name in earlier_names:
             raise problems.invalid_parameter(name, "The parameter occurs more than once.")
-        names.add(name)
+        earlier_names.add(name)
 
 
 def _body_fields(body_field: FieldInfo) -> Iterator[tuple[str, FieldInfo]]:
@@ -90,5 +91,5 @@ def _body_fields(body_field: FieldInfo) -> Iterator[tuple[str, FieldInfo]]:
 
 def _query_parameters(dependant: Dependant) -> Iterator[tuple[str, FieldInfo]]:
     yield from ((field.alias, field.field_info) for field in dependant.query_params)
-    for inner in dependant.dependencies:
-        yield from _query_parameters(inner)
+    for dependency in dependant.dependencies:
+        yield from _query_parameters(dependency)

@@ -1,4 +1,4 @@
-"""/factories/{factory}/runs: the runs that deliveries started."""
+"""/factories/{factory}/runs: the runs that deliveries, schedules and people started."""
 
 from typing import Annotated
 

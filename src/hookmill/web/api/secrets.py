@@ -71,12 +71,13 @@ def replace_secret(
 
     Only this response has the value that the service generates.
     """
-    value = body.value if body is not None else None
+    supplied_value = body.value if body is not None else None
     with management.one_transaction(permission):
         _check_precondition(name, permission, management, if_match)
-        new_value = management.secrets.replace(permission, name, value)
+        new_value = management.secrets.replace(permission, name, supplied_value)
         secret = management.secrets.get(permission, name)
-    return json_response(SecretWithValueView.showing_secret(secret, new_value.reveal() if value is None else None))
+    view = SecretWithValueView.showing_secret(secret, new_value.reveal() if supplied_value is None else None)
+    return json_response(view)
 
 
 @routes.delete(
@@ -95,5 +96,6 @@ def delete_secret(
 def _check_precondition(
     name: str, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
 ) -> None:
+    """Raise `Changed` if the client sent `If-Match`, and it does not match the current version."""
     if if_match.is_set:
         if_match.check(SecretView.of(management.secrets.get(permission, name)))

@@ -69,10 +69,10 @@ def change_member(
     with management.one_transaction(permission):
         _check_precondition(member, permission, management, if_match)
         if "is_admin" in changes:
-            changed = management.members.set_admin(permission, member, changes["is_admin"])
+            updated_member = management.members.set_admin(permission, member, changes["is_admin"])
         else:
-            changed = management.members.get(permission, member)
-    return response_with_etag(MemberView.of(changed))
+            updated_member = management.members.get(permission, member)
+    return response_with_etag(MemberView.of(updated_member))
 
 
 @routes.delete(
@@ -109,8 +109,8 @@ def give_role(
     """Sets a member's role in a factory. It replaces any previous role there."""
     with management.one_transaction(permission):
         _check_precondition(member, permission, management, if_match)
-        changed = management.members.set_role(permission, member, factory, body.role)
-    return response_with_etag(MemberView.of(changed))
+        updated_member = management.members.set_role(permission, member, factory, body.role)
+    return response_with_etag(MemberView.of(updated_member))
 
 
 @routes.delete(
@@ -129,8 +129,8 @@ def take_role(
     """Removes a member's role in a factory. The member no longer sees the factory, unless they are an admin."""
     with management.one_transaction(permission):
         _check_precondition(member, permission, management, if_match)
-        changed = management.members.set_role(permission, member, factory, None)
-    return response_with_etag(MemberView.of(changed))
+        updated_member = management.members.set_role(permission, member, factory, None)
+    return response_with_etag(MemberView.of(updated_member))
 
 
 @routes.get("/keys", operation_id="list_keys", summary="List API keys", response_model=KeyPage)
@@ -157,8 +157,10 @@ def create_key(
     """Creates an API key. Only this response has the key's token."""
 
     def create() -> Response:
-        key = management.keys.create(permission, body.name, body.role, factory=body.factory, expires_at=body.expires_at)
-        return json_response(KeyWithTokenView.showing_secret(key), 201)
+        key_with_token = management.keys.create(
+            permission, body.name, body.role, factory=body.factory, expires_at=body.expires_at
+        )
+        return json_response(KeyWithTokenView.showing_secret(key_with_token), 201)
 
     return idempotency.respond(permission, create)
 
@@ -170,5 +172,6 @@ def revoke_key(key: KeyInPath, permission: AdminAccess, management: ManagementDe
 
 
 def _check_precondition(member: str, permission: MayAdminister, management: Management, if_match: IfMatch) -> None:
+    """Raise `Changed` if the client sent `If-Match`, and it does not match the current version."""
     if if_match.is_set:
         if_match.check(MemberView.of(management.members.get(permission, member)))

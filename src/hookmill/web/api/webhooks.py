@@ -55,7 +55,7 @@ def create_webhook(
     """
 
     def create() -> Response:
-        created = management.webhooks.create(
+        webhook_with_secret = management.webhooks.create(
             permission,
             body.name,
             auth_mode=body.auth_mode,
@@ -68,8 +68,8 @@ def create_webhook(
             event_header=body.event_header,
             enabled=body.enabled,
         )
-        view = WebhookWithSecretView.showing_secret(management, created, generated=body.secret is None)
-        location = api_path("factories", permission.factory.name, "webhooks", created.webhook.uid)
+        view = WebhookWithSecretView.showing_secret(management, webhook_with_secret, is_generated=body.secret is None)
+        location = api_path("factories", permission.factory.name, "webhooks", webhook_with_secret.webhook.uid)
         return json_response(view, 201, location=location)
 
     return idempotency.respond(permission, create)
@@ -136,8 +136,10 @@ def rotate_webhook(
     secret = body.secret if body is not None else None
 
     def rotate() -> Response:
-        rotated = management.webhooks.rotate(permission, uid, secret)
-        return json_response(WebhookWithSecretView.showing_secret(management, rotated, generated=secret is None))
+        webhook_with_secret = management.webhooks.rotate(permission, uid, secret)
+        return json_response(
+            WebhookWithSecretView.showing_secret(management, webhook_with_secret, is_generated=secret is None)
+        )
 
     return idempotency.respond(permission, rotate)
 
@@ -156,5 +158,6 @@ def sync_webhook(uid: UidInPath, permission: ManagerAccess, management: Manageme
 def _check_precondition(
     uid: str, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
 ) -> None:
+    """Raise `Changed` if the client sent `If-Match`, and it does not match the current version."""
     if if_match.is_set:
         if_match.check(WebhookView.of(management, management.webhooks.get(permission, uid)))

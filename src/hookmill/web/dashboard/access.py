@@ -1,4 +1,7 @@
-"""The requirements of pages: each returns the permission of the caller, or raises an exception."""
+"""The requirements of pages.
+
+A requirement (`require_…`) returns the caller or the permission that the page's handler gets, or raises an exception.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,7 +15,7 @@ from hookmill.web.dashboard.page_context import PageContext, is_csrf_token_of
 
 SECURE_COOKIE: Final = "__Host-hookmill"
 PLAIN_COOKIE: Final = "hookmill"
-"""For a service without TLS, such as on localhost: browsers reject secure cookies over HTTP."""
+"""The session cookie of a service without TLS, such as on localhost. Browsers reject secure cookies over HTTP."""
 
 
 class NotSignedIn(Exception):
@@ -27,20 +30,20 @@ class StaleForm(Forbidden):
     """The form was sent from a page of this service, but was created for another session."""
 
 
-def anyone(_context: PageContext) -> None:
-    """No requirement. Such pages reveal nothing about the installation."""
+def require_nothing(_context: PageContext) -> None:
+    """Require no sign-in. The pages reveal nothing about the installation."""
 
 
-def any_member(context: PageContext) -> Caller:
-    """The signed-in member. Raises `NotSignedIn`."""
+def require_member(context: PageContext) -> Caller:
+    """Require a signed-in member. Raises `NotSignedIn`."""
     if context.signed_in is None:
         raise NotSignedIn
     return context.signed_in.caller
 
 
-def viewing(context: PageContext) -> MayView:
-    """The role viewer in the factory of the URL. Managers get a `MayManage`."""
-    caller = any_member(context)
+def require_viewer(context: PageContext) -> MayView:
+    """Require the role viewer in the factory of the URL. The page of a manager gets a `MayManage`."""
+    caller = require_member(context)
     may = context.management.access.permission_to_view(caller, context.parameters["factory"])
     context.factory = may.factory
     try:
@@ -49,37 +52,37 @@ def viewing(context: PageContext) -> MayView:
         return may
 
 
-def managing(context: PageContext) -> MayManage:
-    """The role manager in the factory of the URL."""
-    may = context.management.access.permission_to_manage(any_member(context), context.parameters["factory"])
+def require_manager(context: PageContext) -> MayManage:
+    """Require the role manager in the factory of the URL."""
+    may = context.management.access.permission_to_manage(require_member(context), context.parameters["factory"])
     context.factory = may.factory
     return may
 
 
-def administering(context: PageContext) -> MayAdminister:
-    """The role admin in the team."""
-    return context.management.access.permission_to_administer(any_member(context))
+def require_admin(context: PageContext) -> MayAdminister:
+    """Require the role admin of the team."""
+    return context.management.access.permission_to_administer(require_member(context))
 
 
 Requirement = Callable[[PageContext], Any]
-REQUIREMENTS: Final[dict[Requirement, str | None]] = {
-    anyone: None,
-    any_member: "any",
-    viewing: "viewer",
-    managing: "manager",
-    administering: "admin",
+MINIMUM_ROLES: Final[dict[Requirement, str | None]] = {
+    require_nothing: None,
+    require_member: "any",
+    require_viewer: "viewer",
+    require_manager: "manager",
+    require_admin: "admin",
 }
-"""All requirements, with the lowest role that meets each."""
+"""All requirements, each with the lowest role that meets it. None: no sign-in is required; `any`: any member."""
 
 
 def cookie_name(is_https: bool) -> str:
     return SECURE_COOKIE if is_https else PLAIN_COOKIE
 
 
-def refuse_foreign_form(context: PageContext) -> None:
-    """Raises `ForeignForm` for a form of another site, and `StaleForm` for a form of another session.
+def refuse_foreign_or_stale_form(context: PageContext) -> None:
+    """Raise `ForeignForm` for a form of another site, and `StaleForm` for a form of another session.
 
-    Browsers send the origin of a form in a header, which another site can't forge.
+    Browsers send the origin of a form in a header that another site can't forge.
     """
     if not _is_same_origin(context.request):
         raise ForeignForm("This form was not sent from a page of this service. Nothing was changed.")
@@ -93,8 +96,8 @@ def refuse_foreign_form(context: PageContext) -> None:
 
 
 def _is_same_origin(request: Request) -> bool:
-    site = request.headers.get("sec-fetch-site")
-    if site is not None:
-        return site == "same-origin"
+    fetch_site = request.headers.get("sec-fetch-site")
+    if fetch_site is not None:
+        return fetch_site == "same-origin"
     origin = urlsplit(request.headers.get("origin", ""))
     return bool(origin.netloc) and origin.netloc == request.headers.get("host")

@@ -6,21 +6,21 @@ from starlette.responses import Response
 
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.permission import Caller
-from hookmill.web.dashboard.access import any_member
+from hookmill.web.dashboard.access import require_member
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 from hookmill.web.dashboard.sign_in import set_session
 
 
-def form(context: PageContext, _caller: Caller) -> Response:
+def password_form(context: PageContext, _caller: Caller) -> Response:
     return context.page("account.html", problem="")
 
 
-async def change(context: PageContext, _caller: Caller) -> Response:
-    return await context.in_thread(_change, context, limiter=context.service.hashing)
+async def change_password(context: PageContext, _caller: Caller) -> Response:
+    return await context.in_thread(_change_password, context, limiter=context.service.hashing_limiter)
 
 
-def _change(context: PageContext) -> Response:
+def _change_password(context: PageContext) -> Response:
     assert context.signed_in is not None, "the page requires a member"
     try:
         if context.form["new"] != context.form["again"]:
@@ -30,12 +30,12 @@ def _change(context: PageContext) -> Response:
         )
     except (Invalid, Conflict) as error:
         return context.page("account.html", status=422, problem=str(error))
-    answer = context.redirect("account", flash="password")
-    set_session(context, answer, session)
-    return answer
+    response = context.redirect("account", flash="password")
+    set_session(context, response, session)
+    return response
 
 
 PAGES: Final = (
-    Page("GET", "/account", form, any_member),
-    Page("POST", "/account", change, any_member),
+    Page("GET", "/account", password_form, require_member),
+    Page("POST", "/account", change_password, require_member),
 )

@@ -15,7 +15,7 @@ from hookmill.domain.errors import Conflict, Forbidden, HookmillError, Invalid, 
 from hookmill.web.asgi import Receive, Scope, Send
 from hookmill.web.dashboard import access, kept_form
 from hookmill.web.dashboard.access import NotSignedIn, Requirement, StaleForm, cookie_name
-from hookmill.web.dashboard.form_reader import FormReader, Incomplete
+from hookmill.web.dashboard.form_reader import FormReader, IncompleteForm
 from hookmill.web.dashboard.page_context import PageContext, Service
 from hookmill.web.dashboard.urls import url
 
@@ -47,8 +47,8 @@ HEADERS: Final = {
 class Page:
     """A page: its method, path, handler and requirement.
 
-    The handler gets the context and the permission that the requirement returns, if any. Handlers run in threads. A
-    coroutine function runs on the event loop, and must not wait for the database there.
+    The handler gets the context, and the value that the requirement returns unless it is None. Handlers run in threads.
+    But a coroutine function runs on the event loop, and must not wait for the database there.
     """
 
     method: str
@@ -56,7 +56,7 @@ class Page:
     handler: Handler
     requirement: Requirement
     is_background: bool = False
-    """Whether open pages request it automatically. Such requests don't keep a session alive."""
+    """Whether a browser requests this page automatically for an open page. Such requests keep no session alive."""
 
 
 class DashboardApplication:
@@ -64,18 +64,18 @@ class DashboardApplication:
         self._service = service
         self._trusted_proxies = trusted_proxies
         self._forms = FormReader()
-        self._routes = [(Route(page.path, _nothing, methods=[page.method]), page) for page in pages]
+        self._routes = [(Route(page.path, _never_called, methods=[page.method]), page) for page in pages]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         page_scope = dict(scope)
-        # The path as it was sent. Its parts are decoded after routing.
+        # The path stays percent-encoded. Its parts are decoded after routing.
         page_scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
         page_scope["root_path"] = ""
         is_head = scope["method"] == "HEAD"
         if is_head:
             page_scope["method"] = "GET"
         context = self._context(page_scope, receive)
-        response = await self._answer(context)
+        response = await self._respond(context)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         response.headers.setdefault("Cache-Control", "no-store")
@@ -95,18 +95,18 @@ class DashboardApplication:
             client=client_address(peer, forwarded or None, self._trusted_proxies),
         )
 
-    async def _answer(self, context: PageContext) -> Response:
+    async def _respond(self, context: PageContext) -> Response:
         try:
-            return await self._handle(context)
+            return await self._serve_page(context)
         except NotSignedIn:
-            # Signing out again would have no effect.
+            # The form for signing out needs no repetition: the session has ended already.
             if kept_form.can_be_resubmitted(context) and context.page_path != "/sign-out":
                 return await context.in_thread(kept_form.resubmission_page, context)
-            return self._to_sign_in(context)
-        except Incomplete as error:
-            answer = await context.in_thread(_error_page, context, error.status, str(error))
-            answer.headers["Connection"] = "close"
-            return answer
+            return self._redirect_to_sign_in(context)
+        except IncompleteForm as error:
+            response = await context.in_thread(_error_page, context, error.status, str(error))
+            response.headers["Connection"] = "close"
+            return response
         except StoreUnavailable as error:
             self._service.report_failure("dashboard", error)
             return await context.in_thread(
@@ -118,7 +118,7 @@ class DashboardApplication:
             return await context.in_thread(_error_page, context, 403, str(error))
         except HookmillError as error:
             return await context.in_thread(
-                _error_page, context, _STATUS.get(type(error), _status_of(error)), str(error)
+                _error_page, context, _STATUS_BY_ERROR_CLASS.get(type(error), _status_of(error)), str(error)
             )
         except Exception as error:
             self._service.report_failure("dashboard", error)
@@ -126,27 +126,28 @@ class DashboardApplication:
                 _error_page, context, 500, "An internal error occurred. The service log contains the details."
             )
 
-    async def _handle(self, context: PageContext) -> Response:
+    async def _serve_page(self, context: PageContext) -> Response:
         page = self._page_for(context)
         is_visit = not (isinstance(page, Page) and page.is_background)
-        await self._identify(context, is_visit)
+        await self._set_session(context, is_visit=is_visit)
         if page is None:
             raise NotFound("This page does not exist.")
         if isinstance(page, Response):
             return page
         context.page_path = page.path
         if page.method == "POST":
-            context.form = await self._forms.read(context, is_open=page.requirement is access.anyone)
-            access.refuse_foreign_form(context)
-        may = await context.in_thread(page.requirement, context)
-        arguments = (context,) if may is None else (context, may)
+            context.form = await self._forms.read(context, is_public=page.requirement is access.require_nothing)
+            access.refuse_foreign_or_stale_form(context)
+        permission = await context.in_thread(page.requirement, context)
+        arguments = (context,) if permission is None else (context, permission)
         if inspect.iscoroutinefunction(page.handler):
-            answer: Response = await page.handler(*arguments)
-            return answer
-        perform: Callable[..., Any] = page.handler
-        return await context.in_thread(perform, *arguments)
+            response: Response = await page.handler(*arguments)
+            return response
+        handler: Callable[..., Any] = page.handler
+        return await context.in_thread(handler, *arguments)
 
     def _page_for(self, context: PageContext) -> Page | Response | None:
+        """The page at the path; a 405 response if the page has only other methods; None if there is no page."""
         other_methods: list[str] = []
         for route, page in self._routes:
             match, child_scope = route.matches(context.request.scope)
@@ -166,35 +167,41 @@ class DashboardApplication:
             return PlainTextResponse("This page does not accept this method.\n", 405, headers={"Allow": allowed})
         return None
 
-    async def _identify(self, context: PageContext, is_visit: bool) -> None:
-        session = context.request.cookies.get(cookie_name(self._service.is_https))
-        if session is None:
+    async def _set_session(self, context: PageContext, *, is_visit: bool) -> None:
+        """Set the context's session and member, if the request's cookie belongs to a session.
+
+        `is_visit`: whether the request keeps the session alive.
+        """
+        session_token = context.request.cookies.get(cookie_name(self._service.is_https))
+        if session_token is None:
             return
         context.signed_in = await context.in_thread(
             self._service.management.sessions.by_session_token,
-            session,
+            session_token,
             client=context.client,
             is_visit=is_visit,
-            limiter=self._service.threads,
+            limiter=self._service.member_limiter,
         )
-        context.session = session if context.signed_in is not None else None
+        context.session = session_token if context.signed_in is not None else None
 
-    def _to_sign_in(self, context: PageContext) -> Response:
+    def _redirect_to_sign_in(self, context: PageContext) -> Response:
         if context.is_htmx:
             return Response(status_code=204, headers={"HX-Redirect": url("sign-in")})
-        wanted = context.request.scope["path"] if context.request.method == "GET" else ""
-        return RedirectResponse(url("sign-in", next=wanted if wanted != "/" else ""), 303)
+        next_path = context.request.scope["path"] if context.request.method == "GET" else ""
+        return RedirectResponse(url("sign-in", next=next_path if next_path != "/" else ""), 303)
 
 
-async def _nothing(_request: Request) -> Response:
+async def _never_called(_request: Request) -> Response:
     raise AssertionError("this application calls the handlers of pages itself")
 
 
-_STATUS: Final = {Invalid: 422, NotFound: 404, Forbidden: 403, Conflict: 409}
+_STATUS_BY_ERROR_CLASS: Final = {Invalid: 422, NotFound: 404, Forbidden: 403, Conflict: 409}
 
 
 def _status_of(error: HookmillError) -> int:
-    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
+    return next(
+        (status for error_class, status in _STATUS_BY_ERROR_CLASS.items() if isinstance(error, error_class)), 400
+    )
 
 
 def _error_page(context: PageContext, status: int, message: str) -> Response:

@@ -12,14 +12,14 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import audit_entry_id
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management import AuditEntry
-from hookmill.web.dashboard.access import administering, managing
+from hookmill.web.dashboard.access import require_admin, require_manager
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 from hookmill.web.dashboard.urls import url
 
 PAGE_SIZE: Final = 50
 
-WORDS: Final = {
+ACTION_PHRASES: Final = {
     "automation.change": "changed automation",
     "automation.create": "created automation",
     "automation.delete": "deleted automation",
@@ -59,7 +59,7 @@ WORDS: Final = {
 }
 """The phrase before the subject's name. A test checks that every audited operation is in this table."""
 
-_DETAILS: Final = {
+_DETAIL_LABELS: Final = {
     "auth_mode": "authentication",
     "signature_scheme": "scheme",
     "secret_name": "secret",
@@ -70,15 +70,16 @@ _DETAILS: Final = {
     "changed": "changed",
     "expires_at": "expires",
 }
-_CHANNELS: Final = {
+_CHANNEL_NAMES: Final = {
     "cli": "command line",
     "api": "API",
     "files": "definition files",
     "dashboard": "dashboard",
     "service": "service",
 }
-_ACTORS: Final = {"key": "API key", "operator": "operator", "service": "policy"}
-_PLACES: Final = {"webhook": "webhooks", "automation": "automations", "delivery": "deliveries", "run": "runs"}
+_ACTOR_KIND_NAMES: Final = {"key": "API key", "operator": "operator", "service": "policy"}
+"""The service is the actor only if a run policy pauses an automation."""
+_PATH_SEGMENTS: Final = {"webhook": "webhooks", "automation": "automations", "delivery": "deliveries", "run": "runs"}
 _ENTRY_ID: Final = re.compile(r"aud_[0-9a-f]{32}\Z")
 
 
@@ -91,7 +92,7 @@ class AuditRow:
     subject_url: str | None
     """The page of the subject; None if it has no page."""
     actor_kind: str | None
-    """None for a member, whom the address identifies."""
+    """None for a member: the member's e-mail address needs no explanation."""
     channel: str
     details: tuple[tuple[str, str | int], ...]
     """Names and values. An integer value is a time in microseconds."""
@@ -112,6 +113,7 @@ def of_team(context: PageContext, may: MayAdminister) -> Response:
 
 
 def _requested_page(context: PageContext) -> tuple[bytes | None, int]:
+    """The key of the entry before which the page begins (None for the first page), and the size of the page."""
     entry_id = context.query.get("before", "")
     if entry_id and not _ENTRY_ID.match(entry_id):
         raise Invalid("The URL contains no valid entry of the audit log. Start at the first page.")
@@ -119,32 +121,32 @@ def _requested_page(context: PageContext) -> tuple[bytes | None, int]:
 
 
 def _entries_page(
-    context: PageContext, entries: Sequence[AuditEntry], limit: int, address: Callable[..., str], template: str
+    context: PageContext, entries: Sequence[AuditEntry], limit: int, page_url: Callable[..., str], template: str
 ) -> Response:
-    shown = entries[:limit]
+    page_entries = entries[:limit]
     return context.page(
         template,
-        views=[view_of(entry) for entry in shown],
-        newest=address() if "before" in context.query else None,
-        older=address(before=audit_entry_id(shown[-1].key)) if len(entries) > limit else None,
+        rows=[row_of(entry) for entry in page_entries],
+        newest_url=page_url() if "before" in context.query else None,
+        older_url=page_url(before=audit_entry_id(page_entries[-1].key)) if len(entries) > limit else None,
     )
 
 
-def view_of(entry: AuditEntry) -> AuditRow:
+def row_of(entry: AuditEntry) -> AuditRow:
     return AuditRow(
         entry=entry,
-        action=WORDS.get(entry.action, entry.action),
+        action=ACTION_PHRASES.get(entry.action, entry.action),
         subject_url=_subject_url(entry),
-        actor_kind=_ACTORS.get(entry.actor_kind),
-        channel=_CHANNELS.get(entry.channel, entry.channel),
+        actor_kind=_ACTOR_KIND_NAMES.get(entry.actor_kind),
+        channel=_CHANNEL_NAMES.get(entry.channel, entry.channel),
         details=tuple(_details(entry)),
     )
 
 
 def _subject_url(entry: AuditEntry) -> str | None:
     kind = entry.subject_kind
-    if kind in _PLACES and entry.factory_name is not None:
-        return url("f", entry.factory_name, _PLACES[kind], entry.subject_id)
+    if kind in _PATH_SEGMENTS and entry.factory_name is not None:
+        return url("f", entry.factory_name, _PATH_SEGMENTS[kind], entry.subject_id)
     if kind == "factory":
         return url("f", entry.subject_name)
     return None
@@ -154,7 +156,7 @@ def _details(entry: AuditEntry) -> Iterator[tuple[str, str | int]]:
     for name, value in entry.details.items():
         if value is None or value == []:
             continue
-        label = _DETAILS.get(name, name.replace("_", " "))
+        label = _DETAIL_LABELS.get(name, name.replace("_", " "))
         if name.endswith("_at") and isinstance(value, int):
             yield label, value
         else:
@@ -176,6 +178,6 @@ def _in_words(value: Any) -> str:
 
 
 PAGES: Final = (
-    Page("GET", "/f/{factory}/audit", of_factory, managing),
-    Page("GET", "/team/audit", of_team, administering),
+    Page("GET", "/f/{factory}/audit", of_factory, require_manager),
+    Page("GET", "/team/audit", of_team, require_admin),
 )

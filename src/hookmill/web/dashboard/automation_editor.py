@@ -17,7 +17,7 @@ from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy,
 from hookmill.domain.schedule import CatchUp
 from hookmill.domain.webhook import WebhookState
 from hookmill.web.dashboard import filter_editor, pages
-from hookmill.web.dashboard.access import managing
+from hookmill.web.dashboard.access import require_manager
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.automations import (
     SelectedWebhook,
@@ -25,15 +25,15 @@ from hookmill.web.dashboard.automations import (
     all_webhooks,
     existing_webhooks,
     filter_text,
+    redirect_to_automation,
     refuse_if_defined_by_files,
     selected_webhooks,
-    to_automation,
 )
 from hookmill.web.dashboard.filter_editor import CannotAdd, ParsedTriggers, Sample
 from hookmill.web.dashboard.page_context import PageContext
 
 ADD_SCHEDULE: Final = "add-schedule"
-"""The button that adds a row for a schedule."""
+"""The value of the button that adds a row for a schedule."""
 
 pages.FLASH_MESSAGES.update(
     {
@@ -75,45 +75,45 @@ class PolicyDraft:
             debounce_seconds=str(debounce.seconds) if debounce is not None else "",
             debounce_max_seconds=str(debounce.max_seconds) if debounce is not None else "",
             priority=policy.priority.value,
-            max_running=_as_field_text(policy.max_running),
-            attempts=_as_field_text(retry.attempts if retry is not None else None),
-            backoff_seconds=_as_field_text(retry.backoff_seconds if retry is not None else None),
-            max_backoff_seconds=_as_field_text(retry.max_backoff_seconds if retry is not None else None),
+            max_running=_field_text(policy.max_running),
+            attempts=_field_text(retry.attempts if retry is not None else None),
+            backoff_seconds=_field_text(retry.backoff_seconds if retry is not None else None),
+            max_backoff_seconds=_field_text(retry.max_backoff_seconds if retry is not None else None),
             exit_codes=", ".join(map(str, retry.exit_codes)) if retry is not None else "",
-            pause_after_failures=_as_field_text(policy.pause_after_failures),
+            pause_after_failures=_field_text(policy.pause_after_failures),
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON fields of the policy. A text that is not a number stays a text, and is refused later."""
+        """The JSON fields of the policy. A text that is not a number stays a text, and the parser refuses it."""
         pointers = filter_editor.lines_in(self.concurrency_key)
         concurrency: dict[str, Any] | None = None
         if self.concurrency_limit or pointers:
-            limit = {"limit": _number(self.concurrency_limit)} if self.concurrency_limit else {}
+            limit = {"limit": _number_or_text(self.concurrency_limit)} if self.concurrency_limit else {}
             concurrency = {"key": pointers, "when_busy": self.when_busy, **limit}
         debounce: dict[str, Any] | None = None
         if self.debounce_seconds or self.debounce_max_seconds:
-            debounce = {"seconds": _number(self.debounce_seconds)}
+            debounce = {"seconds": _number_or_text(self.debounce_seconds)}
             if self.debounce_max_seconds:
-                debounce["max_seconds"] = _number(self.debounce_max_seconds)
+                debounce["max_seconds"] = _number_or_text(self.debounce_max_seconds)
         retry: dict[str, Any] = {
-            name: _number(typed)
+            name: _number_or_text(field_text)
             for name in ("attempts", "backoff_seconds", "max_backoff_seconds")
-            if (typed := getattr(self, name))
+            if (field_text := getattr(self, name))
         }
         if self.exit_codes:
-            retry["exit_codes"] = [_number(code.strip()) for code in self.exit_codes.split(",")]
+            retry["exit_codes"] = [_number_or_text(code.strip()) for code in self.exit_codes.split(",")]
         return {
             "concurrency": concurrency,
             "debounce": debounce,
             "priority": self.priority,
-            "max_running": _number(self.max_running) if self.max_running else None,
+            "max_running": _number_or_text(self.max_running) if self.max_running else None,
             "retry": retry or None,
-            "pause_after_failures": _number(self.pause_after_failures) if self.pause_after_failures else None,
+            "pause_after_failures": _number_or_text(self.pause_after_failures) if self.pause_after_failures else None,
         }
 
     @property
-    def parsed(self) -> RunPolicy:
-        """The policy, or no policy if the fields are unusable. Saving them then shows the problem."""
+    def run_policy(self) -> RunPolicy:
+        """The policy, or `NO_POLICY` if a field is invalid. The page shows the error when the member saves the form."""
         try:
             return policy_from_json(self.as_json())
         except Invalid:
@@ -121,15 +121,17 @@ class PolicyDraft:
 
     @property
     def has_start_rules(self) -> bool:
+        """Whether a field about the start of runs differs from its default."""
         default = PolicyDraft()
-        return any(getattr(self, name) != getattr(default, name) for name in _START_FIELDS)
+        return any(getattr(self, name) != getattr(default, name) for name in _START_RULE_FIELDS)
 
     @property
     def has_failure_rules(self) -> bool:
+        """Whether a field about failed attempts or runs is filled in."""
         return bool(self.attempts or self.backoff_seconds or self.exit_codes or self.pause_after_failures)
 
 
-_START_FIELDS: Final = (
+_START_RULE_FIELDS: Final = (
     "concurrency_limit",
     "concurrency_key",
     "when_busy",
@@ -140,7 +142,7 @@ _START_FIELDS: Final = (
 )
 
 
-def _as_field_text(number: int | None) -> str:
+def _field_text(number: int | None) -> str:
     return str(number) if number is not None else ""
 
 
@@ -163,8 +165,9 @@ class ScheduleDraft:
         return {"name": self.name, "cron": self.cron, "catch_up": self.catch_up, **timezone}
 
 
-def _number(typed: str) -> int | str:
-    return int(typed) if typed.isascii() and typed.isdigit() and len(typed) < 10 else typed
+def _number_or_text(field_text: str) -> int | str:
+    is_number = field_text.isascii() and field_text.isdigit() and len(field_text) < 10
+    return int(field_text) if is_number else field_text
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,59 +178,62 @@ class Draft:
     prompt: str = ""
     runner: str = ""
     enabled: bool = True
-    is_list: bool = False
+    has_trigger_list: bool = False
     """Whether the form has a JSON list of triggers, instead of webhooks and a filter for one trigger."""
-    webhooks: list[str] = field(default_factory=list)
+    webhook_uids: list[str] = field(default_factory=list)
     filter: str = ""
     events: str = ""
     """The event types, one on each line."""
     triggers: str = ""
-    delivery: str = ""
+    """The JSON list of triggers."""
+    delivery_id: str = ""
+    """The delivery on which the draft is tested."""
     version: str = ""
+    """The version of the automation that the form was loaded with."""
     policy: PolicyDraft = field(default_factory=PolicyDraft)
     schedules: list[ScheduleDraft] = field(default_factory=list)
-    """Without those in a JSON list of triggers."""
+    """The rows of the form. They are empty if the form has a JSON list of triggers."""
 
     def parsed_triggers(self) -> ParsedTriggers:
-        if self.is_list:
+        if self.has_trigger_list:
             return filter_editor.read_triggers(self.triggers)
-        return filter_editor.read_filter(self.filter, self.webhooks, self.events)
+        return filter_editor.read_filter(self.filter, self.webhook_uids, self.events)
 
     def triggers_json(self, parsed: ParsedTriggers) -> list[Any]:
         """All triggers of the automation. Without webhooks, only its schedules start it."""
-        if self.is_list:
+        if self.has_trigger_list:
             return [
                 *(trigger.as_json() for trigger in parsed.triggers),
                 *(schedule.as_json() for schedule in parsed.schedules),
             ]
-        deliveries = [trigger.as_json() for trigger in parsed.triggers] if self.webhooks else []
-        schedules = [
+        webhook_triggers = [trigger.as_json() for trigger in parsed.triggers] if self.webhook_uids else []
+        schedule_triggers = [
             {"provider": SCHEDULE_PROVIDER, "event": SCHEDULE_EVENT, "schedule": schedule.as_json()}
             for schedule in self.schedules
         ]
-        return [*deliveries, *schedules]
+        return [*webhook_triggers, *schedule_triggers]
 
-    def selected_webhooks(self, parsed: ParsedTriggers) -> list[str]:
-        if self.is_list:
+    def selected_uids(self, parsed: ParsedTriggers) -> list[str]:
+        if self.has_trigger_list:
             return list(dict.fromkeys(uid for trigger in parsed.triggers for uid in trigger.webhook_ids))
-        return self.webhooks
+        return self.webhook_uids
 
 
-def draft_of(automation: Automation, *, as_list: bool) -> Draft:
-    """The initial form. An automation with several webhook triggers is edited as a list."""
-    is_list = as_list or len(automation.triggers) > 1 or bool(automation.unreadable_triggers)
-    only = automation.triggers[0] if automation.triggers and not is_list else None
+def draft_of(automation: Automation, *, as_trigger_list: bool) -> Draft:
+    """The initial form. Several webhook triggers are edited as a JSON list, and unreadable triggers, too."""
+    has_trigger_list = as_trigger_list or len(automation.triggers) > 1 or bool(automation.unreadable_triggers)
+    only_trigger = automation.triggers[0] if automation.triggers and not has_trigger_list else None
     return Draft(
         name=automation.name,
         prompt=automation.prompt,
         runner=automation.runner,
         enabled=automation.enabled,
-        is_list=is_list,
-        webhooks=list(only.webhook_ids) if only is not None else [],
-        filter=filter_text(only) if only is not None else "",
-        events="\n".join(only.event_types) if only is not None else "",
+        has_trigger_list=has_trigger_list,
+        webhook_uids=list(only_trigger.webhook_ids) if only_trigger is not None else [],
+        filter=filter_text(only_trigger) if only_trigger is not None else "",
+        events="\n".join(only_trigger.event_types) if only_trigger is not None else "",
         triggers=filter_editor.format_filter([trigger.as_json() for trigger in automation.all_triggers])
-        if is_list
+        if has_trigger_list
         else "",
         version=str(automation.version),
         policy=PolicyDraft.of(automation.policy),
@@ -239,7 +245,7 @@ def draft_of(automation: Automation, *, as_list: bool) -> Draft:
                 catch_up=schedule.catch_up.value,
             )
             for schedule in automation.schedules
-            if not is_list
+            if not has_trigger_list
         ],
     )
 
@@ -247,24 +253,24 @@ def draft_of(automation: Automation, *, as_list: bool) -> Draft:
 def new(context: PageContext, may: MayManage) -> Response:
     refuse_if_defined_by_files(may)
     existing = existing_webhooks(all_webhooks(context, may))
-    picked = filter_editor.sample(context.management, may, context.query.get("delivery", ""))
-    chosen = {context.query.get("webhook", ""), picked.delivery.webhook_uid if picked is not None else ""}
-    webhooks = [webhook.uid for webhook in existing if webhook.uid in chosen or len(existing) == 1]
+    sample = filter_editor.load_sample(context.management, may, context.query.get("delivery", ""))
+    requested_uids = {context.query.get("webhook", ""), sample.delivery.webhook_uid if sample is not None else ""}
+    selected_uids = [webhook.uid for webhook in existing if webhook.uid in requested_uids or len(existing) == 1]
     draft = Draft(
         runner=context.management.config.default_runner,
-        webhooks=list(webhooks),
-        delivery=context.query.get("delivery", ""),
+        webhook_uids=list(selected_uids),
+        delivery_id=context.query.get("delivery", ""),
     )
-    return _editor(context, may, None, draft)
+    return _editor_page(context, may, None, draft)
 
 
 def create(context: PageContext, may: MayManage) -> Response:
     refuse_if_defined_by_files(may)
-    draft = _draft_sent(context)
+    draft = _submitted_draft(context)
     if _is_preview(context):
         return _preview(context, may, None, draft)
     parsed = draft.parsed_triggers()
-    problems = _problems_of_triggers(draft, parsed)
+    problems = _trigger_problems(draft, parsed)
     if not problems:
         try:
             automation = context.management.automations.create(
@@ -281,107 +287,110 @@ def create(context: PageContext, may: MayManage) -> Response:
                 flash = "automation-created-scheduled"
             if not automation.enabled:
                 flash = "automation-created-disabled"
-            return to_automation(context, automation, flash, tested_delivery=draft.delivery)
+            return redirect_to_automation(context, automation, flash, tested_delivery=draft.delivery_id)
         except (Invalid, Conflict) as error:
-            problems = _problems_in(error, draft)
-    return _editor(context, may, None, draft, problems=problems, status=422)
+            problems = _problems_by_field(error, draft)
+    return _editor_page(context, may, None, draft, problems=problems, status=422)
 
 
 def edit(context: PageContext, may: MayManage) -> Response:
     refuse_if_defined_by_files(may)
     automation = context.management.automations.get(may, context.parameters["automation"])
-    draft = draft_of(automation, as_list=context.query.get("triggers") == "list")
-    draft.delivery = context.query.get("delivery", "")
-    return _editor(context, may, automation, draft)
+    draft = draft_of(automation, as_trigger_list=context.query.get("triggers") == "list")
+    draft.delivery_id = context.query.get("delivery", "")
+    return _editor_page(context, may, automation, draft)
 
 
 def change(context: PageContext, may: MayManage) -> Response:
     refuse_if_defined_by_files(may)
     automation = context.management.automations.get(may, context.parameters["automation"])
-    draft = _draft_sent(context)
+    draft = _submitted_draft(context)
     if _is_preview(context):
         return _preview(context, may, automation, draft)
     parsed = draft.parsed_triggers()
-    problems = _problems_of_triggers(draft, parsed)
+    problems = _trigger_problems(draft, parsed)
     if not problems:
         try:
             flash = _save(context, may, automation.id, draft, parsed)
-            tested_delivery = draft.delivery if flash == "automation-changed" else ""
-            return to_automation(context, automation, flash, tested_delivery=tested_delivery)
+            tested_delivery = draft.delivery_id if flash == "automation-changed" else ""
+            return redirect_to_automation(context, automation, flash, tested_delivery=tested_delivery)
         except Changed as error:
             draft.version = str(context.management.automations.get(may, automation.id).version)
-            return _editor(context, may, automation, draft, problems={"": str(error)}, status=409)
+            return _editor_page(context, may, automation, draft, problems={"": str(error)}, status=409)
         except (Invalid, Conflict) as error:
-            problems = _problems_in(error, draft)
-    return _editor(context, may, automation, draft, problems=problems, status=422)
+            problems = _problems_by_field(error, draft)
+    return _editor_page(context, may, automation, draft, problems=problems, status=422)
 
 
-def _save(context: PageContext, may: MayManage, named: str, draft: Draft, parsed: ParsedTriggers) -> str:
-    """Save the changes as the next version. Raises `Changed` if another version was saved since the form was loaded."""
+def _save(context: PageContext, may: MayManage, automation_id: str, draft: Draft, parsed: ParsedTriggers) -> str:
+    """Save the changes as the next version, and return the key of the flash message.
+
+    Raises `Changed` if another version was saved since the form was loaded.
+    """
     automations = context.management.automations
     with context.management.one_transaction(may):
-        before = automations.get(may, named)
-        if draft.version != str(before.version):
+        current = automations.get(may, automation_id)
+        if draft.version != str(current.version):
             raise Changed(
-                f"Version {before.version} of this automation was saved while you were editing. Your changes are "
+                f"Version {current.version} of this automation was saved while you were editing. Your changes are "
                 "not saved. Compare the versions, then save again to overwrite it."
             )
-        after = automations.change(
+        new_version = automations.change(
             may,
-            named,
+            automation_id,
             new_name=draft.name,
             # Unchanged fields stay, even if their values would no longer be accepted.
-            prompt=draft.prompt if draft.prompt != _with_plain_breaks(before.prompt) else None,
-            runner=draft.runner if draft.runner != before.runner else None,
+            prompt=draft.prompt if draft.prompt != _with_lf_line_breaks(current.prompt) else None,
+            runner=draft.runner if draft.runner != current.runner else None,
             triggers=draft.triggers_json(parsed),
             policy=draft.policy.as_json(),
         )
-    return "automation-changed" if after.version != before.version else "automation-unchanged"
+    return "automation-changed" if new_version.version != current.version else "automation-unchanged"
 
 
 def _is_preview(context: PageContext) -> bool:
-    """Whether the form was sent only to test its filter."""
-    is_test = context.form["add"] or context.form["add_event"] or context.form["choose"] or context.form["pick"]
-    return context.is_htmx or context.form["do"] in ("check", ADD_SCHEDULE) or bool(is_test)
+    """Whether the form was submitted only to test its filter, or to add something to it."""
+    clicked_value = context.form["add"] or context.form["add_event"] or context.form["choose"] or context.form["pick"]
+    return context.is_htmx or context.form["do"] in ("check", ADD_SCHEDULE) or bool(clicked_value)
 
 
-def _draft_sent(context: PageContext) -> Draft:
-    sent = context.form
+def _submitted_draft(context: PageContext) -> Draft:
+    form = context.form
     return Draft(
-        name=sent["name"],
-        prompt=_with_plain_breaks(sent["prompt"]),
-        runner=sent["runner"],
-        enabled=sent.is_checked("enabled"),
-        is_list=sent.is_checked("triggers"),
-        webhooks=list(dict.fromkeys(sent.all("webhook"))),
-        filter=_with_plain_breaks(sent["filter"]),
-        events=_with_plain_breaks(sent["events"]),
-        triggers=_with_plain_breaks(sent["triggers"]),
-        delivery=sent["pick"] or sent["delivery"],
-        version=sent["version"],
+        name=form["name"],
+        prompt=_with_lf_line_breaks(form["prompt"]),
+        runner=form["runner"],
+        enabled=form.is_checked("enabled"),
+        has_trigger_list=form.is_checked("triggers"),
+        webhook_uids=list(dict.fromkeys(form.all("webhook"))),
+        filter=_with_lf_line_breaks(form["filter"]),
+        events=_with_lf_line_breaks(form["events"]),
+        triggers=_with_lf_line_breaks(form["triggers"]),
+        delivery_id=form["pick"] or form["delivery"],
+        version=form["version"],
         policy=PolicyDraft(
-            concurrency_limit=sent["limit"].strip(),
-            concurrency_key=_with_plain_breaks(sent["key"]),
-            when_busy=sent["when_busy"] or WhenBusy.QUEUE.value,
-            debounce_seconds=sent["seconds"].strip(),
-            debounce_max_seconds=sent["max_seconds"].strip(),
-            priority=sent["priority"] or Priority.NORMAL.value,
-            **{name: sent[name].strip() for name in _POLICY_NUMBERS},
+            concurrency_limit=form["limit"].strip(),
+            concurrency_key=_with_lf_line_breaks(form["key"]),
+            when_busy=form["when_busy"] or WhenBusy.QUEUE.value,
+            debounce_seconds=form["seconds"].strip(),
+            debounce_max_seconds=form["max_seconds"].strip(),
+            priority=form["priority"] or Priority.NORMAL.value,
+            **{name: form[name].strip() for name in _OTHER_POLICY_FIELDS},
         ),
-        schedules=[schedule for schedule in _schedules_sent(context) if not schedule.is_blank],
+        schedules=[schedule for schedule in _submitted_schedules(context) if not schedule.is_blank],
     )
 
 
-def _schedules_sent(context: PageContext) -> Iterator[ScheduleDraft]:
-    sent = context.form
-    columns = (sent.all(f"schedule_{name}") for name in ("name", "cron", "timezone", "catch_up"))
+def _submitted_schedules(context: PageContext) -> Iterator[ScheduleDraft]:
+    form = context.form
+    columns = (form.all(f"schedule_{name}") for name in ("name", "cron", "timezone", "catch_up"))
     for name, cron, timezone, catch_up in zip_longest(*columns, fillvalue=""):
         yield ScheduleDraft(
             name=name.strip(), cron=cron.strip(), timezone=timezone.strip(), catch_up=catch_up or CatchUp.ONCE.value
         )
 
 
-_POLICY_NUMBERS: Final = (
+_OTHER_POLICY_FIELDS: Final = (
     "max_running",
     "attempts",
     "backoff_seconds",
@@ -391,17 +400,17 @@ _POLICY_NUMBERS: Final = (
 )
 
 
-def _with_plain_breaks(typed: str) -> str:
+def _with_lf_line_breaks(field_text: str) -> str:
     """The text with LF line breaks. Browsers send CRLF."""
-    return typed.replace("\r\n", "\n").replace("\r", "\n")
+    return field_text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _problems_of_triggers(draft: Draft, parsed: ParsedTriggers) -> dict[str, str]:
-    """Problems of the triggers by field. The editor also shows each problem of the text in detail."""
+def _trigger_problems(draft: Draft, parsed: ParsedTriggers) -> dict[str, str]:
+    """The problems of the triggers, by field of the form. The editor also shows each error in the texts."""
     problems = {}
     if not parsed.is_usable:
-        problems["filter"] = "The filter has errors." if not draft.is_list else "The triggers have errors."
-    if draft.is_list or draft.webhooks:
+        problems["filter"] = "The filter has errors." if not draft.has_trigger_list else "The triggers have errors."
+    if draft.has_trigger_list or draft.webhook_uids:
         return problems
     if not draft.schedules:
         problems["webhooks"] = "Select at least one webhook, or add a schedule. They start this automation."
@@ -410,20 +419,21 @@ def _problems_of_triggers(draft: Draft, parsed: ParsedTriggers) -> dict[str, str
     return problems
 
 
-def _problems_in(error: Invalid | Conflict, draft: Draft) -> dict[str, str]:
-    """The error by the field of the form that it belongs to. The empty field is the whole form."""
+def _problems_by_field(error: Invalid | Conflict, draft: Draft) -> dict[str, str]:
+    """The error text, by the field of the form that the error belongs to. The field "" is the whole form."""
     if isinstance(error, LimitReached):
         return {"": str(error)}
     pointer = next((fault.pointer for fault in error.faults), "") if isinstance(error, Invalid) else ""
-    if "/schedule" in pointer and not draft.is_list:
-        number = int(pointer.split("/")[2]) + (0 if draft.webhooks else 1)
+    if "/schedule" in pointer and not draft.has_trigger_list:
+        # The pointer counts all triggers from 0. If webhooks are selected, their trigger is number 0.
+        number = int(pointer.split("/")[2]) + (0 if draft.webhook_uids else 1)
         return {"schedules": f"Schedule {number}: {str(error).removeprefix(f'{pointer}: ')}"}
-    if pointer.startswith("/triggers") and not draft.is_list:
+    if pointer.startswith("/triggers") and not draft.has_trigger_list:
         return {"webhooks" if pointer.endswith("/webhook_ids") else "filter": str(error)}
-    return {_FIELDS.get(pointer, "filter"): str(error)}
+    return {_FIELDS_BY_POINTER.get(pointer, "filter"): str(error)}
 
 
-_FIELDS: Final = {
+_FIELDS_BY_POINTER: Final = {
     "": "name",
     "/prompt": "prompt",
     "/runner": "runner",
@@ -441,43 +451,43 @@ _FIELDS: Final = {
     "/retry/exit_codes": "exit_codes",
     "/pause_after_failures": "pause_after_failures",
 }
-"""The form's fields by the pointers of errors. An error without a pointer is about the name."""
+"""The form's field for each JSON pointer of an error. An error without a pointer is about the name."""
 
 
 def _preview(context: PageContext, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
-    """The form as it was sent, with the results of its filter."""
-    if draft.is_list:
-        return _editor(context, may, automation, draft)
+    """The form as it was submitted, with the clicked additions, and with the results of its filter."""
+    if draft.has_trigger_list:
+        return _editor_page(context, may, automation, draft)
     notice = ""
-    chosen = context.form["choose"]
+    uid_to_select = context.form["choose"]
     if context.form["add"]:
-        picked = filter_editor.sample(context.management, may, draft.delivery)
+        sample = filter_editor.load_sample(context.management, may, draft.delivery_id)
         try:
-            if picked is None:
+            if sample is None:
                 raise CannotAdd("The payload of this delivery is no longer stored. Select another delivery.")
-            draft.filter = filter_editor.with_field(draft.filter, picked.body, context.form["add"])
-            # A clicked field implies that the delivery's webhook is selected.
-            if not draft.webhooks:
-                chosen = picked.delivery.webhook_uid
+            draft.filter = filter_editor.with_field(draft.filter, sample.body, context.form["add"])
+            # Without a selected webhook, a click on a field also selects the webhook of the delivery.
+            if not draft.webhook_uids:
+                uid_to_select = sample.delivery.webhook_uid
         except CannotAdd as error:
             notice = str(error)
     if context.form["add_event"]:
         draft.events = filter_editor.with_event(draft.events, context.form["add_event"])
-    newly_selected = _choosable(chosen, draft, all_webhooks(context, may))
-    if newly_selected is not None:
-        draft.webhooks.append(newly_selected.uid)
-    return _editor(context, may, automation, draft, notice=notice, newly_selected=newly_selected)
+    newly_selected_webhook = _selectable_webhook(uid_to_select, draft, all_webhooks(context, may))
+    if newly_selected_webhook is not None:
+        draft.webhook_uids.append(newly_selected_webhook.uid)
+    return _editor_page(context, may, automation, draft, notice=notice, newly_selected_webhook=newly_selected_webhook)
 
 
-def _choosable(uid: str, draft: Draft, by_uid: WebhooksByUid) -> SelectedWebhook | None:
+def _selectable_webhook(uid: str, draft: Draft, webhooks_by_uid: WebhooksByUid) -> SelectedWebhook | None:
     """The webhook with this uid, unless it is already selected, or deleted."""
-    webhook = by_uid.get(WebhookUid(uid))
-    if webhook is None or webhook.state is WebhookState.DELETED or uid in draft.webhooks:
+    webhook = webhooks_by_uid.get(WebhookUid(uid))
+    if webhook is None or webhook.state is WebhookState.DELETED or uid in draft.webhook_uids:
         return None
     return SelectedWebhook(uid=webhook.uid, name=webhook.name, state=webhook.state)
 
 
-def _editor(
+def _editor_page(
     context: PageContext,
     may: MayManage,
     automation: Automation | None,
@@ -485,35 +495,39 @@ def _editor(
     *,
     problems: Mapping[str, str] | None = None,
     notice: str = "",
-    newly_selected: SelectedWebhook | None = None,
+    newly_selected_webhook: SelectedWebhook | None = None,
     status: int = 200,
 ) -> Response:
     """The page, or for htmx only the results of the filter."""
-    by_uid = all_webhooks(context, may)
+    webhooks_by_uid = all_webhooks(context, may)
     parsed = draft.parsed_triggers()
-    wanted = [uid for uid in draft.selected_webhooks(parsed) if WebhookUid(uid) in by_uid]
-    # If there was no delivery to test, one may have arrived.
-    refreshes_samples = bool(context.form["changed"] or context.form["pick"] or not draft.delivery)
+    selected_uids = [uid for uid in draft.selected_uids(parsed) if WebhookUid(uid) in webhooks_by_uid]
+    # If there was no delivery to test on, a delivery may have arrived since.
+    refreshes_samples = bool(context.form["changed"] or context.form["pick"] or not draft.delivery_id)
     sample_choices: Sequence[filter_editor.SampleChoice] = ()
     if refreshes_samples or not context.is_htmx:
-        sample_choices = filter_editor.sample_choices(context.management, may, wanted, draft.delivery)
-    picked = _picked(context, may, draft, sample_choices, by_uid)
-    tree = filter_editor.tree(picked.body, parsed) if picked is not None else None
+        sample_choices = filter_editor.sample_choices(context.management, may, selected_uids, draft.delivery_id)
+    sample = _sample_to_test(context, may, draft, sample_choices, webhooks_by_uid)
+    tree = filter_editor.tree(sample.body, parsed) if sample is not None else None
     values: dict[str, Any] = {
         "draft": draft,
         "parsed": parsed,
-        "sample": picked,
+        "sample": sample,
         "tree": tree,
         "sample_choices": sample_choices,
-        "has_chosen": bool(wanted),
-        "outcome": filter_editor.outcome(context.management, may, parsed, picked, by_uid, draft.policy.parsed),
+        "has_selected_webhooks": bool(selected_uids),
+        "outcome": filter_editor.evaluate_draft(
+            context.management, may, parsed, sample, webhooks_by_uid, draft.policy.run_policy
+        ),
         "automation": automation,
         "notice": notice,
-        "newly_selected": newly_selected,
-        "not_chosen": _choosable(picked.delivery.webhook_uid, draft, by_uid) if picked and not draft.is_list else None,
-        "adds": bool(context.form["add"]),
-        "adds_event": bool(context.form["add_event"]),
-        "is_event_chosen": picked is not None and picked.delivery.event in filter_editor.lines_in(draft.events),
+        "newly_selected_webhook": newly_selected_webhook,
+        "unselected_webhook": _selectable_webhook(sample.delivery.webhook_uid, draft, webhooks_by_uid)
+        if sample and not draft.has_trigger_list
+        else None,
+        "has_added_field": bool(context.form["add"]),
+        "has_added_event": bool(context.form["add_event"]),
+        "is_event_chosen": sample is not None and sample.delivery.event in filter_editor.lines_in(draft.events),
         "refreshes_samples": refreshes_samples,
         "fields_max": filter_editor.FIELDS_MAX,
         "operators": OPERATORS.values(),
@@ -527,9 +541,9 @@ def _editor(
         may=may,
         is_part=False,
         problems=problems or {},
-        choices=_choices(draft.webhooks, by_uid),
+        webhook_choices=_webhook_choices(draft.webhook_uids, webhooks_by_uid),
         runners=runners if not draft.runner or draft.runner in runners else [*runners, draft.runner],
-        configured=runners,
+        configured_runners=runners,
         package_runner=PACKAGE_RUNNER,
         priorities=list(Priority),
         schedules=[*draft.schedules, ScheduleDraft()],
@@ -538,43 +552,52 @@ def _editor(
     )
 
 
-def _picked(
+def _sample_to_test(
     context: PageContext,
     may: MayView,
     draft: Draft,
     sample_choices: Sequence[filter_editor.SampleChoice],
-    by_uid: WebhooksByUid,
+    webhooks_by_uid: WebhooksByUid,
 ) -> Sample | None:
-    """The delivery to test the draft on: the selected one, or else the newest, preferably of a webhook that is not
-    deleted."""
-    picked = filter_editor.sample(context.management, may, draft.delivery) if draft.delivery else None
-    if picked is None and sample_choices:
-        live = (
+    """The delivery to test the draft on: the selected delivery, or else the newest.
+
+    Deliveries of deleted webhooks are used only if there is no other delivery. Sets `draft.delivery_id`.
+    """
+    sample = filter_editor.load_sample(context.management, may, draft.delivery_id) if draft.delivery_id else None
+    if sample is None and sample_choices:
+        ids_of_existing_webhooks = (
             choice.id
             for choice in sample_choices
-            if by_uid[choice.delivery.webhook_uid].state is not WebhookState.DELETED
+            if webhooks_by_uid[choice.delivery.webhook_uid].state is not WebhookState.DELETED
         )
-        draft.delivery = next(live, sample_choices[0].id)
-        picked = filter_editor.sample(context.management, may, draft.delivery)
-    return picked
+        draft.delivery_id = next(ids_of_existing_webhooks, sample_choices[0].id)
+        sample = filter_editor.load_sample(context.management, may, draft.delivery_id)
+    return sample
 
 
-def _choices(chosen: Sequence[str], by_uid: WebhooksByUid) -> list[tuple[SelectedWebhook, bool]]:
-    """The webhooks to select from. Selected webhooks stay in the list, even if they are deleted."""
-    live = [
-        (SelectedWebhook(uid=webhook.uid, name=webhook.name, state=webhook.state), webhook.uid in chosen)
-        for webhook in existing_webhooks(by_uid)
+def _webhook_choices(
+    selected_uids: Sequence[str], webhooks_by_uid: WebhooksByUid
+) -> list[tuple[SelectedWebhook, bool]]:
+    """The webhooks to select from, each with whether it is selected. Selected webhooks are listed even if deleted."""
+    existing = [
+        (SelectedWebhook(uid=webhook.uid, name=webhook.name, state=webhook.state), webhook.uid in selected_uids)
+        for webhook in existing_webhooks(webhooks_by_uid)
     ]
-    offered = {webhook.uid for webhook, _ in live}
+    existing_uids = {webhook.uid for webhook, _ in existing}
     return [
-        *live,
-        *((missing, True) for missing in selected_webhooks([uid for uid in chosen if uid not in offered], by_uid)),
+        *existing,
+        *(
+            (deleted, True)
+            for deleted in selected_webhooks(
+                [uid for uid in selected_uids if uid not in existing_uids], webhooks_by_uid
+            )
+        ),
     ]
 
 
 PAGES: Final = (
-    Page("GET", "/f/{factory}/automations/new", new, managing),
-    Page("POST", "/f/{factory}/automations/new", create, managing),
-    Page("GET", "/f/{factory}/automations/{automation}/edit", edit, managing),
-    Page("POST", "/f/{factory}/automations/{automation}/edit", change, managing),
+    Page("GET", "/f/{factory}/automations/new", new, require_manager),
+    Page("POST", "/f/{factory}/automations/new", create, require_manager),
+    Page("GET", "/f/{factory}/automations/{automation}/edit", edit, require_manager),
+    Page("POST", "/f/{factory}/automations/{automation}/edit", change, require_manager),
 )

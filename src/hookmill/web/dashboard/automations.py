@@ -15,7 +15,7 @@ from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.presentation.automation import policy_lines, schedule_text
 from hookmill.web.dashboard import filter_editor, pages
-from hookmill.web.dashboard.access import managing, viewing
+from hookmill.web.dashboard.access import require_manager, require_viewer
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 from hookmill.web.dashboard.runs import RunList, list_if_changed
@@ -51,17 +51,21 @@ class SelectedWebhook:
 
 def all_automations(context: PageContext, may: MayView) -> Response:
     automations = context.management.automations.all(may)
-    by_uid = all_webhooks(context, may)
+    webhooks_by_uid = all_webhooks(context, may)
     last_runs = context.management.runs.newest_by_automation(may)
     rows = [
-        (automation, selected_webhooks(automation.selected_webhook_uids(), by_uid), last_runs.get(automation.id))
+        (
+            automation,
+            selected_webhooks(automation.selected_webhook_uids(), webhooks_by_uid),
+            last_runs.get(automation.id),
+        )
         for automation in automations
     ]
     return context.page(
         "automations.html",
         may=may,
         rows=rows,
-        webhooks=existing_webhooks(by_uid),
+        webhooks=existing_webhooks(webhooks_by_uid),
         next_times=context.management.automations.next_times(may),
     )
 
@@ -72,7 +76,7 @@ def automation_page(context: PageContext, may: MayView) -> Response:
 
 def _automation_page(context: PageContext, may: MayView, *, status: int = 200, problem: str = "") -> Response:
     automation = context.management.automations.get(may, context.parameters["automation"])
-    by_uid = all_webhooks(context, may)
+    webhooks_by_uid = all_webhooks(context, may)
     return context.page(
         "automation.html",
         status=status,
@@ -80,7 +84,7 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
         problem=problem,
         automation=automation,
         triggers=[
-            (selected_webhooks(trigger.webhook_ids, by_uid), trigger.event_types, filter_text(trigger))
+            (selected_webhooks(trigger.webhook_ids, webhooks_by_uid), trigger.event_types, filter_text(trigger))
             for trigger in automation.triggers
         ],
         schedules=_schedules(context, may, automation),
@@ -95,7 +99,7 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
 
 
 def _schedules(context: PageContext, may: MayView, automation: Automation) -> list[tuple[str, str]]:
-    """The names of the schedules, and their texts."""
+    """The names of the automation's schedules, and their texts."""
     next_times = context.management.automations.next_times_of(may, automation)
     return [
         (schedule.name, schedule_text(schedule, next_times.get(schedule.name))) for schedule in automation.schedules
@@ -103,17 +107,17 @@ def _schedules(context: PageContext, may: MayView, automation: Automation) -> li
 
 
 def _unfiltered_automations(context: PageContext, may: MayView, automation: Automation) -> list[Automation]:
-    """Other automations without a filter that select one of this automation's webhooks.
+    """Other enabled automations that select one of this automation's webhooks, and start a run for all its deliveries.
 
-    Empty if this automation has no filter either.
+    Empty if this automation is disabled, or also has no filter.
     """
     if not automation.enabled or automation.unfiltered_webhook_uids():
         return []
-    selected = automation.selected_webhook_uids()
+    selected_uids = automation.selected_webhook_uids()
     return [
         other
         for other in context.management.automations.all(may)
-        if other.id != automation.id and other.enabled and not selected.isdisjoint(other.unfiltered_webhook_uids())
+        if other.id != automation.id and other.enabled and not selected_uids.isdisjoint(other.unfiltered_webhook_uids())
     ]
 
 
@@ -124,13 +128,15 @@ def runs(context: PageContext, may: MayView) -> Response:
 
 
 def _run_list(context: PageContext, may: MayView, automation: Automation) -> RunList:
-    newest = context.management.runs.newest(may, automation=automation.id, limit=RUNS_SHOWN + 1)
+    newest_runs = context.management.runs.newest(may, automation=automation.id, limit=RUNS_SHOWN + 1)
     return RunList(
-        runs=newest[:RUNS_SHOWN],
+        runs=newest_runs[:RUNS_SHOWN],
         poll_url=url("f", may.factory.name, "automations", automation.id, "runs"),
         empty_text="No runs yet.",
         is_of_one_automation=True,
-        older_url=url("f", may.factory.name, "runs", automation=automation.id) if len(newest) > RUNS_SHOWN else None,
+        older_url=url("f", may.factory.name, "runs", automation=automation.id)
+        if len(newest_runs) > RUNS_SHOWN
+        else None,
     )
 
 
@@ -141,10 +147,10 @@ def _tested_delivery(context: PageContext, may: MayView, automation: Automation)
     """The delivery that the editor tested, if the automation matches it and the member may replay it."""
     if not isinstance(may, MayManage) or not automation.enabled:
         return None
-    tested = filter_editor.sample(context.management, may, context.query.get("tested_delivery", ""))
-    if tested is None or not filter_editor.would_trigger(automation.triggers, tested):
+    sample = filter_editor.load_sample(context.management, may, context.query.get("tested_delivery", ""))
+    if sample is None or not filter_editor.would_trigger(automation.triggers, sample):
         return None
-    return tested.delivery
+    return sample.delivery
 
 
 def replay(context: PageContext, may: MayManage) -> Response:
@@ -175,10 +181,10 @@ def _run_form(context: PageContext, may: MayManage, *, status: int = 200, proble
 
 
 def run_now(context: PageContext, may: MayManage) -> Response:
-    typed = context.form["payload"]
-    body = typed.encode("utf-8", "surrogatepass") if typed.strip() else None
+    payload_text = context.form["payload"]
+    payload = payload_text.encode("utf-8", "surrogatepass") if payload_text.strip() else None
     try:
-        run = context.management.automations.start_run(may, context.parameters["automation"], body)
+        run = context.management.automations.start_run(may, context.parameters["automation"], payload)
     except Invalid as error:
         return _run_form(context, may, status=422, problem=str(error))
     except Conflict as error:
@@ -190,16 +196,16 @@ def run_now(context: PageContext, may: MayManage) -> Response:
 
 
 def enable(context: PageContext, may: MayManage) -> Response:
-    return _switch(context, may, enabled=True)
+    return _set_enabled(context, may, enabled=True)
 
 
 def disable(context: PageContext, may: MayManage) -> Response:
-    return _switch(context, may, enabled=False)
+    return _set_enabled(context, may, enabled=False)
 
 
-def _switch(context: PageContext, may: MayManage, *, enabled: bool) -> Response:
+def _set_enabled(context: PageContext, may: MayManage, *, enabled: bool) -> Response:
     automation = context.management.automations.set_enabled(may, context.parameters["automation"], enabled)
-    return to_automation(context, automation, "automation-enabled" if enabled else "automation-disabled")
+    return redirect_to_automation(context, automation, "automation-enabled" if enabled else "automation-disabled")
 
 
 def confirm_deletion(context: PageContext, may: MayManage) -> Response:
@@ -214,22 +220,27 @@ def delete(context: PageContext, may: MayManage) -> Response:
     return context.redirect("f", may.factory.name, "automations", flash="automation-deleted")
 
 
-def selected_webhooks(uids: Sequence[str] | frozenset[WebhookUid], by_uid: WebhooksByUid) -> list[SelectedWebhook]:
+def selected_webhooks(
+    uids: Sequence[str] | frozenset[WebhookUid], webhooks_by_uid: WebhooksByUid
+) -> list[SelectedWebhook]:
+    """The webhooks with these uids, by name. Uids of webhooks that do not exist come last."""
     selected = []
     for uid in uids:
-        webhook = by_uid.get(WebhookUid(uid))
+        webhook = webhooks_by_uid.get(WebhookUid(uid))
         name, state = (webhook.name, webhook.state.value) if webhook is not None else (None, "unknown")
         selected.append(SelectedWebhook(uid=uid, name=name, state=state))
     return sorted(selected, key=lambda webhook: (webhook.name is None, webhook.name or "", webhook.uid))
 
 
 def all_webhooks(context: PageContext, may: MayView) -> WebhooksByUid:
+    """The factory's webhooks, including deleted webhooks."""
     return {webhook.uid: webhook for webhook in context.management.webhooks.all(may, with_deleted=True)}
 
 
-def existing_webhooks(by_uid: WebhooksByUid) -> list[Webhook]:
-    existing = (webhook for webhook in by_uid.values() if webhook.state is not WebhookState.DELETED)
-    return sorted(existing, key=lambda webhook: webhook.name)
+def existing_webhooks(webhooks_by_uid: WebhooksByUid) -> list[Webhook]:
+    """The webhooks that are not deleted, by name."""
+    webhooks = (webhook for webhook in webhooks_by_uid.values() if webhook.state is not WebhookState.DELETED)
+    return sorted(webhooks, key=lambda webhook: webhook.name)
 
 
 def filter_text(trigger: Trigger) -> str:
@@ -244,22 +255,22 @@ def refuse_if_defined_by_files(may: MayManage) -> None:
         )
 
 
-def to_automation(context: PageContext, automation: Automation, flash: str, **query: str) -> Response:
+def redirect_to_automation(context: PageContext, automation: Automation, flash: str, **query: str) -> Response:
     assert context.factory is not None, "the page is about a factory"
     return context.redirect("f", context.factory.name, "automations", automation.id, flash=flash, **query)
 
 
-_ALL: Final = "/f/{factory}/automations"
-_ONE: Final = "/f/{factory}/automations/{automation}"
+_LIST_PATH: Final = "/f/{factory}/automations"
+_AUTOMATION_PATH: Final = "/f/{factory}/automations/{automation}"
 PAGES: Final = (
-    Page("GET", _ALL, all_automations, viewing),
-    Page("GET", _ONE, automation_page, viewing),
-    Page("GET", f"{_ONE}/runs", runs, viewing, is_background=True),
-    Page("POST", f"{_ONE}/runs", replay, managing),
-    Page("GET", f"{_ONE}/run", confirm_run, managing),
-    Page("POST", f"{_ONE}/run", run_now, managing),
-    Page("POST", f"{_ONE}/enable", enable, managing),
-    Page("POST", f"{_ONE}/disable", disable, managing),
-    Page("GET", f"{_ONE}/delete", confirm_deletion, managing),
-    Page("POST", f"{_ONE}/delete", delete, managing),
+    Page("GET", _LIST_PATH, all_automations, require_viewer),
+    Page("GET", _AUTOMATION_PATH, automation_page, require_viewer),
+    Page("GET", f"{_AUTOMATION_PATH}/runs", runs, require_viewer, is_background=True),
+    Page("POST", f"{_AUTOMATION_PATH}/runs", replay, require_manager),
+    Page("GET", f"{_AUTOMATION_PATH}/run", confirm_run, require_manager),
+    Page("POST", f"{_AUTOMATION_PATH}/run", run_now, require_manager),
+    Page("POST", f"{_AUTOMATION_PATH}/enable", enable, require_manager),
+    Page("POST", f"{_AUTOMATION_PATH}/disable", disable, require_manager),
+    Page("GET", f"{_AUTOMATION_PATH}/delete", confirm_deletion, require_manager),
+    Page("POST", f"{_AUTOMATION_PATH}/delete", delete, require_manager),
 )

@@ -13,23 +13,23 @@ WIDTH: Final = 240
 HEIGHT: Final = 48
 
 
-def _refused(counts: AttemptCounts) -> int:
+def _dropped_count(counts: AttemptCounts) -> int:
     return counts.dropped(RATE_LIMITED) + counts.dropped(FAILED_AUTHENTICATIONS)
 
 
-def _of(label: Label) -> Callable[[AttemptCounts], int]:
+def _counter_of(label: Label) -> Callable[[AttemptCounts], int]:
     return lambda counts: counts.logged(label)
 
 
 SERIES: Final[Sequence[tuple[str, str, Callable[[AttemptCounts], int]]]] = (
-    ("accepted", Label.ACCEPTED.wording, _of(Label.ACCEPTED)),
-    ("duplicate", Label.DUPLICATE.wording, _of(Label.DUPLICATE)),
-    ("json", Label.REJECTED_INVALID_JSON.wording, _of(Label.REJECTED_INVALID_JSON)),
-    ("large", Label.REJECTED_TOO_LARGE.wording, _of(Label.REJECTED_TOO_LARGE)),
-    ("auth", Label.REJECTED_AUTH.wording, _of(Label.REJECTED_AUTH)),
-    ("refused", "Dropped (429)", _refused),
+    ("accepted", Label.ACCEPTED.wording, _counter_of(Label.ACCEPTED)),
+    ("duplicate", Label.DUPLICATE.wording, _counter_of(Label.DUPLICATE)),
+    ("json", Label.REJECTED_INVALID_JSON.wording, _counter_of(Label.REJECTED_INVALID_JSON)),
+    ("large", Label.REJECTED_TOO_LARGE.wording, _counter_of(Label.REJECTED_TOO_LARGE)),
+    ("auth", Label.REJECTED_AUTH.wording, _counter_of(Label.REJECTED_AUTH)),
+    ("refused", "Dropped (429)", _dropped_count),
 )
-"""The stacked series, from bottom to top: CSS class, name, and the count of an hour."""
+"""The stacked series, from bottom to top: CSS class, name, and the function that returns the count of an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,14 @@ class HourOfDay:
     """The counts of one hour, in the order of `SERIES`."""
 
     start: int
-    numbers: tuple[int, ...]
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
     parts: tuple[Part, ...]
-    words: str
+    summary: str
+    """The text alternative of the chart."""
     hours: tuple[HourOfDay, ...]
 
     @property
@@ -62,37 +63,41 @@ class Chart:
 
 
 def chart(hours: Sequence[Hour]) -> Chart:
-    """The chart, scaled to its busiest hour. So charts side by side compare shapes, not amounts."""
-    numbers = [HourOfDay(hour.start, tuple(count(hour.counts) for _, _, count in SERIES)) for hour in hours]
-    tallest = max((sum(hour.numbers) for hour in numbers), default=0)
+    """The chart, scaled to its busiest hour. So the bars of different charts are not comparable."""
+    chart_hours = [HourOfDay(hour.start, tuple(count(hour.counts) for _, _, count in SERIES)) for hour in hours]
+    highest_total = max((sum(hour.counts) for hour in chart_hours), default=0)
     parts = tuple(
-        Part(css_class, name, _path(numbers, place, tallest), total)
-        for place, (css_class, name, _) in enumerate(SERIES)
-        if (total := sum(hour.numbers[place] for hour in numbers))
+        Part(css_class, name, _path(chart_hours, index, highest_total), total)
+        for index, (css_class, name, _) in enumerate(SERIES)
+        if (total := sum(hour.counts[index] for hour in chart_hours))
     )
-    return Chart(parts, _words(parts, numbers, tallest), tuple(numbers))
+    return Chart(parts, _summary(parts, chart_hours, highest_total), tuple(chart_hours))
 
 
-def _path(hours: Sequence[HourOfDay], place: int, tallest: int) -> str:
-    """The SVG path of a series, with one line for each hour. Pages can contain many charts, so it is short."""
+def _path(hours: Sequence[HourOfDay], index: int, highest_total: int) -> str:
+    """The SVG path of the series with this index: one vertical line for each hour.
+
+    The path is as short as possible, because a page can contain many charts.
+    """
     step = WIDTH // len(hours)
-    drawn = []
+    lines = []
     for column, hour in enumerate(hours):
-        if not hour.numbers[place]:
+        if not hour.counts[index]:
             continue
-        below = sum(hour.numbers[:place])
-        bottom = HEIGHT - round(HEIGHT * below / tallest)
-        top = HEIGHT - round(HEIGHT * (below + hour.numbers[place]) / tallest)
+        below = sum(hour.counts[:index])
+        bottom = HEIGHT - round(HEIGHT * below / highest_total)
+        top = HEIGHT - round(HEIGHT * (below + hour.counts[index]) / highest_total)
         # A count above 0 is at least one pixel high.
         top = max(0, min(top, bottom - 1))
-        drawn.append(f"M{column * step + step // 2} {top}V{max(bottom, top + 1)}")
-    return "".join(drawn)
+        lines.append(f"M{column * step + step // 2} {top}V{max(bottom, top + 1)}")
+    return "".join(lines)
 
 
-def _words(parts: Sequence[Part], hours: Sequence[HourOfDay], tallest: int) -> str:
+def _summary(parts: Sequence[Part], hours: Sequence[HourOfDay], highest_total: int) -> str:
     if not parts:
         return "No deliveries in the last 24 hours."
-    busiest = next(hour for hour in hours if sum(hour.numbers) == tallest)
-    counted = ", ".join(f"{part.count:,} {part.name}" for part in parts)
-    at = datetime.fromtimestamp(busiest.start // 1_000_000, UTC)
-    return f"In the last 24 hours: {counted}. The busiest hour started at {at:%H:%M} UTC, with {tallest:,} in total."
+    busiest = next(hour for hour in hours if sum(hour.counts) == highest_total)
+    totals = ", ".join(f"{part.count:,} {part.name}" for part in parts)
+    start = datetime.fromtimestamp(busiest.start // 1_000_000, UTC)
+    busiest_text = f"The busiest hour started at {start:%H:%M} UTC, with {highest_total:,} in total."
+    return f"In the last 24 hours: {totals}. {busiest_text}"

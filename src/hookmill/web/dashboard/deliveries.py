@@ -18,29 +18,29 @@ from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.filters import AutomationMatch
 from hookmill.presentation.delivery import details
 from hookmill.web.dashboard import live, pages
-from hookmill.web.dashboard.access import managing, viewing
+from hookmill.web.dashboard.access import require_manager, require_viewer
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 from hookmill.web.dashboard.tree import tree_of
 from hookmill.web.dashboard.urls import url
 
-PAGE: Final = live.PAGE
-RAW_BYTES_SHOWN: Final = 20_000
-"""The bytes of a body that the page shows first. A link shows the rest."""
-GAPS_MAX: Final = 100
+PAGE_SIZE: Final = live.PAGE_SIZE
+RAW_BYTES_MAX: Final = 20_000
+"""How many bytes of a body the page of a delivery shows. Its link shows the whole body."""
+DROPPED_RANGES_MAX: Final = 100
 
 pages.FLASH_MESSAGES.update(
     replayed="Delivery replayed with the current automations. The new runs are listed first, marked as replays."
 )
 
-IDENTITY_FROM: Final = {
+IDENTITY_SOURCES: Final = {
     IdentityKind.DELIVERY_ID_HEADER: "the webhook's delivery id header",
     IdentityKind.PROVIDER: "the provider's delivery id",
     IdentityKind.SENDER: "the X-Service-Delivery-Id or X-Warp-Delivery-Id header",
     IdentityKind.BODY_SHA256: "the body hash (SHA-256): the sender sent no id",
     IdentityKind.SIGNED_CONTENT: "the signed content",
 }
-REFUSED_FOR: Final = {
+DROP_CAUSES: Final = {
     "rate_limited": "over the rate limit",
     "failed_authentications": "over the limit of failed authentications",
     "not_found": "webhook disabled or deleted",
@@ -51,9 +51,11 @@ REFUSED_FOR: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """Consecutive minutes in which a webhook dropped attempts for one cause: from `since` until before
-    `until`, in µs."""
+class DroppedRange:
+    """Consecutive minutes in which a webhook dropped attempts for one cause.
+
+    They begin at `since` and end before `until`, in µs.
+    """
 
     webhook_uid: WebhookUid
     webhook_name: str
@@ -64,59 +66,64 @@ class Gap:
 
     @property
     def cause(self) -> str:
-        return REFUSED_FOR.get(self.kind, self.kind.replace("_", " "))
+        return DROP_CAUSES.get(self.kind, self.kind.replace("_", " "))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
-    """The requested part of the log. `typed` has the fields of the form, and `problems` their errors by field."""
+    """The requested part of the log."""
 
-    typed: dict[str, str]
+    inputs: dict[str, str]
+    """The fields of the form as typed."""
     filters: dict[str, Any]
+    """The parsed fields, as arguments of `management.log.newest`."""
     problems: dict[str, str]
+    """The errors by field."""
 
     @property
     def query(self) -> dict[str, str]:
-        return {name: value for name, value in self.typed.items() if value}
+        """The filled-in fields, as the query of a URL."""
+        return {name: value for name, value in self.inputs.items() if value}
 
 
 def log(context: PageContext, may: MayView) -> Response:
     log_query = _log_query(context)
-    if redirect := _redirect_to_delivery(context, may, log_query.typed["identity"]):
+    if redirect := _redirect_to_delivery(context, may, log_query.inputs["identity"]):
         return redirect
     webhooks = context.management.webhooks.all(may, with_deleted=True)
     before = _delivery_key_from(context.query.get("before", ""))
     rows: Sequence[Delivery] = ()
     if not log_query.problems:
-        rows = context.management.log.newest(may, **log_query.filters, before=before, limit=PAGE + 1)
-    has_older, rows = len(rows) > PAGE, rows[:PAGE]
-    is_first = before is None and "until" not in log_query.filters and not log_query.problems
-    names = {webhook.uid: webhook.name for webhook in webhooks}
-    gaps = _gaps_on_page(context, may, log_query, before, rows if has_older else (), names)
+        rows = context.management.log.newest(may, **log_query.filters, before=before, limit=PAGE_SIZE + 1)
+    has_older, rows = len(rows) > PAGE_SIZE, rows[:PAGE_SIZE]
+    is_first_page = before is None and "until" not in log_query.filters and not log_query.problems
+    names_by_uid = {webhook.uid: webhook.name for webhook in webhooks}
+    dropped_ranges = _dropped_ranges_on_page(context, may, log_query, before, rows if has_older else (), names_by_uid)
     here = ("f", may.factory.name, "deliveries")
-    # Retention keeps the newest rows. So if only a webhook is selected, an empty page means that it had no deliveries.
-    is_empty_log = is_first and not rows and not gaps and set(log_query.query) <= {"webhook"}
-    accepted = [row.key for row in rows if row.label is Label.ACCEPTED]
-    # Live updates of an empty page start now.
-    newest = delivery_id(rows[0].key if rows else time_ordered_key(context.service.now_us(), bytes(8)))
+    # Retention keeps the newest deliveries of each webhook. So without filters, or with a webhook as the only filter,
+    # an empty first page means that there has never been a delivery.
+    is_empty_log = is_first_page and not rows and not dropped_ranges and set(log_query.query) <= {"webhook"}
+    accepted_keys = [row.key for row in rows if row.label is Label.ACCEPTED]
+    # The live updates of an empty page begin with deliveries from now on.
+    newest_id = delivery_id(rows[0].key if rows else time_ordered_key(context.service.now_us(), bytes(8)))
     return context.page(
         "deliveries.html",
         status=422 if log_query.problems else 200,
         may=may,
-        lines=list(_in_order(rows, gaps)),
-        runs=context.management.runs.counts_by_delivery(may, accepted) if accepted else {},
-        has_rows=bool(rows or gaps),
+        entries=list(_in_order(rows, dropped_ranges)),
+        run_counts=context.management.runs.counts_by_delivery(may, accepted_keys) if accepted_keys else {},
+        has_rows=bool(rows or dropped_ranges),
         empty_log=_empty_log(context, may, log_query, webhooks) if is_empty_log else None,
         log_query=log_query,
         webhooks=webhooks,
         labels=list(Label),
         before=before,
         has_older=has_older,
-        # Ends with `before=`. The template adds the last row's id; after live updates, the script adds that of the row
-        # that is then last.
-        older=url(*here, **log_query.query) + ("&" if log_query.query else "?") + "before=",
-        last=delivery_id(rows[-1].key) if rows else "",
-        live_at=url(*here, "live", **log_query.query, after=newest) if is_first else None,
+        # Ends with `before=`. The template adds the id of the last row. After a live update has removed this row, the
+        # script adds the id of the new last row.
+        older_url_prefix=url(*here, **log_query.query) + ("&" if log_query.query else "?") + "before=",
+        last_id=delivery_id(rows[-1].key) if rows else "",
+        live_url=url(*here, "live", **log_query.query, after=newest_id) if is_first_page else None,
     )
 
 
@@ -128,58 +135,58 @@ class EmptyLog:
     """None if there is no webhook, or more than one."""
     has_webhooks: bool
     starts_first_automation: bool
-    """Whether the webhook starts the automation that the first start of the service created, unchanged."""
+    """Whether deliveries of the webhook start the automation that the first start of the service created, unchanged."""
 
 
 def _empty_log(context: PageContext, may: MayView, log_query: LogQuery, webhooks: Sequence[Webhook]) -> EmptyLog:
     existing = [webhook for webhook in webhooks if webhook.state is not WebhookState.DELETED]
-    chosen = existing[0] if len(existing) == 1 else None
-    if uid := log_query.typed["webhook"]:
-        chosen = context.management.webhooks.get(may, uid)
+    webhook = existing[0] if len(existing) == 1 else None
+    if uid := log_query.inputs["webhook"]:
+        webhook = context.management.webhooks.get(may, uid)
     automation = unchanged_first_automation(context.management.automations.all(may))
     return EmptyLog(
-        webhook=chosen,
+        webhook=webhook,
         has_webhooks=bool(existing),
         starts_first_automation=automation is not None
-        and chosen is not None
-        and chosen.uid in automation.selected_webhook_uids(),
+        and webhook is not None
+        and webhook.uid in automation.selected_webhook_uids(),
     )
 
 
 def _log_query(context: PageContext) -> LogQuery:
     query = context.query
-    typed = {name: query.get(name, "").strip() for name in ("webhook", "label", "since", "until", "event", "identity")}
+    inputs = {name: query.get(name, "").strip() for name in ("webhook", "label", "since", "until", "event", "identity")}
     filters: dict[str, Any] = {}
     problems: dict[str, str] = {}
-    if typed["webhook"]:
-        filters["webhook"] = typed["webhook"]
+    if inputs["webhook"]:
+        filters["webhook"] = inputs["webhook"]
     for name in ("event", "identity"):
-        if typed[name]:
-            filters[name] = typed[name]
-    if typed["label"]:
-        labels = {label.name.lower(): label for label in Label}
-        if typed["label"].lower() in labels:
-            filters["label"] = labels[typed["label"].lower()]
+        if inputs[name]:
+            filters[name] = inputs[name]
+    if inputs["label"]:
+        labels_by_name = {label.name.lower(): label for label in Label}
+        if inputs["label"].lower() in labels_by_name:
+            filters["label"] = labels_by_name[inputs["label"].lower()]
         else:
             problems["label"] = "Unknown label. Choose one from the list."
     for name in ("since", "until"):
-        if typed[name]:
+        if inputs[name]:
             try:
-                # A browser sends a time without a zone: the page asks for UTC.
-                filters[name] = moment.parse_iso(typed[name])
+                # The browser's input field has no time zone. The page asks for UTC, as `parse_iso` assumes.
+                filters[name] = moment.parse_iso(inputs[name])
             except ValueError:
                 problems[name] = "Invalid time. Write it as 2026-11-21T09:12, in UTC."
     if filters.get("since", 0) >= filters.get("until", 1 << 62):
         problems["until"] = "The end must be later than the start."
-    return LogQuery(typed=typed, filters=filters, problems=problems)
+    return LogQuery(inputs=inputs, filters=filters, problems=problems)
 
 
-def _delivery_key_from(shown: str) -> DeliveryKey | None:
-    return delivery_key(shown) if shown else None
+def _delivery_key_from(shown_id: str) -> DeliveryKey | None:
+    return delivery_key(shown_id) if shown_id else None
 
 
 def _redirect_to_delivery(context: PageContext, may: MayView, identity: str) -> Response | None:
-    """A redirect to the delivery if `identity` is the id of one; else None."""
+    """A redirect to the delivery whose id `identity` is; None if it is no delivery's id."""
     if not identity.startswith("dlv_"):
         return None
     with suppress(Invalid, NotFound):
@@ -188,16 +195,18 @@ def _redirect_to_delivery(context: PageContext, may: MayView, identity: str) -> 
     return None
 
 
-def _gaps_on_page(
+def _dropped_ranges_on_page(
     context: PageContext,
     may: MayView,
     log_query: LogQuery,
     before: DeliveryKey | None,
     rows: Sequence[Delivery],
-    names: dict[WebhookUid, str],
-) -> list[Gap]:
-    """Attempts dropped in the time that the page covers. If older rows follow on the next page, only those since this
-    page's last row."""
+    names_by_uid: dict[WebhookUid, str],
+) -> list[DroppedRange]:
+    """The attempts that were dropped in the time that the page covers.
+
+    `rows`: the rows of the page if an older page follows, whose time ends at the last of these rows; otherwise empty.
+    """
     # Dropped attempts have no label, no identity and no event type.
     if log_query.problems or not log_query.filters.keys().isdisjoint({"label", "identity", "event"}):
         return []
@@ -207,23 +216,25 @@ def _gaps_on_page(
     until = min(
         (at for at in (log_query.filters.get("until"), time_of(before) if before else None) if at), default=None
     )
-    counters = context.management.log.dropped_attempts(may, log_query.filters.get("webhook"), since=since, until=until)
+    dropped_attempts = context.management.log.dropped_attempts(
+        may, log_query.filters.get("webhook"), since=since, until=until
+    )
     return [
-        Gap(
+        DroppedRange(
             webhook_uid=dropped.webhook_uid,
-            webhook_name=names.get(dropped.webhook_uid, dropped.webhook_uid),
+            webhook_name=names_by_uid.get(dropped.webhook_uid, dropped.webhook_uid),
             kind=dropped.kind,
             since=dropped.since,
             until=dropped.until,
             count=dropped.count,
         )
-        for dropped in merge_adjacent(counters)[:GAPS_MAX]
+        for dropped in merge_adjacent(dropped_attempts)[:DROPPED_RANGES_MAX]
     ]
 
 
-def _in_order(rows: Sequence[Delivery], gaps: Sequence[Gap]) -> Iterator[Delivery | Gap]:
-    """Rows and gaps, newest first. A gap's place is that of its `until`."""
-    remaining = list(gaps)
+def _in_order(rows: Sequence[Delivery], dropped_ranges: Sequence[DroppedRange]) -> Iterator[Delivery | DroppedRange]:
+    """The rows and the ranges of dropped attempts, newest first. The place of a range is at its `until`."""
+    remaining = list(dropped_ranges)
     for row in rows:
         while remaining and remaining[0].until > row.received_at:
             yield remaining.pop(0)
@@ -270,8 +281,8 @@ def _delivery_page(context: PageContext, may: MayView, *, status: int = 200, pro
         with suppress(NotFound):
             body = management.log.payload(may, shown_id)
             matches = management.filters.explain(may, shown_id)
-    is_whole = context.query.get("raw") == "all"
-    raw = body if body is None or is_whole else body[:RAW_BYTES_SHOWN]
+    shows_whole_body = context.query.get("raw") == "all"
+    raw = body if body is None or shows_whole_body else body[:RAW_BYTES_MAX]
     return context.page(
         "delivery.html",
         status=status,
@@ -280,17 +291,17 @@ def _delivery_page(context: PageContext, may: MayView, *, status: int = 200, pro
         details=details(row),
         problem=problem,
         webhook=management.webhooks.get(may, row.webhook_uid),
-        identity_from=IDENTITY_FROM[row.identity_kind] if row.identity_kind is not None else None,
+        identity_from=IDENTITY_SOURCES[row.identity_kind] if row.identity_kind is not None else None,
         body=body,
         tree=tree_of(body) if body is not None else None,
-        raw=raw.decode("utf-8", "backslashreplace" if is_whole else "ignore") if raw is not None else "",
-        is_raw_wanted=is_whole,
-        is_cut=body is not None and raw is not None and len(raw) < len(body),
+        raw=raw.decode("utf-8", "backslashreplace" if shows_whole_body else "ignore") if raw is not None else "",
+        shows_whole_body=shows_whole_body,
+        is_raw_cut=body is not None and raw is not None and len(raw) < len(body),
         matches=sorted(
             (match for match in matches if _selects_webhook(match)),
             key=lambda match: (not match.would_trigger, match.automation.name),
         ),
-        elsewhere=sorted(
+        automations_of_other_webhooks=sorted(
             (match.automation for match in matches if not _selects_webhook(match)),
             key=lambda automation: automation.name,
         ),
@@ -324,9 +335,9 @@ def replay(context: PageContext, may: MayManage) -> Response:
 
 
 PAGES: Final = (
-    Page("GET", "/f/{factory}/deliveries", log, viewing),
-    Page("GET", "/f/{factory}/deliveries/live", watch, viewing, is_background=True),
-    Page("GET", "/f/{factory}/deliveries/{delivery}", delivery, viewing),
-    Page("GET", "/f/{factory}/deliveries/{delivery}/payload", payload, viewing),
-    Page("POST", "/f/{factory}/deliveries/{delivery}/replay", replay, managing),
+    Page("GET", "/f/{factory}/deliveries", log, require_viewer),
+    Page("GET", "/f/{factory}/deliveries/live", watch, require_viewer, is_background=True),
+    Page("GET", "/f/{factory}/deliveries/{delivery}", delivery, require_viewer),
+    Page("GET", "/f/{factory}/deliveries/{delivery}/payload", payload, require_viewer),
+    Page("POST", "/f/{factory}/deliveries/{delivery}/replay", replay, require_manager),
 )

@@ -6,21 +6,21 @@ from starlette.responses import Response
 
 from hookmill.domain.errors import NotFound
 from hookmill.web.dashboard import pages
-from hookmill.web.dashboard.access import anyone
+from hookmill.web.dashboard.access import require_nothing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 
-TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MEDIA_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def file(context: PageContext) -> Response:
     name = context.parameters["name"]
     files = {path.name: path for path in pages.STATIC.iterdir()}
     suffix = "." + name.rpartition(".")[2]
-    if name not in files or suffix not in TYPES:
+    if name not in files or suffix not in MEDIA_TYPES:
         raise NotFound("File not found.")
-    kept = "public, max-age=31536000, immutable"
-    return Response(files[name].read_bytes(), media_type=TYPES[suffix], headers={"Cache-Control": kept})
+    cache_control = "public, max-age=31536000, immutable"
+    return Response(files[name].read_bytes(), media_type=MEDIA_TYPES[suffix], headers={"Cache-Control": cache_control})
 
 
-PAGES: Final = (Page("GET", "/static/{digest}/{name}", file, anyone),)
+PAGES: Final = (Page("GET", "/static/{digest}/{name}", file, require_nothing),)

@@ -15,7 +15,7 @@ from hookmill.domain.run import Run, RunState
 from hookmill.domain.sample import unchanged_first_automation
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.activity import WebhookActivity
-from hookmill.web.dashboard.access import viewing
+from hookmill.web.dashboard.access import require_viewer
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.chart import Chart, chart
 from hookmill.web.dashboard.page_context import PageContext, version_tag
@@ -28,8 +28,8 @@ DROPPED_REASONS: Final = {
 }
 """The reasons of dropped attempts, by their kind."""
 
-FIRST_RUNS: Final = 10
-"""With this number of runs, the first steps are no longer shown."""
+FIRST_STEPS_RUNS: Final = 10
+"""When a factory has this number of runs, its page no longer shows the first steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +39,23 @@ class Concern:
     is_loss: bool
     """Whether events are being lost now. Such problems are listed first."""
     subject: str
-    address: str
-    what: str
-    meaning: str
-    act: str
-    act_at: str
+    subject_url: str
+    problem: str
+    """The rest of a sentence that begins with the subject: `has no secret yet`."""
+    consequence: str
+    action: str
+    """The text of the link."""
+    action_url: str
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class WebhookOverview:
     """A webhook with its activity, as the home page shows it."""
 
     webhook: Webhook
     activity: WebhookActivity
     chart: Chart
-    missed: int
+    dropped_while_disabled: int
     """Attempts while the webhook was disabled. The chart omits them."""
 
 
@@ -70,7 +72,7 @@ class FirstSteps:
     """Whether the webhook starts the automation that the first start of the service created, unchanged."""
 
     @property
-    def takes_all(self) -> bool:
+    def starts_for_every_delivery(self) -> bool:
         """Whether every delivery of the webhook starts the automation."""
         return self.automation is not None and self.webhook.uid in self.automation.unfiltered_webhook_uids()
 
@@ -89,28 +91,36 @@ class FirstSteps:
 
 def home(context: PageContext, may: MayView) -> Response:
     management = context.management
-    by_uid = {webhook.uid: webhook for webhook in management.webhooks.all(may, with_deleted=True)}
-    days = management.log.activity(may)
+    webhooks_by_uid = {webhook.uid: webhook for webhook in management.webhooks.all(may, with_deleted=True)}
+    activity_by_uid = management.log.activity(may)
     automations = management.automations.all(may)
-    live = [
-        Shown(webhook, days[uid], chart(days[uid].hours), days[uid].dropped_count(NOT_FOUND))
-        for uid, webhook in by_uid.items()
-        if webhook.state is not WebhookState.DELETED and uid in days
+    overviews = [
+        WebhookOverview(webhook, activity, chart(activity.hours), activity.dropped_count(NOT_FOUND))
+        for uid, webhook in webhooks_by_uid.items()
+        if webhook.state is not WebhookState.DELETED and (activity := activity_by_uid.get(uid)) is not None
     ]
     steps = _first_steps(context, may)
-    # Management does not know the disk. The process that serves this page checks its own.
+    # `management` has no access to the disk, so the process that serves this page checks its own disk.
     concerns = [
         *([_NO_ROOM] if not context.service.has_room() else []),
-        *(concern for shown in live for concern in of_webhook(may.factory.name, shown.webhook, shown.activity)),
-        *(concern for automation in automations for concern in of_automation(may.factory.name, automation, by_uid)),
+        *(
+            concern
+            for overview in overviews
+            for concern in webhook_concerns(may.factory.name, overview.webhook, overview.activity)
+        ),
+        *(
+            concern
+            for automation in automations
+            for concern in automation_concerns(may.factory.name, automation, webhooks_by_uid)
+        ),
     ]
     return context.page(
         "home.html",
         may=may,
         concerns=sorted(concerns, key=lambda concern: not concern.is_loss),
-        webhooks=live,
+        webhooks=overviews,
         first_steps=steps if steps is not None and not steps.is_done else None,
-        has_deliveries=any(shown.activity.newest is not None for shown in live),
+        has_deliveries=any(overview.activity.newest is not None for overview in overviews),
         limit=management.config.webhooks_per_factory,
     )
 
@@ -124,43 +134,51 @@ def first_steps(context: PageContext, may: MayView) -> Response:
 
 
 def _first_steps(context: PageContext, may: MayView) -> FirstSteps | None:
-    """The first steps; None if there are no webhooks, or if there are `FIRST_RUNS` runs."""
+    """The first steps; None if there are no webhooks, or if there are `FIRST_STEPS_RUNS` runs."""
     webhooks = context.management.webhooks.all(may)
-    runs = context.management.runs.newest(may, limit=FIRST_RUNS)
-    if not webhooks or len(runs) == FIRST_RUNS:
+    runs = context.management.runs.newest(may, limit=FIRST_STEPS_RUNS)
+    if not webhooks or len(runs) == FIRST_STEPS_RUNS:
         return None
     automations = context.management.automations.all(may)
-    sample = unchanged_first_automation(automations)
-    sample_uids = sample.selected_webhook_uids() if sample is not None else frozenset()
-    ready = next((webhook for webhook in webhooks if webhook.uid in sample_uids), None)
-    succeeded = (run for run in runs if run.state is RunState.SUCCEEDED)
+    first_automation = unchanged_first_automation(automations)
+    selected_uids = first_automation.selected_webhook_uids() if first_automation is not None else frozenset()
+    selected_webhook = next((webhook for webhook in webhooks if webhook.uid in selected_uids), None)
+    successful_runs = (run for run in runs if run.state is RunState.SUCCEEDED)
     return FirstSteps(
-        webhook=ready or webhooks[0],
+        webhook=selected_webhook or webhooks[0],
         delivery=next(iter(context.management.log.newest(may, limit=1)), None),
-        automation=sample or next(iter(automations), None),
-        run=next(succeeded, runs[0] if runs else None),
-        starts_first_automation=ready is not None,
+        automation=first_automation or next(iter(automations), None),
+        run=next(successful_runs, runs[0] if runs else None),
+        starts_first_automation=selected_webhook is not None,
     )
 
 
-def webhooks(context: PageContext, may: MayView) -> Response:
+def redirect_from_webhooks(context: PageContext, may: MayView) -> Response:
+    """The home page lists the webhooks, so the parent path of their pages redirects to it."""
     return context.redirect("f", may.factory.name)
 
 
-def dropped_in_words(activity: WebhookActivity) -> tuple[tuple[str, int], ...]:
-    return tuple((words, count) for kind, words in DROPPED_REASONS.items() if (count := activity.dropped_count(kind)))
+def dropped_by_reason(activity: WebhookActivity) -> tuple[tuple[str, int], ...]:
+    """Why attempts were dropped, in words, and how many."""
+    return tuple((reason, count) for kind, reason in DROPPED_REASONS.items() if (count := activity.dropped_count(kind)))
 
 
-def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Iterator[Concern]:
+def webhook_concerns(factory: str, webhook: Webhook, activity: WebhookActivity) -> Iterator[Concern]:
     """The problems of one webhook. Counts are of the last 24 hours."""
-    here = url("f", factory, "webhooks", webhook.uid)
+    webhook_url = url("f", factory, "webhooks", webhook.uid)
 
-    def concern(what: str, meaning: str, act: str, act_at: str, *, is_loss: bool = False) -> Concern:
+    def concern(problem: str, consequence: str, action: str, action_url: str, *, is_loss: bool = False) -> Concern:
         return Concern(
-            is_loss=is_loss, subject=webhook.name, address=here, what=what, meaning=meaning, act=act, act_at=act_at
+            is_loss=is_loss,
+            subject=webhook.name,
+            subject_url=webhook_url,
+            problem=problem,
+            consequence=consequence,
+            action=action,
+            action_url=action_url,
         )
 
-    def log(label: Label | None = None) -> str:
+    def log_url(label: Label | None = None) -> str:
         label_query = {"label": label.name.lower()} if label is not None else {}
         return url("f", factory, "deliveries", webhook=webhook.uid, **label_query)
 
@@ -169,42 +187,41 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
             "has no secret yet",
             "It stays disabled, and senders receive 404, until you enter the provider's secret.",
             "Enter the secret",
-            f"{here}#secret",
+            f"{webhook_url}#secret",
         )
     elif not webhook.secret_is_current:
         yield concern(
             "uses an old value of its secret",
             f"Team secret {webhook.secret_name} has a newer value. Senders that use it are rejected until you sync.",
             "Sync",
-            f"{here}#secret",
+            f"{webhook_url}#secret",
             is_loss=True,
         )
-    failed = activity.count(Label.REJECTED_AUTH)
-    if failed:
-        still = activity.newest is not None and activity.newest.label is Label.REJECTED_AUTH
+    if failed_count := activity.count(Label.REJECTED_AUTH):
+        is_newest_failed = activity.newest is not None and activity.newest.label is Label.REJECTED_AUTH
         reason = activity.newest_failed_authentication and activity.newest_failed_authentication.reason
         yield concern(
-            f"rejected {times(failed)} for failed authentication",
-            ("The last attempt failed too, so the sender may have a wrong secret. " if still else "")
+            f"rejected {attempts_text(failed_count)} for failed authentication",
+            ("The last attempt failed too, so the sender may have a wrong secret. " if is_newest_failed else "")
             + (f"Last reason: {reason}." if reason else ""),
             "View attempts",
-            log(Label.REJECTED_AUTH),
-            is_loss=still,
+            log_url(Label.REJECTED_AUTH),
+            is_loss=is_newest_failed,
         )
-    if over := activity.dropped_count(RATE_LIMITED):
+    if dropped_count := activity.dropped_count(RATE_LIMITED):
         yield concern(
-            f"dropped {times(over)} over its rate limit",
+            f"dropped {attempts_text(dropped_count)} over its rate limit",
             "They were authenticated and received 429. They are lost unless the sender retries.",
             "View log",
-            log(),
+            log_url(),
             is_loss=True,
         )
-    if over := activity.dropped_count(FAILED_AUTHENTICATIONS):
+    if dropped_count := activity.dropped_count(FAILED_AUTHENTICATIONS):
         yield concern(
-            f"dropped {times(over)} over the limit of failed authentications",
+            f"dropped {attempts_text(dropped_count)} over the limit of failed authentications",
             "A client often sends a wrong credential. Authenticated deliveries are not affected.",
             "View attempts",
-            log(Label.REJECTED_AUTH),
+            log_url(Label.REJECTED_AUTH),
         )
     if activity.duplicates_by_body:
         yield concern(
@@ -213,9 +230,9 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
             "They have no event id. If they are different events with the same body, only the first one starts runs. "
             "Set the header that contains the sender's event id.",
             "Set the header",
-            f"{here}#delivery-id",
+            f"{webhook_url}#delivery-id",
         )
-    for label, fault, why in (
+    for label, body_problem, consequence in (
         (
             Label.REJECTED_INVALID_JSON,
             "with invalid JSON",
@@ -228,19 +245,27 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
         ),
     ):
         if count := activity.count(label):
-            yield concern(f"rejected {times(count)} {fault}", why, "View deliveries", log(label), is_loss=True)
-    if missed := activity.dropped_count(NOT_FOUND):
+            yield concern(
+                f"rejected {attempts_text(count)} {body_problem}",
+                consequence,
+                "View deliveries",
+                log_url(label),
+                is_loss=True,
+            )
+    if dropped_count := activity.dropped_count(NOT_FOUND):
         is_disabled = webhook.state is WebhookState.DISABLED
         yield concern(
-            f"received {times(missed)} while it was disabled",
+            f"received {attempts_text(dropped_count)} while it was disabled",
             "Senders received 404. Some providers remove a webhook after repeated errors.",
             "Enable" if is_disabled else "View webhook",
-            f"{here}#state",
+            f"{webhook_url}#state",
             is_loss=is_disabled,
         )
 
 
-def of_automation(factory: str, automation: Automation, by_uid: Mapping[WebhookUid, Webhook]) -> Iterator[Concern]:
+def automation_concerns(
+    factory: str, automation: Automation, webhooks_by_uid: Mapping[WebhookUid, Webhook]
+) -> Iterator[Concern]:
     """The problems of an enabled automation: unreadable triggers, and webhooks that accept no deliveries."""
     if not automation.enabled:
         return
@@ -248,50 +273,52 @@ def of_automation(factory: str, automation: Automation, by_uid: Mapping[WebhookU
         yield Concern(
             is_loss=True,
             subject=automation.name,
-            address=url("f", factory, "automations", automation.id),
-            what=f"has {count} trigger{'s' if count > 1 else ''} that can't be read",
-            meaning="The automation is enabled, but these triggers start no runs.",
-            act="View automation",
-            act_at=url("f", factory, "automations", automation.id),
+            subject_url=url("f", factory, "automations", automation.id),
+            problem=f"has {count} trigger{'s' if count > 1 else ''} that can't be read",
+            consequence="The automation is enabled, but these triggers start no runs.",
+            action="View automation",
+            action_url=url("f", factory, "automations", automation.id),
         )
     for uid in sorted(automation.selected_webhook_uids()):
-        webhook = by_uid.get(uid)
+        webhook = webhooks_by_uid.get(uid)
         name = f"webhook “{webhook.name}”" if webhook is not None else uid
         if webhook is None:
-            problem = f"{name}, which is not a webhook of this factory"
+            selection = f"{name}, which is not a webhook of this factory"
         elif webhook.state is WebhookState.ENABLED:
             continue
         else:
-            problem = f"{name}, which is {webhook.state.value}"
+            selection = f"{name}, which is {webhook.state.value}"
         yield Concern(
             is_loss=False,
             subject=automation.name,
-            address=url("f", factory, "automations", automation.id),
-            what=f"selects {problem}",
-            meaning="The automation is enabled, but receives no deliveries from this webhook.",
-            act="View automation",
-            act_at=url("f", factory, "automations", automation.id),
+            subject_url=url("f", factory, "automations", automation.id),
+            problem=f"selects {selection}",
+            consequence="The automation is enabled, but receives no deliveries from this webhook.",
+            action="View automation",
+            action_url=url("f", factory, "automations", automation.id),
         )
 
 
-def times(count: int) -> str:
+def attempts_text(count: int) -> str:
     return f"{count:,} attempt" + ("s" if count != 1 else "")
 
 
 _NO_ROOM: Final = Concern(
     is_loss=True,
     subject="The disk",
-    address="/settings",
-    what="is nearly full",
-    meaning="Every delivery receives 503 until there is space. Accepted deliveries are kept. Free some space, or move "
-    "the data directory to a larger disk.",
-    act="View settings",
-    act_at="/settings",
+    subject_url="/settings",
+    problem="is nearly full",
+    consequence=(
+        "Every delivery receives 503 until there is space. Accepted deliveries are kept. Free some space, or move the "
+        "data directory to a larger disk."
+    ),
+    action="View settings",
+    action_url="/settings",
 )
 
 
 PAGES: Final[Sequence[Page]] = (
-    Page("GET", "/f/{factory}", home, viewing),
-    Page("GET", "/f/{factory}/first-steps", first_steps, viewing, is_background=True),
-    Page("GET", "/f/{factory}/webhooks", webhooks, viewing),
+    Page("GET", "/f/{factory}", home, require_viewer),
+    Page("GET", "/f/{factory}/first-steps", first_steps, require_viewer, is_background=True),
+    Page("GET", "/f/{factory}/webhooks", redirect_from_webhooks, require_viewer),
 )

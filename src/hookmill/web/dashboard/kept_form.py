@@ -19,9 +19,9 @@ NEVER_SENT_BACK: Final = {
     "new": "New password",
     "again": "Confirm password",
 }
-"""Fields with passwords and secrets, which must be typed again, with their labels."""
+"""The labels of fields with passwords and secrets, by field name. The member must type them again."""
 
-ACTS: Final = {
+ACTIONS: Final = {
     "/sign-out": "Sign out",
     "/account": "Change your password",
     "/f/{factory}/webhooks/new": "Create a webhook",
@@ -56,36 +56,36 @@ ACTS: Final = {
     "/team/keys/{key}/revoke": "Revoke an API key",
     "/team/factories": "Create a factory",
 }
-"""The action of each form. A test checks that every form is in this table."""
+"""The action of each form, by the path pattern of its page. A test checks that every form is in this table."""
 
 _SIGNED_IN_AGAIN: Final = "signed-in-again"
-_OURS: Final = {"csrf", "retype"}
+_OWN_FIELDS: Final = {"csrf", "retype"}
 
 pages.FLASH_MESSAGES.update({_SIGNED_IN_AGAIN: "You are signed in again. Close this tab and return to your form."})
 
 
 def can_be_resubmitted(context: PageContext) -> bool:
-    """Whether the response is a whole page, and the form was created for a session."""
-    return context.page_path in ACTS and not context.is_htmx and bool(context.form["csrf"])
+    """Whether `resubmission_page` can respond: the response is a whole page, and the form belongs to a session."""
+    return context.page_path in ACTIONS and not context.is_htmx and bool(context.form["csrf"])
 
 
 def resubmission_page(context: PageContext) -> Response:
     """A page with the form's fields, to submit them again after signing in."""
-    pairs = [(name, value) for name, value in context.form.pairs() if name not in _OURS]
+    pairs = [(name, value) for name, value in context.form.pairs() if name not in _OWN_FIELDS]
     query = context.request.scope["query_string"].decode("latin-1")
     return context.page(
         "form-kept.html",
         status=401 if context.signed_in is None else 403,
-        act=ACTS[context.page_path],
-        address=context.request.scope["path"] + (f"?{query}" if query else ""),
+        action=ACTIONS[context.page_path],
+        form_url=context.request.scope["path"] + (f"?{query}" if query else ""),
         fields=[(name, value) for name, value in pairs if name not in NEVER_SENT_BACK],
-        retype=_to_type_again(context, pairs),
-        words=NEVER_SENT_BACK,
-        sign_in=url("sign-in", next=url("account", flash=_SIGNED_IN_AGAIN)),
+        fields_to_retype=_fields_to_retype(context, pairs),
+        labels=NEVER_SENT_BACK,
+        sign_in_url=url("sign-in", next=url("account", flash=_SIGNED_IN_AGAIN)),
     )
 
 
-def _to_type_again(context: PageContext, pairs: list[tuple[str, str]]) -> list[str]:
+def _fields_to_retype(context: PageContext, pairs: list[tuple[str, str]]) -> list[str]:
     """The secret fields that were filled in, now or in an earlier submission."""
-    typed = {name for name, value in pairs if value} | set(context.form.all("retype"))
-    return [name for name in NEVER_SENT_BACK if name in typed]
+    filled_in = {name for name, value in pairs if value} | set(context.form.all("retype"))
+    return [name for name in NEVER_SENT_BACK if name in filled_in]

@@ -1,7 +1,8 @@
 """The live delivery log: one task polls the database for all watchers, and each watcher has an event stream.
 
-A row's key contains the time at which its request began, so a slow request adds its row below newer rows. Each poll
-therefore reads the last seconds again. A sweep, every `SWEEP_SECONDS`, reads as far back as the slowest body may reach.
+A row's key contains the time at which its request began, so a slow request adds its row below newer rows. So each poll
+reads the rows of the last seconds again. A sweep, every `SWEEP_SECONDS`, reads as far back as the slowest request may
+have begun.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from hookmill.management import Management
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.page_context import PageContext
 
-PAGE: Final = 50
+PAGE_SIZE: Final = 50
 """Rows on a page of the log."""
 STREAMS_MAX: Final = 200
 STREAMS_PER_SESSION: Final = 4
@@ -34,19 +35,21 @@ STREAMS_PER_SESSION: Final = 4
 POLL_SECONDS: Final = 0.15
 SWEEP_SECONDS: Final = 2.0
 CHECK_SECONDS: Final = 2.0
-"""How soon a stream ends after its session did, or after its member lost the role."""
+"""How soon a stream ends after its session has ended, or after its member has lost the role."""
 HEARTBEAT_SECONDS: Final = 15.0
 SEND_SECONDS: Final = 5.0
-RECENT_US: Final = 3_000_000
-LATE_US: Final = 45_000_000
-"""How late a row can appear. A body may take 30 seconds, and a busy database adds to that."""
+"""How long sending may block before the stream ends."""
+POLL_RANGE_US: Final = 3_000_000
+"""How far back a poll reads."""
+SWEEP_RANGE_US: Final = 45_000_000
+"""How far back a sweep reads: a body may take 30 seconds, and a busy database adds to that."""
 POLL_ROWS_MAX: Final = 500
 QUEUED_EVENTS_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFilter:
-    """The filters of a watcher."""
+    """Which deliveries a watcher sees."""
 
     webhook: WebhookUid | None = None
     label: Label | None = None
@@ -72,19 +75,21 @@ class Watcher:
     may: MayView
     log_filter: LogFilter
     filters: dict[str, Any]
-    """The same as `log_filter`, as arguments of `management.log.newest`."""
-    after: DeliveryKey | None
-    """The newest row that the page has."""
+    """The same conditions as in `log_filter`, as arguments of `management.log.newest`."""
+    newest_key: DeliveryKey | None
+    """The key of the newest row that the page has shown."""
     events: "asyncio.Queue[bytes | None]" = field(default_factory=lambda: asyncio.Queue(QUEUED_EVENTS_MAX))
-    """Events to send. None ends the stream."""
-    sent_from_backlog: set[DeliveryKey] = field(default_factory=set)
+    """Events to send, each as the bytes of the stream. None ends the stream."""
+    backlog_keys: set[DeliveryKey] = field(default_factory=set)
+    """The keys of the rows that were sent from the backlog. A poll must not send them again."""
 
     def enqueue(self, event: bytes | None) -> None:
         while True:
             try:
                 return self.events.put_nowait(event)
             except asyncio.QueueFull:
-                # The client is too slow: drop its events and end the stream. It reconnects, and gets what it missed.
+                # The client is too slow: drop its events and end the stream. The client reconnects, and then gets the
+                # dropped rows from the backlog.
                 while not self.events.empty():
                     self.events.get_nowait()
                 event = None
@@ -97,18 +102,19 @@ class Watcher:
 
 @dataclass(slots=True)
 class _FactoryLog:
-    """The keys of a watched factory's rows that were already sent."""
+    """The rows of a factory's log that polls have read."""
 
-    seen: set[DeliveryKey] | None = None
+    read_keys: set[DeliveryKey] | None = None
+    """The keys of these rows, as far back as a sweep reads. None before the first watcher has read its backlog."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(slots=True)
 class _PollResult:
-    """New rows by factory, and the watchers that lost access."""
+    """New rows with their events, by factory, and the watchers that lost access."""
 
     rows: dict[FactoryId, list[tuple[Delivery, bytes]]] = field(default_factory=dict)
-    denied: list[Watcher] = field(default_factory=list)
+    denied_watchers: list[Watcher] = field(default_factory=list)
 
 
 class Hub:
@@ -117,52 +123,60 @@ class Hub:
     def __init__(self) -> None:
         self._watchers: list[Watcher] = []
         self._logs: defaultdict[FactoryId, _FactoryLog] = defaultdict(_FactoryLog)
-        self._polling: asyncio.Task[None] | None = None
-        self._newest: DeliveryKey | None = None
+        self._poll_task: asyncio.Task[None] | None = None
+        self._newest_key: DeliveryKey | None = None
+        # Times of `time.monotonic()`.
         self._active_until = self._next_sweep = self._next_check = 0.0
         self._handles_signals = False
-        self._is_over = False
+        self._has_ended = False
 
     @property
     def is_full(self) -> bool:
         return len(self._watchers) >= STREAMS_MAX
 
     def join(self, watcher: Watcher) -> None:
-        own = [other for other in self._watchers if other.context.session == watcher.context.session]
-        for oldest in own[: max(0, len(own) - STREAMS_PER_SESSION + 1)]:
+        """Add a watcher. If its session has too many streams, end the oldest of them."""
+        session_watchers = [other for other in self._watchers if other.context.session == watcher.context.session]
+        for oldest in session_watchers[: max(0, len(session_watchers) - STREAMS_PER_SESSION + 1)]:
             oldest.end("too-many-streams")
             self._watchers.remove(oldest)
         self._watchers.append(watcher)
         self._install_signal_handlers()
-        if self._is_over:
+        if self._has_ended:
             watcher.enqueue(None)
-        if self._polling is None or self._polling.done():
-            self._polling = asyncio.create_task(self._poll_while_watched())
+        if self._poll_task is None or self._poll_task.done():
+            self._poll_task = asyncio.create_task(self._poll_while_watched())
 
     def leave(self, watcher: Watcher) -> None:
         with suppress(ValueError):
             self._watchers.remove(watcher)
 
     def end_all(self) -> None:
-        """End all streams: the server waits for every response before it stops."""
-        self._is_over = True
+        """End all streams, because the server waits for every response before it stops."""
+        self._has_ended = True
         for watcher in self._watchers:
             watcher.enqueue(None)
 
     def backlog(self, watcher: Watcher) -> list[tuple[Delivery, bytes]]:
-        """Rows since the page was rendered, or since the stream broke. Blocks: call it in a thread."""
+        """The rows since the page was rendered, or since the stream broke, with their events, oldest first.
+
+        Blocks: call it in a thread.
+        """
         management = watcher.context.management
         log = self._logs[watcher.may.factory.id]
         with log.lock:
-            if log.seen is None:
-                recent = management.log.newest(watcher.may, since=_now(watcher) - LATE_US, limit=POLL_ROWS_MAX)
-                log.seen = {row.key for row in recent}
-        if watcher.after is None:
+            if log.read_keys is None:
+                recent_rows = management.log.newest(
+                    watcher.may, since=_now(watcher) - SWEEP_RANGE_US, limit=POLL_ROWS_MAX
+                )
+                log.read_keys = {row.key for row in recent_rows}
+        if watcher.newest_key is None:
             return []
         rows = management.log.newest(
             watcher.may,
-            **watcher.filters | {"since": max(watcher.log_filter.since or 0, ids.time_of(watcher.after) - LATE_US)},
-            limit=PAGE,
+            **watcher.filters
+            | {"since": max(watcher.log_filter.since or 0, ids.time_of(watcher.newest_key) - SWEEP_RANGE_US)},
+            limit=PAGE_SIZE,
         )
         return _events(watcher, list(reversed(rows)))
 
@@ -172,17 +186,17 @@ class Hub:
             try:
                 result = await asyncio.to_thread(self._poll, watchers)
             except StoreUnavailable:
-                # The next poll reads the same rows.
+                # No row is lost: the next poll reads the same rows.
                 result = _PollResult()
             except Exception as error:
                 watchers[0].context.service.report_failure("live log", error)
                 result = _PollResult()
-            for watcher in result.denied:
+            for watcher in result.denied_watchers:
                 watcher.end("signed-out")
                 self.leave(watcher)
             for watcher in self._watchers:
                 for delivery, event in result.rows.get(watcher.may.factory.id, ()):
-                    if watcher.log_filter.matches(delivery) and delivery.key not in watcher.sent_from_backlog:
+                    if watcher.log_filter.matches(delivery) and delivery.key not in watcher.backlog_keys:
                         watcher.enqueue(event)
             await asyncio.sleep(POLL_SECONDS)
         self._logs.clear()
@@ -192,13 +206,13 @@ class Hub:
         now = time.monotonic()
         if now >= self._next_check:
             self._next_check = now + CHECK_SECONDS
-            result.denied = [watcher for watcher in watchers if not _may_still_watch(watcher)]
-        allowed = [watcher for watcher in watchers if watcher not in result.denied]
+            result.denied_watchers = [watcher for watcher in watchers if not _may_still_watch(watcher)]
+        allowed = [watcher for watcher in watchers if watcher not in result.denied_watchers]
         if not allowed:
             return result
-        newest = allowed[0].context.management.log.newest_key(allowed[0].may)
-        if newest != self._newest:
-            self._newest = newest
+        newest_key = allowed[0].context.management.log.newest_key(allowed[0].may)
+        if newest_key != self._newest_key:
+            self._newest_key = newest_key
             # A concurrent transaction may commit a row with an older key a moment later.
             self._active_until = now + 1.0
         is_sweep = now >= self._next_sweep
@@ -207,50 +221,51 @@ class Hub:
         elif now > self._active_until:
             return result
         for watcher in {watcher.may.factory.id: watcher for watcher in allowed}.values():
-            result.rows[watcher.may.factory.id] = self._fresh(watcher, LATE_US if is_sweep else RECENT_US)
+            result.rows[watcher.may.factory.id] = self._new_rows(watcher, SWEEP_RANGE_US if is_sweep else POLL_RANGE_US)
         return result
 
-    def _fresh(self, watcher: Watcher, back_us: int) -> list[tuple[Delivery, bytes]]:
+    def _new_rows(self, watcher: Watcher, range_us: int) -> list[tuple[Delivery, bytes]]:
+        """The rows of the last `range_us` that no earlier poll has read, with their events, oldest first."""
         log = self._logs[watcher.may.factory.id]
-        if log.seen is None:
+        if log.read_keys is None:
             return []
-        since = _now(watcher) - back_us
+        since = _now(watcher) - range_us
         rows = watcher.context.management.log.newest(watcher.may, since=since, limit=POLL_ROWS_MAX)
-        fresh = [row for row in reversed(rows) if row.key not in log.seen]
-        log.seen.update(row.key for row in fresh)
-        if back_us == LATE_US:
-            log.seen = {key for key in log.seen if ids.time_of(key) >= since - LATE_US}
-        # Rendered once for all watchers.
-        return _events(watcher, fresh)
+        new_rows = [row for row in reversed(rows) if row.key not in log.read_keys]
+        log.read_keys.update(row.key for row in new_rows)
+        if range_us == SWEEP_RANGE_US:
+            log.read_keys = {key for key in log.read_keys if ids.time_of(key) >= since - SWEEP_RANGE_US}
+        # The rows are rendered once for all watchers of the factory, with the context of one of them.
+        return _events(watcher, new_rows)
 
     def _install_signal_handlers(self) -> None:
         """End the streams when the process receives SIGINT or SIGTERM.
 
-        This replaces the interpreter's handlers only. The event loop learns of signals by its wakeup descriptor, so it
-        still gets them.
+        `signal.signal` replaces only the interpreter's handlers. The event loop gets signals by a file descriptor
+        (`signal.set_wakeup_fd`), so its own handlers still run.
         """
         if self._handles_signals or threading.current_thread() is not threading.main_thread():
             return
         self._handles_signals = True
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous = signal.getsignal(number)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            previous_handler = signal.getsignal(signal_number)
 
-            def handle(signum: int, frame: Any, previous: Any = previous) -> None:
+            def handle(signum: int, frame: Any, previous_handler: Any = previous_handler) -> None:
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(self.end_all)
-                if callable(previous):
-                    previous(signum, frame)
+                if callable(previous_handler):
+                    previous_handler(signum, frame)
 
-            signal.signal(number, handle)
-            signal.siginterrupt(number, False)
+            signal.signal(signal_number, handle)
+            signal.siginterrupt(signal_number, False)
 
 
-_hubs: Final[dict[int, Hub]] = {}
+_hubs_by_management_id: Final[dict[int, Hub]] = {}
 
 
 def hub_of(management: Management) -> Hub:
-    return _hubs.setdefault(id(management), Hub())
+    return _hubs_by_management_id.setdefault(id(management), Hub())
 
 
 def _now(watcher: Watcher) -> int:
@@ -274,20 +289,23 @@ def _may_still_watch(watcher: Watcher) -> bool:
 
 
 def _events(watcher: Watcher, rows: Sequence[Delivery]) -> list[tuple[Delivery, bytes]]:
-    accepted = [row.key for row in rows if row.label is Label.ACCEPTED]
+    """The rows, each with its server-sent event."""
+    accepted_keys = [row.key for row in rows if row.label is Label.ACCEPTED]
     # Runs are committed together with their delivery, so the counts are complete.
-    started = watcher.context.management.runs.counts_by_delivery(watcher.may, accepted) if accepted else {}
-    return [(row, _event(watcher.context, row, started.get(row.key, 0))) for row in rows]
+    run_counts = watcher.context.management.runs.counts_by_delivery(watcher.may, accepted_keys) if accepted_keys else {}
+    return [(row, _event(watcher.context, row, run_counts.get(row.key, 0))) for row in rows]
 
 
-def _event(context: PageContext, delivery: Delivery, runs: int) -> bytes:
-    row = pages.render("parts/delivery-row.html", context, {"delivery": delivery, "runs": runs, "is_new": True})
+def _event(context: PageContext, delivery: Delivery, run_count: int) -> bytes:
+    row = pages.render(
+        "parts/delivery-row.html", context, {"delivery": delivery, "run_count": run_count, "is_new": True}
+    )
     lines = "".join(f"data: {line}\n" for line in row.replace("\r", "").split("\n") if line.strip())
     return f"id: {ids.delivery_id(delivery.key)}\nevent: delivery\n{lines}\n".encode()
 
 
 class Stream(StreamingResponse):
-    """New rows, until the client disconnects, loses access, or the service stops."""
+    """A response with new rows. It ends when the client disconnects or loses access, or when the service stops."""
 
     def __init__(self, hub: Hub, watcher: Watcher) -> None:
         super().__init__((), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
@@ -300,18 +318,19 @@ class Stream(StreamingResponse):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._send(send, b"retry: 1000\n\n")
-            for row, event in await asyncio.to_thread(self._hub.backlog, watcher):
-                watcher.sent_from_backlog.add(row.key)
-                await self._send(send, event)
+            for row, row_event in await asyncio.to_thread(self._hub.backlog, watcher):
+                watcher.backlog_keys.add(row.key)
+                await self._send(send, row_event)
             while True:
+                event: bytes | None
                 try:
                     async with asyncio.timeout(HEARTBEAT_SECONDS):
-                        chunk = await watcher.events.get()
+                        event = await watcher.events.get()
                 except TimeoutError:
-                    chunk = b": still here\n\n"
-                if chunk is None:
+                    event = b": still here\n\n"
+                if event is None:
                     break
-                await self._send(send, chunk)
+                await self._send(send, event)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except (TimeoutError, StoreUnavailable):
             return
@@ -324,11 +343,12 @@ class Stream(StreamingResponse):
 
 
 def stream(
-    context: PageContext, may: MayView, log_filter: LogFilter, filters: dict[str, Any], after: DeliveryKey | None
+    context: PageContext, may: MayView, log_filter: LogFilter, filters: dict[str, Any], newest_key: DeliveryKey | None
 ) -> Response:
+    """The stream of an open page, or 503 if too many pages are open. `newest_key`: the newest row that the page has."""
     hub = hub_of(context.management)
     if hub.is_full:
         return PlainTextResponse(
             "Too many live pages are open. Reload this page to see new deliveries.\n", 503, {"Retry-After": "30"}
         )
-    return Stream(hub, Watcher(context=context, may=may, log_filter=log_filter, filters=filters, after=after))
+    return Stream(hub, Watcher(context=context, may=may, log_filter=log_filter, filters=filters, newest_key=newest_key))

@@ -18,17 +18,17 @@ from hookmill.domain.errors import ReportFailure
 from hookmill.domain.factory import Factory
 from hookmill.management import Management, SignedInMember
 from hookmill.web.dashboard import pages
-from hookmill.web.dashboard.sign_in_limits import Guesses, SignInQueue
+from hookmill.web.dashboard.sign_in_limits import GuessCounter, SignInQueue
 from hookmill.web.dashboard.urls import url
 
 if TYPE_CHECKING:
     from hookmill.web.dashboard.settings import EffectiveSetting
 
 FORM_FIELDS_MAX: Final = 1_000
-THREADS: Final = 8
-"""The maximum of pages that are rendered at the same time for members. More would only occupy database connections."""
-OPEN_THREADS: Final = 2
-"""The same for unauthenticated clients, so that members don't wait for them."""
+MEMBER_THREADS: Final = 8
+"""How many pages are rendered at the same time for members. More threads would only occupy database connections."""
+UNAUTHENTICATED_THREADS: Final = 2
+"""How many pages are rendered at the same time for unauthenticated clients. Members don't wait for these threads."""
 
 T = TypeVar("T")
 
@@ -84,25 +84,28 @@ class Service:
     """The directory of the packages, if this host has it."""
     has_room: Callable[[], bool] = lambda: True
     """Whether this host's disk has room for another delivery."""
-    threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(THREADS))
-    open_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(OPEN_THREADS))
-    hashing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
-    """Limits how many passwords are hashed at the same time, for members and for links."""
-    guesses: Guesses = field(default_factory=Guesses)
-    sign_ins: SignInQueue = field(default_factory=SignInQueue)
-    known_browser_sign_ins: SignInQueue = field(default_factory=SignInQueue)
-    """The queue of browsers that signed in to the account before. They don't wait for other clients."""
+    member_limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(MEMBER_THREADS))
+    unauthenticated_limiter: anyio.CapacityLimiter = field(
+        default_factory=lambda: anyio.CapacityLimiter(UNAUTHENTICATED_THREADS)
+    )
+    hashing_limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    """Limits the hashing of new passwords, of members and of holders of a sign-in link, to one at a time."""
+    guess_counter: GuessCounter = field(default_factory=GuessCounter)
+    sign_in_queue: SignInQueue = field(default_factory=SignInQueue)
+    known_browser_queue: SignInQueue = field(default_factory=SignInQueue)
+    """The queue of browsers that signed in to the same account before. They don't wait for other clients."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PageContext:
-    """A request and its responses. `signed_in` is None for unauthenticated clients."""
+    """A request to the dashboard. `signed_in` is None for unauthenticated clients."""
 
     request: Request
     service: Service
     client: str | None
     signed_in: SignedInMember | None = None
     session: str | None = None
+    """The token of the member's session."""
     form: SubmittedForm = field(default_factory=SubmittedForm)
     factory: Factory | None = None
     """The factory of the page; None if the page has none."""
@@ -128,43 +131,49 @@ class PageContext:
         return self.request.headers.get("hx-request") == "true"
 
     @property
-    def csrf(self) -> str:
-        return csrf_of(self.session or "")
+    def csrf_token(self) -> str:
+        return csrf_token_of(self.session or "")
 
     async def in_thread(
-        self, work: Callable[..., T], *arguments: Any, limiter: anyio.CapacityLimiter | None = None, **named: Any
+        self,
+        function: Callable[..., T],
+        *arguments: Any,
+        limiter: anyio.CapacityLimiter | None = None,
+        **keyword_arguments: Any,
     ) -> T:
-        """Call `work` in a thread, so that the event loop continues to serve deliveries."""
+        """Call `function` in a thread, so that the event loop continues to serve deliveries."""
         if limiter is None:
-            limiter = self.service.threads if self.signed_in is not None else self.service.open_threads
-        return await anyio.to_thread.run_sync(partial(work, *arguments, **named), limiter=limiter)
+            limiter = (
+                self.service.member_limiter if self.signed_in is not None else self.service.unauthenticated_limiter
+            )
+        return await anyio.to_thread.run_sync(partial(function, *arguments, **keyword_arguments), limiter=limiter)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Render a page, or a part of a page."""
         return HTMLResponse(pages.render(template, self, values), status)
 
     def page_if_changed(self, template: str, tag: str, **values: Any) -> Response:
-        """Render a part that an open page polls. The response is empty if the page has the version `tag`."""
+        """Render a part that an open page polls. The response is empty if the page already has the version `tag`."""
         if tag and self.query.get("version") == tag:
             return Response(status_code=204)
         return self.page(template, **values)
 
     def redirect(self, *path: str, flash: str | None = None, **query: str) -> Response:
-        """Redirect to another page. `flash` is the key of the message that it shows, in `pages.FLASH_MESSAGES`."""
+        """Redirect to another page. `flash` is a key of `pages.FLASH_MESSAGES`: the message that this page shows."""
         if flash is not None:
             query["flash"] = flash
         return RedirectResponse(url(*path, **query), 303)
 
 
-def version_tag(*shown: object) -> str:
-    """A digest of displayed values. If it differs, the values have changed."""
-    return sha256(repr(shown).encode("utf-8", "backslashreplace")).hexdigest()[:16]
+def version_tag(*values: object) -> str:
+    """A digest of the values that a part of a page shows. If the digest differs, the values have changed."""
+    return sha256(repr(values).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-def csrf_of(session: str) -> str:
+def csrf_token_of(session_token: str) -> str:
     """The CSRF token of the session's forms. It can't be computed without the session token."""
-    return sha256(f"form {session}".encode()).hexdigest()
+    return sha256(f"form {session_token}".encode()).hexdigest()
 
 
-def is_csrf_token_of(session: str, token: str) -> bool:
-    return hmac.compare_digest(csrf_of(session).encode(), token.encode("utf-8", "surrogatepass"))
+def is_csrf_token_of(session_token: str, token: str) -> bool:
+    return hmac.compare_digest(csrf_token_of(session_token).encode(), token.encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""Renders templates. All values are escaped, and invisible characters are spelled out."""
+"""Renders templates. All values are escaped, and invisible characters are replaced by visible text."""
 
 from hashlib import sha256
 from importlib import resources
@@ -25,7 +25,10 @@ FLASH_MESSAGES: Final = {
     "signed-out": "You are signed out.",
     "password": "Password changed. Your other sessions have ended.",
 }
-"""Messages that a page shows after a redirect, by the value of `flash` in its URL. Other modules add theirs."""
+"""Messages that a page shows after a redirect, by the value of `flash` in the page's URL.
+
+Other modules add their messages.
+"""
 
 
 def render(template: str, context: "PageContext", values: dict[str, Any]) -> str:
@@ -34,21 +37,21 @@ def render(template: str, context: "PageContext", values: dict[str, Any]) -> str
         context=context,
         factory=context.factory,
         signed_in=context.signed_in,
-        csrf=context.csrf,
+        csrf=context.csrf_token,
         flash=FLASH_MESSAGES.get(flash),
         now=context.service.now_us(),
         **values,
     )
 
 
-def time(at_us: int | None) -> Markup:
+def time_element(at_us: int | None) -> Markup:
     """A time in UTC for people, with the exact time as attribute and tooltip."""
     if at_us is None:
         return Markup("–")
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(moment.iso(at_us), moment.utc(at_us))
 
 
-def ago(at_us: int | None, now_us: int) -> Markup:
+def age_element(at_us: int | None, now_us: int) -> Markup:
     """The time since `at_us`, in the largest unit that fits."""
     if at_us is None:
         return Markup("never")
@@ -62,30 +65,30 @@ def ago(at_us: int | None, now_us: int) -> Markup:
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(moment.iso(at_us), words)
 
 
-def size(count: int) -> str:
+def size_text(byte_count: int) -> str:
     """A number of bytes, for people."""
-    if count < 1_000:
-        return f"{count} B"
-    if count < 1_000_000:
-        return f"{count / 1_000:.1f} kB"
-    return f"{count / 1_000_000:.1f} MB"
+    if byte_count < 1_000:
+        return f"{byte_count} B"
+    if byte_count < 1_000_000:
+        return f"{byte_count / 1_000:.1f} kB"
+    return f"{byte_count / 1_000_000:.1f} MB"
 
 
-def static(name: str) -> str:
+def static_url(name: str) -> str:
     """The URL of a static file. It contains a digest of the content, so browsers may cache it permanently."""
     return f"/static/{_version_of(name)}/{name}"
 
 
-_versions: dict[str, str] = {}
+_versions_by_name: dict[str, str] = {}
 
 
 def _version_of(name: str) -> str:
-    if name not in _versions:
-        _versions[name] = sha256((STATIC / name).read_bytes()).hexdigest()[:12]
-    return _versions[name]
+    if name not in _versions_by_name:
+        _versions_by_name[name] = sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return _versions_by_name[name]
 
 
-def shown(value: object) -> Markup:
+def untrusted_text(value: object) -> Markup:
     """Untrusted text as one escaped line, isolated from the text direction of the page."""
     return Markup("<bdi>{}</bdi>").format(escape(text.shown(str(value))))
 
@@ -99,7 +102,7 @@ LABEL_CLASSES: Final = {
 }
 
 
-def _environment_of_pages() -> Environment:
+def _build_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("hookmill.web.dashboard", "templates"),
         autoescape=select_autoescape(default=True),
@@ -108,10 +111,10 @@ def _environment_of_pages() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        time=time,
-        ago=ago,
-        size=size,
-        shown=shown,
+        time=time_element,
+        ago=age_element,
+        size=size_text,
+        shown=untrusted_text,
         plain=text.shown,
         lines=text.shown_lines,
         delivery_id=ids.delivery_id,
@@ -123,10 +126,12 @@ def _environment_of_pages() -> Environment:
         waiting_text=waiting_text,
         worker=worker_text,
         label_class=lambda label: LABEL_CLASSES[label],
-        listed=lambda delivery: details(delivery, of_lists=True),
+        list_details=lambda delivery: details(delivery, for_list=True),
     )
-    environment.globals.update(url=url, static=static, may_manage=lambda may: isinstance(may, MayManage), Label=Label)
+    environment.globals.update(
+        url=url, static=static_url, may_manage=lambda may: isinstance(may, MayManage), Label=Label
+    )
     return environment
 
 
-_environment: Final = _environment_of_pages()
+_environment: Final = _build_environment()

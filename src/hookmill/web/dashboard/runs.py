@@ -18,14 +18,14 @@ from hookmill.presentation.run import hold_text
 from hookmill.runs.package import list_files, open_file, read_chunks, read_tail
 from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.web.dashboard import pages
-from hookmill.web.dashboard.access import managing, viewing
+from hookmill.web.dashboard.access import require_manager, require_viewer
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext, version_tag
 from hookmill.web.dashboard.urls import url
 
-PAGE: Final = 50
+PAGE_SIZE: Final = 50
 OUTPUT_BYTES_SHOWN: Final = 16_384
-"""The maximum of bytes of a command's output that a page shows, from its end."""
+"""How many bytes of a command's output a page shows at most. It shows the end of the output."""
 FILES_SHOWN: Final = 50
 
 pages.FLASH_MESSAGES.update({"run-cancelled": "Run cancelled.", "run-stopping": "Cancellation requested."})
@@ -33,11 +33,11 @@ pages.FLASH_MESSAGES.update({"run-cancelled": "Run cancelled.", "run-stopping": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file of a run's package. `address` is None if the name can't be part of a URL."""
+    """A file of a run's package. `url` is None if the name can't be part of a URL."""
 
     name: str
     size: int
-    address: str | None
+    url: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +64,19 @@ class RunList:
     @property
     def version_tag(self) -> str:
         """The version tag of the list."""
-        return version_tag([_changing(run) for run in self.runs], self.older_url)
+        return version_tag([_changing_fields(run) for run in self.runs], self.older_url)
 
 
 def runs(context: PageContext, may: MayView) -> Response:
-    typed, state, problem = _query_fields(context)
+    inputs, state, problem = _query_fields(context)
     return context.page(
         "runs.html",
         status=422 if problem else 200,
         may=may,
-        run_list=_run_list(context, may, typed, state, before=context.query.get("before", ""), is_wrong=bool(problem)),
-        typed=typed,
+        run_list=_run_list(
+            context, may, inputs, state, before=context.query.get("before", ""), has_problem=bool(problem)
+        ),
+        inputs=inputs,
         problem=problem,
         states=list(RunState),
         webhooks=context.management.webhooks.all(may, with_deleted=True),
@@ -84,8 +86,8 @@ def runs(context: PageContext, may: MayView) -> Response:
 
 def rows(context: PageContext, may: MayView) -> Response:
     """The first page's list, for polling. The response is empty if nothing has changed."""
-    typed, state, problem = _query_fields(context)
-    return list_if_changed(context, _run_list(context, may, typed, state, is_wrong=bool(problem)))
+    inputs, state, problem = _query_fields(context)
+    return list_if_changed(context, _run_list(context, may, inputs, state, has_problem=bool(problem)))
 
 
 def list_if_changed(context: PageContext, run_list: RunList) -> Response:
@@ -93,34 +95,34 @@ def list_if_changed(context: PageContext, run_list: RunList) -> Response:
 
 
 def _query_fields(context: PageContext) -> tuple[dict[str, str], RunState | None, str]:
-    """The typed fields, the state, and the problem of the state if it is unknown."""
-    typed = {name: context.query.get(name, "").strip() for name in ("webhook", "automation", "state")}
+    """The fields of the form as typed, the parsed state, and a problem text if the state is unknown."""
+    inputs = {name: context.query.get(name, "").strip() for name in ("webhook", "automation", "state")}
     try:
-        return typed, RunState(typed["state"]) if typed["state"] else None, ""
+        return inputs, RunState(inputs["state"]) if inputs["state"] else None, ""
     except ValueError:
-        return typed, None, "Unknown state. Choose one from the list."
+        return inputs, None, "Unknown state. Choose one from the list."
 
 
 def _run_list(
     context: PageContext,
     may: MayView,
-    typed: Mapping[str, str],
+    inputs: Mapping[str, str],
     state: RunState | None,
     *,
     before: str = "",
-    is_wrong: bool = False,
+    has_problem: bool = False,
 ) -> RunList:
     here = ("f", may.factory.name, "runs")
     newest = context.management.runs.newest(
         may,
-        webhook=typed["webhook"] or None,
-        automation=typed["automation"] or None,
+        webhook=inputs["webhook"] or None,
+        automation=inputs["automation"] or None,
         state=state,
         before=run_key(before) if before else None,
-        limit=PAGE + 1,
+        limit=PAGE_SIZE + 1,
     )
-    has_older, newest = len(newest) > PAGE, newest[:PAGE]
-    if any(typed.values()) or before:
+    has_older, newest = len(newest) > PAGE_SIZE, newest[:PAGE_SIZE]
+    if any(inputs.values()) or before:
         empty_text = "No runs match."
     else:
         empty_text = (
@@ -129,10 +131,10 @@ def _run_list(
         )
     return RunList(
         runs=newest,
-        poll_url=url(*here, "rows", **typed) if not before and not is_wrong else None,
+        poll_url=url(*here, "rows", **inputs) if not before and not has_problem else None,
         empty_text=empty_text,
-        newest_url=url(*here, **typed) if before else None,
-        older_url=url(*here, **typed, before=run_id(newest[-1].id)) if has_older else None,
+        newest_url=url(*here, **inputs) if before else None,
+        older_url=url(*here, **inputs, before=run_id(newest[-1].id)) if has_older else None,
     )
 
 
@@ -142,7 +144,7 @@ def run(context: PageContext, may: MayView) -> Response:
 
 def _run_page(context: PageContext, may: MayView, *, status: int = 200, problem: str = "") -> Response:
     shown_run = context.management.runs.get(may, context.parameters["run"])
-    files, count = _files(context, shown_run)
+    files, file_count = _package_files(context, shown_run)
     return context.page(
         "run.html",
         status=status,
@@ -150,7 +152,7 @@ def _run_page(context: PageContext, may: MayView, *, status: int = 200, problem:
         run=shown_run,
         problem=problem,
         files=files,
-        more_files=count - len(files),
+        unlisted_file_count=file_count - len(files),
         only_writes_files=shown_run.runner == PACKAGE_RUNNER,
         prompt=full_prompt(shown_run),
         envelope=envelope_text(shown_run),
@@ -171,11 +173,12 @@ def _progress(context: PageContext, may: MayView, run: Run) -> dict[str, Any]:
         "output": output,
         "hold_text": hold_text(run),
         "failed_attempts": context.management.runs.failed_attempts(may, run_id(run.id)) if run.failures else (),
-        "version_tag": version_tag(_changing(run), output),
+        "version_tag": version_tag(_changing_fields(run), output),
     }
 
 
-def _changing(run: Run) -> tuple[object, ...]:
+def _changing_fields(run: Run) -> tuple[object, ...]:
+    """The values that a page shows of a run, and that change while the page is open, with the run's id."""
     return (
         run.id,
         run.state,
@@ -191,10 +194,10 @@ def _changing(run: Run) -> tuple[object, ...]:
 def cancel(context: PageContext, may: MayManage) -> Response:
     shown_id = context.parameters["run"]
     try:
-        cancelled = context.management.runs.cancel(may, shown_id)
+        run = context.management.runs.cancel(may, shown_id)
     except Conflict as error:
         return _run_page(context, may, status=409, problem=str(error))
-    flash = "run-cancelled" if cancelled.state is RunState.CANCELLED else "run-stopping"
+    flash = "run-cancelled" if run.state is RunState.CANCELLED else "run-stopping"
     return context.redirect("f", may.factory.name, "runs", shown_id, flash=flash)
 
 
@@ -202,13 +205,13 @@ def cancel(context: PageContext, may: MayManage) -> Response:
 
 
 def file(context: PageContext, may: MayView) -> Response:
-    """A file of the package, byte for byte. A command may still write to it."""
+    """A file of the package, byte for byte. The run's command may still write to it."""
     shown_run = context.management.runs.get(may, context.parameters["run"])
     name = context.parameters["file"]
     try:
-        pieces = read_chunks(_open(context, shown_run, name))
-        # After its first chunk, the iterator closes the file even if the response fails.
-        first = next(pieces, b"")
+        chunks = read_chunks(_open_package_file(context, shown_run, name))
+        # A generator that has started closes the file when it ends, even if the response fails.
+        first_chunk = next(chunks, b"")
     except OSError:
         raise NotFound("The run's package has no such file on this machine.") from None
     headers = {
@@ -216,10 +219,10 @@ def file(context: PageContext, may: MayView) -> Response:
         # The content is untrusted, so it must not run scripts with this origin.
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
-    return StreamingResponse(chain([first], pieces), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(chain([first_chunk], chunks), media_type="application/octet-stream", headers=headers)
 
 
-def _open(context: PageContext, run: Run, name: str) -> int:
+def _open_package_file(context: PageContext, run: Run, name: str) -> int:
     """A descriptor of a file of the package. Raises `OSError`."""
     packages = context.service.packages
     if packages is None:
@@ -227,15 +230,15 @@ def _open(context: PageContext, run: Run, name: str) -> int:
     return open_file(packages, run, name)
 
 
-def _files(context: PageContext, run: Run) -> tuple[list[File], int]:
+def _package_files(context: PageContext, run: Run) -> tuple[list[File], int]:
     """The first files by name, and the number of all files."""
     packages = context.service.packages
     files, _ = list_files(packages, run) if packages is not None else ([], False)
-    first = files[:FILES_SHOWN]
-    return [File(name=name, size=size, address=_address(context, run, name)) for name, size in first], len(files)
+    first_files = files[:FILES_SHOWN]
+    return [File(name=name, size=size, url=_file_url(context, run, name)) for name, size in first_files], len(files)
 
 
-def _address(context: PageContext, run: Run, name: str) -> str | None:
+def _file_url(context: PageContext, run: Run, name: str) -> str | None:
     # A command may use bytes in a file name that are not valid text.
     with suppress(UnicodeEncodeError):
         return url("f", context.parameters["factory"], "runs", run_id(run.id), "files", name)
@@ -243,19 +246,19 @@ def _address(context: PageContext, run: Run, name: str) -> str | None:
 
 
 def _output(context: PageContext, run: Run) -> Output:
-    """The output from the package if it is on this machine, else the stored end of the output."""
+    """The end of the output, from the package if it is on this machine, else as stored in the database."""
     with suppress(OSError):
-        end, size = read_tail(_open(context, run, OUTPUT_FILE), OUTPUT_BYTES_SHOWN)
-        return Output(text=end.decode("utf-8", "backslashreplace"), size=size, is_cut=size > OUTPUT_BYTES_SHOWN)
-    stored = run.output_tail or ""
-    return Output(text=stored, size=len(stored), is_cut=False)
+        tail, size = read_tail(_open_package_file(context, run, OUTPUT_FILE), OUTPUT_BYTES_SHOWN)
+        return Output(text=tail.decode("utf-8", "backslashreplace"), size=size, is_cut=size > OUTPUT_BYTES_SHOWN)
+    stored_tail = run.output_tail or ""
+    return Output(text=stored_tail, size=len(stored_tail), is_cut=False)
 
 
 PAGES: Final = (
-    Page("GET", "/f/{factory}/runs", runs, viewing),
-    Page("GET", "/f/{factory}/runs/rows", rows, viewing, is_background=True),
-    Page("GET", "/f/{factory}/runs/{run}", run, viewing),
-    Page("GET", "/f/{factory}/runs/{run}/progress", progress, viewing, is_background=True),
-    Page("GET", "/f/{factory}/runs/{run}/files/{file}", file, viewing),
-    Page("POST", "/f/{factory}/runs/{run}/cancel", cancel, managing),
+    Page("GET", "/f/{factory}/runs", runs, require_viewer),
+    Page("GET", "/f/{factory}/runs/rows", rows, require_viewer, is_background=True),
+    Page("GET", "/f/{factory}/runs/{run}", run, require_viewer),
+    Page("GET", "/f/{factory}/runs/{run}/progress", progress, require_viewer, is_background=True),
+    Page("GET", "/f/{factory}/runs/{run}/files/{file}", file, require_viewer),
+    Page("POST", "/f/{factory}/runs/{run}/cancel", cancel, require_manager),
 )

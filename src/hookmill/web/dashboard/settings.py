@@ -6,7 +6,7 @@ from typing import Final
 from starlette.responses import Response
 
 from hookmill.domain.permission import MayAdminister
-from hookmill.web.dashboard.access import administering
+from hookmill.web.dashboard.access import require_admin
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 
@@ -28,4 +28,4 @@ def show(context: PageContext, _may: MayAdminister) -> Response:
     return context.page("settings.html", settings=context.service.settings.values())
 
 
-PAGES: Final = (Page("GET", "/settings", show, administering),)
+PAGES: Final = (Page("GET", "/settings", show, require_admin),)

@@ -12,61 +12,64 @@ from hookmill.domain.permission import Caller
 from hookmill.domain.secret import SecretValue
 from hookmill.management import LinkTarget
 from hookmill.web.dashboard import sign_in_limits as limits
-from hookmill.web.dashboard.access import any_member, anyone, cookie_name
+from hookmill.web.dashboard.access import cookie_name, require_member, require_nothing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 
-BUSY: Final = "Too many sign-ins are waiting. Your password was not verified. Go back and try again in a few seconds.\n"
+BUSY_TEXT: Final = (
+    "Too many sign-ins are waiting. Your password was not verified. Go back and try again in a few seconds.\n"
+)
 BUSY_SECONDS: Final = 2
 BROWSER_REMEMBERED_DAYS: Final = 365
 
 
-def form(context: PageContext) -> Response:
+def sign_in_form(context: PageContext) -> Response:
     if context.signed_in is not None:
         return context.redirect()
-    return context.page("sign-in.html", email="", next=context.query.get("next", ""), wrong=False)
+    return context.page("sign-in.html", email="", next=context.query.get("next", ""), has_failed=False)
 
 
 async def sign_in(context: PageContext) -> Response:
     email = context.form["email"]
     account, client = email.strip().lower()[:200], client_network(context.client)
-    queue, turn = context.service.sign_ins, client
+    queue, queue_address = context.service.sign_in_queue, client
     browser = context.management.sessions.known_browser_name(
         context.request.cookies.get(_browser_cookie(context), ""), email
     )
     if browser is not None:
-        # Attempts of unknown clients don't slow down known browsers, which have their own queue and their own counts.
-        # All browsers of one account count as one client, so that no account can fill the queue.
-        queue, turn = context.service.known_browser_sign_ins, f"member {account}"
+        # Known browsers have their own queue and their own counts, so attempts of unknown clients don't slow them down.
+        # In this queue, all browsers of one account have the same address, so that no account can fill the queue.
+        queue, queue_address = context.service.known_browser_queue, f"member {account}"
         account, client = f"{account} of {browser}", f"browser {browser}"
     try:
-        async with queue.wait(account, turn):
-            token = await _verified(context, queue, turn, (f"account {account}", f"client {client}"))
+        async with queue.wait(account, queue_address):
+            token = await _verify_password(context, queue, queue_address, (f"account {account}", f"client {client}"))
     except limits.TooManyWaiting:
         # Plain text, because rendering pages during an attack would be expensive.
-        return PlainTextResponse(BUSY, 429, {"Retry-After": str(BUSY_SECONDS)})
+        return PlainTextResponse(BUSY_TEXT, 429, {"Retry-After": str(BUSY_SECONDS)})
     if token is not None:
-        return await context.in_thread(_welcome, context, token, context.form["next"], email)
-    if context.service.guesses.count(f"client {client}", context.service.now_us()) > limits.GUESSES_PER_ADDRESS:
-        return await _refused(context, 429, limits.WINDOW_SECONDS)
-    return await _refused(context, 401)
+        return await context.in_thread(_start_session, context, token, context.form["next"], email)
+    if context.service.guess_counter.count(f"client {client}", context.service.now_us()) > limits.GUESSES_PER_ADDRESS:
+        return await _failure_page(context, 429, limits.WINDOW_SECONDS)
+    return await _failure_page(context, 401)
 
 
-async def _verified(
-    context: PageContext, queue: limits.SignInQueue, turn: str, counted: tuple[str, str]
+async def _verify_password(
+    context: PageContext, queue: limits.SignInQueue, queue_address: str, guess_keys: tuple[str, str]
 ) -> SecretValue | None:
     """A new session's token if the password is right, else None. Wrong guesses delay later ones, but lock nobody out.
 
-    Guesses are counted by account and by client.
+    `guess_keys`: the keys under which a guess is counted, of the account and of the client.
     """
-    guesses, now = context.service.guesses, context.service.now_us()
-    wrong_before = guesses.count(counted[0], now)
-    # Counted before the verification. Otherwise simultaneous guesses would all get the same delay.
-    for by in counted:
-        guesses.add(by, now)
-    if wrong_before >= limits.FREE_GUESSES:
-        await asyncio.sleep(min(limits.DELAY_SECONDS_MAX, 0.1 * 2 ** (wrong_before - limits.FREE_GUESSES)))
-    async with queue.verifying(turn):
+    guess_counter, now = context.service.guess_counter, context.service.now_us()
+    account_key, _ = guess_keys
+    earlier_guesses = guess_counter.count(account_key, now)
+    # The guess is counted before the verification. Otherwise simultaneous guesses would all get the same delay.
+    for key in guess_keys:
+        guess_counter.add(key, now)
+    if earlier_guesses >= limits.FREE_GUESSES:
+        await asyncio.sleep(min(limits.DELAY_SECONDS_MAX, 0.1 * 2 ** (earlier_guesses - limits.FREE_GUESSES)))
+    async with queue.verifying(queue_address):
         token = await context.in_thread(
             context.management.sessions.sign_in,
             context.form["email"],
@@ -75,25 +78,30 @@ async def _verified(
             limiter=queue.thread,
         )
     if token is not None:
-        for by in counted:
-            guesses.remove(by, now)
+        for key in guess_keys:
+            guess_counter.remove(key, now)
     return token
 
 
-async def _refused(context: PageContext, status: int, retry_after: int | None = None) -> Response:
-    answer = await context.in_thread(
-        context.page, "sign-in.html", status=status, email=context.form["email"], next=context.form["next"], wrong=True
+async def _failure_page(context: PageContext, status: int, retry_after: int | None = None) -> Response:
+    response = await context.in_thread(
+        context.page,
+        "sign-in.html",
+        status=status,
+        email=context.form["email"],
+        next=context.form["next"],
+        has_failed=True,
     )
     if retry_after is not None:
-        answer.headers["Retry-After"] = str(retry_after)
-    return answer
+        response.headers["Retry-After"] = str(retry_after)
+    return response
 
 
 def sign_out(context: PageContext, _caller: Caller) -> Response:
     context.management.sessions.sign_out(context.session or "")
-    answer = context.redirect("sign-in", flash="signed-out")
-    answer.delete_cookie(cookie_name(context.service.is_https), secure=context.service.is_https, httponly=True)
-    return answer
+    response = context.redirect("sign-in", flash="signed-out")
+    response.delete_cookie(cookie_name(context.service.is_https), secure=context.service.is_https, httponly=True)
+    return response
 
 
 def welcome(context: PageContext) -> Response:
@@ -101,13 +109,13 @@ def welcome(context: PageContext) -> Response:
     return context.page("welcome.html", target=target, email=target.email or "", name=target.name or "", problem="")
 
 
-async def accept(context: PageContext) -> Response:
-    # Only holders of a valid link may use the password hashing.
+async def accept_link(context: PageContext) -> Response:
+    # Hashing a password is expensive, so an invalid link is rejected first.
     target = await context.in_thread(context.management.sessions.link_target, context.parameters["token"])
-    return await context.in_thread(_accept, context, target, limiter=context.service.hashing)
+    return await context.in_thread(_accept_link, context, target, limiter=context.service.hashing_limiter)
 
 
-def _accept(context: PageContext, target: LinkTarget) -> Response:
+def _accept_link(context: PageContext, target: LinkTarget) -> Response:
     email, name = context.form["email"], context.form["name"]
     try:
         if context.form["password"] != context.form["again"]:
@@ -124,38 +132,39 @@ def _accept(context: PageContext, target: LinkTarget) -> Response:
             "welcome.html", status=422, target=target, email=target.email or email, name=target.name or name,
             problem=str(error),
         )  # fmt: skip
-    return _welcome(context, session, "", target.email or email)
+    return _start_session(context, session, "", target.email or email)
 
 
-def _welcome(context: PageContext, session: SecretValue, target_path: str, email: str) -> Response:
-    # Only a path of this site: "//host" and "/\host" are other sites.
+def _start_session(context: PageContext, session: SecretValue, target_path: str, email: str) -> Response:
+    """Set the cookies of a new session, and redirect to the target path, or to the start page."""
+    # The target must be a path of this site: "//host" and "/\host" are other sites.
     is_local = target_path.startswith("/") and not target_path.startswith(("//", "/\\"))
     is_usable = is_local and target_path.isascii() and target_path.isprintable()
-    answer = context.redirect()
+    response = context.redirect()
     if is_usable:
-        answer.headers["Location"] = target_path
+        response.headers["Location"] = target_path
     _set_cookie(
         context,
-        answer,
+        response,
         _browser_cookie(context),
         context.management.sessions.browser_token(email),
         BROWSER_REMEMBERED_DAYS * 86_400,
     )
-    set_session(context, answer, session)
-    return answer
+    set_session(context, response, session)
+    return response
 
 
 def _browser_cookie(context: PageContext) -> str:
     return f"{cookie_name(context.service.is_https)}-browser"
 
 
-def set_session(context: PageContext, answer: Response, session: SecretValue) -> None:
+def set_session(context: PageContext, response: Response, session: SecretValue) -> None:
     """Set the session cookie, which scripts and other sites can't read."""
-    _set_cookie(context, answer, cookie_name(context.service.is_https), session, SESSION_HOURS * 3600)
+    _set_cookie(context, response, cookie_name(context.service.is_https), session, SESSION_HOURS * 3600)
 
 
-def _set_cookie(context: PageContext, answer: Response, name: str, value: SecretValue, seconds: int) -> None:
-    answer.set_cookie(
+def _set_cookie(context: PageContext, response: Response, name: str, value: SecretValue, seconds: int) -> None:
+    response.set_cookie(
         name,
         value.reveal(),
         max_age=seconds,
@@ -167,9 +176,9 @@ def _set_cookie(context: PageContext, answer: Response, name: str, value: Secret
 
 
 PAGES: Final = (
-    Page("GET", "/sign-in", form, anyone),
-    Page("POST", "/sign-in", sign_in, anyone),
-    Page("POST", "/sign-out", sign_out, any_member),
-    Page("GET", "/welcome/{token}", welcome, anyone),
-    Page("POST", "/welcome/{token}", accept, anyone),
+    Page("GET", "/sign-in", sign_in_form, require_nothing),
+    Page("POST", "/sign-in", sign_in, require_nothing),
+    Page("POST", "/sign-out", sign_out, require_member),
+    Page("GET", "/welcome/{token}", welcome, require_nothing),
+    Page("POST", "/welcome/{token}", accept_link, require_nothing),
 )

@@ -1,8 +1,8 @@
 """Limits the password verifications of unauthenticated clients.
 
-Verifying a password takes 0.1 s of a processor and 64 MiB, and any client can request it. So attempts are verified one
-at a time, in turns by address, and wait in a queue of limited length. A browser that signed in to the account before
-uses another queue, so a flood of unknown clients can't lock a member out.
+Verifying a password takes 0.1 s of a processor and 64 MiB, and any client can request it. So attempts wait in a queue
+of limited length, and are verified one at a time. The addresses of the clients take turns. A browser that signed in to
+the account before uses another queue, so a flood of unknown clients can't lock a member out.
 """
 
 import asyncio
@@ -15,117 +15,134 @@ from typing import Final
 import anyio
 
 FREE_GUESSES: Final = 5
-"""Wrong guesses at one account in a window that cause no delay."""
+"""How many wrong guesses at one account within `WINDOW_SECONDS` cause no delay."""
 DELAY_SECONDS_MAX: Final = 2.0
 GUESSES_PER_ADDRESS: Final = 30
-"""Wrong guesses from one address in a window, at any account, before the response is 429. The right password is still
-accepted."""
+"""How many wrong guesses from one address, at any account, within `WINDOW_SECONDS` are allowed before the response is
+429. The right password is still accepted."""
 WINDOW_SECONDS: Final = 300
 WAITING_PER_ACCOUNT: Final = 3
 """The maximum of waiting attempts at one account from one address."""
 WAITING_PER_ADDRESS: Final = 8
+"""The maximum of attempts from one address in the queue, including an attempt that is being verified."""
 WAITING_MAX: Final = 64
-_REMEMBERED_MAX: Final = 10_000
+"""The maximum of attempts in a queue."""
+_GUESS_KEYS_MAX: Final = 10_000
 
 
 class TooManyWaiting(Exception):
     """The queue is full. The password was not verified."""
 
 
-class Guesses:
-    """Counts the wrong guesses of the last minutes by account and by client, in this process."""
+class GuessCounter:
+    """Counts the wrong guesses of the last minutes, in this process. A key names an account or a client."""
 
     def __init__(self) -> None:
-        self._at: defaultdict[str, list[int]] = defaultdict(list)
+        self._guess_times: defaultdict[str, list[int]] = defaultdict(list)
         self._lock = threading.Lock()
 
-    def count(self, by: str, now_us: int) -> int:
+    def count(self, key: str, now_us: int) -> int:
         with self._lock:
-            recent = [at for at in self._at.get(by, ()) if at > now_us - WINDOW_SECONDS * 1_000_000]
+            recent = [at for at in self._guess_times.get(key, ()) if at > now_us - WINDOW_SECONDS * 1_000_000]
             if not recent:
-                self._at.pop(by, None)
+                self._guess_times.pop(key, None)
             return len(recent)
 
-    def add(self, by: str, now_us: int) -> None:
+    def add(self, key: str, now_us: int) -> None:
         with self._lock:
-            if len(self._at) >= _REMEMBERED_MAX:
-                self._at.clear()
-            recent = self._at[by] = [at for at in self._at[by] if at > now_us - WINDOW_SECONDS * 1_000_000]
+            if len(self._guess_times) >= _GUESS_KEYS_MAX:
+                self._guess_times.clear()
+            recent = self._guess_times[key] = [
+                at for at in self._guess_times[key] if at > now_us - WINDOW_SECONDS * 1_000_000
+            ]
             recent.append(now_us)
 
-    def remove(self, by: str, at_us: int) -> None:
-        """Remove the attempt that was counted at this time, because its password was right."""
+    def remove(self, key: str, at_us: int) -> None:
+        """Remove the guess that was added at this time, because its password was right."""
         with self._lock:
-            if at_us in self._at.get(by, ()):
-                self._at[by].remove(at_us)
+            if at_us in self._guess_times.get(key, ()):
+                self._guess_times[key].remove(at_us)
 
 
 class SignInQueue:
-    """A queue of sign-in attempts for one event loop. It lets one attempt through at a time."""
+    """A queue of sign-in attempts for one event loop. Its attempts are verified one at a time.
+
+    An `address` is the network of a client, or the account of browsers that signed in to it before.
+    """
 
     def __init__(self) -> None:
         self.thread = anyio.CapacityLimiter(1)
         """Limits the verifications of this queue to one thread."""
-        self._waiting: dict[asyncio.Timeout, str] = {}
-        self._accounts: dict[str, _Lock] = {}
-        self._addresses: dict[str, _Lock] = {}
-        self._verifying = asyncio.Lock()
+        self._addresses_by_timeout: dict[asyncio.Timeout, str] = {}
+        """The address of each attempt in the queue, oldest first. An attempt is identified by its timeout."""
+        self._account_locks: dict[str, _SharedLock] = {}
+        self._address_locks: dict[str, _SharedLock] = {}
+        self._verification_lock = asyncio.Lock()
 
     @asynccontextmanager
     async def wait(self, account: str, address: str) -> AsyncIterator[None]:
         """Wait until earlier attempts at the account from this address are done.
 
-        Raises `TooManyWaiting` if the queue is full, also for a waiting attempt that is removed for another address.
+        Raises `TooManyWaiting` if the queue is full, or if this attempt is removed while it waits, to make room for an
+        attempt from another address.
         """
-        # Addresses contain no slash.
-        of_account = _lock_of(self._accounts, f"{address}/{account}")
-        of_address = _lock_of(self._addresses, address)
-        if of_address.users >= WAITING_PER_ADDRESS or of_account.users > WAITING_PER_ACCOUNT:
+        # An address contains no slash, so the name of the lock is unambiguous.
+        account_lock = _lock_named(self._account_locks, f"{address}/{account}")
+        address_lock = _lock_named(self._address_locks, address)
+        # `users` includes the attempt that is being verified. It does not count as waiting for the account.
+        if address_lock.users >= WAITING_PER_ADDRESS or account_lock.users > WAITING_PER_ACCOUNT:
             raise TooManyWaiting
-        if len(self._waiting) >= WAITING_MAX:
-            self._make_room()
+        if len(self._addresses_by_timeout) >= WAITING_MAX:
+            self._remove_attempt_of_busiest_address()
         try:
-            async with asyncio.timeout(None) as place:
-                self._waiting[place] = address
+            # The timeout has no end until the attempt is removed.
+            async with asyncio.timeout(None) as timeout:
+                self._addresses_by_timeout[timeout] = address
                 try:
-                    with of_account.used(), of_address.used():
-                        async with of_account.lock:
+                    with account_lock.count_user(), address_lock.count_user():
+                        async with account_lock.lock:
                             yield
                 finally:
-                    self._waiting.pop(place, None)
+                    self._addresses_by_timeout.pop(timeout, None)
         except TimeoutError:
             raise TooManyWaiting from None
 
-    def _make_room(self) -> None:
-        """Remove the last attempt of the address with the most attempts, so that few addresses can't fill the queue."""
-        address, attempts = Counter(self._waiting.values()).most_common(1)[0]
+    def _remove_attempt_of_busiest_address(self) -> None:
+        """Remove the last attempt of the address with the most attempts, so that few addresses can't fill the queue.
+
+        Raises `TooManyWaiting` if no address has more than one attempt.
+        """
+        busiest_address, attempts = Counter(self._addresses_by_timeout.values()).most_common(1)[0]
         if attempts == 1:
             raise TooManyWaiting
-        last = [place for place, its in self._waiting.items() if its == address][-1]
-        del self._waiting[last]
-        last.reschedule(asyncio.get_running_loop().time())
+        last_timeout = [
+            timeout for timeout, address in self._addresses_by_timeout.items() if address == busiest_address
+        ][-1]
+        del self._addresses_by_timeout[last_timeout]
+        last_timeout.reschedule(asyncio.get_running_loop().time())
 
     @asynccontextmanager
     async def verifying(self, address: str) -> AsyncIterator[None]:
         """Hold the right to verify a password, inside `wait`.
 
-        Each address competes with at most one attempt, so addresses take turns.
+        The address's lock comes first. So at most one attempt of each address waits for the verification lock, and
+        addresses take turns.
         """
-        async with self._addresses[address].lock, self._verifying:
+        async with self._address_locks[address].lock, self._verification_lock:
             yield
 
 
-class _Lock:
-    """A lock that is removed from `locks` when it is no longer used."""
+class _SharedLock:
+    """A lock with a name and a number of users. It is in `locks` while it has users."""
 
-    def __init__(self, locks: dict[str, "_Lock"], name: str) -> None:
+    def __init__(self, locks: dict[str, "_SharedLock"], name: str) -> None:
         self.lock = asyncio.Lock()
         self.users = 0
         self._locks = locks
         self._name = name
 
     @contextmanager
-    def used(self) -> Iterator[None]:
+    def count_user(self) -> Iterator[None]:
         self._locks[self._name] = self
         self.users += 1
         try:
@@ -136,5 +153,6 @@ class _Lock:
                 del self._locks[self._name]
 
 
-def _lock_of(locks: dict[str, _Lock], name: str) -> _Lock:
-    return locks.get(name) or _Lock(locks, name)
+def _lock_named(locks: dict[str, _SharedLock], name: str) -> _SharedLock:
+    """The lock with this name, or a new lock, which is not yet in `locks`."""
+    return locks.get(name) or _SharedLock(locks, name)

@@ -5,7 +5,7 @@ from typing import Final
 from starlette.responses import Response
 
 from hookmill.domain.permission import Caller
-from hookmill.web.dashboard.access import any_member
+from hookmill.web.dashboard.access import require_member
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 
@@ -17,4 +17,4 @@ def start(context: PageContext, caller: Caller) -> Response:
     return context.page("start.html", factories=factories)
 
 
-PAGES: Final = (Page("GET", "/", start, any_member),)
+PAGES: Final = (Page("GET", "/", start, require_member),)

@@ -14,6 +14,7 @@ VALUE_CHARACTERS_MAX: Final = 500
 OPEN_DEPTH: Final = 2
 """Levels that are initially open in a large tree. A small tree is completely open."""
 OPEN_BRANCHES_MAX: Final = 60
+"""A tree with more branches is large."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,40 +48,41 @@ def _measure(value: Json) -> tuple[int, int]:
     level = [value]
     while level and count <= BRANCHES_MAX and deepest <= DEPTH_MAX:
         deepest += 1
-        below = [inner for outer in level for inner in _inside(outer)]
-        count += len(below)
-        level = below
+        next_level = [child for parent in level for child in _children(parent)]
+        count += len(next_level)
+        level = next_level
     return count, deepest
 
 
-def _inside(value: Json) -> list[Json]:
+def _children(value: Json) -> list[Json]:
     if type(value) is dict:
         return list(value.values())
     return value if type(value) is list else []
 
 
 def _branch(name: str | None, value: Json, *, level: int, is_small: bool) -> Branch:
-    inside: list[tuple[str, Json]] = []
+    children: list[tuple[str, Json]] = []
     if type(value) is dict:
-        kind, rendered = "object", _count(len(value), "key")
-        inside = list(value.items())
+        kind, rendered = "object", _count_text(len(value), "key")
+        children = list(value.items())
     elif type(value) is list:
-        kind, rendered = "array", _count(len(value), "element")
-        inside = [(str(index), element) for index, element in enumerate(value)]
+        kind, rendered = "array", _count_text(len(value), "element")
+        children = [(str(index), element) for index, element in enumerate(value)]
     else:
         kind, rendered = _scalar(value)
-    shown, is_cut = _cut(rendered)
+    display_text, is_cut = _cut(rendered)
     return Branch(
         name=_cut(name)[0] if name is not None else None,
         kind=kind,
-        text=shown,
+        text=display_text,
         is_cut=is_cut,
         is_open=level < OPEN_DEPTH or is_small,
-        branches=[_branch(key, inner, level=level + 1, is_small=is_small) for key, inner in inside],
+        branches=[_branch(key, child, level=level + 1, is_small=is_small) for key, child in children],
     )
 
 
 def _scalar(value: Json) -> tuple[str, str]:
+    """The kind of a scalar, and its text."""
     if type(value) is str:
         # Long strings are cut before they are escaped, to save time.
         return "string", json.dumps(value[: VALUE_CHARACTERS_MAX + 1], ensure_ascii=False)
@@ -92,9 +94,10 @@ def _scalar(value: Json) -> tuple[str, str]:
 
 
 def _cut(rendered: str) -> tuple[str, bool]:
+    """The text, escaped and cut if it is long, and whether it was cut."""
     is_cut = len(rendered) > VALUE_CHARACTERS_MAX
     return text.shown(rendered[:VALUE_CHARACTERS_MAX]) + ("…" if is_cut else ""), is_cut
 
 
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+def _count_text(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

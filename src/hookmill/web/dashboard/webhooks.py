@@ -27,13 +27,13 @@ from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
 from hookmill.management import WebhookWithSecret, compatibility
 from hookmill.management.webhooks import Webhooks
 from hookmill.web.dashboard import pages
-from hookmill.web.dashboard.access import managing, viewing
+from hookmill.web.dashboard.access import require_manager, require_viewer
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.chart import SERIES, chart
-from hookmill.web.dashboard.home import dropped_in_words
+from hookmill.web.dashboard.home import dropped_by_reason
 from hookmill.web.dashboard.page_context import PageContext, SubmittedForm
 
-RECENT: Final = 10
+RECENT_DELIVERIES: Final = 10
 
 pages.FLASH_MESSAGES.update(
     {
@@ -74,7 +74,7 @@ class SchemeHelp:
 
 
 class FieldError(Exception):
-    """The input of a field is invalid. The field is "" for the form as a whole."""
+    """The input of a field is invalid. `field` is "" for the form as a whole."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(problem)
@@ -85,62 +85,65 @@ class FieldError(Exception):
 
 
 def new(context: PageContext, may: MayManage) -> Response:
-    return _form(context, may, SubmittedForm((("mode", "token"), ("secret_from", "generate"))))
+    return _form_page(context, may, SubmittedForm((("mode", "token"), ("secret_from", "generate"))))
 
 
 def create(context: PageContext, may: MayManage) -> Response:
     if context.form.is_checked("help"):
         # Without scripts, a button requests the provider's help.
-        return _form(context, may, context.form)
+        return _form_page(context, may, context.form)
     try:
-        created = _create_from_form(context, may)
-    except FieldError as problem:
-        return _form(context, may, context.form, problem=str(problem), field=problem.field)
-    return _page_with_new_secret(context, created, is_new=True, was_supplied=context.form["secret_from"] != "generate")
+        webhook_with_secret = _create_from_form(context, may)
+    except FieldError as error:
+        return _form_page(context, may, context.form, problem=str(error), field=error.field)
+    return _page_with_new_secret(
+        context, webhook_with_secret, is_new=True, is_supplied=context.form["secret_from"] != "generate"
+    )
 
 
 def scheme_help(context: PageContext, _may: MayView) -> Response:
-    return context.page("parts/scheme-help.html", help=_help(context.query.get("scheme", "")))
+    return context.page("parts/scheme-help.html", help=_scheme_help(context.query.get("scheme", "")))
 
 
 def _create_from_form(context: PageContext, may: MayManage) -> WebhookWithSecret:
     form, management = context.form, context.management
-    with _at("name"):
+    with _field_errors("name"):
         name = usable_name("webhook", form["name"])
         if any(webhook.name == name for webhook in management.webhooks.all(may)):
             raise Conflict(f"Factory {may.factory.name!r} already has a webhook named {name!r}. Choose another name.")
-    with _at("mode"):
+    with _field_errors("mode"):
         mode = _mode(form["mode"])
     # Fields that the mode does not use may be filled in, because the script only hides them.
     is_signed = mode is AuthMode.SIGNATURE
     scheme_name = form.optional("scheme") if is_signed else None
     is_generic = scheme_name == GENERIC_SCHEME
-    with _at("options"):
+    with _field_errors("options"):
         options = _options(form["options"]) if is_generic else None
-    with _at("options" if is_generic else "scheme"):
-        # Called twice, so that each problem is shown at its own field.
+    with _field_errors("options" if is_generic else "scheme"):
+        # The function is called twice. The first call finds the problems of the scheme, and the second call finds those
+        # of the handshakes. So the page shows each problem at its own field.
         compatibility.compatible_scheme(mode, scheme_name, options, answers_handshakes=False)
-    with _at("handshakes"):
+    with _field_errors("handshakes"):
         handshakes = form.is_checked("handshakes") and is_signed
         scheme = compatibility.compatible_scheme(mode, scheme_name, options, answers_handshakes=handshakes)
-    with _at("delivery_id_header"):
+    with _field_errors("delivery_id_header"):
         header = compatibility.compatible_delivery_id_header(scheme, form.optional("delivery_id_header"))
-    with _at("event_header"):
+    with _field_errors("event_header"):
         event_header = compatibility.compatible_event_header(scheme, scheme_name, form.optional("event_header"))
     secret, secret_name = None, form.optional("secret_name")
     if form["secret_from"] == "own":
-        with _at("secret"):
+        with _field_errors("secret"):
             secret = form["secret"]
             compatibility.refuse_unfit_secret(mode, scheme, usable_secret(secret))
     if form["secret_from"] == "team":
-        with _at("team_secret"):
+        with _field_errors("team_secret"):
             secret_name = management.secrets.get(may, form["team_secret"]).name
     elif secret_name is not None:
-        with _at("secret_name"):
+        with _field_errors("secret_name"):
             usable_secret_name(secret_name)
             if any(existing.name == secret_name for existing in management.secrets.all(may)):
                 raise Conflict(f"Team secret {secret_name} already exists. Select it, or choose another name.")
-    with _at("team_secret" if form["secret_from"] == "team" else ""):
+    with _field_errors("team_secret" if form["secret_from"] == "team" else ""):
         return management.webhooks.create(
             may,
             name,
@@ -155,7 +158,9 @@ def _create_from_form(context: PageContext, may: MayManage) -> WebhookWithSecret
         )
 
 
-def _form(context: PageContext, may: MayManage, form: SubmittedForm, *, problem: str = "", field: str = "") -> Response:
+def _form_page(
+    context: PageContext, may: MayManage, form: SubmittedForm, *, problem: str = "", field: str = ""
+) -> Response:
     management = context.management
     return context.page(
         "webhook-new.html",
@@ -164,31 +169,33 @@ def _form(context: PageContext, may: MayManage, form: SubmittedForm, *, problem:
         form=form,
         problem=problem,
         field=field,
-        schemes=_choices(),
-        help=_help(form["scheme"]),
+        schemes=_scheme_choices(),
+        help=_scheme_help(form["scheme"]),
         generic=GENERIC_SCHEME,
         generic_options=GenericHmac.__struct_fields__,
         secrets=[secret for secret in management.secrets.all(may) if secret.has_value],
-        taken=len(management.webhooks.all(may)),
+        webhook_count=len(management.webhooks.all(may)),
         limit=management.config.webhooks_per_factory,
     )
 
 
 def _page_with_new_secret(
-    context: PageContext, created: WebhookWithSecret, *, is_new: bool, was_supplied: bool
+    context: PageContext, webhook_with_secret: WebhookWithSecret, *, is_new: bool, is_supplied: bool
 ) -> Response:
-    """The page with a new secret and complete URL, which are shown only once."""
-    webhook = created.webhook
-    is_shown = created.secret is not None and not was_supplied
+    """The page with a new secret and the complete URL. It shows them only if the service generated the secret."""
+    webhook = webhook_with_secret.webhook
+    shows_secret = webhook_with_secret.secret is not None and not is_supplied
     return context.page(
         "webhook-once.html",
         webhook=webhook,
         is_new=is_new,
         # A supplied secret is not shown, because the member has it.
-        url_shown=created.url if is_shown else context.management.webhooks.url(webhook),
-        secret=created.reveal() if is_shown else None,
-        curl=curl_line(created.webhook.auth_mode, created.url, created.reveal()) if is_shown else None,
-        help=_help(webhook.signature_scheme or ""),
+        url_text=webhook_with_secret.url if shows_secret else context.management.webhooks.url(webhook),
+        secret=webhook_with_secret.reveal() if shows_secret else None,
+        curl=curl_line(webhook.auth_mode, webhook_with_secret.url, webhook_with_secret.reveal())
+        if shows_secret
+        else None,
+        help=_scheme_help(webhook.signature_scheme or ""),
     )
 
 
@@ -196,10 +203,12 @@ def _page_with_new_secret(
 
 
 def show(context: PageContext, may: MayView) -> Response:
-    return _show(context, may, context.management.webhooks.get(may, context.parameters["uid"]))
+    return _webhook_page(context, may, context.management.webhooks.get(may, context.parameters["uid"]))
 
 
-def _show(context: PageContext, may: MayView, webhook: Webhook, *, problem: str = "", section: str = "") -> Response:
+def _webhook_page(
+    context: PageContext, may: MayView, webhook: Webhook, *, problem: str = "", section: str = ""
+) -> Response:
     management = context.management
     activity = management.log.activity(may).get(webhook.uid)
     return context.page(
@@ -208,18 +217,18 @@ def _show(context: PageContext, may: MayView, webhook: Webhook, *, problem: str 
         may=may,
         webhook=webhook,
         is_deleted=webhook.state is WebhookState.DELETED,
-        url_shown=management.webhooks.url(webhook),
+        url_text=management.webhooks.url(webhook),
         automations=[
             automation
             for automation in management.automations.all(may)
             if webhook.uid in automation.selected_webhook_uids()
         ],
-        recent=management.log.newest(may, webhook=webhook.uid, limit=RECENT),
+        recent_deliveries=management.log.newest(may, webhook=webhook.uid, limit=RECENT_DELIVERIES),
         activity=activity,
         chart=chart(activity.hours) if activity is not None else None,
         series=[name for _, name, _ in SERIES],
-        dropped=dropped_in_words(activity) if activity is not None else (),
-        help=_help(webhook.signature_scheme or ""),
+        dropped=dropped_by_reason(activity) if activity is not None else (),
+        help=_scheme_help(webhook.signature_scheme or ""),
         event_source=_event_source_in_words(webhook),
         hookmill_generates_secret=_hookmill_generates_secret(webhook),
         options=json.dumps(webhook.signature_options) if webhook.signature_options is not None else None,
@@ -233,18 +242,22 @@ def _show(context: PageContext, may: MayView, webhook: Webhook, *, problem: str 
 
 
 def enable(context: PageContext, may: MayManage) -> Response:
-    return _change(context, may, "state", "webhook-enabled", lambda uid: _webhooks(context).set_enabled(may, uid, True))
+    return _change_and_redirect(
+        context, may, "state", "webhook-enabled", lambda uid: _webhooks(context).set_enabled(may, uid, True)
+    )
 
 
 def disable(context: PageContext, may: MayManage) -> Response:
-    return _change(
+    return _change_and_redirect(
         context, may, "state", "webhook-disabled", lambda uid: _webhooks(context).set_enabled(may, uid, False)
     )
 
 
 def rename(context: PageContext, may: MayManage) -> Response:
     name = context.form["name"]
-    return _change(context, may, "rename", "webhook-renamed", lambda uid: _webhooks(context).rename(may, uid, name))
+    return _change_and_redirect(
+        context, may, "rename", "webhook-renamed", lambda uid: _webhooks(context).rename(may, uid, name)
+    )
 
 
 def change_header(context: PageContext, may: MayManage) -> Response:
@@ -253,7 +266,7 @@ def change_header(context: PageContext, may: MayManage) -> Response:
     def change(uid: str) -> Webhook:
         return _webhooks(context).change(may, uid, delivery_id_header=header)
 
-    return _change(context, may, "delivery-id", "webhook-header", change)
+    return _change_and_redirect(context, may, "delivery-id", "webhook-header", change)
 
 
 def change_event_header(context: PageContext, may: MayManage) -> Response:
@@ -262,32 +275,32 @@ def change_event_header(context: PageContext, may: MayManage) -> Response:
     def change(uid: str) -> Webhook:
         return _webhooks(context).change(may, uid, event_header=header)
 
-    return _change(context, may, "event-type", "webhook-event-header", change)
+    return _change_and_redirect(context, may, "event-type", "webhook-event-header", change)
 
 
 def sync(context: PageContext, may: MayManage) -> Response:
-    return _change(context, may, "secret", "webhook-synced", lambda uid: _webhooks(context).sync(may, uid))
+    return _change_and_redirect(context, may, "secret", "webhook-synced", lambda uid: _webhooks(context).sync(may, uid))
 
 
 def supply(context: PageContext, may: MayManage) -> Response:
-    """Set the provider's secret of a webhook that has none, and enable the webhook if requested."""
+    """Set the provider's secret of a webhook without a secret, and enable the webhook if the form requests it."""
 
     def change(uid: str) -> Webhook:
         with context.management.one_transaction(may):
             webhook = _webhooks(context).rotate(may, uid, context.form["secret"]).webhook
             return _webhooks(context).set_enabled(may, uid, True) if context.form.is_checked("enable") else webhook
 
-    return _change(context, may, "secret", "webhook-supplied", change)
+    return _change_and_redirect(context, may, "secret", "webhook-supplied", change)
 
 
 def rotate(context: PageContext, may: MayManage) -> Response:
     webhook = _webhooks(context).get(may, context.parameters["uid"])
-    own_secret = context.form["secret"] if context.form["secret_from"] == "own" else None
+    supplied_secret = context.form["secret"] if context.form["secret_from"] == "own" else None
     try:
-        created = _webhooks(context).rotate(may, webhook.uid, own_secret)
+        webhook_with_secret = _webhooks(context).rotate(may, webhook.uid, supplied_secret)
     except (Invalid, Conflict, Forbidden) as error:
-        return _show(context, may, webhook, problem=str(error), section="rotate")
-    return _page_with_new_secret(context, created, is_new=False, was_supplied=own_secret is not None)
+        return _webhook_page(context, may, webhook, problem=str(error), section="rotate")
+    return _page_with_new_secret(context, webhook_with_secret, is_new=False, is_supplied=supplied_secret is not None)
 
 
 def delete(context: PageContext, may: MayManage) -> Response:
@@ -295,19 +308,19 @@ def delete(context: PageContext, may: MayManage) -> Response:
     try:
         _webhooks(context).delete(may, webhook.uid)
     except Conflict as error:
-        return _show(context, may, webhook, problem=str(error), section="delete")
+        return _webhook_page(context, may, webhook, problem=str(error), section="delete")
     return context.redirect("f", may.factory.name, flash="webhook-deleted")
 
 
-def _change(
+def _change_and_redirect(
     context: PageContext, may: MayManage, section: str, flash: str, change: Callable[[str], Webhook]
 ) -> Response:
-    """Make the change, and redirect to the webhook. An error is shown in this section of the page."""
+    """Make the change, and redirect to the webhook's page. An error is shown in `section` of this page."""
     webhook = _webhooks(context).get(may, context.parameters["uid"])
     try:
         change(webhook.uid)
     except (Invalid, Conflict, Forbidden) as error:
-        return _show(context, may, webhook, problem=str(error), section=section)
+        return _webhook_page(context, may, webhook, problem=str(error), section=section)
     return context.redirect("f", may.factory.name, "webhooks", webhook.uid, flash=flash)
 
 
@@ -319,7 +332,8 @@ def _webhooks(context: PageContext) -> Webhooks:
 
 
 @contextmanager
-def _at(field: str) -> Iterator[None]:
+def _field_errors(field: str) -> Iterator[None]:
+    """Convert an error inside the block to a `FieldError` of this field."""
     try:
         yield
     except (Invalid, Conflict, NotFound, Forbidden) as error:
@@ -333,22 +347,22 @@ def _mode(mode: str) -> AuthMode:
         raise Invalid("Choose an authentication mode: token, url_token or signature.") from None
 
 
-def _options(typed: str) -> dict[str, Any]:
+def _options(options_text: str) -> dict[str, Any]:
     try:
-        read = json.loads(typed or "null")
+        options = json.loads(options_text or "null")
     except (ValueError, RecursionError):
-        read = None
-    if not isinstance(read, dict):
+        options = None
+    if not isinstance(options, dict):
         raise Invalid('Enter the HMAC options as a JSON object, such as {"header": "X-Signature", "encoding": "hex"}.')
-    return read
+    return options
 
 
 # Providers
 
 
 @cache
-def _choices() -> Sequence[SchemeChoice]:
-    """All names of schemes, ordered by title."""
+def _scheme_choices() -> Sequence[SchemeChoice]:
+    """An option for each name and alias of a scheme, ordered by title."""
     choices = []
     for name in catalogue.names():
         scheme = catalogue.find(name)
@@ -357,7 +371,7 @@ def _choices() -> Sequence[SchemeChoice]:
     return sorted(choices, key=lambda choice: choice.title.lower())
 
 
-def _help(name: str) -> SchemeHelp | None:
+def _scheme_help(name: str) -> SchemeHelp | None:
     """The help for a provider's scheme; None if the name is not in the catalogue."""
     if name not in catalogue.names():
         return None
@@ -376,10 +390,10 @@ def _help(name: str) -> SchemeHelp | None:
 
 def _properties(scheme: Scheme, name: str) -> list[str]:
     """The properties of the scheme. The sentence about --handshakes is replaced, because the form has a checkbox."""
-    lines = [sentence for sentence in properties_in_words(scheme, name) if "--handshakes" not in sentence]
+    sentences = [sentence for sentence in properties_in_words(scheme, name) if "--handshakes" not in sentence]
     if scheme.handshake is not None:
-        lines.append("It sends signed challenges. Hookmill answers them if you enable this for the webhook.")
-    return lines
+        sentences.append("It sends signed challenges. Hookmill answers them if you enable this for the webhook.")
+    return sentences
 
 
 def _scheme_lets_hookmill_generate(scheme: Scheme, name: str) -> bool:
@@ -388,7 +402,7 @@ def _scheme_lets_hookmill_generate(scheme: Scheme, name: str) -> bool:
 
 
 def _event_source_in_words(webhook: Webhook) -> Markup | None:
-    """The source of the event type that the webhook's scheme defines; None if it defines none."""
+    """Where the event type is, as the webhook's scheme defines it; None if the scheme defines no event type."""
     scheme = compatibility.scheme_of(webhook)
     phrase = event_in_words(scheme, webhook.signature_scheme) if scheme is not None else None
     return _backticks_to_markup(phrase) if phrase is not None else None
@@ -404,22 +418,22 @@ def _backticks_to_markup(text: str) -> Markup:
     """The text as markup. The catalogue marks code with backticks."""
     parts = text.split("`")
     return Markup("").join(
-        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+        Markup("<code>{}</code>").format(part) if index % 2 else escape(part) for index, part in enumerate(parts)
     )
 
 
 PAGES: Final = (
-    Page("GET", "/f/{factory}/webhooks/new", new, managing),
-    Page("POST", "/f/{factory}/webhooks/new", create, managing),
-    Page("GET", "/f/{factory}/webhooks/scheme", scheme_help, viewing),
-    Page("GET", "/f/{factory}/webhooks/{uid}", show, viewing),
-    Page("POST", "/f/{factory}/webhooks/{uid}/enable", enable, managing),
-    Page("POST", "/f/{factory}/webhooks/{uid}/disable", disable, managing),
-    Page("POST", "/f/{factory}/webhooks/{uid}/rename", rename, managing),
-    Page("POST", "/f/{factory}/webhooks/{uid}/delivery-id-header", change_header, managing),
-    Page("POST", "/f/{factory}/webhooks/{uid}/event-header", change_event_header, managing),
-    Page("POST", "/f/{factory}/webhooks/{uid}/sync", sync, managing),
-    Page("POST", "/f/{factory}/webhooks/{uid}/supply", supply, managing),
-    Page("POST", "/f/{factory}/webhooks/{uid}/rotate", rotate, managing),
-    Page("POST", "/f/{factory}/webhooks/{uid}/delete", delete, managing),
+    Page("GET", "/f/{factory}/webhooks/new", new, require_manager),
+    Page("POST", "/f/{factory}/webhooks/new", create, require_manager),
+    Page("GET", "/f/{factory}/webhooks/scheme", scheme_help, require_viewer),
+    Page("GET", "/f/{factory}/webhooks/{uid}", show, require_viewer),
+    Page("POST", "/f/{factory}/webhooks/{uid}/enable", enable, require_manager),
+    Page("POST", "/f/{factory}/webhooks/{uid}/disable", disable, require_manager),
+    Page("POST", "/f/{factory}/webhooks/{uid}/rename", rename, require_manager),
+    Page("POST", "/f/{factory}/webhooks/{uid}/delivery-id-header", change_header, require_manager),
+    Page("POST", "/f/{factory}/webhooks/{uid}/event-header", change_event_header, require_manager),
+    Page("POST", "/f/{factory}/webhooks/{uid}/sync", sync, require_manager),
+    Page("POST", "/f/{factory}/webhooks/{uid}/supply", supply, require_manager),
+    Page("POST", "/f/{factory}/webhooks/{uid}/rotate", rotate, require_manager),
+    Page("POST", "/f/{factory}/webhooks/{uid}/delete", delete, require_manager),
 )

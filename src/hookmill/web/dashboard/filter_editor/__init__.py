@@ -5,35 +5,41 @@ numbers stay exact.
 """
 
 from hookmill.web.dashboard.filter_editor.clicks import CannotAdd, with_event, with_field
-from hookmill.web.dashboard.filter_editor.draft import (
+from hookmill.web.dashboard.filter_editor.evaluation import (
     Outcome,
     Sample,
     SampleChoice,
-    outcome,
-    sample,
+    evaluate_draft,
+    load_sample,
     sample_choices,
     would_trigger,
 )
 from hookmill.web.dashboard.filter_editor.field_tree import FIELDS_MAX, Node, Tree, tree
-from hookmill.web.dashboard.filter_editor.typed import ParsedTriggers, Syntax, lines_in, read_filter, read_triggers
-from hookmill.web.dashboard.filter_editor.writing import format_filter
+from hookmill.web.dashboard.filter_editor.formatting import format_filter
+from hookmill.web.dashboard.filter_editor.parsing import (
+    JsonSyntaxError,
+    ParsedTriggers,
+    lines_in,
+    read_filter,
+    read_triggers,
+)
 
 __all__ = [
     "FIELDS_MAX",
     "CannotAdd",
+    "JsonSyntaxError",
     "Node",
     "Outcome",
     "ParsedTriggers",
     "Sample",
     "SampleChoice",
-    "Syntax",
     "Tree",
+    "evaluate_draft",
     "format_filter",
     "lines_in",
-    "outcome",
+    "load_sample",
     "read_filter",
     "read_triggers",
-    "sample",
     "sample_choices",
     "tree",
     "with_event",

@@ -9,27 +9,30 @@ from typing import Final
 from hookmill.domain import text
 from hookmill.domain.filters import CompiledFilter, compile_filter, fields_in, filter_to_json, with_fields
 from hookmill.domain.payload import Json
-from hookmill.web.dashboard.filter_editor.typed import ParsedTriggers, plain_number
+from hookmill.web.dashboard.filter_editor.parsing import ParsedTriggers, storable_scalar
 
 FIELDS_MAX: Final = 500
 """The maximum of fields in the tree."""
 LEVELS_MAX: Final = 12
 """The maximum depth of the tree. Filters are less deep."""
-OPEN_UP_TO: Final = 12
-"""A branch with more fields is collapsed, unless the filter contains one of them."""
-VALUE_SHOWN_MAX: Final = 120
+OPEN_CHILDREN_MAX: Final = 12
+"""A branch with more children is collapsed, unless the filter contains the value of a field inside it."""
+VALUE_CHARACTERS_MAX: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A field in the tree. A click sends its `number`; None if no filter can match the field, for the reason
-    `why_not`."""
+    """A field in the tree."""
 
     name: str
-    shown: str
+    display_text: str
+    """The value, or for a branch the number of its children."""
     number: int | None = None
+    """A click on the field sends this number. None for a branch, and for a field that no filter can match."""
     is_chosen: bool = False
-    why_not: str = ""
+    """Whether the filter contains the field's value."""
+    unmatchable_reason: str = ""
+    """Why no filter can match the field."""
     children: tuple["Node", ...] = ()
     is_branch: bool = False
     is_open: bool = True
@@ -38,8 +41,9 @@ class Node:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
     root: Node
-    is_whole: bool
-    chosen: tuple[int, ...]
+    is_complete: bool
+    """Whether the tree contains all fields of the payload."""
+    chosen_numbers: tuple[int, ...]
     """The numbers of the fields whose values the filter contains."""
 
 
@@ -49,116 +53,129 @@ class _TreeBuilder:
 
     source: Json
     fields: list[tuple[tuple[str, ...], Json]] = field(default_factory=list)
-    chosen: list[int] = field(default_factory=list)
-    room: int = FIELDS_MAX
-    is_whole: bool = True
+    chosen_numbers: list[int] = field(default_factory=list)
+    remaining_nodes: int = FIELDS_MAX
+    is_complete: bool = True
 
-    def node(self, name: str, value: Json, steps: tuple[str, ...] | None, level: int, why_not: str = "") -> Node:
-        self.room -= 1
+    def node(
+        self, name: str, value: Json, steps: tuple[str, ...] | None, level: int, unmatchable_reason: str = ""
+    ) -> Node:
+        self.remaining_nodes -= 1
         if type(value) not in (dict, list):
             return self._leaf(name, value, steps)
-        many, one = ("fields", "field") if type(value) is dict else ("elements", "element")
-        shown = f"{len(value)} {one if len(value) == 1 else many}"
+        plural, singular = ("fields", "field") if type(value) is dict else ("elements", "element")
+        display_text = f"{len(value)} {singular if len(value) == 1 else plural}"
         children: tuple[Node, ...] = ()
-        chosen_before = len(self.chosen)
+        chosen_count_before = len(self.chosen_numbers)
         if level < LEVELS_MAX:
             children = tuple(self._children(value, steps, level))
         elif value:
-            self.is_whole = False
-        is_open = level == 0 or len(children) <= OPEN_UP_TO or len(self.chosen) > chosen_before
-        return Node(name=name, shown=shown, children=children, is_branch=True, is_open=is_open, why_not=why_not)
+            self.is_complete = False
+        is_open = level == 0 or len(children) <= OPEN_CHILDREN_MAX or len(self.chosen_numbers) > chosen_count_before
+        return Node(
+            name=name,
+            display_text=display_text,
+            children=children,
+            is_branch=True,
+            is_open=is_open,
+            unmatchable_reason=unmatchable_reason,
+        )
 
     def _children(
         self, value: dict[str, Json] | list[Json], steps: tuple[str, ...] | None, level: int
     ) -> Iterator[Node]:
-        inside: Iterator[tuple[str, Json]]
+        items: Iterator[tuple[str, Json]]
         if type(value) is dict:
-            inside = iter(value.items())
+            items = iter(value.items())
         else:
-            inside = ((str(index), element) for index, element in enumerate(value))
-        for name, of in inside:
-            if self.room <= 0:
-                self.is_whole = False
+            items = ((str(index), element) for index, element in enumerate(value))
+        for name, child in items:
+            if self.remaining_nodes <= 0:
+                self.is_complete = False
                 return
             if type(value) is dict:
-                below = (*steps, name) if steps is not None else None
-                yield self.node(name_shown(name), of, below, level + 1)
-            elif type(of) is list:
-                yield self.node(f"[{name}]", of, None, level + 1, "filters can't match an array inside an array")
+                child_steps = (*steps, name) if steps is not None else None
+                yield self.node(display_name(name), child, child_steps, level + 1)
+            elif type(child) is list:
+                yield self.node(f"[{name}]", child, None, level + 1, "filters can't match an array inside an array")
             else:
                 # A filter matches any element of an array, without an index.
-                yield self.node(f"[{name}]", of, steps, level + 1)
+                yield self.node(f"[{name}]", child, steps, level + 1)
 
     def _leaf(self, name: str, value: Json, steps: tuple[str, ...] | None) -> Node:
-        shown = value_shown(value)
+        display_text = display_value(value)
         if steps is None:
-            return Node(name=name, shown=shown)
-        if why_not := _why_not(steps, value):
-            return Node(name=name, shown=shown, why_not=why_not)
+            return Node(name=name, display_text=display_text)
+        if unmatchable_reason := _unmatchable_reason(steps, value):
+            return Node(name=name, display_text=display_text, unmatchable_reason=unmatchable_reason)
         number = len(self.fields)
         self.fields.append((steps, value))
-        is_chosen = _is_asked_for(self.source, steps, value)
+        is_chosen = _is_in_filter(self.source, steps, value)
         if is_chosen:
-            self.chosen.append(number)
-        return Node(name=name, shown=shown, number=number, is_chosen=is_chosen)
+            self.chosen_numbers.append(number)
+        return Node(name=name, display_text=display_text, number=number, is_chosen=is_chosen)
 
 
 def tree(body: Json, parsed: ParsedTriggers) -> Tree:
     """The tree of the payload, with the fields that the filter contains marked."""
-    builder = build_tree(body, source_of(parsed))
-    return Tree(root=builder[1], is_whole=builder[0].is_whole, chosen=tuple(builder[0].chosen))
+    builder, root = build_tree(body, source_of(parsed))
+    return Tree(root=root, is_complete=builder.is_complete, chosen_numbers=tuple(builder.chosen_numbers))
 
 
 def build_tree(body: Json, source: Json) -> tuple[_TreeBuilder, Node]:
+    """The builder of the payload's tree, after building, and the root. `source`: the JSON of the filter."""
     builder = _TreeBuilder(source)
     return builder, builder.node("", body, (), 0)
 
 
 def source_of(parsed: ParsedTriggers) -> Json:
+    """The JSON of the only trigger's filter; empty without a filter, or if there are several triggers."""
     if not parsed.is_usable or len(parsed.triggers) != 1 or parsed.triggers[0].payload is None:
         return {}
     return parsed.triggers[0].payload.source
 
 
-def _why_not(steps: tuple[str, ...], value: Json) -> str:
+def _unmatchable_reason(steps: tuple[str, ...], value: Json) -> str:
     """Why no filter can match this value; empty if one can. The filter compiler decides."""
     if not steps:
         return "filters can match only named fields"
-    kept = plain_number(value)
-    if kept is None and value is not None:
+    stored_value = storable_scalar(value)
+    if stored_value is None and value is not None:
         return "the number has too many digits for a filter"
-    wanted: Json = [kept]
+    filter_source: Json = [stored_value]
     for level in range(len(steps) - 1, -1, -1):
-        wanted = with_fields({}, {steps[level]: wanted}, is_body=level == 0)
-    compiled = compile_filter(wanted)
+        filter_source = with_fields({}, {steps[level]: filter_source}, is_body=level == 0)
+    compiled = compile_filter(filter_source)
     return "" if isinstance(compiled, CompiledFilter) else compiled[0].message
 
 
-def name_shown(name: str) -> str:
-    shown = text.shown(name[:VALUE_SHOWN_MAX]) + ("…" if len(name) > VALUE_SHOWN_MAX else "")
-    return shown if shown.strip() else f'"{shown}"'
+def display_name(name: str) -> str:
+    visible = text.shown(name[:VALUE_CHARACTERS_MAX]) + ("…" if len(name) > VALUE_CHARACTERS_MAX else "")
+    return visible if visible.strip() else f'"{visible}"'
 
 
-def value_shown(value: Json) -> str:
+def display_value(value: Json) -> str:
     if type(value) is str:
-        is_cut = len(value) > VALUE_SHOWN_MAX
-        return text.shown(json.dumps(value[:VALUE_SHOWN_MAX], ensure_ascii=False)) + ("…" if is_cut else "")
-    written = filter_to_json(value)
-    return written if len(written) <= VALUE_SHOWN_MAX else written[:VALUE_SHOWN_MAX] + "…"
+        is_cut = len(value) > VALUE_CHARACTERS_MAX
+        return text.shown(json.dumps(value[:VALUE_CHARACTERS_MAX], ensure_ascii=False)) + ("…" if is_cut else "")
+    json_text = filter_to_json(value)
+    return json_text if len(json_text) <= VALUE_CHARACTERS_MAX else json_text[:VALUE_CHARACTERS_MAX] + "…"
 
 
-def _is_asked_for(source: Json, steps: tuple[str, ...], value: Json) -> bool:
-    wanted = source
+def _is_in_filter(source: Json, steps: tuple[str, ...], value: Json) -> bool:
+    """Whether the filter with this source has a condition with this value at these steps."""
+    condition = source
     for level, name in enumerate(steps):
-        fields = fields_in(wanted, is_body=level == 0) if type(wanted) is dict else None
+        fields = fields_in(condition, is_body=level == 0) if type(condition) is dict else None
         if fields is None or name not in fields:
             return False
-        wanted = fields[name]
-    values = wanted.get("in", []) if type(wanted) is dict else wanted
+        condition = fields[name]
+    values = condition.get("in", []) if type(condition) is dict else condition
     return type(values) is list and comparable(value) in map(comparable, values)
 
 
 def comparable(value: Json) -> tuple[str, Json]:
+    """A form of the value that is equal for values that filters regard as equal: 1 and 1.0, but not 1 and true."""
     if type(value) in (int, float, Decimal):
         return "number", Decimal(repr(value)) if type(value) is float else value
     return type(value).__name__, value

@@ -1,4 +1,4 @@
-"""Tests a draft on a stored delivery, and on previous deliveries."""
+"""Evaluates a draft of triggers on a stored delivery, and on previous deliveries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from hookmill.domain.permission import MayView
 from hookmill.domain.run_policy import RunPolicy
 from hookmill.management import Backtest, FilterTest, Management, evaluate_filter
 from hookmill.presentation.filter import policy_outcome
-from hookmill.web.dashboard.filter_editor.field_tree import name_shown, value_shown
-from hookmill.web.dashboard.filter_editor.typed import ParsedTriggers
+from hookmill.web.dashboard.filter_editor.field_tree import display_name, display_value
+from hookmill.web.dashboard.filter_editor.parsing import ParsedTriggers
 
-DELIVERIES_OFFERED: Final = 20
-BACKTESTED: Final = 50
+SAMPLE_CHOICES_MAX: Final = 20
+BACKTEST_DELIVERIES: Final = 50
 SUMMARY_BYTES_MAX: Final = 16_384
 """Larger payloads are listed without a summary, so that the list stays fast."""
 
@@ -34,13 +34,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerOutcome:
-    """The results of one trigger on the sample and on previous deliveries. None if there are no deliveries."""
+    """The results of one trigger: on the sample, and on previous deliveries. None where there is no delivery."""
 
     test: FilterTest | None
     backtest: Backtest | None
 
     @property
-    def tested(self) -> int:
+    def tested_count(self) -> int:
+        """How many previous deliveries the trigger was evaluated on."""
         return len(self.backtest.matching) + len(self.backtest.others) if self.backtest is not None else 0
 
     @property
@@ -51,10 +52,13 @@ class TriggerOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
+    """The results of all triggers of a draft. A check passes if it passes for one of the triggers."""
+
     triggers: tuple[TriggerOutcome, ...]
 
     @property
     def would_trigger(self) -> bool | None:
+        """Whether the sample would start a run; None without a sample."""
         tests = [trigger.test for trigger in self.triggers if trigger.test is not None]
         return any(test.would_trigger for test in tests) if tests else None
 
@@ -63,7 +67,7 @@ class Outcome:
         return any(trigger.test is not None and trigger.test.webhook_check for trigger in self.triggers)
 
     @property
-    def asks_for_event(self) -> bool:
+    def requires_event(self) -> bool:
         return any(trigger.test is not None and trigger.test.event_types for trigger in self.triggers)
 
     @property
@@ -75,7 +79,7 @@ class Outcome:
         return any(trigger.test is not None and trigger.test.payload_check for trigger in self.triggers)
 
 
-def outcome(
+def evaluate_draft(
     management: Management,
     may: MayView,
     parsed: ParsedTriggers,
@@ -83,15 +87,18 @@ def outcome(
     webhooks: Mapping[WebhookUid, Any],
     policy: RunPolicy,
 ) -> Outcome | None:
-    """The results of the draft, from the evaluator that triggers use. None if the draft is invalid."""
+    """The results of the draft, from the same evaluator as for deliveries. None if the draft is invalid.
+
+    `webhooks`: the webhooks of the factory, by uid.
+    """
     if not parsed.is_usable:
         return None
     outcomes = []
     for trigger in parsed.triggers:
         test = None
         if sample is not None:
-            chosen = sample.delivery.webhook_uid in trigger.webhook_ids
-            test = evaluate_filter(trigger, sample.raw, event=sample.delivery.event, webhook_check=chosen)
+            selects_webhook = sample.delivery.webhook_uid in trigger.webhook_ids
+            test = evaluate_filter(trigger, sample.raw, event=sample.delivery.event, webhook_check=selects_webhook)
         uids = [uid for uid in trigger.webhook_ids if uid in webhooks]
         backtest = _backtest(management, may, trigger, uids, policy) if uids else None
         outcomes.append(TriggerOutcome(test=test, backtest=backtest))
@@ -114,27 +121,27 @@ def _backtest(
 ) -> Backtest:
     if trigger.matches_every_delivery and not policy.can_hold_runs:
         # Every delivery matches, so their bodies are not read.
-        return Backtest(matching=tuple(_newest(management, may, uids, BACKTESTED)), others=())
+        return Backtest(matching=tuple(_newest(management, may, uids, BACKTEST_DELIVERIES)), others=())
     return management.filters.backtest(
         may,
         payload_filter=trigger.payload.source if trigger.payload is not None else None,
         event_types=trigger.event_types or None,
         webhook_ids=uids,
-        last=BACKTESTED,
+        last=BACKTEST_DELIVERIES,
         policy=policy,
     )
 
 
 def _newest(management: Management, may: MayView, uids: Sequence[str], limit: int) -> list[Delivery]:
     """The newest deliveries with a payload, of these webhooks, or of all webhooks if `uids` is empty."""
-    by_key: dict[bytes, Delivery] = {}
+    deliveries_by_key: dict[bytes, Delivery] = {}
     for uid in uids or (None,):
         newest = management.log.newest(may, webhook=uid, label=Label.ACCEPTED, limit=limit)
-        by_key.update((delivery.key, delivery) for delivery in newest)
-    return [by_key[key] for key in sorted(by_key, reverse=True)[:limit]]
+        deliveries_by_key.update((delivery.key, delivery) for delivery in newest)
+    return [deliveries_by_key[key] for key in sorted(deliveries_by_key, reverse=True)[:limit]]
 
 
-def sample(management: Management, may: MayView, shown_id: str) -> Sample | None:
+def load_sample(management: Management, may: MayView, shown_id: str) -> Sample | None:
     """The delivery with this id; None if it has no stored payload."""
     try:
         delivery = management.log.get(may, shown_id)
@@ -151,23 +158,27 @@ class SampleChoice:
 
     id: str
     delivery: Delivery
-    about: str
+    summary: str
 
 
 def sample_choices(
-    management: Management, may: MayView, webhook_ids: Sequence[str], also: str = ""
+    management: Management, may: MayView, webhook_ids: Sequence[str], selected_id: str = ""
 ) -> list[SampleChoice]:
-    """The newest deliveries with a payload, of these webhooks or of all, and the selected delivery `also`."""
-    newest = _newest(management, may, webhook_ids, DELIVERIES_OFFERED)
+    """The newest deliveries with a payload, of these webhooks or of all, and the delivery `selected_id`."""
+    newest = _newest(management, may, webhook_ids, SAMPLE_CHOICES_MAX)
     choices = [
-        SampleChoice(id=ids.delivery_id(delivery.key), delivery=delivery, about=_about(management, may, delivery))
+        SampleChoice(id=ids.delivery_id(delivery.key), delivery=delivery, summary=_summary(management, may, delivery))
         for delivery in newest
     ]
-    if also and also not in {choice.id for choice in choices}:
-        picked = sample(management, may, also)
-        if picked is not None:
+    if selected_id and selected_id not in {choice.id for choice in choices}:
+        selected = load_sample(management, may, selected_id)
+        if selected is not None:
             choices.append(
-                SampleChoice(id=also, delivery=picked.delivery, about=_about(management, may, picked.delivery))
+                SampleChoice(
+                    id=selected_id,
+                    delivery=selected.delivery,
+                    summary=_summary(management, may, selected.delivery),
+                )
             )
     return choices
 
@@ -175,16 +186,16 @@ def sample_choices(
 _SUMMARY_FIELDS: Final = ("type", "event", "event_type", "eventType", "action", "kind", "state", "status", "name", "id")
 
 
-def _about(management: Management, may: MayView, delivery: Delivery) -> str:
+def _summary(management: Management, may: MayView, delivery: Delivery) -> str:
     """A summary of the payload: one or two of its fields, cut short."""
     if delivery.size > SUMMARY_BYTES_MAX:
         return ""
-    stored = sample(management, may, ids.delivery_id(delivery.key))
-    if stored is None:
+    sample = load_sample(management, may, ids.delivery_id(delivery.key))
+    if sample is None:
         return ""
-    body = stored.body
+    body = sample.body
     if type(body) is not dict:
-        return "" if type(body) is list else value_shown(body)[:60]
+        return "" if type(body) is list else display_value(body)[:60]
     present = [name for name in _SUMMARY_FIELDS if type(body.get(name)) not in (dict, list, type(None))]
-    names = present[:2] or [name for name, of in body.items() if type(of) not in (dict, list)][:1]
-    return ", ".join(f"{name_shown(name)[:30]}: {value_shown(body[name])[:40]}" for name in names)
+    names = present[:2] or [name for name, value in body.items() if type(value) not in (dict, list)][:1]
+    return ", ".join(f"{display_name(name)[:30]}: {display_value(body[name])[:40]}" for name in names)
