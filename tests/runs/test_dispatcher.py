@@ -110,6 +110,7 @@ def test_a_notification_of_another_process_starts_a_run(on_postgres, monkeypatch
 
 def test_a_worker_that_lost_its_notifications_still_finds_runs(on_postgres):
     with running(on_postgres, complains=True):
+        until(lambda: on_postgres.listeners() == 1, "the worker listens")
         with on_postgres.database.write() as tx:
             tx.run(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -202,7 +202,7 @@ def test_many_rows_are_sealed_a_few_at_a_time(vault, monkeypatch):
 
 
 def test_it_is_written_down_in_the_audit_log_once(vault):
-    before = vault.in_use().sealing
+    before = vault.in_use().sealing_id
     rotated = vault.rotate()
 
     [entry, *_] = vault.management.audit.of_team(vault.team)
@@ -385,7 +385,7 @@ def test_a_rotation_overtaken_by_another_machine_harms_nothing(vault, monkeypatc
     my_settings, their_settings = vault.with_keys(mine, old), vault.with_keys(theirs, mine, old)
 
     def overtake(_rows: int, _total: int) -> None:
-        if vault.in_use().sealing == mine.id:
+        if vault.in_use().sealing_id == mine.id:
             vault.rotate(their_settings)
 
     with pytest.raises(Conflict, match="Another rotation is in progress"):
@@ -436,7 +436,7 @@ def test_a_machine_with_its_own_key_file_follows_the_rotation(vault, tmp_path):
         management.webhooks.create(vault.may, "from there")
     with vault.process(elsewhere) as management:
         assert vault.revealed(management) == vault.values
-    assert vault.sealed_with() == {vault.in_use().sealing}
+    assert vault.sealed_with() == {vault.in_use().sealing_id}
 
 
 def test_a_key_in_the_settings_is_rotated_to_the_one_before_it(with_settings):

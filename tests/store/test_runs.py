@@ -427,5 +427,5 @@ def test_a_page_can_be_of_one_webhook_one_state_or_one_delivery(backlog):
 
     assert [run.id for run in backlog.page(webhook=WebhookUid("wh_x"))] == [there]
     assert [run.id for run in backlog.page(state=RunState.CANCELLED)] == [elsewhere]
-    assert [run.id for run in backlog.page(delivery=backlog.run(there).delivery_id)] == [there]
+    assert [run.id for run in backlog.page(delivery=backlog.run(there).delivery_key)] == [there]
     assert backlog.page(webhook=WebhookUid("wh_x"), state=RunState.CANCELLED) == []

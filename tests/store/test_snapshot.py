@@ -56,7 +56,7 @@ def test_a_webhook_is_read_whole(shelf):
     )
     assert (live.auth_mode, live.accepts_deliveries, live.delivery_id_header) == ("url_token", True, b"x-event-id")
     assert live.secret_digest == sha256(made.reveal().encode()).digest()
-    assert (live.signature, live.subscriptions) == (None, ())
+    assert (live.signature_rule, live.subscriptions) == (None, ())
 
 
 def test_an_unknown_uid_is_none_and_takes_no_place(shelf):
