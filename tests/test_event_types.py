@@ -352,7 +352,7 @@ def test_a_new_event_header_holds_at_once_in_another_process(world: World):
         (MODES[0], "Authorization", "Authorization carries credentials, and event types are stored and shown"),
         (MODES[0], "Host", "Host belongs to the connection"),
         (MODES[0], "X Kind", "'X Kind' is not a header name"),
-        (MODES[2], "x-signature", "x-signature contains the sender's proof"),
+        (MODES[2], "x-signature", "x-signature is part of the sender's signature"),
         (
             {"auth_mode": AuthMode.SIGNATURE, "signature_scheme": "github"},
             "X-Kind",

@@ -13,8 +13,8 @@ from hookmill.settings import Settings
 def test_a_fault_that_repeats_is_counted_instead_of_logged():
     limiter = RepeatedErrorLimiter()
 
-    at_first = [limiter.suppressed_before("dashboard", "a fault", 0.0) for _ in range(1_000)]
-    later = [limiter.suppressed_before("dashboard", "a fault", REPEATS_SECONDS) for _ in range(2)]
+    at_first = [limiter.count_suppressed_lines("dashboard", "a fault", 0.0) for _ in range(1_000)]
+    later = [limiter.count_suppressed_lines("dashboard", "a fault", REPEATS_SECONDS) for _ in range(2)]
 
     assert at_first == [0] * REPEATS_LOGGED + [None] * (1_000 - REPEATS_LOGGED)
     assert later == [1_000 - REPEATS_LOGGED, 0]
@@ -23,17 +23,17 @@ def test_a_fault_that_repeats_is_counted_instead_of_logged():
 def test_other_faults_are_logged_meanwhile():
     limiter = RepeatedErrorLimiter()
     for _ in range(1_000):
-        limiter.suppressed_before("dashboard", "a fault", 0.0)
+        limiter.count_suppressed_lines("dashboard", "a fault", 0.0)
 
-    assert limiter.suppressed_before("api", "a fault", 0.0) == 0
-    assert limiter.suppressed_before("dashboard", "another fault", 0.0) == 0
+    assert limiter.count_suppressed_lines("api", "a fault", 0.0) == 0
+    assert limiter.count_suppressed_lines("dashboard", "another fault", 0.0) == 0
 
 
 def test_faults_that_differ_each_time_are_forgotten():
     limiter = RepeatedErrorLimiter()
 
     for number in range(10_000):
-        assert limiter.suppressed_before("dashboard", f"fault {number}", 0.0) == 0
+        assert limiter.count_suppressed_lines("dashboard", f"fault {number}", 0.0) == 0
 
     assert len(limiter._recent) <= 256
 

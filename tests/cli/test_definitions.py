@@ -72,7 +72,10 @@ def test_a_folder_that_is_not_there_is_an_error(files: Wrote, hookmill: Hookmill
 def test_a_folder_without_definitions_is_reported_without_a_line(hookmill: Hookmill, tmp_path: Path):
     (tmp_path / "empty").mkdir()
 
-    said = "There is neither a folder webhooks nor a folder automations in empty. Name the folder that contains them."
+    said = (
+        "There is neither a folder webhooks nor a folder automations in empty. "
+        "Give the path of the folder that contains them."
+    )
     assert hookmill("validate", "empty", ends=1).err == f"{said}\n1 problem.\n"
     assert hookmill("validate", "empty", "--json", ends=1).json == {
         "problems": [{"file": ".", "line": None, "column": None, "message": said}]

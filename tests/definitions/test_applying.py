@@ -553,7 +553,8 @@ def test_a_renamed_file_is_recognised_before_its_webhook_is_deleted(applied_repo
 
     assert consent is not None
     assert consent.endswith(
-        "If webhooks/better.yaml is 'source' renamed, write name: source in it. Then the webhook keeps its URL."
+        "If webhooks/better.yaml is the renamed file of 'source', add the line name: source to it. "
+        "Then the webhook keeps its URL."
     )
 
 

@@ -77,7 +77,7 @@ def test_a_file_that_is_no_definition_is_reported(folder: Folder, path: str, pro
 def test_a_bad_name_is_refused_with_a_good_one(folder: Folder):
     (found,) = said(folder({"webhooks/GitHub: main.yaml": WEBHOOK}))
 
-    assert "Rename it to github-main, and write a line name: in it to keep the displayed name." in found
+    assert "Rename it to github-main. To keep the displayed name, add a line that begins with name: to it." in found
 
 
 def test_a_name_that_is_no_text_is_refused(folder: Folder):

@@ -140,7 +140,10 @@ def test_lines_may_end_as_on_windows():
         ('secretName: S\nname: "a\\nb"\n', ["2:7: A webhook's name has 1 to 100 characters"]),
         ("secretName: S\ndeliveryIdHeader: Authorization\n", ["2:19: Authorization carries credentials"]),
         ("secretName: S\ndeliveryIdHeader: X Id\n", ["2:19: 'X Id' is not a header name."]),
-        (f"{SIGNED}deliveryIdHeader: x-hub-signature-256\n", ["4:19: x-hub-signature-256 contains GitHub's proof"]),
+        (
+            f"{SIGNED}deliveryIdHeader: x-hub-signature-256\n",
+            ["4:19: x-hub-signature-256 is part of GitHub's signature"],
+        ),
         ("secretName: S\neventHeader: Cookie\n", ["2:14: Cookie carries credentials, and event types are stored"]),
         ("secretName: S\neventHeader: X Kind\n", ["2:14: 'X Kind' is not a header name."]),
         ("secretName: S\nevent_header: X-Kind\n", ["2:1: Unknown key 'event_header'. Did you mean eventHeader?"]),

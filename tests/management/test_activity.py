@@ -27,7 +27,7 @@ def test_a_day_is_counted_by_hour_and_label(world: World):
         {**dict.fromkeys(Label, 0), Label.ACCEPTED: 1, Label.DUPLICATE: 1},
         {**dict.fromkeys(Label, 0), Label.ACCEPTED: 1, Label.REJECTED_INVALID_JSON: 1, Label.REJECTED_AUTH: 1},
     ]
-    assert day.delivery_count == 5
+    assert day.logged_attempt_count == 5
 
 
 def test_a_finished_hour_is_remembered_with_its_last_deliveries(world: World):
@@ -35,7 +35,7 @@ def test_a_finished_hour_is_remembered_with_its_last_deliveries(world: World):
     at_half_past(world)
     world.post(made, b"1")
     world.clock.advance(seconds=1799)
-    before = world.management.log.activity(world.may)[made.webhook.uid].delivery_count
+    before = world.management.log.activity(world.may)[made.webhook.uid].logged_attempt_count
     world.post(made, b"2")
     world.clock.advance(seconds=2)
     world.management.log.activity(world.may)
@@ -44,7 +44,7 @@ def test_a_finished_hour_is_remembered_with_its_last_deliveries(world: World):
     world.clock.advance(seconds=3600)
     day = world.management.log.activity(world.may)[made.webhook.uid]
 
-    assert (before, day.delivery_count, day.hours[-4].counts.logged(Label.ACCEPTED)) == (1, 2, 2)
+    assert (before, day.logged_attempt_count, day.hours[-4].counts.logged(Label.ACCEPTED)) == (1, 2, 2)
 
 
 def test_a_day_without_deliveries_still_shows_the_last_one(world: World):
@@ -55,7 +55,7 @@ def test_a_day_without_deliveries_still_shows_the_last_one(world: World):
 
     day = world.management.log.activity(world.may)[made.webhook.uid]
 
-    assert (day.delivery_count, day.newest.received_at if day.newest else None) == (0, received)
+    assert (day.logged_attempt_count, day.newest.received_at if day.newest else None) == (0, received)
 
 
 def test_refused_attempts_are_counted_by_what_they_were_refused_for(world: World):

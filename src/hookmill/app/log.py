@@ -29,7 +29,7 @@ class RepeatedErrorLimiter:
         self._recent: dict[tuple[str, str], tuple[float, int]] = {}
         """By component and reason: the start of the window in monotonic seconds, and the lines in it."""
 
-    def suppressed_before(self, component: str, reason: str, now: float) -> int | None:
+    def count_suppressed_lines(self, component: str, reason: str, now: float) -> int | None:
         """How many equal lines were suppressed before this one; None if this one must be suppressed too.
 
         `now` is in monotonic seconds.
@@ -74,7 +74,7 @@ def event(name: str, **details: str) -> None:
 def error(component: str, reason: str) -> None:
     """Log a fault, unless an equal line was logged too often."""
     with suppress(OSError, ValueError), no_fork:
-        if (suppressed_lines := _limiter.suppressed_before(component, reason, time.monotonic())) is not None:
+        if (suppressed_lines := _limiter.count_suppressed_lines(component, reason, time.monotonic())) is not None:
             more = {"left_out": suppressed_lines} if suppressed_lines else {}
             structlog.get_logger().error("failed", where=component, why=reason, **more)
 

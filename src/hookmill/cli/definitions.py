@@ -56,7 +56,8 @@ ContractOnly: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--contract-only",
-        help="Also refuse event types, and payload filter operators other than in, not_in and exists.",
+        help="Refuse all extensions: event types, schedules, run policies, and operators other than in, not_in and "
+        "exists.",
     ),
 ]
 
@@ -188,7 +189,7 @@ def _permission(session: FactorySession, factory: str) -> MayManage:
 
 @contextmanager
 def _report_problems(json: bool, closing: str = " Nothing was changed.") -> Iterator[None]:
-    """Print problems of the definitions, and end the command. `closing` is the text after their number."""
+    """Print problems of the definitions, and end the command. `closing` follows the number of problems."""
     from hookmill.definitions import UnusableDefinitions
 
     try:
@@ -212,7 +213,7 @@ def _filter_warnings(session: FactorySession, may: MayManage, desired: Definitio
     from hookmill import definitions
 
     warnings = []
-    with row_counter("filter", rows_on_terminal=False) as advance:
+    with row_counter("filter", prints_rows_to_terminal=False) as advance:
         for warning in definitions.backtest(session.management, may, desired):
             advance(1)
             if warning is not None:

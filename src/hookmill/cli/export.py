@@ -28,8 +28,11 @@ def all_pages(page_after: Callable[[Row | None], Sequence[Row]]) -> Iterator[Seq
 def write(pages: Iterable[Sequence[View]], output: str | None, noun: str) -> None:
     """Write one row per line. Raises `Invalid` for a file that can't be written."""
     row_count = 0
-    rows_on_terminal = output is None and on_terminal()
-    with _open_output(output) as file, progress.row_counter(noun, rows_on_terminal=rows_on_terminal) as advance:
+    prints_rows_to_terminal = output is None and on_terminal()
+    with (
+        _open_output(output) as file,
+        progress.row_counter(noun, prints_rows_to_terminal=prints_rows_to_terminal) as advance,
+    ):
         for page in pages:
             file.write("".join(f"{json_line(row)}\n" for row in page))
             row_count += len(page)

@@ -10,9 +10,9 @@ from hookmill.cli.output import plural
 
 
 @contextmanager
-def row_counter(noun: str, *, rows_on_terminal: bool) -> Iterator[Callable[[int], None]]:
+def row_counter(noun: str, *, prints_rows_to_terminal: bool) -> Iterator[Callable[[int], None]]:
     """A bar that counts rows of an unknown total. If the rows go to the same terminal, there is no bar."""
-    if rows_on_terminal or not sys.stderr.isatty():
+    if prints_rows_to_terminal or not sys.stderr.isatty():
         yield lambda _rows: None
         return
     from rich.console import Console

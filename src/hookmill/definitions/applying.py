@@ -16,7 +16,7 @@ from hookmill.definitions.folder import read_folder
 from hookmill.definitions.keys import POLICY_KEYS, WebhookKey
 from hookmill.definitions.planning import (
     APPLY_BACKTEST_DELIVERIES,
-    SYNC_KEY,
+    SYNC_CHANGE,
     Kind,
     Plan,
     PlannedAction,
@@ -218,7 +218,7 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
         return
     uid, changed_keys = str(step.id), {change.key for change in step.changes}
     header_keys = {WebhookKey.DELIVERY_ID_HEADER, WebhookKey.EVENT_HEADER}
-    if changed_keys - {SYNC_KEY, WebhookKey.ENABLED} - header_keys:
+    if changed_keys - {SYNC_CHANGE, WebhookKey.ENABLED} - header_keys:
         management.webhooks.redefine(
             may,
             uid,
@@ -235,7 +235,7 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
         management.webhooks.change(
             may, uid, delivery_id_header=definition.delivery_id_header, event_header=definition.event_header
         )
-    if SYNC_KEY in changed_keys:
+    if SYNC_CHANGE in changed_keys:
         management.webhooks.sync(may, uid)
     if WebhookKey.ENABLED in changed_keys:
         management.webhooks.set_enabled(may, uid, bool(definition.enabled))
@@ -289,6 +289,7 @@ def _require_usable(definitions: Definitions) -> Definitions:
 def changes_no_definition(plan: Plan) -> bool:
     """Whether no step of the plan does more than make a webhook use the newest value of its secret."""
     steps = [
-        replace(step, changes=tuple(change for change in step.changes if change.key != SYNC_KEY)) for step in plan.steps
+        replace(step, changes=tuple(change for change in step.changes if change.key != SYNC_CHANGE))
+        for step in plan.steps
     ]
     return all(step.action is PlannedAction.CHANGE and not step.changes for step in steps)

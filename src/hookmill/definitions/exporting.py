@@ -21,7 +21,7 @@ from hookmill.definitions.folder import (
 )
 from hookmill.definitions.planning import State, plan_of, webhook_settings
 from hookmill.definitions.problem import START, Problem, UnusableDefinitions
-from hookmill.definitions.reading import prompt_of, read_definitions
+from hookmill.definitions.reading import normalized_prompt, read_definitions
 from hookmill.definitions.writing import lines_of
 from hookmill.domain.automation import Automation
 from hookmill.domain.errors import Conflict
@@ -93,7 +93,9 @@ def _automation_file(automation: Automation, stem: str, name_by_uid: Mapping[str
         uid: "".join(character if character.isprintable() else "?" for character in name)
         for uid, name in name_by_uid.items()
     }
-    return _text(["---", *lines_of(content, comment_by_text=comment_by_uid), "---", "", prompt_of(automation.prompt)])
+    return _text(
+        ["---", *lines_of(content, comment_by_text=comment_by_uid), "---", "", normalized_prompt(automation.prompt)]
+    )
 
 
 def _text(lines: Iterable[str]) -> str:

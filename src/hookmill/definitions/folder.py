@@ -58,7 +58,7 @@ def read_folder(folder: Path) -> Files:
         if not existing:
             location = "here" if folder == Path() else f"in {printable_path(str(folder))}"
             message = f"There is neither a folder {WEBHOOKS} nor a folder {AUTOMATIONS} {location}."
-            reader.problems.append(Problem(".", NOWHERE, f"{message} Name the folder that contains them."))
+            reader.problems.append(Problem(".", NOWHERE, f"{message} Give the path of the folder that contains them."))
         if WEBHOOKS in existing:
             reader.read_webhook_files(root)
         if AUTOMATIONS in existing:
@@ -79,7 +79,7 @@ def _open(folder: Path) -> int:
         raise NotFound(f"There is no folder {printable_path(str(folder))}.") from None
     except NotADirectoryError:
         raise NotFound(
-            f"{printable_path(str(folder))} is not a folder. Name the folder that contains the files."
+            f"{printable_path(str(folder))} is not a folder. Give the path of the folder that contains the files."
         ) from None
 
 
@@ -170,7 +170,9 @@ class _FolderReader:
             return True
         suggested = slug(name)
         suggestion = (
-            f" Rename it to {suggested}, and write a line name: in it to keep the displayed name." if suggested else ""
+            f" Rename it to {suggested}. To keep the displayed name, add a line that begins with name: to it."
+            if suggested
+            else ""
         )
         self.report(path, f"{_NAME_RULE}.{suggestion}")
         return False

@@ -13,7 +13,7 @@ from hookmill.definitions.reading import (
     Definition,
     Definitions,
     WebhookDefinition,
-    prompt_of,
+    normalized_prompt,
 )
 from hookmill.domain.automation import Automation, Trigger
 from hookmill.domain.ids import WebhookUid
@@ -44,8 +44,8 @@ class PlannedChange:
     concerns_senders: bool = False
 
 
-SYNC_KEY: Final = "secret"
-"""The `key` of a change that makes a webhook use the newest value of its secret. A plan never contains values."""
+SYNC_CHANGE: Final = "secret"
+"""The `key` of a change that makes a webhook use the newest value of its secret. A plan has no value of a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ def _webhook_step(definition: WebhookDefinition, existing: Webhook | None) -> St
     ]
     if not existing.secret_is_current and all(change.key != WebhookKey.SECRET_NAME for change in changes):
         current_value = "the value last synced" if existing.has_secret else "none yet"
-        changes.append(PlannedChange(SYNC_KEY, current_value, "the newest value", existing.has_secret))
+        changes.append(PlannedChange(SYNC_CHANGE, current_value, "the newest value", existing.has_secret))
     was_enabled = existing.state is WebhookState.ENABLED
     if definition.enabled is not None and definition.enabled != was_enabled:
         changes.append(PlannedChange(WebhookKey.ENABLED, was_enabled, definition.enabled, was_enabled))
@@ -208,7 +208,7 @@ _NOT_SETTINGS: Final = {WebhookKey.NAME, WebhookKey.ENABLED}
 
 def _automation_step(definition: AutomationDefinition, existing: Automation | None, state: State) -> Step | None:
     runner = definition.runner or state.default_runner
-    triggers = [trigger.as_json() for trigger in definition.triggers_as_stored]
+    triggers = [trigger.as_json() for trigger in definition.triggers_in_stored_order]
     if existing is None:
         return Step(
             action=PlannedAction.CREATE,
@@ -227,13 +227,13 @@ def _automation_step(definition: AutomationDefinition, existing: Automation | No
     changes: list[PlannedChange] = []
     if existing.runner != runner:
         changes.append(PlannedChange("runner", existing.runner, runner))
-    if existing.all_triggers != definition.triggers_as_stored:
+    if existing.all_triggers != definition.triggers_in_stored_order:
         changes.append(PlannedChange("triggers", [trigger.as_json() for trigger in existing.all_triggers], triggers))
     before, after = existing.policy.as_json(), definition.policy.as_json()
     changes += [
         PlannedChange(key, before.get(key), after.get(key)) for key in POLICY_KEYS if before.get(key) != after.get(key)
     ]
-    if prompt_of(existing.prompt) != definition.prompt:
+    if normalized_prompt(existing.prompt) != definition.prompt:
         changes.append(PlannedChange("prompt", existing.prompt, definition.prompt))
     if definition.enabled is not None and definition.enabled != existing.enabled:
         changes.append(PlannedChange("enabled", existing.enabled, definition.enabled))
@@ -312,7 +312,8 @@ def _rename_hints(definitions: Definitions, state: State, removed_names: Iterabl
     live_webhooks = state.live_webhooks_by_name()
     new_definitions = [definition for definition in definitions.webhooks if definition.name not in live_webhooks]
     return [
-        f"If {definition.file} is {name!r} renamed, write name: {name} in it. Then the webhook keeps its URL."
+        f"If {definition.file} is the renamed file of {name!r}, add the line name: {name} to it. "
+        "Then the webhook keeps its URL."
         for name in removed_names
         for definition in new_definitions
         if webhook_settings(definition) == webhook_settings(live_webhooks[name])

@@ -37,9 +37,10 @@ from hookmill.domain.run_policy import NO_POLICY, RunPolicy, policy_from_json
 from hookmill.domain.schedule import SCHEDULE_FIELDS
 from hookmill.domain.secret import usable_secret_name
 from hookmill.domain.signatures.generic import GENERIC_SCHEME, GenericHmac
-from hookmill.domain.signatures.rule import scheme_named, usable_event_header_for
-from hookmill.domain.signatures.scheme import Scheme, proving_or_signed_headers
-from hookmill.domain.webhook import AuthMode, usable_delivery_id_header, usable_event_header
+from hookmill.domain.signatures.rule import scheme_named
+from hookmill.domain.signatures.scheme import Scheme
+from hookmill.domain.webhook import AuthMode
+from hookmill.management.compatibility import compatible_delivery_id_header, compatible_event_header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ class AutomationDefinition(Definition):
                 yield index, trigger
 
     @property
-    def triggers_as_stored(self) -> tuple[Trigger | ScheduleTrigger, ...]:
+    def triggers_in_stored_order(self) -> tuple[Trigger | ScheduleTrigger, ...]:
         """The triggers in the order in which they are stored: schedules follow the triggers on deliveries."""
         return tuple(sorted(self.triggers, key=lambda trigger: isinstance(trigger, ScheduleTrigger)))
 
@@ -142,7 +143,7 @@ _NO_EVENT_TYPES: Final = "The contract has no event types in filters. Use a cond
 _BEYOND_CONTRACT: Final = f"This operator is not one of the contract's, which are {', '.join(CONTRACT_OPERATORS)}."
 
 
-def prompt_of(text: str) -> str:
+def normalized_prompt(text: str) -> str:
     """The text as a prompt: with line feeds as line ends, and without blank lines around it."""
     return text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
 
@@ -170,20 +171,9 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
     if secret_name is not None and not _is_secret_name(secret_name):
         mapping.report(WebhookKey.SECRET_NAME, _NOT_A_SECRET_NAME)
     header = mapping.text(WebhookKey.DELIVERY_ID_HEADER)
-    if header is not None:
-        mapping.check_value(WebhookKey.DELIVERY_ID_HEADER, lambda: usable_delivery_id_header(header))
-        if scheme is not None and header.lower().encode() in proving_or_signed_headers(scheme):
-            message = (
-                f"{header} contains {scheme.title}'s proof, but delivery ids are stored and shown. Choose another."
-            )
-            mapping.report(WebhookKey.DELIVERY_ID_HEADER, message)
+    mapping.check_value(WebhookKey.DELIVERY_ID_HEADER, lambda: compatible_delivery_id_header(scheme, header))
     event_header = mapping.text(WebhookKey.EVENT_HEADER)
-    if event_header is not None:
-        mapping.check_value(WebhookKey.EVENT_HEADER, lambda: usable_event_header(event_header))
-        if scheme is not None:
-            mapping.check_value(
-                WebhookKey.EVENT_HEADER, lambda: usable_event_header_for(scheme, scheme_name, event_header)
-            )
+    mapping.check_value(WebhookKey.EVENT_HEADER, lambda: compatible_event_header(scheme, scheme_name, event_header))
     name, enabled = _name(mapping, "webhook", file), mapping.boolean("enabled")
     if reporter.count or secret_name is None:
         return None
@@ -252,7 +242,7 @@ def _policy(mapping: MappingReader) -> RunPolicy:
 
 
 def _prompt(text: str, first_line: int, reporter: ProblemReporter) -> str:
-    prompt = prompt_of(text)
+    prompt = normalized_prompt(text)
     if not prompt.strip():
         reporter.report(Place(first_line - 1, 1), "The prompt is missing. Write below this line what a run should do.")
     elif len(prompt) > PROMPT_CHARACTERS_MAX:

@@ -6,7 +6,7 @@ from difflib import unified_diff
 from typing import Any, Final
 
 from hookmill.definitions.keys import WebhookKey
-from hookmill.definitions.planning import SYNC_KEY, Kind, Plan, PlannedAction, PlannedChange, Step
+from hookmill.definitions.planning import SYNC_CHANGE, Kind, Plan, PlannedAction, PlannedChange, Step
 from hookmill.definitions.writing import lines_of
 
 _SIGNS: Final = {PlannedAction.CREATE: "+", PlannedAction.CHANGE: "~", PlannedAction.REMOVE: "-"}
@@ -85,7 +85,7 @@ def _change_text(change: PlannedChange) -> str:
         case "prompt" | "triggers":
             return change.key
         case "secret":
-            return f"sync {SYNC_KEY}{sender_note}"
+            return f"sync {SYNC_CHANGE}{sender_note}"
         case "enabled":
             return "enable" if change.after else "disable (senders get 404)" if change.concerns_senders else "disable"
         case _:

@@ -1,4 +1,6 @@
-"""The exceptions for mistakes of a caller. Their texts say what happened, to which object, and what to do.
+"""The exceptions whose texts people may see: mistakes of a caller, and an unavailable database.
+
+The texts say what happened, to which object, and what to do.
 
 HookmillError
 ├── Invalid            an argument has an invalid value

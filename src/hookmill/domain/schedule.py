@@ -27,12 +27,12 @@ from hookmill.domain.text import key_hint
 UTC_NAME: Final = "UTC"
 CRON_CHARACTERS_MAX: Final = 200
 TIMEZONE_CHARACTERS_MAX: Final = 64
-EVERY_MINUTES_MIN: Final = 1
-EVERY_DAYS_MAX: Final = 366
+INTERVAL_MINUTES_MIN: Final = 1
+INTERVAL_DAYS_MAX: Final = 366
 MISSED_AFTER_US: Final = 60_000_000
 """A time counts as missed if it is further in the past than this when a worker notices it."""
 CLOCK_ERROR_US: Final = 3_600_000_000
-"""If a schedule is ahead of the clock by more than this, the clock was wrong earlier."""
+"""If a schedule's last time is later than now by more than this, the clock was wrong at that time."""
 SCHEDULE_FIELDS: Final = ("name", "cron", "timezone", "catch_up")
 _MINUTE_US: Final = 60_000_000
 _DAY: Final = timedelta(days=1)
@@ -120,7 +120,7 @@ def latest_time(schedule: Schedule, after: int, until: int, anchor: int) -> int 
     if latest is None or latest > until:
         return None
     # A bisection, because a schedule can have half a million times in a year. `latest` is always a time of the
-    # schedule, and no time is later than `upper` but not later than `until`.
+    # schedule, and the schedule has no time between `upper` and `until`.
     upper = until
     while (following := next_time(schedule, latest, anchor)) is not None and following <= until:
         latest = following
@@ -215,7 +215,7 @@ def _usable_cron(source: Any) -> str:
         if cron not in _CRON_BY_NAME and not _is_usable_interval(cron):
             raise Invalid(
                 f"{cron[:80]!r} is not a schedule. Use {', '.join(_CRON_BY_NAME)}, or @every with an interval from 1m "
-                f"to {EVERY_DAYS_MAX}d, such as @every 1h30m.",
+                f"to {INTERVAL_DAYS_MAX}d, such as @every 1h30m.",
                 pointer="/cron",
             )
         return cron
@@ -242,7 +242,7 @@ def _invalid_cron() -> Invalid:
 
 def _is_usable_interval(cron: str) -> bool:
     interval = _interval(cron)
-    return interval is not None and EVERY_MINUTES_MIN <= interval // _MINUTE_US <= EVERY_DAYS_MAX * 24 * 60
+    return interval is not None and INTERVAL_MINUTES_MIN <= interval // _MINUTE_US <= INTERVAL_DAYS_MAX * 24 * 60
 
 
 def _interval(cron: str) -> int | None:

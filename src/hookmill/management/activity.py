@@ -1,4 +1,4 @@
-"""Counts of the last 24 hours by webhook and hour, for the dashboard's overview."""
+"""Counts of the delivery attempts of the last 24 hours, by webhook and hour, for the dashboard's overview."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,12 @@ HOUR_US: Final = 3_600_000_000
 _SETTLED_AFTER_US: Final = 300_000_000
 """A delivery's row is committed after its `received_at`. This long after an hour ends, its counts no longer change."""
 DUPLICATES_CHECKED_MAX: Final = 50
+"""How many of the newest duplicates are checked for a delivery id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hour:
-    """One hour of a webhook. The last hour of a day is incomplete."""
+    """One hour of a webhook. The newest of the 24 hours is the current one, so it is incomplete."""
 
     start: int
     """In µs since 1970."""
@@ -49,7 +50,7 @@ class WebhookActivity:
         return sum(hour.counts.dropped(kind) for hour in self.hours)
 
     @property
-    def delivery_count(self) -> int:
+    def logged_attempt_count(self) -> int:
         return sum(self.count(label) for label in Label)
 
 
@@ -58,14 +59,15 @@ class ActivityReader:
 
     def __init__(self) -> None:
         self._settled_counts: dict[tuple[FactoryId, int], Mapping[WebhookUid, AttemptCounts]] = {}
-        """The counts of past hours by webhook. By factory and start of the hour in µs."""
+        """For each factory and start of a past hour, in µs since 1970: the counts of that hour, by webhook."""
         self._lock = threading.Lock()
 
     def last_day_by_webhook(self, tx: Transaction, may: MayView, now: int) -> Mapping[WebhookUid, WebhookActivity]:
         """The activity of the factory's webhooks that are not deleted. `now` is in µs since 1970."""
         hours = [(start, self._counts_by_webhook(tx, may.factory.id, start, now)) for start in _hour_starts(now)]
         newest = activity.newest(tx, may.factory.id)
-        # The current hour is never cached, so it has every live webhook.
+        # `activity.counts` has every webhook that is not deleted. A cached hour lacks newer webhooks, but the current
+        # hour is never cached.
         live_webhooks = hours[-1][1]
         return {
             uid: _webhook_activity(

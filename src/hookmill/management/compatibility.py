@@ -48,11 +48,11 @@ def generate_secret(scheme: "Scheme | None", scheme_name: str | None) -> SecretV
     entropy = os.urandom(GENERATED_BYTES)
     if scheme is None:
         return generate_value(entropy)
-    from hookmill.domain.signatures.key import generated_secret, generates_secret
+    from hookmill.domain.signatures.key import make_secret, service_makes_secrets
 
     # An alias is another provider that signs in the same way, and makes its own secrets.
     is_alias = scheme_name != scheme.name
-    return generated_secret(scheme, entropy) if generates_secret(scheme) and not is_alias else None
+    return make_secret(scheme, entropy) if service_makes_secrets(scheme) and not is_alias else None
 
 
 def refuse_unfit_secret(mode: AuthMode, scheme: "Scheme | None", value: SecretValue, prefix: str = "") -> None:
@@ -66,14 +66,14 @@ def refuse_unfit_secret(mode: AuthMode, scheme: "Scheme | None", value: SecretVa
 
 
 def refuse_signing_header(scheme: "Scheme | None", header: str) -> None:
-    """Raises `Invalid` if the scheme's signatures are in this header."""
+    """Raises `Invalid` if this header contains the scheme's signature, or is signed by it."""
     if scheme is None:
         return
-    from hookmill.domain.signatures.scheme import proving_or_signed_headers
+    from hookmill.domain.signatures.scheme import signature_or_signed_headers
 
-    if header.lower().encode() in proving_or_signed_headers(scheme):
+    if header.lower().encode() in signature_or_signed_headers(scheme):
         raise Invalid(
-            f"{header} contains {scheme.title}'s proof, but delivery ids are stored and shown. Choose another."
+            f"{header} is part of {scheme.title}'s signature. Delivery ids are stored and shown. Choose another header."
         )
 
 

@@ -9,7 +9,7 @@ from hookmill.domain.automation import Automation
 from hookmill.domain.moment import iso, iso_or_none, utc
 from hookmill.domain.run_policy import Priority, RunPolicy, WhenBusy
 from hookmill.domain.schedule import CatchUp, Schedule
-from hookmill.presentation.view import ExactView, Timestamp, View
+from hookmill.presentation.view import ExactNumbersView, Timestamp, View
 
 
 class TriggerFilterView(View, frozen=True):
@@ -25,8 +25,8 @@ class TriggerFilterView(View, frozen=True):
 class TriggerView(View, frozen=True):
     """Which deliveries start an automation: by webhook, event type and payload."""
 
-    provider: str
-    event: str
+    provider: Annotated[str, Meta(description="Always `webhook`.")]
+    event: Annotated[str, Meta(description="Always `received`.")]
     filter: TriggerFilterView
 
 
@@ -43,8 +43,8 @@ class ScheduleFieldsView(View, frozen=True):
 class ScheduleTriggerView(View, frozen=True):
     """A schedule that starts an automation."""
 
-    provider: str
-    event: str
+    provider: Annotated[str, Meta(description="Always `schedule`.")]
+    event: Annotated[str, Meta(description="Always `cron_fired`.")]
     schedule: ScheduleFieldsView
 
 
@@ -82,7 +82,7 @@ class RetryView(View, frozen=True):
     exit_codes: Annotated[list[int], Meta(description="The exit codes that are retried. Empty: every failure.")]
 
 
-class AutomationInListView(ExactView, frozen=True):
+class AutomationInListView(ExactNumbersView, frozen=True):
     """An automation without its prompt, which may be long."""
 
     automation_id: str
@@ -163,11 +163,9 @@ def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
         start_text = f"{debounce.seconds:,} s after the newest delivery"
         lines.append(("Debounce", f"starts {start_text}, at most {debounce.max_seconds:,} s after the first"))
     if (retry := policy.retry) is not None:
-        exit_codes_text = f" with exit code {', '.join(map(str, retry.exit_codes))}" if retry.exit_codes else ""
+        retried_text = f"exit code {' or '.join(map(str, retry.exit_codes))}" if retry.exit_codes else "a failure"
         backoff_text = f"{retry.backoff_seconds:,} s, doubled each time up to {retry.max_backoff_seconds:,} s"
-        lines.append(
-            ("Retry", f"up to {retry.attempts} attempts that fail{exit_codes_text}; first after {backoff_text}")
-        )
+        lines.append(("Retry", f"at most {retry.attempts} attempts; {retried_text} is retried after {backoff_text}"))
     if policy.priority is not Priority.NORMAL:
         lines.append(("Priority", policy.priority.value))
     if policy.max_running is not None:

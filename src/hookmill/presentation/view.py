@@ -36,7 +36,7 @@ class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return view_class(**msgspec.structs.asdict(self), **additional_fields)
 
 
-class ExactView(View, frozen=True):
+class ExactNumbersView(View, frozen=True):
     """A view that contains a payload filter. The filter's numbers are written without rounding."""
 
     def as_json(self) -> bytes:

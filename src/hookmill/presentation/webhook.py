@@ -20,7 +20,7 @@ class WebhookView(View, frozen=True):
     uid: str
     name: str
     auth_mode: AuthMode
-    secret_name: Annotated[str, Meta(description="The team secret that holds its secret.")]
+    secret_name: Annotated[str, Meta(description="The name of the team secret that the webhook uses.")]
     signature_scheme: str | None
     signature_options: dict[str, Any] | None
     answers_handshakes: bool

@@ -51,7 +51,8 @@ WATCH_SECONDS: Final = 0.04
 """On SQLite: the time between two checks for commits of other processes. These checks cost less than 1 % of a core."""
 POLL_SECONDS: Final = 1.0
 """On PostgreSQL: the longest time that a run waits in the backlog if its notification is lost."""
-PAUSE_FACTOR: Final = 3.0
+PAUSE_FACTOR_SQLITE: Final = 2.0
+PAUSE_FACTOR_POSTGRES: Final = 3.0
 """The pause after a claim, as a multiple of the claim's duration. While deliveries use the database or the processors,
 a claim takes longer. Then this worker leaves both to the deliveries, and claims several runs at a time."""
 PAUSE_SECONDS_MAX: Final = 0.25
@@ -223,6 +224,7 @@ class Dispatcher:
     def _dispatch(self) -> None:
         """In a thread: claim runs and start them, until the shutdown."""
         last_served = FactoryId("")
+        pause_factor = PAUSE_FACTOR_SQLITE if self._database.on_sqlite else PAUSE_FACTOR_POSTGRES
         interval = WATCH_SECONDS if self._database.on_sqlite else POLL_SECONDS
         while not self._stop_claiming.is_set():
             self._wakeup.wait(min(interval, self._seconds_to_next_decision()))
@@ -230,7 +232,7 @@ class Dispatcher:
             began_at = time.monotonic()
             try:
                 if claimed := self._claim(after=last_served):
-                    pause_seconds = PAUSE_FACTOR * (time.monotonic() - began_at)
+                    pause_seconds = pause_factor * (time.monotonic() - began_at)
                     last_served = claimed[-1].factory
                     for claimed_run in claimed:
                         self._start_in_engine(claimed_run.run, claimed_run.attempt)

@@ -82,7 +82,9 @@ def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int
 
 
 def record_result(tx: Transaction, run: RunKey, *, failed: bool) -> None:
-    """Count the result of a run in its automation's failures in a row, if the automation's policy limits them.
+    """Update the automation's number of consecutive failures after a run: a failure adds one, a success resets it.
+
+    It is counted only if the automation's policy limits it.
 
     Call it in the transaction that ends the run. After the transaction, call `store.pauses.pause_failing`.
     """

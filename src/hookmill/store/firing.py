@@ -37,20 +37,20 @@ def fire_due(tx: Transaction, now: int, new_key: Callable[[], RunKey]) -> int:
         f"""
         SELECT automation_id, name, cron, timezone, catch_up, anchor, last_at
         FROM schedules
-        WHERE next_at IS NOT NULL AND (next_at <= :now OR last_at > :wrong)
+        WHERE next_at IS NOT NULL AND (next_at <= :now OR last_at > :latest_plausible)
         ORDER BY next_at
         LIMIT {SCHEDULES_MAX}
         {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
         """,
         now=now,
-        wrong=now + CLOCK_ERROR_US,
+        latest_plausible=now + CLOCK_ERROR_US,
     )
     for row in rows:
         try:
             schedule = schedule_from_json({key: row[key] for key in ("name", "cron", "timezone", "catch_up")})
         except Exception:
             # An unreadable schedule must not stop the other schedules.
-            _store_times(tx, row, last_at=row["last_at"], next_at=now + UNREADABLE_RETRY_US)
+            _store_times(tx, row, considered_until=row["last_at"], next_at=now + UNREADABLE_RETRY_US)
             continue
         _fire_schedule(tx, row, schedule, now, new_key)
     return len(rows)
@@ -59,17 +59,18 @@ def fire_due(tx: Transaction, now: int, new_key: Callable[[], RunKey]) -> int:
 def _fire_schedule(tx: Transaction, row: Row, schedule: Schedule, now: int, new_key: Callable[[], RunKey]) -> None:
     automation = automations.live_by_id(tx, AutomationId(row["automation_id"]))
     if automation is None or not automation.enabled:
-        _store_times(tx, row, last_at=row["last_at"], next_at=None)
+        _store_times(tx, row, considered_until=row["last_at"], next_at=None)
         return
-    anchor, last_at = row["anchor"], row["last_at"]
-    if last_at > now + CLOCK_ERROR_US:
-        # The clock was ahead, and was corrected. Without this, nothing would fire until the clock reaches `last_at`.
-        last_at = now
-    elif (scheduled_at := latest_time(schedule, last_at, now, anchor)) is not None:
-        last_at = scheduled_at
+    # Intervals (`@every`) count from the anchor. All times up to `considered_until` have fired, or count as missed.
+    anchor, considered_until = row["anchor"], row["last_at"]
+    if considered_until > now + CLOCK_ERROR_US:
+        # The clock was ahead, and was corrected. Without this, nothing would fire until the clock reaches that time.
+        considered_until = now
+    elif (scheduled_at := latest_time(schedule, considered_until, now, anchor)) is not None:
+        considered_until = scheduled_at
         if schedule.catch_up is CatchUp.ONCE or scheduled_at >= now - MISSED_AFTER_US:
             _start_run(tx, automation, schedule, scheduled_at, now, new_key())
-    _store_times(tx, row, last_at=last_at, next_at=next_time(schedule, last_at, anchor))
+    _store_times(tx, row, considered_until=considered_until, next_at=next_time(schedule, considered_until, anchor))
 
 
 def _start_run(
@@ -84,7 +85,7 @@ def _start_run(
     )
 
 
-def _store_times(tx: Transaction, row: Row, *, last_at: int, next_at: int | None) -> None:
+def _store_times(tx: Transaction, row: Row, *, considered_until: int, next_at: int | None) -> None:
     tx.run(
         """
         UPDATE schedules
@@ -93,6 +94,6 @@ def _store_times(tx: Transaction, row: Row, *, last_at: int, next_at: int | None
         """,
         automation=row["automation_id"],
         name=row["name"],
-        last_at=last_at,
+        last_at=considered_until,
         next_at=next_at,
     )

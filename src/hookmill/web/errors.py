@@ -27,7 +27,7 @@ class ErrorResponse:
 def error_response(
     status: int, code: str, title: str, *extra_headers: Header, closes_connection: bool = False
 ) -> ErrorResponse:
-    """`code` is stable, for programs; `title` is for people. They reveal no more than the status."""
+    """`code` is stable, for programs; `title` is for people. Neither reveals anything about the webhook."""
     body = json.dumps({"type": "about:blank", "title": title, "status": status, "code": code}).encode() + b"\n"
     headers: tuple[Header, ...] = (
         (b"content-type", b"application/problem+json"),

@@ -8,7 +8,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.catalogue import BrokenCatalogue
 from hookmill.domain.signatures.rule import usable_event_header_for
-from hookmill.domain.signatures.scheme import Event, ProofKind, Scheme, proving_or_signed_headers
+from hookmill.domain.signatures.scheme import Event, ProofKind, Scheme, signature_or_signed_headers
 
 from .examples import NAMES
 
@@ -73,14 +73,14 @@ def test_an_event_id_header_is_no_proof_and_may_be_named_by_people(name):
     scheme = catalogue.find(name)
     ids = {where.removeprefix("header:").encode() for where in scheme.delivery_id if where.startswith("header:")}
 
-    assert not ids & proving_or_signed_headers(scheme)
+    assert not ids & signature_or_signed_headers(scheme)
 
 
 def test_the_headers_that_prove_are_known():
-    assert proving_or_signed_headers(catalogue.find("slack")) == {b"x-slack-signature", b"x-slack-request-timestamp"}
-    assert proving_or_signed_headers(catalogue.find("mailgun")) == frozenset()
-    assert b"x-docusign-signature-100" in proving_or_signed_headers(catalogue.find("docusign"))
-    assert b"webhook-id" not in proving_or_signed_headers(catalogue.find("standard_webhooks"))
+    assert signature_or_signed_headers(catalogue.find("slack")) == {b"x-slack-signature", b"x-slack-request-timestamp"}
+    assert signature_or_signed_headers(catalogue.find("mailgun")) == frozenset()
+    assert b"x-docusign-signature-100" in signature_or_signed_headers(catalogue.find("docusign"))
+    assert b"webhook-id" not in signature_or_signed_headers(catalogue.find("standard_webhooks"))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_place_of_the_events_type_names_its_source():
 
 def test_the_headers_with_the_events_type_hold_no_proof():
     for scheme, _, event in events():
-        assert event.source.removeprefix("header:").encode() not in proving_or_signed_headers(scheme)
+        assert event.source.removeprefix("header:").encode() not in signature_or_signed_headers(scheme)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_a_mistake_in_the_place_of_the_events_type_is_found(line, fault):
         ("github", "X-Kind", "The event type of github is read from the header x-github-event"),
         ("stripe", "X-Kind", "The event type of stripe is read from the field type of the body"),
         ("gitlab", "X-Kind", "The event type of gitlab is read from the header x-gitlab-event"),
-        ("svix", "Svix-Signature", "Svix-Signature contains Svix's proof, but event types are stored and shown"),
+        ("svix", "Svix-Signature", "Svix-Signature is part of Svix's signature"),
     ],
 )
 def test_an_event_header_is_refused_where_it_is_known_or_proof(name, header, fault):

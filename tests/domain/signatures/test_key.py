@@ -6,7 +6,7 @@ import pytest
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
-from hookmill.domain.signatures.key import Key, generated_secret, generates_secret, prepare_key
+from hookmill.domain.signatures.key import Key, make_secret, prepare_key, service_makes_secrets
 from hookmill.domain.signatures.sign import example_secret
 from hookmill.domain.signatures.verify import Verified, verify
 
@@ -100,12 +100,12 @@ def test_a_key_shows_nothing_when_it_is_printed(name):
 
 
 def test_only_standard_webhooks_generates_its_secret():
-    assert [name for name in NAMES if generates_secret(catalogue.find(name))] == ["standard_webhooks"]
+    assert [name for name in NAMES if service_makes_secrets(catalogue.find(name))] == ["standard_webhooks"]
 
 
 def test_a_generated_secret_holds_256_bits_and_is_a_key():
     scheme = catalogue.find("standard_webhooks")
-    secret = generated_secret(scheme, RAW).reveal()
+    secret = make_secret(scheme, RAW).reveal()
 
     assert secret == "whsec_" + base64.b64encode(RAW).decode()
     assert prepare_key(scheme, secret).secret_bytes == RAW

@@ -244,7 +244,7 @@ def _with_list(name, before=(), after=()):
     header = next(
         key
         for key in given.request.headers
-        if key in given.scheme.compiled.proving_or_signed_headers and _is_list(name, key)
+        if key in given.scheme.compiled.signature_or_signed_headers and _is_list(name, key)
     )
     parts = given.request.headers[header].decode().split(list_format.separator)
     right = [part for part in parts if not _is_time(name, part)]

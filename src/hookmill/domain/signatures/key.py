@@ -135,12 +135,12 @@ _EXPECTED_FORM: Final = {
 }
 
 
-def generates_secret(scheme: Scheme) -> bool:
+def service_makes_secrets(scheme: Scheme) -> bool:
     """Whether this service generates the secret if the user enters none. For other schemes, only the provider can."""
     return scheme.secret.generated_prefix is not None
 
 
-def generated_secret(scheme: Scheme, entropy: bytes) -> SecretValue:
+def make_secret(scheme: Scheme, entropy: bytes) -> SecretValue:
     """A new secret of 256 random bits in the format that the scheme's senders expect."""
     assert scheme.secret.generated_prefix is not None, "the secrets of this scheme come from the provider"
     assert len(entropy) >= GENERATED_BYTES, "entropy is 32 bytes or more"

@@ -51,7 +51,7 @@ def usable_event_header_for(scheme: Scheme, name: str | None, header: str) -> st
     # A header that the signature covers, but that contains no part of the proof, is allowed.
     if header.lower().encode() in scheme.compiled.proving_headers:
         raise Invalid(
-            f"{header} contains {scheme.title}'s proof, but event types are stored and shown. Choose another."
+            f"{header} is part of {scheme.title}'s signature. Event types are stored and shown. Choose another header."
         )
     return header
 

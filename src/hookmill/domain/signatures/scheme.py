@@ -306,10 +306,10 @@ class CompiledScheme:
         "needs_timestamp",
         "prefix",
         "proving_headers",
-        "proving_or_signed_headers",
         "read_delivery_id",
         "read_timestamp",
         "separator",
+        "signature_or_signed_headers",
         "signature_readers",
         "timestamp_entry_name",
         "used_headers",
@@ -350,7 +350,7 @@ class CompiledScheme:
         self.needs_timestamp = signs_time or enforces_time
         if signs_time and scheme.timestamp is None:
             self._faults.append("timestamp: {ts} is signed, so its location is required")
-        self.proving_headers, self.proving_or_signed_headers, self.used_headers = self._header_names(scheme)
+        self.proving_headers, self.signature_or_signed_headers, self.used_headers = self._header_names(scheme)
 
     def raise_if_faulty(self) -> None:
         """Raise `ValueError` with the name of each wrong field."""
@@ -442,9 +442,9 @@ def signature_size(algorithm: Algorithm) -> int | None:
     return 64 if algorithm is Algorithm.ED25519 else None
 
 
-def proving_or_signed_headers(scheme: Scheme) -> frozenset[bytes]:
+def signature_or_signed_headers(scheme: Scheme) -> frozenset[bytes]:
     """The headers that contain the proof or signed content, in lower case.
 
     A webhook can't have one of them as its delivery id header.
     """
-    return scheme.compiled.proving_or_signed_headers
+    return scheme.compiled.signature_or_signed_headers

@@ -11,7 +11,7 @@ from hookmill.domain.run_policy import POLICY_FIELDS
 from hookmill.management import Management
 from hookmill.presentation.automation import AutomationInListView, AutomationView
 from hookmill.presentation.run import RunView
-from hookmill.presentation.view import ExactView
+from hookmill.presentation.view import ExactNumbersView
 from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess, context_of
 from hookmill.web.api.bodies import AutomationChanges, AutomationCreation, RunRequest
 from hookmill.web.api.body import field_bytes
@@ -29,7 +29,7 @@ PAGE_BYTES: Final = 1_048_576
 """A page of automations ends at this size, even if it has fewer items than `limit`: filters may be long."""
 
 
-class AutomationPage(ResultPage[AutomationInListView], ExactView, frozen=True):
+class AutomationPage(ResultPage[AutomationInListView], ExactNumbersView, frozen=True):
     """Automations, by name, without their prompts."""
 
 

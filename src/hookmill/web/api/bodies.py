@@ -112,7 +112,8 @@ class WebhookCreation(RequestBody):
         default=None, description="The secret. If omitted, the service generates it where the scheme allows."
     )
     secret_name: SecretName | None = Field(
-        default=None, description="The team secret that holds the secret: an existing one, or a new name."
+        default=None,
+        description="The name of the team secret that the webhook uses. A team secret that does not exist is created.",
     )
     delivery_id_header: HeaderName | None = Field(
         default=None, description="The request header that holds the sender's event id."
@@ -161,8 +162,8 @@ class SecretReplacement(RequestBody):
 
 PolicyPart = Annotated[dict[str, Any], Field(examples=[{"seconds": 30, "max_seconds": 300}])]
 _CONCURRENCY_DESCRIPTION: Final = (
-    "At most `limit` active runs for each key: `{key, limit, when_busy}`. `key` is a JSON pointer into the payload or "
-    "a list of them, and `when_busy` is queue, skip or replace. Null: no limit."
+    "`{key, limit, when_busy}`: at most `limit` active runs with the same key. `key` is a JSON pointer into the "
+    "payload or a list of them, and `when_busy` is queue, skip or replace. Null: no limit."
 )
 _DEBOUNCE_DESCRIPTION: Final = (
     "A run starts `seconds` after the newest delivery with its key, but at most `max_seconds` after the first one. "

@@ -99,7 +99,10 @@ def show_factory(permission: ViewerAccess) -> Response:
 def change_factory(
     permission: AdminAccess, management: ManagementDependency, factory: FactoryInPath, body: FactoryChanges
 ) -> Response:
-    """Changes how many of the factory's runs workers perform at the same time. Runs that have started continue."""
+    """Changes the maximum number of the factory's runs that are performed at the same time.
+
+    Runs that have started continue.
+    """
     changes = body.changes()
     if "max_running" in changes:
         return json_response(

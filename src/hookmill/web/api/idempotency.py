@@ -16,7 +16,7 @@ from hookmill.web.api.access import ManagementDependency, context_of
 from hookmill.web.api.fields import IDEMPOTENCY_KEY_PATTERN
 
 STORED_BYTES_MAX: Final = 65_536
-"""If `reload` can build a response again, its body is stored only up to this size."""
+"""If `reload` can build a response again, a body that is larger than this is not stored."""
 _BODY_DIGEST_FIELD: Final = "asked"
 """The field of stored responses with the SHA-256 of the request's body. Databases contain this name."""
 _STORED_HEADERS: Final = ("content-type", "location")

@@ -180,7 +180,7 @@ class DashboardApplication:
             session_token,
             client=context.client,
             is_visit=is_visit,
-            limiter=self._service.member_limiter,
+            limiter=self._service.member_thread_limiter,
         )
         context.session = session_token if context.signed_in is not None else None
 

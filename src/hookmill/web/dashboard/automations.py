@@ -165,7 +165,7 @@ def replay(context: PageContext, may: MayManage) -> Response:
 # Starting a run by hand
 
 
-def confirm_run(context: PageContext, may: MayManage) -> Response:
+def run_form(context: PageContext, may: MayManage) -> Response:
     return _run_form(context, may)
 
 
@@ -267,7 +267,7 @@ PAGES: Final = (
     Page("GET", _AUTOMATION_PATH, automation_page, require_viewer),
     Page("GET", f"{_AUTOMATION_PATH}/runs", runs, require_viewer, is_background=True),
     Page("POST", f"{_AUTOMATION_PATH}/runs", replay, require_manager),
-    Page("GET", f"{_AUTOMATION_PATH}/run", confirm_run, require_manager),
+    Page("GET", f"{_AUTOMATION_PATH}/run", run_form, require_manager),
     Page("POST", f"{_AUTOMATION_PATH}/run", run_now, require_manager),
     Page("POST", f"{_AUTOMATION_PATH}/enable", enable, require_manager),
     Page("POST", f"{_AUTOMATION_PATH}/disable", disable, require_manager),

@@ -84,8 +84,8 @@ class Service:
     """The directory of the packages, if this host has it."""
     has_room: Callable[[], bool] = lambda: True
     """Whether this host's disk has room for another delivery."""
-    member_limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(MEMBER_THREADS))
-    unauthenticated_limiter: anyio.CapacityLimiter = field(
+    member_thread_limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(MEMBER_THREADS))
+    unauthenticated_thread_limiter: anyio.CapacityLimiter = field(
         default_factory=lambda: anyio.CapacityLimiter(UNAUTHENTICATED_THREADS)
     )
     hashing_limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -144,7 +144,9 @@ class PageContext:
         """Call `function` in a thread, so that the event loop continues to serve deliveries."""
         if limiter is None:
             limiter = (
-                self.service.member_limiter if self.signed_in is not None else self.service.unauthenticated_limiter
+                self.service.member_thread_limiter
+                if self.signed_in is not None
+                else self.service.unauthenticated_thread_limiter
             )
         return await anyio.to_thread.run_sync(partial(function, *arguments, **keyword_arguments), limiter=limiter)
 

@@ -21,7 +21,7 @@ from hookmill.domain.secret import usable_secret, usable_secret_name
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.description import covered_parts, event_in_words, properties_in_words
 from hookmill.domain.signatures.generic import GENERIC_SCHEME, GenericHmac
-from hookmill.domain.signatures.key import generates_secret
+from hookmill.domain.signatures.key import service_makes_secrets
 from hookmill.domain.signatures.scheme import Scheme
 from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
 from hookmill.management import WebhookWithSecret, compatibility
@@ -398,7 +398,7 @@ def _properties(scheme: Scheme, name: str) -> list[str]:
 
 def _scheme_lets_hookmill_generate(scheme: Scheme, name: str) -> bool:
     # An alias is another provider, which generates its own secrets.
-    return generates_secret(scheme) and name == scheme.name
+    return service_makes_secrets(scheme) and name == scheme.name
 
 
 def _event_source_in_words(webhook: Webhook) -> Markup | None:
