@@ -129,6 +129,7 @@ def next_due_at(backlog: Backlog) -> int:
     return int(row["next_at"])
 
 
+@pytest.mark.timeout(count(600, usually=120))
 @pytest.mark.parametrize("workers", [1, 3])
 def test_each_time_starts_one_run_although_workers_are_killed(sqlite_store, postgres_store, tmp_path, workers):
     url = sqlite_store if workers == 1 else postgres_store
