@@ -54,11 +54,11 @@ def test_a_run_held_twice_is_in_flight_until_both_release_it():
     in_flight.add(KEY, 1)
     in_flight.add(KEY, 2)
 
-    in_flight.remove(KEY, 1)
+    in_flight.remove(KEY)
 
     assert in_flight.count == 1
     assert in_flight.keys_not_in_flight([KEY, OTHER]) == {OTHER}
-    in_flight.remove(KEY, 2)
+    in_flight.remove(KEY)
     assert in_flight.keys_not_in_flight([KEY]) == {KEY}
     assert in_flight.wait_until_empty(0)
 
@@ -71,12 +71,33 @@ def test_an_attempt_begins_once():
     assert [in_flight.begin(KEY, 2) for _ in range(2)] == [True, False]
 
 
-def test_an_attempt_that_was_removed_does_not_begin():
+def test_an_attempt_that_could_not_be_started_does_not_begin():
     in_flight = InFlight()
     in_flight.add(KEY, 1)
-    in_flight.remove(KEY, 1)
+    in_flight.discard(KEY, 1)
 
     assert not in_flight.begin(KEY, 1)
+    assert in_flight.count == 0
+
+
+def test_an_attempt_that_began_although_its_start_failed_stays_in_flight():
+    in_flight = InFlight()
+    in_flight.add(KEY, 1)
+    in_flight.begin(KEY, 1)
+    in_flight.discard(KEY, 1)
+
+    assert in_flight.count == 1
+
+
+def test_a_run_that_is_claimed_again_with_the_same_attempt_begins_again():
+    # A fault of the host takes the attempt back. The run may be claimed again before the first thread has ended.
+    in_flight = InFlight()
+    in_flight.add(KEY, 1)
+    in_flight.begin(KEY, 1)
+    in_flight.add(KEY, 1)
+    in_flight.remove(KEY)
+
+    assert in_flight.begin(KEY, 1)
 
 
 def test_waiting_until_nothing_is_in_flight_ends_at_the_deadline():

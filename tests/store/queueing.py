@@ -8,6 +8,7 @@ from hookmill.store.runs import claims, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
+from tests.store.plans import gather_statistics
 
 FACTORY = FactoryId("fac_one")
 WORKER = ExecutorId("host-1-with-dashes-4711-0a1b2c3d")
@@ -34,3 +35,16 @@ def claim(backlog: Backlog, most: int) -> list[RunKey]:
     with backlog.database.write() as tx:
         claimed = claims.claim(tx, executor=WORKER, at_most=most, after=FactoryId(""), now=microseconds())
     return [each.run for each in claimed]
+
+
+def fill(backlog: Backlog) -> None:
+    """Many finished runs, and some in each part of the queue."""
+    automation, serial = backlog.automation(), backlog.automation(policy=SERIAL)
+    backlog.queue_many(automation, FILLING)
+    with backlog.database.write() as tx:
+        tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
+    backlog.queue_many(automation, 20)
+    arrive(backlog, serial, 1, 1, 2, 2)
+    decide(backlog)
+    claim(backlog, 4)
+    gather_statistics(backlog.database)

@@ -13,8 +13,8 @@ from hookmill.store.runs import cancellation
 from hookmill.store.runs.cancellation import Part, RunFilter
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
-from tests.store.plans import gather_statistics, plans, scans_many_runs
-from tests.store.queueing import FACTORY, FILLING, SERIAL, arrive, claim, decide, register_worker
+from tests.store.plans import plans, scans_many_runs
+from tests.store.queueing import FACTORY, SERIAL, arrive, claim, decide, fill, register_worker
 
 NEWEST = RunKey(b"\xff" * 16)
 EVERY_RUN = RunFilter(factory=FACTORY, newest=NEWEST)
@@ -144,15 +144,7 @@ def test_a_run_that_started_meanwhile_is_left_for_its_new_part(backlog):
 
 
 def test_cancelling_scans_no_other_runs(backlog):
-    automation, serial = backlog.automation(), backlog.automation(policy=SERIAL)
-    backlog.queue_many(automation, FILLING)
-    with backlog.database.write() as tx:
-        tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
-    backlog.queue_many(automation, 20)
-    arrive(backlog, serial, 1, 1, 2, 2)
-    decide(backlog)
-    claim(backlog, 4)
-    gather_statistics(backlog.database)
+    fill(backlog)
     of_automation = backlog.page(limit=1)[0].automation_id
     narrow = RunFilter(factory=FACTORY, newest=NEWEST, automation=of_automation, webhook_no=1, state=RunState.QUEUED)
     position = QueuePosition(is_held=False, rank=1, run_key=RunKey(b"\x01" * 16))

@@ -15,8 +15,8 @@ from hookmill.store.database import Transaction
 from hookmill.store.runs import executors, queue
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
-from tests.store.plans import gather_statistics, plans, scans_many_runs
-from tests.store.queueing import FACTORY, FILLING, SERIAL, WORKER, arrive, claim, decide, register_worker
+from tests.store.plans import plans, scans_many_runs
+from tests.store.queueing import FACTORY, SERIAL, WORKER, arrive, claim, decide, fill, register_worker
 
 
 @pytest.fixture
@@ -210,19 +210,6 @@ def test_a_ready_run_shows_the_limit_that_it_waits_for(backlog):
 
 
 # The time to read
-
-
-def fill(backlog: Backlog) -> None:
-    """Many finished runs, and some in each part of the queue."""
-    automation, serial = backlog.automation(), backlog.automation(policy=SERIAL)
-    backlog.queue_many(automation, FILLING)
-    with backlog.database.write() as tx:
-        tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
-    backlog.queue_many(automation, 20)
-    arrive(backlog, serial, 1, 1, 2, 2)
-    decide(backlog)
-    claim(backlog, 4)
-    gather_statistics(backlog.database)
 
 
 def test_reading_the_queue_scans_no_other_runs(backlog):

@@ -335,7 +335,7 @@ class Dispatcher:
         try:
             self._engine.start(run, attempt)
         except Exception as error:
-            self._in_flight.remove(run, attempt)
+            self._in_flight.discard(run, attempt)
             self._report_failure("runs", error)
 
     def _perform(self, run: RunKey, attempt: int) -> None:
@@ -349,7 +349,7 @@ class Dispatcher:
             self._report_failure("runs", error)
             result = Abandoned()
         finally:
-            self._in_flight.remove(run, attempt)
+            self._in_flight.remove(run)
             self.wake()
         if isinstance(result, Abandoned):
             raise RunNotEnded

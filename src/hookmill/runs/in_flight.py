@@ -40,9 +40,14 @@ class InFlight:
             self._not_begun.remove((key, attempt))
             return True
 
-    def remove(self, key: RunKey, attempt: int) -> None:
+    def discard(self, key: RunKey, attempt: int) -> None:
+        """Remove an attempt that could not be started. If a thread has begun it after all, that thread removes it."""
+        if self.begin(key, attempt):
+            self.remove(key)
+
+    def remove(self, key: RunKey) -> None:
+        """Remove an attempt that has begun."""
         with self._changed:
-            self._not_begun.discard((key, attempt))
             self._count_by_run[key] -= 1
             if not self._count_by_run[key]:
                 del self._count_by_run[key]
