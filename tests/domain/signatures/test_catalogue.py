@@ -9,6 +9,7 @@ from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.catalogue import BrokenCatalogue
 from hookmill.domain.signatures.rule import usable_event_header_for
 from hookmill.domain.signatures.scheme import Event, ProofKind, Scheme, signature_or_signed_headers
+from tests.support.for_each import for_each
 
 from .examples import NAMES
 
@@ -50,7 +51,7 @@ def test_an_unknown_name_is_refused_with_the_allowed_ones():
     assert all(name in str(refused.value) for name in catalogue.names())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_an_entry_tells_people_what_it_is_and_what_to_do(name):
     scheme = catalogue.find(name)
 
@@ -68,7 +69,7 @@ def test_titles_and_tables_are_unique():
     assert len(set(titles)) == len(titles)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_an_event_id_header_is_no_proof_and_may_be_named_by_people(name):
     scheme = catalogue.find(name)
     ids = {where.removeprefix("header:").encode() for where in scheme.delivery_id if where.startswith("header:")}

@@ -13,6 +13,7 @@ from hookmill.domain.signatures.doctor import diagnose
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.sign import sign
+from tests.support.for_each import for_each
 
 from .examples import NAMES, example, those
 
@@ -209,7 +210,7 @@ def test_a_secret_is_missing():
     assert "no secret" in diagnose(scheme, [], [], example("github").request, 0)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_whatever_is_wrong_the_sentence_gives_nothing_away(name):
     given = example(name)
     canaries = {given.secret, *given.signatures(), *(value.decode() for value in given.request.headers.values())}
@@ -231,7 +232,7 @@ def test_whatever_is_wrong_the_sentence_gives_nothing_away(name):
         assert not [one for one in canaries if len(one) > 11 and one in sentence]
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: scheme.covers_body and not scheme.algorithm.uses_public_key))
+@for_each("name", those(lambda scheme: scheme.covers_body and not scheme.algorithm.uses_public_key))
 def test_every_scheme_is_diagnosed_when_the_body_was_re_indented(name):
     given = example(name)
     try:

@@ -9,6 +9,7 @@ import pytest
 
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.handshake import handshake_reply
+from tests.support.for_each import for_each
 
 from .examples import NAMES, example
 
@@ -60,7 +61,7 @@ def test_line_and_xero_hear_200_for_a_test_without_events(name):
     assert (reply.status, reply.body) == (200, b"")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_an_event_is_no_challenge(name):
     given = example(name)
 

@@ -9,6 +9,7 @@ from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.key import Key, make_secret, prepare_key, service_makes_secrets
 from hookmill.domain.signatures.sign import example_secret
 from hookmill.domain.signatures.verify import Verified, verify
+from tests.support.for_each import for_each
 
 from .examples import NAMES, example
 
@@ -89,7 +90,7 @@ def test_a_public_key_may_be_pem_or_the_base64_inside_it():
         assert isinstance(verify(given.scheme, [key], given.request, 0), Verified)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_a_key_shows_nothing_when_it_is_printed(name):
     given = example(name)
 
@@ -111,7 +112,7 @@ def test_a_generated_secret_holds_256_bits_and_is_a_key():
     assert prepare_key(scheme, secret).secret_bytes == RAW
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_an_example_secret_is_a_key(name):
     pair = example_secret(catalogue.find(name), bytes(range(64)))
 

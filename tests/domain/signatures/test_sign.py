@@ -11,13 +11,14 @@ from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.sign import example_secret, sign
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, provider_event_id, verify
+from tests.support.for_each import for_each
 
 from .examples import NAMES, example, those
 
 URL = "https://hooks.example.com/webhooks/w/wh_abc"
 BODY = '{"kind":"zoë","count":3}'.encode()
 AT_US = 1_760_000_000_123_456
-EVERY_SCHEME = pytest.mark.parametrize("name", NAMES)
+EVERY_SCHEME = for_each("name", NAMES)
 
 
 def signed_request(name, body=BODY, at_us=AT_US, event=None, url=URL):
@@ -45,7 +46,7 @@ def test_the_chosen_delivery_id_is_the_one_that_is_found(name):
     assert provider_event_id(scheme, request) == (b"evt-17" if scheme.delivery_id else None)
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: scheme.covers_body))
+@for_each("name", those(lambda scheme: scheme.covers_body))
 def test_a_signed_request_does_not_verify_with_another_body(name):
     request, key = signed_request(name)
 
@@ -54,14 +55,14 @@ def test_a_signed_request_does_not_verify_with_another_body(name):
     )
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
+@for_each("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
 def test_any_clock_skew_can_be_tried_out(name):
     request, key = signed_request(name, at_us=AT_US - 301_000_000)
 
     assert verify(catalogue.find(name), [key], request, AT_US) == Unverified(Failure.STALE, 301)
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
+@for_each("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
 def test_another_time_has_another_fingerprint(name):
     scheme = catalogue.find(name)
     fingerprints = set()
@@ -81,7 +82,7 @@ def _writes_whole_seconds_in_headers(scheme):
     return scheme.compiled.family in {"hmac", "hash"} and in_headers and whole_seconds and not scheme.signed_headers
 
 
-@pytest.mark.parametrize("name", those(_writes_whole_seconds_in_headers))
+@for_each("name", those(_writes_whole_seconds_in_headers))
 def test_the_signer_writes_the_same_signature_as_the_vector(name):
     given = example(name)
     scheme, request = given.scheme, given.request

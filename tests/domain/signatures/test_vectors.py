@@ -19,10 +19,11 @@ from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, ProofKind, Scheme
 from hookmill.domain.signatures.sign import example_secret
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, provider_event_id, verify
+from tests.support.for_each import for_each
 
 from .examples import NAMES, VECTORS, example, raw, those
 
-EVERY_SCHEME = pytest.mark.parametrize("name", NAMES)
+EVERY_SCHEME = for_each("name", NAMES)
 
 
 def digests(scheme: Scheme) -> bool:
@@ -30,7 +31,7 @@ def digests(scheme: Scheme) -> bool:
     return scheme.signature.encoding is not Encoding.TEXT
 
 
-ENCODED = pytest.mark.parametrize("name", those(digests))
+ENCODED = for_each("name", those(digests))
 
 
 def test_every_scheme_has_a_vector_and_every_vector_a_scheme():
@@ -96,7 +97,7 @@ def test_without_a_key_nothing_verifies(name):
 # The body
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: scheme.covers_body))
+@for_each("name", those(lambda scheme: scheme.covers_body))
 def test_an_altered_body_is_refused(name):
     given = example(name)
     body = given.request.body
@@ -105,7 +106,7 @@ def test_an_altered_body_is_refused(name):
         assert isinstance(given.judge(replace(given.request, body=altered)), Unverified), altered
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: not scheme.covers_body))
+@for_each("name", those(lambda scheme: not scheme.covers_body))
 def test_a_scheme_that_does_not_cover_the_body_is_known_not_to(name):
     scheme = example(name).scheme
 
@@ -191,7 +192,7 @@ _WRITERS = {
 }
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: scheme.signature.encoding is Encoding.HEX))
+@for_each("name", those(lambda scheme: scheme.signature.encoding is Encoding.HEX))
 def test_hex_digits_may_be_of_either_case(name):
     given = example(name)
 
@@ -199,7 +200,7 @@ def test_hex_digits_may_be_of_either_case(name):
         assert isinstance(given.judge(given.with_signatures(case)), Verified)
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: scheme.signature.encoding is Encoding.BASE64))
+@for_each("name", those(lambda scheme: scheme.signature.encoding is Encoding.BASE64))
 def test_base64_keeps_its_alphabet_and_its_padding(name):
     given = example(name)
     url_safe = given.with_signatures(lambda one: one.translate({43: "-", 47: "_"}))
@@ -211,7 +212,7 @@ def test_base64_keeps_its_alphabet_and_its_padding(name):
         assert isinstance(given.judge(unpadded), Unverified)
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: scheme.signature.encoding is Encoding.BASE64URL))
+@for_each("name", those(lambda scheme: scheme.signature.encoding is Encoding.BASE64URL))
 def test_url_safe_base64_takes_no_padding_and_no_other_alphabet(name):
     given = example(name)
 
@@ -219,7 +220,7 @@ def test_url_safe_base64_takes_no_padding_and_no_other_alphabet(name):
     assert isinstance(given.judge(given.with_signatures(lambda one: one[:-1] + "/")), Unverified)
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.signature.prefix)))
+@for_each("name", those(lambda scheme: bool(scheme.signature.prefix)))
 def test_a_right_signature_without_its_prefix_is_refused(name):
     given = example(name)
     prefix = given.scheme.signature.prefix.encode()
@@ -234,7 +235,7 @@ def test_a_right_signature_without_its_prefix_is_refused(name):
 
 # Lists of signatures
 
-LISTS = pytest.mark.parametrize("name", those(lambda scheme: scheme.signature.list_format is not None))
+LISTS = for_each("name", those(lambda scheme: scheme.signature.list_format is not None))
 
 
 def _with_list(name, before=(), after=()):
@@ -300,7 +301,7 @@ def test_1000_signatures_are_refused_unread(name):
     assert given.judge(request) == Unverified(Failure.TOO_LONG)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     those(lambda scheme: scheme.signature.list_format is not None and not scheme.signature.list_format.positional),
 )
@@ -321,7 +322,7 @@ def test_a_right_signature_under_another_tag_is_refused(name, tag):
     assert given.judge(replace(given.request, headers=headers)) == Unverified(Failure.NO_ENTRY)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     those(
         lambda scheme: (
@@ -386,7 +387,7 @@ def test_white_space_around_a_header_does_not_matter(name):
 # Time
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
+@for_each("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
 def test_300_seconds_pass_and_301_fail_on_both_sides(name):
     given = example(name)
 
@@ -404,7 +405,7 @@ def test_age_is_enforced_by_four_schemes():
     assert {rule.tolerance_seconds for rule in rules if rule is not None} == {300}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     those(lambda scheme: scheme.jwt is None and not (scheme.timestamp and scheme.timestamp.enforced)),
 )
@@ -418,7 +419,7 @@ def test_elsewhere_age_does_not_matter(name):
 NO_TIMES = ["", "0x10", "1_7", "+17", "-17", "1.5", "1e9", "١٢٣", "nan", "9" * 16, "2025-02-30T00:00:00Z", "17 00"]
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.compiled.needs_timestamp)))
+@for_each("name", those(lambda scheme: bool(scheme.compiled.needs_timestamp)))
 def test_a_time_that_is_none_is_refused(name):
     given = example(name)
 
@@ -443,7 +444,7 @@ def with_time(given: Any, time: str) -> Any:
     return replace(given.request, headers=headers)
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
+@for_each("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
 def test_a_repeat_has_one_fingerprint_in_every_spelling(name):
     given = example(name)
     first = given.judge()
@@ -454,7 +455,7 @@ def test_a_repeat_has_one_fingerprint_in_every_spelling(name):
         assert given.judge(given.with_signatures(str.upper)) == first
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: not (scheme.timestamp and scheme.timestamp.enforced)))
+@for_each("name", those(lambda scheme: not (scheme.timestamp and scheme.timestamp.enforced)))
 def test_without_an_age_limit_equal_bodies_are_not_duplicates(name):
     assert example(name).judge() == Verified(None)
 
