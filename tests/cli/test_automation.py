@@ -472,9 +472,7 @@ def test_the_last_schedule_without_a_webhook_stays(log: Log, hookmill: Hookmill)
         in hookmill("automation", "change", "report", "--no-schedule", ends=1).err
     )
     refused = hookmill("automation", "change", "report", "--event", "push", ends=1)
-    assert refused.err.startswith(
-        "Automation 'report' has no webhook trigger, but these options change a single trigger."
-    )
+    assert refused.err == "Automation 'report' has no webhook trigger. Add one with --webhook.\n"
 
 
 @pytest.mark.parametrize(

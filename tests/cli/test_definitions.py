@@ -92,7 +92,9 @@ def test_taking_a_factory_over_is_a_change_and_then_it_is_none(webhook: Any, aut
             "~ factory default: defined by files from now on\n"
             "0 to create, 0 to change, 0 to remove, 2 unchanged; afterwards only files can change the definitions.\n"
         )
-    assert hookmill("apply", "ops", ends=0).out.startswith("Nothing to do: 2 of 2 match the files.\n")
+    assert hookmill("apply", "ops", ends=0).out.startswith(
+        "Nothing to do: all webhooks and automations match the files (2).\n"
+    )
 
 
 # What is printed
@@ -137,7 +139,7 @@ def test_nothing_to_do_is_said(files: Wrote, hookmill: Hookmill):
     files(SOURCE)
     hookmill("apply", "ops", ends=2)
 
-    assert hookmill("apply", "ops").out.startswith("Nothing to do: 1 of 1 match the files.\n")
+    assert hookmill("apply", "ops").out.startswith("Nothing to do: all webhooks and automations match the files (1).\n")
 
 
 def test_no_output_holds_a_secret(files: Wrote, hookmill: Hookmill):

@@ -103,7 +103,7 @@ def test_what_was_cut_off_is_finished_and_called_so(webhook: Any, data_dir: Path
 
     printed = hookmill("keys", "rotate")
 
-    assert "was already in use. The interrupted rotation is finished. Sealed again: no rows." in printed.out
+    assert "was already in use. Its rotation is finished. Sealed again: no rows." in printed.out
     assert len(key_lines(data_dir / "master.key")) == 1
 
 

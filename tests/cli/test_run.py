@@ -196,8 +196,8 @@ def test_no_command_leads_the_log_out_of_its_package(package: Path, hookmill: Ho
         "run_id": package.name,
         "file": None,
         "output": "tail",
-        "size": 4,
-        "is_cut": False,
+        "size": None,
+        "is_cut": None,
     }
     described = hookmill("run", "show", package.name, "--json").json
     assert (described["files"], described["more_files"]) == ([], False)
@@ -240,15 +240,28 @@ def test_without_a_file_the_log_is_the_tail(automation: Any, delivery: str, log:
 
     assert hookmill("run", "log", run).out == "a\nb\\u001b[31m\n"
     described = hookmill("run", "log", run, "--json").json
-    assert (described["run_id"], described["file"], described["output"]) == (run, None, "a\nb\x1b[31m")
+    assert described == {"run_id": run, "file": None, "output": "a\nb\x1b[31m", "size": None, "is_cut": None}
 
 
 def test_a_run_without_output_says_so(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
-    run = log.run(delivery, automation["automation_id"])
+    ended = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+
+    printed = hookmill("run", "log", ended)
+
+    assert (printed.out, printed.err) == ("", f"No output of run {ended} is stored.\n")
+
+
+def test_the_output_of_a_running_run_can_be_on_another_host(
+    automation: Any, delivery: str, log: Log, hookmill: Hookmill
+):
+    run = log.run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
 
     printed = hookmill("run", "log", run)
 
-    assert (printed.out, printed.err) == ("", f"Run {run} has printed nothing yet.\n")
+    assert (printed.out, printed.err) == (
+        "",
+        f"The output of run {run} is not on this host. Its end is stored when the attempt has ended.\n",
+    )
 
 
 def test_a_queued_run_is_cancelled_at_once(automation: Any, delivery: str, log: Log, hookmill: Hookmill):

@@ -73,7 +73,7 @@ def told(
 
 
 def test_nothing_to_do():
-    assert told({}) == ["Nothing to do: 2 of 2 match the files."]
+    assert told({}) == ["Nothing to do: all webhooks and automations match the files (2)."]
 
 
 def test_what_is_made():

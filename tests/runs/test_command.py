@@ -183,7 +183,7 @@ def test_output_beyond_the_cap_is_counted_and_does_not_block_the_command(package
     assert ended.state is RunState.SUCCEEDED
     assert (package.directory / "output.log").stat().st_size == 10_000
     assert ended.output_tail is not None
-    assert ended.output_tail.endswith("x\nend\n\n[4990004 bytes of output were not kept]")
+    assert ended.output_tail.endswith("x\nend\n\n[4990004 bytes at the end of the output are missing in output.log]")
     assert len(ended.output_tail) < 4200
 
 

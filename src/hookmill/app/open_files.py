@@ -22,7 +22,7 @@ _original_limit: int | None = None
 def raise_open_files_limit() -> None:
     """Raise the limit of open files as far as the system allows, for this process and those that it starts.
 
-    Raises `Conflict` if the limit is too low to serve.
+    Raises `Conflict`, which the command line prints, if the limit is too low to serve.
     """
     global _original_limit
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

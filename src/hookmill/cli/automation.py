@@ -74,6 +74,15 @@ Schedules = Annotated[
         "repeated.",
     ),
 ]
+NewSchedules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--schedule",
+        metavar="NAME=CRON",
+        help="A schedule that starts it, such as 'nightly=0 3 * * *', replacing the previous ones and their time zone. "
+        "May be repeated.",
+    ),
+]
 Timezone = Annotated[
     str | None,
     typer.Option(
@@ -93,7 +102,12 @@ ConcurrencyKey = Annotated[
     ),
 ]
 ConcurrencyLimit = Annotated[
-    int | None, typer.Option("--concurrency", metavar="N", help="At most N active runs, for each key if there is one.")
+    int | None,
+    typer.Option(
+        "--concurrency",
+        metavar="N",
+        help="At most N active runs, performed or ready to be; for each key if there is one.",
+    ),
 ]
 WhenBusyOption = Annotated[
     WhenBusy | None, typer.Option("--when-busy", help="What happens to a new run while N are active.")
@@ -311,7 +325,7 @@ def change(
     no_filter: Annotated[bool, typer.Option("--no-filter", help="Remove the payload filter.")] = False,
     event: options.EventTypes = None,
     any_event: Annotated[bool, typer.Option("--any-event", help="Remove the list of event types.")] = False,
-    schedule: Schedules = None,
+    schedule: NewSchedules = None,
     timezone: Timezone = None,
     catch_up: CatchUpOption = None,
     no_schedule: Annotated[bool, typer.Option("--no-schedule", help="Remove all schedules.")] = False,
@@ -324,14 +338,18 @@ def change(
     debounce: DebounceSeconds = None,
     debounce_max: DebounceMaxSeconds = None,
     no_debounce: Annotated[bool, typer.Option("--no-debounce", help="Start runs immediately.")] = False,
-    no_retry: Annotated[bool, typer.Option("--no-retry", help="Use the runner's rule for failed attempts.")] = False,
+    no_retry: Annotated[
+        bool, typer.Option("--no-retry", help="Remove the retry rule. If the runner has one, it applies.")
+    ] = False,
     retry: RetryAttempts = None,
     retry_backoff: RetryBackoff = None,
     retry_max_backoff: RetryMaxBackoff = None,
     retry_exit_code: RetryExitCodes = None,
     priority: PriorityOption = None,
     max_running: MaxRunning = None,
-    no_max_running: Annotated[bool, typer.Option("--no-max-running", help="Remove that limit.")] = False,
+    no_max_running: Annotated[
+        bool, typer.Option("--no-max-running", help="Remove the limit of --max-running.")
+    ] = False,
     pause_after_failures: PauseAfterFailures = None,
     no_pause_after_failures: Annotated[
         bool, typer.Option("--no-pause-after-failures", help="Never disable it because of failures.")
@@ -366,7 +384,8 @@ def change(
         max_running=max_running,
         pause_after_failures=pause_after_failures,
     )
-    policy_changes = policy_options.changes(NO_POLICY)
+    # Only the names of the fields that have options. Their changes are computed below, from the current policy.
+    changed_policy_fields = policy_options.changes(NO_POLICY).keys()
     resets = {
         "concurrency": no_concurrency,
         "debounce": no_debounce,
@@ -375,8 +394,8 @@ def change(
         "pause_after_failures": no_pause_after_failures,
     }
     for field, is_reset in resets.items():
-        inputs.require_at_most_one(**{field: field in policy_changes or None, f"no_{field}": is_reset or None})
-    changes_policy = bool(policy_changes) or any(resets.values())
+        inputs.require_at_most_one(**{field: field in changed_policy_fields or None, f"no_{field}": is_reset or None})
+    changes_policy = bool(changed_policy_fields) or any(resets.values())
     if (
         new_name is None
         and prompt_text is None
@@ -402,12 +421,12 @@ def change(
                 changes["payload"] = payload_filter
             if event or any_event:
                 changes["event"] = event
-            unchanged_triggers = [trigger.as_json() for trigger in before.triggers]
-            unchanged_schedules = [] if no_schedule else [each.as_json() for each in before.schedules]
+            present_triggers = [trigger.as_json() for trigger in before.triggers]
+            kept_schedules = [] if no_schedule else [each.as_json() for each in before.schedules]
             _refuse_unreadable_triggers(before)
             triggers = [
-                *([_changed_trigger(before, changes)] if changes_trigger else unchanged_triggers),
-                *(schedules or unchanged_schedules),
+                *([_changed_trigger(before, changes)] if changes_trigger else present_triggers),
+                *(schedules or kept_schedules),
             ]
         policy: dict[str, Any] | None = None
         if changes_policy:
@@ -452,7 +471,7 @@ def delete(
     """Delete an automation. Its runs stay, and unfinished runs continue."""
     with factory_session(factory) as session:
         automation = session.management.automations.get(session.may, name)
-        # An automation can be created again, unlike a webhook's URL. So only a person at a terminal must confirm.
+        # A deleted automation can be created again, a deleted webhook's URL can't. So scripts need no --yes here.
         if not (yes or json) and sys.stdin.isatty():
             confirm(f"Delete automation {automation.name}?")
         session.management.automations.delete(session.may, automation.id)
@@ -596,7 +615,7 @@ def _starters(automation: Automation, webhooks_by_uid: Mapping[WebhookUid, Webho
 
 
 def _no_filter_text(trigger: Trigger) -> str:
-    return "none: every delivery" if trigger.matches_every_delivery else "none: every payload"
+    return "none: every delivery" if trigger.matches_every_delivery else "none: every payload of these events"
 
 
 def _refuse_unreadable_triggers(automation: Automation) -> None:
@@ -616,11 +635,12 @@ def _changed_trigger(automation: Automation, changes: Mapping[str, Any]) -> dict
     """The automation's only webhook trigger after the changes. A change to None removes that condition."""
     if not automation.triggers and "webhook_ids" in changes:
         return _webhook_trigger(_without_none(changes))
-    if len(automation.triggers) != 1:
-        triggers = f"{len(automation.triggers)} triggers" if automation.triggers else "no webhook trigger"
+    if not automation.triggers:
+        raise Conflict(f"Automation {automation.name!r} has no webhook trigger. Add one with --webhook.")
+    if len(automation.triggers) > 1:
         raise Conflict(
-            f"Automation {automation.name!r} has {triggers}, but these options change a single trigger. "
-            f"{_REPLACE_ALL_TRIGGERS}"
+            f"Automation {automation.name!r} has {len(automation.triggers)} triggers, but these options change a "
+            f"single trigger. {_REPLACE_ALL_TRIGGERS}"
         )
     trigger_filter = automation.triggers[0].as_json()["filter"] | changes
     return _webhook_trigger({name: condition for name, condition in trigger_filter.items() if condition is not None})

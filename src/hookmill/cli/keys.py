@@ -59,15 +59,14 @@ def add(json: options.AsJson = False) -> None:
 
     store = app.open_store(settings)
     try:
-        new, file, is_new = app.keys.add(settings, store.database)
+        next_key, file, is_new = app.keys.add(settings, store.database)
     finally:
         store.close()
     if json:
-        print_json({"id": new.id, "file": _path_text(file), "added": is_new})
+        print_json({"id": next_key.id, "file": _path_text(file), "added": is_new})
         return
-    print_line(
-        f"Master key {new.id} {'is now' if is_new else 'is already'} in {shown(str(file.path))}. It is not used yet."
-    )
+    where = f"{'now' if is_new else 'already'} in {shown(str(file.path))}"
+    print_line(f"Master key {next_key.id} is {where}. It is not used yet.")
     print_line("Copy the file to every machine that runs Hookmill with this database. No restart is needed. Then run:")
     print_line(f"  {program()} keys rotate")
 
@@ -104,6 +103,7 @@ def _keys_with_states(key_list: MasterKeyList) -> list[tuple[str, str, int]]:
         elif key_id not in key_list.available_ids:
             state = "missing"
         else:
+            # A newer key waits for the next rotation. An older key only opens rows that it sealed.
             state = "waits" if key_list.available_ids.index(key_id) < sealing_position else "opens"
         keys_with_states.append((key_id, state, key_list.rows_by_id.get(key_id, 0)))
     return keys_with_states
@@ -134,7 +134,7 @@ def _print_result(result: RotationResult, file: KeyFile | None, json: bool) -> N
         print_json(
             {
                 "key": result.key_id,
-                "began": result.began,
+                "began": result.has_begun_rotation,
                 "sealed_again": result.resealed_rows,
                 "unreadable": list(result.unreadable_rows),
                 "retired": list(result.retired_key_ids),
@@ -162,11 +162,11 @@ def _print_result(result: RotationResult, file: KeyFile | None, json: bool) -> N
 
 
 def _rotation_lines(result: RotationResult, file: KeyFile | None) -> Iterator[str]:
-    if result.began:
+    if result.has_begun_rotation:
         yield f"Master key {result.key_id} now seals every secret. Sealed again: {count(result.resealed_rows, 'row')}."
     else:
         yield (
-            f"Master key {result.key_id} was already in use. The interrupted rotation is finished. "
+            f"Master key {result.key_id} was already in use. Its rotation is finished. "
             f"Sealed again: {count(result.resealed_rows, 'row')}."
         )
     if not result.retired_key_ids:

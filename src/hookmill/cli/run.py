@@ -51,7 +51,7 @@ commands = typer.Typer(no_args_is_help=True, help="Runs of automations, and thei
 
 FILES_SHOWN_MAX: Final = 20
 LOG_BYTES_MAX: Final = 1_048_576
-"""The limit for output in JSON. Of a longer output, JSON has only the last part."""
+"""The limit for a file's output in JSON. Of a longer file, JSON has only the end."""
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, run_….", show_default=False)]
 
@@ -108,7 +108,7 @@ def list_runs(
 def show_queue(
     limit: options.Limit = options.PAGE_ROWS, factory: options.FactoryName = "default", json: options.AsJson = False
 ) -> None:
-    """Show waiting runs, running runs, and the live workers."""
+    """Show waiting runs, running runs, and the workers, including those without a heartbeat."""
     with factory_session(factory) as session:
         queue = session.management.runs.queue(session.may, limit=limit + 1)
     waiting = queue.waiting[:limit]
@@ -259,7 +259,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
 
 @commands.command()
 def log(identifier: RunArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Print the output of a run's command. This is the whole file if it exists, else the last part."""
+    """Print the output of a run's command: the file if it is on this host, else its end from the database."""
     with factory_session(factory) as session:
         run = session.management.runs.get(session.may, identifier)
         packages_directory = _packages_directory(session.settings)
@@ -275,7 +275,15 @@ def log(identifier: RunArgument, factory: options.FactoryName = "default", json:
     if json:
         tail, size = read_tail(output_file, LOG_BYTES_MAX)
         file_path = str(directory_of(packages_directory, run) / OUTPUT_FILE)
-        _print_log_as_json(run, file_path, tail.decode("utf-8", "backslashreplace"), size, is_cut=size > LOG_BYTES_MAX)
+        print_json(
+            {
+                "run_id": run_id(run.id),
+                "file": file_path,
+                "output": tail.decode("utf-8", "backslashreplace"),
+                "size": size,
+                "is_cut": size > LOG_BYTES_MAX,
+            }
+        )
         return
     if not on_terminal():
         for chunk in read_chunks(output_file):
@@ -290,20 +298,17 @@ def log(identifier: RunArgument, factory: options.FactoryName = "default", json:
 
 def _print_stored_output(run: Run, json: bool) -> None:
     """Print the end of the output from the database: the run's file is not on this host."""
-    output_tail = run.output_tail
     if json:
-        _print_log_as_json(
-            run, None, output_tail, len((output_tail or "").encode("utf-8", "surrogatepass")), is_cut=False
-        )
-    elif output_tail:
-        print_line(shown_lines(output_tail))
+        # The database has only the end, which does not show how long the output was.
+        print_json({"run_id": run_id(run.id), "file": None, "output": run.output_tail, "size": None, "is_cut": None})
+    elif run.output_tail:
+        print_line(shown_lines(run.output_tail))
+    elif run.state.is_final:
+        print_error(f"No output of run {run_id(run.id)} is stored.")
     else:
-        print_error(f"Run {run_id(run.id)} has printed nothing{'' if run.state.is_final else ' yet'}.")
-
-
-def _print_log_as_json(run: Run, file_path: str | None, output: str | None, size: int, *, is_cut: bool) -> None:
-    """Print the output as JSON. `size`: the bytes of the file, or without a file, of the output."""
-    print_json({"run_id": run_id(run.id), "file": file_path, "output": output, "size": size, "is_cut": is_cut})
+        print_error(
+            f"The output of run {run_id(run.id)} is not on this host. Its end is stored when the attempt has ended."
+        )
 
 
 @commands.command()
@@ -323,7 +328,7 @@ def cancel(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Cancel a run, or all that meet every condition. Queued runs end immediately, running ones with their process."""
+    """Cancel a run, or all that meet every condition. Running ones are stopped, and end with their process."""
     if identifier is None:
         run_state = RunState(state) if state is not None else None
         _cancel_many(factory, json, yes, webhook=webhook, automation=automation, state=run_state, all_runs=all_runs)

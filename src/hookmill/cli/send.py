@@ -232,13 +232,14 @@ class Sender:
     def post(self, body: bytes) -> Answer:
         """Send one delivery, and wait for its response.
 
-        Raises `Conflict` if there is no response. The text never contains the secret.
+        Raises `Conflict` if there is no response. The error's text never contains the secret.
         """
         path, headers = self._path, self._headers
         if self._signer is not None:
             signed = self._signer(body, self._event_id)
             body = signed.body
             headers = {**headers, **{name: value.encode() for name, value in signed.headers}}
+            # Some schemes add a query parameter to the URL.
             _, separator, query = signed.url.partition("?")
             path += separator + query
         try:
@@ -263,7 +264,7 @@ class Sender:
             raise Conflict(f"The host name of {self._shown_base} can't be resolved. Check it.") from None
         except (OSError, HTTPException) as error:
             reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-            raise Conflict(f"{self._shown_base} closed the connection: {reason or type(error).__name__}.") from None
+            raise Conflict(f"The request to {self._shown_base} failed: {reason or type(error).__name__}.") from None
         answer_fields = _json_object(answer_body)
         return Answer(
             status=response.status,
@@ -277,7 +278,7 @@ class Sender:
 
 
 def _sample_body(number: int) -> bytes:
-    # The identity is the body's hash: two equal samples would be one event.
+    # Without an event id, the identity is the body's hash: two equal samples would be one event.
     sample = {"message": "A sample from hookmill send", "number": number, "sent_at": iso(time.time_ns() // 1000)}
     return json_text.dumps(sample).encode()
 

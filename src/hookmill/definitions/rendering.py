@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from difflib import unified_diff
 from typing import Any, Final
 
+from hookmill.definitions import planning
 from hookmill.definitions.keys import WebhookKey
-from hookmill.definitions.planning import SYNC_CHANGE, Kind, Plan, PlannedAction, PlannedChange, Step
+from hookmill.definitions.planning import Kind, Plan, PlannedAction, PlannedChange, Step
 from hookmill.definitions.writing import lines_of
 
 _SIGNS: Final = {PlannedAction.CREATE: "+", PlannedAction.CHANGE: "~", PlannedAction.REMOVE: "-"}
@@ -32,7 +33,7 @@ def lines_of_plan(plan: Plan) -> Iterator[str]:
 def summary_of(plan: Plan) -> str:
     """The number of steps by action, in one line."""
     if not plan.has_changes:
-        return f"Nothing to do: {plan.unchanged_count} of {plan.unchanged_count} match the files."
+        return f"Nothing to do: all webhooks and automations match the files ({plan.unchanged_count})."
     counts = [
         sum(step.action is action for step in plan.steps)
         for action in (PlannedAction.CREATE, PlannedAction.CHANGE, PlannedAction.REMOVE)
@@ -84,8 +85,8 @@ def _change_text(change: PlannedChange) -> str:
     match change.key:
         case "prompt" | "triggers":
             return change.key
-        case "secret":
-            return f"sync {SYNC_CHANGE}{sender_note}"
+        case planning.SYNC_CHANGE:
+            return f"sync secret{sender_note}"
         case "enabled":
             return "enable" if change.after else "disable (senders get 404)" if change.concerns_senders else "disable"
         case _:

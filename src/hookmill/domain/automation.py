@@ -48,7 +48,7 @@ class DeliveryFilter:
         return not self.event_types or event in self.event_types
 
     def matches(self, event: str | None, payload: Parsed) -> bool:
-        """Whether the delivery matches. The ingress, tests and backtests all use this method."""
+        """Whether the delivery matches. The ingress, filter tests and backtests all use this method."""
         return self.matches_event_type(event) and (self.payload is None or self.payload.matches(payload))
 
 
@@ -162,6 +162,7 @@ class Subscription:
     automation_id: AutomationId
     version: int
     triggers: tuple[DeliveryFilter, ...] = field(repr=False)
+    """The triggers. Only their conditions are needed here, because all of them select the webhook."""
     policy: RunPolicy = NO_POLICY
 
     def matches(self, event: str | None, payload: Parsed) -> bool:
@@ -170,7 +171,7 @@ class Subscription:
 
 
 def _matches(trigger: DeliveryFilter, event: str | None, payload: Parsed) -> bool:
-    """Whether the trigger matches. Evaluation never raises; if a defect makes it raise, only this trigger fails."""
+    """Whether the trigger matches. If a defect makes its evaluation raise, only this trigger does not match."""
     try:
         return trigger.matches(event, payload)
     except Exception:
@@ -187,7 +188,11 @@ class TriggersByKind:
 
 
 def triggers_from_json(source: Any) -> TriggersByKind:
-    """The triggers in a user's JSON. Raises `Invalid` with a pointer, or `InvalidFilter` with every problem."""
+    """The triggers in a user's JSON.
+
+    Raises for the first invalid trigger: `Invalid` with a pointer, or `InvalidFilter` with every problem of its event
+    types and payload filter.
+    """
     if not isinstance(source, list) or not source:
         raise Invalid("An automation needs a list of one or more triggers.", pointer="/triggers")
     if len(source) > TRIGGERS_MAX:
@@ -244,7 +249,7 @@ def triggers_from_stored(stored_json: Json) -> TriggersByKind:
 
 def _trigger(pointer: str, source: Any) -> Trigger | ScheduleTrigger:
     if not isinstance(source, dict):
-        raise _invalid(pointer, "a trigger is an object with provider, event and filter, or schedule.")
+        raise _invalid(pointer, "a trigger is an object with provider and event, and with either filter or schedule.")
     if source.get("provider") == SCHEDULE_PROVIDER:
         return _schedule_trigger(pointer, source)
     _refuse_unknown_keys(pointer, source, {"provider", "event", "filter"})
@@ -264,7 +269,7 @@ def _schedule_trigger(pointer: str, source: dict[str, Any]) -> ScheduleTrigger:
     try:
         return schedule_trigger(source.get("schedule"))
     except Invalid as error:
-        [fault] = error.faults
+        [fault] = error.faults  # `schedule_from_json` always reports one fault.
         raise _invalid(f"{pointer}/schedule{fault.pointer}", fault.message) from None
 
 

@@ -1,4 +1,4 @@
-"""The exceptions whose texts people may see: mistakes of a caller, and an unavailable database.
+"""The base classes of the exceptions whose texts people may see. Other modules define further subclasses.
 
 The texts say what happened, to which object, and what to do.
 
@@ -7,8 +7,8 @@ HookmillError
 │   └── InvalidFilter  a payload filter has problems, each at its place
 ├── NotFound           the object does not exist, or the caller has no permission to view it
 ├── Forbidden          the caller may view the object, but not perform this operation
-├── Revoked            the caller lost its permission during the operation
-├── Conflict           the object's present state forbids the operation
+├── Revoked            the caller's key or membership ended during the operation
+├── Conflict           the present state of the object, or of the host, forbids the operation
 │   ├── LimitReached   a limit on the number of objects is reached
 │   └── Changed        the object has changed since the caller read it
 └── StoreUnavailable   the database does not answer, is full, or is locked: try again later
@@ -63,7 +63,7 @@ class Revoked(HookmillError):
 
 
 class Conflict(HookmillError):
-    """The object's present state forbids the operation.
+    """The present state of the object, or of the host, forbids the operation. Also raised for a wrong old password.
 
     `command` is a command line that explains the state. Pages show `reason`, which is the text without `command`.
     """

@@ -52,7 +52,7 @@ class Access:
             return None
         if key.last_used_at is None or key.last_used_at + LAST_USED_PRECISION_US < now:
             # Reading must work even if the disk is full.
-            with suppress(StoreUnavailable), self._installation.writing_without_permission() as tx:
+            with suppress(StoreUnavailable), self._installation.writing_without_permission_check() as tx:
                 api_keys.mark_used(tx, key.id, now)
         return _caller(key, client, channel)
 

@@ -20,7 +20,10 @@ class DefinitionRuns:
     def store(
         self, may: MayManage, act: DefinitionAct, outcome: DefinitionOutcome, summary: str, lines: Iterable[str]
     ) -> None:
-        """Store the result in place of the previous one. A long list ends with a line that says that it is cut."""
+        """Store the result. It replaces the previous one of the same act and outcome.
+
+        A long list ends with a line that says that it is cut.
+        """
         stored_lines = [line[:LINE_CHARACTERS_MAX] for line in islice(lines, LINES_MAX + 1)]
         if len(stored_lines) > LINES_MAX:
             stored_lines[LINES_MAX:] = ["… and more"]
@@ -33,11 +36,11 @@ class DefinitionRuns:
             lines=stored_lines,
         )
         # Inside an apply, the write joins the transaction of the apply, so that a rollback also removes the result.
-        # Inside `one_transaction`, `reading` yields the transaction that writes.
+        # `reading` is used to write here: inside `one_transaction`, it yields the writing transaction.
         with self._installation.one_transaction(may), self._installation.reading() as tx:
             definition_runs.store(tx, may.factory.id, run)
 
     def last(self, may: MayView) -> Sequence[DefinitionRun]:
-        """The last successful and the last refused plan and apply, newest first."""
+        """The last successful and the last refused result of plan, and of apply: at most four, newest first."""
         with self._installation.reading() as tx:
             return definition_runs.of_factory(tx, may.factory.id)

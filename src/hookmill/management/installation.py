@@ -124,14 +124,14 @@ class Installation:
             yield change
 
     @contextmanager
-    def locking_all_teams(self) -> Iterator[Transaction]:
+    def locking_creation_of_first_team(self) -> Iterator[Transaction]:
         """A transaction for the first start and for sign-in links. It keeps others from creating the first team."""
         with self._database.write() as tx:
             factories.lock_creation_of_first_team(tx)
             yield tx
 
     @contextmanager
-    def writing_without_permission(self) -> Iterator[Transaction]:
+    def writing_without_permission_check(self) -> Iterator[Transaction]:
         """A transaction that requires no permission, such as a sign-in, or an update of the time of a key's last
         use."""
         with self._database.write() as tx:

@@ -14,7 +14,8 @@ _CONCURRENT_MAX: Final = 2
 
 # RFC 9106's recommendation for little memory, with one lane: 64 MiB, three passes.
 _HASHER: Final = PasswordHasher(time_cost=3, memory_cost=65_536, parallelism=1)
-# The hash of 32 discarded random bytes at the cost above. Computing it here would double the time of the first sign-in.
+# The hash of 32 discarded random bytes at the cost above. The first sign-in imports this module. If the hash were
+# computed here, that sign-in would take twice as long.
 _UNMATCHABLE_HASH: Final = (
     "$argon2id$v=19$m=65536,t=3,p=1$Mwk+MrsDDKi4Ua6c1/CVzA$riUcZCVnWycEmQycr+lzzu2lD4giSfkUbYRRZiJ3BhY"
 )
@@ -39,7 +40,7 @@ def hash_password(password: str) -> str:
 
 
 def is_correct_password(password: str, password_hash: str | None) -> bool:
-    """Whether the password has this hash.
+    """Whether the password, cut to `CHARACTERS_MAX`, has this hash.
 
     Verification takes the same time without a hash, so the time does not reveal whether an account exists.
     """

@@ -154,7 +154,7 @@ class Runs:
                     batch = cancellation.next_to_cancel(tx, run_filter, part, after=after)
                 if not batch:
                     break
-                with self._installation.writing_without_permission() as tx:
+                with self._installation.writing_without_permission_check() as tx:
                     result = cancellation.request_cancel_of_batch(
                         tx,
                         [each.run_key for each in batch],

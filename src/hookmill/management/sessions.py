@@ -25,7 +25,8 @@ HOUR_US: Final = 3_600_000_000
 LINK_HOURS: Final = 24
 LAST_SEEN_PRECISION_US: Final = 60_000_000
 _BROWSER_CONTEXT: Final = "known browser"
-"""The sealing context of browser tokens, so that a sealed row of the database can't pass as a browser token."""
+"""Takes the place of a row's id when browser tokens are sealed, so that a sealed secret from the database can't pass as
+a browser token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class Sessions:
         The new token replaces the previous one.
         """
         token = _new_token()
-        with self._installation.locking_all_teams() as tx:
+        with self._installation.locking_creation_of_first_team() as tx:
             team = factories.only_team(tx)
             if team is None or sessions.any_member_has_password(tx):
                 return None
@@ -94,13 +95,13 @@ class Sessions:
         `email` and `name` are for the first admin only. Raises `NotFound` like `link_target`, and
         `Invalid` for an unusable password, address or name.
         """
-        # Hashing is slow, so it happens outside the transaction.
         from hookmill.management.passwords import hash_password
 
+        # An invalid link must not cost a hash. Hashing is slow, so it happens outside the transaction.
         self.link_target(token)
         password_hash = hash_password(password)
         session_token = _new_token()
-        with self._installation.locking_all_teams() as tx:
+        with self._installation.locking_creation_of_first_team() as tx:
             link = self._link(tx, token)
             now = self._installation.now()
             if not sessions.use_link(tx, _digest(token)):
@@ -109,9 +110,9 @@ class Sessions:
             sessions.set_password(tx, member_id, password_hash)
             sessions.end_all_of(tx, member_id)
             sessions.begin(tx, _digest(session_token.reveal()), member_id, client, now)
-            own_change = _own_change(tx, member_id, client, now)
-            own_change.change.record(
-                "choose_password", "member", member_id, own_change.email, is_first=link.member_id is None
+            member_change = _change_by_member(tx, member_id, client, now)
+            member_change.change.record(
+                "choose_password", "member", member_id, member_change.email, is_first=link.member_id is None
             )
         return session_token
 
@@ -153,13 +154,13 @@ class Sessions:
             return None
         token = _new_token()
         now = self._installation.now()
-        with self._installation.writing_without_permission() as tx:
+        with self._installation.writing_without_permission_check() as tx:
             # Verification is slow, and the password may have been changed since.
             if not sessions.password_is_unchanged(tx, account.member_id, account.password_hash or ""):
                 return None
             sessions.begin(tx, _digest(token.reveal()), account.member_id, client, now)
-            own_change = _own_change(tx, account.member_id, client, now)
-            own_change.change.record("sign_in", "member", account.member_id, own_change.email)
+            member_change = _change_by_member(tx, account.member_id, client, now)
+            member_change.change.record("sign_in", "member", account.member_id, member_change.email)
         return token
 
     def by_session_token(self, token: str, *, client: str | None, is_visit: bool = True) -> SignedInMember | None:
@@ -179,7 +180,7 @@ class Sessions:
             roles = sessions.roles_of(tx, account.member_id)
         if is_visit and session.last_seen_at + LAST_SEEN_PRECISION_US < now:
             # Reading must work even if the disk is full.
-            with suppress(StoreUnavailable), self._installation.writing_without_permission() as tx:
+            with suppress(StoreUnavailable), self._installation.writing_without_permission_check() as tx:
                 sessions.mark_used(tx, digest, now)
         actor = Actor(
             kind=ActorKind.MEMBER, id=account.member_id, name=account.email, channel=Channel.DASHBOARD, client=client
@@ -189,7 +190,7 @@ class Sessions:
 
     def sign_out(self, token: str) -> None:
         """End the session."""
-        with self._installation.writing_without_permission() as tx:
+        with self._installation.writing_without_permission_check() as tx:
             sessions.end(tx, _digest(token))
 
     # Passwords
@@ -210,21 +211,24 @@ class Sessions:
             raise Invalid("The new password equals the old one. Choose another.", pointer="/new")
         password_hash = hash_password(new)
         token = _new_token()
-        with self._installation.writing_without_permission() as tx:
+        with self._installation.writing_without_permission_check() as tx:
             if not sessions.password_is_unchanged(tx, member_id, account.password_hash or ""):
                 raise Conflict("Another session changed the password in the meantime. Nothing was changed.")
             now = self._installation.now()
             sessions.set_password(tx, member_id, password_hash)
             sessions.end_all_of(tx, member_id)
             sessions.begin(tx, _digest(token.reveal()), member_id, client, now)
-            own_change = _own_change(tx, member_id, client, now)
-            own_change.change.record("change_password", "member", member_id, own_change.email)
+            member_change = _change_by_member(tx, member_id, client, now)
+            member_change.change.record("change_password", "member", member_id, member_change.email)
         return token
 
     # Known browsers
 
     def browser_token(self, email: str) -> SecretValue:
-        """A token for a browser that signed in to this account. It does not authenticate; see `known_browser_name`."""
+        """A token for a browser that signed in to this account.
+
+        It does not authenticate. Sign-in attempts with it wait in their own queue, apart from unknown clients.
+        """
         key = self._installation.master_keys.newest
         browser = SecretValue(f"{secrets.token_hex(8)} {email.strip().lower()}")
         return SecretValue(base64.urlsafe_b64encode(key.seal(browser, _BROWSER_CONTEXT)).decode())
@@ -242,18 +246,21 @@ class Sessions:
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnChange:
-    """A member's change of the member's own account. It requires no permission, but has a line in the audit log."""
+class _ChangeByMember:
+    """What a member does to the member's own account or sessions, to be recorded in the audit log.
+
+    It requires no permission.
+    """
 
     change: Change
     email: str
 
 
-def _own_change(tx: Transaction, member_id: str, client: str | None, now: int) -> _OwnChange:
+def _change_by_member(tx: Transaction, member_id: str, client: str | None, now: int) -> _ChangeByMember:
     account = sessions.account_of(tx, member_id)
-    assert account is not None, "looked up in the same transaction"
+    assert account is not None, "the caller has used the member's link, or checked the password, in this transaction"
     actor = Actor(kind=ActorKind.MEMBER, id=member_id, name=account.email, channel=Channel.DASHBOARD, client=client)
-    return _OwnChange(Change(tx, now, OwnAccount(actor=actor, team_id=account.team_id)), account.email)
+    return _ChangeByMember(Change(tx, now, OwnAccount(actor=actor, team_id=account.team_id)), account.email)
 
 
 def _is_expired(session: Session, now: int) -> bool:

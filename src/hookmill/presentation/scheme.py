@@ -24,12 +24,13 @@ class SchemeView(View, frozen=True):
     covers_time: bool
     covers_id: bool
     event: Annotated[
-        str | None, Meta(description="Where the event type is: `header:NAME`, or `json:PATH` in the body.")
+        str | None,
+        Meta(description="Where the event type is for the requested name: `header:NAME`, or `json:PATH` in the body."),
     ]
     alias_events: Annotated[
         dict[str, str | None],
         Meta(
-            description="The place for each alias that has another one. "
+            description="The place of the event type, by alias, where it differs from the scheme's. "
             "Null: deliveries of the alias have no event type."
         ),
     ]
@@ -41,7 +42,7 @@ class SchemeView(View, frozen=True):
 
     @classmethod
     def of(cls, scheme: Scheme, name: str | None = None) -> Self:
-        """`name` is the requested name of the scheme, which may be an alias. None stands for `scheme.name`."""
+        """`name` is the requested name or alias. It only decides `event` and `covers_event`. None: `scheme.name`."""
         event = scheme.event_for(name)
         return cls(
             name=scheme.name,

@@ -1,5 +1,5 @@
-"""Metadata of the database itself, by name. Its table keeps its old name, `facts`, because each start reads it before
-migrations run."""
+"""Metadata of the database itself, by name. Its table is still named `facts`: each start reads it before migrations
+run, so no migration can rename it."""
 
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
@@ -51,7 +51,8 @@ def remove_value(tx: Transaction, name: str) -> None:
 
 
 def retention_clock(tx: Transaction) -> int | None:
-    """The time that retention's last pass used instead of the clock's, in µs since 1970; None before the first pass."""
+    """The time from which retention's last pass determined the age of rows, in µs since 1970; None before the first
+    pass. It follows the clock, but never jumps far ahead."""
     time_us = value(tx, _RETENTION_CLOCK)
     return int(time_us) if time_us is not None else None
 

@@ -32,7 +32,9 @@ def store(tx: Transaction, automation: Automation, now: int) -> None:
     for schedule in automation.schedules:
         before = stored_by_name.get(schedule.name)
         if before is not None and (before["cron"], before["timezone"]) == (schedule.cron, schedule.timezone):
+            # Intervals (`@every`) count from the anchor.
             anchor = before["anchor"]
+            # All times up to `last_at` have fired, or count as missed.
             considered_until = _continues_after(before, now) if automation.enabled else before["last_at"]
         else:
             anchor = considered_until = now

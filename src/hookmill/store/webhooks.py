@@ -1,4 +1,4 @@
-"""Reads and updates webhooks. A change that affects deliveries also increments the webhook's revision."""
+"""Reads and updates webhooks. Every change increments the webhook's revision."""
 
 import json
 from collections.abc import Collection, Iterable, Sequence
@@ -130,7 +130,6 @@ def set_state(tx: Transaction, uid: WebhookUid, state: WebhookState, now: int) -
 
 
 def rename(tx: Transaction, uid: WebhookUid, name: str) -> None:
-    # A name has no effect on deliveries. But an ingress process may report it, so it must reload the webhook.
     tx.run("UPDATE webhooks SET name = :name, revision = revision + 1 WHERE uid = :uid", uid=uid, name=name)
 
 

@@ -4,8 +4,8 @@ This prevents DNS rebinding: an attacker's domain resolves to this service's add
 the same origin as the service. Such a domain is registered, so it has a dot and is no IP address.
 """
 
-# Imported before any process forks. Otherwise, `encode("idna")` imports this module later. If a process forks during
-# that import, the child waits forever for the import lock of a thread that it does not have.
+# `encodings.idna` is imported before any process forks. Otherwise, `encode("idna")` would import it later. If a process
+# forked during that import, the child would wait forever for the import lock of a thread that it does not have.
 import encodings.idna  # noqa: F401
 import re
 from collections.abc import Iterable

@@ -12,7 +12,10 @@ def covered_parts(scheme: Scheme) -> str:
 
 
 def event_in_words(scheme: Scheme, name: str | None) -> str | None:
-    """The location of the event type, and whether it is signed. `name` is the provider's name for the scheme."""
+    """The location of the event type, and whether it is signed.
+
+    `name` is the scheme's name or one of its aliases: the event type can depend on it.
+    """
     event = scheme.event_for(name)
     if event is None:
         return None
@@ -21,7 +24,7 @@ def event_in_words(scheme: Scheme, name: str | None) -> str | None:
 
 
 def properties_in_words(scheme: Scheme, name: str | None = None) -> list[str]:
-    """The scheme's properties, one sentence each. `name` is the provider's name for the scheme."""
+    """The scheme's properties, one sentence each. `name` is the scheme's name or one of its aliases."""
     sentences = [f"Covers: {covered_parts(scheme)}.", f"Signature: {_sources_in_words(scheme.signature.sources)}."]
     if (tolerance := _tolerance_in_words(scheme)) is not None:
         sentences.append(tolerance)
@@ -59,4 +62,5 @@ def _source_in_words(source: str) -> str:
     kind, _, name = source.partition(":")
     if kind == "json":
         return f"field `{name}` of the body"
+    # The remaining kind is `numbered`.
     return f"header `{name}`" if kind == "header" else f"headers `{name}1`, `{name}2` and so on"

@@ -79,7 +79,7 @@ def generic_scheme(options: GenericHmac) -> Scheme:
     """The scheme that a user described. Raises `Invalid` with the name of the wrong option."""
     header = _header("header", options.header)
     if len(options.prefix) > PREFIX_CHARACTERS_MAX or not _PREFIX.match(options.prefix):
-        raise _invalid("prefix", f"it has at most {PREFIX_CHARACTERS_MAX} printable ASCII characters")
+        raise _invalid("prefix", f"it must have at most {PREFIX_CHARACTERS_MAX} characters, all printable ASCII")
     algorithm = _choice("algorithm", options.algorithm, _ALGORITHMS)
     encoding = _choice("encoding", options.encoding, _ENCODINGS)
     decoding = _choice("secret", options.secret, _SECRET_DECODINGS)
@@ -99,7 +99,7 @@ def generic_scheme(options: GenericHmac) -> Scheme:
 
 def _content(content: str) -> str:
     if len(content) > CONTENT_CHARACTERS_MAX:
-        raise _invalid("content", f"it has at most {CONTENT_CHARACTERS_MAX} characters")
+        raise _invalid("content", f"it must have at most {CONTENT_CHARACTERS_MAX} characters")
     if any(character not in "\r\n\t" for character in content if not character.isprintable()):
         raise _invalid("content", "the only control characters that senders sign are line breaks and tabs")
     content_without_placeholders = _PLACEHOLDER.sub("", content)
@@ -108,6 +108,7 @@ def _content(content: str) -> str:
     if "{body}" not in content:
         # An attacker who sees one delivery could send any other body with its signature.
         raise _invalid("content", "without {body} anybody could change the body; put it where the sender signs it")
+    # Header names are compared in lower case.
     return _PLACEHOLDER.sub(lambda placeholder: placeholder.group().lower(), content)
 
 
@@ -124,7 +125,7 @@ def _timestamp(options: GenericHmac, content: str) -> Timestamp | None:
         raise _invalid("timestamp_header", "a time that isn't signed proves nothing; put {ts} into the content")
     tolerance = options.tolerance_seconds
     if tolerance is not None and not 1 <= tolerance <= TOLERANCE_SECONDS_MAX:
-        raise _invalid("tolerance_seconds", f"it is from 1 to {TOLERANCE_SECONDS_MAX}")
+        raise _invalid("tolerance_seconds", f"it must be from 1 to {TOLERANCE_SECONDS_MAX}")
     return Timestamp(
         sources=(f"header:{header}",), unit=unit, tolerance_seconds=tolerance, enforced=tolerance is not None
     )
@@ -132,9 +133,9 @@ def _timestamp(options: GenericHmac, content: str) -> Timestamp | None:
 
 def _header(field: str, name: str) -> str:
     if not _HEADER.match(name):
-        raise _invalid(field, "it is a header name of letters, digits and dashes, such as X-Signature")
+        raise _invalid(field, "it must be a header name of letters, digits and dashes, such as X-Signature")
     if name.lower() in _UNUSABLE_HEADERS:
-        raise _invalid(field, f"{name} belongs to the connection and never contains a signature")
+        raise _invalid(field, f"{name} belongs to the connection, so no sender puts a signature or its time there")
     return name.lower()
 
 

@@ -28,6 +28,7 @@ from hookmill.runs.runners.guard import (
     ENDED_BY_TIME_LIMIT,
     ENDED_BY_WORKER,
     KILL_SECONDS,
+    OUTPUT_FILE,
     RUN_VARIABLE,
     kill_descendants,
     kill_processes_of_run,
@@ -108,8 +109,8 @@ def check_reachable(packages: Path, account: UnixAccount) -> None:
     reason = _failure_of(process)
     if reason:
         raise Invalid(
-            f"The runner's user {account.name!r} can't reach {packages}: {reason}. The account must be able to search "
-            "each directory above: run chmod o+x on those, or set HOOKMILL_DATA_DIR to another place."
+            f"The runner's user {account.name!r} can't reach {packages}: {reason}. The account needs the execute "
+            "permission on each parent directory: run chmod o+x on them, or set HOOKMILL_DATA_DIR to another place."
         )
 
 
@@ -135,7 +136,8 @@ class _GuardResult:
 class CommandRunner:
     """Runs `argv` in the package's directory, without a shell, with a restricted environment.
 
-    No text of the payload reaches the command line or the environment: they hold only ids and paths.
+    No text of the payload reaches the command line or the environment. About the run, they hold only ids, paths, and
+    the name and time of its schedule.
     """
 
     argv: tuple[str, ...]
@@ -145,7 +147,7 @@ class CommandRunner:
     """Names of the service's variables that the command receives, besides PATH, HOME, LANG and TZ."""
     time_limit_seconds: float = 3600
     grace_seconds: float = 10
-    """The time between SIGTERM and SIGKILL."""
+    """The time between SIGTERM and SIGKILL. After SIGKILL, the guard waits as long again."""
     output_bytes_max: int = 1_048_576
     account: UnixAccount | None = None
     """The account that the command runs as; None: the service's account."""
@@ -189,8 +191,9 @@ class CommandRunner:
         try:
             report = json.loads(guard_result.report)
         except ValueError:
-            # A negative return code means that a signal ended the guard. Otherwise, the guard itself has a fault.
-            if guard.returncode >= 0:
+            # A negative return code means that a signal ended the guard. Otherwise, the guard itself has a fault, or it
+            # has not ended in time (None).
+            if guard.returncode is None or guard.returncode >= 0:
                 raise HostFault(
                     "The process that guards a command ended with a fault.", counts_as_attempt=True
                 ) from None
@@ -297,7 +300,7 @@ class CommandRunner:
         # JSON has no bytes, so the guard sends each byte as a character of Latin-1.
         tail = _printable(report["tail"].encode("latin-1"))
         if report["dropped_bytes"]:
-            tail += f"\n[{report['dropped_bytes']} bytes of output were not kept]"
+            tail += f"\n[{report['dropped_bytes']} bytes at the end of the output are missing in {OUTPUT_FILE}]"
         result = Ended(state=RunState.FAILED, exit_status=status, output_tail=tail)
         if report["ended_by"] == ENDED_BY_TIME_LIMIT:
             return replace(result, reason=self._timeout_reason)

@@ -1,7 +1,8 @@
 """A cache of the webhooks, against which the ingress evaluates deliveries.
 
 The admission transaction compares each plan's revision with the stored one, so a stale webhook is never used. Before a
-404, the ingress revalidates the webhook here: a thread reads the stored revisions of all waiting requests in one query.
+404, before a 429 from memory, and after a stale plan, the ingress revalidates the webhook here: a thread reads the
+stored revisions of all waiting requests in one query.
 """
 
 import asyncio
@@ -30,17 +31,17 @@ if TYPE_CHECKING:
 REVALIDATIONS_PER_QUERY: Final = 256
 PRELOAD_PER_QUERY: Final = 64
 WEBHOOKS_MAX: Final = 200_000
-"""The maximum number of webhooks in memory. If there are more, the oldest ones are removed. They are read again for
-their next delivery."""
+"""The maximum number of webhooks in memory. If there are more, those that were read first are removed, even if they are
+in use. They are read again for their next delivery."""
 
 _REVISIONS: Final = RowStatement("SELECT w.uid, w.revision FROM webhooks w WHERE w.uid IN ({rows})", ("text",))
 
 REVALIDATION_TIMEOUT_SECONDS: Final = 5.0
-"""After this time, a revalidation raises `StoreUnavailable`."""
+"""After this time, the future of a revalidation fails with `StoreUnavailable`."""
 CHECK_SECONDS: Final = 0.5
 """Interval between checks for overdue revalidations."""
 REVALIDATIONS_WAITING_MAX: Final = 50_000
-"""If more wait, `revalidate` raises `StoreUnavailable` immediately: a hanging database must not fill the memory."""
+"""If more wait, the future of a revalidation fails immediately: a hanging database must not fill the memory."""
 
 _Revalidation = tuple[str, "asyncio.Future[IngressWebhook | None]"]
 """A webhook's uid, and the future for the revalidated webhook."""
@@ -77,7 +78,7 @@ class Snapshot:
         return self._webhooks.get(uid)
 
     def revalidate(self, uid: str) -> "asyncio.Future[IngressWebhook | None]":
-        """The webhook as currently stored; None if there is none. Raises `StoreUnavailable`."""
+        """A future for the webhook as currently stored, or None if there is none. It can fail: `StoreUnavailable`."""
         result: asyncio.Future[IngressWebhook | None] = self._loop.create_future()
         if len(self._revalidations) > REVALIDATIONS_WAITING_MAX:
             _fail([result])
@@ -92,10 +93,10 @@ class Snapshot:
     def _fail_overdue(self) -> None:
         """Fail overdue revalidations. The thread can't do it while it waits for a hanging database."""
         now = self._loop.time()
-        overdue = []
+        done_or_overdue = []
         while self._deadlines and (self._deadlines[0][1].done() or self._deadlines[0][0] <= now):
-            overdue.append(self._deadlines.popleft()[1])
-        _fail(overdue)
+            done_or_overdue.append(self._deadlines.popleft()[1])
+        _fail(done_or_overdue)
         self._timeout_check = self._loop.call_later(CHECK_SECONDS, self._fail_overdue) if self._deadlines else None
 
     def close(self) -> None:
@@ -145,7 +146,8 @@ class Snapshot:
     def _preload(self) -> Iterator[None]:
         """Read every enabled webhook once, `PRELOAD_PER_QUERY` of them in each step of the iterator.
 
-        The preload is only an optimization, so any error ends it.
+        The preload is only an optimization. A webhook whose secret can't be opened is skipped; any other error ends the
+        preload.
         """
         try:
             with self._database.read() as tx:
@@ -166,7 +168,7 @@ class Snapshot:
             if len(uids) == 1:
                 self._report_failure("snapshot", error)
                 return
-            # A webhook whose secret can't be opened must not delay the others.
+            # A webhook whose secret can't be opened must not prevent the preload of the others.
             for uid in sorted(uids):
                 self._preload_batch({uid})
 
@@ -296,7 +298,7 @@ def _signature_rule(row: Row, secret: str | None, keys: MasterKeys) -> "Signatur
     try:
         scheme = scheme_named(row["signature_scheme"], options_from(row["signature_options"]))
     except Invalid:
-        # A newer version stored the scheme. No signature verifies, and the log has the reason.
+        # A newer version stored the scheme. Without a rule, every delivery is refused, and its log row has the reason.
         return None
     previous_secret = None
     # The previous secret is used only to explain why a signature was refused.

@@ -25,7 +25,7 @@ class KeyFile:
 
     @property
     def retired_path(self) -> Path:
-        """The file of retired keys, with which no row is sealed. The service never reads it."""
+        """The file of retired keys, with which no row is sealed. Only `retire` reads it; the service never does."""
         return self.path.with_name(f"{self.path.name}.retired")
 
     def exists(self) -> bool:

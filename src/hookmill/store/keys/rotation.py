@@ -53,7 +53,7 @@ class RotationResult:
 
     key_id: str
     """The new key."""
-    began: bool
+    has_begun_rotation: bool
     """Whether this call started the rotation, instead of continuing an interrupted one."""
     resealed_rows: int
     unreadable_rows: tuple[str, ...]
@@ -118,7 +118,7 @@ def finish(
     _write_with_retries(database, lambda tx: _end_rotation(tx, planned))
     return RotationResult(
         key_id=planned.new_key.id,
-        began=planned.starts_rotation,
+        has_begun_rotation=planned.starts_rotation,
         resealed_rows=resealed_rows,
         unreadable_rows=tuple(unreadable_rows),
         retired_key_ids=tuple(key.id for key in planned.old_keys),

@@ -23,7 +23,7 @@ BATCH_RUNS: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which of a factory's unfinished_in_batch runs to cancel: all, or those that meet every condition."""
+    """Which of a factory's unfinished runs to cancel: all, or those that meet every condition."""
 
     factory: FactoryId
     newest: RunKey

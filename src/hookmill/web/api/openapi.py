@@ -31,7 +31,7 @@ Manage factories, webhooks, automations and runs. The same rules apply as on the
 
 Send an API key with every request: `Authorization: Bearer hmk_…`. A key has the role viewer or manager in one factory,
 or the role admin for the whole team. The resources of other factories do not exist for the key: the response is 404.
-Team secrets share one list of names: a name that any factory uses leads to 409.
+The names of secrets are unique in the team: creating one with a name that another factory uses leads to 409.
 
 Send bodies as JSON with `Content-Type: application/json`. Errors are `application/problem+json` (RFC 9457) with a
 stable `code`.
@@ -40,10 +40,10 @@ _TAGS: Final = [
     {"name": "Factories", "description": "Factories own webhooks and automations."},
     {"name": "Webhooks", "description": "The URLs that senders post deliveries to."},
     {"name": "Team secrets", "description": "The secrets that webhooks verify deliveries with. Values are write-only."},
-    {"name": "Automations", "description": "The prompts that deliveries start, and their triggers."},
+    {"name": "Automations", "description": "Prompts, and the deliveries and schedules that start them."},
     {"name": "Delivery log", "description": "The recorded deliveries, and their results."},
     {"name": "Filters", "description": "Test payload filters on recorded deliveries."},
-    {"name": "Runs", "description": "The runs that deliveries started."},
+    {"name": "Runs", "description": "The runs of automations, and the queue."},
     {"name": "Audit log", "description": "Who changed what, when, and through which channel."},
     {"name": "Team", "description": "Members and API keys, and their roles."},
     {"name": "Reference", "description": "Public documents. No API key is required."},
@@ -118,8 +118,8 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         schema = model.model_json_schema(ref_template=_REF_TEMPLATE.format(name="{model}"), mode="serialization")
         schema.pop("$defs", None)
         schemas[model.__name__] = schema
-    # Views and the framework both define a schema for some enumerations. The right operand, the framework's schemas,
-    # overrides the views', because they have more details.
+    # Views and the framework both define a schema for some enumerations. The framework's schemas have more details, so
+    # they are the right operand, which wins.
     document["components"]["schemas"] = dict(sorted((_view_schemas(app) | schemas).items()))
     document["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key, `hmk_…`."}
@@ -212,8 +212,6 @@ def _error_codes(operation: Operation) -> Iterator[str]:
     if operation.takes_body:
         yield from ("malformed_json", "body_too_slow", "body_too_large", "unsupported_media_type")
         # A body may name a resource that does not exist.
-        yield "not_found"
-    if operation.requirement is require_viewer:
         yield "not_found"
     if operation.method != "GET" and operation.requirement is not require_viewer:
         yield "conflict"

@@ -1,6 +1,7 @@
 """The API's error responses: `application/problem+json` (RFC 9457) with a stable code and the invalid fields.
 
-An error contains the names of fields and parameters, but never their values, which may be secrets.
+An error of the validation framework contains names of fields and parameters, but never their values, which may be
+secrets. The text of a `HookmillError` may quote a name or an id, but never a secret.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,7 +54,7 @@ class ProblemDetails(BaseModel):
     code: str = Field(examples=["invalid"])
     detail: str = Field(examples=["The payload filter cannot be used."])
     errors: list[ErrorDetail] = Field(
-        default_factory=list, description="The invalid values, at most 20. Empty for other errors."
+        default_factory=list, description="The invalid values whose place is known, at most 20. It may be empty."
     )
 
 
@@ -165,7 +166,7 @@ def _code_for(error: HookmillError) -> str:
             return "forbidden"
         case NotFound():
             return "not_found"
-        case _:
+        case _:  # `Invalid`; the operations of the API raise no other class.
             return "invalid"
 
 

@@ -46,6 +46,7 @@ class Route(APIRoute):
             if body_field is not None:
                 request = await body.read(request, required=body_field.field_info.is_required(), bytes_max=bytes_max)
                 context_of(request).body = await request.body()
+                # The key may have been revoked while the body arrived.
                 await authenticator.reauthenticate(request)
             return unless_not_modified(request, await handle(request))
 

@@ -14,6 +14,7 @@ HEIGHT: Final = 48
 
 
 def _dropped_count(counts: AttemptCounts) -> int:
+    """The attempts over one of the two rate limits: of deliveries, and of failed authentications."""
     return counts.dropped(RATE_LIMITED) + counts.dropped(FAILED_AUTHENTICATIONS)
 
 
@@ -43,7 +44,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class HourOfDay:
+class ChartHour:
     """The counts of one hour, in the order of `SERIES`."""
 
     start: int
@@ -55,7 +56,7 @@ class Chart:
     parts: tuple[Part, ...]
     summary: str
     """The text alternative of the chart."""
-    hours: tuple[HourOfDay, ...]
+    hours: tuple[ChartHour, ...]
 
     @property
     def is_empty(self) -> bool:
@@ -64,7 +65,7 @@ class Chart:
 
 def chart(hours: Sequence[Hour]) -> Chart:
     """The chart, scaled to its busiest hour. So the bars of different charts are not comparable."""
-    chart_hours = [HourOfDay(hour.start, tuple(count(hour.counts) for _, _, count in SERIES)) for hour in hours]
+    chart_hours = [ChartHour(hour.start, tuple(count(hour.counts) for _, _, count in SERIES)) for hour in hours]
     highest_total = max((sum(hour.counts) for hour in chart_hours), default=0)
     parts = tuple(
         Part(css_class, name, _path(chart_hours, index, highest_total), total)
@@ -74,7 +75,7 @@ def chart(hours: Sequence[Hour]) -> Chart:
     return Chart(parts, _summary(parts, chart_hours, highest_total), tuple(chart_hours))
 
 
-def _path(hours: Sequence[HourOfDay], index: int, highest_total: int) -> str:
+def _path(hours: Sequence[ChartHour], index: int, highest_total: int) -> str:
     """The SVG path of the series with this index: one vertical line for each hour.
 
     The path is as short as possible, because a page can contain many charts.
@@ -93,7 +94,7 @@ def _path(hours: Sequence[HourOfDay], index: int, highest_total: int) -> str:
     return "".join(lines)
 
 
-def _summary(parts: Sequence[Part], hours: Sequence[HourOfDay], highest_total: int) -> str:
+def _summary(parts: Sequence[Part], hours: Sequence[ChartHour], highest_total: int) -> str:
     if not parts:
         return "No deliveries in the last 24 hours."
     busiest = next(hour for hour in hours if sum(hour.counts) == highest_total)

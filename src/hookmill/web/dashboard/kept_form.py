@@ -56,25 +56,27 @@ ACTIONS: Final = {
     "/team/keys/{key}/revoke": "Revoke an API key",
     "/team/factories": "Create a factory",
 }
-"""The action of each form, by the path pattern of its page. A test checks that every form is in this table."""
+"""The action of each form, by the path pattern that it is posted to. A test checks that every form is in this table."""
 
 _SIGNED_IN_AGAIN: Final = "signed-in-again"
-_OWN_FIELDS: Final = {"csrf", "retype"}
+_ADDED_FIELDS: Final = {"csrf", "retype"}
+"""Fields that the dashboard adds to forms. `retype` names a secret field that was filled in before."""
 
 pages.FLASH_MESSAGES.update({_SIGNED_IN_AGAIN: "You are signed in again. Close this tab and return to your form."})
 
 
 def can_be_resubmitted(context: PageContext) -> bool:
-    """Whether `resubmission_page` can respond: the response is a whole page, and the form belongs to a session."""
+    """Whether `resubmission_page` can respond: the response is a whole page, and the form has a token."""
     return context.page_path in ACTIONS and not context.is_htmx and bool(context.form["csrf"])
 
 
 def resubmission_page(context: PageContext) -> Response:
     """A page with the form's fields, to submit them again after signing in."""
-    pairs = [(name, value) for name, value in context.form.pairs() if name not in _OWN_FIELDS]
+    pairs = [(name, value) for name, value in context.form.pairs() if name not in _ADDED_FIELDS]
     query = context.request.scope["query_string"].decode("latin-1")
     return context.page(
         "form-kept.html",
+        # 403: the member is signed in again, but the form has the token of the old session.
         status=401 if context.signed_in is None else 403,
         action=ACTIONS[context.page_path],
         form_url=context.request.scope["path"] + (f"?{query}" if query else ""),

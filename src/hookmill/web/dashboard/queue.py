@@ -18,7 +18,7 @@ from hookmill.web.dashboard.urls import url
 
 PAGE_SIZE: Final = 50
 AGE_SECONDS: Final = 10
-"""How often an open page gets the runs' new ages if nothing else has changed."""
+"""How often an open page gets what its version lacks: the runs' new ages, the workers, and the warning."""
 _NUMBER: Final = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
 
 

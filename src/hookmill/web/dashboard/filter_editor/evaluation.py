@@ -34,7 +34,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerOutcome:
-    """The results of one trigger: on the sample, and on previous deliveries. None where there is no delivery."""
+    """The results of one trigger: on the sample, and on previous deliveries.
+
+    `test` is None without a sample. `backtest` is None if the factory has none of the trigger's webhooks.
+    """
 
     test: FilterTest | None
     backtest: Backtest | None
@@ -120,7 +123,7 @@ def _backtest(
     management: Management, may: MayView, trigger: Trigger, uids: Sequence[str], policy: RunPolicy
 ) -> Backtest:
     if trigger.matches_every_delivery and not policy.can_hold_runs:
-        # Every delivery matches, so their bodies are not read.
+        # Every delivery matches, and the policy needs no keys from the bodies, so the bodies are not read.
         return Backtest(matching=tuple(_newest(management, may, uids, BACKTEST_DELIVERIES)), others=())
     return management.filters.backtest(
         may,
@@ -141,11 +144,11 @@ def _newest(management: Management, may: MayView, uids: Sequence[str], limit: in
     return [deliveries_by_key[key] for key in sorted(deliveries_by_key, reverse=True)[:limit]]
 
 
-def load_sample(management: Management, may: MayView, shown_id: str) -> Sample | None:
-    """The delivery with this id; None if it has no stored payload."""
+def load_sample(management: Management, may: MayView, delivery_id: str) -> Sample | None:
+    """The delivery with this id; None if there is none, or if it has no stored JSON payload."""
     try:
-        delivery = management.log.get(may, shown_id)
-        raw = management.log.payload(may, shown_id)
+        delivery = management.log.get(may, delivery_id)
+        raw = management.log.payload(may, delivery_id)
     except (NotFound, Invalid):
         return None
     parsed = payload.parse(raw)
