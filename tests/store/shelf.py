@@ -113,10 +113,10 @@ class Shelf:
     def run(self, automation: str) -> RunToStart:
         return RunToStart(time_ordered_key(self.clock.now, os.urandom(8)), automation, 1)  # type: ignore[arg-type]
 
-    def admit(self, *plans: Plan) -> list[PlanOutcome]:
+    def admit(self, *plans: Plan, has_window_counts: bool = False) -> list[PlanOutcome]:
         """All of them in one transaction."""
         with self.database.write() as tx:
-            return admit(tx, plans)
+            return admit(tx, plans, has_window_counts=has_window_counts)
 
     def rows(self, table: str) -> Sequence[Row]:
         with self.database.read() as tx:

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hookmill.domain.authentication import Authentic
 from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Rejected
+from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection
 from hookmill.store.admission.transaction import WINDOW_US, PlanOutcome, Stale, add_dropped_counts
 from tests.store.shelf import Shelf
@@ -417,3 +418,62 @@ def test_an_acceptance_without_a_proof_cannot_be_made(shelf: Shelf):
         Acceptance(**fields)
     with pytest.raises(TypeError, match="mode"):
         Authentic()  # type: ignore[call-arg]
+
+
+def test_counts_of_periods_admit_the_same_as_counting_rows(shelf):
+    with_counts, with_rows = shelf.webhook("counts"), shelf.webhook("rows")
+    limit = window_counts.ROWS_COUNTED_MAX + 1
+    chance = random.Random(17)
+    # Now and then the clock is set back, or jumps ahead, also by more than all counted periods.
+    clock, outcome_types = 0.0, set()
+    for _ in range(60):
+        clock += chance.choice([0, 1, 3, 7]) if chance.random() < 0.8 else chance.choice([-400, -90, -5, 20, 70, 300])
+        times = [clock + chance.random() * 3 for _ in range(chance.choice([5, 150, 256]))]
+        outcomes = [
+            shelf.admit(
+                *(shelf.plan(webhook, at=at, per_minute=limit) for at in times),
+                has_window_counts=webhook is with_counts,
+            )
+            for webhook in (with_counts, with_rows)
+        ]
+
+        by_counts, by_rows = ([outcome_without_key(each) for each in some] for some in outcomes)
+        assert by_counts == by_rows
+        outcome_types.update(type(each) for each in outcomes[0])
+    assert outcome_types == {Accepted, RateLimited}
+
+
+def outcome_without_key(outcome: PlanOutcome) -> object:
+    return Accepted if isinstance(outcome, Accepted) else outcome
+
+
+def test_a_window_that_surely_has_room_is_not_counted(shelf):
+    webhook = shelf.webhook()
+    limit = window_counts.ROWS_COUNTED_MAX + 1
+    shelf.admit(*(shelf.plan(webhook, at=number / 25, per_minute=limit) for number in range(500)))
+    since, until = shelf.clock.now - WINDOW_US, shelf.clock.now + WINDOW_US
+
+    with shelf.database.read() as tx:
+        enough = window_counts.windows_to_count(tx, [(webhook.no, 1, 499, since, until)])
+        too_few = window_counts.windows_to_count(tx, [(webhook.no, 1, 500, since, until)])
+
+    assert ([each[2] for each in enough], too_few) == ([499], [])
+
+
+def test_counts_need_few_rows_however_long_deliveries_come(shelf):
+    webhook = shelf.webhook()
+    for second in range(0, 2_000, 3):
+        shelf.admit(shelf.plan(webhook, at=second))
+
+    assert 0 < shelf.count("window_counts") <= 40
+
+
+def test_replaced_counts_of_a_clock_that_was_ahead_let_nothing_through(shelf):
+    webhook = shelf.webhook()
+    limit = window_counts.ROWS_COUNTED_MAX + 1
+    shelf.admit(*(shelf.plan(webhook, per_minute=limit) for _ in range(limit)))
+    shelf.admit(*(shelf.plan(webhook, at=second, per_minute=limit) for second in range(800, 1_000, 4)))
+
+    [outcome] = shelf.admit(shelf.plan(webhook, at=1, per_minute=limit), has_window_counts=True)
+
+    assert isinstance(outcome, RateLimited)

@@ -279,6 +279,18 @@ identities: Final = Table(
     sqlite_with_rowid=False,
 )
 
+window_counts: Final = Table(
+    "window_counts",
+    metadata,
+    Column("webhook_no", Integer, primary_key=True, autoincrement=False),
+    Column("rate_limit", SmallInteger, primary_key=True, autoincrement=False),
+    Column("slot", SmallInteger, primary_key=True, autoincrement=False),
+    Column("period", BigInteger, nullable=False),
+    Column("count", Integer, nullable=False),
+    comment="Rows of the log by rate limit and period of time. Only for webhooks with high rate limits.",
+    sqlite_with_rowid=False,
+)
+
 dropped_attempts: Final = Table(
     "dropped_attempts",
     metadata,

@@ -27,6 +27,7 @@ from hookmill.domain.limits import WINDOW_SECONDS
 from hookmill.domain.run import Hold, RunState
 from hookmill.domain.run_policy import Priority
 from hookmill.store import dialect
+from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Transaction
@@ -163,11 +164,14 @@ _INSERT_RUNS_WITH_POLICY: Final = RowStatement(
 )
 
 
-def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
-    """The outcome of each plan, in the same order. An outcome is final once the transaction has committed."""
+def admit(tx: Transaction, plans: Sequence[Plan], *, has_window_counts: bool = False) -> list[PlanOutcome]:
+    """The outcome of each plan, in the same order. An outcome is final once the transaction has committed.
+
+    `has_window_counts`: whether `window_counts` is complete for the present windows of high rate limits.
+    """
     outcomes: list[PlanOutcome | None] = [None] * len(plans)
     _revalidate(tx, plans, outcomes)
-    _limit_rates(tx, plans, outcomes)
+    _limit_rates(tx, plans, outcomes, has_window_counts)
     acceptances = [(position, plan) for position, plan in _undecided(plans, outcomes) if isinstance(plan, Acceptance)]
     originals_by_position = _claim_identities(tx, acceptances)
 
@@ -178,7 +182,10 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
     run_rows: list[RowValues] = []
     run_rows_with_policy: list[RowValues] = []
     """The rows of runs with a policy key, or with another priority than normal."""
+    counted_rows: list[tuple[int, int, int]] = []
     for position, plan in _undecided(plans, outcomes):
+        if plan.per_minute > window_counts.ROWS_COUNTED_MAX:
+            counted_rows.append((plan.webhook_no, plan.rate_limit, plan.received_at))
         match plan:
             case Rejection():
                 outcomes[position] = Rejected(plan.label)
@@ -210,6 +217,7 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
     ):
         if rows:
             statement.execute(tx, rows)
+    window_counts.add(tx, counted_rows)
     return [outcome for outcome in outcomes if outcome is not None]
 
 
@@ -299,17 +307,25 @@ def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutco
             outcomes[position] = _STALE
 
 
-def _limit_rates(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutcome | None]) -> None:
+def _limit_rates(
+    tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutcome | None], has_window_counts: bool
+) -> None:
     """Set the outcomes of plans that exceed a rate limit, which counts the log rows in a sliding window."""
     groups_by_limit: dict[tuple[int, int], list[tuple[int, Plan]]] = defaultdict(list)
     for position, plan in _undecided(plans, outcomes):
         groups_by_limit[plan.webhook_no, plan.rate_limit].append((position, plan))
-    windows = []
+    windows: list[window_counts.Window] = []
+    large_windows: list[window_counts.Window] = []
     for (webhook_no, rate_limit), group in groups_by_limit.items():
         earliest = min(plan.received_at for _, plan in group)
         latest = max(plan.received_at for _, plan in group)
-        stored_rows_allowed = min(plan.per_minute for _, plan in group) - len(group)
-        windows.append((webhook_no, rate_limit, stored_rows_allowed, earliest - WINDOW_US, latest + WINDOW_US))
+        lowest_limit = min(plan.per_minute for _, plan in group)
+        window = (webhook_no, rate_limit, lowest_limit - len(group), earliest - WINDOW_US, latest + WINDOW_US)
+        if has_window_counts and lowest_limit > window_counts.ROWS_COUNTED_MAX:
+            large_windows.append(window)
+        else:
+            windows.append(window)
+    windows += window_counts.windows_to_count(tx, large_windows)
     if not windows:
         return
     for row in _EXCEEDED.select(tx, windows):

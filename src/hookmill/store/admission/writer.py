@@ -15,6 +15,7 @@ from typing import Final
 
 from hookmill.domain.delivery import Accepted, Unavailable
 from hookmill.domain.errors import StoreUnavailable
+from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Acceptance, Plan, memory_bytes
 from hookmill.store.admission.protocol import (
     DroppedCount,
@@ -45,6 +46,7 @@ _READY: Final = Report([])
 def serve_ingress(channel: socket.socket, database: Database) -> None:
     """Admit the plans of one event loop until it closes its end of the socket."""
     _send(channel, _READY)
+    has_window_counts_at = time.monotonic() + window_counts.COMPLETE_AFTER_SECONDS
     unframer = Unframer()
     waiting: deque[NumberedPlan] = deque()
     dropped_counts: list[DroppedCount] = []
@@ -66,7 +68,9 @@ def serve_ingress(channel: socket.socket, database: Database) -> None:
         batch = _next_batch(waiting)
         if not batch and not dropped_counts:
             continue
-        outcomes, failure = _admit_batch(database, batch, dropped_counts)
+        outcomes, failure = _admit_batch(
+            database, batch, dropped_counts, has_window_counts=time.monotonic() > has_window_counts_at
+        )
         # If the batch was not committed, these counts are lost.
         dropped_counts = []
         results: list[Result] = []
@@ -123,7 +127,7 @@ def _next_batch(waiting: deque[NumberedPlan]) -> list[NumberedPlan]:
 
 
 def _admit_batch(
-    database: Database, batch: list[NumberedPlan], dropped_counts: list[DroppedCount]
+    database: Database, batch: list[NumberedPlan], dropped_counts: list[DroppedCount], *, has_window_counts: bool
 ) -> tuple[Sequence[PlanOutcome], str]:
     """Admit the plans, and add the counts, in one transaction.
 
@@ -131,7 +135,8 @@ def _admit_batch(
     """
     try:
         with database.write() as tx:
-            outcomes = admit(tx, [numbered_plan.plan for numbered_plan in batch])
+            plans = [numbered_plan.plan for numbered_plan in batch]
+            outcomes = admit(tx, plans, has_window_counts=has_window_counts)
             add_dropped_counts(tx, dropped_counts)
     except StoreUnavailable as error:
         database.discard_connections()
