@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
+from bench import grown
 from bench.load import LoadFailed
 from bench.machine import describe
 from bench.process import REPOSITORY, ServerFailed
@@ -57,6 +58,7 @@ or of {rounds_of_busiest} rounds with {most_connections} connections.
 | From 202 to run start | time from the 202 to the start of a run, at 20 deliveries per second |
 | Idle service | processor cores that all processes of the service use while no deliveries arrive |
 | Page of a million deliveries | time for one page of the dashboard, with a million deliveries in the log |
+| … stored | acceptance with so many deliveries in the log, compared with a fresh database in the same round |
 | p95 …, wanted under … | 95 % of the requests took at most the first time; above the second time, `make bench` fails |
 
 ## The machine
@@ -80,7 +82,9 @@ def main(arguments: Sequence[str]) -> int:
     machine = describe(Path(tempfile.gettempdir()))
     print("\n".join(f"{name}: {value}" for name, value in machine.items()), end="\n\n")
     try:
-        rows = _measure(asked.only, replace(QUICK if asked.quick else THOROUGH, against=asked.against))
+        rows = _measure(
+            asked.only, replace(QUICK if asked.quick else THOROUGH, against=asked.against, stored=asked.stored)
+        )
     except (LoadFailed, ServerFailed) as problem:
         print(f"\nNothing is reported, because a measurement failed. {problem}", file=sys.stderr)
         return 1
@@ -113,6 +117,13 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="CHECKOUT",
         help="measure the runs of another checkout, too, round by round (a clone after `make setup`)",
+    )
+    parser.add_argument(
+        "--stored",
+        type=int,
+        default=grown.STORED,
+        metavar="N",
+        help=f"deliveries in the long log of the measurement `grown` (default: {grown.STORED:,})",
     )
     parser.add_argument(
         "--only",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from bench import load, machine, noop, pages, runs, service
+from bench import grown, load, machine, noop, pages, runs, service
 from bench.load import SERIAL_LENGTH, Body, Plan, Record, Target
 from bench.process import Served
 from bench.service import DELIVERIES_PER_WEBHOOK, NotMeasured, Service, Storage
@@ -47,6 +47,8 @@ class Effort:
     rounds_of_busiest: int
     against: Path | None = None
     """Another checkout, which the scenario `runs` measures as well."""
+    stored: int = grown.STORED
+    """Deliveries in the long log of the scenario `grown`."""
 
 
 QUICK = Effort(seconds=2.0, rounds=2, rounds_of_busiest=2)
@@ -294,6 +296,14 @@ def _pages(effort: Effort) -> Sequence[Row]:
     return [row for storage in Storage for row in pages.measured(storage, times=effort.rounds * PAGES_A_ROUND)]
 
 
+def _grown(effort: Effort) -> Sequence[Row]:
+    return [
+        row
+        for storage in Storage
+        for row in grown.measured(storage, stored=effort.stored, rounds=effort.rounds, seconds=effort.seconds)
+    ]
+
+
 SCENARIOS = (
     Scenario(name="small", measure=_flat_out_small),
     Scenario(name="large", measure=_flat_out_large),
@@ -302,4 +312,5 @@ SCENARIOS = (
     Scenario(name="signatures", measure=_signatures),
     Scenario(name="runs", measure=_runs),
     Scenario(name="pages", measure=_pages),
+    Scenario(name="grown", measure=_grown),
 )
