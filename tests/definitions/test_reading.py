@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hookmill.definitions.folder import Files
 from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, read_definitions
 from hookmill.domain.webhook import AuthMode
+from tests.support.counts import count
 
 UID = "wh_" + "0" * 27
 SIGNED = "authMode: signature\nsignatureScheme: github\nsecretName: S\n"
@@ -484,7 +485,7 @@ WORDS = ["secretName", "authMode", "signature", "triggers", "filter", "webhook_i
 LIKE_YAML = st.lists(st.sampled_from([*PIECES, *WORDS]), max_size=60).map("".join)
 
 
-@settings(max_examples=300)
+@settings(max_examples=count(300, usually=60))
 @given(st.one_of(LIKE_YAML.map(str.encode), st.binary(max_size=200)))
 def test_any_bytes_are_definitions_or_problems_with_places_in_them(content: bytes):
     with_front = b"---\n" + content + b"\n---\nLook.\n"

@@ -20,10 +20,10 @@ from tests.support.world import World
 
 TRIES_ALL = "HOOKMILL_TEST_EVERY_VALUE" in os.environ
 """Takes an hour: every value in every place, instead of another part of them in each."""
-OF_EACH_PLACE = COUNT if TRIES_ALL else count(100, usually=4)
-OF_EACH_OPTION = COUNT if TRIES_ALL else count(50, usually=3)
+OF_EACH_PLACE = COUNT if TRIES_ALL else count(100, usually=2)
+OF_EACH_OPTION = COUNT if TRIES_ALL else count(50, usually=2)
 ON_POSTGRES = count(25, usually=1)
-PLACES_TO_A_TRY = count(1, usually=3)
+PLACES_TO_A_TRY = count(1, usually=6)
 """On PostgreSQL, of so many places one is tried."""
 PARTS = count(16, usually=1)
 """What is made by requests and commands makes each further one slower, so it is divided among so many services."""

@@ -17,6 +17,7 @@ from hookmill.domain.signatures.verify import Verified, verify
 from tests.oracles import ORACLES, Oracle
 from tests.oracles.by_hand import AT, BY_HAND, DELIVERY_ID, URL, ByHand, altered, event, mac, private_half
 from tests.oracles.request import Given
+from tests.support.for_each import for_each
 
 # The first test loads what all providers have published, which takes a busy machine longer than any test.
 pytestmark = pytest.mark.timeout(600)
@@ -109,12 +110,12 @@ def changes_of(made: ByHand) -> list[Change]:
     return [change for change in CHANGES if change(made, made.sent()) is not None]
 
 
-@pytest.mark.parametrize("made", BY_HAND.values(), ids=str)
+@for_each("made", list(BY_HAND.values()))
 def test_we_accept_what_was_signed_by_hand(made: ByHand):
     assert we_accept(made.scheme, made.sent())
 
 
-@pytest.mark.parametrize("oracle", [oracle for oracle in ORACLES if oracle.signs], ids=str)
+@for_each("oracle", [oracle for oracle in ORACLES if oracle.signs])
 def test_we_accept_what_an_sdk_signs(oracle: Oracle):
     assert oracle.signs
     made = BY_HAND[oracle.scheme]
@@ -123,7 +124,7 @@ def test_we_accept_what_an_sdk_signs(oracle: Oracle):
 
 
 @pytest.mark.parametrize("body", AWKWARD_BODIES.values(), ids=AWKWARD_BODIES)
-@pytest.mark.parametrize("oracle", ANY_BODY, ids=str)
+@for_each("oracle", ANY_BODY)
 def test_both_accept_a_body_to_the_letter(oracle: Oracle, body: bytes):
     given = BY_HAND[oracle.scheme].sent(body)
 
@@ -145,12 +146,12 @@ def test_a_provider_that_signs_as_others_do_is_known_by_its_own_name(provider: s
     assert any(oracle.package == provider and oracle.scheme == scheme for oracle in ORACLES)
 
 
-@pytest.mark.parametrize("oracle", ORACLES, ids=str)
+@for_each("oracle", ORACLES)
 def test_an_sdk_accepts_what_we_sign(oracle: Oracle):
     assert oracle.accepts(signed_by_us(BY_HAND[oracle.scheme]))
 
 
-@pytest.mark.parametrize("oracle", ORACLES, ids=str)
+@for_each("oracle", ORACLES)
 def test_both_refuse_what_we_signed_and_somebody_changed(oracle: Oracle):
     made = BY_HAND[oracle.scheme]
     given = signed_by_us(made)
@@ -164,7 +165,7 @@ def test_both_refuse_what_we_signed_and_somebody_changed(oracle: Oracle):
         assert not we_accept(oracle.scheme, changed), change.__name__
 
 
-@pytest.mark.parametrize("oracle", ORACLES, ids=str)
+@for_each("oracle", ORACLES)
 def test_both_refuse(oracle: Oracle):
     made = BY_HAND[oracle.scheme]
 
@@ -176,7 +177,7 @@ def test_both_refuse(oracle: Oracle):
         assert not we_accept(oracle.scheme, changed), change.__name__
 
 
-@pytest.mark.parametrize("made", [made for made in BY_HAND.values() if made.leaves], ids=str)
+@for_each("made", [made for made in BY_HAND.values() if made.leaves])
 def test_we_too_accept_a_change_in_what_the_signature_leaves_out(made: ByHand):
     assert made.leaves
     given = made.sent()
@@ -187,7 +188,7 @@ def test_we_too_accept_a_change_in_what_the_signature_leaves_out(made: ByHand):
 ENFORCED = ("polar", "standard_webhooks", "stripe", "svix")
 
 
-@pytest.mark.parametrize("scheme", ENFORCED)
+@for_each("scheme", ENFORCED)
 def test_we_enforce_the_age_where_the_sdk_does(scheme: str):
     given = BY_HAND[scheme].sent()
     ages = {seconds: we_accept(scheme, replace(given, at=AT + seconds)) for seconds in (300, 301, -300, -301)}
@@ -195,7 +196,7 @@ def test_we_enforce_the_age_where_the_sdk_does(scheme: str):
     assert ages == {300: True, 301: False, -300: True, -301: False}
 
 
-@pytest.mark.parametrize("scheme", sorted(BY_HAND.keys() - set(ENFORCED) - {"livekit"}))
+@for_each("scheme", sorted(BY_HAND.keys() - set(ENFORCED) - {"livekit"}))
 def test_elsewhere_an_age_is_the_providers_advice(scheme: str):
     given = BY_HAND[scheme].sent()
 

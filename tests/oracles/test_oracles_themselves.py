@@ -7,13 +7,14 @@ import pytest
 
 from tests.oracles import ORACLES, Oracle
 from tests.oracles.by_hand import AT, BY_HAND, DELIVERY_ID, URL, ByHand, altered
+from tests.support.for_each import for_each
 
 # The first test loads what all providers have published, which takes a busy machine longer than any test.
 pytestmark = pytest.mark.timeout(600)
 
 SIGNERS = [oracle for oracle in ORACLES if oracle.signs]
-each_oracle = pytest.mark.parametrize("oracle", ORACLES, ids=str)
-each_signer = pytest.mark.parametrize("oracle", SIGNERS, ids=str)
+each_oracle = for_each("oracle", ORACLES)
+each_signer = for_each("oracle", SIGNERS)
 
 
 def test_26_schemes_are_verified_by_their_providers_own_sdk():
@@ -40,7 +41,7 @@ def test_header_names_may_be_spelled_in_capitals(oracle: Oracle):
     assert oracle.accepts(replace(given, headers=shouted))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if BY_HAND[each.scheme].covers], ids=str)
+@for_each("oracle", [each for each in ORACLES if BY_HAND[each.scheme].covers])
 def test_an_altered_body_is_refused(oracle: Oracle):
     made, given = by_hand(oracle), by_hand(oracle).sent()
     assert made.covers
@@ -48,7 +49,7 @@ def test_an_altered_body_is_refused(oracle: Oracle):
     assert not oracle.accepts(replace(given, body=altered(given.body, made.covers)))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if BY_HAND[each.scheme].leaves], ids=str)
+@for_each("oracle", [each for each in ORACLES if BY_HAND[each.scheme].leaves])
 def test_what_the_signature_leaves_out_may_be_altered(oracle: Oracle):
     made, given = by_hand(oracle), by_hand(oracle).sent()
     assert made.leaves
@@ -56,7 +57,7 @@ def test_what_the_signature_leaves_out_may_be_altered(oracle: Oracle):
     assert oracle.accepts(replace(given, body=altered(given.body, made.leaves)))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if BY_HAND[each.scheme].covers_url], ids=str)
+@for_each("oracle", [each for each in ORACLES if BY_HAND[each.scheme].covers_url])
 def test_another_address_is_refused(oracle: Oracle):
     given = by_hand(oracle).sent()
 
@@ -95,7 +96,7 @@ def test_anothers_secret_is_refused(oracle: Oracle):
     assert not oracle.accepts(replace(given, secret=made.another_secret))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if each.past is not None], ids=str)
+@for_each("oracle", [each for each in ORACLES if each.past is not None])
 def test_a_signature_is_accepted_up_to_the_age_that_the_sdk_sets(oracle: Oracle):
     assert oracle.past is not None
     given = by_hand(oracle).sent()
@@ -104,7 +105,7 @@ def test_a_signature_is_accepted_up_to_the_age_that_the_sdk_sets(oracle: Oracle)
     assert not oracle.accepts(replace(given, at=AT + oracle.past + 1))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if each.future is not None], ids=str)
+@for_each("oracle", [each for each in ORACLES if each.future is not None])
 def test_a_signature_is_accepted_as_far_ahead_as_the_sdk_sets(oracle: Oracle):
     assert oracle.future is not None
     given = by_hand(oracle).sent()
@@ -113,12 +114,12 @@ def test_a_signature_is_accepted_as_far_ahead_as_the_sdk_sets(oracle: Oracle):
     assert not oracle.accepts(replace(given, at=AT - oracle.future - 1))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if each.past is None], ids=str)
+@for_each("oracle", [each for each in ORACLES if each.past is None])
 def test_other_signatures_do_not_age(oracle: Oracle):
     assert oracle.accepts(replace(by_hand(oracle).sent(), at=AT + 365 * 86_400))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if each.future is None], ids=str)
+@for_each("oracle", [each for each in ORACLES if each.future is None])
 def test_other_signatures_may_be_ahead(oracle: Oracle):
     assert oracle.accepts(replace(by_hand(oracle).sent(), at=AT - 365 * 86_400))
 

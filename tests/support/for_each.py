@@ -16,7 +16,7 @@ def for_each(parameter: str, values: Sequence[Any]) -> Callable[[Callable[..., N
                 try:
                     test(**{parameter: value}, **fixtures)
                 except Exception as error:
-                    error.add_note(f"{parameter} = {value!r}")
+                    error.add_note(f"{parameter} {value}")
                     errors.append(error)
             if errors:
                 failed = ", ".join(str(error.__notes__[-1]) for error in errors)

@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--full-counts"):
         counts.make_full()
     # On a busy machine a deadline proves nothing about a property. The printed blob repeats a failure.
-    settings.register_profile("hookmill", deadline=None, print_blob=True, max_examples=counts.count(200, usually=25))
+    settings.register_profile("hookmill", deadline=None, print_blob=True, max_examples=counts.count(200, usually=12))
     settings.load_profile("hookmill")
     config.stash[_SESSION] = contextlib.ExitStack()
     if "TMPDIR" not in os.environ:

@@ -19,6 +19,7 @@ from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, ProofKind, Scheme
 from hookmill.domain.signatures.sign import example_secret
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, provider_event_id, verify
+from tests.support.counts import count
 from tests.support.for_each import for_each
 
 from .examples import NAMES, VECTORS, example, raw, those
@@ -485,7 +486,7 @@ BODIES = st.one_of(
 
 @EVERY_SCHEME
 @pytest.mark.timeout(600)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=count(25, usually=4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_headers_and_body_end_in_a_result(name, data):
     given = example(name)
