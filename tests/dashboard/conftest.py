@@ -243,8 +243,8 @@ def check_accessibility(
     installation: Installation,
 ) -> Callable[..., None]:
     """Asks axe-core what shuts people out of a page, and that it is no wider than a narrow screen. With full counts it
-    asks in light and dark, wide and narrow, and pictures are kept; else each page is asked about in one of these, and one
-    in three pages about its contrasts."""
+    asks in light and dark, wide and narrow, and pictures are kept; else each page is asked about in one of these, and
+    one in three pages about its contrasts."""
 
     def look(name: str, path: str, *, signed_in: bool = True, prepare: Callable[[Page], None] | None = None) -> None:
         context = admins_profile if signed_in else new_profile()
