@@ -202,7 +202,7 @@ def test_user_that_cannot_reach_its_packages_is_refused(
         assert error.startswith(
             f"The runner 'agent': The runner's user 'nobody' can't reach {data_dir}/runs: Permission denied."
         )
-        assert "run chmod o+x on those" in error
+        assert "run chmod o+x on them" in error
     else:
         assert error.startswith("The runner 'agent': Commands can run as 'nobody' only if the service runs as root")
 

@@ -140,7 +140,7 @@ def test_afterwards_everything_is_sealed_with_the_new_key_alone(vault):
 
     [new] = vault.file.read()
     assert new != old
-    assert (rotated.key_id, rotated.began, rotated.resealed_rows, rotated.unreadable_rows) == (new.id, True, 4, ())
+    assert (rotated.key_id, rotated.has_begun_rotation, rotated.resealed_rows, rotated.unreadable_rows) == (new.id, True, 4, ())
     assert vault.sealed_with() == {new.id}
     for table in rotation.SEALED_TABLES:
         for row in vault.rows(table):
@@ -323,7 +323,7 @@ def test_an_interrupted_rotation_is_finished_with_its_own_key(vault):
 
     rotated = vault.rotate()
 
-    assert (rotated.key_id, rotated.began, rotated.resealed_rows) == (new.id, False, 3)
+    assert (rotated.key_id, rotated.has_begun_rotation, rotated.resealed_rows) == (new.id, False, 3)
     assert vault.file.read() == [new]
     assert vault.sealed_with() == {new.id}
     assert vault.in_use() == binding.KeysInUse(new.id, ())
@@ -337,7 +337,7 @@ def test_a_rotation_interrupted_at_its_end_removes_the_old_key(vault):
 
     rotated = vault.rotate()
 
-    assert (rotated.key_id, rotated.began, rotated.retired_key_ids) == (new.id, False, (old.id,))
+    assert (rotated.key_id, rotated.has_begun_rotation, rotated.retired_key_ids) == (new.id, False, (old.id,))
     assert vault.file.read() == [new]
 
 

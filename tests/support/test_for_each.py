@@ -1,3 +1,5 @@
+"""The decorator that runs one test for many values."""
+
 import pytest
 
 from tests.support.for_each import for_each

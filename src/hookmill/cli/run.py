@@ -108,7 +108,7 @@ def list_runs(
 def show_queue(
     limit: options.Limit = options.PAGE_ROWS, factory: options.FactoryName = "default", json: options.AsJson = False
 ) -> None:
-    """Show waiting runs, running runs, and the workers, including those without a heartbeat."""
+    """Show waiting runs, running runs, and all workers, alive or not."""
     with factory_session(factory) as session:
         queue = session.management.runs.queue(session.may, limit=limit + 1)
     waiting = queue.waiting[:limit]
@@ -259,7 +259,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
 
 @commands.command()
 def log(identifier: RunArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Print the output of a run's command: the file if it is on this host, else its end from the database."""
+    """Print the output of a run, or its stored end."""
     with factory_session(factory) as session:
         run = session.management.runs.get(session.may, identifier)
         packages_directory = _packages_directory(session.settings)
