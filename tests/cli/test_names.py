@@ -17,7 +17,7 @@ HMAC = '{"header": "X-Signature", "timestamp_header": "X-Time", "content": "{ts}
 
 
 def test_every_command_prints_json_with_names_in_snake_case(
-    webhook: Any, automation: Any, log: Log, hookmill: Hookmill, receiver: Receiver, tmp_path: Path
+    webhook: Any, automation: Any, log: Log, hookmill: Hookmill, receiver: Receiver, tmp_path: Path, postgres_url: str
 ):
     delivery = log.delivery(webhook["uid"], body=b'{"action": "opened"}')
     run = log.run(delivery, automation["automation_id"], RunState.FAILED, attempt=1, output_tail="ended\n")
@@ -95,6 +95,8 @@ def test_every_command_prints_json_with_names_in_snake_case(
     prints("webhook delete", "renamed", "--yes")
     prints("apply", str(tmp_path / "files"), "--allow-deletions", ends=2)
     prints("audit list", "--limit", "1000", "--team")
+    prints("move", "--to", "-", stdin=postgres_url.encode())
+    prints("move", "--undo", "--yes")
 
     known = dict(commands(typer.main.get_command(app), ()))
     assert printed | ENDLESS == {

@@ -14,6 +14,7 @@ from hookmill.management import InstallationConfig, Management
 from hookmill.settings import Settings
 from hookmill.store.database import POSTGRES_CONNECTIONS, Database, open_database
 from hookmill.store.keys.sealing import KeyRing
+from hookmill.store.moved import refuse_moved
 
 
 def now_us() -> int:
@@ -48,6 +49,7 @@ def open_store(
         )
     database = open_database(settings.store_url(), syncs=syncs, connections=connections)
     try:
+        refuse_moved(database)
         # A start with the wrong key must change nothing, so this check precedes creation and migration.
         master_keys = keys.load_checked_ring(settings, database)
         if create:

@@ -8,7 +8,7 @@ from typing import Final
 from hookmill.domain.errors import Conflict
 from hookmill.management import Management
 from hookmill.settings import Settings
-from hookmill.store import metadata
+from hookmill.store import metadata, moved
 from hookmill.store.database import Database, is_sqlite_file
 from hookmill.store.keys import binding, rotation
 from hookmill.store.keys.binding import KeysInUse
@@ -78,6 +78,8 @@ def load_and_bind_ring(settings: Settings, database: Database, *, create: bool) 
     ring = key_ring(settings)
     with database.write() as tx:
         binding.bind_master_key(tx, ring)
+        # A move into this database may have begun since the start checked for one.
+        moved.refuse_marked(tx)
     return ring
 
 

@@ -19,6 +19,7 @@ from hookmill.cli import (
     key,
     keys,
     member,
+    move,
     run,
     scheme,
     secret,
@@ -63,6 +64,7 @@ def _hookmill(
 app.command()(service.serve)
 app.command()(service.worker)
 app.command()(service.migrate)
+app.command()(move.move)
 app.add_typer(webhook.commands, name="webhook")
 app.add_typer(automation.commands, name="automation")
 app.add_typer(delivery.commands, name="delivery")

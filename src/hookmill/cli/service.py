@@ -95,12 +95,15 @@ def worker(json: options.AsJson = False) -> None:
     from hookmill.app.open_files import raise_open_files_limit
     from hookmill.app.worker_process import grant_accounts_access, refuse_unusable_accounts, work_until_signalled
     from hookmill.store.database import open_database
+    from hookmill.store.moved import refuse_moved
     from hookmill.store.rights import refuse_missing_rights
 
     raise_open_files_limit()
     refuse_unusable_accounts(settings)
-    with open_database(settings.store_url()) as database, database.read() as tx:
-        refuse_missing_rights(tx, creates_tables=False, performs_runs=True)
+    with open_database(settings.store_url()) as database:
+        refuse_moved(database)
+        with database.read() as tx:
+            refuse_missing_rights(tx, creates_tables=False, performs_runs=True)
     grant_accounts_access(settings)
 
     if json:
@@ -118,8 +121,10 @@ def migrate(json: options.AsJson = False) -> None:
     from hookmill.app.first_start import refuse_lost_database
     from hookmill.store.database import open_database
     from hookmill.store.migrate import migrate as migrate_database
+    from hookmill.store.moved import refuse_moved
 
     with open_database(settings.store_url()) as database:
+        refuse_moved(database)
         refuse_lost_database(settings, database)
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         changed = migrate_database(database, performs_runs=settings.performs_runs)

@@ -55,10 +55,13 @@ def force_custom_query_plans(tx: Transaction) -> None:
         tx.run("SET LOCAL plan_cache_mode = force_custom_plan")
 
 
-def allow_long_statements(tx: Transaction, seconds: int) -> None:
-    """Let statements and lock waits of this transaction take up to `seconds`. SQLite doesn't limit statements."""
+def allow_long_statements(tx: Transaction, seconds: int, *, response_seconds: int | None = None) -> None:
+    """Let statements and lock waits of this transaction take up to `seconds`. SQLite doesn't limit statements.
+
+    `response_seconds`: the longest time without any response, for statements that return rows all the time.
+    """
     if not tx.on_sqlite:
-        tx.set_timeouts(seconds)
+        tx.set_timeouts(seconds, response_seconds=response_seconds)
 
 
 def bytes_type(tx: Transaction) -> str:

@@ -41,7 +41,7 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
         # Another process's migration may take longer than the default timeouts.
         dialect.allow_long_statements(tx, WAIT_SECONDS)
         dialect.lock(tx, _MIGRATION_LOCK)
-        current = _stored_revision(connection)
+        current = stored_revision(connection)
         if current is not None and current not in revisions():
             raise Conflict(
                 f"The database has schema {current}, which a newer version of Hookmill has written. "
@@ -56,6 +56,16 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
     if database.path is not None:
         restrict_to_owner(database.path)
     return True
+
+
+def refuse_other_revision(tx: Transaction) -> None:
+    """Raises `Conflict` unless the database has this version's schema."""
+    revision = stored_revision(tx.connection)
+    if revision != revisions()[-1]:
+        raise Conflict(
+            f"The database has schema {revision or 'none'}, and this version needs {revisions()[-1]}. Run "
+            "`hookmill migrate`, or use the version that has written the database. Nothing was changed."
+        )
 
 
 @contextmanager
@@ -92,7 +102,8 @@ def _excluding_other_versions(tx: Transaction, database: Database) -> Iterator[N
     yield
 
 
-def _stored_revision(connection: Connection) -> str | None:
+def stored_revision(connection: Connection) -> str | None:
+    """The revision of the database's schema; None if the database has no schema of this service."""
     # Without Alembic, because importing it takes longer than most starts.
     if not inspect(connection).has_table("alembic_version"):
         return None

@@ -92,6 +92,31 @@ def postgres_engine(url: str, *, connections: int) -> Engine:
     return engine
 
 
+def contains_password(url: str) -> bool:
+    """Whether the URL contains a password. Raises `Invalid` for a URL that can't be read."""
+    parsed = _parse_url(url)
+    return parsed.password is not None or not parsed.query.keys().isdisjoint(_PASSWORD_PARAMETERS)
+
+
+def without_password(url: str) -> str:
+    """The URL for messages: without the password, and without parameters other than the host and the port.
+
+    Raises `Invalid` for a URL that can't be read.
+    """
+    parsed = _parse_url(url)
+    return URL.create(
+        parsed.drivername,
+        username=parsed.username,
+        host=parsed.host,
+        port=parsed.port,
+        database=parsed.database,
+        query={name: value for name, value in parsed.query.items() if name in ("host", "port")},
+    ).render_as_string(hide_password=False)
+
+
+_PASSWORD_PARAMETERS: Final = frozenset({"password", "sslpassword"})
+
+
 def _parse_url(url: str) -> URL:
     with suppress(ArgumentError, ValueError):
         parsed = make_url(url)

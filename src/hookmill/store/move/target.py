@@ -1,0 +1,287 @@
+"""Writes the PostgreSQL database of a move, and reads it back.
+
+A mark in the metadata says that the move is unfinished, and where it is. Each transaction that writes rows also
+advances the mark, and fails if the mark is not where this move left it. So a delayed transaction of an earlier start
+can't write rows twice.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import psycopg
+
+from hookmill.domain.errors import Conflict, StoreUnavailable
+from hookmill.domain.ids import TeamId
+from hookmill.domain.text import shown
+from hookmill.store import dialect, metadata, moved
+from hookmill.store.database import Database, Transaction
+from hookmill.store.migrate import migrate, stored_revision
+from hookmill.store.move.tables import TABLES, MovedTable, Values
+from hookmill.store.postgres_engine import PostgresConnection
+from hookmill.store.revision import revisions
+from hookmill.store.rights import refuse_missing_rights
+from hookmill.store.schema import metadata as schema
+
+BATCH_SECONDS: Final = 60
+"""The longest time to write one batch of rows. Also the time to wait for a transaction of a move that was killed."""
+ANALYZE_SECONDS: Final = 600
+READ_SECONDS: Final = 24 * 3600
+"""The longest time to read a whole table."""
+FIRST_ROW_SECONDS: Final = 600
+"""The longest time without a row while a table is read. PostgreSQL may sort a table first."""
+NAMES_SHOWN_MAX: Final = 5
+START_AGAIN: Final = "To start again, create another empty database, and move to that one."
+
+_OWN_TABLES: Final = frozenset({*schema.tables, "alembic_version"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovePosition:
+    """How far a move has come.
+
+    The tables before `table` are copied, and the rows of `table` up to the one with the key `after`.
+    """
+
+    source: TeamId
+    """Identifies the installation that is moved."""
+    table: str
+    after: Values = ()
+
+    def to_text(self) -> str:
+        values = [value.hex() if isinstance(value, bytes) else value for value in self.after]
+        return json.dumps({"source": self.source, "table": self.table, "after": values})
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        fields = json.loads(text)
+        (table,) = (table for table in TABLES if table.name == fields["table"])
+        after = tuple(
+            bytes.fromhex(value) if column.is_bytes else value
+            for column, value in zip(table.key, fields["after"], strict=False)
+        )
+        return cls(source=TeamId(fields["source"]), table=table.name, after=after)
+
+    @property
+    def remaining_tables(self) -> Sequence[MovedTable]:
+        """The tables that are not completely copied."""
+        return TABLES[[table.name for table in TABLES].index(self.table) :]
+
+
+# The state of the database
+
+
+def unfinished_move(database: Database, source: TeamId) -> MovePosition | None:
+    """The position of the unfinished move of this installation into the database; None if the database is empty.
+
+    Raises `Conflict` if the database holds anything else, even if that is another version or another move.
+    """
+    with database.read() as tx:
+        relations = _relations(tx)
+        if not relations:
+            return None
+        own_schema = tx.one("SELECT current_schema() AS name")
+        assert own_schema is not None
+        own_tables = {name for schema_name, name in relations if schema_name == own_schema["name"]}
+        if {"facts", "alembic_version"} <= own_tables:
+            _refuse_other_version(tx)
+        others = [f"{schema_name}.{name}" for schema_name, name in relations]
+        if own_tables == _OWN_TABLES and len(relations) == len(_OWN_TABLES):
+            if (mark := metadata.value(tx, moved.UNFINISHED)) is not None:
+                return _own_position(mark, source)
+            others = _tables_with_rows(tx)
+            if not others:
+                return None
+        names = shown(", ".join(others[:NAMES_SHOWN_MAX])) + (", …" if len(others) > NAMES_SHOWN_MAX else "")
+    raise Conflict(
+        f"The PostgreSQL database is not empty: it holds {names}. A move needs a database without any tables. Create "
+        "one with CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0. Nothing was changed."
+    )
+
+
+def begin_or_resume(database: Database, source: TeamId, *, performs_runs: bool) -> tuple[MovePosition, bool]:
+    """The position of the move, and whether it is one that was interrupted. Creates the tables, and marks the database.
+
+    Raises `Conflict` like `unfinished_move`, and for missing rights. `performs_runs`: the service will perform runs.
+    """
+    with database.read() as tx:
+        refuse_missing_rights(tx, creates_tables=True, performs_runs=performs_runs)
+    position = unfinished_move(database, source)
+    migrate(database, performs_runs=performs_runs)
+    if position is not None:
+        return position, True
+    with database.write() as tx:
+        dialect.allow_long_statements(tx, BATCH_SECONDS)
+        # Every service writes into this table first. One that starts now waits for this transaction, and then finds the
+        # mark.
+        tx.run("LOCK TABLE facts IN SHARE ROW EXCLUSIVE MODE")
+        if tables := _tables_with_rows(tx):
+            raise Conflict(
+                f"Another process has written to the PostgreSQL database: {', '.join(tables)}. Nothing was moved."
+            )
+        position = MovePosition(source=source, table=TABLES[0].name)
+        metadata.set_value(tx, moved.UNFINISHED, position.to_text())
+    return position, False
+
+
+def _relations(tx: Transaction) -> Sequence[tuple[str, str]]:
+    """The schema and the name of each table and view, except those of PostgreSQL and of extensions."""
+    rows = tx.all(
+        """
+        SELECT n.nspname AS schema, c.relname AS name
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
+            AND n.nspname <> 'information_schema' AND left(n.nspname, 3) <> 'pg_'
+            AND NOT EXISTS (
+                SELECT 1 FROM pg_depend d
+                WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
+            )
+        ORDER BY 1, 2
+        """
+    )
+    return [(row["schema"], row["name"]) for row in rows]
+
+
+def _refuse_other_version(tx: Transaction) -> None:
+    revision = stored_revision(tx.connection)
+    if revision != revisions()[-1]:
+        raise Conflict(
+            f"The PostgreSQL database has the tables of another version of Hookmill: its schema is {revision}, and "
+            f"this version's is {revisions()[-1]}. If it holds an unfinished move, finish it with the version that "
+            f"began it. {START_AGAIN} Nothing was changed."
+        )
+
+
+def _own_position(mark: str, source: TeamId) -> MovePosition:
+    position = MovePosition.parse(mark)
+    if position.source != source:
+        raise Conflict(
+            "The PostgreSQL database holds an unfinished move of another installation. Move this installation to "
+            "another database. Nothing was changed."
+        )
+    return position
+
+
+def _tables_with_rows(tx: Transaction) -> list[str]:
+    checks = " UNION ALL ".join(
+        f"SELECT '{table.name}' AS name WHERE EXISTS (SELECT 1 FROM {table.quoted})" for table in TABLES
+    )
+    return [row["name"] for row in tx.all(checks)]
+
+
+# Writing
+
+
+def write_batch(
+    database: Database, table: MovedTable, rows: Sequence[Values], position: MovePosition, next_position: MovePosition
+) -> None:
+    """Write rows of the table, and advance the move from `position` to `next_position`, in one transaction.
+
+    Raises `StoreUnavailable`, and `Conflict` if another process moves too, or if a row contradicts an earlier one.
+    """
+    with database.write() as tx:
+        dialect.allow_long_statements(tx, BATCH_SECONDS)
+        advance(tx, position, next_position)
+        _copy_in(tx, table, rows)
+
+
+def advance(tx: Transaction, position: MovePosition, next_position: MovePosition) -> None:
+    """Advance the mark. Raises `Conflict` if another process has changed it."""
+    if not metadata.replace_value(tx, moved.UNFINISHED, position.to_text(), next_position.to_text()):
+        raise _superseded()
+
+
+def set_sequence(tx: Transaction, table: MovedTable, highest_number: int) -> None:
+    """Let generated keys of this table continue after the number. Does nothing if PostgreSQL generates none."""
+    row = tx.one("SELECT pg_get_serial_sequence(:table, :column) AS name", table=table.quoted, column=table.key[0].name)
+    if row is not None and row["name"] is not None and highest_number > 0:
+        tx.one("SELECT setval(CAST(:name AS regclass), :number)", name=row["name"], number=highest_number)
+
+
+def analyze(database: Database) -> None:
+    """Collect the statistics without which PostgreSQL would plan the first queries badly."""
+    with database.write() as tx:
+        dialect.allow_long_statements(tx, ANALYZE_SECONDS)
+        tx.run(f"ANALYZE {', '.join(table.quoted for table in TABLES)}")
+
+
+def finish(database: Database, position: MovePosition) -> None:
+    """Remove the mark, so that services can use the database. Raises `Conflict` if another process has changed it."""
+    with database.write() as tx:
+        removed_rows = tx.run(
+            "DELETE FROM facts WHERE name = :name AND value = :value",
+            name=moved.UNFINISHED,
+            value=position.to_text().encode(),
+        )
+        if removed_rows != 1:
+            raise _superseded()
+
+
+def _superseded() -> Conflict:
+    return Conflict("Another `hookmill move` uses the same PostgreSQL database. This one has stopped.")
+
+
+def _copy_in(tx: Transaction, table: MovedTable, rows: Sequence[Values]) -> None:
+    boolean_positions = [number for number, column in enumerate(table.columns) if column.is_boolean]
+    try:
+        with (
+            _driver(tx).cursor() as cursor,
+            cursor.copy(f"COPY {table.quoted} ({table.column_list}) FROM STDIN (FORMAT BINARY)".encode()) as copy,
+        ):
+            copy.set_types([column.kind.postgres_type for column in table.columns])
+            for row in rows:
+                copy.write_row(_with_booleans(row, boolean_positions) if boolean_positions else row)
+    except psycopg.IntegrityError:
+        raise Conflict(
+            f"A row of the table {table.name} contradicts the rows that were copied earlier: the SQLite database has "
+            f"changed since the move began. {START_AGAIN}"
+        ) from None
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        raise _unavailable(tx, error) from error
+
+
+def _with_booleans(row: Values, positions: Sequence[int]) -> Sequence[Any]:
+    values = list(row)
+    for position in positions:
+        if values[position] is not None:
+            values[position] = bool(values[position])
+    return values
+
+
+# Reading
+
+
+def read_rows(database: Database, table: MovedTable) -> Iterator[Values]:
+    """The rows in the order of their keys, one at a time, as SQLite has them. Raises `StoreUnavailable`."""
+    columns = ", ".join(f"{column.quoted}::int" if column.is_boolean else column.quoted for column in table.columns)
+    # SQLite orders text by its bytes, too.
+    order = table.key_list(
+        lambda column: f'{column.quoted} COLLATE "C"' if column.kind.postgres_type == "text" else column.quoted
+    )
+    query = f"SELECT {columns} FROM {table.quoted} WHERE {table.condition} ORDER BY {order}"
+    with database.read() as tx:
+        dialect.allow_long_statements(tx, READ_SECONDS, response_seconds=FIRST_ROW_SECONDS)
+        # Where an index has the order, sorting all bodies on disk would take longer.
+        tx.run("SET LOCAL enable_sort = off")
+        try:
+            with (
+                _driver(tx).cursor() as cursor,
+                cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT BINARY)".encode()) as copy,
+            ):
+                copy.set_types(["int4" if column.is_boolean else column.kind.postgres_type for column in table.columns])
+                yield from copy.rows()
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise _unavailable(tx, error) from error
+
+
+def _driver(tx: Transaction) -> PostgresConnection:
+    driver = tx.connection.connection.driver_connection
+    assert isinstance(driver, PostgresConnection)
+    return driver
+
+
+def _unavailable(tx: Transaction, error: psycopg.Error) -> StoreUnavailable:
+    # The transaction is lost. Without this call, its rollback would fail on a broken connection.
+    tx.connection.invalidate(error)
+    return StoreUnavailable(str(error).strip().split("\n")[0][:200])

@@ -1,0 +1,283 @@
+"""`hookmill move`: everything of an installation, or nothing, and nothing into a database that holds anything else."""
+
+import fcntl
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from hookmill.store.revision import revisions
+from hookmill.store.schema import metadata
+from tests.cli.conftest import Hookmill, Log, Printed
+from tests.support.odd_rows import FIRST_KEY, ROWS, fill, relations, rows_of_postgres, rows_of_sqlite
+from tests.support.ports import free_port
+
+pytestmark = pytest.mark.usefixtures("log")
+
+
+def moved(hookmill: Hookmill, url: str, *options: str, ends: int = 0) -> Printed:
+    return hookmill("move", "--to", "-", *options, stdin=f"{url}\n".encode(), ends=ends)
+
+
+def execute(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def shown_url(url: str) -> str:
+    """The URL without its password."""
+    account, _, rest = url.removeprefix("postgresql://").partition("@")
+    return f"postgresql://{account.partition(':')[0]}@{rest}"
+
+
+def test_every_row_of_every_table_is_moved_and_the_service_continues(
+    webhook: Any, log: Log, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    fill(log.path)
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        # SQLite never generates the number of a deleted row again.
+        connection.execute("DELETE FROM webhooks WHERE no = ?", (FIRST_KEY + ROWS - 1,))
+    before = rows_of_sqlite(log.path)
+    assert [name for name, rows in before.items() if len(rows) < ROWS - 1] == []
+
+    printed = moved(hookmill, postgres_url, "--json")
+
+    assert rows_of_postgres(postgres_url) == rows_of_sqlite(log.path) == before
+    assert {table["name"]: table["rows"] for table in printed.json["tables"]} == {
+        table.name: len(before[table.name]) for table in metadata.sorted_tables
+    }
+    assert printed.json["to"] == shown_url(postgres_url)
+    assert printed.json["resumed"] is False
+    assert printed.json["unfinished_runs"] == 1
+    assert printed.json["rows"] == sum(map(len, before.values()))
+    monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
+    hookmill("webhook", "rotate", webhook["uid"])
+    hookmill("webhook", "create", "later")
+    assert max(no for no, *_ in rows_of_postgres(postgres_url)["webhooks"]) == FIRST_KEY + ROWS
+
+
+def test_a_move_says_what_it_did_and_what_to_do_next(
+    webhook: Any, log: Log, data_dir: Path, hookmill: Hookmill, postgres_url: str
+):
+    count = sum(map(len, rows_of_sqlite(log.path).values()))
+
+    printed = moved(hookmill, postgres_url)
+
+    first, *_, last = printed.out.splitlines()
+    assert first.startswith(f"Moved {count} rows of ")
+    assert f"to {shown_url(postgres_url)} in " in first
+    assert f"Keep the data directory {data_dir}" in printed.out
+    assert f"store {data_dir / 'hookmill.db'} with the backups" in printed.out
+    assert last.endswith("move --undo")
+    assert printed.err.splitlines() == [
+        f"{phase}: {rows} of {total} rows"
+        for phase, total in (("checking", count), ("copying", count), ("comparing", count * 2))
+        for rows in (0, total)
+    ]
+
+
+def test_on_a_terminal_bars_show_how_far_a_move_is(
+    webhook: Any, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("PGPASSWORD", postgres_url.partition("@")[0].rpartition(":")[2])
+
+    printed = hookmill("move", "--to", shown_url(postgres_url), "--json")
+
+    assert "comparing" in printed.err
+    assert "100%" in printed.err
+    assert printed.json["rows"] > 0
+
+
+def test_sqlite_that_was_moved_is_refused_until_the_move_is_undone(webhook: Any, hookmill: Hookmill, postgres_url: str):
+    printed = [moved(hookmill, postgres_url)]
+
+    for command in (["serve", "--port", str(free_port())], ["migrate"], ["webhook", "list"]):
+        printed.append(hookmill(*command, ends=1))
+    printed.append(moved(hookmill, postgres_url, ends=1))
+    printed.append(hookmill("move", "--undo", stdin=b"n\n", ends=1))
+    for refusal in printed[1:-1]:
+        assert f"was moved to {shown_url(postgres_url)} on 2" in refusal.err
+        assert "hookmill move --undo" in refusal.err
+        assert "Nothing was changed." in refusal.err
+    assert f"lacks everything that {shown_url(postgres_url)} has recorded" in printed[-1].err
+    hookmill("webhook", "list", ends=1)
+
+    undone = hookmill("move", "--undo", "--yes", "--json")
+
+    assert undone.json["moved_to"] == shown_url(postgres_url)
+    assert [each["name"] for each in hookmill("webhook", "list", "--json").json["webhooks"]] == ["source"]
+    assert "is not marked as moved" in hookmill("move", "--undo", "--yes", ends=1).err
+    assert "is not empty" in moved(hookmill, postgres_url, ends=1).err
+    password = postgres_url.partition("@")[0].rpartition(":")[2]
+    assert [each for each in printed if password in each.out + each.err] == []
+
+
+USED = {
+    "a table": ["CREATE TABLE theirs (id int)"],
+    "a view in another schema": ["CREATE SCHEMA other", "CREATE VIEW other.theirs AS SELECT 1 AS one"],
+}
+
+
+@pytest.mark.parametrize("statements", USED.values(), ids=USED)
+def test_database_that_holds_anything_else_is_refused(
+    log: Log, hookmill: Hookmill, postgres_url: str, statements: list[str]
+):
+    execute(postgres_url, *statements)
+    before = relations(postgres_url)
+
+    printed = moved(hookmill, postgres_url, ends=1)
+
+    assert "is not empty: it holds " in printed.err
+    assert "theirs. A move needs a database without any tables." in printed.err
+    assert relations(postgres_url) == before
+    hookmill("webhook", "list")
+
+
+OTHER = {
+    "an installation in use": (
+        "INSERT INTO facts VALUES ('master key', 'key')",
+        "is not empty: it holds facts.",
+    ),
+    "another version": ("UPDATE alembic_version SET version_num = '0009'", "its schema is 0009, and this version's is"),
+    "the move of another installation": (
+        """INSERT INTO facts VALUES ('unfinished move', '{"source": "team_other", "table": "facts", "after": []}')""",
+        "holds an unfinished move of another installation",
+    ),
+}
+
+
+@pytest.mark.parametrize(("statement", "problem"), OTHER.values(), ids=OTHER)
+def test_database_of_another_installation_is_refused(
+    log: Log, hookmill: Hookmill, postgres_store: str, statement: str, problem: str
+):
+    execute(postgres_store, statement)
+    try:
+        before = rows_of_postgres(postgres_store)
+
+        printed = moved(hookmill, postgres_store, ends=1)
+
+        assert problem in printed.err
+        assert "Nothing was changed." in printed.err
+        assert rows_of_postgres(postgres_store) == before
+        hookmill("webhook", "list")
+    finally:
+        execute(postgres_store, f"UPDATE alembic_version SET version_num = '{revisions()[-1]}'")
+
+
+def test_unfinished_move_can_be_used_by_the_move_only(
+    data_dir: Path, hookmill: Hookmill, postgres_store: str, monkeypatch: pytest.MonkeyPatch
+):
+    execute(
+        postgres_store,
+        """INSERT INTO facts VALUES ('unfinished move', '{"source": "team_1", "table": "facts", "after": []}')""",
+    )
+    monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_store)
+    monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))
+
+    for command in ("serve", "worker", "migrate", "webhook list"):
+        printed = hookmill(*command.split(), ends=1)
+        assert "holds an unfinished move from SQLite" in printed.err, command
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[None]:
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def open_transaction(path: Path) -> Iterator[None]:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@pytest.mark.parametrize(
+    ("hold", "name", "problem"),
+    [
+        (lock_file, "serve.lock", "it holds serve.lock. Stop it"),
+        (lock_file, "hookmill.db.writer", "it holds hookmill.db.writer. Stop it"),
+        (open_transaction, "hookmill.db", "can't be locked: database is locked. Another command may be changing it."),
+    ],
+)
+def test_move_is_refused_while_another_process_uses_sqlite(
+    log: Log, data_dir: Path, hookmill: Hookmill, postgres_url: str, hold: Any, name: str, problem: str
+):
+    with hold(data_dir / name):
+        printed = moved(hookmill, postgres_url, ends=1)
+
+    assert problem in printed.err
+    assert relations(postgres_url) == []
+
+
+def test_values_that_postgresql_cannot_store_are_named_before_anything_is_copied(
+    webhook: Any, log: Log, hookmill: Hookmill, postgres_url: str
+):
+    fill(log.path)
+    planted = {
+        "automation_versions": ("prompt = 'a' || char(0) || 'b'", "version = 1001", "version=1001: prompt"),
+        "factories": ("name = CAST(x'ff' AS TEXT)", "max_running = -1", ": name"),
+        "deliveries": ("size = 2147483648", "label = -1", "id=fe006964"),
+        "dropped_attempts": ("count = 1.5", "webhook_no = 1002", "webhook_no=1002, minute=1002, kind=2 kind tab"),
+        "payloads": ("body = 'text'", "body = x'7b7d'", ": body"),
+        "members": ("is_admin = 2", "is_admin = 0", ": is_admin"),
+    }
+    for table, (change, row, named) in planted.items():
+        with closing(sqlite3.connect(log.path)) as connection, connection:
+            assert connection.execute(f"UPDATE {table} SET {change} WHERE {row}").rowcount > 0
+
+        printed = moved(hookmill, postgres_url, ends=1)
+
+        (line, *_) = [line for line in printed.err.splitlines() if line.startswith(f"  {table} ")]
+        assert named in line
+        with closing(sqlite3.connect(log.path)) as connection, connection:
+            connection.execute(f"DELETE FROM {table} WHERE {change}")
+    assert relations(postgres_url) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "code"),
+    [
+        (["--to", "postgresql://hookmill:secret@127.0.0.1/name"], "The URL contains a password", 1),
+        (["--to", "postgresql://hookmill@127.0.0.1/name?password=secret"], "The URL contains a password", 1),
+        (["--to", "postgresql://hookmill@127.0.0.1:1:2/name"], "--to can't be read. Use postgresql://", 1),
+        (["--to", "sqlite:///other.db"], "--to is not the URL of a PostgreSQL database", 1),
+        (["--to", "-"], "There is no URL on standard input.", 1),
+        (["--to", "postgresql://hookmill@127.0.0.1:1/name"], "The database can't be used now: ", 1),
+        ([], "give exactly one of --to, --undo", 2),
+        (["--undo", "--json"], "give --yes as well", 2),
+    ],
+)
+def test_wrong_use_is_explained(log: Log, hookmill: Hookmill, arguments: list[str], problem: str, code: int):
+    printed = hookmill("move", *arguments, ends=code)
+
+    assert problem in " ".join(printed.err.split())
+    assert "secret" not in printed.err.replace("secrets", "")
+    hookmill("webhook", "list")
+
+
+def test_only_sqlite_that_was_used_is_moved(
+    log: Log, data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
+    on_postgres = moved(hookmill, postgres_url, ends=1)
+    monkeypatch.delenv("HOOKMILL_DATABASE_URL")
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0009'")
+    older = moved(hookmill, postgres_url, ends=1)
+    monkeypatch.setenv("HOOKMILL_DATA_DIR", str(data_dir / "nothing"))
+    missing = moved(hookmill, postgres_url, ends=1)
+
+    assert "Unset HOOKMILL_DATABASE_URL" in on_postgres.err
+    assert "has schema 0009" in older.err
+    assert f"There is no SQLite database {data_dir / 'nothing' / 'hookmill.db'}" in missing.err
+    assert relations(postgres_url) == []
