@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from hookmill.app import port
 from hookmill.domain.errors import Conflict
 from hookmill.store.keys.key_file import KeyFile
 from tests.cli.conftest import Hookmill, named_in_snake_case
+from tests.support.counts import count
 from tests.support.loaded import Command
 from tests.support.ports import free_port
 from tests.support.service import operator, serving
@@ -250,7 +252,10 @@ def test_a_taken_port_is_reported_before_anything_is_created(data_dir: Path, hoo
         number = other.getsockname()[1]
         printed = hookmill("serve", "--port", str(number), ends=1)
 
-    assert printed.err.startswith(f"The service can't listen on 127.0.0.1 port {number}: Address already in use.")
+    assert printed.err == (
+        f"The service can't listen on 127.0.0.1: port {number} is in use by another process. Stop that process, or "
+        "choose another port with --port.\n"
+    )
     assert not data_dir.exists()
 
 
@@ -264,15 +269,89 @@ def test_a_port_that_a_dying_service_still_holds_is_waited_for(monkeypatch: pyte
             assert dying.fileno() == -1
 
 
-def test_of_two_services_that_start_at_once_one_has_the_port():
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::"])
+def test_a_port_is_reserved_before_anybody_listens(host: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(port, "PORT_SECONDS", 0.0)
     number = free_port()
 
-    with port.hold_port("127.0.0.1", number):
-        # Neither listens yet.
-        with pytest.raises(Conflict, match="Address already in use"), port.hold_port("127.0.0.1", number):
+    with port.hold_port(host, number):
+        for other in ("127.0.0.1", "0.0.0.0", "::"):
+            with pytest.raises(Conflict, match=f"port {number} is in use by another process"):
+                with port.hold_port(other, number):
+                    pass
+        # The server's processes come and go. In between, nobody else gets the port.
+        for _ in range(2):
+            with listening_like_the_server(host, number) as listener:
+                with socket.create_connection(("127.0.0.1", number)):
+                    listener.accept()[0].close()
+            with pytest.raises(Conflict), port.hold_port("127.0.0.1", number):
+                pass
+    # The server closed those connections first, so the system still remembers them.
+    with port.hold_port(host, number):
+        with listening_like_the_server(host, number), listening_like_the_server(host, number):
             pass
-    with port.hold_port("127.0.0.1", number):
-        pass
+
+
+def listening_like_the_server(host: str, number: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    is_ipv6 = family is socket.AF_INET6
+    return socket.create_server((host, number), family=family, reuse_port=True, dualstack_ipv6=is_ipv6)
+
+
+def test_of_many_services_that_start_at_once_one_gets_the_port(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(port, "PORT_SECONDS", 0.0)
+    hosts = ["127.0.0.1", "0.0.0.0"] * 4
+    for _ in range(count(2_000, usually=100)):
+        number, together, everybody_tried = free_port(), threading.Barrier(len(hosts)), threading.Barrier(len(hosts))
+        outcomes: list[str] = []
+
+        def start(host: str) -> None:
+            together.wait(LONG_SECONDS)  # noqa: B023
+            with ExitStack() as resources:
+                try:
+                    resources.enter_context(port.hold_port(host, number))  # noqa: B023
+                    outcomes.append("started")  # noqa: B023
+                except Conflict:
+                    outcomes.append("refused")  # noqa: B023
+                everybody_tried.wait(LONG_SECONDS)  # noqa: B023
+
+        threads = [threading.Thread(target=start, args=(host,)) for host in hosts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(outcomes) == ["refused"] * (len(hosts) - 1) + ["started"]
+
+
+def test_of_two_services_on_one_port_the_second_is_refused(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    number = str(free_port())
+    monkeypatch.setenv("HOOKMILL_PERFORMS_RUNS", "false")
+    outputs = [tmp_path / "on one address", tmp_path / "on all addresses"]
+    for output in outputs:
+        output.touch()
+    services = [
+        Command(["serve", "--port", number, *arguments], os.environ, Path.cwd(), output)
+        for output, arguments in zip(
+            outputs, (["--data-dir", "one"], ["--data-dir", "all", "--host", "0.0.0.0"]), strict=True
+        )
+    ]
+    try:
+        until(lambda: any(service.poll() is not None for service in services), "one of them is refused")
+        refused = next(index for index, service in enumerate(services) if service.poll() is not None)
+        started = outputs[1 - refused]
+        until(lambda: "Data:" in started.read_text(), "the other is ready")
+        still_runs = services[1 - refused].poll() is None
+    finally:
+        for service in services:
+            service.terminate()
+        for service in services:
+            service.wait(LONG_SECONDS)
+
+    assert f"port {number} is in use by another process" in outputs[refused].read_text()
+    assert services[refused].returncode == 1
+    assert still_runs
 
 
 def test_all_problems_of_the_settings_are_reported_together(

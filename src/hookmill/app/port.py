@@ -1,4 +1,4 @@
-"""A lock on the address that the service listens on."""
+"""A reservation of the address that the service listens on."""
 
 import errno
 import socket
@@ -16,34 +16,59 @@ PORT_SECONDS: Final = 1.0
 
 @contextmanager
 def hold_port(host: str, port: int) -> Iterator[None]:
-    """Lock the address before the server listens on it. Raises `Conflict` if another process uses it.
+    """Reserve the address before the server listens on it. Raises `Conflict` if another process uses it.
 
-    The server's processes share the port with SO_REUSEPORT, so without the lock, two services could share it too.
+    The server's processes share the port with SO_REUSEPORT. Without the reservation, two services could share it, too,
+    even with different hosts, such as 127.0.0.1 and 0.0.0.0.
     """
-    with socket.socket(socket.AF_UNIX) as lock:
-        deadline = time.monotonic() + PORT_SECONDS
-        while (error := _try_to_bind(lock, host, port)) is not None:
+    deadline = time.monotonic() + PORT_SECONDS
+    reservation = None
+    while reservation is None:
+        try:
+            reservation = _reserve(host, port)
+        except OSError as error:
             # If a service was just killed, the system may not have released the port yet.
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                raise Conflict(
-                    f"The service can't listen on {host} port {port}: {error.strerror}. "
-                    "Choose another address with --host and --port, or stop the program that uses this one."
-                )
+                raise _refusal(host, port, error) from None
             time.sleep(0.02)
-        # The server's processes inherit the lock, so it is held until the last of them ends.
+    # The server's processes inherit the reservation, so it lasts until the last of them ends.
+    with reservation:
         yield
 
 
-def _try_to_bind(lock: socket.socket, host: str, port: int) -> OSError | None:
-    """Bind the lock if the address is free; otherwise return the error."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            if sys.platform == "linux":
-                # An abstract socket name leaves no file, and is released when its last descriptor is closed.
-                lock.bind(f"\0hookmill {host} {port}")
-        except OSError as error:
-            return error
-    return None
+def _reserve(host: str, port: int) -> socket.socket:
+    """A socket that is bound to the address, and never receives a connection. Raises `OSError`.
+
+    Other sockets can bind to the address only if they set SO_REUSEPORT and belong to the same user, as those of the
+    server do. Another reservation fails.
+    """
+    reservation = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        # Connections of an earlier service may still be closing. They are no reason to refuse.
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind((host, port))
+        if sys.platform == "linux":
+            # Two processes that start at the same time can both bind. Linux lets only one of them listen.
+            reservation.listen()
+        # This precedes the end of listening, so that another reservation fails at any time.
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        if sys.platform == "linux":
+            # The socket no longer listens, and stays bound.
+            reservation.shutdown(socket.SHUT_RDWR)
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    except OSError:
+        reservation.close()
+        raise
+    return reservation
+
+
+def _refusal(host: str, port: int, error: OSError) -> Conflict:
+    if error.errno == errno.EADDRINUSE:
+        return Conflict(
+            f"The service can't listen on {host}: port {port} is in use by another process. "
+            "Stop that process, or choose another port with --port."
+        )
+    return Conflict(
+        f"The service can't listen on {host} port {port}: {error.strerror}. "
+        "Choose another address with --host and --port."
+    )
