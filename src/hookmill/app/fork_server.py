@@ -90,6 +90,8 @@ class ForkServer:
         # fork server, when no process can send it orders.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
+        # Commands of runs must not inherit that the supervisor blocks these signals.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
         # No code waits for the started processes, so the kernel reaps them.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         _close_files_except(self._order_receiver.fileno())

@@ -13,6 +13,7 @@ from typing import Final
 from hookmill.app import Store, build_management, log, now_us, open_store
 from hookmill.app.connections import Connections
 from hookmill.app.fork_server import ForkServer
+from hookmill.app.http_server import pass_on_first_signal
 from hookmill.app.open_files import allowed_connections
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.ingress import Ingress, Limits
@@ -70,6 +71,7 @@ class IngressService:
     async def _start(self) -> None:
         settings = self._settings
         log.configure(settings)
+        pass_on_first_signal()
         self._supervisor_check_task = asyncio.create_task(self._end_with_supervisor())
         self._store = store = open_store(settings)
         self._snapshot = Snapshot(store.database, store.master_keys, report_failure=log.failure)

@@ -19,6 +19,7 @@ from granian.log import LogLevels
 
 from hookmill.app import log
 from hookmill.app.fork_server import ForkServer
+from hookmill.app.http_server import HttpServer, block_stop_signals, serve_until_interrupted
 from hookmill.app.ingress_process import WRITER, IngressService
 from hookmill.app.open_files import allowed_connections
 from hookmill.app.worker_process import work_beside_serve
@@ -31,14 +32,13 @@ from hookmill.store.private_file import open_lock_file
 HEADER_MILLISECONDS: Final = 10_000
 """The time limit for the header lines of a request."""
 HEADER_BYTES: Final = 32 * 1024
-RESTART_SECONDS: Final = 1.0
-"""The pause before the HTTP server is restarted."""
 STOP_SECONDS: Final = DRAIN_SECONDS + 5
 """The time that the ingress processes have to end when the service stops. Then they are killed."""
 
 
 def serve(settings: Settings, announce: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM. `announce` is called once the service is ready."""
+    block_stop_signals()
     log.configure(settings)
     _warn_of_exposed_directory(settings)
     with ExitStack() as resources:
@@ -57,52 +57,40 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         threading.Thread(
             target=_announce_when_ready, args=(settings, worker, ready_event, announce), daemon=True
         ).start()
-        _serve_until_interrupted(settings, fork_server, ready_event)
-
-
-def _serve_until_interrupted(settings: Settings, fork_server: ForkServer, ready_event: threading.Event) -> None:
-    """Run the HTTP server until SIGINT or SIGTERM, and restart it if it ends by itself.
-
-    The server ends if one of its processes ends twice within seconds. If it ends before it was ready, the service ends
-    too. Once it has been ready, it is restarted, because a request that can end one process must not be able to end the
-    service.
-    """
-    supervisor_pid = os.getpid()
-    # The ingress processes inherit the target by forking, which is not the default on every system.
-    multiprocessing.set_start_method("fork", force=True)
-    while True:
-        server = Granian(
-            # Only a label: `target_loader` below makes the application.
-            "the ingress",
-            interface=Interfaces.ASGI,
-            address=settings.host,
-            port=settings.port,
-            workers=settings.processes,
-            http=HTTPModes.http1,
-            http1_settings=HTTP1Settings(header_read_timeout=HEADER_MILLISECONDS, max_buffer_size=HEADER_BYTES),
-            websockets=False,
-            loop=Loops.uvloop,
-            # A single-threaded runtime.
-            runtime_mode=RuntimeModes.st,
-            backlog=2048,
-            backpressure=allowed_connections(),
-            log_access=False,
-            log_level=LogLevels.warning,
-            respawn_failed_workers=True,
-            respawn_interval=0.5,
-            workers_kill_timeout=STOP_SECONDS,
+        supervisor_pid = os.getpid()
+        # The ingress processes inherit `create_application` by forking, which is not the default on every system.
+        multiprocessing.set_start_method("fork", force=True)
+        # If the server ends before it was ready, the service ends too. Once it has been ready, it is restarted, because
+        # a request that can end one process must not be able to end the service.
+        serve_until_interrupted(
+            partial(_create_server, settings),
+            partial(IngressService, settings, fork_server, supervisor_pid),
+            is_restartable=ready_event.is_set,
         )
-        try:
-            server.serve(target_loader=lambda: IngressService(settings, fork_server, supervisor_pid), wrap_loader=False)
-        except SystemExit:
-            if not ready_event.is_set() and not server.interrupt_signal:
-                raise
-        if server.interrupt_signal:
-            return
-        log.error("ingress", "the ingress ended repeatedly; restarting it")
-        time.sleep(RESTART_SECONDS)
-        if server.interrupt_signal:
-            return
+
+
+def _create_server(settings: Settings) -> HttpServer:
+    return Granian(
+        # Only a label: the application is created in each process.
+        "the ingress",
+        interface=Interfaces.ASGI,
+        address=settings.host,
+        port=settings.port,
+        workers=settings.processes,
+        http=HTTPModes.http1,
+        http1_settings=HTTP1Settings(header_read_timeout=HEADER_MILLISECONDS, max_buffer_size=HEADER_BYTES),
+        websockets=False,
+        loop=Loops.uvloop,
+        # A single-threaded runtime.
+        runtime_mode=RuntimeModes.st,
+        backlog=2048,
+        backpressure=allowed_connections(),
+        log_access=False,
+        log_level=LogLevels.warning,
+        respawn_failed_workers=True,
+        respawn_interval=0.5,
+        workers_kill_timeout=STOP_SECONDS,
+    )
 
 
 def _warn_of_exposed_directory(settings: Settings) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, open_store
@@ -30,19 +31,28 @@ NICENESS: Final = 10
 host, the service accepted 8 % more deliveries per second than with equal priorities."""
 
 
+SIGNAL_CHECK_SECONDS: Final = 0.5
+"""Interval between checks for signals. A signal that arrives just before the main thread begins to wait doesn't
+interrupt it."""
+
+
 class StopSignal:
     """Tells a worker to stop. `grace_seconds` is the time that runs in progress have to end."""
 
     def __init__(self) -> None:
-        self._sent_event = threading.Event()
+        # A signal handler may call `put` at any moment. `threading.Event.set` could wait forever for the event's lock.
+        self._queue: SimpleQueue[None] = SimpleQueue()
         self.grace_seconds: float = DRAIN_SECONDS
 
     def send(self, *, grace_seconds: float = DRAIN_SECONDS) -> None:
         self.grace_seconds = grace_seconds
-        self._sent_event.set()
+        self._queue.put(None)
 
     def wait(self) -> None:
-        self._sent_event.wait()
+        while True:
+            with suppress(Empty):
+                self._queue.get(timeout=SIGNAL_CHECK_SECONDS)
+                return
 
 
 def work(
