@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -223,6 +224,44 @@ def test_a_plan_changes_nothing(applied_repository: Repository):
     assert len(planned.steps) == 2
     assert applied_repository.everything() == before
     assert post(applied_repository, "source", "one-token") == 202
+
+
+def test_a_rehearsal_locks_nothing(applied_repository: Repository):
+    before = applied_repository.everything()
+    management, may = applied_repository.world.management, applied_repository.may
+
+    with management.rehearsing(may):
+        management.webhooks.set_enabled(may, "source", False)
+        management.automations.delete(may, "triage")
+        rehearsed = applied_repository.webhook("source").state, list(management.automations.all(may))
+        status = post(applied_repository, "source", "one-token")
+
+    assert rehearsed == (WebhookState.DISABLED, [])
+    assert status == 202
+    assert applied_repository.everything() == before
+
+
+def test_changes_do_not_wait_for_a_large_plan(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+    applied_repository.holds({f"automations/a{number}/automation.md": automation(uid) for number in range(200)})
+    management, may = applied_repository.world.management, applied_repository.may
+    wanted = definitions.definitions_for(management, may, applied_repository.root)
+    waits: list[float] = []
+
+    def plan() -> float:
+        began = time.monotonic()
+        assert len(definitions.plan(management, may, wanted).steps) == 200
+        return time.monotonic() - began
+
+    with ThreadPoolExecutor(1) as thread:
+        planning = thread.submit(plan)
+        while not planning.done():
+            began = time.monotonic()
+            with applied_repository.world.database.write() as tx:
+                tx.run("UPDATE webhooks SET revision = revision + 1 WHERE uid = :uid", uid=uid)
+            waits.append(time.monotonic() - began)
+
+    assert max(waits) < planning.result() / 2
 
 
 def test_a_plan_says_what_apply_does(applied_repository: Repository):

@@ -7,7 +7,7 @@
     keys.py       defines the keys of definition files, and the fields that the keys set
     reading.py    turns files into definitions, or into a list of all problems
     planning.py   computes what applying the definitions would change; pure
-    applying.py   checks a plan by applying it and rolling back, or applies it, all or nothing
+    applying.py   checks a plan by applying it to a copy in memory, or applies it, all or nothing
     rendering.py  prints a plan as text
     exporting.py  writes a factory as files
     schemas/      JSON Schemas, for editors

@@ -1,6 +1,6 @@
 """Plan and apply definitions on a factory.
 
-`plan` applies the steps in a transaction and rolls it back, so that it finds every problem that `apply` would find.
+`plan` applies the steps to a copy of the factory in memory, so that it finds every problem that `apply` would find.
 `apply` applies all steps in one transaction, or none.
 """
 
@@ -88,14 +88,12 @@ def plan(management: Management, may: MayManage, definitions: Definitions) -> Pl
     """What `apply` would do now. Changes nothing. Raises `UnusableDefinitions` with all problems."""
     from hookmill.management import DefinitionAct
 
-    try:
-        with _recording_refusal(management, may, DefinitionAct.PLAN), management.one_transaction(may):
-            raise _Rollback(_plan_and_apply_steps(management, may, definitions))
-    except _Rollback as rollback:
-        # On a full disk, planning still works, but the plan can't be recorded.
-        with suppress(StoreUnavailable):
-            _record_success(management, may, DefinitionAct.PLAN, rollback.plan)
-        return rollback.plan
+    with _recording_refusal(management, may, DefinitionAct.PLAN), management.rehearsing(may):
+        new_plan = _plan_and_apply_steps(management, may, definitions)
+    # On a full disk, planning still works, but the plan can't be recorded.
+    with suppress(StoreUnavailable):
+        _record_success(management, may, DefinitionAct.PLAN, new_plan)
+    return new_plan
 
 
 def apply(management: Management, may: MayManage, definitions: Definitions, *, may_delete: bool = False) -> ApplyResult:
@@ -157,14 +155,6 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
         matched_count = len(result.matching)
         tested_count = matched_count + len(result.others)
         yield backtest_warning(automation, trigger_index, trigger, matched_count, tested_count)
-
-
-class _Rollback(Exception):
-    """Raised in the transaction of `plan`, to roll it back."""
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
 
 
 def _plan_and_apply_steps(management: Management, may: MayManage, definitions: Definitions) -> Plan:

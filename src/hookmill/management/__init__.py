@@ -68,6 +68,10 @@ class Management:
         """A context in which all operations of this thread share one transaction."""
         return self._installation.one_transaction(may)
 
+    def rehearsing(self, may: MayManage) -> AbstractContextManager[None]:
+        """A context in which this thread's operations on webhooks and automations change only a copy in memory."""
+        return self._installation.rehearsing(may)
+
 
 __all__ = [
     "DEFAULT_FACTORY",

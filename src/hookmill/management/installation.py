@@ -124,6 +124,27 @@ class Installation:
             yield change
 
     @contextmanager
+    def rehearsing(self, may: MayManage) -> Iterator[None]:
+        """Like `one_transaction`, but on a copy of the factory's configuration in memory. Changes nothing.
+
+        Deliveries and other changes don't wait for it.
+        """
+        # Loading the schema takes time, and few commands need it.
+        from hookmill.store.rehearsal import copy_configuration, rehearsal
+
+        with self.reading() as tx:
+            _require_permission(tx, may, self.now())
+            copy = copy_configuration(tx, may.factory.id)
+        outer_tx = self._current.tx
+        try:
+            with rehearsal(copy) as tx:
+                self._current.tx, self._current.is_rehearsal = tx, True
+                yield
+        finally:
+            self._current.tx, self._current.is_rehearsal = outer_tx, False
+            copy.dispose()
+
+    @contextmanager
     def locking_creation_of_first_team(self) -> Iterator[Transaction]:
         """A transaction for the first start and for sign-in links. It keeps others from creating the first team."""
         with self._database.write() as tx:
@@ -158,6 +179,8 @@ class _CurrentTransaction(threading.local):
     """The open write transaction of this thread, which its operations join; None if there is none."""
 
     tx: Transaction | None = None
+    is_rehearsal: bool = False
+    """Whether the transaction is on a copy in memory."""
 
 
 def _require_permission(tx: Transaction, may: MayManage | MayAdminister, now: int) -> None:
