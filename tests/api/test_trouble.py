@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hookmill.domain.errors import Revoked, StoreUnavailable
+from hookmill.domain.errors import DiskFull, Revoked, StoreUnavailable
 from hookmill.web.api import problems
 from hookmill.web.api.problems import ERROR_CODES, RETRY_SECONDS
 from tests.api.client import Api, Stocked
@@ -77,6 +77,71 @@ def test_a_store_that_does_not_answer_is_503_with_retry_after(api: Api, stocked:
     assert str(path.parent) not in json.dumps(answer.json)
     assert {type(error) for _, error in api.unforeseen} == {StoreUnavailable}
     assert api.get(WEBHOOKS).status == 200
+    api.unforeseen.clear()
+
+
+def test_nearly_full_disk_refuses_only_what_adds(api: Api, stocked: Stocked):
+    factory = "/factories/default"
+    webhook, automation = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}", f"{factory}/automations/{stocked.automation.id}"
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
+    lines = len(api.management.audit.of_team(api.team, limit=1_000))
+    api.world.has_room = False
+
+    refused = [
+        api.post(WEBHOOKS, {"name": "new"}, headers={"Idempotency-Key": "once"}),
+        api.patch(webhook, {"name": "renamed", "enabled": False}),
+        api.post(f"{factory}/automations", {"name": "new", "prompt": "Look.", "triggers": [trigger]}),
+        api.patch(automation, {"prompt": "Else.", "enabled": False}),
+        api.post(f"{automation}/runs"),
+        api.post(f"{factory}/secrets", {"name": "NEW"}),
+        api.post(f"{factory}/deliveries/{stocked.delivery}/replay"),
+        api.post("/factories", {"name": "new"}, key=api.admin),
+        api.post("/members", {"email": "new@example.com", "name": "New"}, key=api.admin),
+        api.post("/keys", {"name": "new", "role": "admin"}, key=api.admin),
+    ]
+    lines_of_refused = len(api.management.audit.of_team(api.team, limit=1_000)) - lines
+    done = [
+        api.get(WEBHOOKS),
+        api.post(f"{webhook}/rotate", headers={"Idempotency-Key": "another"}),
+        api.patch(webhook, {"enabled": False}),
+        api.patch(automation, {"enabled": False}),
+        api.post(f"{factory}/runs/{stocked.run}/cancel"),
+        api.delete(automation),
+        api.delete(webhook),
+        api.delete(f"{factory}/secrets/{stocked.secret_name}"),
+        api.delete(f"/keys/{stocked.key}", key=api.admin),
+        api.delete(f"/members/{stocked.member}", key=api.admin),
+    ]
+
+    assert {(answer.status, answer.json["code"]) for answer in refused} == {(503, "unavailable")}
+    assert {answer.json["detail"] for answer in refused} == {
+        "The disk of the data directory is almost full, so nothing was changed. Free disk space, or lower "
+        "free_space_min_mb, and then retry. You can still delete, disable, rotate and cancel."
+    }
+    assert {answer.headers["retry-after"] for answer in refused} == {str(RETRY_SECONDS)}
+    assert lines_of_refused == 0
+    assert {answer.status for answer in done} <= {200, 204}
+    assert {type(error) for _, error in api.unforeseen} == {DiskFull}
+    api.unforeseen.clear()
+
+
+def test_full_disk_is_reported_and_no_part_of_a_change_is_made(api: Api, stocked: Stocked):
+    webhook = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
+    automation = f"/factories/default/automations/{stocked.automation.id}"
+    before = api.get(automation).body
+    with api.world.database.write() as tx:
+        pages = tx.connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        tx.connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 5}")
+
+    answer = api.patch(automation, {"prompt": "Look." * 10_000, "enabled": False})
+
+    assert (answer.status, answer.json["code"]) == (503, "unavailable")
+    assert answer.json["detail"] == (
+        "The database can't be changed, because its disk is full. Free disk space, and then retry."
+    )
+    assert api.get(automation).body == before
+    assert api.patch(webhook, {"enabled": False}).status == 200
+    assert {type(error) for _, error in api.unforeseen} == {DiskFull}
     api.unforeseen.clear()
 
 

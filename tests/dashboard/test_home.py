@@ -11,7 +11,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.ids import run_id
 from hookmill.domain.permission import Role
 from hookmill.domain.sample import FIRST_START_NAME, FIRST_START_PROMPT
-from hookmill.domain.webhook import AuthMode
+from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.management.activity import HOUR_US, Hour
 from hookmill.web.dashboard.chart import HEIGHT, chart
 from tests.dashboard.client import Dashboard, Elements, Visitor, living
@@ -150,6 +150,21 @@ def test_what_loses_events_stands_first(dashboard: Dashboard, manager: Visitor):
 def test_a_disk_without_room_is_said_before_everything(sqlite_store: str):
     for dashboard in living(sqlite_store, lambda world: Dashboard(world, has_room=lambda: False)):
         assert "The disk is nearly full" in text(dashboard.member("mia@example.com", roles={"default": Role.VIEWER}))
+
+
+def test_forms_that_add_are_refused_on_a_disk_without_room(dashboard: Dashboard, manager: Visitor):
+    path = f"/f/default/webhooks/{dashboard.world.webhook('few').webhook.uid}"
+    dashboard.world.has_room = False
+
+    renamed = manager.post(f"{path}/rename", {"name": "other"})
+    disabled = manager.post(f"{path}/disable")
+    (webhook,) = dashboard.management.webhooks.all(dashboard.world.may)
+    dashboard.world.has_room = True
+
+    assert renamed.status == 503
+    assert "almost full, so nothing was changed" in renamed.body.decode()
+    assert (disabled.status, webhook.name, webhook.state) == (303, "few", WebhookState.DISABLED)
+    dashboard.unforeseen.clear()
 
 
 def test_first_steps_lead_to_a_run_that_succeeded(dashboard: Dashboard, manager: Visitor):

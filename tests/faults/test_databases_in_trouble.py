@@ -20,6 +20,8 @@ import psycopg
 import pytest
 
 from hookmill.domain.ids import delivery_id
+from hookmill.domain.permission import Role
+from hookmill.domain.webhook import WebhookState
 from hookmill.management import WebhookWithSecret
 from tests.faults.audit import audit, sqlite_is_whole, wait_until_runs_have_ended
 from tests.faults.parts import Part, parts_of, wait_until_announced
@@ -27,6 +29,7 @@ from tests.faults.plant import serving_planted
 from tests.faults.senders import Event, Fleet, Line, ask, request
 from tests.faults.shim import Shim
 from tests.support.counts import count
+from tests.support.loaded import Command
 from tests.support.postgres import PostgresServer
 from tests.support.service import Answer, Service, operator, serving
 from tests.support.waiting import until
@@ -379,15 +382,37 @@ def test_a_full_disk_is_answered_503_and_loses_no_acceptance(tmp_path: Path):
         assert sqlite_is_whole(data / "hookmill.db")
 
 
-def test_below_the_free_space_that_is_to_be_kept_nothing_is_taken(tmp_path: Path):
+def test_below_the_free_space_that_is_to_be_kept_nothing_is_added(tmp_path: Path):
     more_than_there_is = shutil.disk_usage(tmp_path).free // MEGABYTE + 1_000_000
-    with serving(tmp_path / "data", free_space_min_mb=more_than_there_is, performs_runs=False) as service:
+    with serving(tmp_path / "data", performs_runs=False) as service:
         made = webhook_of(service)
+        with service.management() as management:
+            key = management.keys.create(
+                management.access.operator_of_team(), "a manager", Role.MANAGER, factory="default"
+            ).token.reveal()
+        service.stop()
+        service.settings = {**service.settings, "FREE_SPACE_MIN_MB": str(more_than_there_is)}
+        service.start()
+
         told = [timed(service, request(made, unique()))[0] for _ in range(3)]
         nobody = timed(service, to_nobody())[0]
+        webhooks = "/api/v1/factories/default/webhooks"
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        created = service.request("POST", webhooks, headers=headers, body=b'{"name": "new"}')
+        disabled = service.request(
+            "PATCH", f"{webhooks}/{made.webhook.uid}", headers=headers, body=b'{"enabled": false}'
+        )
+        output = tmp_path / "output"
+        command = Command(["webhook", "create", "new"], service.environment(), tmp_path, output)
+        assert command.wait(60) == 1
         with service.management() as management:
             log = management.log.newest(operator(management), webhook=made.webhook.uid)
+            states = {webhook.name: webhook.state for webhook in management.webhooks.all(operator(management))}
 
     assert told == [503] * 3
     assert nobody == 404
     assert list(log) == []
+    assert (created.status, created.json["code"]) == (503, "unavailable")
+    assert disabled.status == 200
+    assert states == {"first": WebhookState.ENABLED, "source": WebhookState.DISABLED}
+    assert output.read_text() == f"{created.json['detail']}\n"

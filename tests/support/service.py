@@ -151,6 +151,7 @@ class Service:
         values: dict[str, Any] = {
             "data_dir": self.data_dir,
             "port": self.port,
+            "free_space_min_mb": 1,
             "database_url": self.database_url,
             **{name.lower(): value for name, value in self.settings.items()},
         }

@@ -83,11 +83,11 @@ class World:
             runner_names=("package",),
             default_runner="package",
         )
-        self.management = Management(self.database, self.key, config, self.clock)
+        self.has_room = True
+        self.management = Management(self.database, self.key, config, self.clock, has_room=lambda: self.has_room)
         self.factory, _ = self.management.factories.set_up()
         self.may = self.management.access.operator(self.factory.name)
         self.failures: list[tuple[str, str]] = []
-        self.has_room = True
         self._beside: list[World] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

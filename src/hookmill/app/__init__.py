@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hookmill.app import keys
 from hookmill.app.first_start import refuse_lost_database
 from hookmill.domain.errors import Invalid
+from hookmill.maintenance import DiskGuard
 from hookmill.management import InstallationConfig, Management
 from hookmill.settings import Settings
 from hookmill.store.database import POSTGRES_CONNECTIONS, Database, open_database
@@ -67,11 +68,15 @@ def open_store(
     return Store(database, master_keys)
 
 
-def build_management(settings: Settings, store: Store) -> Management:
+def build_management(settings: Settings, store: Store, *, guards_disk: bool = True) -> Management:
+    """The operations on the store. On SQLite, with `guards_disk`, they add nothing while the disk is almost full."""
     config = InstallationConfig(
         public_url=settings.public_url(),
         webhooks_per_factory=settings.webhooks_per_factory,
         runner_names=settings.runner_names(),
         default_runner=settings.default_runner,
     )
-    return Management(store.database, store.master_keys, config, now_us)
+    if store.database.path is None or not guards_disk:
+        return Management(store.database, store.master_keys, config, now_us)
+    disk_guard = DiskGuard(store.database.path.parent, settings.free_space_min_mb * 1024 * 1024)
+    return Management(store.database, store.master_keys, config, now_us, has_room=disk_guard)

@@ -28,7 +28,7 @@ from hookmill.cli import (
     webhook,
 )
 from hookmill.cli.output import print_error, print_line
-from hookmill.domain.errors import HookmillError, StoreUnavailable
+from hookmill.domain.errors import DiskFull, HookmillError, StoreUnavailable
 from hookmill.domain.text import shown
 
 EXIT_FAILED = 1
@@ -101,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     _refuse_invalid_utf8(command_arguments)
     try:
         _build_command()(command_arguments, prog_name="hookmill")
+    except DiskFull as error:
+        print_error(str(error))
     except StoreUnavailable as error:
         print_error(
             f"The database can't be used now: {error}\n"

@@ -67,7 +67,8 @@ def serve(
     with hold_port(settings.host, settings.port):
         store = app.open_store(settings, create=True)
         try:
-            state = _set_up(app.build_management(settings, store), settings)
+            # A first start must not stop halfway.
+            state = _set_up(app.build_management(settings, store, guards_disk=False), settings)
         finally:
             store.close()
         if settings.performs_runs:

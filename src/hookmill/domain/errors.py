@@ -11,7 +11,8 @@ HookmillError
 ├── Conflict           the present state of the object, or of the host, forbids the operation
 │   ├── LimitReached   a limit on the number of objects is reached
 │   └── Changed        the object has changed since the caller read it
-└── StoreUnavailable   the database does not answer, is full, or is locked: try again later
+└── StoreUnavailable   the database does not answer or is locked: try again later
+    └── DiskFull       the disk has no room for the change, which was not made
 """
 
 from collections.abc import Callable, Sequence
@@ -83,3 +84,7 @@ class Changed(Conflict):
 
 class StoreUnavailable(HookmillError):
     """The database does not answer, is full, or is locked. It is unknown whether the operation was performed."""
+
+
+class DiskFull(StoreUnavailable):
+    """The disk is full, or almost full. The change was not made. The text names no file or host."""

@@ -43,9 +43,16 @@ class Management:
     """The operations of one installation, in groups."""
 
     def __init__(
-        self, database: Database, master_keys: MasterKeys, config: InstallationConfig, now_us: Callable[[], int]
+        self,
+        database: Database,
+        master_keys: MasterKeys,
+        config: InstallationConfig,
+        now_us: Callable[[], int],
+        *,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        installation = Installation(database, master_keys, config, now_us)
+        """`has_room`: whether the database's disk has room for changes that add something."""
+        installation = Installation(database, master_keys, config, now_us, has_room)
         self._installation = installation
         self.config = config
         self.access = Access(installation)

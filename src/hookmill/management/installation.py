@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookmill.domain import ids
-from hookmill.domain.errors import Conflict, Forbidden, Revoked
+from hookmill.domain.errors import Conflict, DiskFull, Forbidden, Revoked
 from hookmill.domain.ids import TeamId
 from hookmill.domain.permission import Actor, ActorKind, Channel, MayAdminister, MayManage, Role
 from hookmill.store import api_keys, audit, factories, sessions
@@ -76,12 +76,19 @@ class Installation:
     """One installation. Threads may share it."""
 
     def __init__(
-        self, database: Database, master_keys: MasterKeys, config: InstallationConfig, now_us: Callable[[], int]
+        self,
+        database: Database,
+        master_keys: MasterKeys,
+        config: InstallationConfig,
+        now_us: Callable[[], int],
+        has_room: Callable[[], bool],
     ) -> None:
+        """`has_room`: whether the database's disk has room for changes that add something."""
         self.master_keys = master_keys
         self.config = config
         self.now = now_us
         self._database = database
+        self._has_room = has_room
         self._current = _CurrentTransaction()
 
     @contextmanager
@@ -101,20 +108,29 @@ class Installation:
             yield
 
     @contextmanager
-    def changing(self, may: MayManage | MayAdminister) -> Iterator[Change]:
-        """A transaction that locks the team, so no other change can come between its reads and writes."""
+    def changing(self, may: MayManage | MayAdminister, *, adds: bool = False) -> Iterator[Change]:
+        """A transaction that locks the team, so no other change can come between its reads and writes.
+
+        `adds`: the change creates something. Raises `DiskFull` if the disk has no room for that. Other changes remain
+        possible, because they may free space, or stop harm.
+        """
+        if adds and not self._current.is_rehearsal and not self._has_room():
+            raise DiskFull(
+                "The disk of the data directory is almost full, so nothing was changed. Free disk space, or lower "
+                "free_space_min_mb, and then retry. You can still delete, disable, rotate and cancel."
+            )
         with self._write_transaction(may) as tx:
             change = Change(tx, self.now(), may)
             yield change
             change.require_settled()
 
     @contextmanager
-    def changing_definition(self, may: MayManage) -> Iterator[Change]:
-        """Like `changing`, for fields that definition files can define.
+    def changing_definition(self, may: MayManage, *, adds: bool = True) -> Iterator[Change]:
+        """Like `changing`, for fields that definition files can define. A new value counts as added.
 
         Raises `Conflict` if the factory is defined by files, and the change comes through another channel.
         """
-        with self.changing(may) as change:
+        with self.changing(may, adds=adds) as change:
             factory = factories.by_id(change.tx, may.factory.id)
             if factory is not None and factory.defined_by_files and may.actor.channel is not Channel.FILES:
                 raise Conflict(

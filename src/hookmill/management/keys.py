@@ -56,7 +56,7 @@ class Keys:
                 pointer="/expires_at",
             )
         token = SecretValue(TOKEN_PREFIX + generate_value(os.urandom(32)).reveal())
-        with self._installation.changing(may) as change:
+        with self._installation.changing(may, adds=True) as change:
             key_factory = self._factory(change.tx, may, factory) if factory is not None else None
             key = ApiKey(
                 id=random_id("key"),

@@ -106,7 +106,7 @@ class Log:
         Starts the named automation, or every enabled automation that matches. Raises `NotFound` if the delivery has no
         stored payload, and `Conflict` if no run would start.
         """
-        with self._installation.changing(may) as change:
+        with self._installation.changing(may, adds=True) as change:
             delivery = delivery_of(change.tx, may, delivery_id)
             # Retention must not prune the payload before the run exists.
             deliveries.lock_against_pruning(change.tx, delivery.key)

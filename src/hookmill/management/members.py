@@ -25,7 +25,7 @@ class Members:
         """Add a member, with no role yet. Raises `Conflict` if a member has the address."""
         email = usable_address(email)
         name = usable_name("member", name)
-        with self._installation.changing(may) as change:
+        with self._installation.changing(may, adds=True) as change:
             if members.by_email(change.tx, may.team_id, email) is not None:
                 raise Conflict(f"{email} is already a member.")
             member = Member(

@@ -51,7 +51,7 @@ class Secrets:
         """
         name = usable_secret_name(name)
         new_value = usable_secret(value) if value is not None else _generate_value()
-        with self._installation.changing(may) as change:
+        with self._installation.changing(may, adds=True) as change:
             existing = secrets.secret_id_named(change.tx, may.factory.team_id, name)
             if existing is not None:
                 refuse_foreign_secret(change.tx, may, existing, name)

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, make_ur
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from hookmill.domain.errors import Invalid, StoreUnavailable
+from hookmill.domain.errors import DiskFull, Invalid, StoreUnavailable
 from hookmill.store import sqlite_engine, timeouts
 
 if TYPE_CHECKING:
@@ -258,11 +258,18 @@ def _raising_unavailable() -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeout) as error:
-        raise StoreUnavailable(_driver_message(error)) from error
+        raise _unavailable(error) from error
     except DBAPIError as error:
         if error.connection_invalidated or type(error.orig).__name__ in _TEMPORARY_ERRORS | _UNUSABLE_DATABASE_ERRORS:
-            raise StoreUnavailable(_driver_message(error)) from error
+            raise _unavailable(error) from error
         raise
+
+
+def _unavailable(error: SQLAlchemyError) -> StoreUnavailable:
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or type(cause).__name__ == "DiskFull":
+        return DiskFull("The database can't be changed, because its disk is full. Free disk space, and then retry.")
+    return StoreUnavailable(_driver_message(error))
 
 
 _TEMPORARY_ERRORS: Final = {

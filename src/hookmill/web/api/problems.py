@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from hookmill.domain.errors import (
     Changed,
     Conflict,
+    DiskFull,
     Forbidden,
     HookmillError,
     Invalid,
@@ -140,6 +141,8 @@ def api_error_for(error: Exception, messages: Callable[[Mapping[str, Any]], str]
             return error
         case RequestValidationError():
             return _invalid_request(error.errors(), messages or _default_message)
+        case DiskFull():
+            return ApiError("unavailable", str(error), headers={"Retry-After": str(RETRY_SECONDS)})
         case StoreUnavailable():
             # The driver's error text may name a file or a host.
             detail = "The database did not respond. The change may or may not be done: check before you retry."
