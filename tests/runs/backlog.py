@@ -202,15 +202,19 @@ class Worker:
         grace: float = 1,
         data: Path | None = None,
         url: str | None = None,
+        freeze: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
-        """`data` and `url`: its data directory and its address of the database, if not the backlog's."""
+        """`data` and `url`: its data directory and its address of the database, if not the backlog's.
+
+        `freeze`: it stops itself in a transaction, after a `statement`, as soon as the file `order` exists."""
         self._control, theirs = loaded().Pipe()
         asked = {
             "url": url or backlog.url,
             "data": str(data or backlog.data),
             "command": command,
             "grace": grace,
+            "freeze": freeze,
             "settings": settings,
         }
         self._process = loaded().Process(target=perform_until_told, args=(asked, theirs))

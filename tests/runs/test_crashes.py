@@ -5,6 +5,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from tests.runs.backlog import Backlog, Worker, processes_of
@@ -18,6 +20,10 @@ COMMANDS = count(15, usually=8)
 PACKAGES = count(35, usually=17)
 SOON_SECONDS = 10 if are_full() else 20
 """Ten are promised. Other tests may have the machine."""
+
+
+FROZEN_SECONDS = 13
+"""After 5 s without a heartbeat a worker is dead. The rest is a busy machine's. Locks of the dead one take 15 s."""
 
 
 def witness(backlog: Backlog, script: str) -> list[str]:
@@ -176,6 +182,30 @@ def test_another_worker_takes_up_what_a_killed_one_had(on_postgres):
 
     assert {(run.state, run.attempt) for run in runs} == {(RunState.SUCCEEDED, 2)}
     assert set(noted(on_postgres).values()) == {1}
+
+
+@pytest.mark.parametrize("statement", ["INSERT INTO executors", "INSERT INTO hookmill_engine.workflow_status"])
+def test_the_runs_of_a_worker_frozen_in_a_transaction_are_taken_up_soon(on_postgres, tmp_path: Path, statement: str):
+    order = tmp_path / "freeze"
+    automation = on_postgres.automation(runner="command")
+    command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
+    freeze = {"statement": statement, "order": str(order)}
+
+    with Worker(on_postgres, command=command, freeze=freeze, concurrency=2) as frozen:
+        keys = on_postgres.queue_many(automation, 1)
+        until(lambda: processes_of(run_id(keys[0])))
+        order.touch()
+        keys += on_postgres.queue_many(automation, 1)
+        until(lambda: not order.exists(), "the worker is frozen")
+        began = time.monotonic()
+        with Worker(on_postgres, command=["true"]):
+            runs = on_postgres.wait_for_end(*keys)
+        took = time.monotonic() - began
+        frozen.kill()
+
+    assert {run.state for run in runs} == {RunState.SUCCEEDED}
+    print(f"taken up after {took:.1f} s")
+    assert took < FROZEN_SECONDS
 
 
 def test_a_worker_that_was_paused_past_its_time_has_no_say_afterwards(on_postgres):

@@ -1,5 +1,7 @@
 """What the tests kill: a process that performs runs until it is told to stop."""
 
+import os
+import signal
 import sys
 import time
 import traceback
@@ -8,11 +10,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Engine, event
+
 from hookmill.domain.run import Ended
 from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, HostFault, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
+from hookmill.store import timeouts
 from hookmill.store.database import open_database
 
 
@@ -35,7 +40,9 @@ def perform_until_told(order: dict[str, Any], control: Connection) -> None:
     connections = _note_connections()
     failures: list[str] = []
     recoveries: list[str] = []
-    database = open_database(order["url"])
+    database = open_database(order["url"], idle_seconds=timeouts.WORKER_IDLE_SECONDS)
+    if order["freeze"]:
+        _freeze_in_transactions(**order["freeze"])
     runners: dict[str, Runner] = {"package": PackageRunner(), "faulty": Faulty()}
     if command := order["command"]:
         runners["command"] = CommandRunner(argv=tuple(command), grace_seconds=order["grace"])
@@ -57,6 +64,18 @@ def perform_until_told(order: dict[str, Any], control: Connection) -> None:
     dispatcher.shutdown(0)
     database.close()
     control.send({"connections": connections, "failures": failures, "recoveries": recoveries})
+
+
+def _freeze_in_transactions(statement: str, order: str) -> None:
+    """Stop this process, once, after a statement that begins like this one, as soon as the file `order` exists."""
+
+    def freeze(*event_arguments: Any) -> None:
+        executed = " ".join(event_arguments[2].split())
+        if executed.startswith(statement) and Path(order).exists():
+            Path(order).unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    event.listen(Engine, "after_cursor_execute", freeze)
 
 
 def _note_connections() -> list[str]:

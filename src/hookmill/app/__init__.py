@@ -13,6 +13,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.maintenance import DiskGuard
 from hookmill.management import InstallationConfig, Management
 from hookmill.settings import Settings
+from hookmill.store import timeouts
 from hookmill.store.database import POSTGRES_CONNECTIONS, Database, open_database
 from hookmill.store.keys.sealing import KeyRing
 from hookmill.store.moved import refuse_moved
@@ -35,12 +36,17 @@ class Store:
 
 
 def open_store(
-    settings: Settings, *, create: bool = False, syncs: bool = True, connections: int = POSTGRES_CONNECTIONS
+    settings: Settings,
+    *,
+    create: bool = False,
+    syncs: bool = True,
+    connections: int = POSTGRES_CONNECTIONS,
+    idle_seconds: int = timeouts.IDLE_SECONDS,
 ) -> Store:
     """Open the database and the master keys that the settings name. Raises `Invalid`, `Conflict` or `WrongKey`.
 
     `create`: create what is missing and migrate the schema, as `serve` does. `syncs`: each commit waits for the disk.
-    `connections`: the size of PostgreSQL's pool.
+    `connections`: the size of PostgreSQL's pool. `idle_seconds` is like `timeouts.IDLE_SECONDS`.
     """
     data_dir = settings.data_dir
     if not create and settings.database_url is None and not (data_dir / "hookmill.db").exists():
@@ -48,7 +54,7 @@ def open_store(
             f"There is no Hookmill data in {data_dir.absolute()}. Start `hookmill serve` once, "
             "or set HOOKMILL_DATA_DIR to where its data is."
         )
-    database = open_database(settings.store_url(), syncs=syncs, connections=connections)
+    database = open_database(settings.store_url(), syncs=syncs, connections=connections, idle_seconds=idle_seconds)
     try:
         refuse_moved(database)
         # A start with the wrong key must change nothing, so this check precedes creation and migration.

@@ -19,6 +19,7 @@ from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_policy import retry_from_json
 from hookmill.maintenance import Maintenance
 from hookmill.settings import Settings, read_settings
+from hookmill.store import timeouts
 from hookmill.store.database import POSTGRES_CONNECTIONS
 
 if TYPE_CHECKING:
@@ -70,7 +71,12 @@ def work(
     log.configure(settings)
     # On SQLite, commits of the worker don't wait for the disk: if a power failure loses a run's result, the run is
     # performed again. New runs are not lost, because the commits of the ingress wait for the disk.
-    store = open_store(settings, syncs=False, connections=POSTGRES_CONNECTIONS + settings.runs_at_once)
+    store = open_store(
+        settings,
+        syncs=False,
+        connections=POSTGRES_CONNECTIONS + settings.runs_at_once,
+        idle_seconds=timeouts.WORKER_IDLE_SECONDS,
+    )
     dispatcher = _build_dispatcher(settings, store) if settings.performs_runs or not started_by_serve else None
     if started_by_serve:
         # The service waits until these modules are loaded, so the niceness is set only now. It must be set before the

@@ -14,6 +14,7 @@ from dbos import error as dbos_error
 
 from hookmill.domain.errors import HookmillError
 from hookmill.domain.ids import RunKey, run_id, run_key
+from hookmill.store import timeouts
 from hookmill.store.database import Database
 from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
 from hookmill.store.revision import application_name
@@ -145,7 +146,10 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
                 # The engine's commits need no sync: the row of the run has the attempt and the result.
                 "connect_args": {
                     "application_name": f"{application_name()} runs",
-                    "options": "-c synchronous_commit=off",
+                    "options": (
+                        "-c synchronous_commit=off"
+                        f" -c idle_in_transaction_session_timeout={timeouts.WORKER_IDLE_SECONDS * 1000}"
+                    ),
                 },
             },
         }

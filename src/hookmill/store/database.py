@@ -95,9 +95,17 @@ class Database:
     """An open database. Threads may share it. The caller closes it."""
 
     def __init__(
-        self, url: str, *, checkpoints: bool = False, syncs: bool = True, connections: int = POSTGRES_CONNECTIONS
+        self,
+        url: str,
+        *,
+        checkpoints: bool = False,
+        syncs: bool = True,
+        connections: int = POSTGRES_CONNECTIONS,
+        idle_seconds: int = timeouts.IDLE_SECONDS,
     ) -> None:
         """`url` is `sqlite:///path` or `postgresql://…`. `connections` is the maximum size of PostgreSQL's pool.
+
+        PostgreSQL rolls a transaction back if it waits `idle_seconds` for the next statement.
 
         The other parameters are for SQLite. Only the writing process sets `checkpoints`: in SQLite 3.7.0 to 3.51.2, two
         connections that checkpoint at the same time can corrupt the WAL. Without `syncs`, a commit survives a crash of
@@ -118,7 +126,7 @@ class Database:
             # Loading the driver takes 0.2 s, and SQLite does not need it.
             from hookmill.store.postgres_engine import postgres_engine
 
-            self._write_engine = postgres_engine(url, connections=connections)
+            self._write_engine = postgres_engine(url, connections=connections, idle_seconds=idle_seconds)
             # All queries of a read transaction need the same snapshot. Otherwise a new webhook could be combined with
             # old automations.
             self._read_engine = self._write_engine.execution_options(
@@ -212,11 +220,16 @@ def is_sqlite_file(path: Path) -> bool:
 
 
 def open_database(
-    url: str, *, checkpoints: bool = False, syncs: bool = True, connections: int = POSTGRES_CONNECTIONS
+    url: str,
+    *,
+    checkpoints: bool = False,
+    syncs: bool = True,
+    connections: int = POSTGRES_CONNECTIONS,
+    idle_seconds: int = timeouts.IDLE_SECONDS,
 ) -> Database:
     """Open the database at `url`. Raises `Invalid` for an unknown kind of URL, without its password."""
     if url.startswith(("sqlite:///", "postgresql://", "postgres://")):
-        return Database(url, checkpoints=checkpoints, syncs=syncs, connections=connections)
+        return Database(url, checkpoints=checkpoints, syncs=syncs, connections=connections, idle_seconds=idle_seconds)
     scheme = urlsplit(url).scheme
     kind = f"has the scheme {scheme!r}" if scheme else "has no scheme"
     raise Invalid(f"The database URL {kind}. Use sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")

@@ -39,8 +39,8 @@ class PostgresConnection(psycopg.Connection[Any]):
             raise psycopg.OperationalError(f"the server has not responded for {self.response_seconds:g} s") from error
 
 
-def postgres_engine(url: str, *, connections: int) -> Engine:
-    """An engine with up to `connections` pooled connections.
+def postgres_engine(url: str, *, connections: int, idle_seconds: int) -> Engine:
+    """An engine with up to `connections` pooled connections. `idle_seconds` is like `timeouts.IDLE_SECONDS`.
 
     Raises `Invalid` for a URL that can't be used. The first connection raises `Invalid` for an unsuitable server.
     """
@@ -58,7 +58,8 @@ def postgres_engine(url: str, *, connections: int) -> Engine:
             "options": (
                 f"-c lock_timeout={timeouts.BUSY_SECONDS * 1000}"
                 f" -c statement_timeout={timeouts.STATEMENT_SECONDS * 1000}"
-                " -c idle_in_transaction_session_timeout=15000 -c synchronous_commit=on -c timezone=UTC"
+                f" -c idle_in_transaction_session_timeout={idle_seconds * 1000}"
+                " -c synchronous_commit=on -c timezone=UTC"
             ),
             # The kernel closes connections to a server that vanished without closing them.
             "tcp_user_timeout": timeouts.STATEMENT_SECONDS * 1000,
