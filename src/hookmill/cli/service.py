@@ -97,11 +97,13 @@ def worker(json: options.AsJson = False) -> None:
     from hookmill.app.worker_process import grant_accounts_access, refuse_unusable_accounts, work_until_signalled
     from hookmill.store.database import open_database
     from hookmill.store.moved import refuse_moved
+    from hookmill.store.pooler import refuse_pooler
     from hookmill.store.rights import refuse_missing_rights
 
     raise_open_files_limit()
     refuse_unusable_accounts(settings)
     with open_database(settings.store_url()) as database:
+        refuse_pooler(database)
         refuse_moved(database)
         with database.read() as tx:
             refuse_missing_rights(tx, creates_tables=False, performs_runs=True)

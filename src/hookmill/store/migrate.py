@@ -29,13 +29,18 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
 
     Raises `Conflict` for a database of a newer version, while processes of another version use the database, and for a
     role without the privileges for the migration. If `performs_runs`, the role also needs the privileges for the engine
-    that performs runs.
+    that performs runs. Raises `Invalid` for a connection pooler that loses settings of a session.
     """
     if database.path is not None:
         _refuse_foreign_file(database.path)
         # SQLite creates the WAL files, which contain the same data, with the mode of the database file.
         with suppress(OSError):
             database.path.touch(mode=0o600)
+    else:
+        # Imported here, because it loads the driver.
+        from hookmill.store.pooler import refuse_pooler
+
+        refuse_pooler(database)
     with database.write() as tx:
         connection = tx.connection
         # Another process's migration may take longer than the default timeouts.

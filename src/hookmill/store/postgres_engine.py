@@ -15,6 +15,7 @@ from hookmill.store import timeouts
 from hookmill.store.revision import application_name
 
 OLDEST_VERSION: Final = 15
+POOLER_ADVICE: Final = "Connect to PostgreSQL directly: each process of Hookmill has a connection pool of its own."
 
 
 class PostgresConnection(psycopg.Connection[Any]):
@@ -133,6 +134,14 @@ def _parse_url(url: str) -> URL:
 def _suitable_connection(arguments: Sequence[Any], options: dict[str, Any]) -> PostgresConnection:
     try:
         connection = PostgresConnection.connect(*arguments, **options)
+    except psycopg.OperationalError as error:
+        # The first text is of PgBouncer, the second of Amazon's RDS Proxy.
+        if "unsupported startup parameter" in str(error) or "support command-line options" in str(error):
+            raise Invalid(
+                "HOOKMILL_DATABASE_URL leads to a connection pooler, such as PgBouncer, that refuses the settings of a "
+                f"session, such as lock_timeout. {POOLER_ADVICE}"
+            ) from None
+        raise
     except psycopg.ProgrammingError as error:
         raise Invalid(f"HOOKMILL_DATABASE_URL can't be used: {str(error).strip()}.") from None
     try:

@@ -1,0 +1,172 @@
+"""TLS to PostgreSQL: parameters of `database_url` apply to every connection, also to those of the engine."""
+
+import datetime
+import os
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from hookmill.store.revision import application_name
+from tests.faults.test_databases_in_trouble import automated_webhook_of
+from tests.support.loaded import Command
+from tests.support.pooler import SSL_REQUEST
+from tests.support.service import operator, serving
+from tests.support.waiting import until
+
+
+def certificate_for_this_host() -> tuple[str, str]:
+    """A certificate that nobody else has signed, and its key, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hookmill test")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return (
+        certificate.public_bytes(serialization.Encoding.PEM).decode(),
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode(),
+    )
+
+
+class TlsFront:
+    """Speaks TLS in front of a PostgreSQL on this machine, because the one of the tests may be built without it."""
+
+    def __init__(self, target: int, certificate: Path) -> None:
+        self._target = target
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.unencrypted = 0
+        """Connections that began without TLS."""
+        self.names: set[str] = set()
+        """The application names of the encrypted ones."""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError), socket.create_connection(("127.0.0.1", self._target)) as server:
+            (code,) = struct.unpack("!4xI", client.recv(8))
+            if code != SSL_REQUEST:
+                self.unencrypted += 1
+                return
+            client.sendall(b"S")
+            with self._context.wrap_socket(client, server_side=True) as encrypted:
+                start = encrypted.recv(65_536)
+                words = start[8:].split(b"\0")
+                self.names.add(words[words.index(b"application_name") + 1].decode())
+                server.sendall(start)
+                back = threading.Thread(target=_pass_on, args=(server, encrypted), daemon=True)
+                back.start()
+                _pass_on(encrypted, server)
+                back.join()
+
+
+def _pass_on(one: socket.socket, other: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := one.recv(65_536):
+            other.sendall(piece)
+    with suppress(OSError):
+        other.shutdown(socket.SHUT_WR)
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedDatabase:
+    front: TlsFront
+    url: str
+    """Without parameters."""
+    root: Path
+    """The file with the root certificate."""
+
+
+@pytest.fixture
+def encrypted_database(postgres_url: str, tmp_path: Path) -> Iterator[EncryptedDatabase]:
+    certificate, key = certificate_for_this_host()
+    root, chain = tmp_path / "root.crt", tmp_path / "server.pem"
+    root.write_text(certificate)
+    chain.write_text(certificate + key)
+    parts = urlsplit(postgres_url)
+    assert parts.port is not None
+    with TlsFront(parts.port, chain) as front:
+        url = parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{front.port}")).geturl()
+        yield EncryptedDatabase(front, url, root)
+
+
+def test_tls_parameters_apply_to_every_connection(encrypted_database: EncryptedDatabase, tmp_path: Path):
+    url = f"{encrypted_database.url}?sslmode=verify-full&sslrootcert={encrypted_database.root}"
+    with serving(tmp_path / "data", database_url=url) as service:
+        made, _ = automated_webhook_of(service)
+        assert service.post(made).status == 202
+
+        def has_succeeded() -> bool:
+            with service.management() as management:
+                return [run.state for run in management.runs.newest(operator(management))] == ["succeeded"]
+
+        until(has_succeeded, "the run has succeeded")
+
+    assert encrypted_database.front.unencrypted == 0
+    assert encrypted_database.front.names == {application_name(), f"{application_name()} runs"}
+
+
+def test_server_with_another_certificate_is_refused(encrypted_database: EncryptedDatabase, tmp_path: Path):
+    other = tmp_path / "other.crt"
+    other.write_text(certificate_for_this_host()[0])
+    missing = tmp_path / "missing.crt"
+    output = tmp_path / "output"
+
+    def refusal(parameters: str) -> str:
+        output.write_text("")
+        environment = os.environ | {
+            "HOOKMILL_DATABASE_URL": f"{encrypted_database.url}?{parameters}",
+            "HOOKMILL_DATA_DIR": str(tmp_path / "data"),
+        }
+        command = Command(["migrate"], environment, tmp_path, output)
+        assert command.wait(60) == 1
+        return output.read_text()
+
+    of_another = refusal(f"sslmode=verify-full&sslrootcert={other}")
+    without_root = refusal(f"sslmode=verify-full&sslrootcert={missing}")
+    of_unknown_mode = refusal("sslmode=strict")
+
+    assert "certificate verify failed" in of_another
+    assert f'root certificate file "{missing}" does not exist' in without_root
+    assert 'invalid sslmode value: "strict"' in of_unknown_mode
+    for text in (of_another, without_root, of_unknown_mode):
+        assert "Traceback" not in text
+        assert encrypted_database.url.split("@")[0].rpartition(":")[2] not in text, "the password is not shown"
