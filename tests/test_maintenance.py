@@ -18,6 +18,7 @@ from hookmill.maintenance import DiskGuard, Maintenance, advance_retention_time,
 from hookmill.management import WebhookWithSecret
 from hookmill.runs.package import directory_of
 from hookmill.store.database import open_database, sqlite_url
+from hookmill.store.runs import removal
 from tests.support.loaded import Forked
 from tests.support.stores import migrated_sqlite_file
 from tests.support.waiting import LONG_SECONDS, until
@@ -330,6 +331,10 @@ def test_runs_without_a_delivery_are_pruned_with_all_that_they_have(world, tmp_p
     with world.database.write() as tx:
         tx.run("UPDATE runs SET state = 'failed', finished_at = 1 WHERE id <> :id", id=often[4].id)
         tx.run("INSERT INTO failed_attempts (run_id, attempt, started_at, finished_at) SELECT id, 1, 1, 1 FROM runs")
+        tx.run(
+            "INSERT INTO run_files (run_id, name, attempt, size, host) SELECT id, :name, 1, 1, 'host' FROM runs",
+            name=b"output.log",
+        )
     world.management.automations.delete(world.may, "often")
 
     run_retention(world.database, tmp_path, world.clock())
@@ -340,6 +345,39 @@ def test_runs_without_a_delivery_are_pruned_with_all_that_they_have(world, tmp_p
     # The newest fifty of each automation, and the unfinished run.
     assert [package.exists() for package in packages] == [number == 4 or number >= 10 for number in range(63)]
     assert (rows(world, "runs"), rows(world, "failed_attempts"), rows(world, "payloads")) == (54, 54, 51)
+    assert (rows(world, "run_files"), rows(world, "removed_runs")) == (54, 0)
+
+
+def test_files_go_with_their_run_in_bounded_steps(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(removal, "BYTES_PER_STEP", 1_000)
+    made = world.webhook()
+    world.automation("reader", made)
+    filled(world, made, 53)
+    with world.database.write() as tx:
+        tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
+        for row in tx.all("SELECT id FROM runs"):
+            for name in (b"a", b"b"):
+                tx.run(
+                    "INSERT INTO run_files (run_id, name, attempt, size, host, content)"
+                    " VALUES (:run, :name, 1, 600, 'host', :content)",
+                    run=row["id"],
+                    name=name,
+                    content=b"x" * 600,
+                )
+    world.clock.advance(days=8)
+    counts = []
+
+    def rest() -> bool:
+        counts.append(rows(world, "run_files"))
+        return False
+
+    run_retention(world.database, tmp_path, world.clock(), pause=rest)
+
+    # Three deliveries are pruned, each with a run and two files. Two files have more than 1,000 bytes.
+    assert sorted(set(counts), reverse=True) == [106, 104, 102, 100]
+    with world.database.read() as tx:
+        assert tx.all("SELECT run_id FROM run_files WHERE run_id NOT IN (SELECT id FROM runs)") == []
+    assert (rows(world, "runs"), rows(world, "removed_runs")) == (50, 0)
 
 
 def test_maintenance_sweeps_repeatedly(world, tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS,
 from hookmill.store import deliveries, dialect, idempotency, metadata, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.directories import PROBE_PREFIX, UNREMOVABLE_PREFIX, remove_directory
-from hookmill.store.runs import reading, retention
+from hookmill.store.runs import reading, removal, retention
 
 HOUR_US: Final = 3_600_000_000
 DAY_US: Final = 24 * HOUR_US
@@ -202,6 +202,13 @@ def _remove_old_rows(database: Database, now: int, pause: Callable[[], bool]) ->
                 return removed_log_rows
             if pruned < ROWS_PER_STEP:
                 break
+    while steps < STEPS_PER_PASS:
+        with database.write() as tx:
+            if not dialect.try_lock(tx, _RETENTION_LOCK) or not removal.remove_files(tx, ROWS_PER_STEP):
+                break
+        steps += 1
+        if pause():
+            return removed_log_rows
     last_identity: tuple[int, bytes] | None = (0, b"")
     while last_identity is not None and steps < STEPS_PER_PASS:
         with database.write() as tx:

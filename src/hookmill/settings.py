@@ -20,6 +20,12 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from hookmill.domain import limits
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
+from hookmill.domain.run_files import (
+    STORED_FILE_BYTES_MAX,
+    STORED_FILES_MAX,
+    STORED_RUN_BYTES_MAX,
+    RunFileLimits,
+)
 from hookmill.domain.run_policy import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, EXIT_CODES_MAX
 
 CONFIG_FILE: Final = "hookmill.toml"
@@ -153,6 +159,29 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="Commands that perform runs, by name. `package` always exists: it only writes the run's files.",
     )
+    run_files: Literal["local", "database"] | None = Field(
+        default=None,
+        description="Who can show the files of a run: every host if they are stored in the `database`, or only the "
+        "worker's host (`local`). Unset: `database` with PostgreSQL, else `local`.",
+    )
+    run_file_bytes_max: int = Field(
+        default=STORED_FILE_BYTES_MAX,
+        ge=0,
+        le=16_777_216,
+        description="The largest file of a run that is stored in the database.",
+    )
+    run_files_bytes_max: int = Field(
+        default=STORED_RUN_BYTES_MAX,
+        ge=0,
+        le=67_108_864,
+        description="How many bytes of one run's files are stored in the database.",
+    )
+    run_files_max: int = Field(
+        default=STORED_FILES_MAX,
+        ge=0,
+        le=1_000,
+        description="How many files of one run are stored in the database.",
+    )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="Networks whose X-Forwarded-For is trusted for logs and rate limits, such as 10.0.0.0/8.",
@@ -259,6 +288,19 @@ class Settings(BaseSettings):
     @property
     def on_postgres(self) -> bool:
         return self.database_url is not None and not self.database_url.get_secret_value().startswith("sqlite:")
+
+    @property
+    def stores_run_files(self) -> bool:
+        """Whether files of runs are stored in the database."""
+        return self.on_postgres if self.run_files is None else self.run_files == "database"
+
+    @property
+    def run_file_limits(self) -> RunFileLimits:
+        return RunFileLimits(
+            file_bytes_max=self.run_file_bytes_max,
+            run_bytes_max=self.run_files_bytes_max,
+            files_max=self.run_files_max,
+        )
 
     def store_url(self) -> str:
         if self.database_url is not None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from hookmill.domain.permission import MayManage, Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
+from hookmill.runs.package import write_package
 from hookmill.web.api import build
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
@@ -114,6 +115,8 @@ class Stocked:
         self.delivery = answer.delivery_id
         (run,) = management.runs.of_delivery(may, self.delivery)
         self.run = "run_" + run.id.hex()
+        if api.world.packages is not None:
+            write_package(api.world.packages, run, b"{}")
         member = management.members.add(api.team, f"{name}@example.com", f"Member of {name}")
         self.member = member.id
         self.key = management.keys.create(api.team, f"spare of {name}", Role.VIEWER, factory=name).key.id
@@ -124,6 +127,7 @@ class Stocked:
             "automation": self.automation.id,
             "delivery": self.delivery,
             "run": self.run,
+            "file": "event-payload.json",
             "member": self.member,
             "key": self.key,
             "kind": "webhook",

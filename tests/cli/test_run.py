@@ -145,7 +145,7 @@ def test_show_names_the_package_and_its_files(
     assert "            event-payload.json (2 bytes)\n" in printed
     assert "            a\\u001b[31m (0 bytes)\n" in printed
     assert described["package"] == str(package)
-    assert {"name": "event-payload.json", "size": 2} in described["files"]
+    assert {"name": "event-payload.json", "size": 2, "only_on_host": None} in described["files"]
 
 
 def test_show_says_where_the_package_will_be(

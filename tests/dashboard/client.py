@@ -26,7 +26,7 @@ class Dashboard:
     """The whole service in this process, with the dashboard in it."""
 
     def __init__(self, world: World, *, is_https: bool = False, **process: Any) -> None:
-        """`process` has the arguments of `build` about the process: `settings`, `packages` and `has_room`."""
+        """`process` has the arguments of `build` about the process: `settings` and `has_room`."""
         self.world = world
         self.management = world.management
         self.is_https = is_https

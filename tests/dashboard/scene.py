@@ -23,8 +23,7 @@ class Scene:
     """The factory `default`, stocked. `places` are the parts of its addresses, `shown_once` what no page may hold."""
 
     def __init__(self, world: World) -> None:
-        packages = Path(world.url.removeprefix("sqlite:///")).parent / "runs"
-        self.dashboard = Dashboard(world, packages=packages)
+        self.dashboard = Dashboard(world)
         management = self.dashboard.management
         self.may: MayManage = world.may
         self.shown_once: dict[str, str] = {}
@@ -51,7 +50,8 @@ class Scene:
         assert world.post(webhook, b"not JSON").status == 400
         assert world.post(webhook, token="wrong-credential-canary").status == 401
         (run,) = management.runs.of_delivery(self.may, answer.delivery_id)
-        write_package(packages, run, json.dumps(BODY).encode())
+        assert world.packages is not None
+        write_package(world.packages, run, json.dumps(BODY).encode())
         key = management.keys.create(self.dashboard.team, "pipeline", Role.VIEWER, factory="default")
         spare = management.members.add(self.dashboard.team, "spare@example.com", "Spare")
         link = management.sessions.link_for(self.dashboard.team, spare.id)

@@ -1,7 +1,6 @@
 """A service with one of everything in it, on each store that a test asks for."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,6 @@ __all__ = ["quick_passwords"]
 
 
 @pytest.fixture
-def service(sqlite_store: str, tmp_path: Path) -> Iterator[Service]:
+def service(sqlite_store: str) -> Iterator[Service]:
     for world in living(sqlite_store):
-        yield Service(world, tmp_path / "runs")
+        yield Service(world)

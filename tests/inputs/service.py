@@ -1,10 +1,8 @@
 """API and dashboard in the test's own process, in front of one store with one of everything in it."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
-from hookmill.runs.package import write_package
 from hookmill.web import api, dashboard
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
@@ -20,11 +18,11 @@ NOT_OPENED: Final = frozenset({"/static/{digest}/{name}", "/welcome/{token}", "/
 class Service:
     """Both over one store. `places` are the variable parts of addresses: ids of things that exist."""
 
-    def __init__(self, world: World, packages: Path) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
         self.management = world.management
         self.api = Api(world)
-        self.dashboard = Dashboard(world, packages=packages)
+        self.dashboard = Dashboard(world)
         # Each of the two made routes for itself alone.
         world.routes = Routes(
             IngressEndpoint(world.ingress, world.clock),
@@ -34,14 +32,11 @@ class Service:
             public_url=PUBLIC_URL,
         )
         stocked = Stocked(self.api, world.may)
-        (run,) = self.management.runs.of_delivery(world.may, stocked.delivery)
-        write_package(packages, run, b"{}")
         self.admin: Visitor = self.dashboard.member("admin@example.com", is_admin=True)
         self.places: dict[str, str] = {
             **stocked.places,
             "webhook": stocked.webhook.webhook.uid,
             "secret": stocked.secret_name,
-            "file": "event-payload.json",
         }
 
     def every_page(self) -> Iterator[tuple[str, Answer]]:

@@ -37,9 +37,9 @@ pytestmark = pytest.mark.timeout(count(1_800, usually=300))
 
 @contextmanager
 def living(url: str, packages: Path, **choices: object) -> Iterator[Service]:
-    world = World(url, webhooks_per_factory=100_000, **choices)  # type: ignore[arg-type]
+    world = World(url, webhooks_per_factory=100_000, packages=packages, **choices)  # type: ignore[arg-type]
     try:
-        yield Service(world, packages)
+        yield Service(world)
         assert world.failures == []
     finally:
         world.close()

@@ -5,7 +5,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.permission import MayManage
 from hookmill.ingress import Ingress, Limits
 from hookmill.management import InstallationConfig, Management, WebhookWithSecret
+from hookmill.runs.package import PackagesOnHost
 from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.plan import Rejection
 from hookmill.store.admission.snapshot import Snapshot
@@ -24,6 +25,7 @@ from hookmill.store.admission.writer import serve_ingress
 from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.keys.sealing import MasterKey, MasterKeys
 from hookmill.store.migrate import migrate
+from hookmill.store.runs.files import RunFileStorage
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
 from tests.support.service import Answer
@@ -37,6 +39,8 @@ Body = bytes | Iterator[bytes]
 broken connection."""
 START_US = 1_900_000_000_000_000
 PUBLIC_URL = "https://hooks.test"
+ENDLESS_SECONDS = 1.0
+"""After this time, an answer counts as one without an end."""
 
 
 class Clock:
@@ -67,8 +71,13 @@ class World:
         deliveries_per_minute: int = 60,
         failed_authentications_per_minute: int = 60,
         webhooks_per_factory: int = 20,
+        packages: Path | None = None,
+        run_file_storage: RunFileStorage | None = None,
     ) -> None:
         self.url = url
+        on_sqlite = url.startswith("sqlite:///")
+        self.packages = packages or (Path(url.removeprefix("sqlite:///")).parent / "runs" if on_sqlite else None)
+        """The directory of the packages on this host."""
         self.clock = clock or Clock()
         self.key: MasterKeys = key or MasterKey(b"k" * 32)
         self.limits = Limits(
@@ -84,7 +93,15 @@ class World:
             default_runner="package",
         )
         self.has_room = True
-        self.management = Management(self.database, self.key, config, self.clock, has_room=lambda: self.has_room)
+        self.management = Management(
+            self.database,
+            self.key,
+            config,
+            self.clock,
+            has_room=lambda: self.has_room,
+            packages=PackagesOnHost(self.packages) if self.packages is not None else None,
+            run_file_storage=run_file_storage,
+        )
         self.factory, _ = self.management.factories.set_up()
         self.may = self.management.access.operator(self.factory.name)
         self.failures: list[tuple[str, str]] = []
@@ -247,10 +264,14 @@ class World:
         sent: list[Any] = []
         pieces = iter([body]) if isinstance(body, bytes) else body
         over = False
+        answered = asyncio.Event()
 
         async def receive() -> Any:
             nonlocal over
             if over:
+                # A client reads the answer before it disconnects, unless the answer has no end.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(answered.wait(), ENDLESS_SECONDS)
                 return {"type": "http.disconnect"}
             piece = next(pieces, None)
             over = piece is None or isinstance(body, bytes)
@@ -258,12 +279,14 @@ class World:
 
         async def send(message: Any) -> None:
             sent.append(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                answered.set()
 
         await self.routes(scope, receive, send)
         start, *rest = sent
-        answered = {name.decode(): value.decode() for name, value in start["headers"]}
+        headers_read = {name.decode(): value.decode() for name, value in start["headers"]}
         cookies = tuple(value.decode() for name, value in start["headers"] if name == b"set-cookie")
-        return Answer(start["status"], answered, b"".join(message.get("body", b"") for message in rest), cookies)
+        return Answer(start["status"], headers_read, b"".join(message.get("body", b"") for message in rest), cookies)
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)

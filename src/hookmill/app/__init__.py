@@ -12,11 +12,13 @@ from hookmill.app.first_start import refuse_lost_database
 from hookmill.domain.errors import Invalid
 from hookmill.maintenance import DiskGuard
 from hookmill.management import InstallationConfig, Management
+from hookmill.runs.package import PackagesOnHost
 from hookmill.settings import Settings
 from hookmill.store import timeouts
 from hookmill.store.database import POSTGRES_CONNECTIONS, Database, open_database
 from hookmill.store.keys.sealing import KeyRing
 from hookmill.store.moved import refuse_moved
+from hookmill.store.runs.files import FilesInDatabase, RunFileStorage
 
 
 def now_us() -> int:
@@ -82,7 +84,20 @@ def build_management(settings: Settings, store: Store, *, guards_disk: bool = Tr
         runner_names=settings.runner_names(),
         default_runner=settings.default_runner,
     )
-    if store.database.path is None or not guards_disk:
-        return Management(store.database, store.master_keys, config, now_us)
-    disk_guard = DiskGuard(store.database.path.parent, settings.free_space_min_mb * 1024 * 1024)
-    return Management(store.database, store.master_keys, config, now_us, has_room=disk_guard)
+    disk_guard = None
+    if store.database.path is not None and guards_disk:
+        disk_guard = DiskGuard(store.database.path.parent, settings.free_space_min_mb * 1024 * 1024)
+    return Management(
+        store.database,
+        store.master_keys,
+        config,
+        now_us,
+        has_room=disk_guard or (lambda: True),
+        packages=PackagesOnHost((settings.data_dir / "runs").absolute()),
+        run_file_storage=run_file_storage(settings),
+    )
+
+
+def run_file_storage(settings: Settings) -> RunFileStorage | None:
+    """The storage that the setting `run_files` names. None: only the worker's host has the files of a run."""
+    return FilesInDatabase() if settings.stores_run_files else None

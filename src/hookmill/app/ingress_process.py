@@ -174,7 +174,6 @@ class IngressService:
             report_failure=log.failure,
             is_https=settings.public_url().startswith("https:"),
             settings=effective_settings(settings),
-            packages=(settings.data_dir / "runs").absolute(),
             has_room=self._disk_guard,
         )
         gc.freeze()

@@ -11,7 +11,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from hookmill.app import Store, log, now_us, open_store
+from hookmill.app import Store, log, now_us, open_store, run_file_storage
 from hookmill.app.open_files import original_open_files_limit
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
 from hookmill.domain.errors import Invalid
@@ -99,6 +99,7 @@ def _build_dispatcher(settings: Settings, store: Store) -> "Dispatcher":
     # Imported here, because it takes a second, and a worker that performs no runs does not need these modules.
     with _without_running_the_file_program():
         from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
+    from hookmill.runs.file_writer import RunFileSettings
     from hookmill.runs.runners import CommandRunner, PackageRunner
     from hookmill.runs.runners.command import unix_account
 
@@ -114,6 +115,7 @@ def _build_dispatcher(settings: Settings, store: Store) -> "Dispatcher":
         )
         for name, runner in settings.runners.items()
     }
+    storage = run_file_storage(settings)
     return Dispatcher(
         store.database,
         DispatcherSettings(
@@ -126,6 +128,9 @@ def _build_dispatcher(settings: Settings, store: Store) -> "Dispatcher":
                 for name, runner in settings.runners.items()
                 if runner.retry is not None
             },
+            run_files=RunFileSettings(storage=storage, limits=settings.run_file_limits)
+            if storage is not None
+            else None,
         ),
         now_us,
         report_failure=log.failure,

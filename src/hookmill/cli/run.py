@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
@@ -29,6 +29,7 @@ from hookmill.cli.output import (
 from hookmill.cli.session import factory_session
 from hookmill.domain.ids import delivery_id, run_id, run_key
 from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, Run, RunState
+from hookmill.domain.run_files import OUTPUT_FILE
 from hookmill.domain.text import shown, shown_lines
 from hookmill.presentation.queue import (
     CancelledRunsView,
@@ -41,10 +42,12 @@ from hookmill.presentation.queue import (
     worker_text,
 )
 from hookmill.presentation.run import RunView, RunWithOutputView, hold_text, run_state_text
+from hookmill.presentation.run_files import RunOutputView
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
     from hookmill.domain.queue import Queue, WaitingRun
+    from hookmill.domain.run_files import RunFile, RunFiles, RunOutput
     from hookmill.settings import Settings
 
 commands = typer.Typer(no_args_is_help=True, help="Runs of automations, and their results.")
@@ -215,21 +218,23 @@ def _print_waiting(waiting: Sequence[WaitingRun], now: int) -> None:
 
 @commands.command()
 def show(identifier: RunArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Show one run, its result, and where its package is."""
+    """Show one run, its result, its files, and where its package is."""
     with factory_session(factory) as session:
         run = session.management.runs.get(session.may, identifier)
         failed_attempts = session.management.runs.failed_attempts(session.may, identifier)
+        run_files = session.management.run_files.files_of(session.may, run)
         packages_directory = _packages_directory(session.settings)
 
-    from hookmill.runs.package import directory_of, list_files
+    from hookmill.runs.package import directory_of
 
     directory = directory_of(packages_directory, run)
-    files, has_more = list_files(packages_directory, run)
     if json:
-        file_fields = [{"name": name, "size": size} for name, size in files]
+        file_fields = [
+            {"name": file.name, "size": file.size, "only_on_host": file.only_on_host} for file in run_files.files
+        ]
         print_json(
             plain(RunWithOutputView.of(run, failed_attempts))
-            | {"package": str(directory), "files": file_fields, "more_files": has_more}
+            | {"package": str(directory), "files": file_fields, "more_files": run_files.has_more}
         )
         return
     pairs = [
@@ -250,65 +255,77 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         pairs.append(("Waiting", hold_reason))
     if run.reason is not None:
         pairs.append(("Reason", shown(run.reason)))
-    pairs.append(("Package", str(directory) if files else f"{directory} (does not exist now)"))
-    pairs += [("", f"{shown(name)} ({size:,} bytes)") for name, size in files[:FILES_SHOWN_MAX]]
-    if len(files) > FILES_SHOWN_MAX:
-        pairs.append(("", f"and {'more than ' if has_more else ''}{len(files) - FILES_SHOWN_MAX} more"))
+    pairs.append(("Package", _package_text(directory, run_files)))
+    pairs += [("", _file_text(file)) for file in run_files.files[:FILES_SHOWN_MAX]]
+    if (unlisted_count := len(run_files.files) - FILES_SHOWN_MAX) > 0:
+        pairs.append(("", f"and {'more than ' if run_files.has_more else ''}{unlisted_count} more"))
     print_fields(pairs)
+
+
+def _package_text(directory: Path, run_files: RunFiles) -> str:
+    if not run_files.files:
+        return f"{directory} (does not exist now)"
+    return str(directory) if run_files.is_on_this_host else "not on this host; its files are in the database"
+
+
+def _file_text(file: RunFile) -> str:
+    place = f", only on the host {shown(file.only_on_host)}" if file.only_on_host is not None else ""
+    return f"{shown(file.name)} ({file.size:,} bytes{place})"
 
 
 @commands.command()
 def log(identifier: RunArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Print the output of a run, or its stored end."""
+    """Print the output of a run, also while it runs."""
     with factory_session(factory) as session:
         run = session.management.runs.get(session.may, identifier)
-        packages_directory = _packages_directory(session.settings)
-
-    from hookmill.runs.package import directory_of, open_file, read_chunks, read_tail
-    from hookmill.runs.runners.guard import OUTPUT_FILE
-
-    try:
-        output_file = open_file(packages_directory, run, OUTPUT_FILE)
-    except OSError:
-        _print_stored_output(run, json)
-        return
-    if json:
-        tail, size = read_tail(output_file, LOG_BYTES_MAX)
-        file_path = str(directory_of(packages_directory, run) / OUTPUT_FILE)
-        print_json(
-            {
-                "run_id": run_id(run.id),
-                "file": file_path,
-                "output": tail.decode("utf-8", "backslashreplace"),
-                "size": size,
-                "is_cut": size > LOG_BYTES_MAX,
-            }
+        run_files = session.management.run_files
+        output = run_files.output_of(session.may, run, LOG_BYTES_MAX)
+        if json:
+            _print_output_as_json(run, output, _packages_directory(session.settings))
+            return
+        if output is not None and output.size is not None:
+            is_whole = output.complete_on_host is None
+            _print_output(
+                run_files.read(session.may, run, OUTPUT_FILE) if is_whole else iter((output.content,)),
+            )
+            if not is_whole:
+                print_error(
+                    f"These are the last {len(output.content):,} of {output.size:,} bytes. The whole output is on the "
+                    f"host {output.complete_on_host}."
+                )
+            return
+    # Only the end was recorded with the run's result.
+    if run.output_tail:
+        print_line(shown_lines(run.output_tail))
+    elif run.state.is_final:
+        print_error(f"No output of run {run_id(run.id)} is stored.")
+    elif run_files.has_storage:
+        print_error(f"Run {run_id(run.id)} has no output yet.")
+    else:
+        print_error(
+            f"The output of run {run_id(run.id)} is not on this host. Its end is stored when the attempt has ended."
         )
-        return
+
+
+def _print_output_as_json(run: Run, output: RunOutput | None, packages_directory: Path) -> None:
+    from hookmill.runs.package import directory_of
+
+    is_here = output is not None and output.is_on_this_host
+    file_path = str(directory_of(packages_directory, run) / OUTPUT_FILE) if is_here else None
+    print_json(plain(RunOutputView.of(run.id, output)) | {"file": file_path})
+
+
+def _print_output(chunks: Iterator[bytes]) -> None:
+    """Print the output byte for byte, or without control characters if standard output is a terminal."""
     if not on_terminal():
-        for chunk in read_chunks(output_file):
+        for chunk in chunks:
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
         return
     # The output may repeat text of a sender, whose control characters a terminal would execute.
     decoder = getincrementaldecoder("utf-8")("backslashreplace")
-    for chunk in chain(read_chunks(output_file), [b""]):
+    for chunk in chain(chunks, [b""]):
         sys.stdout.write(shown_lines(decoder.decode(chunk, final=not chunk)))
-
-
-def _print_stored_output(run: Run, json: bool) -> None:
-    """Print the end of the output from the database: the run's file is not on this host."""
-    if json:
-        # The database has only the end, which does not show how long the output was.
-        print_json({"run_id": run_id(run.id), "file": None, "output": run.output_tail, "size": None, "is_cut": None})
-    elif run.output_tail:
-        print_line(shown_lines(run.output_tail))
-    elif run.state.is_final:
-        print_error(f"No output of run {run_id(run.id)} is stored.")
-    else:
-        print_error(
-            f"The output of run {run_id(run.id)} is not on this host. Its end is stored when the attempt has ended."
-        )
 
 
 @commands.command()

@@ -31,12 +31,14 @@ from hookmill.management.keys import Keys, KeyWithToken
 from hookmill.management.log import Log
 from hookmill.management.master_keys import MasterKeyRotations
 from hookmill.management.members import Members
+from hookmill.management.run_files import LocalPackages, RunFileReader
 from hookmill.management.runs import Runs
 from hookmill.management.secrets import Secrets, TeamSecret
 from hookmill.management.sessions import LinkTarget, Sessions, SignedInMember
 from hookmill.management.webhooks import UNSET, Unset, Webhooks, WebhookWithSecret
 from hookmill.store.database import Database
 from hookmill.store.keys.sealing import MasterKeys
+from hookmill.store.runs.files import RunFileStorage
 
 
 class Management:
@@ -50,8 +52,13 @@ class Management:
         now_us: Callable[[], int],
         *,
         has_room: Callable[[], bool] = lambda: True,
+        packages: LocalPackages | None = None,
+        run_file_storage: RunFileStorage | None = None,
     ) -> None:
-        """`has_room`: whether the database's disk has room for changes that add something."""
+        """`has_room`: whether the database's disk has room for changes that add something.
+
+        `packages`: those on this host. `run_file_storage`: None if only the worker's host has the files of a run.
+        """
         installation = Installation(database, master_keys, config, now_us, has_room)
         self._installation = installation
         self.config = config
@@ -63,6 +70,7 @@ class Management:
         self.log = Log(installation)
         self.filters = Filters(installation)
         self.runs = Runs(installation)
+        self.run_files = RunFileReader(installation, packages, run_file_storage)
         self.keys = Keys(installation)
         self.members = Members(installation)
         self.sessions = Sessions(installation)

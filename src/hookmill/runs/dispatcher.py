@@ -33,6 +33,7 @@ from hookmill.domain.errors import Conflict, HookmillError, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, time_ordered_key
 from hookmill.domain.run_policy import Retry
 from hookmill.runs.durable_engine import DurableEngine, ReportFailure, RunNotEnded, in_own_thread
+from hookmill.runs.file_writer import RunFileSettings, RunFileWriter
 from hookmill.runs.health import HostHealth
 from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.perform import Performer
@@ -86,6 +87,8 @@ class DispatcherSettings:
     """The retry rule of each runner, by its name, for automations that have no retry rule."""
     dead_after_seconds: float = 5.0
     """On PostgreSQL: a process that sent no heartbeat for this time counts as dead, and its runs are requeued."""
+    run_files: RunFileSettings | None = None
+    """Where files of runs are stored for all hosts; None: they stay on the worker's host."""
 
 
 class _Backlog(Enum):
@@ -118,7 +121,8 @@ class Dispatcher:
 
         `report_recovery` is called when such an error ends. It receives the part of the service, and what works again.
         """
-        self.executor = ExecutorId(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
+        host = socket.gethostname()
+        self.executor = ExecutorId(f"{host}-{os.getpid()}-{secrets.token_hex(4)}")
         self._database = database
         self._settings = settings
         self._clock = clock
@@ -138,6 +142,17 @@ class Dispatcher:
         self._engine: DurableEngine
         packages = settings.data.absolute() / "runs"
         self._health = HostHealth(packages, report_failure=report_failure, report_recovery=report_recovery)
+        file_writer = None
+        if settings.run_files is not None:
+            file_writer = RunFileWriter(
+                database,
+                settings.run_files,
+                executor=self.executor,
+                host=host,
+                packages=packages,
+                should_stop=self._abandon_runs.is_set,
+                report_failure=report_failure,
+            )
         self._performer = Performer(
             database=database,
             executor=self.executor,
@@ -150,6 +165,7 @@ class Dispatcher:
             retry_rules=settings.retry_rules,
             health=self._health,
             forget_in_engine=self._forget,
+            file_writer=file_writer,
         )
 
     def launch(self) -> None:

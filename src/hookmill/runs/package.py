@@ -6,17 +6,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
 from hookmill.domain.ids import run_id
-from hookmill.domain.run import PAYLOAD_FILE, Run, envelope, envelope_text, full_prompt
+from hookmill.domain.run import PAYLOAD_FILE, Run
+from hookmill.domain.run_files import ENVELOPE_FILE, PROMPT_FILE, from_first_character, prepared_files
 from hookmill.store.directories import remove_or_set_aside
 
-PROMPT_FILE: Final = "prompt.md"
-ENVELOPE_FILE: Final = "envelope.json"
-ENVELOPE_TEXT_FILE: Final = "envelope.txt"
 LISTED_ENTRIES_MAX: Final = 1_000
 """The maximum number of entries that a listing of a package reads. A command may create any number of files."""
 CHUNK_BYTES: Final = 65_536
@@ -53,7 +51,7 @@ def write_package(packages: Path, run: Run, payload: bytes | None) -> Package:
     make_packages_directory(packages)
     remove_or_set_aside(draft)
     draft.mkdir(mode=0o700)
-    for name, content in _file_contents(run, payload):
+    for name, content in prepared_files(run, payload):
         _write_file(draft / name, content)
     remove_or_set_aside(directory)
     draft.rename(directory)
@@ -137,13 +135,7 @@ def read_tail(descriptor: int, bytes_max: int) -> tuple[bytes, int]:
         size = os.fstat(descriptor).st_size
         file.seek(max(0, size - bytes_max))
         tail = file.read(bytes_max)
-    return (_from_first_character(tail) if size > bytes_max else tail), size
-
-
-def _from_first_character(text: bytes) -> bytes:
-    """UTF-8 text from its first complete character. Text in another encoding loses at most three bytes."""
-    start, rest = text[:_CONTINUATION_BYTES_MAX], text[_CONTINUATION_BYTES_MAX:]
-    return start.lstrip(_CONTINUATION_BYTES) + rest
+    return (from_first_character(tail) if size > bytes_max else tail), size
 
 
 def list_files(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
@@ -169,26 +161,48 @@ def list_files(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
         os.close(package)
 
 
-_CONTINUATION_BYTES_MAX: Final = 3
-"""In UTF-8, at most three bytes follow the first byte of a character."""
-_CONTINUATION_BYTES: Final = bytes(range(0x80, 0xC0))
+@dataclass(frozen=True, slots=True)
+class PackagesOnHost:
+    """The packages on this host, for readers. A package of an earlier attempt counts as missing."""
+
+    directory: Path
+
+    def has_package(self, run: Run) -> bool:
+        """Whether the package of the run's latest attempt is on this host."""
+        try:
+            os.close(_open_package(self.directory, run))
+        except OSError:
+            return False
+        # Another host may have performed a later attempt.
+        return run.attempt <= 1 or _attempt_of_package(self.directory, run) >= run.attempt
+
+    def list_files(self, run: Run) -> tuple[list[tuple[str, int]], bool]:
+        """The names and sizes of the files, by name, and whether there are more."""
+        return list_files(self.directory, run)
+
+    def read_chunks(self, run: Run, name: str) -> Iterator[bytes]:
+        """The content of a file. It is open when this returns. Raises `OSError` if there is no such file."""
+        chunks = read_chunks(open_file(self.directory, run, name))
+        # A generator that has started closes the file when it ends, even if nobody reads its last chunk.
+        return chain([next(chunks, b"")], chunks)
+
+    def read_tail(self, run: Run, name: str, bytes_max: int) -> tuple[bytes, int]:
+        """The end of a file, and the file's size. Raises `OSError` if there is no such file."""
+        return read_tail(open_file(self.directory, run, name), bytes_max)
+
+
+def _attempt_of_package(packages: Path, run: Run) -> int:
+    """The attempt that the envelope names. If the command has changed the envelope, it is the run's latest one."""
+    try:
+        with os.fdopen(open_file(packages, run, ENVELOPE_FILE), "rb") as file:
+            attempt = json.loads(file.read(CHUNK_BYTES))["run"]["attempt"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return run.attempt
+    return attempt if isinstance(attempt, int) else run.attempt
 
 
 def _open_package(packages: Path, run: Run) -> int:
     return os.open(directory_of(packages, run), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-
-
-def _file_contents(run: Run, payload: bytes | None) -> Iterator[tuple[str, bytes]]:
-    yield PROMPT_FILE, _utf8(full_prompt(run))
-    yield ENVELOPE_FILE, _utf8(json.dumps(envelope(run), indent=2) + "\n")
-    yield ENVELOPE_TEXT_FILE, _utf8(envelope_text(run))
-    if payload is not None:
-        yield PAYLOAD_FILE, payload
-
-
-def _utf8(text: str) -> bytes:
-    # A prompt from JSON may contain half of a surrogate pair, which UTF-8 can't encode.
-    return text.encode("utf-8", "backslashreplace")
 
 
 def _write_file(path: Path, content: bytes) -> None:

@@ -9,8 +9,9 @@ from typing import Final, TypeVar, assert_never
 
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.ids import RunKey, run_id
-from hookmill.domain.run import Ended, Run, RunState
+from hookmill.domain.run import PACKAGE_RUNNER, Ended, Run, RunState
 from hookmill.domain.run_policy import Retry
+from hookmill.runs.file_writer import LiveOutput, RunFileWriter
 from hookmill.runs.health import WHAT_TO_DO, HostHealth
 from hookmill.runs.package import write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
@@ -47,6 +48,8 @@ class Performer:
     """Deletes the engine's record of a run. Called before the run is requeued."""
     retry_rules: Mapping[str, Retry] = field(default_factory=dict)
     """The retry rule of each runner, by its name, for automations that have no retry rule."""
+    file_writer: RunFileWriter | None = None
+    """Stores files of runs for all hosts; None: they stay on this host."""
 
     def perform(self, key: RunKey, attempt: int) -> Ended | Abandoned | None:
         """Perform an attempt that a claim began, and record its result in the run's row.
@@ -106,8 +109,9 @@ class Performer:
             raise HostFault(
                 f"A run's package could not be written to {self.packages}: {reason_of(error)}. {WHAT_TO_DO}"
             ) from error
+        live_output = self.file_writer.live_output(run) if self.file_writer is not None else None
         try:
-            return runner.run(package, lambda: self._instruction(run))
+            result = runner.run(package, lambda: self._instruction(run, live_output))
         except HostFault as fault:
             raise HostFault(str(fault), counts_as_attempt=fault.counts_as_attempt, runner=run.runner) from fault
         except (OSError, MemoryError) as error:
@@ -119,19 +123,38 @@ class Performer:
         except Exception as error:
             self.report_failure(f"runner {run.runner}", error)
             return _failed(f"The runner {run.runner!r} has a fault. See the service's log.")
+        if isinstance(result, Ended):
+            self._store_files(run, payload)
+        return result
 
-    def _instruction(self, run: Run) -> Instruction:
+    def _store_files(self, run: Run, payload: bytes | None) -> None:
+        # The runner `package` executes nothing, so its files can be derived.
+        if self.file_writer is None or run.runner == PACKAGE_RUNNER:
+            return
+
+        def wait_for_database() -> None:
+            self._retry_while_unavailable(lambda: self._status(run))
+
+        with suppress(StoreUnavailable):
+            self.file_writer.store_files(run, payload, wait_for_database)
+
+    def _status(self, run: Run) -> AttemptStatus:
+        with self.database.read() as tx:
+            return attempts.status(tx, run.id, executor=self.executor, attempt=run.attempt)
+
+    def _instruction(self, run: Run, live_output: LiveOutput | None) -> Instruction:
         if self.abandon_runs.is_set():
             return Instruction.ABANDON
         try:
-            with self.database.read() as tx:
-                status = attempts.status(tx, run.id, executor=self.executor, attempt=run.attempt)
+            status = self._status(run)
         except StoreUnavailable:
             return Instruction.CONTINUE
         except Exception as error:
             # The command has not caused this error, so it continues.
             self.report_failure("runs", error)
             return Instruction.CONTINUE
+        if live_output is not None and status is not AttemptStatus.OUTDATED:
+            live_output.store_if_grown()
         match status:
             case AttemptStatus.CURRENT:
                 return Instruction.CONTINUE
@@ -159,6 +182,7 @@ class Performer:
                     now=self.clock(),
                     policy_key=run.policy_key,
                     counts_failures=run.policy.pause_after_failures is not None,
+                    package_webhook_name=self._webhook_name_to_store(run),
                 )
 
         try:
@@ -194,6 +218,7 @@ class Performer:
                     now=now,
                     due_at=now + delay_seconds * 1_000_000,
                     attempts_max=rule.attempts,
+                    package_webhook_name=self._webhook_name_to_store(run),
                 )
 
         with suppress(StoreUnavailable):
@@ -202,6 +227,10 @@ class Performer:
             # Forgetting after the commit is safe: no worker can start the run again for at least a second.
             self.forget_in_engine(run.id)
         return True
+
+    def _webhook_name_to_store(self, run: Run) -> str | None:
+        # Other hosts derive the envelope from the run's row. The webhook may be renamed until then.
+        return run.webhook_name if self.file_writer is not None else None
 
     def _requeue(self, run: Run, fault: HostFault) -> None:
         def release() -> None:

@@ -10,6 +10,7 @@ from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_DAYS_KEPT, LOG_ROWS_KEPT
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
+from hookmill.store.runs.removal import note_removed_runs
 
 DAY_US: Final = 86_400_000_000
 MINUTE_US: Final = 60_000_000
@@ -372,6 +373,7 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
         removed_rows += deleted_rows
         if not deleted_rows or row["label"] != Label.ACCEPTED:
             continue
+        note_removed_runs(tx, row["id"])
         tx.run("DELETE FROM payloads WHERE delivery_id = :id", id=row["id"])
         tx.run(
             "DELETE FROM failed_attempts WHERE run_id IN (SELECT id FROM runs WHERE delivery_id = :id)", id=row["id"]

@@ -64,6 +64,13 @@ def allow_long_statements(tx: Transaction, seconds: int, *, response_seconds: in
         tx.set_timeouts(seconds, response_seconds=response_seconds)
 
 
+def commit_without_sync(tx: Transaction) -> None:
+    """Let this transaction commit without waiting for the disk. A power failure can lose it. On SQLite, the connection
+    decides."""
+    if not tx.on_sqlite:
+        tx.run("SET LOCAL synchronous_commit = off")
+
+
 def bytes_type(tx: Transaction) -> str:
     return "BLOB" if tx.on_sqlite else "BYTEA"
 

@@ -336,6 +336,10 @@ runs: Final = Table(
     Column("schedule_timezone", Text),
     _time("scheduled_at"),
     Column("started_by", Text),
+    # About the package of the latest attempt that has ended, if `run_files` has its files: the webhook's name at that
+    # time, and whether the package has more files than the table. NULL means that the name is unknown, or no.
+    Column("package_webhook_name", Text),
+    Column("has_more_files", Boolean),
     # A delivery starts an automation only once. Replays have the numbers 1, 2, …
     UniqueConstraint("delivery_id", "automation_id", "replay"),
     # The backlog by factory. With 100,000 waiting runs, a claim takes 2 ms instead of 300 ms.
@@ -427,6 +431,29 @@ failed_attempts: Final = Table(
     Column("output_tail", Text),
     Column("reason", Text),
     comment="Attempts that failed and were followed by another one.",
+    sqlite_with_rowid=False,
+)
+
+run_files: Final = Table(
+    "run_files",
+    metadata,
+    Column("run_id", LargeBinary(16), primary_key=True),
+    Column("name", LargeBinary, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    # In bytes. NULL: the command has removed this file of the prepared package.
+    Column("size", BigInteger),
+    # The name of the host that has the package.
+    Column("host", Text, nullable=False),
+    # NULL: only that host has the content. For the output, it can be the end of the file.
+    Column("content", LargeBinary),
+    comment="Files of runs for all hosts. Prepared files that the command left unchanged have no row.",
+)
+
+removed_runs: Final = Table(
+    "removed_runs",
+    metadata,
+    Column("run_id", LargeBinary(16), primary_key=True),
+    comment="Runs that retention has removed, and whose files it has not removed yet.",
     sqlite_with_rowid=False,
 )
 

@@ -57,11 +57,13 @@ def finish(
     now: int,
     policy_key: bytes | None = None,
     counts_failures: bool = False,
+    package_webhook_name: str | None = None,
 ) -> bool:
     """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is outdated.
 
     If the run has a `policy_key`, another run with the key that waits for this run's end can start. If
     `counts_failures`, a failure increments the automation's failures in a row, and a success resets them.
+    `package_webhook_name` is the webhook's name in the package, if the files of runs are stored.
     """
     if policy_key is not None:
         held.lock_decisions(tx)
@@ -70,7 +72,7 @@ def finish(
         UPDATE runs
         SET state = CASE WHEN replaced_by IS NOT NULL AND :state = 'cancelled' THEN 'replaced' ELSE :state END,
             finished_at = :now, exit_status = :exit_status, output_tail = :output_tail,
-            reason = :reason
+            reason = :reason, package_webhook_name = :package_webhook_name
         WHERE id = :id AND executor = :executor AND attempt = :attempt AND finished_at IS NULL
         """,
         id=key,
@@ -81,6 +83,7 @@ def finish(
         exit_status=result.exit_status,
         output_tail=result.output_tail,
         reason=result.reason,
+        package_webhook_name=package_webhook_name,
     )
     if updated_rows and policy_key is not None:
         held.reconsider(tx, key)
@@ -94,7 +97,15 @@ _COUNTED_STATES: Final = (RunState.SUCCEEDED, RunState.FAILED, RunState.INTERRUP
 
 
 def retry(
-    tx: Transaction, run: Run, result: Ended, *, executor: ExecutorId, now: int, due_at: int, attempts_max: int
+    tx: Transaction,
+    run: Run,
+    result: Ended,
+    *,
+    executor: ExecutorId,
+    now: int,
+    due_at: int,
+    attempts_max: int,
+    package_webhook_name: str | None = None,
 ) -> bool:
     """Store the failed attempt, and let the next attempt start at `due_at`. The stored reason contains `attempts_max`.
 
@@ -104,7 +115,8 @@ def retry(
         f"""
         UPDATE runs
         SET state = 'queued', hold = {Hold.RETRY:d}, due_at = :due_at, failures = failures + 1, claimed_at = NULL,
-            executor = NULL, exit_status = :exit_status, output_tail = :output_tail, reason = :reason
+            executor = NULL, exit_status = :exit_status, output_tail = :output_tail, reason = :reason,
+            package_webhook_name = :package_webhook_name
         WHERE id = :id AND executor = :executor AND attempt = :attempt AND finished_at IS NULL
             AND cancel_requested_at IS NULL
         """,
@@ -115,6 +127,7 @@ def retry(
         exit_status=result.exit_status,
         output_tail=result.output_tail,
         reason=f"Attempt {run.failures + 1} of {attempts_max} failed. {result.reason or ''}".strip(),
+        package_webhook_name=package_webhook_name,
     )
     if not updated_rows:
         return False

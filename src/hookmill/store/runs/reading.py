@@ -145,6 +145,14 @@ def payload_of(tx: Transaction, run: Run) -> bytes | None:
     return None if row is None else bytes(row["body"])
 
 
+def payload_size(tx: Transaction, run: Run) -> int | None:
+    """The size of the run's payload in bytes; None if it has none, or if retention has pruned it."""
+    row = tx.one(
+        "SELECT length(body) AS size FROM payloads WHERE delivery_id = :delivery", delivery=run.delivery_key or run.id
+    )
+    return None if row is None else int(row["size"])
+
+
 def _started_by(row: Row) -> StartedBy:
     if row["schedule"] is not None:
         return BySchedule(name=row["schedule"], scheduled_at=row["scheduled_at"], timezone=row["schedule_timezone"])

@@ -7,6 +7,7 @@ from hookmill.domain.limits import LOG_DAYS_KEPT, LOG_ROWS_KEPT
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
 from hookmill.store.runs.parts import WITHOUT_DELIVERY
+from hookmill.store.runs.removal import note_removed_runs
 
 DAY_US: Final = 86_400_000_000
 
@@ -56,6 +57,7 @@ def prune_without_delivery(tx: Transaction, automation: AutomationId, now: int, 
         at_most=at_most,
     )
     for row in rows:
+        note_removed_runs(tx, row["id"])
         tx.run("DELETE FROM payloads WHERE delivery_id = :id", id=row["id"])
         tx.run("DELETE FROM failed_attempts WHERE run_id = :id", id=row["id"])
         tx.run("DELETE FROM runs WHERE id = :id", id=row["id"])

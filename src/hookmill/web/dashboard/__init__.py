@@ -4,7 +4,6 @@ For each request, the application authenticates, selects the page and checks the
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from hookmill.domain.client import Network
 from hookmill.domain.errors import ReportFailure
@@ -60,13 +59,11 @@ def build(
     report_failure: ReportFailure,
     is_https: bool,
     settings: Mapping[str, EffectiveSetting] | None = None,
-    packages: Path | None = None,
     has_room: Callable[[], bool] = lambda: True,
 ) -> Application:
     """The dashboard as an ASGI application. `report_failure` is called for unexpected errors.
 
-    `settings`: the effective settings, for admins. `packages`: the directory of the packages. `has_room`: whether the
-    disk has room for another delivery.
+    `settings`: the effective settings, for admins. `has_room`: whether the disk has room for another delivery.
     """
     service = Service(
         management=management,
@@ -74,7 +71,6 @@ def build(
         report_failure=report_failure,
         is_https=is_https,
         settings=settings if settings is not None else {},
-        packages=packages,
         has_room=has_room,
     )
     return DashboardApplication(PAGES, service, trusted_proxies=trusted_proxies)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -80,8 +79,6 @@ class Service:
     is_https: bool
     settings: "Mapping[str, EffectiveSetting]" = field(default_factory=dict)
     """The effective settings by name, for admins."""
-    packages: Path | None = None
-    """The directory of the packages, if this host has it."""
     has_room: Callable[[], bool] = lambda: True
     """Whether this host's disk has room for another delivery."""
     member_thread_limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(MEMBER_THREADS))

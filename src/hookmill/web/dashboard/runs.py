@@ -3,29 +3,24 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final
-from urllib.parse import quote
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from hookmill.domain import text
-from hookmill.domain.errors import Conflict, NotFound
+from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import run_id, run_key
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER, Run, RunState, envelope_text, full_prompt
+from hookmill.domain.run_files import RunFile
 from hookmill.presentation.run import hold_text
-from hookmill.runs.package import list_files, open_file, read_chunks, read_tail
-from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import require_manager, require_viewer
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext, version_tag
 from hookmill.web.dashboard.urls import url
+from hookmill.web.run_file import file_response
 
 PAGE_SIZE: Final = 50
-OUTPUT_BYTES_SHOWN: Final = 16_384
-"""How many bytes of a command's output a page shows at most. It shows the end of the output."""
 FILES_SHOWN: Final = 50
 
 pages.FLASH_MESSAGES.update({"run-cancelled": "Run cancelled.", "run-stopping": "Cancellation requested."})
@@ -33,11 +28,13 @@ pages.FLASH_MESSAGES.update({"run-cancelled": "Run cancelled.", "run-stopping": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file of a run's package. `url` is None if the name can't be part of a URL."""
+    """A file of a run's package. `url` is None if the name can't be part of a URL, or if this host can't read it."""
 
     name: str
     size: int
     url: str | None
+    only_on_host: str | None
+    """The name of the host that has the file, if this host can't read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +44,8 @@ class Output:
     text: str
     size: int
     is_cut: bool
+    complete_on_host: str | None
+    """The host that has the whole output, if only its end is stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,15 +143,17 @@ def run(context: PageContext, may: MayView) -> Response:
 
 def _run_page(context: PageContext, may: MayView, *, status: int = 200, problem: str = "") -> Response:
     shown_run = context.management.runs.get(may, context.parameters["run"])
-    files, file_count = _package_files(context, shown_run)
+    run_files = context.management.run_files.files_of(may, shown_run)
     return context.page(
         "run.html",
         status=status,
         may=may,
         run=shown_run,
         problem=problem,
-        files=files,
-        unlisted_file_count=file_count - len(files),
+        files=[_file(context, shown_run, file) for file in run_files.files[:FILES_SHOWN]],
+        unlisted_file_count=max(len(run_files.files) - FILES_SHOWN, 0),
+        is_package_on_this_host=run_files.is_on_this_host,
+        are_files_stored=context.management.run_files.has_storage,
         only_writes_files=shown_run.runner == PACKAGE_RUNNER,
         prompt=full_prompt(shown_run),
         envelope=envelope_text(shown_run),
@@ -168,7 +169,7 @@ def progress(context: PageContext, may: MayView) -> Response:
 
 
 def _progress(context: PageContext, may: MayView, run: Run) -> dict[str, Any]:
-    output = _output(context, run)
+    output = _output(context, may, run)
     return {
         "output": output,
         "hold_text": hold_text(run),
@@ -208,50 +209,28 @@ def file(context: PageContext, may: MayView) -> Response:
     """A file of the package, byte for byte. The run's command may still write to it."""
     shown_run = context.management.runs.get(may, context.parameters["run"])
     name = context.parameters["file"]
-    try:
-        chunks = read_chunks(_open_package_file(context, shown_run, name))
-        # A generator that has started closes the file when it ends, even if the response fails.
-        first_chunk = next(chunks, b"")
-    except OSError:
-        raise NotFound("The run's package has no such file on this machine.") from None
-    headers = {
-        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(text.shown(name), safe='')}",
-        # The content is untrusted, so it must not run scripts with this origin.
-        "Content-Security-Policy": "default-src 'none'; sandbox",
-    }
-    return StreamingResponse(chain([first_chunk], chunks), media_type="application/octet-stream", headers=headers)
+    return file_response(name, context.management.run_files.read(may, shown_run, name))
 
 
-def _open_package_file(context: PageContext, run: Run, name: str) -> int:
-    """A descriptor of a file of the package. Raises `OSError`."""
-    packages = context.service.packages
-    if packages is None:
-        raise FileNotFoundError(name)
-    return open_file(packages, run, name)
+def _file(context: PageContext, run: Run, file: RunFile) -> File:
+    file_url = None
+    if file.only_on_host is None:
+        # A command may use bytes in a file name that are not valid text.
+        with suppress(UnicodeEncodeError):
+            file_url = url("f", context.parameters["factory"], "runs", run_id(run.id), "files", file.name)
+    return File(name=file.name, size=file.size, url=file_url, only_on_host=file.only_on_host)
 
 
-def _package_files(context: PageContext, run: Run) -> tuple[list[File], int]:
-    """The first files by name, and the number of all files."""
-    packages = context.service.packages
-    files, _ = list_files(packages, run) if packages is not None else ([], False)
-    first_files = files[:FILES_SHOWN]
-    return [File(name=name, size=size, url=_file_url(context, run, name)) for name, size in first_files], len(files)
-
-
-def _file_url(context: PageContext, run: Run, name: str) -> str | None:
-    # A command may use bytes in a file name that are not valid text.
-    with suppress(UnicodeEncodeError):
-        return url("f", context.parameters["factory"], "runs", run_id(run.id), "files", name)
-    return None
-
-
-def _output(context: PageContext, run: Run) -> Output:
-    """The end of the output, from the package if it is on this machine, else as stored in the database."""
-    with suppress(OSError):
-        tail, size = read_tail(_open_package_file(context, run, OUTPUT_FILE), OUTPUT_BYTES_SHOWN)
-        return Output(text=tail.decode("utf-8", "backslashreplace"), size=size, is_cut=size > OUTPUT_BYTES_SHOWN)
-    stored_tail = run.output_tail or ""
-    return Output(text=stored_tail, size=len(stored_tail), is_cut=False)
+def _output(context: PageContext, may: MayView, run: Run) -> Output:
+    output = context.management.run_files.output_of(may, run)
+    if output is None:
+        return Output(text="", size=0, is_cut=False, complete_on_host=None)
+    return Output(
+        text=output.content.decode("utf-8", "backslashreplace"),
+        size=output.size or 0,
+        is_cut=bool(output.is_cut),
+        complete_on_host=output.complete_on_host,
+    )
 
 
 PAGES: Final = (

@@ -1,0 +1,97 @@
+"""The files of a run: those that its package contains from the start, and how files are shown on every host."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hookmill.domain.run import PAYLOAD_FILE, Run, envelope, envelope_text, full_prompt
+
+PROMPT_FILE: Final = "prompt.md"
+ENVELOPE_FILE: Final = "envelope.json"
+ENVELOPE_TEXT_FILE: Final = "envelope.txt"
+OUTPUT_FILE: Final = "output.log"
+OUTPUT_END_BYTES: Final = 16_384
+"""How many bytes of a command's output are stored while the command runs, and a page shows: the end of the output."""
+
+STORED_FILE_BYTES_MAX: Final = 1_048_576
+STORED_RUN_BYTES_MAX: Final = 4_194_304
+STORED_FILES_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFileLimits:
+    """How much of a run's files is stored for every host. What exceeds a limit stays on the worker's host only."""
+
+    file_bytes_max: int = STORED_FILE_BYTES_MAX
+    run_bytes_max: int = STORED_RUN_BYTES_MAX
+    files_max: int = STORED_FILES_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFile:
+    """A file of a run. If this host can't read it, `only_on_host` is the name of the host that has it."""
+
+    name: str
+    """A byte that is not UTF-8 is a lone surrogate, as in `os.fsdecode`."""
+    size: int
+    only_on_host: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFiles:
+    """The files of a run's latest attempt, by name."""
+
+    files: Sequence[RunFile] = ()
+    has_more: bool = False
+    """Whether the package has more files than are listed."""
+    is_on_this_host: bool = False
+    """Whether the files are those of the package on this host. Otherwise the store has them, if there are any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutput:
+    """The output of a run's command, or its end."""
+
+    content: bytes
+    size: int | None
+    """The size of the whole output. None if it is unknown, because only the end was recorded with the run's result."""
+    is_on_this_host: bool = False
+    """Whether the content is that of the file on this host."""
+    complete_on_host: str | None = None
+    """The host that has the whole output, if the store has only its end."""
+
+    @property
+    def is_cut(self) -> bool | None:
+        """Whether the output is longer than `content`. None if that is unknown."""
+        return None if self.size is None else self.size > len(self.content)
+
+
+def prepared_texts(run: Run) -> Iterator[tuple[str, bytes]]:
+    """The texts that a run's package contains when its command starts, by file name. The payload is another file."""
+    yield PROMPT_FILE, _utf8(full_prompt(run))
+    yield ENVELOPE_FILE, _utf8(json.dumps(envelope(run), indent=2) + "\n")
+    yield ENVELOPE_TEXT_FILE, _utf8(envelope_text(run))
+
+
+def prepared_files(run: Run, payload: bytes | None) -> Iterator[tuple[str, bytes]]:
+    """All files that a run's package contains when its command starts, by name."""
+    yield from prepared_texts(run)
+    if payload is not None:
+        yield PAYLOAD_FILE, payload
+
+
+def _utf8(text: str) -> bytes:
+    # A prompt from JSON may contain half of a surrogate pair, which UTF-8 can't encode.
+    return text.encode("utf-8", "backslashreplace")
+
+
+def from_first_character(text: bytes) -> bytes:
+    """UTF-8 text from its first complete character. Text in another encoding loses at most three bytes."""
+    start, rest = text[:_CONTINUATION_BYTES_MAX], text[_CONTINUATION_BYTES_MAX:]
+    return start.lstrip(_CONTINUATION_BYTES) + rest
+
+
+_CONTINUATION_BYTES_MAX: Final = 3
+"""In UTF-8, at most three bytes follow the first byte of a character."""
+_CONTINUATION_BYTES: Final = bytes(range(0x80, 0xC0))

@@ -1,0 +1,55 @@
+"""Removes the files of runs that retention has removed.
+
+Contents can be large. So the transaction that removes a run only notes it, and later transactions remove the files.
+"""
+
+from typing import Final
+
+from hookmill.store.database import Transaction
+
+BYTES_PER_STEP: Final = 4_194_304
+"""About how many bytes of contents one transaction removes. One file may be larger."""
+
+
+def note_removed_runs(tx: Transaction, delivery: bytes) -> None:
+    """Note the runs of this delivery that have files. Call it before these runs are removed.
+
+    A run without a delivery has its own id in place of the delivery's.
+    """
+    tx.run(
+        """
+        INSERT INTO removed_runs (run_id)
+        SELECT r.id
+        FROM runs r
+        WHERE r.delivery_id = :delivery AND EXISTS (SELECT 1 FROM run_files f WHERE f.run_id = r.id)
+        """,
+        delivery=delivery,
+    )
+
+
+def remove_files(tx: Transaction, at_most: int) -> bool:
+    """Remove up to `at_most` files of removed runs. Returns False if there are none."""
+    runs = [bytes(row["run_id"]) for row in tx.all("SELECT run_id FROM removed_runs LIMIT :at_most", at_most=at_most)]
+    if not runs:
+        return False
+    parameters = {f"run_{number}": run for number, run in enumerate(runs)}
+    selected_runs = f"run_id IN ({', '.join(f':{name}' for name in parameters)})"
+    files = tx.all(
+        f"SELECT run_id, name, length(content) AS bytes FROM run_files WHERE {selected_runs} LIMIT :at_most",
+        at_most=at_most,
+        **parameters,
+    )
+    removed_bytes = 0
+    for file in files:
+        removed_bytes += file["bytes"] or 0
+        tx.run("DELETE FROM run_files WHERE run_id = :run AND name = :name", run=file["run_id"], name=file["name"])
+        if removed_bytes >= BYTES_PER_STEP:
+            break
+    tx.run(
+        f"""
+        DELETE FROM removed_runs
+        WHERE {selected_runs} AND NOT EXISTS (SELECT 1 FROM run_files f WHERE f.run_id = removed_runs.run_id)
+        """,
+        **parameters,
+    )
+    return True
