@@ -159,8 +159,10 @@ def test_no_answer_of_the_api_holds_a_secret(secret_holders: SecretHolders):
         "automation": first("automations", "automation_id"),
         "delivery": secret_holders.signed.delivery_id,
         "run": first("runs", "run_id"),
+        "file": "prompt.md",
         "member": first("members", "member_id", ""),
     }
+    wait_until_runs_have_ended(secret_holders.service.read_settings().store_url())
     traces, asked = [], []
     for operation in operations(application()):
         if operation.method != "GET":

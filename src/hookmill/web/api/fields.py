@@ -110,6 +110,10 @@ RunInPath = Annotated[
     str,
     Path(pattern=r"^run_[0-9a-f]{32}$", description="The run's id.", examples=["run_0192f0c1aabbccddeeff001122334455"]),
 ]
+FileInPath = Annotated[
+    str,
+    Path(pattern=r"^[^/\x00]{1,255}$", description="The file's name.", examples=["output.log"]),
+]
 SecretInPath = Annotated[
     str,
     Path(pattern=_SECRET_NAME_PATTERN, description="The team secret's name.", examples=["STRIPE_LIVE"]),

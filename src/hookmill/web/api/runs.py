@@ -8,13 +8,15 @@ from hookmill.domain.ids import RunKey
 from hookmill.domain.run import RunState
 from hookmill.presentation.queue import CancelledRunsView
 from hookmill.presentation.run import RunView, RunWithOutputView
+from hookmill.presentation.run_files import RunFilesView, RunOutputView
 from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess
 from hookmill.web.api.bodies import RunCancellation
 from hookmill.web.api.expensive import expensive
-from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit, RunInPath, Text
+from hookmill.web.api.fields import PAGE_SIZE, Cursor, FileInPath, Limit, RunInPath, Text
 from hookmill.web.api.paging import ResultPage, cut_page, key_cursor, key_from
 from hookmill.web.api.representation import json_response
 from hookmill.web.api.route import Route
+from hookmill.web.run_file import file_response
 
 routes = APIRouter(prefix="/factories/{factory}/runs", route_class=Route, tags=["Runs"])
 
@@ -53,6 +55,41 @@ def show_run(run: RunInPath, permission: ViewerAccess, management: ManagementDep
     return json_response(
         RunWithOutputView.of(management.runs.get(permission, run), management.runs.failed_attempts(permission, run))
     )
+
+
+@routes.get(
+    "/{run}/output", operation_id="show_run_output", summary="Show a run's output", response_model=RunOutputView
+)
+def show_run_output(run: RunInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
+    """Returns the output of the latest attempt's command, or its end, also while the command runs."""
+    shown_run = management.runs.get(permission, run)
+    return json_response(RunOutputView.of(shown_run.id, management.run_files.output_of(permission, shown_run)))
+
+
+@routes.get("/{run}/files", operation_id="list_run_files", summary="List a run's files", response_model=RunFilesView)
+def list_run_files(run: RunInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
+    """Lists the files of the latest attempt's package."""
+    listed_run = management.runs.get(permission, run)
+    return json_response(RunFilesView.of(management.run_files.files_of(permission, listed_run)))
+
+
+@routes.get(
+    "/{run}/files/{file}",
+    operation_id="download_run_file",
+    summary="Download a run's file",
+    response_class=Response,
+    responses={
+        200: {
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+            "description": "The file as it is.",
+        }
+    },
+)
+def download_run_file(
+    run: RunInPath, file: FileInPath, permission: ViewerAccess, management: ManagementDependency
+) -> Response:
+    """Returns a file of the latest attempt's package, byte for byte. Treat its content as untrusted."""
+    return file_response(file, management.run_files.read(permission, management.runs.get(permission, run), file))
 
 
 @routes.post("/cancel", operation_id="cancel_runs", summary="Cancel many runs", response_model=CancelledRunsView)
