@@ -10,7 +10,7 @@ import pytest
 
 from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
-from hookmill.store.database import open_database
+from tests.faults.audit import count_rows
 from tests.faults.plant import Steps, serving_planted
 from tests.faults.senders import Line, ask, at_one_instant, request
 from tests.support.service import Answer, Service, operator
@@ -51,24 +51,7 @@ class Scene:
 
     def count(self, made: WebhookWithSecret) -> tuple[int, ...]:
         """How many rows of each kind the webhook has: Accepted, Duplicate, others, identities, payloads, runs."""
-        with open_database(self.url) as database, database.read() as tx:
-            row = tx.one(
-                """
-                SELECT
-                    COUNT(CASE WHEN label = 1 THEN 1 END) AS accepted,
-                    COUNT(CASE WHEN label = 2 THEN 1 END) AS duplicate,
-                    COUNT(CASE WHEN label NOT IN (1, 2) THEN 1 END) AS other,
-                    (SELECT COUNT(*) FROM identities WHERE webhook_no = :no) AS identities,
-                    (SELECT COUNT(*) FROM payloads WHERE delivery_id IN
-                        (SELECT id FROM deliveries WHERE webhook_no = :no)) AS payloads,
-                    (SELECT COUNT(*) FROM runs WHERE webhook_no = :no) AS runs
-                FROM deliveries
-                WHERE webhook_no = :no
-                """,
-                no=made.webhook.no,
-            )
-        assert row is not None
-        return tuple(dict(row).values())
+        return count_rows(self.url, made.webhook.no)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
