@@ -9,7 +9,7 @@ export PYTHON
 # start of the service, would compile everything again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup setup-run run test proof check format bench lock clean
+.PHONY: help setup setup-run run test proof check format bench drill lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ format: setup ## Format the code, and apply the fixes of the linter
 
 bench: setup ## Measure the service under load
 	@exec .venv/bin/python -m bench $(ARGS)
+
+drill: setup ## Disturb the service at random, and audit every delivery and run
+	@exec .venv/bin/python -m tests.drill $(ARGS)
 
 lock: ## Compile the lock files from pyproject.toml (newer versions: ARGS=--upgrade)
 	@sh scripts/setup lock $(ARGS)

@@ -15,6 +15,7 @@ from tests.support.service import Answer
 
 ANSWER_SECONDS = 20.0
 BURST_SECONDS = 0.2
+ACCEPTED = 202
 UNAVAILABLE = 503
 
 
@@ -113,11 +114,11 @@ def ask(port: int, sent: bytes) -> Answer | None:
 
 def at_one_instant(lines: Sequence[Line], requests: Sequence[bytes]) -> list[Answer | None]:
     """The answers to requests that all lack their last byte until every one of them is there."""
-    for line, sent in zip(lines, requests, strict=True):
-        line.say(sent[:-1])
-    for line, sent in zip(lines, requests, strict=True):
-        line.say(sent[-1:])
-    return [line.answer() for line in lines]
+    has_begun = [line.say(sent[:-1]) for line, sent in zip(lines, requests, strict=True)]
+    for line, sent, is_there in zip(lines, requests, has_begun, strict=True):
+        if is_there:
+            line.say(sent[-1:])
+    return [line.answer() if is_there else None for line, is_there in zip(lines, has_begun, strict=True)]
 
 
 @dataclass(slots=True, eq=False)
@@ -136,8 +137,8 @@ class Event:
 class Fleet:
     """Senders at work, each on a connection of its own, until `settle`.
 
-    An event without an answer, or with a 503, is sent again until it has its 202. Any other answer is a fault of the
-    service, and is kept in `unexpected`.
+    An event is sent again until it has its 202. An answer other than 202 and 503 is a fault of the service, and is kept
+    in `unexpected`.
     """
 
     def __init__(
@@ -149,31 +150,44 @@ class Fleet:
         senders: int = 24,
         per_second: float = 180.0,
         repeats: float = 0.03,
+        copies: float = 0.0,
     ) -> None:
         """`draw` makes the next event out of chance and its number. Events happen in bursts, `per_second` on average.
-        `repeats` is the share of them that are sent again although they were taken."""
+        `repeats` is the share of them that are sent again although they were taken. `copies` is the share of attempts
+        that are two concurrent copies, on two connections."""
         self._ports = ports
         self._draw = draw
         self._chance = chance
         self._per_second = per_second
         self._began = time.monotonic()
         self._repeats = repeats
+        self._copies = copies
         self._guard = threading.Lock()
         self._owed: deque[Event] = deque()
         self._under_way = 0
         self._fresh = True
         self._leaving = threading.Event()
         self.events: list[Event] = []
+        self.taken = 0
+        """Events with a 202."""
+        self.last_taken_at: dict[int, float] = dict.fromkeys(ports, 0.0)
+        """When the last request that got a 202 was begun, by port, in monotonic seconds."""
         self.answers: Counter[str] = Counter()
         self.unexpected: list[str] = []
         self._threads = [threading.Thread(target=self._send, daemon=True) for _ in range(senders)]
         for thread in self._threads:
             thread.start()
 
-    @property
-    def taken(self) -> int:
-        """Events with a 202."""
-        return sum(1 for event in self.events if event.taken_as)
+    def burst(self, copies: int) -> None:
+        """Send this many copies of one new event at one instant, in turn to each port."""
+        with self._guard:
+            event = self._begin_new_event(self._chance)
+        lines = [Line(self._ports[number % len(self._ports)]) for number in range(copies)]
+        try:
+            self._send_event(event, lines)
+        finally:
+            for line in lines:
+                line.close()
 
     def settle(self, seconds: float) -> None:
         """Begin nothing new, and repeat what is owed until every event has its 202."""
@@ -202,44 +216,62 @@ class Fleet:
     def _send(self) -> None:
         with self._guard:
             chance = random.Random(self._chance.random())
-        lines = [Line(port) for port in self._ports]
+        # Each port twice if two copies may go to one service.
+        lines = [Line(port) for port in [*self._ports, *(self._ports if self._copies else ())]]
         while not self._leaving.is_set():
             event = self._next(chance)
             if event is None:
                 self._leaving.wait(chance.uniform(0.001, 0.02))
                 continue
-            answer = chance.choice(lines).ask(request(event.made, event.body, headers=event.headers))
-            self._settle(event, answer)
-            if answer is None or answer.status == UNAVAILABLE:
+            has_copy = chance.random() < self._copies
+            if not self._send_event(event, chance.sample(lines, 2) if has_copy else [chance.choice(lines)]):
                 self._leaving.wait(chance.uniform(0.02, 0.2))
         for line in lines:
             line.close()
+
+    def _send_event(self, event: Event, lines: Sequence[Line]) -> bool:
+        """Send the event at one instant on each of the lines. Whether it has a 202."""
+        began = time.monotonic()
+        sent = request(event.made, event.body, headers=event.headers)
+        answers = [lines[0].ask(sent)] if len(lines) == 1 else at_one_instant(lines, [sent] * len(lines))
+        with self._guard:
+            for line, answer in zip(lines, answers, strict=True):
+                self._record(event, answer, line.port, began)
+            self._under_way -= 1
+            is_taken = any(answer is not None and answer.status == ACCEPTED for answer in answers)
+            is_first = len(event.taken_as) == len(answers)
+            if not is_taken or (is_first and self._chance.random() < self._repeats):
+                self._owed.append(event)
+        return is_taken
 
     def _next(self, chance: random.Random) -> Event | None:
         with self._guard:
             if self._owed and (not self._fresh or chance.random() < 0.5):
                 event = self._owed.popleft()
             elif self._fresh and len(self.events) < self._happened():
-                event = self._draw(chance, len(self.events))
-                self.events.append(event)
+                return self._begin_new_event(chance)
             else:
                 return None
             self._under_way += 1
             return event
 
+    def _begin_new_event(self, chance: random.Random) -> Event:
+        event = self._draw(chance, len(self.events))
+        self.events.append(event)
+        self._under_way += 1
+        return event
+
     def _happened(self) -> int:
         bursts = int((time.monotonic() - self._began) / BURST_SECONDS) + 1
         return int(bursts * BURST_SECONDS * self._per_second)
 
-    def _settle(self, event: Event, answer: Answer | None) -> None:
-        with self._guard:
-            self._under_way -= 1
-            self.answers["none" if answer is None else str(answer.status)] += 1
-            if answer is None or answer.status == UNAVAILABLE:
-                self._owed.append(event)
-            elif answer.status == 202:
-                event.taken_as.append(answer.delivery_id)
-                if len(event.taken_as) == 1 and self._chance.random() < self._repeats:
-                    self._owed.append(event)
-            else:
-                self.unexpected.append(f"{answer.status} {answer.body!r}")
+    def _record(self, event: Event, answer: Answer | None, port: int, began: float) -> None:
+        self.answers["none" if answer is None else str(answer.status)] += 1
+        if answer is None or answer.status == UNAVAILABLE:
+            return
+        if answer.status == ACCEPTED:
+            self.taken += not event.taken_as
+            event.taken_as.append(answer.delivery_id)
+            self.last_taken_at[port] = max(began, self.last_taken_at[port])
+        else:
+            self.unexpected.append(f"{answer.status} {answer.body!r}")

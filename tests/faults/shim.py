@@ -35,14 +35,18 @@ class Shim:
         self._open = threading.Event()
         self._open.set()
 
-    def close(self) -> None:
-        self._listener.close()
+    def hang_up(self) -> None:
+        """Close every connection. New ones work."""
         with self._guard:
-            ends = list(self._ends)
+            ends, self._ends = self._ends, []
         for end in ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+    def close(self) -> None:
+        self._listener.close()
+        self.hang_up()
         self._open.set()
 
     def __enter__(self) -> Self:

@@ -6,19 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hookmill.domain.webhook import AuthMode
-from hookmill.management import WebhookWithSecret
 from tests.faults.audit import Findings, audit, sqlite_is_whole, wait_until_runs_have_ended
 from tests.faults.parts import Part, kill_part, wait_until_announced
-from tests.faults.senders import Event, Fleet
+from tests.faults.senders import Fleet
+from tests.faults.sources import furnish
 from tests.support.counts import count
-from tests.support.service import Service, operator, serving
+from tests.support.service import Service, serving
 from tests.support.waiting import until
 
 KILLS = count(30, usually=10)
@@ -35,63 +33,6 @@ SETTINGS: dict[str, Any] = {
 # How often each is taken away. A supervisor goes together with everything: that is a machine that went down.
 VICTIMS = ([Part.SUPERVISOR] * 3 + [Part.WRITER] * 3 + [Part.INGRESS] * 2 + [Part.WORKER, Part.FORKS]) * (KILLS // 10)
 assert len(VICTIMS) == KILLS
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A webhook, and the automations that its events start: always, and when they say so."""
-
-    made: WebhookWithSecret
-    always: frozenset[str]
-    when_urgent: frozenset[str]
-
-    def draw(self, chance: random.Random, number: int) -> Event:
-        urgent = chance.random() < 0.1
-        filling = "x" * chance.choice([0, 10, 300, 5_000])
-        body = b'{"number": %d, "urgent": %s, "filling": "%s"}' % (
-            number,
-            b"true" if urgent else b"false",
-            filling.encode(),
-        )
-        header = self.made.webhook.delivery_id_header or chance.choice(["X-Service-Delivery-Id", None])
-        return Event(
-            self.made,
-            body,
-            {header: f"event-{number}"} if header is not None else {},
-            self.always | self.when_urgent if urgent else self.always,
-        )
-
-
-def furnish(service: Service) -> list[Source]:
-    """Twelve webhooks of every kind. Three automations listen: to one of them always, to most when it is urgent, and
-    never."""
-    with service.management() as management:
-        may = operator(management)
-        made = [
-            management.webhooks.create(
-                may,
-                f"source-{n}",
-                auth_mode=AuthMode.URL_TOKEN if n % 3 == 1 else AuthMode.TOKEN,
-                delivery_id_header="X-Event-Id" if n % 3 == 2 else None,
-            )
-            for n in range(12)
-        ]
-
-        def automation(name: str, webhooks: Sequence[WebhookWithSecret], payload: object, enabled: bool = True) -> str:
-            chosen: dict[str, object] = {"webhook_ids": [each.webhook.uid for each in webhooks]}
-            if payload is not None:
-                chosen["payload"] = payload
-            trigger = {"provider": "webhook", "event": "received", "filter": chosen}
-            added = management.automations.create(may, name, prompt="Look.", triggers=[trigger], enabled=enabled)
-            return str(added.id)
-
-        always = automation("always", made[:1], None)
-        urgent = automation("urgent", made[:9], {"urgent": [True]})
-        automation("never", made, None, enabled=False)
-    return [
-        Source(each, frozenset({always} if n == 0 else ()), frozenset({urgent} if n < 9 else ()))
-        for n, each in enumerate(made)
-    ]
 
 
 def kill_again_and_again(services: Sequence[Service], fleet: Fleet, chance: random.Random) -> Counter[str]:
@@ -133,7 +74,8 @@ def run_the_kills(services: Sequence[Service], where: str, url: str) -> Findings
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    sources = furnish(services[0])
+    with services[0].management() as management:
+        sources = furnish(management)
     with Fleet(
         [service.port for service in services],
         lambda chance, number: chance.choice(sources).draw(chance, number),

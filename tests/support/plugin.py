@@ -23,7 +23,7 @@ from tests.support.browser import BrowserUnavailable, chromium
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres_for_a_session
 from tests.support.strace import StraceUnavailable, strace
 
-WAITING: Final = frozenset({"faults", "runs"})
+WAITING: Final = frozenset({"drill", "faults", "runs"})
 """Folders whose tests wait for most of their time."""
 LONG: Final = frozenset({"dashboard", "oracles"})
 SHORT: Final = frozenset({"management"})

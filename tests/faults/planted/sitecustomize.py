@@ -4,6 +4,7 @@ The product knows nothing of it: the command, the wiring and the other processes
 """
 
 import json
+import mmap
 import os
 import signal
 import socket
@@ -136,6 +137,20 @@ def _hold_up_the_api(gate: Path) -> None:
     api.build = held
 
 
+def _shift_the_clock(file: Path) -> None:
+    """Add the seconds in the file, a signed number of 8 bytes, to the clock of the service and of all processes that it
+    forks."""
+    time_ns = time.time_ns
+    with file.open("rb") as opened:
+        # Reading it needs no further open file, which a service may lack.
+        seconds = mmap.mmap(opened.fileno(), 8, prot=mmap.PROT_READ)
+
+    def shifted() -> int:
+        return time_ns() + int.from_bytes(seconds[:8], "little", signed=True) * 1_000_000_000
+
+    time.time_ns = shifted
+
+
 def _plant_in_the_writer() -> None:
     from hookmill.store.admission import writer
 
@@ -159,4 +174,6 @@ if command := os.environ.pop("HOOKMILL_TEST_TRACE", ""):
     _trace(command.split())
 if gate := os.environ.get("HOOKMILL_TEST_API_GATE"):
     _hold_up_the_api(Path(gate))
+if clock := os.environ.get("HOOKMILL_TEST_CLOCK"):
+    _shift_the_clock(Path(clock))
 _plant_in_the_writer()

@@ -1,0 +1,162 @@
+"""What drills have shown, as text for a terminal and as docs/reliability.md."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from tests.drill.run import DrillResult
+from tests.drill.site import DatabaseKind
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reliability.md"
+TITLES: Final[Mapping[DatabaseKind, str]] = {
+    DatabaseKind.SQLITE: "SQLite: one service",
+    DatabaseKind.POSTGRESQL: "PostgreSQL: two services, two workers",
+}
+
+PAGE_TEXT: Final = """\
+# Reliability
+
+See here what happens to deliveries and runs while processes, databases and networks fail, or let it
+happen on your own machine:
+
+```sh
+make drill                                          # both databases; takes about half an hour
+make drill ARGS="--faults 20 --deliveries 5000"     # a short drill
+make drill ARGS="--database sqlite --seed 7"        # one database, with a seed
+```
+
+A drill starts real services on a real database. Senders deliver events at a steady rate, and retry
+each event until they get a 202. Meanwhile, faults happen one after the other, at random times and
+in random order. At the end, the drill waits until every event has its 202 and every run has ended.
+Then it stops the service, and compares what the senders sent and were answered with what the
+database contains.
+
+`make drill` fails if a figure in the audit is not 0, if a service or worker ends or does not
+recover by itself, or if `--seconds` were not enough for all faults and deliveries. `make test`
+includes a drill of ten faults on each database. Tests of single faults are in `tests/faults` and
+`tests/runs`; `.venv/bin/python -m tests.spec --faults` lists which test shows which fault.
+
+## What takes part
+
+| | SQLite | PostgreSQL |
+|---|---|---|
+| Processes | one service, which performs its runs | two services and two workers on one database |
+| Network | none | each service and worker reaches the database through its own TCP proxy |
+| Senders | 24, each with connections to every service | the same |
+| Events | to 12 webhooks of several kinds, with and without an id; bodies up to 20 KB | the same |
+| Duplicates | 3 % of the events are sent again; 3 % of the attempts are two concurrent copies | the same |
+| Runs | 8 % of the events start a run that writes its package, and 3 % a command that notes its attempts | the same |
+
+The setting `deliveries_per_minute` is raised, so that no rate limit interferes. Supervisors that
+end are started again, as a service manager does. Nothing else is repaired.
+
+A seed determines the order of the faults and how long they last. The exact moment of a fault
+relative to a delivery is different in each drill.
+
+## What the audit counts
+
+Each of these figures must be 0.
+
+| Figure | Meaning |
+|---|---|
+| `lost` | a 202 without its row in the log, or a Duplicate whose original is not there |
+| `accepted_twice` | an event with a second Accepted row |
+| `payload_wrong` | a 202 whose stored body differs from the bytes that were sent |
+| `never_sent` | an Accepted row of no event (a phantom) |
+| `identities_astray` | an identity without its delivery, or an accepted delivery without its identity |
+| `run_missing` | a matching automation without a run of the accepted delivery |
+| `run_doubled` | a second run of the same delivery and automation |
+| `run_astray` | a run of a delivery that was not accepted, or of an automation that does not match |
+| `run_open` | a run that has not ended |
+| `attempts_unrecorded` | a performed attempt that its run does not record |
+| `attempts_performed_twice` | one attempt of a run that was performed twice |
+| `runs_never_performed` | a succeeded run whose command was never performed |
+| `runs_not_succeeded` | a run that ended in another way |
+| `accepted_outdated` | a 202 for a rotated secret or a disabled webhook, after the change returned |
+| `refused_current` | a refusal of the current secret of an enabled webhook |
+| `retention_wrong` | an old row that retention should have removed, or one of the newest 50 that is missing |
+| `unexpected_answers` | an answer other than 202 and 503 to a valid delivery |
+| `unclean_stops` | a service or worker that did not end in good order after SIGTERM |
+| `damaged_files` | a SQLite file that `PRAGMA integrity_check` refuses |
+
+A clean drill does not prove that a figure is always 0. After *n* deliveries without a loss, the
+probability of a loss is below 3/*n* for each delivery, with 95 % confidence. This holds for faults
+like those of the drill.
+
+Killing a process does not lose what the kernel has not yet written to the disk, so a drill can't
+show a missing sync. `tests/faults/test_sync.py` shows with `strace` that a sync precedes every 202.
+
+## The machine
+
+{machine}
+
+## The figures
+
+A recovery time is the time from the end of a fault until every service that it touched accepted a
+delivery again. If a process ended, it begins there, and includes the next start.
+
+{figures}
+"""
+
+
+def summary(result: DrillResult) -> str:
+    """The result for a terminal."""
+    troubles = {name: count for name, count in result.troubles.items() if count}
+    lines = [
+        TITLES[result.kind],
+        f"  seed {result.plan.seed}, {result.seconds:.0f} s, {result.faults} faults of {len(result.recoveries)} kinds",
+        f"  {result.accepted} deliveries accepted for {result.events} events, {result.runs} runs",
+        f"  answers: {_answers(result)}",
+        *(f"  {row}" for row in _recovery_table(result)),
+        f"  audit: {troubles or 'every figure is 0'}",
+        *(f"  unexpected: {each}" for each in result.unexpected),
+    ]
+    if not result.is_complete:
+        lines.append("  The drill ended before it had done everything: give it more --seconds.")
+    return "\n".join(lines)
+
+
+def page(results: Sequence[DrillResult], machine: Mapping[str, str]) -> str:
+    """The text of docs/reliability.md."""
+    return PAGE_TEXT.format(
+        machine="\n".join(f"- {name}: {value}" for name, value in machine.items()),
+        figures="\n".join(_figures(result) for result in results).rstrip(),
+    )
+
+
+def _figures(result: DrillResult) -> str:
+    troubles = ", ".join(f"`{name}` {count}" for name, count in result.troubles.items() if count)
+    return "\n".join(
+        [
+            f"### {TITLES[result.kind]}",
+            "",
+            "| | |",
+            "|---|---|",
+            f"| Accepted deliveries | {result.accepted:,} |",
+            f"| Answers to senders | {_answers(result)} |",
+            f"| Runs | {result.runs:,} |",
+            f"| Faults | {result.faults} of {len(result.recoveries)} kinds |",
+            f"| Time, seed | {result.seconds:.0f} s, {result.plan.seed} |",
+            f"| Audit | {troubles or 'every figure is 0'} |",
+            "",
+            "```",
+            *_recovery_table(result),
+            "```",
+            "",
+        ]
+    )
+
+
+def _answers(result: DrillResult) -> str:
+    return ", ".join(
+        f"{'no answer' if status == 'none' else status}: {count:,}" for status, count in sorted(result.answers.items())
+    )
+
+
+def _recovery_table(result: DrillResult) -> list[str]:
+    width = max(map(len, result.recoveries), default=0)
+    return [f"{'fault':{width}}  times  median s  longest s"] + [
+        f"{name:{width}}  {len(seconds):5}  {median(seconds):8.2f}  {max(seconds):9.2f}"
+        for name, seconds in sorted(result.recoveries.items())
+    ]

@@ -1,0 +1,50 @@
+"""A short drill on each kind of database. `make drill` is the long one."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.drill import report
+from tests.drill.faults import FAULTS
+from tests.drill.run import Plan, run_drill
+from tests.drill.site import DatabaseKind
+from tests.support.counts import count
+
+FAULTS_INJECTED = count(40, usually=10)
+DELIVERIES = count(6_000, usually=600)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", DatabaseKind, ids=lambda kind: kind.value)
+def test_no_delivery_and_no_run_is_lost_or_doubled_by_faults_at_random(kind: DatabaseKind, tmp_path: Path):
+    plan = Plan(
+        faults=FAULTS_INJECTED,
+        deliveries=DELIVERIES,
+        seconds=300,
+        seed=random.randrange(2**32),
+        per_second=120,
+        senders=16,
+        hold_seconds_max=0.6,
+        with_slow_faults=False,
+    )
+    print(f"seed {plan.seed}")
+
+    result = run_drill(kind, plan, tmp_path)
+
+    print(report.summary(result))
+    assert {name: number for name, number in result.troubles.items() if number} == {}
+    assert result.is_complete
+    assert len(result.recoveries) >= 10
+    assert [name for name in result.troubles if f"| `{name}` |" not in report.PAGE_TEXT] == []
+
+
+def test_page_has_the_present_text_and_both_databases():
+    page = report.PAGE.read_text()
+
+    assert [each for each in report.TITLES.values() if f"### {each}" not in page] == []
+    assert page.partition("## The machine")[0] == report.PAGE_TEXT.partition("## The machine")[0]
+
+
+def test_drill_has_at_least_twelve_kinds_of_faults_for_each_database():
+    assert {kind: len(faults) >= 12 for kind, faults in FAULTS.items()} == dict.fromkeys(DatabaseKind, True)
