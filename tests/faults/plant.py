@@ -46,12 +46,13 @@ def serving_planted(
 
 
 class Steps:
-    """Orders to the writing process: at which step of the next admission it is to fail, and how."""
+    """Orders to the writing process: at which step of an admission it is to fail, and how."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def fail_at(self, step: int, how: Literal["kill", "raise"]) -> None:
+    def fail_at(self, step: int | str, how: Literal["kill", "raise", "stop"]) -> None:
+        """`step` is its number or its name: the first words of a statement, `COMMIT` or `after COMMIT`."""
         prepared = self.path.with_suffix(".new")
         prepared.write_text(json.dumps({"step": step, "how": how}))
         prepared.rename(self.path)

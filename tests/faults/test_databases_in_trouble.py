@@ -24,6 +24,7 @@ from hookmill.domain.permission import Role
 from hookmill.domain.webhook import WebhookState
 from hookmill.management import WebhookWithSecret
 from tests.faults.audit import audit, sqlite_is_whole, wait_until_runs_have_ended
+from tests.faults.limits import break_log_of_postgresql
 from tests.faults.parts import Part, parts_of, wait_until_announced
 from tests.faults.plant import serving_planted
 from tests.faults.senders import Event, Fleet, Line, ask, request
@@ -114,6 +115,29 @@ def test_restarts_of_postgresql_under_load_lose_and_double_nothing(own_server: P
 
     print(findings.line("PostgreSQL restarted", kills=RESTARTS, seed=seed))
     print(f"answered {dict(fleet.answers)}, taken again after {[round(seconds, 1) for seconds in healed]} s")
+    assert fleet.unexpected == []
+    assert findings.troubles() == {}
+
+
+def test_postgresql_that_cannot_write_its_log_loses_no_acceptance(own_server: PostgresServer, tmp_path: Path):
+    url = own_server.create_database()
+    with serving(tmp_path / "data", database_url=url, deliveries_per_minute=100_000) as service:
+        made, automation = automated_webhook_of(service)
+
+        def draw(_: random.Random, number: int) -> Event:
+            return Event(made, b'{"number": %d}' % number, starts=frozenset({automation}))
+
+        with Fleet([service.port], draw, random.Random(3), per_second=50, senders=8) as fleet:
+            until(lambda: fleet.taken > 5, "deliveries are accepted")
+            has_crashed = break_log_of_postgresql(url)
+            until(lambda: fleet.answers["503"] > 0, "senders are answered 503")
+            accepted = fleet.taken
+            until(lambda: fleet.taken > accepted + 5, "deliveries are accepted again", seconds=HEALED_SECONDS)
+            fleet.settle(40)
+        wait_until_runs_have_ended(url)
+        findings = audit(url, fleet.events)
+
+    assert has_crashed
     assert fleet.unexpected == []
     assert findings.troubles() == {}
 

@@ -2,6 +2,7 @@
 one of
 them still goes by what was changed through the other."""
 
+import json
 import random
 import threading
 import time
@@ -18,7 +19,7 @@ from hookmill.domain.ids import delivery_key
 from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.store.database import open_database
-from tests.faults.senders import Line, ask, at_one_instant, request
+from tests.faults.senders import Event, Fleet, Line, ask, at_one_instant, request
 from tests.support.counts import count
 from tests.support.postgres import Postgres
 from tests.support.service import Answer, Service, operator, serving
@@ -341,3 +342,36 @@ def test_an_automation_starts_nothing_from_the_moment_it_was_disabled(pair: Pair
     inside = within(racers.shots, spans)
     assert {started[delivery_key(shot.answer.delivery_id)] for shot in inside[True]} == {1}
     assert {started[delivery_key(shot.answer.delivery_id)] for shot in inside[False]} == {0}
+
+
+def test_run_records_the_version_whose_filter_matched_its_delivery(pair: Pair):
+    sides = ("left", "right")
+    with pair.management() as management:
+        may, edited = setting(management, "edited")
+
+        def triggers(side: str) -> list[object]:
+            selected = {"webhook_ids": [edited.webhook.uid], "payload": {"side": [side]}}
+            return [{"provider": "webhook", "event": "received", "filter": selected}]
+
+        automation = management.automations.create(may, "edited", prompt="Look.", triggers=triggers(sides[0]))
+
+        def draw(chance: random.Random, number: int) -> Event:
+            return Event(edited, b'{"number": %d, "side": "%s"}' % (number, chance.choice(sides).encode()))
+
+        with Fleet(pair.ports, draw, random.Random(8), senders=RACERS, per_second=200) as fleet:
+            for number in range(1, ROUNDS + 1):
+                taken = fleet.taken
+                management.automations.change(may, automation.id, triggers=triggers(sides[number % 2]))
+                until(lambda: fleet.taken > taken, "a delivery is accepted")  # noqa: B023
+            fleet.settle(30)
+
+    runs = pair.rows(
+        "SELECT r.delivery_id, r.automation_version, p.body FROM runs r"
+        f" JOIN payloads p ON p.delivery_id = r.delivery_id WHERE r.webhook_no = {edited.webhook.no}"
+    )
+    assert {(run["automation_version"] % 2, json.loads(bytes(run["body"]))["side"]) for run in runs} == {
+        (1, "left"),
+        (0, "right"),
+    }
+    assert len({bytes(run["delivery_id"]) for run in runs}) == len(runs)
+    assert fleet.unexpected == []

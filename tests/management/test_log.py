@@ -1,6 +1,9 @@
 """The log as its owner asks it: narrowed down, explained, tested against, and replayed."""
 
 import hashlib
+import itertools
+import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.run import RunState
 from hookmill.maintenance import run_retention
 from hookmill.management import WebhookWithSecret
+from tests.support.waiting import until
 from tests.support.world import Answer, World
 
 OPENED = {"action": ["opened"]}
@@ -237,3 +241,46 @@ def test_replays_that_race_with_retention_are_kept_whole_or_refused(world: World
         if run is not None:
             assert world.management.runs.get(world.may, run_id(run)).replay_number == 1
             assert world.management.log.payload(world.may, answer.delivery_id)
+
+
+def test_readers_see_each_delivery_whole_or_not_at_all_during_retention(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hookmill.maintenance.ROWS_PER_STEP", 2)
+    webhook = world.webhook("source")
+    deliveries = [answer.delivery_id for answer in posted(world, webhook, 110)]
+    world.clock.advance(days=8)
+    outcomes: Counter[str] = Counter()
+    is_over = threading.Event()
+
+    def read(shown: str) -> None:
+        try:
+            assert delivery_id(world.management.log.get(world.may, shown).key) == shown
+            assert world.management.log.payload(world.may, shown) == b"%d" % deliveries.index(shown)
+            outcomes["whole"] += 1
+        except NotFound:
+            outcomes["gone"] += 1
+        page = world.log(webhook)
+        assert [delivery_id(row.key) for row in page] == deliveries[-len(page) :][::-1], "only the oldest rows go"
+
+    def read_repeatedly() -> None:
+        for shown in itertools.cycle(deliveries):
+            if is_over.is_set():
+                return
+            read(shown)
+
+    def rest() -> bool:
+        # Somebody reads between any two steps.
+        before = outcomes.total()
+        until(lambda: outcomes.total() > before or reading.done(), "somebody reads")
+        return False
+
+    with ThreadPoolExecutor(1) as readers:
+        reading = readers.submit(read_repeatedly)
+        try:
+            removed = run_retention(world.database, Path("nowhere"), world.clock(), pause=rest)
+        finally:
+            is_over.set()
+        reading.result()
+
+    assert removed == len(deliveries) - 50
+    assert outcomes["whole"] > 0
+    assert [delivery_id(row.key) for row in world.log(webhook)] == deliveries[-50:][::-1]

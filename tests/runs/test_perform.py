@@ -94,6 +94,18 @@ def test_a_run_is_performed_from_its_row_to_its_end(backlog):
     assert (package / "event-payload.json").read_bytes() == b"[1,  2]"
 
 
+def test_run_of_a_webhook_that_was_deleted_meanwhile_gets_its_payload(backlog):
+    key = taken(backlog, payload=b"[1,  2]")
+    with backlog.database.write() as tx:
+        assert tx.run("UPDATE webhooks SET state = 'deleted', deleted_at = 1") == 1
+
+    performer(backlog).perform(key, backlog.run(key).attempt)
+
+    assert backlog.run(key).state is RunState.SUCCEEDED
+    (package,) = (backlog.data / "runs").iterdir()
+    assert (package / "event-payload.json").read_bytes() == b"[1,  2]"
+
+
 def test_a_run_whose_runner_is_not_configured_fails_with_the_reason(on_sqlite):
     key = taken(on_sqlite, runner="agent")
 

@@ -2,6 +2,7 @@
 limit says."""
 
 import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -281,6 +282,24 @@ def test_delivery_ids_stay_unique_across_clock_jumps(world, jump):
         world.clock.advance(seconds=-jump)
 
     assert len(set(ids)) == 80
+
+
+@JUMPS
+def test_clock_jump_while_a_body_arrives_changes_no_answer(world, jump):
+    made = world.webhook()
+    began = world.clock()
+
+    def body() -> Iterator[bytes]:
+        yield b'{"event":'
+        world.clock.advance(seconds=jump)
+        yield b" 1}"
+
+    answer = world.post(made, body())
+    repeated = world.post(made, b'{"event": 1}')
+
+    assert (answer.status, repeated.status) == (202, 202)
+    assert world.labels(made).count("Accepted") == 1
+    assert {row.received_at for row in world.log(made)} <= {began, world.clock()}
 
 
 def test_full_webhook_that_is_disabled_answers_404_instead_of_429(world):

