@@ -1,10 +1,11 @@
-"""The requirements for a reader: how far tests show them, which tests do, and the page in docs/."""
+"""The requirements for a reader: how far tests show them, which tests do, and the page in docs/. Also the faults."""
 
 import textwrap
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.spec.faults import FAULTS
 from tests.spec.requirements import NOT_YET_COVERED, REQUIREMENTS, TOPICS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "requirements.md"
@@ -39,6 +40,17 @@ def listing(shown: Mapping[str, Collection[str]]) -> str:
     for id_, sentence in REQUIREMENTS.items():
         lines.append(f"{id_}: {sentence}")
         lines += [f"    {test}" for test in sorted(shown.get(id_, ()))]
+    return "\n".join(lines)
+
+
+def faults() -> str:
+    """Every fault of the register with the tests that show it, and with what they leave out."""
+    lines = []
+    for id_, fault in FAULTS.items():
+        lines.append(f"{id_}: {fault.what}")
+        lines += [f"    tests/{test}" for test in fault.tests]
+        if fault.not_shown:
+            lines.append(f"    {fault.not_shown}")
     return "\n".join(lines)
 
 

@@ -1,0 +1,290 @@
+"""What may fail, what must hold then, and which tests show it. Ids are never reused and never renumbered.
+
+These faults are no requirements: the requirements hold in each of them. A test verifies that the named tests exist.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class ToleratedFault:
+    what: str
+    """What happens, and what must hold."""
+    tests: tuple[str, ...]
+    """The node ids of the tests that show it, relative to `tests/`, without parameters."""
+    not_shown: str = ""
+    """What the tests leave out, and why."""
+
+
+_FAILPOINTS: Final = "faults/test_failpoints.py::test_an_admission_that_fails_at_any_step_is_repeated_safely"
+_CALLS: Final = "faults/test_failing_calls.py::test_delivery_is_safe_whichever_call_of_the_storage_fails"
+_KILLED_CALLS: Final = "faults/test_failing_calls.py::test_delivery_is_safe_before_whichever_call_its_process_is_killed"
+_DRILL: Final = "drill/test_drill.py::test_no_delivery_and_no_run_is_lost_or_doubled_by_faults_at_random"
+_TROUBLE: Final = "faults/test_databases_in_trouble.py::"
+_TWO: Final = "faults/test_two_processes.py::"
+_CRASHES: Final = "runs/test_crashes.py::"
+_STOPPING: Final = "faults/test_stopping.py::"
+
+FAULTS: Final[Mapping[str, ToleratedFault]] = {
+    "F1": ToleratedFault(
+        "The ingress is killed while a request arrives: nothing is recorded, and a retry is accepted.",
+        (_STOPPING + "test_half_a_request_at_the_moment_of_a_kill_leaves_nothing", _KILLED_CALLS),
+    ),
+    "F2": ToleratedFault(
+        "The writer is killed inside the transaction: it is rolled back as a whole, and no rate limit counts it.",
+        (_FAILPOINTS, _KILLED_CALLS),
+    ),
+    "F3": ToleratedFault(
+        "The writer is killed between COMMIT and 202: the retry is a Duplicate, and there is one run.",
+        (
+            _FAILPOINTS,
+            _KILLED_CALLS,
+            "store/test_group_commit.py::test_a_retry_after_a_lost_commit_answer_is_a_duplicate",
+        ),
+    ),
+    "F4": ToleratedFault(
+        "Everything is killed after a 202, before its run begins: the next start performs the run once.",
+        (
+            _CRASHES + "test_a_run_begins_again_soon_after_the_next_start",
+            "runs/test_dispatcher.py::test_runs_that_waited_before_the_start_are_found",
+            "runs/test_dispatcher.py::test_a_run_that_nobody_announced_is_found",
+        ),
+    ),
+    "F5": ToleratedFault(
+        "SQLite's disk is full: deliveries get a 503, reading works, and no acceptance is lost.",
+        (
+            _TROUBLE + "test_a_full_disk_is_answered_503_and_loses_no_acceptance",
+            _TROUBLE + "test_below_the_free_space_that_is_to_be_kept_nothing_is_taken",
+        ),
+    ),
+    "F6": ToleratedFault(
+        "PostgreSQL can't write its log, and crashes: senders get a 503, and no acceptance is lost.",
+        (_TROUBLE + "test_postgresql_that_cannot_write_its_log_loses_no_acceptance",),
+        "A limit on the size of files stands for the full disk.",
+    ),
+    "F7": ToleratedFault(
+        "A write or a sync fails at any call: this delivery gets no 202, and the next one is accepted.",
+        (_CALLS, "faults/test_sync.py::test_a_sync_that_fails_is_never_answered_with_202"),
+    ),
+    "F8": ToleratedFault(
+        "PostgreSQL restarts under load: nothing is lost or doubled, and connections are opened again.",
+        (
+            _TROUBLE + "test_restarts_of_postgresql_under_load_lose_and_double_nothing",
+            "runs/test_faults.py::test_restarts_of_the_database",
+        ),
+    ),
+    "F9": ToleratedFault(
+        "A failover leaves the service with a read-only PostgreSQL: deliveries get a 503, and it is not ready.",
+        (_TROUBLE + "test_a_postgresql_that_only_reads_takes_no_delivery",),
+    ),
+    "F10": ToleratedFault(
+        "PostgreSQL stays silent: senders get a 503 in time, and memory stays bounded.",
+        (
+            _TROUBLE + "test_senders_are_answered_503_while_postgresql_is_silent",
+            _TROUBLE + "test_memory_stays_bounded_while_postgresql_is_silent",
+            _TROUBLE + "test_a_connection_that_stays_silent_for_ever_is_given_up",
+        ),
+    ),
+    "F11": ToleratedFault(
+        "Somebody holds a lock: senders get a 503 in time, and other webhooks don't wait on PostgreSQL.",
+        (
+            _TROUBLE + "test_a_locked_webhook_is_the_only_one_that_waits",
+            _TROUBLE + "test_senders_are_answered_503_while_another_process_writes",
+            "store/test_group_commit.py::test_a_locked_webhook_delays_no_other_and_becomes_unavailable",
+        ),
+    ),
+    "F12": ToleratedFault(
+        "Thousands of idle connections are open: deliveries are accepted without delay.",
+        ("http/test_slow_clients.py::test_thousands_of_idle_connections_disturb_nobody",),
+        "The number of connections depends on how many files the machine lets the test open.",
+    ),
+    "F13": ToleratedFault(
+        "Clients send or read slowly: they are dropped after a time limit, and others are served.",
+        (
+            "http/test_slow_clients.py::test_200_slow_clients_are_dropped_while_others_are_served",
+            "http/test_slow_clients.py::test_an_unauthenticated_client_that_never_reads_is_closed",
+            "http/test_slow_clients.py::test_senders_who_read_no_answers_disturb_nobody",
+        ),
+    ),
+    "F14": ToleratedFault(
+        "The clock jumps, or hosts disagree: no webhook stays blocked, retention spares the log, ids stay unique.",
+        (
+            "spec/test_limits.py::test_clock_jump_reopens_a_full_webhook",
+            "spec/test_limits.py::test_clock_jump_and_return_leave_no_webhook_blocked",
+            "spec/test_limits.py::test_delivery_ids_stay_unique_across_clock_jumps",
+            "test_maintenance.py::test_a_clock_that_is_wrong_for_an_hour_removes_nothing",
+            "runs/test_in_flight.py::test_what_another_hosts_clock_says_does_not_matter",
+            _DRILL,
+        ),
+    ),
+    "F15": ToleratedFault(
+        "The clock jumps during a request: the answer stays, and time limits go on as before.",
+        (
+            "spec/test_limits.py::test_clock_jump_while_a_body_arrives_changes_no_answer",
+            "runs/test_schedules.py::test_idle_worker_follows_a_corrected_clock",
+        ),
+    ),
+    "F16": ToleratedFault(
+        "Copies of a delivery arrive at one instant: one is Accepted, the others are Duplicates, all get a 202.",
+        (
+            "spec/test_identity.py::test_exactly_one_of_simultaneous_copies_is_accepted",
+            "store/test_admission.py::test_the_first_of_copies_in_a_batch_is_accepted",
+        ),
+    ),
+    "F17": ToleratedFault(
+        "The copies arrive at two processes: the result is the same.",
+        (
+            _TWO + "test_of_many_copies_at_one_instant_one_is_accepted",
+            "spec/test_identity.py::test_exactly_one_copy_is_accepted_across_several_processes",
+        ),
+    ),
+    "F18": ToleratedFault(
+        "The process of the first copy is killed while the others wait: one of the others is Accepted.",
+        ("faults/test_killed_winner.py::test_one_copy_is_accepted_when_the_winner_is_killed_while_others_wait",),
+    ),
+    "F19": ToleratedFault(
+        "Senders exceed a rate limit through several processes: exactly the limit is accepted.",
+        (
+            _TWO + "test_two_hundred_attempts_in_ten_seconds_are_sixty_deliveries",
+            "spec/test_limits.py::test_60_of_200_simultaneous_deliveries_to_two_processes_are_accepted",
+        ),
+    ),
+    "F20": ToleratedFault(
+        "A secret is rotated during deliveries: every process then refuses the old one and accepts the new one.",
+        (
+            _TWO + "test_a_secret_is_worth_nothing_from_the_moment_its_rotation_returned",
+            "faults/test_channels.py::test_a_change_through_any_channel_holds_in_the_other_service",
+        ),
+    ),
+    "F21": ToleratedFault(
+        "A webhook is disabled or deleted during deliveries: every process then answers 404, and starts no run.",
+        (
+            _TWO + "test_a_webhook_takes_nothing_from_the_moment_it_was_deleted",
+            _TWO + "test_a_webhook_takes_nothing_from_the_moment_it_was_disabled",
+        ),
+    ),
+    "F22": ToleratedFault(
+        "A webhook is deleted before its run is performed: the run gets its payload and ends.",
+        ("runs/test_perform.py::test_run_of_a_webhook_that_was_deleted_meanwhile_gets_its_payload",),
+    ),
+    "F23": ToleratedFault(
+        "A webhook is enabled and disabled again and again: deliveries are recorded only while it is enabled.",
+        (_TWO + "test_a_webhook_takes_nothing_from_the_moment_it_was_disabled",),
+    ),
+    "F24": ToleratedFault(
+        "An automation is changed during deliveries: each run has the version whose filter matched.",
+        (
+            _TWO + "test_run_records_the_version_whose_filter_matched_its_delivery",
+            _TWO + "test_an_automation_starts_nothing_from_the_moment_it_was_disabled",
+        ),
+    ),
+    "F25": ToleratedFault(
+        "Retention removes rows while they are read or replayed: readers see a row whole or not at all.",
+        (
+            "management/test_log.py::test_readers_see_each_delivery_whole_or_not_at_all_during_retention",
+            "management/test_log.py::test_replays_that_race_with_retention_are_kept_whole_or_refused",
+            "store/test_deliveries.py::test_a_delivery_with_an_unfinished_run_keeps_its_row_and_its_payload",
+            "test_maintenance.py::test_deliveries_come_in_between_two_steps",
+        ),
+    ),
+    "F26": ToleratedFault(
+        "A delivery is sent again after retention removed its row: it is a Duplicate if the sender sent an id.",
+        (
+            "store/test_deliveries.py::test_an_id_that_was_sent_is_remembered_when_its_delivery_has_gone",
+            "spec/test_identity.py::test_senders_id_is_remembered_for_30_days_without_its_log_row",
+        ),
+    ),
+    "F27": ToleratedFault(
+        "A body has about the largest size: the limit is exact to the byte, however the body arrives.",
+        ("spec/test_limits.py::test_body_of_up_to_262144_bytes_is_accepted_however_it_arrives",),
+    ),
+    "F28": ToleratedFault(
+        "A worker is killed during a run: the run goes on as another attempt, and no attempt is performed twice.",
+        (
+            _CRASHES + "test_a_worker_killed_repeatedly_loses_and_doubles_nothing",
+            "runs/test_faults.py::test_killed_workers_on_sqlite",
+            "runs/test_faults.py::test_killed_workers_on_postgresql",
+        ),
+    ),
+    "F29": ToleratedFault(
+        "A worker stands still until others take its run: what it writes afterwards has no effect.",
+        (
+            _CRASHES + "test_a_worker_that_was_paused_past_its_time_has_no_say_afterwards",
+            "runs/test_faults.py::test_interrupted_workers",
+            "store/test_runs.py::test_what_a_stale_worker_writes_has_no_effect",
+        ),
+    ),
+    "F30": ToleratedFault(
+        "Several workers claim runs: each run is performed once, and no factory waits for another.",
+        (
+            _CRASHES + "test_two_workers_share_the_runs_and_perform_each_once",
+            "store/test_runs.py::test_workers_that_take_at_once_take_different_runs",
+        ),
+    ),
+    "F31": ToleratedFault(
+        "A run kills its worker each time: it is given up after some attempts, and the others are performed.",
+        (_CRASHES + "test_a_poison_run_is_given_up_while_others_flow",),
+    ),
+    "F32": ToleratedFault(
+        "The service is stopped under load: requests that were read are answered, and it ends in time.",
+        (
+            _STOPPING + "test_a_request_that_was_read_is_answered_during_the_stop",
+            _STOPPING + "test_what_was_taken_before_a_stop_is_there_after_it",
+            _DRILL,
+        ),
+    ),
+    "F33": ToleratedFault(
+        "No further file or process can be opened: the service answers what it can, 503 otherwise, and recovers.",
+        (
+            "faults/test_open_files.py::test_service_without_files_to_open_answers_503_and_heals",
+            "test_fork_server.py::test_a_fork_server_that_cannot_be_forked_is_tried_again",
+            "runs/test_health.py::test_a_guard_that_cannot_be_started_is_the_hosts_fault",
+        ),
+        "A process that the kernel kills for its memory is killed like any other: see F2 and F28.",
+    ),
+    "F34": ToleratedFault(
+        "Migrations are killed, started twice, or meet a newer schema: one migrates, and a newer schema is refused.",
+        (
+            "store/test_migrate.py::test_a_killed_migration_leaves_nothing_and_is_repeated",
+            "store/test_migrate.py::test_of_several_that_migrate_at_once_one_does_it_and_the_others_wait",
+            "store/test_migrate.py::test_a_database_of_a_newer_version_is_refused_and_unchanged",
+        ),
+    ),
+    "F35": ToleratedFault(
+        "The database is lost, damaged or not writable at the start: the service says so, and creates no empty one.",
+        (
+            "cli/test_starts.py::test_lost_database_is_not_replaced_by_an_empty_one",
+            "cli/test_starts.py::test_emptied_database_is_refused_like_a_lost_one",
+            "store/test_migrate.py::test_a_database_that_is_cut_short_is_refused",
+            "store/test_migrate.py::test_a_directory_that_can_not_be_written_is_unavailable",
+        ),
+        "If only the WAL was deleted, SQLite offers no way to notice it.",
+    ),
+    "F36": ToleratedFault(
+        "A backup from under load is restored: it is consistent, and retries of later deliveries are accepted once.",
+        ("faults/test_backup.py::test_restored_backup_has_what_was_accepted_and_takes_retries_once",),
+    ),
+    "F37": ToleratedFault(
+        "A sender closes the connection after its request: its retry is a Duplicate, if the first was recorded.",
+        ("http/test_hostile_requests.py::test_a_sender_that_vanishes_after_its_delivery_may_repeat_it",),
+    ),
+    "F38": ToleratedFault(
+        "A proxy sends a request again by itself: the second one is a Duplicate.",
+        (_TWO + "test_of_many_copies_at_one_instant_one_is_accepted", _DRILL),
+    ),
+    "F39": ToleratedFault(
+        "The log has a million deliveries: pages and admission are as fast as before.",
+        ("store/test_pages_of_the_log.py::test_every_combination_of_filters_finds_the_same_rows_as_a_scan",),
+        "The test shows what the pages contain. `make bench` measures them, as filling such a log takes minutes.",
+    ),
+    "F40": ToleratedFault(
+        "Applying definition files is killed, or races with another apply: all or nothing, and uids stay.",
+        (
+            "definitions/test_applying.py::test_nothing_is_changed_by_an_apply_that_is_killed",
+            "definitions/test_applying.py::test_two_applies_at_the_same_time_are_one_after_the_other",
+            "definitions/test_applying.py::test_a_webhook_keeps_its_uid_whatever_its_file_says_of_it",
+        ),
+    ),
+}
