@@ -140,7 +140,8 @@ def test_afterwards_everything_is_sealed_with_the_new_key_alone(vault):
 
     [new] = vault.file.read()
     assert new != old
-    assert (rotated.key_id, rotated.has_begun_rotation, rotated.resealed_rows, rotated.unreadable_rows) == (new.id, True, 4, ())
+    assert (rotated.key_id, rotated.has_begun_rotation) == (new.id, True)
+    assert (rotated.resealed_rows, rotated.unreadable_rows) == (4, ())
     assert vault.sealed_with() == {new.id}
     for table in rotation.SEALED_TABLES:
         for row in vault.rows(table):
