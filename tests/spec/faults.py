@@ -56,7 +56,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "SQLite's disk is full: deliveries get a 503, reading works, and no acceptance is lost.",
         (
             _TROUBLE + "test_a_full_disk_is_answered_503_and_loses_no_acceptance",
-            _TROUBLE + "test_below_the_free_space_that_is_to_be_kept_nothing_is_taken",
+            _TROUBLE + "test_below_the_free_space_that_is_to_be_kept_nothing_is_added",
         ),
     ),
     "F6": ToleratedFault(
