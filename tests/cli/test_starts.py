@@ -7,6 +7,7 @@ import shutil
 import signal
 import sqlite3
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -513,6 +514,20 @@ def test_role_that_may_not_connect_is_reported(
 
     assert f'permission denied for database "{name}"' in printed.err.splitlines()[0]
     assert "canary" not in printed.err
+
+
+# The database's locks
+
+
+def test_open_store_keeps_other_processes_from_removing_the_wal(data_dir: Path):
+    path = data_dir / "hookmill.db"
+    app.open_store(settings_with(data_dir, None), create=True).close()
+    with closing(app.open_store(settings_with(data_dir, None))):
+        script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('CREATE TABLE other (x)'); c.close()"
+        subprocess.run([sys.executable, "-I", "-c", script, path], check=True, timeout=LONG_SECONDS)
+
+        # The last process that closes the database removes the WAL. This process still uses it.
+        assert path.with_name("hookmill.db-wal").exists()
 
 
 # A first start that was killed

@@ -8,7 +8,7 @@ from pathlib import Path
 from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
 from hookmill.store import metadata
-from hookmill.store.database import Database, is_sqlite_file
+from hookmill.store.database import Database
 
 
 def refuse_lost_database(settings: Settings, database: Database) -> None:
@@ -43,7 +43,7 @@ def _is_set_up(database: Database) -> bool:
         if not path.exists() or not path.stat().st_size:
             return False
         # The file is no SQLite database, so it is not an empty one. The migration rejects it.
-        if not is_sqlite_file(path):
+        if not database.has_sqlite_file():
             return True
     with database.read() as tx:
         return metadata.table_exists(tx)

@@ -9,7 +9,7 @@ from hookmill.domain.errors import Conflict
 from hookmill.management import Management
 from hookmill.settings import Settings
 from hookmill.store import metadata, moved
-from hookmill.store.database import Database, is_sqlite_file
+from hookmill.store.database import Database
 from hookmill.store.keys import binding, rotation
 from hookmill.store.keys.binding import KeysInUse
 from hookmill.store.keys.key_file import KeyFile
@@ -60,7 +60,7 @@ def key_ring(settings: Settings) -> KeyRing:
 
 def load_checked_ring(settings: Settings, database: Database) -> KeyRing | None:
     """The available keys; None if the database has no key yet. Raises `WrongKey` if the database has other keys."""
-    if database.path is not None and not is_sqlite_file(database.path):
+    if database.path is not None and not database.has_sqlite_file():
         return None
     with database.read() as tx:
         in_use = binding.keys_in_use(tx) if metadata.table_exists(tx) else None

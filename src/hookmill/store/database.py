@@ -117,6 +117,7 @@ class Database:
         self._write_lock = _FairLock() if self.on_sqlite else None
         if self.on_sqlite:
             self.path: Path | None = Path(make_url(url).database or "")
+            self._has_sqlite_file = False
             self._write_engine = sqlite_engine.sqlite_engine(url, writes=True, checkpoints=checkpoints, syncs=syncs)
             self._read_engine = sqlite_engine.sqlite_engine(url, writes=False)
             if checkpoints:
@@ -132,6 +133,17 @@ class Database:
             self._read_engine = self._write_engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
+
+    def has_sqlite_file(self) -> bool:
+        """Whether the file at `path` exists and is a SQLite database. Call it before the first transaction.
+
+        Once the answer is yes, the file is not opened again. To close it would release the locks that connections of
+        this process hold, as Linux releases them with any of the process's file descriptors. Another process could
+        then remove the WAL while this process still uses it.
+        """
+        assert self.path is not None
+        self._has_sqlite_file = self._has_sqlite_file or is_sqlite_file(self.path)
+        return self._has_sqlite_file
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
@@ -214,6 +226,7 @@ def sqlite_url(path: Path) -> str:
 
 
 def is_sqlite_file(path: Path) -> bool:
+    """Use it only for a file that this process has not opened as a database: see `Database.has_sqlite_file`."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         return file.read(16) == b"SQLite format 3\x00"
     return False

@@ -11,7 +11,7 @@ from typing import Final
 from hookmill.domain import moment
 from hookmill.domain.errors import Conflict
 from hookmill.store import metadata
-from hookmill.store.database import Database, Transaction, is_sqlite_file
+from hookmill.store.database import Database, Transaction
 
 UNFINISHED: Final = "unfinished move"
 """The name of PostgreSQL's mark. Its value is the position of the move."""
@@ -31,7 +31,7 @@ class Successor:
 def refuse_moved(database: Database) -> None:
     """Raises `Conflict` if the data was moved to another database, or if a move into this one is unfinished."""
     # A connection would create a missing file.
-    if database.path is not None and not is_sqlite_file(database.path):
+    if database.path is not None and not database.has_sqlite_file():
         return
     with database.read() as tx:
         if metadata.table_exists(tx):
