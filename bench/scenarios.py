@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from bench import grown, load, machine, noop, pages, runs, service
+from bench import capacity, databases, grown, load, machine, noop, pages, runs, service
 from bench.load import SERIAL_LENGTH, Body, Plan, Record, Target
 from bench.process import Served
 from bench.service import DELIVERIES_PER_WEBHOOK, NotMeasured, Service, Storage
@@ -18,6 +18,8 @@ MATCHING_IN = 10
 """One delivery in so many matches an automation."""
 
 SMALL_BODY = 1_000
+MEDIUM_BODY = 10_000
+"""The capacity model is not fitted to this size, but predicts it."""
 LARGE_BODY = 100_000
 LARGE_BODY_SHARE = 0.2
 """No server takes more than this share of the requests when they carry the large body."""
@@ -296,6 +298,17 @@ def _pages(effort: Effort) -> Sequence[Row]:
     return [row for storage in Storage for row in pages.measured(storage, times=effort.rounds * PAGES_A_ROUND)]
 
 
+def _capacity(effort: Effort) -> Sequence[Row]:
+    small = _compare(effort, Traffic(size=SMALL_BODY))
+    large = _compare(replace(effort, seconds=effort.seconds / 2), Traffic(size=LARGE_BODY))
+    medium = _compare(effort, Traffic(size=MEDIUM_BODY))
+    return [
+        row
+        for rows in zip(CONTENDERS, small, medium, large, strict=True)
+        for row in capacity.checked(rows[0].name, small=rows[1], medium=rows[2], large=rows[3])
+    ]
+
+
 def _grown(effort: Effort) -> Sequence[Row]:
     return [
         row
@@ -313,4 +326,6 @@ SCENARIOS = (
     Scenario(name="runs", measure=_runs),
     Scenario(name="pages", measure=_pages),
     Scenario(name="grown", measure=_grown),
+    Scenario(name="capacity", measure=_capacity),
+    Scenario(name="databases", measure=lambda effort: databases.simulated()),
 )
