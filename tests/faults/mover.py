@@ -17,6 +17,8 @@ from hookmill.store.move import steps
 def move_until(step: int | str, stop: signal.Signals) -> None:
     """Move to what `HOOKMILL_TEST_TO` names. The process sends itself the signal at the step with this number, or at
     the first one with this name, such as `sqlite after COMMIT`."""
+    # A test run in the background ignores SIGINT, and its processes inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     steps.BATCH_ROWS = 3  # type: ignore[misc]
     write = Database.write
     taken = 0
