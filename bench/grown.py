@@ -18,8 +18,10 @@ from bench.table import Row
 from hookmill import app
 from hookmill.domain.delivery import IdentityKind, Label, RateLimit
 from hookmill.domain.ids import time_ordered_key
+from hookmill.maintenance import keep_segments
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database
+from hookmill.store.identity_segments import SegmentCache
 
 STORED = 1_000_000
 """Deliveries of the past week that the long log has."""
@@ -43,8 +45,8 @@ _DELIVERIES = RowStatement(
 )
 _PAYLOADS = RowStatement("INSERT INTO payloads (delivery_id, body) {rows}", ("bytea", "bytea"))
 _IDENTITIES = RowStatement(
-    "INSERT INTO identities (webhook_no, digest, delivery_id, kind, claimed_at) {rows}",
-    ("int", "bytea", "bytea", "smallint", "bigint"),
+    "INSERT INTO identities (webhook_no, segment, digest, delivery_id, kind, claimed_at) {rows}",
+    ("int", "int", "bytea", "bytea", "smallint", "bigint"),
 )
 
 
@@ -125,6 +127,8 @@ def _bodies() -> Sequence[Body]:
 def fill(database: Database, *, stored: int, now: int) -> None:
     """Accepted deliveries of the past week, with their payloads and identities."""
     chance = random.Random(5)
+    segments = SegmentCache()
+    keep_segments(database, now)
     with database.read() as tx:
         webhooks = [row["no"] for row in tx.all("SELECT no FROM webhooks")]
     step = _WEEK_US // stored
@@ -138,9 +142,17 @@ def fill(database: Database, *, stored: int, now: int) -> None:
         with database.write() as tx:
             _DELIVERIES.execute(tx, deliveries)
             _PAYLOADS.execute(tx, [(key, _PAYLOAD) for key, _, _, _ in deliveries])
+            segments.refresh(tx)
             _IDENTITIES.execute(
-                tx, [(no, digest, key, int(IdentityKind.BODY_SHA256), at) for key, no, at, digest in deliveries]
+                tx,
+                [
+                    (no, segments.open_segment, digest, key, int(IdentityKind.BODY_SHA256), at)
+                    for key, no, at, digest in deliveries
+                ],
             )
+        keep_segments(database, now)
+    # On PostgreSQL, the last closed segment gets its filter when the transaction before has ended.
+    keep_segments(database, now)
     if not database.on_sqlite:
         with database.write() as tx:
             # The server does so by itself, a minute after so many rows.

@@ -21,6 +21,7 @@ from hookmill.domain.ids import delivery_id, time_ordered_key
 from hookmill.management import Management
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database
+from hookmill.store.identity_segments import FIRST_SEGMENT
 from hookmill.web.dashboard.access import cookie_name
 from hookmill.web.dashboard.urls import url
 
@@ -49,7 +50,10 @@ _DELIVERIES = RowStatement(
     ("bytea", "int", "bigint", "smallint", "smallint", "int", "smallint", "text", "bytea", "bytea", "bytea", "text"),
 )
 _IDENTITIES = RowStatement(
-    "INSERT INTO identities (webhook_no, digest, delivery_id, kind, claimed_at) {rows}",
+    f"""
+    INSERT INTO identities (segment, webhook_no, digest, delivery_id, kind, claimed_at)
+    SELECT {FIRST_SEGMENT:d}, stored.* FROM ({{rows}}) AS stored
+    """,
     ("int", "bytea", "bytea", "smallint", "bigint"),
 )
 _RUNS = RowStatement(

@@ -14,7 +14,7 @@ from typing import Final
 from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
-from hookmill.store import deliveries, dialect, idempotency, metadata, sessions
+from hookmill.store import deliveries, dialect, idempotency, identity_segments, metadata, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.directories import PROBE_PREFIX, UNREMOVABLE_PREFIX, remove_directory
 from hookmill.store.runs import reading, removal, retention
@@ -31,8 +31,13 @@ FIRST_PASS_SECONDS: Final = 5.0
 """The time between the start and the first pass of retention."""
 RETENTION_SECONDS: Final = 600.0
 """The time between two passes."""
+SEGMENT_SECONDS_MIN: Final = 2.0
+"""The shortest time between two checks whether a segment of the identities is full."""
+SEGMENT_SECONDS_MAX: Final = 30.0
 ROWS_PER_STEP: Final = 100
 """The rows that one transaction removes."""
+IDENTITIES_PER_STEP: Final = 1_000
+"""They are next to each other, so removing them takes less time than removing rows of the log."""
 STEPS_PER_PASS: Final = 2_000
 PAUSE_BETWEEN_STEPS_SECONDS: Final = 0.02
 """Much longer than a step holds SQLite's write lock, so deliveries take precedence."""
@@ -95,8 +100,22 @@ def advance_retention_time(database: Database, now: int, elapsed: int) -> int:
     return effective_now
 
 
+def keep_segments(database: Database, now: int) -> int:
+    """Close the open segment of the identities if it is full, and complete the filters of closed ones.
+
+    Returns how many identities the open segment has. `now` is in microseconds since 1970.
+    """
+    identities = identity_segments.close_full_segment(database, now)
+    identity_segments.note_transactions(database)
+    has_more = True
+    while has_more:
+        has_more = identity_segments.add_filter(database)
+    return identities
+
+
 class Maintenance:
-    """Runs a pass of retention every `RETENTION_SECONDS` in a thread, until `close`.
+    """Runs a pass of retention every `RETENTION_SECONDS` in a thread, and keeps the identities in segments in another
+    one, until `close`.
 
     `report_failure` is called for each pass that fails, and once for a problem that persists.
     """
@@ -116,12 +135,17 @@ class Maintenance:
         self._last_reported: dict[str, str] = {}
         """The last reported text of each exception class, so that a persistent error is reported once."""
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, name="maintenance", daemon=True),
+            threading.Thread(target=self._keep_segments, name="identity segments", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(5.0)
+        for thread in self._threads:
+            thread.join(5.0)
 
     def _run(self) -> None:
         seconds_to_next_pass = FIRST_PASS_SECONDS
@@ -140,6 +164,21 @@ class Maintenance:
             except Exception as error:
                 # Later passes must run even if one fails.
                 self._report_failure("retention", error)
+
+    def _keep_segments(self) -> None:
+        """Close segments of the identities soon after they are full."""
+        pause_seconds = SEGMENT_SECONDS_MIN
+        identities = 0
+        while not self._stop.wait(pause_seconds):
+            try:
+                previous, identities = identities, keep_segments(self._database, self._now_us())
+                # At the present rate, half of the remaining room is used until the next check.
+                added_per_second = max(identities - previous, 1) / pause_seconds
+                seconds_to_full = (identity_segments.SEGMENT_ROWS - identities) / added_per_second
+                pause_seconds = min(max(seconds_to_full / 2, SEGMENT_SECONDS_MIN), SEGMENT_SECONDS_MAX)
+            except Exception as error:
+                pause_seconds = SEGMENT_SECONDS_MAX
+                self._report_once("identities", error)
 
     def _report_once(self, component: str, error: BaseException) -> None:
         kind, text = type(error).__name__, str(error)
@@ -209,10 +248,10 @@ def _remove_old_rows(database: Database, now: int, pause: Callable[[], bool]) ->
         steps += 1
         if pause():
             return removed_log_rows
-    last_identity: tuple[int, bytes] | None = (0, b"")
-    while last_identity is not None and steps < STEPS_PER_PASS:
+    while steps < STEPS_PER_PASS:
         with database.write() as tx:
-            last_identity = deliveries.forget_identities(tx, last_identity, now, ROWS_PER_STEP)
+            if not identity_segments.forget_old(tx, now, IDENTITIES_PER_STEP):
+                break
         steps += 1
         if pause():
             return removed_log_rows

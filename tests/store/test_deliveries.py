@@ -157,45 +157,6 @@ def test_an_id_that_was_sent_is_remembered_when_its_delivery_has_gone(shelf, kin
     assert shelf.admit(again) == [Duplicate(again.delivery_key, plan.delivery_key)]
 
 
-def test_sent_ids_are_forgotten_after_30_days_and_bodies_are_not(shelf):
-    webhook = shelf.webhook()
-    for no, kind in enumerate(IdentityKind):
-        logged(shelf, webhook, 1, at=no, event=f"old {kind}", kind=kind)
-        logged(shelf, webhook, 1, at=DAY, event=f"young {kind}", kind=kind)
-    shelf.clock.advance(days=30.5)
-
-    forgotten(shelf)
-
-    left = [
-        (row["kind"], row["claimed_at"] < shelf.clock.now - 30 * DAY * 1_000_000) for row in shelf.rows("identities")
-    ]
-    assert sorted(left) == [(1, False), (2, False), (3, False), (4, False), (4, True), (5, False)]
-
-
-def test_at_30_days_to_the_microsecond_an_id_is_still_remembered(shelf):
-    logged(shelf, shelf.webhook(), 1, at=0, event="event-1")
-
-    shelf.clock.advance(days=30)
-    forgotten(shelf)
-    still = shelf.count("identities")
-    shelf.clock.now += 1
-    forgotten(shelf)
-
-    assert (still, shelf.count("identities")) == (1, 0)
-
-
-@pytest.mark.parametrize("at_most", [1, 7, 100])
-def test_identities_are_pruned_a_range_at_a_time(shelf, at_most):
-    for name in ("one", "other"):
-        logged(shelf, shelf.webhook(name), 25, at=0)
-    shelf.clock.advance(days=31)
-
-    log_ranges = forgotten(shelf, at_most=at_most)
-
-    assert shelf.count("identities") == 0
-    assert log_ranges == 50 // at_most + 1
-
-
 def test_counts_of_dropped_attempts_go_with_the_logs_days(shelf):
     no = shelf.webhook().no
     with shelf.database.write() as tx:
@@ -278,17 +239,6 @@ def logged(
 def thinned(shelf: Shelf, webhook: Webhook, at_most: int = ALL_AT_ONCE) -> int:
     with shelf.database.write() as tx:
         return deliveries.prune(tx, webhook.no, shelf.clock.now, at_most)
-
-
-def forgotten(shelf: Shelf, at_most: int = ALL_AT_ONCE) -> int:
-    """How many log_ranges it took."""
-    place: tuple[int, bytes] | None = (0, b"")
-    log_ranges = 0
-    while place is not None:
-        log_ranges += 1
-        with shelf.database.write() as tx:
-            place = deliveries.forget_identities(tx, place, shelf.clock.now, at_most)
-    return log_ranges
 
 
 def finish(shelf: Shelf, automation: str | None = None) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 
 import psycopg
@@ -18,8 +19,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
+from hookmill.domain.delivery import Duplicate
 from hookmill.domain.errors import Conflict, Invalid, StoreUnavailable
+from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.payload import Parsed, parse
+from hookmill.maintenance import keep_segments
 from hookmill.store import migrations, timeouts
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.database import Database, open_database
@@ -27,6 +31,8 @@ from hookmill.store.migrate import migrate
 from hookmill.store.private_file import open_lock_file
 from hookmill.store.revision import application_name, revisions
 from hookmill.store.schema import metadata
+from tests.store.shelf import Shelf
+from tests.support.world import Clock
 
 DIES_AT = """
 import os, signal, sys
@@ -249,6 +255,34 @@ def test_rows_under_the_names_of_before_are_kept(empty_url):
             assert dropped == {"webhook_no": 1, "minute": 60, "kind": "rate_limited", "count": 7}
             assert [row["rate_limit"] for row in tx.all("SELECT rate_limit FROM deliveries")] == [2]
             assert [row["claimed_at"] for row in tx.all("SELECT claimed_at FROM runs WHERE executor = 'exe_1'")] == [61]
+
+
+def test_events_from_before_the_segments_are_still_duplicates(empty_url):
+    digest = sha256(b"event-1").digest()[:16]
+    with open_database(empty_url) as database:
+        migrate(database, to="0018")
+        with database.write() as tx:
+            tx.run(
+                """
+                INSERT INTO identities (webhook_no, digest, delivery_id, kind, claimed_at)
+                VALUES (1, :digest, :delivery, 3, :now)
+                """,
+                digest=digest,
+                delivery=bytes(16),
+                now=Clock().now,
+            )
+        migrate(database)
+    with Shelf(empty_url) as shelf:
+        webhook = shelf.webhook()
+        outcomes = []
+        for _ in range(2):
+            copy = shelf.plan(webhook, "event-1")
+            outcomes.append((shelf.admit(copy), [Duplicate(copy.delivery_key, DeliveryKey(bytes(16)))]))
+            keep_segments(shelf.database, shelf.clock.now)
+
+        assert webhook.no == 1
+        assert all(outcome == expected for outcome, expected in outcomes)
+        assert {row["no"]: row["filter_no"] for row in shelf.rows("identity_segments")} == {0: 1, 1: None}
 
 
 def parsed(body: str) -> Parsed:

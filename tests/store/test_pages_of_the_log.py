@@ -42,7 +42,8 @@ def log(shelf: Shelf) -> list[Delivery]:
         plan = shelf.plan_with(label, chance.choice(webhooks), chance.choice(IDENTITIES), at=at)
         shelf.admit(reporting(plan, chance.choice(TYPES)))
     with shelf.database.write() as tx:
-        deliveries.forget_identities(tx, (0, b""), shelf.clock.now, 1_000)
+        cutoff = shelf.clock.now - round(30 * DAY * 1_000_000)
+        tx.run("DELETE FROM identities WHERE claimed_at < :cutoff", cutoff=cutoff)
     with shelf.database.read() as tx:
         rows = deliveries.oldest(tx, shelf.factory.id)
     assert len(rows) == 200

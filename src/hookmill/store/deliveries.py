@@ -10,6 +10,7 @@ from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_DAYS_KEPT, LOG_ROWS_KEPT
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
+from hookmill.store.identity_segments import FIRST_SEGMENT
 from hookmill.store.runs.removal import note_removed_runs
 
 DAY_US: Final = 86_400_000_000
@@ -158,7 +159,11 @@ def of_identities(
         scans.append(
             f"""
             SELECT id FROM deliveries
-            WHERE id IN (SELECT delivery_id FROM identities WHERE {in_webhooks} AND digest IN ({digest_list}))
+            WHERE id IN (
+                    SELECT i.delivery_id
+                    FROM (SELECT no FROM identity_segments UNION SELECT {FIRST_SEGMENT:d}) segments
+                    JOIN identities i ON i.segment = segments.no AND {in_webhooks} AND digest IN ({digest_list})
+                )
                 AND label = {Label.ACCEPTED:d} AND {conditions}
             """
         )
@@ -342,7 +347,7 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
     # On PostgreSQL, a replay keeps its delivery's row locked, and SKIP LOCKED omits the row.
     candidates = tx.all(
         f"""
-        SELECT d.id, d.label, d.identity_kind, d.identity_digest
+        SELECT d.id, d.label
         FROM deliveries d
         WHERE d.webhook_no = :webhook
           AND d.received_at < :cutoff
@@ -379,12 +384,6 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
             "DELETE FROM failed_attempts WHERE run_id IN (SELECT id FROM runs WHERE delivery_id = :id)", id=row["id"]
         )
         tx.run("DELETE FROM runs WHERE delivery_id = :id", id=row["id"])
-        if row["identity_kind"] == IdentityKind.BODY_SHA256:
-            tx.run(
-                "DELETE FROM identities WHERE webhook_no = :webhook AND digest = :digest",
-                webhook=webhook_no,
-                digest=row["identity_digest"],
-            )
     return removed_rows
 
 
@@ -403,35 +402,6 @@ def _oldest_kept_at(tx: Transaction, webhook_no: int, *, only_accepted: bool) ->
         **({"accepted": int(Label.ACCEPTED)} if only_accepted else {}),
     )
     return row["received_at"] if row else 0
-
-
-def forget_identities(tx: Transaction, after: tuple[int, bytes], now: int, at_most: int) -> tuple[int, bytes] | None:
-    """Check the next `at_most` rows of the table, and remove old identities among them.
-
-    It leaves body digests: `prune` removes them with their deliveries.
-
-    `after` is the last row of the previous call. Returns the `after` of the next call, or None at the end of the table.
-    """
-    rows = tx.all(
-        """
-        SELECT webhook_no, digest, kind, claimed_at
-        FROM identities
-        WHERE webhook_no > :webhook OR (webhook_no = :webhook AND digest > :digest)
-        ORDER BY webhook_no, digest
-        LIMIT :at_most
-        """,
-        webhook=after[0],
-        digest=after[1],
-        at_most=at_most,
-    )
-    for row in rows:
-        if row["kind"] != IdentityKind.BODY_SHA256 and row["claimed_at"] < now - IDENTITIES_KEPT_DAYS * DAY_US:
-            tx.run(
-                "DELETE FROM identities WHERE webhook_no = :webhook AND digest = :digest",
-                webhook=row["webhook_no"],
-                digest=row["digest"],
-            )
-    return (rows[-1]["webhook_no"], bytes(rows[-1]["digest"])) if len(rows) == at_most else None
 
 
 def forget_dropped_attempts(tx: Transaction, now: int) -> int:

@@ -48,6 +48,24 @@ def try_lock(tx: Transaction, number: int) -> bool:
     return bool(row and row["is_ours"])
 
 
+def next_transaction_number(tx: Transaction) -> int:
+    """The number of the next transaction that writes. Every transaction that writes at present has a lower one. On
+    SQLite, no other transaction writes."""
+    if tx.on_sqlite:
+        return 0
+    row = tx.one("SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) AS number")
+    assert row is not None
+    return int(row["number"])
+
+
+def has_ended_before(tx: Transaction, number: int) -> bool:
+    """Whether all transactions that write, and whose number is lower, have ended."""
+    if tx.on_sqlite:
+        return True
+    row = tx.one("SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) AS number")
+    return row is not None and int(row["number"]) >= number
+
+
 def force_custom_query_plans(tx: Transaction) -> None:
     """Make PostgreSQL plan this transaction's statements for their parameter values. A generic plan assumes that a
     range contains half of the rows, and can be 100 times as slow."""

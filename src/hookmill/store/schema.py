@@ -270,13 +270,45 @@ payloads: Final = Table(
 identities: Final = Table(
     "identities",
     metadata,
+    Column("segment", Integer, primary_key=True, autoincrement=False),
     Column("webhook_no", Integer, primary_key=True, autoincrement=False),
     Column("digest", LargeBinary(16), primary_key=True),
     Column("delivery_id", LargeBinary(16), nullable=False),
     Column("kind", SmallInteger, nullable=False),
     _time("claimed_at", nullable=False),
-    comment="Which events were accepted: the primary key lets one of many simultaneous copies in.",
+    comment="Which events were accepted. A webhook has each digest in one segment only.",
     sqlite_with_rowid=False,
+)
+
+identity_segments: Final = Table(
+    "identity_segments",
+    metadata,
+    Column("no", Integer, primary_key=True, autoincrement=False),
+    _time("opened_at", nullable=False),
+    # NULL: the open segment, to which new identities go.
+    _time("closed_at"),
+    # Transactions with a lower number may still add identities after `closed_at`. PostgreSQL only.
+    Column("writable_before", BigInteger),
+    # The Bloom filter that describes the segment. NULL: there is none yet.
+    Column("filter_no", Integer),
+    Index(
+        "ix_identity_segments_without_filter",
+        "no",
+        sqlite_where=text("filter_no IS NULL"),
+        postgresql_where=text("filter_no IS NULL"),
+    ),
+    comment="The segments of the identities, which divide them by time.",
+    sqlite_with_rowid=False,
+)
+
+identity_filters: Final = Table(
+    "identity_filters",
+    metadata,
+    Column("no", Integer, primary_key=True, autoincrement=False),
+    Column("capacity", Integer, nullable=False),
+    Column("identity_count", Integer, nullable=False),
+    Column("bits", LargeBinary, nullable=False),
+    comment="Bloom filters, each of the digests of several closed segments.",
 )
 
 window_counts: Final = Table(

@@ -13,7 +13,6 @@ import msgspec
 from hookmill.domain.delivery import (
     Accepted,
     Duplicate,
-    IdentityKind,
     Label,
     LogDetails,
     RateLimit,
@@ -28,9 +27,11 @@ from hookmill.domain.run import Hold, RunState
 from hookmill.domain.run_policy import Priority
 from hookmill.store import dialect
 from hookmill.store.admission import window_counts
+from hookmill.store.admission.claims import claim_identities
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Transaction
+from hookmill.store.identity_segments import SegmentCache
 
 WINDOW_US: Final = WINDOW_SECONDS * 1_000_000
 
@@ -96,25 +97,6 @@ _EXCEEDED: Final = RowStatement(
     ("int", "smallint", "int", "bigint", "bigint"),
 )
 
-_CLAIM: Final = RowStatement(
-    """
-    INSERT INTO identities (webhook_no, digest, delivery_id, kind, claimed_at)
-    {rows}
-    ON CONFLICT (webhook_no, digest) DO NOTHING
-    """,
-    ("int", "bytea", "bytea", "smallint", "bigint"),
-)
-
-_OWNERS: Final = RowStatement(
-    """
-    WITH claims (webhook_no, digest) AS ({rows})
-    SELECT i.webhook_no, i.digest, i.delivery_id
-    FROM claims
-    JOIN identities i ON i.webhook_no = claims.webhook_no AND i.digest = claims.digest
-    """,
-    ("int", "bytea"),
-)
-
 _INSERT_PLAIN_LOG_ROWS: Final = RowStatement(
     f"""
     WITH accepted (id, webhook_no, received_at, size, identity_kind, identity, digest) AS ({{rows}})
@@ -164,16 +146,23 @@ _INSERT_RUNS_WITH_POLICY: Final = RowStatement(
 )
 
 
-def admit(tx: Transaction, plans: Sequence[Plan], *, has_window_counts: bool = False) -> list[PlanOutcome]:
+def admit(
+    tx: Transaction,
+    plans: Sequence[Plan],
+    *,
+    segments: SegmentCache | None = None,
+    has_window_counts: bool = False,
+) -> list[PlanOutcome]:
     """The outcome of each plan, in the same order. An outcome is final once the transaction has committed.
 
+    `segments`: what this process knows about the segments of the identities; without it, it is read anew.
     `has_window_counts`: whether `window_counts` is complete for the present windows of high rate limits.
     """
     outcomes: list[PlanOutcome | None] = [None] * len(plans)
     _revalidate(tx, plans, outcomes)
     _limit_rates(tx, plans, outcomes, has_window_counts)
     acceptances = [(position, plan) for position, plan in _undecided(plans, outcomes) if isinstance(plan, Acceptance)]
-    originals_by_position = _claim_identities(tx, acceptances)
+    originals_by_position = claim_identities(tx, acceptances, segments or SegmentCache())
 
     plain_log_rows: list[RowValues] = []
     """Accepted deliveries without log details. Most rows are of this kind, so they have a shorter statement."""
@@ -367,52 +356,6 @@ def _refuse_excess(
         # The limit admits a delivery again when this row, and all before it, have left the window.
         last_to_leave = in_window[len(in_window) - plan.per_minute]
         outcomes[position] = rate_limited(plan.received_at, last_to_leave + WINDOW_US)
-
-
-def _claim_identities(tx: Transaction, acceptances: Sequence[tuple[int, Acceptance]]) -> dict[int, bytes]:
-    """Claim the plans' identities. Returns the duplicates: each one's position, and the key of the original delivery.
-
-    The table's primary key admits only the first claim of an identity. The signed content is claimed before the
-    delivery id, because an attacker who replays a captured request can change every header that isn't signed.
-    """
-    originals_by_position: dict[int, bytes] = {}
-    with_signed_content = [
-        (position, plan, digest) for position, plan in acceptances if (digest := plan.signed_content_digest) is not None
-    ]
-    owners = _claim_digests(
-        tx, [(plan, digest, int(IdentityKind.SIGNED_CONTENT)) for _, plan, digest in with_signed_content]
-    )
-    for position, plan, digest in with_signed_content:
-        if (owner := owners[plan.webhook_no, digest]) != plan.delivery_key:
-            originals_by_position[position] = owner
-    remaining = [(position, plan) for position, plan in acceptances if position not in originals_by_position]
-    owners = _claim_digests(tx, [(plan, plan.identity.digest, int(plan.identity.kind)) for _, plan in remaining])
-    for position, plan in remaining:
-        if (owner := owners[plan.webhook_no, plan.identity.digest]) != plan.delivery_key:
-            originals_by_position[position] = owner
-    return originals_by_position
-
-
-def _claim_digests(
-    tx: Transaction, candidates: Sequence[tuple[Acceptance, bytes, int]]
-) -> dict[tuple[int, bytes], bytes]:
-    """Claim each candidate's digest as an identity. A candidate is a plan, a digest, and the kind of the identity.
-
-    Returns the key of the delivery that owns each identity, by webhook number and digest.
-    """
-    claims: dict[tuple[int, bytes], RowValues] = {}
-    for plan, digest, kind in candidates:
-        key = (plan.webhook_no, digest)
-        if key not in claims:
-            claims[key] = (key[0], bytearray(digest), bytearray(plan.delivery_key), kind, plan.received_at)
-    if not claims:
-        return {}
-    owners = {key: bytes(claim[2]) for key, claim in claims.items()}
-    if _CLAIM.execute(tx, list(claims.values())) == len(claims):
-        return owners
-    for webhook_no, digest, delivery in _OWNERS.select(tx, list(claims)):
-        owners[webhook_no, bytes(digest)] = bytes(delivery)
-    return owners
 
 
 def add_dropped_counts(tx: Transaction, counts: Iterable[tuple[int, int, str, int]]) -> None:

@@ -28,6 +28,7 @@ from hookmill.store.admission.protocol import (
 )
 from hookmill.store.admission.transaction import LockContended, PlanOutcome, add_dropped_counts, admit
 from hookmill.store.database import Database
+from hookmill.store.identity_segments import SegmentCache
 from hookmill.store.notifications import notify_workers
 from hookmill.store.private_file import open_lock_file
 
@@ -46,6 +47,7 @@ _READY: Final = Report([])
 def serve_ingress(channel: socket.socket, database: Database) -> None:
     """Admit the plans of one event loop until it closes its end of the socket."""
     _send(channel, _READY)
+    segments = SegmentCache()
     has_window_counts_at = time.monotonic() + window_counts.COMPLETE_AFTER_SECONDS
     unframer = Unframer()
     waiting: deque[NumberedPlan] = deque()
@@ -69,7 +71,11 @@ def serve_ingress(channel: socket.socket, database: Database) -> None:
         if not batch and not dropped_counts:
             continue
         outcomes, failure = _admit_batch(
-            database, batch, dropped_counts, has_window_counts=time.monotonic() > has_window_counts_at
+            database,
+            batch,
+            dropped_counts,
+            segments=segments,
+            has_window_counts=time.monotonic() > has_window_counts_at,
         )
         # If the batch was not committed, these counts are lost.
         dropped_counts = []
@@ -127,7 +133,12 @@ def _next_batch(waiting: deque[NumberedPlan]) -> list[NumberedPlan]:
 
 
 def _admit_batch(
-    database: Database, batch: list[NumberedPlan], dropped_counts: list[DroppedCount], *, has_window_counts: bool
+    database: Database,
+    batch: list[NumberedPlan],
+    dropped_counts: list[DroppedCount],
+    *,
+    segments: SegmentCache,
+    has_window_counts: bool,
 ) -> tuple[Sequence[PlanOutcome], str]:
     """Admit the plans, and add the counts, in one transaction.
 
@@ -136,7 +147,7 @@ def _admit_batch(
     try:
         with database.write() as tx:
             plans = [numbered_plan.plan for numbered_plan in batch]
-            outcomes = admit(tx, plans, has_window_counts=has_window_counts)
+            outcomes = admit(tx, plans, segments=segments, has_window_counts=has_window_counts)
             add_dropped_counts(tx, dropped_counts)
     except StoreUnavailable as error:
         database.discard_connections()

@@ -1,0 +1,274 @@
+"""Segments of the identities: every event is accepted once, in whichever segment its identity is."""
+
+import os
+import random
+import threading
+import time
+
+import pytest
+
+from hookmill.domain.delivery import Accepted, Duplicate, IdentityKind
+from hookmill.maintenance import keep_segments
+from hookmill.store import bloom, deliveries, identity_segments
+from hookmill.store.admission.plan import Acceptance
+from hookmill.store.admission.transaction import PlanOutcome, admit
+from hookmill.store.database import open_database
+from hookmill.store.identity_segments import SegmentCache
+from tests.store.shelf import Shelf
+
+DAY_US = 86_400_000_000
+
+
+@pytest.mark.parametrize("filter_bytes", [identity_segments.FILTER_BYTES_MAX, 16])
+def test_any_history_of_segments_accepts_each_event_once(shelf: Shelf, monkeypatch, filter_bytes):
+    """Two writing processes, each with its own cache, admit in turn while segments close, get filters, and go."""
+    seed = time.time_ns()
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 5)
+    monkeypatch.setattr(identity_segments, "FILTER_DIGESTS_MIN", 4)
+    monkeypatch.setattr(identity_segments, "FILTER_DIGESTS_MAX", 16)
+    monkeypatch.setattr(identity_segments, "FILTER_BYTES_MAX", filter_bytes)
+    monkeypatch.setattr(identity_segments, "_DIGESTS_PER_QUERY", 3)
+    webhooks = [shelf.webhook("one"), shelf.webhook("other")]
+    caches = [SegmentCache(), SegmentCache()]
+    owners: dict[tuple[int, int, str], Acceptance] = {}
+    removed: set[bytes] = set()
+    for _ in range(250):
+        match chance.choices(["admit", "close", "keep", "prune", "forget", "wait"], [12, 3, 3, 1, 2, 2])[0]:
+            case "admit":
+                plans: list[Acceptance] = []
+                expected: list[PlanOutcome] = []
+                for _ in range(chance.randrange(1, 5)):
+                    kind = chance.choice([IdentityKind.SENDER, IdentityKind.BODY_SHA256])
+                    event = f"{kind} {chance.randrange(40)}"
+                    plan = shelf.plan(chance.choice(webhooks), event, kind=kind)
+                    plans.append(plan)
+                    owner = owners.get((plan.webhook_no, kind, event))
+                    if owner is not None and kind is IdentityKind.BODY_SHA256 and owner.delivery_key in removed:
+                        owner = None
+                    if owner is not None and shelf.clock.now - owner.received_at > 30 * DAY_US:
+                        # Retention may have removed the identity, and may not have removed it yet.
+                        stored = {bytes(row["delivery_id"]) for row in shelf.rows("identities")}
+                        owner = owner if owner.delivery_key in stored else None
+                    if owner is None:
+                        owners[plan.webhook_no, kind, event] = plan
+                        expected.append(Accepted(plan.delivery_key))
+                    else:
+                        expected.append(Duplicate(plan.delivery_key, owner.delivery_key))
+                with shelf.database.write() as tx:
+                    assert admit(tx, plans, segments=chance.choice(caches)) == expected
+            case "close":
+                identity_segments.close_full_segment(shelf.database, shelf.clock.now)
+            case "keep":
+                keep_segments(shelf.database, shelf.clock.now)
+            case "prune":
+                with shelf.database.write() as tx:
+                    tx.run("DELETE FROM payloads")
+                    rows = tx.all("SELECT id FROM deliveries")
+                    gone = [bytes(row["id"]) for row in rows if chance.random() < 0.5]
+                    for key in gone:
+                        tx.run("DELETE FROM deliveries WHERE id = :id", id=key)
+                removed.update(gone)
+            case "forget":
+                with shelf.database.write() as tx:
+                    identity_segments.forget_old(tx, shelf.clock.now, chance.randrange(1, 8))
+            case "wait":
+                shelf.clock.advance(days=chance.choice([0.1, 2, 12]))
+    identities = [(row["webhook_no"], bytes(row["digest"])) for row in shelf.rows("identities")]
+    assert len(identities) == len(set(identities))
+
+
+def test_ids_are_kept_for_30_days_and_digests_of_bodies_as_long_as_their_deliveries(shelf: Shelf):
+    webhook = shelf.webhook()
+    keep_segments(shelf.database, shelf.clock.now)
+    plans = {kind: shelf.plan(webhook, f"event {kind}", kind=kind) for kind in IdentityKind}
+    shelf.admit(*plans.values())
+    shelf.clock.advance(days=1)
+    keep_segments(shelf.database, shelf.clock.now)
+    left = []
+    for days in (30, 1 / DAY_US, 60):
+        shelf.clock.advance(days=days)
+        forget(shelf)
+        keep_segments(shelf.database, shelf.clock.now)
+        left.append(sorted(row["kind"] for row in shelf.rows("identities")))
+
+    again = shelf.plan(webhook, "event 4", kind=IdentityKind.BODY_SHA256)
+    assert left == [sorted(IdentityKind), [IdentityKind.BODY_SHA256], [IdentityKind.BODY_SHA256]]
+    assert shelf.admit(again) == [
+        Duplicate(again.delivery_key, plans[IdentityKind.BODY_SHA256].delivery_key),
+    ]
+
+
+@pytest.mark.parametrize("at_most", [1, 7, 1_000])
+def test_old_segment_is_removed_a_step_at_a_time(shelf: Shelf, at_most):
+    for name in ("one", "other"):
+        webhook = shelf.webhook(name)
+        shelf.admit(*(shelf.plan(webhook) for _ in range(25)))
+    close_segment(shelf)
+    shelf.clock.advance(days=31)
+
+    steps = forget(shelf, at_most)
+
+    assert shelf.count("identities") == 0
+    assert [row["closed_at"] for row in shelf.rows("identity_segments")] == [None]
+    # The last one but one removes the segment itself.
+    assert steps == -(-50 // at_most) + 2
+
+
+def test_segments_close_when_they_are_full_and_share_filters_that_grow(shelf: Shelf, monkeypatch):
+    monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 10)
+    monkeypatch.setattr(identity_segments, "FILTER_DIGESTS_MIN", 20)
+    monkeypatch.setattr(identity_segments, "FILTER_DIGESTS_MAX", 40)
+    webhook = shelf.webhook()
+    keep_segments(shelf.database, shelf.clock.now)
+    for _ in range(10):
+        shelf.admit(*(shelf.plan(webhook) for _ in range(10)))
+        keep_segments(shelf.database, shelf.clock.now)
+
+    filters = [(row["no"], row["capacity"], row["identity_count"]) for row in shelf.rows("identity_filters")]
+    segments = [(row["no"], row["filter_no"]) for row in shelf.rows("identity_segments")]
+    assert sorted(filters) == [(1, 20, 20), (2, 40, 40), (3, 40, 40)]
+    assert sorted(segments) == [
+        *[(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 2), (7, 3), (8, 3), (9, 3), (10, 3)],
+        (11, None),
+    ]
+
+
+def test_quiet_webhooks_segment_closes_after_a_day_and_an_empty_one_stays_open(shelf: Shelf):
+    keep_segments(shelf.database, shelf.clock.now)
+    shelf.clock.advance(days=5)
+    assert keep_segments(shelf.database, shelf.clock.now) == 0
+    assert [row["no"] for row in shelf.rows("identity_segments")] == [1]
+
+    shelf.admit(shelf.plan(shelf.webhook(), "event-1"))
+    keep_segments(shelf.database, shelf.clock.now)
+
+    assert sorted(row["no"] for row in shelf.rows("identity_segments")) == [1, 2]
+
+
+def test_no_filter_is_made_while_a_transaction_can_still_add_to_the_segment(on_postgres: Shelf):
+    webhook = on_postgres.webhook()
+    keep_segments(on_postgres.database, on_postgres.clock.now)
+    on_postgres.admit(on_postgres.plan(webhook, "event-1"))
+    late = on_postgres.plan(webhook, "event-2")
+    with open_database(on_postgres.url) as other:
+        with other.write() as tx:
+            admit(tx, [late])
+            close_segment(on_postgres)
+            assert on_postgres.count("identity_filters") == 0
+        keep_segments(on_postgres.database, on_postgres.clock.now)
+    again = on_postgres.plan(webhook, "event-2")
+
+    assert [row["identity_count"] for row in on_postgres.rows("identity_filters")] == [2]
+    assert on_postgres.admit(again) == [Duplicate(again.delivery_key, late.delivery_key)]
+
+
+def test_filters_are_made_after_a_backup_was_restored_to_another_server(on_postgres: Shelf):
+    on_postgres.admit(on_postgres.plan(on_postgres.webhook()))
+    keep_segments(on_postgres.database, on_postgres.clock.now)
+    with on_postgres.database.write() as tx:
+        tx.run("UPDATE identity_segments SET closed_at = opened_at, writable_before = 1 << 60")
+        tx.run("INSERT INTO identity_segments (no, opened_at) VALUES (2, 0)")
+
+    keep_segments(on_postgres.database, on_postgres.clock.now)
+    keep_segments(on_postgres.database, on_postgres.clock.now)
+
+    assert on_postgres.count("identity_filters") == 1
+
+
+def test_identities_do_not_move_while_their_webhook_is_admitted(on_postgres: Shelf):
+    """A copy that arrives meanwhile could miss an identity that moves to a segment that the copy does not know."""
+    webhook = on_postgres.webhook()
+    original = on_postgres.plan(webhook, "event-1", kind=IdentityKind.BODY_SHA256)
+    on_postgres.admit(original)
+    close_segment(on_postgres)
+    on_postgres.clock.advance(days=31)
+    moved = threading.Event()
+
+    def move() -> None:
+        forget(on_postgres)
+        moved.set()
+
+    with open_database(on_postgres.url) as other, other.write() as tx:
+        assert isinstance(admit(tx, [on_postgres.plan(webhook, "event-2")])[0], Accepted)
+        mover = threading.Thread(target=move)
+        mover.start()
+        assert not moved.wait(0.3)
+    mover.join(10)
+    again = on_postgres.plan(webhook, "event-1", kind=IdentityKind.BODY_SHA256)
+
+    assert moved.is_set()
+    assert [row["segment"] for row in on_postgres.rows("identities")] == [2, 2]
+    assert on_postgres.admit(again) == [Duplicate(again.delivery_key, original.delivery_key)]
+
+
+def test_number_of_a_removed_filter_is_not_used_again(shelf: Shelf):
+    """Otherwise, a process that still has the old filter would take it for the new one."""
+    webhook = shelf.webhook()
+    cache = SegmentCache()
+    shelf.admit(shelf.plan(webhook, "event-1"))
+    close_segment(shelf)
+    with shelf.database.write() as tx:
+        admit(tx, [shelf.plan(webhook, "event-2")], segments=cache)
+    shelf.clock.advance(days=31)
+    close_segment(shelf)
+    shelf.clock.advance(days=31)
+    forget(shelf)
+    first = shelf.plan(webhook, "event-3")
+    shelf.admit(first)
+    close_segment(shelf)
+    again = shelf.plan(webhook, "event-3")
+
+    with shelf.database.write() as tx:
+        assert admit(tx, [again], segments=cache) == [Duplicate(again.delivery_key, first.delivery_key)]
+
+
+def test_filter_contains_what_was_added_and_little_else():
+    digests = [os.urandom(16) for _ in range(5_000)]
+    bits = bytearray(bloom.size_bytes(5_000))
+    bloom.add(bits, digests)
+
+    def may_contain(digest: bytes) -> bool:
+        return bloom.may_contain(bytes(bits), int.from_bytes(digest, "little"))
+
+    assert all(map(may_contain, digests))
+    assert sum(may_contain(os.urandom(16)) for _ in range(5_000)) < 100
+
+
+def test_retention_of_the_log_releases_a_bodys_digest(shelf: Shelf):
+    webhook = shelf.webhook()
+    original = shelf.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
+    shelf.admit(original)
+    close_segment(shelf)
+    shelf.clock.advance(days=8)
+    shelf.admit(*(shelf.plan(webhook) for _ in range(50)))
+    copies = [shelf.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256) for _ in range(3)]
+
+    outcomes = shelf.admit(copies[0])
+    with shelf.database.write() as tx:
+        assert deliveries.prune(tx, webhook.no, shelf.clock.now, 100) == 1
+    outcomes += shelf.admit(*copies[1:])
+
+    assert outcomes == [
+        Duplicate(copies[0].delivery_key, original.delivery_key),
+        Accepted(copies[1].delivery_key),
+        Duplicate(copies[2].delivery_key, copies[1].delivery_key),
+    ]
+
+
+def close_segment(shelf: Shelf) -> None:
+    """Close the open segment as a day would, and make its filter if no transaction can still add to it."""
+    keep_segments(shelf.database, shelf.clock.now)
+    shelf.clock.advance(days=1)
+    keep_segments(shelf.database, shelf.clock.now)
+
+
+def forget(shelf: Shelf, at_most: int = 1_000) -> int:
+    """Returns the number of steps, the last of which finds nothing."""
+    steps = 1
+    while True:
+        with shelf.database.write() as tx:
+            if not identity_segments.forget_old(tx, shelf.clock.now, at_most):
+                return steps
+        steps += 1
