@@ -1,21 +1,24 @@
-"""Acceptance of a service whose log is long, beside the same service with a fresh database."""
+"""The service as its log grows, and as it has more webhooks. The figures are curves, which `plot` draws.
+
+At each size of the log: acceptance at a steady rate and flat out, pages of the dashboard, and memory. From a hundred
+thousand stored deliveries on, acceptance is compared with that of a fresh database, in neighbouring rounds.
+"""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
-from bench import load, service
-from bench.load import Body, Plan
-from bench.service import NotMeasured, Service, Storage
-from bench.table import Row
-from hookmill import app
+from bench import load, pages, service
+from bench.load import Body, Plan, Record
+from bench.service import Installation, NotMeasured, Service, Storage
+from bench.table import Point, Row
+from hookmill import app, maintenance
 from hookmill.domain.delivery import IdentityKind, Label, RateLimit
 from hookmill.domain.ids import time_ordered_key
 from hookmill.maintenance import keep_segments
@@ -23,15 +26,26 @@ from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database
 from hookmill.store.identity_segments import SegmentCache
 
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+"""Stored deliveries."""
 STORED = 1_000_000
-"""Deliveries of the past week that the long log has."""
+"""Larger sizes are measured only on request."""
+COMPARED_FROM = 100_000
+"""A smaller log grows too much while it is measured."""
 WEBHOOKS = 200
+NUMBERS_OF_WEBHOOKS = (100, 1_000, 10_000, 100_000)
 CONNECTIONS = 256
+STEADY_RATE_PER_SECOND = 1_000.0
 WARM_UP_SECONDS = 1.0
+PAGES = 30
+OLD_DELIVERIES = 100_000
+"""Retention removes nearly all of them, in about 25 s."""
 WANTED_OF_FRESH = 0.9
-_NO_LIMIT = {"HOOKMILL_DELIVERIES_PER_MINUTE": "1000000"}
-_WEEK_US = 7 * 86_400_000_000
-_PAYLOAD = bytearray(b'{"id":"%b"}' % (b"x" * 980))
+NO_LIMIT = {"HOOKMILL_DELIVERIES_PER_MINUTE": "100000"}
+_LOG_US = 6 * 86_400_000_000
+"""The time of the longest log, which ends now. Retention removes nothing of it."""
+_OLD_US = 9 * 86_400_000_000
+_PAYLOAD = bytearray(b'{"id":"%b"}' % (b"x" * 90))
 
 _DELIVERIES = RowStatement(
     f"""
@@ -50,72 +64,174 @@ _IDENTITIES = RowStatement(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
-    """One round: the rate and the processor time per delivery (µs) of the long log, and of the fresh database."""
-
-    long_rate: float
-    long_cpu_us: float
-    fresh_rate: float
-    fresh_cpu_us: float
-
-
-def measured(storage: Storage, *, stored: int, rounds: int, seconds: float) -> list[Row]:
-    """Rounds in turn: a fresh database, then the long log."""
-    what = f"{storage.value}, 1 KB, flat out, {stored:,} stored"
-    pairs: list[_Pair] = []
+def by_stored(storage: Storage, *, most: int, rounds: int, seconds: float) -> Iterator[Row]:
+    """The log grows to each size up to `most`."""
+    stored = 0
     try:
-        with ExitStack() as stack:
-            grown = stack.enter_context(
-                service.serving(
-                    storage,
-                    webhooks=WEBHOOKS,
-                    fill=lambda store: fill(store.database, stored=stored, now=app.now_us()),
-                    environment=_NO_LIMIT,
-                )
-            )
-            for _ in range(rounds):
-                with service.serving(storage, webhooks=WEBHOOKS, environment=_NO_LIMIT) as fresh:
-                    fresh_rate, fresh_cpu_us = _rate(fresh, seconds)
-                long_rate, long_cpu_us = _rate(grown, seconds)
-                pairs.append(
-                    _Pair(
-                        long_rate=long_rate, long_cpu_us=long_cpu_us, fresh_rate=fresh_rate, fresh_cpu_us=fresh_cpu_us
-                    )
-                )
+        with service.installed(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as installation:
+            for size in (size for size in SIZES if size <= most):
+                store = app.open_store(installation.settings)
+                fill(store.database, first=stored, count=size - stored)
+                store.close()
+                stored = size
+                yield from _at_size(storage, installation, size, rounds=rounds, seconds=seconds)
     except NotMeasured as reason:
-        return [Row(what=what, remark=str(reason))]
-    ratios = [pair.long_rate / pair.fresh_rate for pair in pairs]
-    cpu_ratios = [pair.long_cpu_us / pair.fresh_cpu_us for pair in pairs]
-    return [
-        Row(
-            what=what,
-            per_second=median(pair.long_rate for pair in pairs),
-            server_cores=median(pair.long_rate * pair.long_cpu_us / 1e6 for pair in pairs),
-            remark=(
-                f"{median(ratios):.2f} of a fresh database, wanted {WANTED_OF_FRESH} "
-                f"(rounds: {', '.join(f'{ratio:.2f}' for ratio in ratios)}); "
-                f"{median(cpu_ratios):.2f} of its processor time"
-            ),
+        yield Row(what=f"{storage.value}, … stored", remark=str(reason))
+
+
+def _at_size(storage: Storage, installation: Installation, size: int, *, rounds: int, seconds: float) -> Iterator[Row]:
+    of_stored = "stored deliveries"
+    what = f"{storage.value}, {size:,} stored"
+    if storage is Storage.POSTGRESQL:
+        curve = f"{storage.value}, two ingress processes"
+        with service.started(installation, "--processes", "2") as running:
+            yield _steady(running, f"{what}, two ingress processes", seconds, of_stored, curve, size)
+    with service.started(installation) as running:
+        yield _steady(running, what, seconds, of_stored, storage.value, size)
+        yield _pages(running, what, storage.value, size)
+        rates, cpu_us = [], []
+        fresh_rates = []
+        for _ in range(rounds if size >= COMPARED_FROM else 1):
+            if size >= COMPARED_FROM:
+                with service.serving(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as fresh:
+                    fresh_rates.append(_flat_out(fresh, seconds)[0])
+            rate, cpu = _flat_out(running, seconds)
+            rates.append(rate)
+            cpu_us.append(cpu)
+        ratios = [rate / fresh_rate for rate, fresh_rate in zip(rates, fresh_rates, strict=False)]
+    yield Row(
+        what=f"{what}, flat out",
+        per_second=median(rates),
+        server_cores=median(rates) * median(cpu_us) / 1e6,
+        remark=(
+            f"{median(ratios):.2f} of a fresh database, wanted {WANTED_OF_FRESH} "
+            f"(rounds: {', '.join(f'{ratio:.2f}' for ratio in ratios)})"
+            if ratios
+            else ""
+        ),
+        points=(Point("Deliveries per second, flat out", of_stored, storage.value, size, median(rates)),),
+    )
+
+
+def by_webhooks(storage: Storage, *, seconds: float) -> Iterator[Row]:
+    """A fresh database with each number of webhooks, all of which get deliveries."""
+    of_webhooks = "webhooks"
+    for number in NUMBERS_OF_WEBHOOKS:
+        what = f"{storage.value}, {number:,} webhooks"
+        try:
+            with service.serving(storage, webhooks=number, environment=NO_LIMIT) as running:
+                yield _steady(running, what, seconds, of_webhooks, storage.value, number)
+                rate, cpu_us = _flat_out(running, seconds)
+                yield Row(
+                    what=f"{what}, flat out",
+                    per_second=rate,
+                    server_cores=rate * cpu_us / 1e6,
+                    points=(Point("Deliveries per second, flat out", of_webhooks, storage.value, number, rate),),
+                )
+        except NotMeasured as reason:
+            yield Row(what=what, remark=str(reason))
+
+
+def during_retention(storage: Storage, *, rounds: int, seconds: float) -> Iterator[Row]:
+    """Steady acceptance while retention removes old deliveries, and with a fresh database in the same round."""
+    what = f"{storage.value}, steady {STEADY_RATE_PER_SECOND:,.0f}/s"
+    removing, fresh, removed = [], [], []
+    try:
+        for _ in range(rounds):
+            with service.installed(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as installation:
+                store = app.open_store(installation.settings)
+                fill(store.database, first=0, count=OLD_DELIVERIES, begin=app.now_us() - _OLD_US)
+                with service.started(installation) as running:
+                    time.sleep(maintenance.FIRST_PASS_SECONDS)
+                    before = _old_deliveries(store.database)
+                    removing.append(load.run(plan(running, seconds, STEADY_RATE_PER_SECOND)))
+                    removed.append((before - _old_deliveries(store.database)) / seconds)
+                store.close()
+            with service.serving(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as running:
+                time.sleep(maintenance.FIRST_PASS_SECONDS)
+                fresh.append(load.run(plan(running, seconds, STEADY_RATE_PER_SECOND)))
+    except NotMeasured as reason:
+        yield Row(what=what, remark=str(reason))
+        return
+    for name, records, remark in (
+        ("while retention removes", removing, f"{median(removed):,.0f} deliveries removed per second"),
+        ("while it has nothing to remove", fresh, ""),
+    ):
+        yield Row(
+            what=f"{what}, {name}",
+            per_second=median(record.requests_per_second for record in records),
+            p50_ms=median(record.p50_ms for record in records),
+            p99_ms=median(record.p99_ms for record in records),
+            remark=remark,
         )
-    ]
 
 
-def _rate(running: Service, seconds: float) -> tuple[float, float]:
+def _old_deliveries(database: Database) -> int:
+    with database.read() as tx:
+        row = tx.one(
+            "SELECT COUNT(*) AS count FROM deliveries WHERE received_at < :until", until=app.now_us() - _LOG_US
+        )
+    assert row is not None
+    return int(row["count"])
+
+
+def _steady(running: Service, what: str, seconds: float, scale: str, curve: str, size: int) -> Row:
+    load.run(plan(running, WARM_UP_SECONDS, STEADY_RATE_PER_SECOND))
+    used = running.served.cpu_seconds()
+    record = load.run(plan(running, seconds, STEADY_RATE_PER_SECOND))
+    used = running.served.cpu_seconds() - used
+    mib = running.served.memory_mib()
+    return Row(
+        what=f"{what}, steady {STEADY_RATE_PER_SECOND:,.0f}/s",
+        per_second=record.requests_per_second,
+        p50_ms=record.p50_ms,
+        p99_ms=record.p99_ms,
+        mib_after=mib,
+        server_cores=used / record.seconds,
+        points=(
+            Point(f"p99 at {STEADY_RATE_PER_SECOND:,.0f}/s, ms", scale, curve, size, record.p99_ms),
+            Point("Memory of the service, MiB", scale, curve, size, mib),
+        ),
+    )
+
+
+def _pages(running: Service, what: str, curve: str, size: int) -> Row:
+    """The slowest of a few pages."""
+    with pages.signed_in(running) as milliseconds:
+        factory = pages.factory_url()
+        took = {
+            address: [milliseconds(factory + address) for _ in range(PAGES)]
+            for address in ("", "/deliveries", "/deliveries?label=rejected_auth", "/runs")
+        }
+    slowest = max(took.values(), key=median)
+    return Row(
+        what=f"{what}, slowest of four pages",
+        p50_ms=median(slowest),
+        p99_ms=quantiles(slowest, n=100)[98],
+        points=(Point("Slowest of four pages, median ms", "stored deliveries", curve, size, median(slowest)),),
+    )
+
+
+def _flat_out(running: Service, seconds: float) -> tuple[float, float]:
     """Deliveries per second, and the server's processor time for each, in µs."""
-    plan = Plan(
+    load.run(plan(running, WARM_UP_SECONDS))
+    used = running.served.cpu_seconds()
+    record: Record = load.run(plan(running, seconds))
+    used = running.served.cpu_seconds() - used
+    return record.requests_per_second, used / record.seconds / record.requests_per_second * 1e6
+
+
+def plan(running: Service, seconds: float, rate_per_second: float | None = None) -> Plan:
+    """Bodies of 1 KB for all webhooks in turn. Without a rate, flat out."""
+    return Plan(
         port=running.served.port,
         targets=running.webhooks,
         bodies=_bodies(),
         seconds=seconds,
         requests_per_target=1_000_000,
+        rate_per_second=rate_per_second,
         connections=CONNECTIONS,
     )
-    load.run(replace(plan, seconds=WARM_UP_SECONDS))
-    used = running.served.cpu_seconds()
-    record = load.run(plan)
-    used = running.served.cpu_seconds() - used
-    return record.requests_per_second, used / record.seconds / record.requests_per_second * 1e6
 
 
 def _bodies() -> Sequence[Body]:
@@ -124,19 +240,23 @@ def _bodies() -> Sequence[Body]:
     return [Body(before='{"id":"', after=f'","kind":"{kind:>8}","text":"{text}"}}') for kind in kinds]
 
 
-def fill(database: Database, *, stored: int, now: int) -> None:
-    """Accepted deliveries of the past week, with their payloads and identities."""
-    chance = random.Random(5)
+def fill(database: Database, *, first: int, count: int, begin: int | None = None) -> None:
+    """Accepted deliveries with their payloads and identities: so many, from the `first` of the longest log on.
+
+    The log begins at `begin` (µs since 1970), or else so that its end is now.
+    """
+    chance = random.Random(first)
     segments = SegmentCache()
+    now = app.now_us()
     keep_segments(database, now)
     with database.read() as tx:
         webhooks = [row["no"] for row in tx.all("SELECT no FROM webhooks")]
-    step = _WEEK_US // stored
-    numbers = iter(range(stored))
+    step = _LOG_US // max(SIZES)
+    numbers = iter(range(first, first + count))
     while some := list(islice(numbers, 20_000)):
         deliveries: list[tuple[Any, ...]] = []
         for number in some:
-            at = now - _WEEK_US + number * step
+            at = (begin or now - _LOG_US) + number * step
             key = bytearray(time_ordered_key(at, os.urandom(8)))
             deliveries.append((key, chance.choice(webhooks), at, bytearray(chance.randbytes(16))))
         with database.write() as tx:

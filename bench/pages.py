@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from http import HTTPStatus
 from http.client import HTTPConnection
@@ -128,7 +129,7 @@ def addresses(management: Management, now: int) -> Mapping[str, str]:
     oldest = management.log.oldest(may, limit=1)[0]
     middle = management.log.newest(may, until=now - DAYS * 43_200_000_000, limit=1)[0]
     rare = management.log.newest(may, label=Label.REJECTED_TOO_LARGE, limit=1)[0]
-    factory = url("f", FACTORY)
+    factory = factory_url()
     first_day = time.strftime("%Y-%m-%dT%H:%M", time.gmtime(oldest.received_at // 10**6 + 86_400))
     return {
         "the factory's home": factory,
@@ -175,6 +176,25 @@ def _asked(running: Service, times: int) -> Iterator[tuple[str, list[float]]]:
     assert running.settings is not None
     store = app.open_store(running.settings)
     try:
+        named_addresses = addresses(app.build_management(running.settings, store), app.now_us())
+    finally:
+        store.close()
+    with signed_in(running) as milliseconds:
+        for name, address in named_addresses.items():
+            yield name, [milliseconds(address) for _ in range(times)]
+
+
+def factory_url() -> str:
+    """The path of the first factory's home."""
+    return url("f", FACTORY)
+
+
+@contextmanager
+def signed_in(running: Service) -> Iterator[Callable[[str], float]]:
+    """A function that gets a page as the first member, and returns how long it took in milliseconds."""
+    assert running.settings is not None
+    store = app.open_store(running.settings)
+    try:
         management = app.build_management(running.settings, store)
         link = management.sessions.first_link()
         assert link is not None
@@ -183,8 +203,7 @@ def _asked(running: Service, times: int) -> Iterator[tuple[str, list[float]]]:
         )
         cookie = {"Cookie": f"{cookie_name(False)}={session.reveal()}"}
         connection = HTTPConnection("127.0.0.1", running.served.port, timeout=30)
-        for name, address in addresses(management, app.now_us()).items():
-            yield name, [_milliseconds(connection, address, cookie) for _ in range(times)]
+        yield lambda address: _milliseconds(connection, address, cookie)
         connection.close()
     finally:
         store.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from bench import capacity, databases, grown, load, machine, noop, pages, runs, service
+from bench import capacity, databases, grown, load, machine, noop, pages, runs, service, window
 from bench.load import SERIAL_LENGTH, Body, Plan, Record, Target
 from bench.process import Served
 from bench.service import DELIVERIES_PER_WEBHOOK, NotMeasured, Service, Storage
@@ -50,7 +50,7 @@ class Effort:
     against: Path | None = None
     """Another checkout, which the scenario `runs` measures as well."""
     stored: int = grown.STORED
-    """Deliveries in the long log of the scenario `grown`."""
+    """Deliveries in the longest log of the scenario `grown`."""
 
 
 QUICK = Effort(seconds=2.0, rounds=2, rounds_of_busiest=2)
@@ -313,7 +313,19 @@ def _grown(effort: Effort) -> Sequence[Row]:
     return [
         row
         for storage in Storage
-        for row in grown.measured(storage, stored=effort.stored, rounds=effort.rounds, seconds=effort.seconds)
+        for row in [
+            *grown.by_stored(storage, most=effort.stored, rounds=effort.rounds, seconds=effort.seconds),
+            *grown.by_webhooks(storage, seconds=effort.seconds),
+            *grown.during_retention(storage, rounds=effort.rounds, seconds=effort.seconds),
+        ]
+    ]
+
+
+def _window(effort: Effort) -> Sequence[Row]:
+    return [
+        row
+        for storage in Storage
+        for row in window.measured(storage, rounds=max(1, effort.rounds // 2), seconds=effort.seconds)
     ]
 
 
@@ -326,6 +338,7 @@ SCENARIOS = (
     Scenario(name="runs", measure=_runs),
     Scenario(name="pages", measure=_pages),
     Scenario(name="grown", measure=_grown),
+    Scenario(name="window", measure=_window),
     Scenario(name="capacity", measure=_capacity),
     Scenario(name="databases", measure=lambda effort: databases.simulated()),
 )

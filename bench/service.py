@@ -120,6 +120,30 @@ def serving(
     Afterwards the directory or database is gone. `environment` has further variables of the service. `checkout` is the
     code that serves: a clone of the repository after `make setup`.
     """
+    with installed(storage, webhooks=webhooks, environment=environment, checkout=checkout) as installation:
+        if fill is not None:
+            store = app.open_store(installation.settings)
+            fill(store)
+            store.close()
+        with started(installation) as service:
+            yield service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """A data directory or database with webhooks, whose service is not running. See `Service`."""
+
+    webhooks: Sequence[Target]
+    settings: Settings
+    environment: Mapping[str, str]
+    checkout: Path
+
+
+@contextmanager
+def installed(
+    storage: Storage, *, webhooks: int, environment: Mapping[str, str] | None = None, checkout: Path = REPOSITORY
+) -> Iterator[Installation]:
+    """A fresh data directory or PostgreSQL database with webhooks, until the block ends."""
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hookmill-bench-")))
         port = free_port()
@@ -128,20 +152,28 @@ def serving(
             url = stack.enter_context(PostgresServer.start()).create_database()
         settings = Settings(data_dir=data_dir, port=port, database_url=SecretStr(url) if url else None)
         targets = _create(settings, webhooks) if checkout == REPOSITORY else _create_with(checkout, settings, webhooks)
-        if fill is not None:
-            store = app.open_store(settings)
-            fill(store)
-            store.close()
         variables = {
             "HOOKMILL_DATA_DIR": str(data_dir),
             "HOOKMILL_PORT": str(port),
             **({"HOOKMILL_DATABASE_URL": url} if url else {}),
             **(environment or {}),
         }
-        command = [python_of(checkout), "-m", "hookmill", "serve"]
-        served = stack.enter_context(serving_process(command, port=port, environment=variables, cwd=checkout))
+        yield Installation(webhooks=targets, settings=settings, environment=variables, checkout=checkout)
+
+
+@contextmanager
+def started(installation: Installation, *arguments: str) -> Iterator[Service]:
+    """`hookmill serve` with these arguments, until the block ends."""
+    command = [python_of(installation.checkout), "-m", "hookmill", "serve", *arguments]
+    port = installation.settings.port
+    with serving_process(command, port=port, environment=installation.environment, cwd=installation.checkout) as served:
         _wait_until_ready(port)
-        yield Service(served=served, webhooks=targets, settings=settings, environment=variables)
+        yield Service(
+            served=served,
+            webhooks=installation.webhooks,
+            settings=installation.settings,
+            environment=installation.environment,
+        )
 
 
 def python_of(checkout: Path) -> str:

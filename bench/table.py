@@ -6,6 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a curve. `what` is the meaning of `y`, and `scale` that of `x`; both make one chart."""
+
+    what: str
+    scale: str
+    curve: str
+    x: float
+    y: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One line. None leaves the cell empty.
@@ -28,6 +39,7 @@ class Row:
     load_cores: float | None = None
     other_cores: float | None = None
     remark: str = ""
+    points: Sequence[Point] = ()
 
     @property
     def server_cpu_microseconds(self) -> float | None:
