@@ -12,12 +12,14 @@ from hookmill.domain.webhook import AuthMode
 from hookmill.web.dashboard import PAGES
 from tests.dashboard.conftest import WIDE, Installation
 from tests.dashboard.running import automation, member
-from tests.support.counts import count
+from tests.support.counts import are_full, count
 
 NO_PAGES: Final = ("/static/{digest}/{name}", "/live", "/payload")
 LONG: Final = "one-name-without-a-place-to-break-it-" + "x" * 60
 STOPS_MAX: Final = 250
 STOPS_AT_A_TIME: Final = 25
+WIDTHS: Final = (360, 320) if are_full() else (320,)
+"""In pixels."""
 PAGES_TO_A_WALK: Final = count(1, usually=6)
 """Of so many pages one is walked through by keyboard."""
 
@@ -143,7 +145,7 @@ def test_every_stop_of_the_keyboard_is_seen_and_nothing_scrolls_sideways(
         seen += answer.ok
         if number % PAGES_TO_A_WALK == 0 and (found := walk(page)):
             wrong[address] = found
-        for width in (360, 320):
+        for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 740})
             if page.evaluate("document.scrollingElement.scrollWidth > innerWidth"):
                 wrong[f"{address} at {width} px"] = page.evaluate(TOO_WIDE)
