@@ -147,6 +147,20 @@ def test_quiet_webhooks_segment_closes_after_a_day_and_an_empty_one_stays_open(s
     assert sorted(row["no"] for row in shelf.rows("identity_segments")) == [1, 2]
 
 
+def test_clock_that_was_set_back_does_not_make_identities_older(shelf: Shelf, monkeypatch):
+    monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 1)
+    right_time = shelf.clock.now
+    keep_segments(shelf.database, right_time)
+    original = shelf.plan(shelf.webhook(), "event-1")
+    shelf.admit(original)
+
+    keep_segments(shelf.database, right_time - 400 * DAY_US)
+    shelf.clock.now = right_time + DAY_US
+    forget(shelf)
+
+    assert [bytes(row["delivery_id"]) for row in shelf.rows("identities")] == [original.delivery_key]
+
+
 def test_no_filter_is_made_while_a_transaction_can_still_add_to_the_segment(on_postgres: Shelf):
     webhook = on_postgres.webhook()
     keep_segments(on_postgres.database, on_postgres.clock.now)

@@ -138,8 +138,9 @@ def close_full_segment(database: Database, now: int) -> int:
             _open_segment(tx, FIRST_SEGMENT, now)
             return identities
         is_closed = tx.run(
-            "UPDATE identity_segments SET closed_at = :now WHERE no = :no AND closed_at IS NULL",
-            now=now,
+            "UPDATE identity_segments SET closed_at = :closed_at WHERE no = :no AND closed_at IS NULL",
+            # If the clock was set back since, identities of before must not look older than they are.
+            closed_at=max(now, segment["opened_at"]),
             no=segment["no"],
         )
         # Otherwise, another process has closed it meanwhile.
