@@ -55,6 +55,18 @@ def test_a_body_is_found_by_its_sha256(world: World):
     assert [delivery_id(row.key) for row in found] == [answer.delivery_id]
 
 
+def test_delivery_lists_more_than_fifty_runs(world: World):
+    source = world.webhook("source")
+    world.automation("all", source)
+    answer = world.post(source)
+    for _ in range(51):
+        world.management.log.replay(world.may, answer.delivery_id)
+
+    runs = world.management.runs.of_delivery(world.may, answer.delivery_id)
+
+    assert sorted(run.replay_number for run in runs) == list(range(52))
+
+
 def test_an_explanation_names_every_automation_and_why(world: World):
     made = world.webhook("source")
     other = world.webhook("other")

@@ -71,10 +71,10 @@ class Runs:
             return reading.failed_attempts(tx, run_of(tx, may, run_id).id)
 
     def of_delivery(self, may: MayView, delivery_id: str) -> Sequence[Run]:
-        """The runs of one delivery, including replays."""
+        """The newest thousand runs of one delivery, including replays, newest first."""
         with self._installation.reading() as tx:
             delivery = delivery_of(tx, may, delivery_id)
-            return pages.page_of_runs(tx, factory=may.factory.id, delivery=delivery.key)
+            return pages.page_of_runs(tx, factory=may.factory.id, delivery=delivery.key, limit=1000)
 
     def counts_by_delivery(self, may: MayView, deliveries: Collection[DeliveryKey]) -> Mapping[DeliveryKey, int]:
         """The number of runs of each delivery, including replays. Deliveries without runs are omitted."""

@@ -83,7 +83,7 @@ class DeliveryView(View, frozen=True):
 
 
 class DeliveryWithRunsView(DeliveryView, frozen=True):
-    runs: Annotated[list[RunView], Meta(description="The runs that it started, including replays.")]
+    runs: Annotated[list[RunView], Meta(description="Its newest thousand runs, including replays.")]
 
     @classmethod
     def with_runs(cls, delivery: Delivery, runs: Sequence[Run]) -> Self:
