@@ -36,6 +36,19 @@ def test_a_value_that_does_not_fit_is_not_synced(world: World):
     assert world.post(made, token="fits-a-path-0123456789").status == 202
 
 
+def test_unusable_signing_secret_is_rejected_by_its_name(world: World):
+    world.management.secrets.create(world.may, "SIGNING", "whsec_not-base64!")
+
+    with pytest.raises(Invalid, match="Team secret SIGNING: "):
+        world.management.webhooks.create(
+            world.may,
+            "source",
+            auth_mode=AuthMode.SIGNATURE,
+            signature_scheme="standard_webhooks",
+            secret_name="SIGNING",
+        )
+
+
 def test_a_list_says_who_uses_each_and_shows_no_value(world: World):
     world.management.secrets.create(world.may, "IDLE", VALUE)
     world.management.secrets.create(world.may, "SHARED", VALUE)

@@ -62,7 +62,10 @@ def refuse_unfit_secret(mode: AuthMode, scheme: "Scheme | None", value: SecretVa
     if scheme is not None:
         from hookmill.domain.signatures.key import prepare_key
 
-        prepare_key(scheme, value.reveal())
+        try:
+            prepare_key(scheme, value.reveal())
+        except Invalid as error:
+            raise Invalid(f"{prefix}{error}") from None
 
 
 def refuse_signing_header(scheme: "Scheme | None", header: str) -> None:
