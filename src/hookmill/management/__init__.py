@@ -1,7 +1,8 @@
 """The operations of operators, members and keys on factories, webhooks, automations, the log and runs.
 
-Every channel calls them. Each operation is one transaction and requires a permission, which only `access` grants. A
-change takes effect in every process before the call returns, and adds a line to the audit log.
+Every channel calls them. An operation requires a permission, which only `access` grants; setting up and signing in are
+exceptions. A change is one transaction, which also adds a line to the audit log, and takes effect in every process
+before the call returns. Only `Runs.cancel_many` uses several transactions.
 """
 
 from collections.abc import Callable
@@ -55,9 +56,10 @@ class Management:
         packages: LocalPackages | None = None,
         run_file_storage: RunFileStorage | None = None,
     ) -> None:
-        """`has_room`: whether the database's disk has room for changes that add something.
+        """`now_us`: the time in µs since 1970. `has_room`: whether the database's disk has room for what changes add.
 
-        `packages`: those on this host. `run_file_storage`: None if only the worker's host has the files of a run.
+        `packages`: the packages of runs on this host. `run_file_storage`: None if only the worker's host has the files
+        of a run.
         """
         installation = Installation(database, master_keys, config, now_us, has_room)
         self._installation = installation
@@ -80,7 +82,7 @@ class Management:
         self.idempotency = Idempotency(installation)
 
     def one_transaction(self, may: MayManage | MayAdminister) -> AbstractContextManager[None]:
-        """A context in which all operations of this thread share one transaction."""
+        """A context in which all operations of this thread share one transaction. Don't catch exceptions inside it."""
         return self._installation.one_transaction(may)
 
     def rehearsing(self, may: MayManage) -> AbstractContextManager[None]:

@@ -16,7 +16,7 @@ from hookmill.store import api_keys, factories
 TOKEN_PREFIX: Final = "hmk_"
 """The prefix of each API key's token, by which people and secret scanners recognize it."""
 LAST_USED_PRECISION_US: Final = 60_000_000
-"""The precision of a key's last use in µs. A write for each request would cost more than the request."""
+"""A key's last use is stored again after this time, in µs. Storing each use would cost more than the request."""
 
 
 class Access:
@@ -42,7 +42,10 @@ class Access:
         return MayAdminister(actor=_operator(channel), team_id=team)
 
     def by_key(self, token: str, *, client: str | None, channel: Channel = Channel.API) -> Caller | None:
-        """The caller with this API key; None if the key is unknown, revoked or expired."""
+        """The caller with this token of an API key; None if the key is unknown, revoked or expired.
+
+        `client`: the client's address, for the audit log.
+        """
         if not token.startswith(TOKEN_PREFIX):
             return None
         now = self._installation.now()

@@ -13,7 +13,7 @@ class Audit:
         self._installation = installation
 
     def of_factory(self, may: MayManage, *, before: bytes | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        """A page of lines, newest first. `before` is the id of the previous page's last line."""
+        """A page of lines, newest first. `before` is the key of the previous page's last line."""
         with self._installation.reading() as tx:
             return audit.newest(tx, may.factory.team_id, factory=may.factory.id, before=before, limit=limit)
 

@@ -48,7 +48,8 @@ class Automations:
     ) -> Automation:
         """Create an automation. `triggers` is the JSON list, and `policy` has the JSON fields of a run policy.
 
-        Raises `Invalid`, `Conflict` or `LimitReached`.
+        Without a runner, it has the operator's default runner. Raises `Invalid`, `Conflict` for a taken name, or
+        `LimitReached` at the factory's limit.
         """
         now = self._installation.now()
         new_triggers = triggers_from_json(triggers)
@@ -91,7 +92,8 @@ class Automations:
     ) -> Automation:
         """Save a new version of the automation. A field stays unchanged if its argument is None.
 
-        `policy` has the changed JSON fields of the run policy; a field that is None is reset.
+        `policy` has the changed JSON fields of the run policy; a field that is None is reset. The version stays if
+        nothing changes, or if `enabled` is the only argument.
         """
         if all(argument is None for argument in (prompt, triggers, runner, new_name)) and not policy:
             return self.set_enabled(may, id_or_name, enabled) if enabled is not None else self.get(may, id_or_name)
@@ -137,6 +139,7 @@ class Automations:
             return automation_named(tx, may, id_or_name)
 
     def set_enabled(self, may: MayManage, id_or_name: str, enabled: bool) -> Automation:
+        """Enable or disable the automation. A change also resets its consecutive failures and its pause reason."""
         with self._installation.changing(may) as change:
             automation = automation_named(change.tx, may, id_or_name)
             if automation.enabled == enabled:
@@ -155,7 +158,7 @@ class Automations:
         return automation
 
     def start_run(self, may: MayManage, id_or_name: str, body: bytes | None = None) -> Run:
-        """Start a run without a delivery. `body` is its payload, as JSON.
+        """Create a run without a delivery. `body` is its payload, as the text of a JSON value.
 
         Raises `Invalid` if the body is too large or not JSON, and `Conflict` if the automation is disabled.
         """

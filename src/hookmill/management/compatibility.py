@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def compatible_scheme(
     mode: AuthMode, name: str | None, options: dict[str, Any] | None, answers_handshakes: bool
 ) -> "Scheme | None":
-    """The signature scheme of a new webhook, or None. Raises `Invalid` if mode, scheme and options don't agree."""
+    """The signature scheme; None if the mode is not `signature`. Raises `Invalid` if the arguments are incompatible."""
     if mode is not AuthMode.SIGNATURE:
         for option, is_set in (
             ("A signature scheme", name is not None),
@@ -31,12 +31,14 @@ def compatible_scheme(
 
 
 def scheme_of(webhook: Webhook) -> "Scheme | None":
+    """The webhook's signature scheme; None if its mode is not `signature`."""
     if webhook.auth_mode is not AuthMode.SIGNATURE:
         return None
     return scheme_named(webhook.signature_scheme, webhook.signature_options)
 
 
 def scheme_named(name: str | None, options: dict[str, Any] | None) -> "Scheme":
+    """The scheme with this name or alias. Raises `Invalid` if there is none, or if it does not have these options."""
     # Imported here, because most commands don't need the catalogue, and start faster without it.
     from hookmill.domain.signatures import rule
 
@@ -68,7 +70,7 @@ def refuse_unfit_secret(mode: AuthMode, scheme: "Scheme | None", value: SecretVa
             raise Invalid(f"{prefix}{error}") from None
 
 
-def refuse_signing_header(scheme: "Scheme | None", header: str) -> None:
+def _refuse_signing_header(scheme: "Scheme | None", header: str) -> None:
     """Raises `Invalid` if this header contains the scheme's signature, or is signed by it."""
     if scheme is None:
         return
@@ -85,7 +87,7 @@ def compatible_delivery_id_header(scheme: "Scheme | None", header: str | None) -
     if header is None:
         return None
     header = usable_delivery_id_header(header)
-    refuse_signing_header(scheme, header)
+    _refuse_signing_header(scheme, header)
     return header
 
 

@@ -54,7 +54,7 @@ class Factories:
     def set_max_running(self, may: MayAdminister, name: str, max_running: int | None) -> Factory:
         """Limit how many runs of the factory are performed at the same time. None removes the limit.
 
-        Runs that have started continue. Raises `NotFound` or `Invalid`.
+        Runs that are running continue, even above the limit. Raises `NotFound` or `Invalid`.
         """
         limit = usable_max_running(max_running) if max_running is not None else None
         with self._installation.changing(may) as change:
@@ -69,7 +69,7 @@ class Factories:
         return replace(factory, max_running=limit)
 
     def define_by_files(self, may: MayManage) -> None:
-        """Make definition files the only way to change the factory's webhooks and automations."""
+        """Let definition files define the factory. Other channels can then only enable, disable, rotate and sync."""
         with self._installation.changing(may) as change:
             factory = factories.by_id(change.tx, may.factory.id)
             if factory is None or factory.defined_by_files:

@@ -26,6 +26,7 @@ class FilterTest:
     """Whether a trigger would match a delivery, with the result of each check."""
 
     would_trigger: bool
+    """Whether all three checks pass."""
     webhook_check: bool
     event_check: bool
     event_types: tuple[str, ...]
@@ -34,6 +35,7 @@ class FilterTest:
     """The event type of the delivery."""
     payload_check: bool
     explanation: Explanation | None
+    """The conditions of the payload filter; None without a payload filter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class AutomationMatch:
 
     automation: Automation
     would_trigger: bool
+    """Whether the automation is enabled, and one of its triggers matches."""
     trigger_tests: tuple[FilterTest, ...]
     runs: tuple[Run, ...]
 
@@ -93,7 +96,7 @@ class Filters:
         last: int = 50,
         policy: RunPolicy = NO_POLICY,
     ) -> Backtest:
-        """Test a draft on the last stored deliveries of these webhooks. None accepts everything, as in `test`.
+        """Test a draft on the `last` newest Accepted deliveries of these webhooks. None matches all, as in `test`.
 
         With a policy, the result also has the number of the runs' policy keys, and the deliveries whose runs debounce
         would supersede.
@@ -133,7 +136,10 @@ class Filters:
         )
 
     def explain(self, may: MayView, delivery_id: str) -> Sequence[AutomationMatch]:
-        """How the current version of each automation evaluates a stored delivery; each with its runs."""
+        """How the current version of each automation evaluates a stored delivery; each with its runs of this delivery.
+
+        Raises `NotFound` for a delivery that is unknown or has no payload. Only the newest thousand runs are included.
+        """
         with self._installation.reading() as tx:
             delivery = delivery_of(tx, may, delivery_id)
             body = payload_of(tx, delivery)

@@ -23,7 +23,7 @@ class Idempotency:
         self._installation = installation
 
     def stored_response(self, may: MayManage | MayAdminister, key: str, request_digest: bytes) -> bytes | None:
-        """The stored response; None if the key was not used. Raises `IdempotencyKeyReused`."""
+        """The stored response; None if the actor has not used the key within a day. Raises `IdempotencyKeyReused`."""
         since = self._installation.now() - RESPONSES_KEPT_US
         with self._installation.reading() as tx:
             stored = idempotency.stored_response(

@@ -40,16 +40,20 @@ class OwnAccount:
 
 @dataclass(slots=True)
 class Change:
-    """A change in progress. It must end with a call of `record` or `skip_audit`."""
+    """A change in progress. It must call `record` at least once, or `skip_audit`."""
 
     tx: Transaction
     now: int
+    """In µs since 1970."""
     _may: MayManage | MayAdminister | OwnAccount
     _is_settled: bool = field(default=False, init=False)
     """Whether `record` or `skip_audit` was called."""
 
     def record(self, action: str, subject_kind: str, subject_id: str, subject_name: str, **details: Any) -> None:
-        """Add a line to the audit log. `details` are plain values, and never a secret."""
+        """Add a line to the audit log, such as `webhook.rotate` for the action `rotate` of the subject kind `webhook`.
+
+        `details` are plain values, and never a secret.
+        """
         may = self._may
         audit.add(
             self.tx,
@@ -64,8 +68,13 @@ class Change:
         )
         self._is_settled = True
 
+    @property
+    def actor_name(self) -> str:
+        """The name of the actor; for a member, the e-mail address."""
+        return self._may.actor.name
+
     def skip_audit(self) -> None:
-        """End the change without a line in the audit log, such as if the requested state already exists."""
+        """Allow the change to end without a line in the audit log, for example if it changes nothing."""
         self._is_settled = True
 
     def require_settled(self) -> None:
@@ -83,7 +92,10 @@ class Installation:
         now_us: Callable[[], int],
         has_room: Callable[[], bool],
     ) -> None:
-        """`has_room`: whether the database's disk has room for changes that add something."""
+        """`now_us`: the time in µs since 1970.
+
+        `has_room`: whether the database's disk has room for changes that add something.
+        """
         self.master_keys = master_keys
         self.config = config
         self.now = now_us
@@ -93,7 +105,7 @@ class Installation:
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """A read transaction with a consistent view. Inside a change, it is the change's transaction."""
+        """A read transaction with a consistent view; or the open write transaction of this thread, if there is one."""
         if self._current.tx is not None:
             yield self._current.tx
             return
@@ -111,6 +123,9 @@ class Installation:
     def changing(self, may: MayManage | MayAdminister, *, adds: bool = False) -> Iterator[Change]:
         """A transaction that locks the team, so no other change can come between its reads and writes.
 
+        Inside `one_transaction` or `rehearsing`, it joins the open transaction. Raises `Revoked` or `Forbidden` if the
+        permission ended meanwhile.
+
         `adds`: the change creates something. Raises `DiskFull` if the disk has no room for that. Other changes remain
         possible, because they may free space, or stop harm.
         """
@@ -126,7 +141,7 @@ class Installation:
 
     @contextmanager
     def changing_definition(self, may: MayManage, *, adds: bool = True) -> Iterator[Change]:
-        """Like `changing`, for fields that definition files can define. A new value counts as added.
+        """Like `changing`, for fields that definition files can define. Pass `adds=False` only for a deletion.
 
         Raises `Conflict` if the factory is defined by files, and the change comes through another channel.
         """
@@ -141,7 +156,7 @@ class Installation:
 
     @contextmanager
     def rehearsing(self, may: MayManage) -> Iterator[None]:
-        """Like `one_transaction`, but on a copy of the factory's configuration in memory. Changes nothing.
+        """Like `one_transaction`, but on a copy of the factory's configuration in memory, which is then discarded.
 
         Deliveries and other changes don't wait for it.
         """
@@ -192,9 +207,10 @@ class Installation:
 
 
 class _CurrentTransaction(threading.local):
-    """The open write transaction of this thread, which its operations join; None if there is none."""
+    """The open write transaction of this thread, which its operations join."""
 
     tx: Transaction | None = None
+    """None if no write transaction is open."""
     is_rehearsal: bool = False
     """Whether the transaction is on a copy in memory."""
 
@@ -223,7 +239,7 @@ _LINE_NUMBERS = itertools.count()
 
 
 def _ordered_bytes() -> bytes:
-    """Eight bytes that keep lines of the same microsecond, such as those of one change, in order."""
+    """Eight bytes that keep this process's lines of the same microsecond, such as those of one change, in order."""
     return (next(_LINE_NUMBERS) & 0xFFFFFF).to_bytes(3, "big") + os.urandom(5)
 
 

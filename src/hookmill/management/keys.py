@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from hookmill.domain.api_key import ApiKey
 from hookmill.domain.errors import Conflict, Invalid, NotFound
-from hookmill.domain.factory import Factory
 from hookmill.domain.moment import LAST_US
 from hookmill.domain.name import usable_name
 from hookmill.domain.permission import MayAdminister, Role
 from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.management.access import TOKEN_PREFIX, token_digest
 from hookmill.management.installation import Installation, random_id
-from hookmill.store import api_keys, factories
+from hookmill.management.lookup import factory_named
+from hookmill.store import api_keys
 from hookmill.store.database import Transaction
 
 
@@ -38,7 +38,7 @@ class Keys:
         factory: str | None = None,
         expires_at: int | None = None,
     ) -> KeyWithToken:
-        """Create a key. Viewers and managers require a factory; an admin's key is for the whole team.
+        """Create a key. Viewers and managers require a factory, by its name; an admin's key is for the whole team.
 
         `expires_at` is in µs since 1970. Raises `Invalid` if the role and factory don't fit or the time is invalid, and
         `NotFound` for an unknown factory.
@@ -47,7 +47,7 @@ class Keys:
         if role is Role.ADMIN and factory is not None:
             raise Invalid("An admin's key is for the whole team. Omit the factory.", pointer="/factory")
         if role is not Role.ADMIN and factory is None:
-            raise Invalid(f"A {role.value}'s key is for one factory. Name it.", pointer="/factory")
+            raise Invalid(f"A {role.value}'s key is for one factory. Name the factory.", pointer="/factory")
         if expires_at is not None and expires_at <= self._installation.now():
             raise Invalid("The key would already be expired. Choose a time in the future.", pointer="/expires_at")
         if expires_at is not None and expires_at > LAST_US:
@@ -57,7 +57,7 @@ class Keys:
             )
         token = SecretValue(TOKEN_PREFIX + generate_value(os.urandom(32)).reveal())
         with self._installation.changing(may, adds=True) as change:
-            key_factory = self._factory(change.tx, may, factory) if factory is not None else None
+            key_factory = factory_named(change.tx, may, factory) if factory is not None else None
             key = ApiKey(
                 id=random_id("key"),
                 team_id=may.team_id,
@@ -94,9 +94,3 @@ class Keys:
         if key is None:
             raise NotFound(f"There is no key {key_id[:100]!r}. `hookmill key list` shows them.")
         return key
-
-    def _factory(self, tx: Transaction, may: MayAdminister, name: str) -> Factory:
-        factory = factories.factory_named(tx, name)
-        if factory is None or factory.team_id != may.team_id:
-            raise NotFound(f"There is no factory {name[:100]!r}.")
-        return factory

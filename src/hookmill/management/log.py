@@ -101,17 +101,17 @@ class Log:
             return self._activity.last_day_by_webhook(tx, may, self._installation.now())
 
     def replay(self, may: MayManage, delivery_id: str, automation: str | None = None) -> Sequence[Run]:
-        """Start runs of a stored delivery again, with the current versions of the automations.
+        """Create new runs for a stored delivery, with the current versions of the automations.
 
-        Starts the named automation, or every enabled automation that matches. Raises `NotFound` if the delivery has no
-        stored payload, and `Conflict` if no run would start.
+        Starts the automation with this id or name, or every enabled automation that matches. Raises `NotFound` if the
+        delivery has no stored payload, and `Conflict` if no run would start.
         """
         with self._installation.changing(may, adds=True) as change:
             delivery = delivery_of(change.tx, may, delivery_id)
             # Retention must not prune the payload before the run exists.
             deliveries.lock_against_pruning(change.tx, delivery.key)
             body = payload_of(change.tx, delivery)
-            automations_to_start = self._matching_automations(change.tx, may, delivery, body, automation)
+            automations_to_start = self._automations_to_start(change.tx, may, delivery, body, automation)
             started_runs: list[Run] = []
             for automation_to_start in automations_to_start:
                 key = RunKey(ids.time_ordered_key(change.now, os.urandom(8)))
@@ -135,7 +135,7 @@ class Log:
             )
         return started_runs
 
-    def _matching_automations(
+    def _automations_to_start(
         self, tx: Transaction, may: MayManage, delivery: Delivery, body: bytes, id_or_name: str | None
     ) -> list[Automation]:
         delivery_id = ids.delivery_id(delivery.key)

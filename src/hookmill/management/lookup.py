@@ -1,4 +1,4 @@
-"""Looks up webhooks, automations, deliveries and runs of one factory by name or id."""
+"""Looks up factories by name, and the webhooks, automations, deliveries and runs of one factory by name or id."""
 
 from hookmill.domain import ids
 from hookmill.domain.automation import Automation
@@ -43,7 +43,7 @@ def live_webhook_named(tx: Transaction, may: MayView, uid_or_name: str) -> Webho
 
 
 def automation_named(tx: Transaction, may: MayView, id_or_name: str) -> Automation:
-    """The automation with this id or name. Raises `NotFound`."""
+    """The automation with this id or name. Raises `NotFound`, also if it is deleted."""
     automation = automations.live_by_id(tx, AutomationId(id_or_name)) if id_or_name.startswith("aut_") else None
     if automation is None or automation.factory_id != may.factory.id:
         automation = automations.live_by_name(tx, may.factory.id, id_or_name)

@@ -1,4 +1,4 @@
-"""Operations on the master keys. Beginning a rotation is audited; resealing rows with the new key is not."""
+"""Operations on the master keys. The start of a rotation is audited; resealing rows with the new key is not."""
 
 from hookmill.domain.permission import MayAdminister
 from hookmill.management.installation import Installation

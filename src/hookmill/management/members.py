@@ -22,7 +22,7 @@ class Members:
         self._installation = installation
 
     def add(self, may: MayAdminister, email: str, name: str, *, is_admin: bool = False) -> Member:
-        """Add a member, with no role yet. Raises `Conflict` if a member has the address."""
+        """Add a member, with no role in a factory yet. Raises `Invalid`, and `Conflict` if a member has the address."""
         email = usable_address(email)
         name = usable_name("member", name)
         with self._installation.changing(may, adds=True) as change:
@@ -47,24 +47,24 @@ class Members:
     def get(self, may: MayAdminister, id_or_email: str) -> Member:
         """The member with this id or address. Raises `NotFound`."""
         with self._installation.reading() as tx:
-            return self._member(tx, may, id_or_email)
+            return member_of(tx, may, id_or_email)
 
     def set_role(self, may: MayAdminister, id_or_email: str, factory_name: str, role: Role | None) -> Member:
         """Set the member's role in one factory; None removes it. Raises `NotFound`, and `Invalid` for admin."""
         if role is Role.ADMIN:
             raise Invalid("Admin is not a role in a factory, but in the whole team.", pointer="/role")
         with self._installation.changing(may) as change:
-            member = self._member(change.tx, may, id_or_email)
+            member = member_of(change.tx, may, id_or_email)
             factory = factory_named(change.tx, may, factory_name)
             members.set_role(change.tx, member.id, factory.id, role)
             role_name = role.value if role is not None else None
             change.record("set_role", "member", member.id, member.email, factory=factory.name, role=role_name)
-            return self._member(change.tx, may, member.id)
+            return member_of(change.tx, may, member.id)
 
     def set_admin(self, may: MayAdminister, id_or_email: str, is_admin: bool) -> Member:
         """Make the member an admin, or remove that role. Raises `Conflict` if the team would have no admin."""
         with self._installation.changing(may) as change:
-            member = self._member(change.tx, may, id_or_email)
+            member = member_of(change.tx, may, id_or_email)
             if member.is_admin == is_admin:
                 change.skip_audit()
                 return member
@@ -72,29 +72,31 @@ class Members:
                 self._refuse_last_admin(change.tx, may, member)
             members.set_admin(change.tx, member.id, is_admin)
             change.record("set_admin", "member", member.id, member.email, is_admin=is_admin)
-            return self._member(change.tx, may, member.id)
+            return member_of(change.tx, may, member.id)
 
     def remove(self, may: MayAdminister, id_or_email: str) -> Member:
         """Remove the member, whose sessions end. Raises `Conflict` for the team's only admin."""
         with self._installation.changing(may) as change:
-            member = self._member(change.tx, may, id_or_email)
+            member = member_of(change.tx, may, id_or_email)
             self._refuse_last_admin(change.tx, may, member)
             members.remove(change.tx, member.id, change.now)
             change.record("remove", "member", member.id, member.email)
-        return member
-
-    def _member(self, tx: Transaction, may: MayAdminister, id_or_email: str) -> Member:
-        member = members.by_id(tx, may.team_id, id_or_email) or members.by_email(
-            tx, may.team_id, id_or_email.strip().lower()
-        )
-        if member is None:
-            raise NotFound(f"There is no member {id_or_email[:100]!r}. `hookmill member list` shows them.")
         return member
 
     def _refuse_last_admin(self, tx: Transaction, may: MayAdminister, member: Member) -> None:
         admin_ids = [admin.id for admin in members.of_team(tx, may.team_id) if admin.is_admin]
         if admin_ids == [member.id]:
             raise Conflict(f"{member.email} is the team's only admin. Make another member an admin first.")
+
+
+def member_of(tx: Transaction, may: MayAdminister, id_or_email: str) -> Member:
+    """The team's member with this id or address. Raises `NotFound`."""
+    member = members.by_id(tx, may.team_id, id_or_email) or members.by_email(
+        tx, may.team_id, id_or_email.strip().lower()
+    )
+    if member is None:
+        raise NotFound(f"There is no member {id_or_email[:100]!r}. `hookmill member list` shows them.")
+    return member
 
 
 def usable_address(email: str) -> str:

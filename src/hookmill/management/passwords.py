@@ -42,7 +42,7 @@ def hash_password(password: str) -> str:
 def is_correct_password(password: str, password_hash: str | None) -> bool:
     """Whether the password, cut to `CHARACTERS_MAX`, has this hash.
 
-    Verification takes the same time without a hash, so the time does not reveal whether an account exists.
+    Without a hash, the result is False after the same time, so the time does not reveal whether an account exists.
     """
     with _HASHING_SLOTS:
         try:

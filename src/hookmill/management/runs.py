@@ -107,7 +107,7 @@ class Runs:
         state: RunState | None = None,
         all_runs: bool = False,
     ) -> int:
-        """How many runs `cancel_many` would cancel now."""
+        """How many runs `cancel_many` would cancel, or ask to stop, now."""
         _require_usable_conditions(webhook, automation, state, all_runs)
         with self._installation.reading() as tx:
             run_filter = _run_filter(tx, may, webhook, automation, state)
@@ -139,13 +139,13 @@ class Runs:
         cancelled = stopping = 0
         # A run may move meanwhile to a part of the queue that was processed before, so the parts are processed again. A
         # run that was cancelled, or asked to stop, is not selected again, so the loop ends.
-        while batches := list(self._cancel_each(run_filter)):
-            cancelled += sum(batch.cancelled for batch in batches)
-            stopping += sum(batch.stopping for batch in batches)
+        while results := list(self._cancel_in_batches(run_filter)):
+            cancelled += sum(result.cancelled for result in results)
+            stopping += sum(result.stopping for result in results)
         return CancelledRuns(cancelled=cancelled, stopping=stopping)
 
-    def _cancel_each(self, run_filter: RunFilter) -> Iterator[CancelledRuns]:
-        """Cancel the runs part by part, and yield each batch that changed something."""
+    def _cancel_in_batches(self, run_filter: RunFilter) -> Iterator[CancelledRuns]:
+        """Cancel the runs in each part of the queue, and yield the result of each batch that changed something."""
         for part in cancellation.parts_with(run_filter.state):
             after = None
             while True:

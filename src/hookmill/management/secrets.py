@@ -21,11 +21,12 @@ class TeamSecret:
     name: str
     created_at: int
     changed_at: int | None
+    """When its newest value was stored; None if it has no value yet."""
     has_value: bool
     used_by: tuple[str, ...]
     """The names of this factory's webhooks that use it."""
     used_elsewhere: bool
-    """Whether other factories use it too. Then only an admin can change it."""
+    """Whether webhooks of other factories use it. Only an admin can change such a secret, or one that they created."""
 
 
 class Secrets:
@@ -33,12 +34,12 @@ class Secrets:
         self._installation = installation
 
     def all(self, may: MayManage) -> Sequence[TeamSecret]:
-        """The secrets that the caller may see: all for an admin, else those of the factory."""
+        """The secrets that the caller may see: all for an admin, else those that the factory created or uses."""
         with self._installation.reading() as tx:
             return self._visible_secrets(tx, may)
 
     def get(self, may: MayManage, name: str) -> TeamSecret:
-        """The secret with this name. Raises `NotFound`."""
+        """The secret with this name. Raises `NotFound`, also if the caller may not see it."""
         for secret in self.all(may):
             if secret.name == name:
                 return secret
@@ -75,7 +76,7 @@ class Secrets:
         return new_value
 
     def delete(self, may: MayManage, name: str) -> None:
-        """Delete the secret with all its values. Raises `Conflict` while a webhook uses it."""
+        """Delete the secret with all its values. Raises `Conflict` while a webhook that is not deleted uses it."""
         with self._installation.changing(may) as change:
             secret_id = self._changeable_secret_id(change.tx, may, name)
             uses = [
@@ -94,7 +95,7 @@ class Secrets:
     def _changeable_secret_id(self, tx: Transaction, may: MayManage, name: str) -> SecretId:
         """The id of the secret with this name. Raises `NotFound`, and `Forbidden` if only an admin can change it."""
         secret_id = secrets.secret_id_named(tx, may.factory.team_id, usable_secret_name(name))
-        if secret_id is None or not (may.is_admin or sharing_of(tx, may, secret_id).used_here):
+        if secret_id is None or not (may.is_admin or sharing_of(tx, may, secret_id).created_or_used_here):
             raise _not_found(name)
         refuse_shared_secret(tx, may, secret_id, name)
         return secret_id

@@ -16,7 +16,7 @@ from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdm
 from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.domain.session import Account, Session, SignInLink
 from hookmill.management.installation import Change, Installation, OwnAccount, random_id
-from hookmill.management.members import usable_address
+from hookmill.management.members import member_of, usable_address
 from hookmill.store import factories, members, sessions
 from hookmill.store.database import Transaction
 from hookmill.store.keys.sealing import WrongKey
@@ -24,6 +24,7 @@ from hookmill.store.keys.sealing import WrongKey
 HOUR_US: Final = 3_600_000_000
 LINK_HOURS: Final = 24
 LAST_SEEN_PRECISION_US: Final = 60_000_000
+"""A session's last use is stored again after this time, in µs."""
 _BROWSER_CONTEXT: Final = "known browser"
 """Takes the place of a row's id when browser tokens are sealed, so that a sealed secret from the database can't pass as
 a browser token."""
@@ -53,9 +54,9 @@ class Sessions:
     # Links
 
     def first_link(self) -> SecretValue | None:
-        """The token of a sign-in link for the first admin, valid for a day; None if a member can already sign in.
+        """The token of a new sign-in link for the first admin, valid for a day. The previous link stops working.
 
-        The new token replaces the previous one.
+        None if a member can already sign in, or if the installation is not set up.
         """
         token = _new_token()
         with self._installation.locking_creation_of_first_team() as tx:
@@ -67,17 +68,20 @@ class Sessions:
         return token
 
     def link_for(self, may: MayAdminister, id_or_email: str) -> SecretValue:
-        """The token of a link with which a member can choose a password, valid for a day. It is shown only once."""
+        """The token of a new link with which the member can choose a password, valid for a day.
+
+        It is shown only once. The member's previous link stops working.
+        """
         token = _new_token()
         with self._installation.changing(may) as change:
-            member = _member(change.tx, may, id_or_email)
+            member = member_of(change.tx, may, id_or_email)
             link = SignInLink(team_id=may.team_id, member_id=member.id, expires_at=change.now + LINK_HOURS * HOUR_US)
             sessions.add_link(change.tx, _digest(token.reveal()), link)
             change.record("link", "member", member.id, member.email)
         return token
 
     def link_target(self, token: str) -> LinkTarget:
-        """The member whom the link is for. Raises `NotFound` if the link is unknown, used or expired."""
+        """The member whom the link is for. Raises `NotFound` if the link is unknown, replaced, used or expired."""
         with self._installation.reading() as tx:
             link = self._link(tx, token)
             if link.member_id is None:
@@ -92,8 +96,9 @@ class Sessions:
     ) -> SecretValue:
         """Set the member's password, end all sessions of the member, and return a new session's token.
 
-        `email` and `name` are for the first admin only. Raises `NotFound` like `link_target`, and
-        `Invalid` for an unusable password, address or name.
+        A link for the first admin also creates this member, with `email` and `name`, which other links ignore.
+        `client`: the client's address. Raises `NotFound` like `link_target`, and `Invalid` for an unusable password,
+        address or name.
         """
         from hookmill.management.passwords import hash_password
 
@@ -110,14 +115,16 @@ class Sessions:
             sessions.set_password(tx, member_id, password_hash)
             sessions.end_all_of(tx, member_id)
             sessions.begin(tx, _digest(session_token.reveal()), member_id, client, now)
-            member_change = _change_by_member(tx, member_id, client, now)
-            member_change.change.record(
-                "choose_password", "member", member_id, member_change.email, is_first=link.member_id is None
-            )
+            change = _change_by_member(tx, member_id, client, now)
+            is_first = link.member_id is None
+            change.record("choose_password", "member", member_id, change.actor_name, is_first=is_first)
         return session_token
 
     def _add_first_admin(self, tx: Transaction, link: SignInLink, email: str | None, name: str | None, now: int) -> str:
-        """Add the first admin, or make the member with this address an admin. Returns the member's id."""
+        """Add the first admin, or make the member with this address an admin. Returns the member's id.
+
+        Raises `NotFound` if a member can already sign in.
+        """
         if sessions.any_member_has_password(tx):
             raise _link_not_found()
         address = usable_address(email or "")
@@ -145,7 +152,7 @@ class Sessions:
     # Sessions
 
     def sign_in(self, email: str, password: str, *, client: str | None) -> SecretValue | None:
-        """A new session's token; None if the address is unknown or the password is wrong."""
+        """A new session's token; None if the address is unknown or the password is wrong. `client`: its address."""
         from hookmill.management.passwords import is_correct_password
 
         with self._installation.reading() as tx:
@@ -159,8 +166,8 @@ class Sessions:
             if not sessions.password_is_unchanged(tx, account.member_id, account.password_hash or ""):
                 return None
             sessions.begin(tx, _digest(token.reveal()), account.member_id, client, now)
-            member_change = _change_by_member(tx, account.member_id, client, now)
-            member_change.change.record("sign_in", "member", account.member_id, member_change.email)
+            change = _change_by_member(tx, account.member_id, client, now)
+            change.record("sign_in", "member", account.member_id, change.actor_name)
         return token
 
     def by_session_token(self, token: str, *, client: str | None, is_visit: bool = True) -> SignedInMember | None:
@@ -189,7 +196,7 @@ class Sessions:
         return SignedInMember(caller=caller, email=account.email, name=account.name)
 
     def sign_out(self, token: str) -> None:
-        """End the session."""
+        """End the session with this token, if there is one."""
         with self._installation.writing_without_permission_check() as tx:
             sessions.end(tx, _digest(token))
 
@@ -218,8 +225,8 @@ class Sessions:
             sessions.set_password(tx, member_id, password_hash)
             sessions.end_all_of(tx, member_id)
             sessions.begin(tx, _digest(token.reveal()), member_id, client, now)
-            member_change = _change_by_member(tx, member_id, client, now)
-            member_change.change.record("change_password", "member", member_id, member_change.email)
+            change = _change_by_member(tx, member_id, client, now)
+            change.record("change_password", "member", member_id, change.actor_name)
         return token
 
     # Known browsers
@@ -245,22 +252,12 @@ class Sessions:
         return name if account == email.strip().lower() else None
 
 
-@dataclass(frozen=True, slots=True)
-class _ChangeByMember:
-    """What a member does to the member's own account or sessions, to be recorded in the audit log.
-
-    It requires no permission.
-    """
-
-    change: Change
-    email: str
-
-
-def _change_by_member(tx: Transaction, member_id: str, client: str | None, now: int) -> _ChangeByMember:
+def _change_by_member(tx: Transaction, member_id: str, client: str | None, now: int) -> Change:
+    """What a member does to the member's own account, to be recorded in the audit log. It requires no permission."""
     account = sessions.account_of(tx, member_id)
     assert account is not None, "the caller has used the member's link, or checked the password, in this transaction"
     actor = Actor(kind=ActorKind.MEMBER, id=member_id, name=account.email, channel=Channel.DASHBOARD, client=client)
-    return _ChangeByMember(Change(tx, now, OwnAccount(actor=actor, team_id=account.team_id)), account.email)
+    return Change(tx, now, OwnAccount(actor=actor, team_id=account.team_id))
 
 
 def _is_expired(session: Session, now: int) -> bool:
@@ -268,15 +265,6 @@ def _is_expired(session: Session, now: int) -> bool:
         now >= session.created_at + SESSION_HOURS * HOUR_US
         or now >= session.last_seen_at + SESSION_IDLE_HOURS * HOUR_US
     )
-
-
-def _member(tx: Transaction, may: MayAdminister, id_or_email: str) -> Member:
-    member = members.by_id(tx, may.team_id, id_or_email) or members.by_email(
-        tx, may.team_id, id_or_email.strip().lower()
-    )
-    if member is None:
-        raise NotFound(f"There is no member {id_or_email[:100]!r}.")
-    return member
 
 
 def _link_not_found() -> NotFound:

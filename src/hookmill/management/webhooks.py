@@ -32,17 +32,17 @@ UNSET: Final = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class WebhookWithSecret:
-    """A webhook with its secret and complete URL, which are shown only once."""
+    """A webhook with its secret and its complete URL. They are shown only once, after `create` or `rotate`."""
 
     webhook: Webhook
     url: str = field(repr=False)
-    """It contains the token if the mode is `url_token`."""
+    """If the mode is `url_token`, it contains `secret`, or a placeholder if `secret` is None."""
     secret: SecretValue | None
     """None if the webhook has no secret yet, or uses a team secret that existed before."""
 
     def reveal(self) -> str:
         """The text of the secret, which must not be None."""
-        assert self.secret is not None, "the webhook has a secret to show"
+        assert self.secret is not None, "the caller has checked that there is a secret"
         return self.secret.reveal()
 
 
@@ -65,11 +65,12 @@ class Webhooks:
         event_header: str | None = None,
         enabled: bool = True,
     ) -> WebhookWithSecret:
-        """Create a webhook. Only this result has its new secret and complete URL.
+        """Create a webhook. No later result has this new secret and this complete URL.
 
         If `secret_name` names an existing team secret, the webhook uses its value, which is not shown. If only the
-        provider can make the secret and `secret` is None, the webhook is disabled until `rotate` supplies it. Raises
-        `Invalid`, `Conflict` for a taken name, or `LimitReached` at the factory's limit.
+        provider can make the secret and `secret` is None, the webhook is created disabled. It can be enabled after
+        `rotate` has supplied the secret. Raises `Invalid`, `Conflict` for a taken name, or `LimitReached` at the
+        factory's limit.
         """
         name = usable_name("webhook", name)
         scheme = compatibility.compatible_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
@@ -223,7 +224,7 @@ class Webhooks:
         return WebhookWithSecret(webhook, self._complete_url(webhook, value), value)
 
     def sync(self, may: MayManage, uid_or_name: str) -> Webhook:
-        """Use the newest value of the team secret. The previous value stops working immediately.
+        """Use the newest value of the team secret. The previous value stops working for this webhook immediately.
 
         Raises `Invalid` if the value can't authenticate this webhook's deliveries.
         """
@@ -310,7 +311,10 @@ class Webhooks:
         return self._installation.config.public_url + webhook.ingress_path()
 
     def secret_for_sending(self, may: MayManage, uid_or_name: str) -> WebhookWithSecret:
-        """The webhook with its current secret, for sample deliveries. Pages and API responses must not show it."""
+        """The webhook and the secret that it uses now, for sample deliveries. Pages and API responses must not show it.
+
+        Raises `Conflict` if it has no secret yet.
+        """
         with self._installation.reading() as tx:
             webhook = live_webhook_named(tx, may, uid_or_name)
             _, version_id = webhooks.secret_of(tx, webhook.uid)
@@ -359,7 +363,10 @@ class Webhooks:
     def _add_secret(
         self, change: Change, may: MayManage, webhook_name: str, secret_name: str | None, value: SecretValue | None
     ) -> tuple[SecretId, str | None]:
-        """Add a team secret for the webhook. Returns the ids of the secret and its version (None without a value)."""
+        """Add a team secret for the webhook. Returns the ids of the secret and its version (None without a value).
+
+        Raises `NotFound` if a definition file names the secret.
+        """
         # Files name existing secrets, and never create one.
         if may.actor.channel is Channel.FILES:
             raise _secret_not_found(secret_name or "")
@@ -379,23 +386,24 @@ class Webhooks:
 
 
 def sharing_of(tx: Transaction, may: MayManage, secret_id: SecretId) -> "SecretSharing":
-    """Whether the factory of the permission created or uses the secret, and whether any other factory does."""
+    """Which factories created or use the secret: the one of the permission, and others."""
     using_factory_ids = {
         use.factory_id for use in secrets.uses_of_team_secrets(tx, may.factory.team_id) if use.secret_id == secret_id
     }
     creating_factory = secrets.creating_factory(tx, secret_id)
     return SecretSharing(
-        used_here=may.factory.id in using_factory_ids or creating_factory == may.factory.id,
-        used_elsewhere=bool(using_factory_ids - {may.factory.id}) or creating_factory not in {None, may.factory.id},
+        created_or_used_here=may.factory.id in using_factory_ids or creating_factory == may.factory.id,
+        created_or_used_elsewhere=bool(using_factory_ids - {may.factory.id})
+        or creating_factory not in {None, may.factory.id},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SecretSharing:
-    used_here: bool
-    """Whether the factory of the permission created or uses the secret."""
-    used_elsewhere: bool
-    """Whether any other factory created or uses the secret."""
+    created_or_used_here: bool
+    """Whether the factory of the permission created the secret or has a webhook that uses it."""
+    created_or_used_elsewhere: bool
+    """Whether another factory created the secret or has a webhook that uses it."""
 
 
 def refuse_foreign_secret(tx: Transaction, may: MayManage, secret_id: SecretId, name: str) -> None:
@@ -404,7 +412,7 @@ def refuse_foreign_secret(tx: Transaction, may: MayManage, secret_id: SecretId, 
     Admins are exempt. Secret names are unique in a team. So a manager can learn that a name is taken, but not by which
     factory.
     """
-    if not (may.is_admin or sharing_of(tx, may, secret_id).used_here):
+    if not (may.is_admin or sharing_of(tx, may, secret_id).created_or_used_here):
         raise Conflict(
             f"Another factory has a team secret named {name}. Choose another name, or ask an admin of the team."
         )
@@ -417,7 +425,7 @@ def refuse_shared_secret(tx: Transaction, may: MayManage, secret_id: SecretId, n
     """
     if may.is_admin:
         return
-    if sharing_of(tx, may, secret_id).used_elsewhere:
+    if sharing_of(tx, may, secret_id).created_or_used_elsewhere:
         raise Forbidden(f"Another factory owns or uses team secret {name} too. Only an admin of the team can do this.")
 
 
@@ -440,6 +448,7 @@ def _secret_not_found(name: str) -> NotFound:
 
 
 def _free_secret_name(tx: Transaction, may: MayManage, webhook_name: str) -> str:
+    """The suggested name, with a number if the team has a secret with that name."""
     suggested = suggested_secret_name(webhook_name)
     name, number = suggested, 1
     while secrets.secret_id_named(tx, may.factory.team_id, name) is not None:
