@@ -152,7 +152,7 @@ class Sessions:
     # Sessions
 
     def sign_in(self, email: str, password: str, *, client: str | None) -> SecretValue | None:
-        """A new session's token; None if the address is unknown or the password is wrong. `client`: its address."""
+        """A new session's token; None if the e-mail address is unknown or the password is wrong."""
         from hookmill.management.passwords import is_correct_password
 
         with self._installation.reading() as tx:

@@ -28,7 +28,7 @@ class SubjectView(View, frozen=True):
 
 
 class AuditEntryView(View, frozen=True):
-    """One management operation."""
+    """One change: who made it, when, and through which channel."""
 
     entry_id: Annotated[str, Meta(examples=["aud_0192f0c1aabbccddeeff001122334455"])]
     at: Timestamp
@@ -56,5 +56,5 @@ class AuditEntryView(View, frozen=True):
 
 
 def _detail(name: str, value: Any) -> Any:
-    """A detail as JSON. Times are stored as µs since 1970."""
+    """A detail as JSON. A time, whose name ends with `_at`, is stored as µs since 1970."""
     return iso(value) if name.endswith("_at") and isinstance(value, int) else value

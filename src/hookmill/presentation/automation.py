@@ -1,4 +1,4 @@
-"""An automation as JSON."""
+"""An automation as JSON, and its policy, schedules and state as texts for people."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Self
@@ -108,7 +108,7 @@ class AutomationInListView(ExactNumbersView, frozen=True):
     next_times: Annotated[list[NextTimeView], Meta(description="When each schedule starts it next.")]
     created_at: Timestamp
     updated_at: Timestamp
-    warnings: Annotated[list[str], Meta(description="What keeps it from starting runs although it is enabled.")]
+    warnings: Annotated[list[str], Meta(description="Why it might not start runs even while it is enabled.")]
 
     @classmethod
     def of(cls, automation: Automation, warnings: Sequence[str], next_times: Mapping[str, int | None]) -> Self:
@@ -145,14 +145,14 @@ class AutomationView(AutomationInListView, frozen=True):
 
 
 def schedule_text(schedule: Schedule, next_at: int | None) -> str:
-    """A schedule for people, with its next time."""
+    """A schedule for people, with its next time in µs since 1970 unless that is None."""
     catch_up_text = "" if schedule.catch_up is CatchUp.ONCE else ", skips missed times"
     next_text = f"; next {utc(next_at)} UTC" if next_at is not None else ""
     return f"{schedule.cron} ({schedule.timezone}{catch_up_text}){next_text}"
 
 
 def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
-    """The parts of the run policy that differ from the default, for people: labels and texts."""
+    """The parts of the run policy that differ from the default, for people, each with its label."""
     lines = []
     if (concurrency := policy.concurrency) is not None:
         limit_text = "1 active run" if concurrency.limit == 1 else f"{concurrency.limit} active runs"

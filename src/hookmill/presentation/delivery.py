@@ -22,7 +22,7 @@ class Detail:
     text_for: Callable[[Delivery], str | None]
     """Returns the detail's text, or None if the delivery does not have this detail."""
     list_text_for: Callable[[Delivery], str | None] | None = None
-    """Returns the text for lists of deliveries. It is None for a detail that lists do not show."""
+    """Returns the text for lists of deliveries. None if lists do not show this detail."""
 
 
 def _event(delivery: Delivery) -> str | None:
@@ -40,7 +40,7 @@ DETAILS: Final = (
 
 
 def details(delivery: Delivery, *, for_list: bool = False) -> list[tuple[str, str]]:
-    """The titles and texts of a delivery's details. With `for_list`, only those that lists show."""
+    """The titles and texts of the details that this delivery has. With `for_list`, only those that lists show."""
     columns = ((detail.title, detail.list_text_for if for_list else detail.text_for) for detail in DETAILS)
     return [(title, text) for title, text_for in columns if text_for and (text := text_for(delivery)) is not None]
 
@@ -56,7 +56,7 @@ class DeliveryView(View, frozen=True):
         str | None,
         Meta(description="The identity that the sender or provider supplied. Null if the identity is the body's hash."),
     ]
-    duplicate_of: str | None
+    duplicate_of: Annotated[str | None, Meta(description="The id of the Accepted delivery with the same identity.")]
     event: Annotated[str | None, Meta(description="The event type that the sender supplied.")]
     event_signed: Annotated[
         bool | None, Meta(description="Whether the signature covers the event type. Null without an event type.")
@@ -91,7 +91,7 @@ class DeliveryWithRunsView(DeliveryView, frozen=True):
 
 
 class DroppedAttemptsView(View, frozen=True):
-    """Attempts without an entry in the log, from `since` until before `until`."""
+    """How many attempts were dropped without an entry in the log, from `since` to just before `until`."""
 
     webhook_uid: str
     kind: Annotated[str, Meta(examples=["rate_limited"])]

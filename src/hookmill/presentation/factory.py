@@ -11,7 +11,11 @@ from hookmill.presentation.view import View
 class FactoryView(View, frozen=True):
     name: str
     defined_by_files: Annotated[
-        bool, Meta(description="Whether only definition files can change its webhooks and automations.")
+        bool,
+        Meta(
+            description="Whether definition files define its webhooks and automations. "
+            "Other channels can then only enable, disable, rotate and sync."
+        ),
     ]
     max_running: Annotated[
         int | None, Meta(description="The most of its runs that workers perform at the same time. Null: no limit.")

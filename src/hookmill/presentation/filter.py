@@ -1,4 +1,4 @@
-"""How filters evaluate deliveries, as JSON."""
+"""The results of evaluating filters on deliveries, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ if TYPE_CHECKING:
 
 
 class ConditionView(View, frozen=True):
-    """One condition of a payload filter. `expected` and `found` are JSON for people, cut if long."""
+    """The result of one condition of a payload filter. `expected` and `found` are JSON for people, cut if long."""
 
     pointer: str
     operator: str
     expected: str
     found: str
-    held: bool
-    no_object_at: str | None
+    held: Annotated[bool, Meta(description="Whether the payload meets the condition.")]
+    no_object_at: Annotated[
+        str | None,
+        Meta(
+            description="The pointer to a value that would have to be an object, if the condition failed because of it."
+        ),
+    ]
     alternative: Annotated[
         int | None, Meta(description="The number of its alternative in the enclosing `$any`, from 1.")
     ]
@@ -49,7 +54,7 @@ class FilterTestView(View, frozen=True):
     would_trigger: bool
     webhook_check: bool
     event_check: bool
-    event_types: Annotated[list[str], Meta(description="The event types that match. Empty if every event type does.")]
+    event_types: Annotated[list[str], Meta(description="The event types that match. Empty if every event matches.")]
     event: Annotated[str | None, Meta(description="The delivery's event type.")]
     payload_check: bool
     conditions: list[ConditionView]
@@ -69,12 +74,12 @@ class FilterTestView(View, frozen=True):
 
 
 class EvaluationView(View, frozen=True):
-    """How one automation evaluates a delivery now."""
+    """How one automation evaluates a delivery now, and its runs of this delivery."""
 
     automation_id: str
-    automation: str
+    automation: Annotated[str, Meta(description="The automation's name.")]
     enabled: bool
-    would_trigger: bool
+    would_trigger: Annotated[bool, Meta(description="Whether it is enabled, and one of its triggers matches.")]
     triggers: list[FilterTestView]
     runs: list[RunView]
 
@@ -107,7 +112,8 @@ class BacktestView(View, frozen=True):
     matching: list[DeliveryView]
     others: list[DeliveryView]
     keys: Annotated[
-        int | None, Meta(description="How many different policy keys the matching deliveries have. Null: no policy.")
+        int | None,
+        Meta(description="How many different policy keys the matching deliveries have. Null: no policy needs keys."),
     ]
     superseded: Annotated[
         list[str], Meta(description="The ids of matching deliveries whose runs the debounce would supersede.")

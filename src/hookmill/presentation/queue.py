@@ -36,7 +36,7 @@ def count_text(count: RunCount) -> str:
 
 
 def duration_text(us: int) -> str:
-    """A duration in its largest unit: `12 s`, `5 min`, `3 h`, `2 d`."""
+    """A duration in its largest unit, rounded down: `12 s`, `5 min`, `3 h`, `2 d`."""
     seconds = max(0, us // 1_000_000)
     return next((f"{seconds // unit} {name}" for unit, name in _UNITS if seconds >= unit), f"{seconds} s")
 
@@ -57,7 +57,7 @@ def worker_text(executor: str) -> str:
 
 
 def warning_text(queue: Queue) -> str | None:
-    """What keeps all runs from starting, and what to do, for people. None if nothing does."""
+    """What keeps all runs from starting, and what to do, for people. None with a live worker, or without runs."""
     if queue.has_live_worker or not (queue.counts.waiting.count or queue.counts.running.count):
         return None
     return (
@@ -71,7 +71,9 @@ def warning_text(queue: Queue) -> str | None:
 
 class RunCountView(View, frozen=True):
     count: int
-    is_capped: Annotated[bool, Meta(description=f"Whether there may be more: at most {COUNTED_MAX:,} are counted.")]
+    is_capped: Annotated[
+        bool, Meta(description=f"Whether there may be more than `count`: at most {COUNTED_MAX:,} are counted.")
+    ]
 
     @classmethod
     def of(cls, count: RunCount) -> Self:
@@ -82,8 +84,8 @@ class QueueCountsView(View, frozen=True):
     """How many runs are in each part of the queue."""
 
     running: Annotated[RunCountView, Meta(description="Runs that a worker has claimed.")]
-    ready: Annotated[RunCountView, Meta(description="Runs that no policy holds.")]
-    new: Annotated[RunCountView, Meta(description="Runs to which no worker has applied their policy yet.")]
+    ready: Annotated[RunCountView, Meta(description="Runs that wait for a free slot, or because of `max_running`.")]
+    new: Annotated[RunCountView, Meta(description="Runs that wait until a worker applies their policy.")]
     busy: Annotated[RunCountView, Meta(description="Runs that wait until a run with the same key ends.")]
     debounce: Annotated[RunCountView, Meta(description="Runs that wait for newer deliveries.")]
     retry: Annotated[RunCountView, Meta(description="Runs that wait for their next attempt.")]
@@ -105,13 +107,13 @@ class QueueCountsView(View, frozen=True):
 class WorkerView(View, frozen=True):
     """A process that performs runs of all factories."""
 
-    executor: str
+    executor: Annotated[str, Meta(description="The worker's id.")]
     host: str
     pid: int | None
     started_at: Timestamp
     last_seen_at: Annotated[Timestamp, Meta(description="Its last heartbeat, by its own clock.")]
     is_alive: Annotated[bool, Meta(description="Whether the last heartbeat is recent.")]
-    claimed_runs: Annotated[int, Meta(description="How many slots it uses, for runs of all factories.")]
+    claimed_runs: Annotated[int, Meta(description="How many runs it has claimed, of all factories.")]
 
     @classmethod
     def of(cls, worker: Worker, now: int) -> Self:
@@ -130,7 +132,7 @@ class WorkerView(View, frozen=True):
 class RunningRunView(RunView, frozen=True):
     """A run that a worker has claimed, and the worker."""
 
-    executor: str
+    executor: Annotated[str, Meta(description="The worker's id.")]
     host: str
     pid: int | None
     worker_is_alive: bool
@@ -153,7 +155,10 @@ class WaitingRunView(RunView, frozen=True):
     priority: Priority
     waiting_reason: Annotated[str, Meta(examples=["It waits for a free slot."])]
     waits_behind: Annotated[str | None, Meta(description="The active run with the same key that must end first.")]
-    limited_by: Annotated[LimitedBy | None, Meta(description="Whose reached `max_running` the run waits for.")]
+    limited_by: Annotated[
+        LimitedBy | None,
+        Meta(description="The owner of the `max_running` that is reached, if the run waits because of it."),
+    ]
 
     @classmethod
     def with_reason(cls, waiting_run: WaitingRun) -> Self:
@@ -186,8 +191,10 @@ class QueueView(View, frozen=True):
 
 
 class CancelledRunsView(View, frozen=True):
-    cancelled: Annotated[int, Meta(description="Queued runs, which have ended.")]
-    stopping: Annotated[int, Meta(description="Running runs, which end as soon as their commands have ended.")]
+    cancelled: Annotated[int, Meta(description="How many queued runs were cancelled. They have ended.")]
+    stopping: Annotated[
+        int, Meta(description="How many running runs were asked to stop. Each ends as soon as its command has ended.")
+    ]
 
     @classmethod
     def of(cls, result: CancelledRuns) -> Self:

@@ -1,4 +1,4 @@
-"""A run as JSON."""
+"""A run as JSON, and its state as text for people."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, Self
@@ -19,17 +19,15 @@ _HOLD_NAMES: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
 
 
 def run_state_text(run: Run) -> str:
-    """The state for people, with a word for why a queued run may not start yet: `queued (busy)`."""
+    """The state for people. If the run can't start yet, it contains the reason in one word: `queued (busy)`."""
     if run.hold is None or run.state.is_final:
         return run.state.value
     return f"{run.state.value} ({_HOLD_NAMES[run.hold]})"
 
 
 def hold_text(run: Run) -> str | None:
-    """Why a queued run does not start yet, for people. None if no policy holds it.
-
-    With the hold DEBOUNCE or RETRY, `due_at` is always set: `or 0` only satisfies the type checker.
-    """
+    """Why a queued run does not start yet, for people. None if no policy holds it."""
+    # With the hold DEBOUNCE or RETRY, `due_at` is always set: `or 0` only satisfies the type checker.
     match run.hold:
         case Hold.NEW:
             return "It waits until a worker applies its automation's policy."
@@ -60,16 +58,17 @@ class RunView(View, frozen=True):
     replay: Annotated[int, Meta(description="0 for the run that the delivery started; 1, 2 and so on for its replays.")]
     runner: str
     state: RunState
-    attempt: int
+    attempt: Annotated[int, Meta(description="The number of the latest attempt. 0 before the first one.")]
     created_at: Timestamp
     claimed_at: Timestamp | None
-    started_at: Timestamp | None
+    started_at: Annotated[Timestamp | None, Meta(description="When the latest attempt began.")]
     finished_at: Timestamp | None
     cancel_requested_at: Timestamp | None
     exit_status: int | None
-    reason: str | None
+    reason: Annotated[str | None, Meta(description="Why the run ended in this state.")]
     hold: Annotated[
-        Literal["new", "busy", "debounce", "retry"] | None, Meta(description="Why a queued run may not start yet.")
+        Literal["new", "busy", "debounce", "retry"] | None,
+        Meta(description="Why a queued run can't start yet. Null if it can."),
     ]
     due_at: Annotated[Timestamp | None, Meta(description="When a debounced run or the next attempt starts.")]
     replaced_by: Annotated[
@@ -125,7 +124,7 @@ class FailedAttemptView(View, frozen=True):
 
 
 class RunWithOutputView(RunView, frozen=True):
-    output_tail: Annotated[str | None, Meta(description="The last part of its command's output.")]
+    output_tail: Annotated[str | None, Meta(description="The end of its command's output.")]
     failed_attempts: Annotated[
         list[FailedAttemptView], Meta(description="Attempts that failed and were followed by another one.")
     ]

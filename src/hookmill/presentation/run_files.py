@@ -24,7 +24,7 @@ class RunFileView(View, frozen=True):
 
 class RunFilesView(View, frozen=True):
     files: Annotated[list[RunFileView], Meta(description="The files of the latest attempt, by name.")]
-    more_files: Annotated[bool, Meta(description="Whether the package contains more files than are listed.")]
+    more_files: Annotated[bool, Meta(description="Whether the package contains files that are not listed.")]
 
     @classmethod
     def of(cls, files: RunFiles) -> Self:

@@ -20,9 +20,9 @@ class SchemeView(View, frozen=True):
     title: str
     docs: str
     algorithm: str
-    covers_body: bool
-    covers_time: bool
-    covers_id: bool
+    covers_body: Annotated[bool, Meta(description="Whether the signature covers the body.")]
+    covers_time: Annotated[bool, Meta(description="Whether the signature covers the time of the request.")]
+    covers_id: Annotated[bool, Meta(description="Whether the signature covers the provider's delivery id.")]
     event: Annotated[
         str | None,
         Meta(description="Where the event type is for the requested name: `header:NAME`, or `json:PATH` in the body."),
@@ -35,14 +35,16 @@ class SchemeView(View, frozen=True):
         ),
     ]
     covers_event: Annotated[bool, Meta(description="Whether the signature covers the event type.")]
-    proof: str
-    proven_by: str
+    proof: Annotated[
+        str, Meta(description="The kind of evidence that confirms this entry: sdk, library, vector or none.")
+    ]
+    proven_by: Annotated[str, Meta(description="The source of this evidence.")]
     experimental: bool
     setup: list[str]
 
     @classmethod
     def of(cls, scheme: Scheme, name: str | None = None) -> Self:
-        """`name` is the requested name or alias. It only decides `event` and `covers_event`. None: `scheme.name`."""
+        """`name` is the requested name or alias; None for `scheme.name`. It decides only `event` and `covers_event`."""
         event = scheme.event_for(name)
         return cls(
             name=scheme.name,

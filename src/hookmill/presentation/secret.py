@@ -1,4 +1,4 @@
-"""A team secret as JSON. Its value is shown once, and only if it was generated."""
+"""A team secret as JSON. Its value is shown once, and only if the service generated it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SecretView(View, frozen=True):
 
     name: str
     created_at: Timestamp
-    changed_at: Timestamp | None
-    has_value: bool
+    changed_at: Annotated[Timestamp | None, Meta(description="When its newest value was stored. Null without a value.")]
+    has_value: Annotated[bool, Meta(description="False until the provider's secret is supplied.")]
     used_by: Annotated[list[str], Meta(description="The names of this factory's webhooks that use it.")]
     used_elsewhere: Annotated[bool, Meta(description="Whether webhooks of other factories use it too.")]
 
@@ -36,7 +36,7 @@ class SecretView(View, frozen=True):
 
 
 class SecretWithValueView(SecretView, frozen=True):
-    """A team secret with its generated value, which is shown only once."""
+    """A team secret, with its new value if the service generated it. The value is shown only once."""
 
     value: GeneratedSecret
 

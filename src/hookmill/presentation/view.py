@@ -16,9 +16,9 @@ Timestamp = Annotated[str, Meta(extra_json_schema=TIMESTAMP_SCHEMA)]
 """A moment as `domain/moment.py` writes it: RFC 3339, UTC."""
 
 GeneratedSecret = Annotated[
-    str | None, Meta(description="Shown only once. Null if you supplied it, or if it existed before.")
+    str | None, Meta(description="Shown only once. Null unless the service has just generated it.")
 ]
-"""A secret that the service generated; None otherwise."""
+"""A secret that the service has just generated; None otherwise."""
 
 
 class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

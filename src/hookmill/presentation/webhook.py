@@ -1,4 +1,4 @@
-"""A webhook as JSON. Its secret is shown once, and only if it was generated."""
+"""A webhook as JSON. Its secret is shown once, and only if the service generated it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class WebhookView(View, frozen=True):
 
 
 class WebhookWithSecretView(WebhookView, frozen=True):
-    """A webhook with its generated secret and its complete URL, which are shown only once."""
+    """A webhook, with its secret and its complete URL if the service has just generated the secret."""
 
     secret: GeneratedSecret
 
@@ -69,9 +69,9 @@ class WebhookWithSecretView(WebhookView, frozen=True):
     def showing_secret(
         cls, management: Management, webhook_with_secret: WebhookWithSecret, *, is_generated: bool
     ) -> Self:
-        """`is_generated`: whether the service generated the secret. The view contains no other secret."""
+        """`is_generated`: whether the service generated the secret. A supplied secret is not in the view."""
         view = WebhookView.of(management, webhook_with_secret.webhook)
-        # A supplied secret is not shown: proxies may log responses, and terminals may keep their output.
+        # Proxies may log responses, and terminals may keep their output.
         if not is_generated or webhook_with_secret.secret is None:
             return view.extended(cls, secret=None)
         view = msgspec.structs.replace(view, url=webhook_with_secret.url)
