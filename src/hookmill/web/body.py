@@ -1,4 +1,6 @@
-"""Reads a request's complete body, up to a size limit. The API and the dashboard use `BodyReader`."""
+"""Reads a request's complete body, up to a size limit. The API and the dashboard use `BodyReader`; the ingress uses
+`delivery_body`.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +8,7 @@ from collections.abc import Callable
 from hookmill.web.asgi import Receive, Scope
 
 _LENGTH_DIGITS_MAX = 12
-"""A number with more digits exceeds any limit, and is slow to convert."""
+"""A longer number exceeds every limit. It is not converted, because a very long one would be slow to convert."""
 
 
 class BodyTooLarge(Exception):
@@ -76,14 +78,14 @@ async def read_body(
 
 
 class BodyReader:
-    """Reads bodies for one event loop, at most `bodies_max` concurrently.
+    """Reads bodies for one event loop, `bodies_max` concurrently.
 
-    A further body evicts the oldest body, whose `read` then raises `BodyTooSlow`. A form usually arrives within
+    A further body evicts the oldest body, whose `read` then raises `BodyTooSlow`. A body usually arrives within
     milliseconds. So even many slow clients can't exclude others, and their bodies use little memory.
     """
 
     def __init__(self, bodies_max: int, *, grace_seconds: float = 0) -> None:
-        """No body is evicted within its first `grace_seconds`."""
+        """No body is evicted within its first `grace_seconds`, even if more than `bodies_max` are then in progress."""
         self._bodies_max = bodies_max
         self._grace_seconds = grace_seconds
         self._start_times_by_timeout: dict[asyncio.Timeout, float] = {}
@@ -92,7 +94,7 @@ class BodyReader:
     async def read(self, scope: Scope, receive: Receive, *, bytes_max: int, seconds: float) -> bytes:
         """The complete body. Raises `BodyTooLarge`, `BodyTooSlow` or `BodyCutShort`.
 
-        A declared length above `bytes_max` is rejected without reading.
+        `seconds`: the time limit for the whole body. A declared length above `bytes_max` is rejected without reading.
         """
         length = _declared_length(scope, bytes_max)
         try:
@@ -107,7 +109,7 @@ class BodyReader:
             raise BodyTooSlow from None
 
     def _evict_oldest_if_full(self) -> None:
-        """Let the oldest body time out: now, or at the end of its first `grace_seconds`."""
+        """If the reader is full, let the oldest body time out: now, or at the end of its first `grace_seconds`."""
         if len(self._start_times_by_timeout) >= self._bodies_max:
             oldest_timeout = next(iter(self._start_times_by_timeout))
             start_time = self._start_times_by_timeout.pop(oldest_timeout)
@@ -116,7 +118,7 @@ class BodyReader:
 
 
 def _declared_length(scope: Scope, bytes_max: int) -> int | None:
-    """The declared length of the body in bytes; None if the body is chunked."""
+    """The declared length of the body in bytes: 0 without a body, None if the body is chunked."""
     content_length: bytes | None = next((value for name, value in scope["headers"] if name == b"content-length"), None)
     if content_length is not None:
         return parse_content_length(content_length, bytes_max)

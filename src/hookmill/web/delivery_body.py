@@ -10,7 +10,7 @@ from hookmill.web.asgi import Receive
 from hookmill.web.body import BodyCutShort, BodyTooLarge, BodyTooSlow, parse_content_length, read_body
 
 BODY_SECONDS: Final = 30.0
-"""The time limit of a body, from its first byte to its last."""
+"""The time limit of a body, from the start of reading to its last byte."""
 CHECK_SECONDS: Final = 1.0
 """How often the timer looks for bodies that exceed `BODY_SECONDS`."""
 INCOMPLETE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -44,9 +44,11 @@ class DeliveryBodies:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def read(self, receive: Receive, headers: dict[bytes, bytes]) -> Body:
-        """Read the body of the current task's request. A declared length above the limit is rejected without reading.
+        """Read the body of the current task's request.
 
-        Raises `BodyTooSlow` after the time limit, and `BodyEvicted` if other bodies needed its memory.
+        Returns `TooLarge` above `BODY_BYTES_MAX`, without reading if the declared length is above it; and `CutShort`
+        for an incomplete body. Raises `BodyTooSlow` after the time limit, and `BodyEvicted` if other bodies needed its
+        memory.
         """
         content_length = headers.get(b"content-length")
         task = self._register_body()
@@ -70,7 +72,7 @@ class DeliveryBodies:
             self._deregister_body(task)
 
     def _register_body(self) -> _BodyTask:
-        """The current task, whose time starts now. The first body also starts the timer."""
+        """Start the time of the current task's body, and return the task. The first body also starts the timer."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._cancel_overdue()

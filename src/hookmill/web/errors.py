@@ -27,7 +27,7 @@ class ErrorResponse:
 def error_response(
     status: int, code: str, title: str, *extra_headers: Header, closes_connection: bool = False
 ) -> ErrorResponse:
-    """`code` is stable, for programs; `title` is for people. Neither reveals anything about the webhook."""
+    """`code` is stable, for programs; `title` is for people. They must not reveal anything about a webhook."""
     body = json.dumps({"type": "about:blank", "title": title, "status": status, "code": code}).encode() + b"\n"
     headers: tuple[Header, ...] = (
         (b"content-type", b"application/problem+json"),
@@ -63,8 +63,8 @@ TOO_LARGE: Final = error_response(
 MISDIRECTED: Final = error_response(
     421,
     "misdirected_request",
-    "The service does not answer under this host name. Use the address that HOOKMILL_BASE_URL names, or set it to the "
-    "address that you use.",
+    "The service does not answer under this host name. Use the address in HOOKMILL_BASE_URL, or set this variable to "
+    "the address that you use.",
     closes_connection=True,
 )
 RATE_LIMITED: Final = error_response(

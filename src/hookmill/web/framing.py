@@ -12,7 +12,7 @@ FRAMING_HEADERS: Final = frozenset({b"host", b"content-length", b"transfer-encod
 
 
 def is_ambiguous(scope: Scope) -> bool:
-    """Whether a framing header occurs more than once, or the framing headers contradict each other."""
+    """Whether a framing header is repeated, the framing headers contradict each other, or HTTP/1.1 has no Host."""
     framing_headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in FRAMING_HEADERS:
@@ -23,7 +23,7 @@ def is_ambiguous(scope: Scope) -> bool:
 
 
 def is_contradictory(headers: dict[bytes, bytes], scope: Scope) -> bool:
-    """Whether the framing headers contradict each other, or HTTP/1.1 has no Host. Each occurs at most once."""
+    """Like `is_ambiguous`, for headers of which the caller has checked that no framing header is repeated."""
     transfer_encoding = headers.get(b"transfer-encoding")
     if transfer_encoding is not None and (
         transfer_encoding.strip().lower() != b"chunked" or b"content-length" in headers

@@ -110,7 +110,7 @@ _REJECTIONS: Final = {
 
 
 def _read_attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
-    """The request as an attempt, or an error response for its framing, path or method. Does not use the database."""
+    """The request as an attempt; or an error response, if its framing, path or method is invalid."""
     pairs: list[tuple[bytes, bytes]] = scope["headers"]
     headers = dict(pairs)
     authorization_count = int(b"authorization" in headers)

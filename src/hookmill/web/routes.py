@@ -19,9 +19,9 @@ DASHBOARD_SEGMENTS: Final = frozenset(
 )
 """The first path segments of the dashboard's pages. Unknown paths get 404 without loading the dashboard."""
 MANAGEMENT_REQUESTS_MAX: Final = 1_024
-"""The maximum of requests in progress to the API and the dashboard together."""
+"""The maximum of requests in progress to the API and the dashboard together: half of them with credentials."""
 SLOT_SECONDS: Final = 0.5
-"""How long a request waits for a slot while the maximum number of requests is in progress."""
+"""How long a request to the API or the dashboard waits for a slot, if none is free."""
 _CREDENTIAL_HEADERS: Final = frozenset({b"cookie", b"authorization"})
 _OK: Final = b"ok\n"
 
@@ -93,6 +93,7 @@ class Routes:
             await self._run_with_limit(application, scope, receive, send)
 
     def _application_at(self, raw_path: bytes) -> Application | None:
+        """The API or the dashboard; None if the path belongs to neither, or if the process does not serve it."""
         if raw_path.startswith(API_PREFIX):
             return self._api
         return self._dashboard if _is_dashboard_path(raw_path.partition(b"?")[0]) else None
@@ -111,6 +112,7 @@ class Routes:
         self._readiness_check = None
 
     async def _run_with_limit(self, application: Application, scope: Scope, receive: Receive, send: Send) -> None:
+        # The credentials are verified later, by the application.
         has_credentials = any(name in _CREDENTIAL_HEADERS for name, _ in scope["headers"])
         limiter = self._limiter_with_credentials if has_credentials else self._limiter_without_credentials
         if not await limiter.acquire():

@@ -20,9 +20,9 @@ from hookmill.web.api.rate_limit import RateLimiter, RateLimitStatus
 from hookmill.web.asgi import Scope
 
 FAILURES_PER_MINUTE: Final = 60
-"""The failed authentications of one client network, before the response is 429 instead of 401."""
+"""How many failed authentications of one client network get 401. Further ones get 429."""
 REQUESTS_PER_MINUTE: Final = 600
-"""The requests of one API key."""
+"""How many requests with one API key are allowed. Further ones get 429."""
 _TOKEN_CHARACTERS_MAX: Final = 200
 _CONTEXT_KEY: Final = "hookmill.request_context"
 
@@ -33,8 +33,11 @@ class RequestContext:
     def __init__(self, client: str | None) -> None:
         self.client = client
         self.body = b""
+        """Empty until the route has read the body, or if the operation has none."""
         self.caller: Caller | None = None
+        """None until the route has authenticated the request, and without a valid key."""
         self.rate_limit: RateLimitStatus | None = None
+        """None without a valid key."""
 
 
 def add_context(scope: Scope, trusted_proxies: Sequence[Network]) -> RequestContext:
@@ -67,7 +70,10 @@ class Authenticator:
         self._failure_limiter = RateLimiter(failures_per_minute, now_us)
 
     async def authenticate(self, request: Request) -> None:
-        """Raise `ApiError` if the API key is missing or invalid, or if a rate limit is exceeded."""
+        """Set the caller and the rate limit of the request's context.
+
+        Raises `ApiError` if the API key is missing or invalid, or if a rate limit is exceeded.
+        """
         context = context_of(request)
         await self._set_caller(request)
         if context.caller is None:
@@ -81,7 +87,7 @@ class Authenticator:
             raise _too_many_requests("This key has used up its requests for this minute.", context.rate_limit)
 
     async def reauthenticate(self, request: Request) -> None:
-        """Verify the key again after the body has arrived. Raises `ApiError` if the key was revoked meanwhile."""
+        """Verify the key again after the body has arrived. Raises `ApiError` if the key is no longer valid."""
         await self._set_caller(request)
         if context_of(request).caller is None:
             raise unauthenticated()
@@ -116,7 +122,7 @@ def _bearer_token(request: Request) -> str | None:
 
 
 def require_nothing() -> None:
-    """Require no API key. The responses of such routes contain nothing about this installation."""
+    """Require no API key. The responses of such routes must contain nothing about this installation."""
 
 
 async def require_any_key(request: Request) -> Caller:
@@ -166,7 +172,7 @@ MINIMUM_ROLES: Final[dict[Callable[..., Any], str | None]] = {
     require_manager: "manager",
     require_admin: "admin",
 }
-"""The role that meets each requirement, or a higher one. None: no API key is needed; `any`: any valid key."""
+"""The lowest role that meets each requirement. None: no API key is needed; `any`: any valid key."""
 
 
 def requirement_of(dependant: Dependant) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ from hookmill.web.api.urls import api_path
 routes = APIRouter(prefix="/factories/{factory}/automations", route_class=Route, tags=["Automations"])
 
 PAGE_BYTES: Final = 1_048_576
-"""A page of automations ends at this size, even if it has fewer items than `limit`: filters may be long."""
+"""A page of automations ends after the item that exceeds this size, even if it has fewer items than `limit`."""
 
 
 class AutomationPage(ResultPage[AutomationInListView], ExactNumbersView, frozen=True):
@@ -40,8 +40,8 @@ def list_automations(
 ) -> Response:
     """Lists the factory's automations by name, without their prompts.
 
-    Each one has the reasons why it can't fire. If filters are long, a page holds fewer items than `limit`: follow
-    `next_cursor`.
+    Each one has warnings: the reasons why it might not start runs. If filters are long, a page holds fewer items than
+    `limit`: follow `next_cursor`.
     """
     automations, next_cursor = paginate(
         management.automations.all(permission), lambda automation: (automation.name,), limit=limit, cursor=cursor
@@ -100,7 +100,7 @@ def create_automation(
 def show_automation(
     automation: AutomationInPath, permission: ViewerAccess, management: ManagementDependency
 ) -> Response:
-    """Returns an automation, with the reasons why it can't fire."""
+    """Returns an automation, with warnings: the reasons why it might not start runs."""
     return response_with_etag(_view(management, permission, management.automations.get(permission, automation)))
 
 
@@ -114,7 +114,7 @@ def change_automation(
     body: AutomationChanges,
     if_match: IfMatch,
 ) -> Response:
-    """Changes an automation and increments its version. Runs in progress keep the version that they began with."""
+    """Changes an automation. If anything but `enabled` changes, its version increases. Existing runs keep theirs."""
     changes = body.changes()
     with management.one_transaction(permission):
         _check_precondition(automation, permission, management, if_match)
@@ -164,7 +164,7 @@ def run_automation(
     idempotency: Idempotency,
     body: RunRequest | None = None,
 ) -> Response:
-    """Starts a run by hand, without a delivery. A payload is stored as its bytes in the body."""
+    """Starts a run by hand, without a delivery. Its payload has exactly the bytes that the body contains."""
     payload = field_bytes(context_of(request).body, "payload") if body is not None else None
 
     def start_run() -> Response:

@@ -64,7 +64,7 @@ def _example(body: dict[str, Any]) -> ConfigDict:
 
 
 def _unset() -> Any:
-    """The default of a field that is not in the body. `Changes.changes` omits such fields."""
+    """A default that the OpenAPI document does not show. `Changes.changes` omits the field if the body does."""
     return None
 
 
@@ -83,7 +83,7 @@ class FactoryCreation(RequestBody):
 
 
 MaxRunning = Annotated[StrictInt, Field(ge=1, le=LIMIT_MAX)]
-_MAX_RUNNING_DESCRIPTION: Final = "The most runs that workers perform at the same time. Null: no limit."
+_MAX_RUNNING_DESCRIPTION: Final = "How many of its runs workers may perform at the same time. Null: no limit."
 
 
 class FactoryChanges(Changes):
@@ -223,7 +223,8 @@ class ReplayRequest(RequestBody):
     model_config = _example({"automation": "triage"})
 
     automation: Text | None = Field(
-        default=None, description="The only automation to start, by name or id. Defaults to all that match."
+        default=None,
+        description="The only automation to start, by name or id. Defaults to all enabled ones that match.",
     )
 
 

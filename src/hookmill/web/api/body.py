@@ -22,7 +22,7 @@ LARGE_BYTES_MAX: Final = 1_048_576
 """The limit for bodies with a prompt, triggers, a filter or a payload."""
 _LARGE_FIELDS: Final = {"prompt", "triggers", "filter", "payload"}
 FIELDS_MAX: Final = 64
-"""The maximum number of fields in a body. Each unknown field is a separate error. No operation has even 32 fields."""
+"""The maximum number of fields in a body. No operation has as many, and each unknown field is a separate error."""
 _CLOSE_HEADERS: Final = {"Connection": "close"}
 
 
@@ -51,7 +51,7 @@ async def read(request: Request, *, required: bool, bytes_max: int) -> ParsedReq
 
 
 def parse_json(body: bytes) -> Any:
-    """The body's value. Raises `ApiError`."""
+    """The body's value. Raises `ApiError` if it is not JSON, has a key twice or too many fields, or can't be stored."""
     parsed = payload.parse(body)
     if isinstance(parsed, payload.NotJson):
         raise ApiError("malformed_json", f"The body can't be read: {parsed.reason}.")

@@ -26,7 +26,7 @@ LABELS_BY_NAME: Final[Mapping[str, Label]] = {
     **{label.wording: label for label in Label},
     **{label.name.lower(): label for label in Label},
 }
-"""Each label by the name that deliveries have, and by a name that needs no escaping in a URL."""
+"""Each label by its wording in responses, and by a name that needs no escaping in a URL."""
 
 WebhookParameter = Annotated[Text | None, Query(description="Only deliveries to this webhook, by uid or name.")]
 
@@ -94,7 +94,7 @@ def list_deliveries(
     response_model=DeliveryWithRunsView,
 )
 def show_delivery(delivery: DeliveryInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
-    """Returns a delivery and the runs that it started."""
+    """Returns a delivery and its newest thousand runs, including replays."""
     log_entry = management.log.get(permission, delivery)
     return json_response(DeliveryWithRunsView.with_runs(log_entry, management.runs.of_delivery(permission, delivery)))
 
@@ -165,9 +165,10 @@ def list_dropped_attempts(
     limit: Limit = PAGE_SIZE,
     cursor: Cursor = None,
 ) -> Response:
-    """Lists the counts of dropped attempts, by minute and reason. A dropped attempt has no entry in the log.
+    """Lists the newest thousand counts of dropped attempts, by minute and kind. A dropped attempt has no log entry.
 
-    The reasons are an exceeded rate limit and a disabled webhook.
+    The kinds are `rate_limited`, `failed_authentications` (over the limit of failed authentications) and `not_found`
+    (the webhook was disabled or deleted).
     """
     items, next_cursor = paginate(
         management.log.dropped_attempts(permission, webhook),

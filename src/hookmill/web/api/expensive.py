@@ -20,7 +20,7 @@ RETRY_SECONDS: Final = 1
 
 
 class ConcurrencyLimiter:
-    """Limits the expensive operations in flight.
+    """Limits the expensive operations in progress: two in all, and one for each API key.
 
     Further requests are rejected, because waiting requests would pile up.
     """
@@ -29,7 +29,7 @@ class ConcurrencyLimiter:
         # Threads of their own, so that a cheap request never waits until a backtest frees a thread.
         self.threads = anyio.CapacityLimiter(CONCURRENT_MAX)
         self._key_ids: set[str] = set()
-        """The ids of the API keys that have an operation in flight."""
+        """The ids of the API keys that hold a slot."""
 
     @contextmanager
     def slot_for(self, key_id: str) -> Iterator[None]:
@@ -54,7 +54,7 @@ def _busy(reason: str) -> ApiError:
 
 
 def expensive(operation: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
-    """Decorate a route's operation: it runs only while it holds a slot of the `ConcurrencyLimiter`."""
+    """Decorate a route's operation: it holds a slot of the `ConcurrencyLimiter`, and runs in one of its threads."""
     signature = inspect.signature(operation)
     request_parameter = inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
 

@@ -54,7 +54,7 @@ class CallerView(View, frozen=True):
 
 @routes.get("/me", operation_id="show_me", summary="Show the API key in use", response_model=CallerView)
 def show_me(caller: AnyKey, management: ManagementDependency) -> Response:
-    """Returns the name and roles of the API key that authenticates the request."""
+    """Returns the API key that authenticates the request: its id, its name and its roles."""
     return json_response(CallerView.of(caller, management.access.visible_factories(caller)))
 
 
@@ -89,7 +89,7 @@ def create_factory(
 
 @routes.get("/factories/{factory}", operation_id="show_factory", summary="Show a factory", response_model=FactoryView)
 def show_factory(permission: ViewerAccess) -> Response:
-    """Returns a factory's name, and whether definition files manage it."""
+    """Returns a factory: its name, whether definition files define it, and its limit of running runs."""
     return json_response(FactoryView.of(permission.factory))
 
 
@@ -101,7 +101,7 @@ def change_factory(
 ) -> Response:
     """Changes the maximum number of the factory's runs that are performed at the same time.
 
-    Runs that have started continue.
+    Runs that are running continue, even above the new limit.
     """
     changes = body.changes()
     if "max_running" in changes:

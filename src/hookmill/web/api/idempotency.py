@@ -16,7 +16,7 @@ from hookmill.web.api.access import ManagementDependency, context_of
 from hookmill.web.api.fields import IDEMPOTENCY_KEY_PATTERN
 
 STORED_BYTES_MAX: Final = 65_536
-"""If `reload` can build a response again, a body that is larger than this is not stored."""
+"""The body of a response above this size is not stored, if `reload` can build it again."""
 _BODY_DIGEST_FIELD: Final = "asked"
 """The field of stored responses with the SHA-256 of the request's body. Databases contain this name."""
 _STORED_HEADERS: Final = ("content-type", "location")
@@ -26,7 +26,7 @@ class IdempotentRequest:
     """A request to perform an operation. If it has an `Idempotency-Key`, it may be a retry."""
 
     def __init__(self, management: Management, key: str | None, target: bytes, body: bytes) -> None:
-        """`key`: the value of `Idempotency-Key`. `target`: the method and the path, as sent."""
+        """`key`: the value of `Idempotency-Key`, if any. `target`: the method and the path, as sent."""
         self._management = management
         self._key = key
         self._target_digest = sha256(target).digest()
@@ -42,7 +42,8 @@ class IdempotentRequest:
     ) -> Response:
         """The response of `perform`, or the stored response of the first request. Raises `IdempotencyKeyReused`.
 
-        If a response was too large to store, `reload` builds it again from the value of its `Location` header.
+        If a response was too large to store, `reload` builds it from the stored `Location` header. It then shows the
+        present state of the resource.
         `perform` and the storing share a transaction: if one of them fails, the operation is rolled back. So no
         generated secret is lost.
         """

@@ -42,7 +42,7 @@ class ErrorMessages:
         return text_for(error.get("ctx") or {}) if text_for is not None else INVALID_VALUE
 
     def _suggestion(self, unknown_field: str) -> str:
-        """The field to use instead of an unknown field, or all fields.
+        """A sentence with the field to use instead of an unknown field, or with all fields.
 
         A client may use the camelCase names of definition files, so the snake_case name is tried.
         """

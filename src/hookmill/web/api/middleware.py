@@ -12,9 +12,9 @@ from hookmill.web.asgi import Message, Receive, Scope, Send
 from hookmill.web.routes import Application
 
 THREADS: Final = 8
-"""The maximum of concurrent operations. Further threads would only wait for the database."""
+"""The maximum of concurrent operations that are not expensive. More threads would only wait for the database."""
 _CLOSE_HEADERS: Final = ((b"connection", b"close"),)
-"""For responses to unauthenticated clients, which could keep a connection open and never read a response."""
+"""For responses to requests without a valid key: such a client could hold a connection and never read a response."""
 _COMMON_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 

@@ -74,10 +74,12 @@ class Operation:
     method: str
     path: str
     requirement: Callable[..., Any]
+    """A key of `MINIMUM_ROLES`."""
     takes_body: bool
     response_view: type[View] | None
     is_expensive: bool
     has_precondition: bool
+    """Whether it accepts `If-Match`."""
 
 
 def operations(app: FastAPI) -> Iterator[Operation]:
@@ -199,7 +201,7 @@ _OPERATION_IDS_WITH_ETAG: Final = {
 
 
 def _error_codes(operation: Operation) -> Iterator[str]:
-    """Every error code that the operation may return."""
+    """An error code for each error status that the operation may return. 409 may have other codes, too."""
     yield "internal_error"
     if operation.requirement is not require_nothing:
         yield from ("authentication_failed", "too_many_requests", "unavailable")

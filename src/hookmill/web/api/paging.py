@@ -29,7 +29,11 @@ def paginate(
     cursor: str | None,
     newest_first: bool = False,
 ) -> tuple[list[T], str | None]:
-    """One page of a complete list, and the cursor of the next page if there is one. The sort keys must be unique."""
+    """Sort a complete list, and return one page of it, and the cursor of the next page if there is one.
+
+    The sort keys must be unique. `cursor` is the one of this page, None for the first. Raises `ApiError` if it is
+    invalid.
+    """
     ordered = sorted(items, key=sort_key, reverse=newest_first)
     if cursor is not None:
         last_sort_key = _sort_key_from(cursor)
@@ -66,7 +70,7 @@ def key_cursor(key: bytes) -> str:
 
 
 def key_from(cursor: str | None) -> bytes | None:
-    """The key in a cursor of `key_cursor`. Raises `ApiError`."""
+    """The key in a cursor of `key_cursor`; None for the first page. Raises `ApiError` for an invalid cursor."""
     if cursor is None:
         return None
     sort_key = _sort_key_from(cursor)
@@ -85,7 +89,7 @@ def queue_cursor(position: QueuePosition) -> str:
 
 
 def queue_position_from(cursor: str | None) -> QueuePosition | None:
-    """The position in a cursor of `queue_cursor`. Raises `ApiError`."""
+    """The position in a cursor of `queue_cursor`; None for the first page. Raises `ApiError` for an invalid cursor."""
     if cursor is None:
         return None
     try:

@@ -14,7 +14,7 @@ CALLERS_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:
-    """The state of a caller's rate limit after a request. `reset_seconds`: the time until the window ends."""
+    """The state of a caller's rate limit after a request. `reset_seconds`: until the window ends, at least 1."""
 
     limit: int
     remaining: int
@@ -30,7 +30,7 @@ class RateLimitStatus:
 
 
 class RateLimiter:
-    """Limits each caller to `per_minute` requests in a fixed window. A caller's first request starts the window."""
+    """Limits each caller to `per_minute` requests in a window of a minute, which the caller's first request starts."""
 
     def __init__(self, per_minute: int, now_us: Callable[[], int]) -> None:
         self._per_minute = per_minute

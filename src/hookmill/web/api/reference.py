@@ -164,7 +164,7 @@ def _indented_json(value: Any) -> str:
 
 
 def _enum_values(schema: dict[str, Any], schemas: dict[str, Any]) -> list[str]:
-    """The values that a schema enumerates, itself or in the schemas that it refers to."""
+    """The values that a schema enumerates, itself, in its alternatives, or in the schema that it refers to."""
     values = [*schema.get("enum", ())]
     if reference := schema.get("$ref"):
         values += _enum_values(schemas[reference.rpartition("/")[2]], schemas)

@@ -14,7 +14,7 @@ from hookmill.presentation.view import View
 from hookmill.web.api.fields import ETAG_LIST_PATTERN
 
 _ETAG: Final = re.compile(r"(?:W/)?\"[\x21\x23-\x7e]*\"")
-_CONTENT_HEADERS: Final = {"content-type", "content-length", "location"}
+_HEADERS_NOT_IN_304: Final = {"content-type", "content-length", "location"}
 
 
 def json_response(view: View, status: int = 200, *, location: str | None = None) -> Response:
@@ -40,7 +40,7 @@ class Precondition:
     """The `If-Match` header of a request to change a resource: the client must have read its current version."""
 
     def __init__(self, tags: str | None) -> None:
-        """`tags`: the value of the header; None if the client did not send the header."""
+        """`tags`: the value of the header; None if the client did not send the header, so that every check passes."""
         self._tags = tags
 
     @property
@@ -86,6 +86,6 @@ def unless_not_modified(request: Request, response: Response) -> Response:
     if tags.strip() != "*" and tag not in [sent.removeprefix("W/") for sent in _ETAG.findall(tags)]:
         return response
     not_modified = Response(status_code=304)
-    headers = MutableHeaders(raw=[pair for pair in response.raw_headers if pair[0].decode() not in _CONTENT_HEADERS])
+    headers = MutableHeaders(raw=[pair for pair in response.raw_headers if pair[0].decode() not in _HEADERS_NOT_IN_304])
     not_modified.raw_headers = headers.raw
     return not_modified

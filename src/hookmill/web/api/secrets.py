@@ -23,7 +23,10 @@ class SecretPage(ResultPage[SecretView], frozen=True):
 def list_secrets(
     permission: ManagerAccess, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
 ) -> Response:
-    """Lists the team secrets without their values, with the webhooks that use them."""
+    """Lists the team secrets without their values, with the factory's webhooks that use them.
+
+    An admin's key gets all team secrets; another key gets those that the factory created or uses.
+    """
     items, next_cursor = paginate(
         management.secrets.all(permission), lambda secret: (secret.name,), limit=limit, cursor=cursor
     )
@@ -53,7 +56,7 @@ def create_secret(
 
 @routes.get("/{name}", operation_id="show_secret", summary="Show a team secret", response_model=SecretView)
 def show_secret(name: SecretInPath, permission: ManagerAccess, management: ManagementDependency) -> Response:
-    """Returns a team secret without its value, with the webhooks that use it."""
+    """Returns a team secret without its value, with the factory's webhooks that use it."""
     return response_with_etag(SecretView.of(management.secrets.get(permission, name)))
 
 

@@ -50,8 +50,8 @@ def create_webhook(
 ) -> Response:
     """Creates a webhook. Only this response has the secret that the service generates, and the complete URL.
 
-    With some signature schemes, only the provider can generate the secret. If you omit it, the webhook stays disabled
-    until you rotate it with the provider's secret.
+    With some signature schemes, only the provider can generate the secret. If you omit it, the webhook is created
+    disabled. Rotate it with the provider's secret, and then enable it.
     """
 
     def create() -> Response:
@@ -131,7 +131,7 @@ def rotate_webhook(
 ) -> Response:
     """Replaces a webhook's secret. The old secret stops working immediately, without overlap.
 
-    Only this response has the secret that the service generates.
+    A disabled webhook stays disabled. Only this response has the secret that the service generates.
     """
     secret = body.secret if body is not None else None
 
