@@ -55,6 +55,17 @@ def test_a_token_webhook_shows_its_secret_once_with_a_curl_line(
     assert secret not in page.content()
 
 
+def test_suggested_secret_name_is_the_one_that_is_used(
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+):
+    page.goto(installation.at("/f/default/webhooks/new"))
+    page.get_by_label("Name", exact=True).fill("受信")
+
+    suggestion = page.get_by_label("Name of the team secret").get_attribute("placeholder")
+
+    assert suggestion == made("受信").webhook.secret_name
+
+
 def test_a_url_token_is_shown_once_and_then_a_placeholder(
     page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):

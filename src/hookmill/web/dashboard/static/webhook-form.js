@@ -25,7 +25,8 @@ for (const form of document.querySelectorAll("form[data-webhook-form]")) {
   if (name && secretName) {
     const suggest = () => {
       const middle = name.value.toUpperCase().replace(/[^A-Z0-9]+/g, "_").replace(/^_+|_+$/g, "");
-      secretName.placeholder = `WEBHOOK_${middle.slice(0, 48).replace(/_+$/, "") || "NAME"}_SECRET`;
+      const part = middle.slice(0, 48).replace(/_+$/, "") || (name.value.trim() ? "UNNAMED" : "NAME");
+      secretName.placeholder = `WEBHOOK_${part}_SECRET`;
     };
     name.addEventListener("input", suggest);
     suggest();
