@@ -88,8 +88,8 @@ def held_requests(page: Page, address: str) -> Callable[[], Route]:
     return next_one
 
 
-def verdict(page: Page) -> Any:
-    return page.locator("#verdict")
+def filter_result(page: Page) -> Any:
+    return page.locator("#result")
 
 
 def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, installation: Installation):
@@ -101,7 +101,7 @@ def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, insta
     expect(page.get_by_label("Payload filter")).to_have_value(
         '{\n  "action": ["opened"],\n  "pull_request": {"labels": {"name": ["bug"]}}\n}'
     )
-    expect(verdict(page)).to_have_text("Would trigger Webhook check: passed. Payload check: passed.")
+    expect(filter_result(page)).to_have_text("Would trigger Webhook check: passed. Payload check: passed.")
     expect(page.get_by_role("row", name='/pull_request/labels/0/name in ["bug"] "bug" yes')).to_be_visible()
     page.get_by_role("button", name="Create").first.click()
     expect(page.get_by_text("Automation created.")).to_be_visible()
@@ -118,12 +118,12 @@ def test_the_result_follows_what_is_typed(page: Page, installation: Installation
     typed = page.get_by_label("Payload filter")
 
     typed.fill('{"action": ["closed"]}')
-    expect(verdict(page)).to_contain_text("Would not trigger Webhook check: passed. Payload check: failed.")
+    expect(filter_result(page)).to_contain_text("Would not trigger Webhook check: passed. Payload check: failed.")
     expect(page.get_by_role("row", name='/action in ["closed"] "opened" no')).to_be_visible()
     expect(typed).to_have_attribute("aria-invalid", "false")
 
     typed.fill('{"action":\n  opened}')
-    expect(verdict(page)).to_contain_text("The filter is not valid JSON.")
+    expect(filter_result(page)).to_contain_text("The filter is not valid JSON.")
     expect(page.locator("#filter-faults")).to_contain_text("Line 2, column 3: Expecting value.")
     expect(typed).to_have_attribute("aria-invalid", "true")
 
@@ -131,7 +131,7 @@ def test_the_result_follows_what_is_typed(page: Page, installation: Installation
     expect(page.locator("#filter-faults")).to_contain_text("/pull_request/draft")
 
     typed.fill("")
-    expect(verdict(page)).to_contain_text("Would trigger")
+    expect(filter_result(page)).to_contain_text("Would trigger")
     expect(typed).to_have_attribute("aria-invalid", "false")
 
 
@@ -151,13 +151,13 @@ def test_an_event_type_is_clicked_tried_and_saved(page: Page, installation: Inst
     page.get_by_role("button", name="paid", exact=True).click()
     expect(typed).to_have_value("paid")
     expect(page.get_by_role("button", name="paid", exact=True)).to_have_attribute("aria-pressed", "true")
-    expect(verdict(page)).to_have_text(
+    expect(filter_result(page)).to_have_text(
         "Would trigger Webhook check: passed. Event check: passed. Payload check: passed."
     )
     expect(page.get_by_role("heading", name="Backtest: matches 1 of the last 2")).to_be_visible()
 
     typed.fill("refunded\n\n chargeback ")
-    expect(verdict(page)).to_contain_text("Would not trigger Webhook check: passed. Event check: failed.")
+    expect(filter_result(page)).to_contain_text("Would not trigger Webhook check: passed. Event check: failed.")
     expect(page.locator("#outcome")).to_contain_text("event type paid, expected refunded or chargeback")
     expect(page.get_by_role("button", name="paid", exact=True)).to_have_attribute("aria-pressed", "false")
 
@@ -256,7 +256,7 @@ def test_a_check_after_the_session_has_ended_leaves_what_was_typed(page: Page, i
 
     page.get_by_label("Payload filter").fill('{"action": ["opened"]}')
 
-    expect(verdict(page)).to_contain_text("You are signed out.")
+    expect(filter_result(page)).to_contain_text("You are signed out.")
     expect(page.get_by_label("Prompt")).to_have_value("Review it.")
 
 
@@ -269,15 +269,15 @@ def test_a_delivery_of_another_webhook_fails_the_webhook_check(page: Page, insta
     expect(page.get_by_label("Test on").get_by_role("option")).to_have_count(2)
     page.get_by_label("one of two").uncheck()
 
-    expect(verdict(page)).to_contain_text(
+    expect(filter_result(page)).to_contain_text(
         "Would not trigger Webhook check: failed. Payload check: passed. "
         "No filter: every delivery of the selected webhooks starts a run. "
         "The delivery is from one of two, which is not selected."
     )
     settled(page)
-    verdict(page).get_by_role("button", name="Select one of two").click()
-    expect(verdict(page)).to_contain_text("Would trigger")
-    expect(verdict(page)).to_be_focused()
+    filter_result(page).get_by_role("button", name="Select one of two").click()
+    expect(filter_result(page)).to_contain_text("Would trigger")
+    expect(filter_result(page)).to_be_focused()
     expect(page.get_by_label("one of two")).to_be_checked()
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_text("Automation created.")).to_be_visible()
@@ -306,13 +306,13 @@ def test_a_click_on_a_field_chooses_the_webhook_if_none_is_chosen(
     else:
         page.get_by_label("Test on").select_option(index=0)
         page.get_by_role("button", name="Check").click()
-    expect(verdict(page)).to_contain_text("Incomplete Select a webhook. Its deliveries start the automation.")
-    expect(verdict(page).get_by_role("button", name="Select sender")).to_be_visible()
+    expect(filter_result(page)).to_contain_text("Incomplete Select a webhook. Its deliveries start the automation.")
+    expect(filter_result(page).get_by_role("button", name="Select sender")).to_be_visible()
 
     page.get_by_role("button", name='action "opened"').click()
 
-    expect(verdict(page)).to_contain_text("Would trigger")
-    expect(verdict(page)).to_contain_text("sender is now selected, because it received this delivery.")
+    expect(filter_result(page)).to_contain_text("Would trigger")
+    expect(filter_result(page)).to_contain_text("sender is now selected, because it received this delivery.")
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Prompt").fill("Review it.")
     page.get_by_role("button", name="Create").click()
@@ -427,9 +427,9 @@ def test_the_backtest_tells_which_stored_deliveries_would_match(page: Page, inst
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_text("Their runs have 8 different keys.")).to_be_visible()
     expect(page.get_by_role("heading", name="Not matching (2)")).to_be_visible()
-    expect(verdict(page)).to_contain_text("Would not trigger")
+    expect(filter_result(page)).to_contain_text("Would not trigger")
     page.get_by_role("button", name="test the filter on").first.click()
-    expect(verdict(page)).to_contain_text("Would trigger")
+    expect(filter_result(page)).to_contain_text("Would trigger")
     page.get_by_text("2 more").click()
     page.get_by_label("Payload filter").fill('{"action": ["opened"], "n": {"not_in": [1000]}}')
     expect(page.get_by_role("row", name="/n not_in")).to_be_visible()
@@ -475,7 +475,7 @@ def test_an_automation_is_written_without_scripts(
     expect(page.get_by_label("Payload filter")).to_have_value('{\n  "action": ["opened"]\n}')
     page.get_by_label("Payload filter").fill('{"action": ["closed"]}')
     page.get_by_role("button", name="Check").click()
-    expect(verdict(page)).to_contain_text("Would not trigger")
+    expect(filter_result(page)).to_contain_text("Would not trigger")
     expect(page.get_by_role("heading", name="Backtest: matches 0 of the last 1")).to_be_visible()
     page.get_by_label("Payload filter").fill('{"action": []}')
     page.get_by_role("button", name="Create").last.click()
@@ -595,7 +595,7 @@ def test_several_triggers_are_edited_as_their_list(page: Page, installation: Ins
     known = installation.management.automations.create(installation.may, "Listed", prompt="Do it.", triggers=triggers)
     page.goto(installation.at(f"/f/default/automations/{known.id}/edit"))
     typed = page.get_by_label("Triggers", exact=True)
-    expect(verdict(page)).to_contain_text("Would trigger")
+    expect(filter_result(page)).to_contain_text("Would trigger")
     expect(page.get_by_role("heading", name="Trigger 2: would not trigger")).to_be_visible()
 
     triggers[0]["filter"]["payload"] = {"action": []}  # type: ignore[index]
@@ -603,7 +603,7 @@ def test_several_triggers_are_edited_as_their_list(page: Page, installation: Ins
     expect(page.locator("#filter-faults")).to_contain_text("/0/filter/payload/action")
     triggers[0]["filter"]["payload"] = {"action": ["closed"]}  # type: ignore[index]
     typed.fill(json.dumps(triggers))
-    expect(verdict(page)).to_contain_text("Would not trigger")
+    expect(filter_result(page)).to_contain_text("Would not trigger")
     page.get_by_role("button", name="Save").first.click()
 
     expect(page.get_by_text("Automation saved.")).to_be_visible()
@@ -666,7 +666,7 @@ def test_hostile_payloads_and_names_are_inert(page: Page, installation: Installa
 
     page.get_by_role("button", name='x "polluted"').click()
     expect(page.get_by_label("Payload filter")).to_have_value('{\n  "__proto__": {"x": ["polluted"]}\n}')
-    expect(verdict(page)).to_contain_text("Would trigger")
+    expect(filter_result(page)).to_contain_text("Would trigger")
     page.get_by_role("button", name='"pointed"').click()
     expect(page.get_by_role("row", name="//a~1b~0c in")).to_be_visible()
     page.get_by_role("button", name="alert(2)").click()
@@ -697,7 +697,7 @@ def test_looks(check_accessibility, installation: Installation):
 
     def mistype(page: Page) -> None:
         page.get_by_label("Payload filter").fill('{"action": ["opened",\n  "pull_request": {}}')
-        expect(verdict(page)).to_contain_text("The filter is not valid JSON.")
+        expect(filter_result(page)).to_contain_text("The filter is not valid JSON.")
 
     hostile = deliver(
         installation, made, {"k" * 300: "v" * 300, "\u202eyek": ["<b>"] * 40, "a": {"b": {"c": {"d": {"e": "x" * 99}}}}}
@@ -734,7 +734,7 @@ def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation:
     page.get_by_label("Running at the same time, in all").fill("4")
     page.get_by_text("When runs fail").click()
     page.get_by_label("Only for these exit codes").fill("75, x")
-    page.get_by_label("Attempts that may fail").fill("3")
+    page.get_by_label("Attempts at most").fill("3")
     page.get_by_label("Disable after failed runs").fill("5")
     page.get_by_role("button", name="Create", exact=True).last.click()
     expect(page.get_by_text("limit is a whole number from 1 to 1,000")).to_be_visible()
@@ -753,7 +753,7 @@ def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation:
     page.get_by_label("Active runs at the same time").fill("")
     page.get_by_label("Separate limit for each value of").fill("")
     expect(page.get_by_label("Only for these exit codes")).to_have_value("75, 111")
-    for label in ("Attempts that may fail", "Only for these exit codes", "Wait before the second attempt"):
+    for label in ("Attempts at most", "Only for these exit codes", "Wait before the second attempt"):
         page.get_by_label(label).fill("")
     page.get_by_label("Longest wait between attempts").fill("")
     page.get_by_role("button", name="Save", exact=True).last.click()

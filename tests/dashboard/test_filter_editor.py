@@ -9,7 +9,7 @@ from hookmill.domain import payload
 from hookmill.domain.filters import DEPTH_MAX, CompiledFilter, compile_filter
 from hookmill.domain.payload import Parsed
 from hookmill.web.dashboard import filter_editor
-from hookmill.web.dashboard.filter_editor import CannotAdd, Node, read_filter, read_triggers, tree, with_field
+from hookmill.web.dashboard.filter_editor import CannotToggle, Node, read_filter, read_triggers, toggle_field, tree
 
 RTL = "\u202e"
 HOSTILE = {
@@ -84,7 +84,7 @@ def number_of(body: Any, shown: str) -> str:
     ],
 )
 def test_a_click_asks_for_the_fields_value_or_no_longer_does(typed: str, body: Any, value: str, becomes: Any):
-    changed = with_field(typed, parsed(body).value, number_of(body, value))
+    changed = toggle_field(typed, parsed(body).value, number_of(body, value))
 
     assert (json.loads(changed) if changed else {}) == becomes
     assert str(json.loads(changed) if changed else {}) == str(becomes)
@@ -96,12 +96,12 @@ def test_a_click_lets_the_payload_pass_and_a_second_undoes_it():
     assert len(clickable) == 18
 
     for node in clickable:
-        typed = with_field("", body.value, str(node.number))
+        typed = toggle_field("", body.value, str(node.number))
         compiled = compile_filter(payload_value(typed))
         assert isinstance(compiled, CompiledFilter)
         assert compiled.matches(body), node
         assert node.number in tree(body.value, read_filter(typed, ())).chosen_numbers
-        assert with_field(typed, body.value, str(node.number)) == ""
+        assert toggle_field(typed, body.value, str(node.number)) == ""
 
 
 def payload_value(typed: str) -> Any:
@@ -110,7 +110,7 @@ def payload_value(typed: str) -> Any:
 
 def test_what_cannot_be_seen_is_spelled_out_in_the_filter_and_in_the_tree():
     body = parsed(HOSTILE).value
-    typed = "".join(with_field("", body, str(number)) for number in range(18))
+    typed = "".join(toggle_field("", body, str(number)) for number in range(18))
 
     assert RTL not in typed
     assert "\\u202eeulav" in typed
@@ -123,7 +123,7 @@ def test_what_cannot_be_seen_is_spelled_out_in_the_filter_and_in_the_tree():
 def test_a_number_stays_what_it_is(number: str):
     body = parsed(f'{{"n": {number}}}'.encode())
 
-    compiled = compile_filter(payload_value(with_field("", body.value, "0")))
+    compiled = compile_filter(payload_value(toggle_field("", body.value, "0")))
 
     assert isinstance(compiled, CompiledFilter)
     assert compiled.matches(body)
@@ -185,14 +185,14 @@ def test_a_payload_of_500_levels_is_shown_as_deep_as_filters_reach():
     ],
 )
 def test_what_cannot_be_added_changes_nothing_and_says_why(typed: str, body: Any, said: str):
-    with pytest.raises(CannotAdd, match=said):
-        with_field(typed, parsed(body).value, "0")
+    with pytest.raises(CannotToggle, match=said):
+        toggle_field(typed, parsed(body).value, "0")
 
 
 @pytest.mark.parametrize("number", ["1", "-1", "x", "", "99999999999", "٣"])
 def test_a_number_of_no_field_adds_nothing(number: str):
-    with pytest.raises(CannotAdd, match="no such field"):
-        with_field("", {"a": "x"}, number)
+    with pytest.raises(CannotToggle, match="no such field"):
+        toggle_field("", {"a": "x"}, number)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_a_failure_is_logged_although_every_listener_has_left(hub: Hub, world: W
         is_https=False,
     )
     unforeseen: Any = object()
-    context = PageContext(request=Request({"type": "http"}), service=service, client=None, session=unforeseen)
+    context = PageContext(request=Request({"type": "http"}), service=service, client=None, session_token=unforeseen)
     watcher = Watcher(context=context, may=world.may, log_filter=LogFilter(), filters={}, newest_key=None)
 
     async def scene() -> None:

@@ -48,7 +48,7 @@ def test_from_the_link_to_a_filtered_run(signed_out_page: Page, installation: In
     page.get_by_label("Name", exact=True).fill("Look into failures")
     page.get_by_label("Prompt").fill("Find out why.")
     page.get_by_role("button", name='status "failed"').click()
-    expect(page.locator("#verdict")).to_contain_text("Would trigger")
+    expect(page.locator("#result")).to_contain_text("Would trigger")
     page.get_by_role("button", name="Create").first.click()
     expect(page.get_by_text("Automation created.")).to_be_visible()
     post(installation, webhook.uid, bearer[1], {"status": "passed", "build": 2})

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from hookmill.app.effective_settings import effective_settings
 from hookmill.domain.permission import Role
 from hookmill.settings import Settings
-from hookmill.web.dashboard.team import is_loopback_url
+from hookmill.web.dashboard.team import is_local_url
 from tests.dashboard.client import Dashboard, Elements, Visitor, living
 from tests.dashboard.conftest import PASSWORD, Installation
 
@@ -149,7 +149,7 @@ def test_a_member_who_cannot_be_added_is_reported_at_the_field(
     ],
 )
 def test_a_base_url_that_leads_everybody_to_themselves_is_known(base: str, is_here: bool):
-    assert is_loopback_url(base) is is_here
+    assert is_local_url(base) is is_here
 
 
 def test_a_refused_form_keeps_the_role_that_was_chosen(admin: Visitor):

@@ -19,7 +19,7 @@ PLAIN_COOKIE: Final = "hookmill"
 
 
 class NotSignedIn(Exception):
-    """The page requires a signed-in member, and the request has no valid session."""
+    """The page requires a signed-in member, but the request has no valid session."""
 
 
 class ForeignForm(Forbidden):
@@ -82,14 +82,15 @@ def cookie_name(is_https: bool) -> str:
 def refuse_foreign_or_stale_form(context: PageContext) -> None:
     """Raise `ForeignForm` for a form of another site, and `StaleForm` for a form of another session.
 
-    Browsers send the origin of a form in a header that another site can't forge.
+    Without a session, such as for signing in, only the origin is checked. Browsers send the origin of a form in a
+    header that another site can't forge.
     """
     if not _is_same_origin(context.request):
         raise ForeignForm("This form was not sent from a page of this service. Nothing was changed.")
     if context.signed_in is None:
         return
     token = context.form["csrf"] or context.request.headers.get("x-csrf-token", "")
-    if not is_csrf_token_of(context.session or "", token):
+    if not is_csrf_token_of(context.session_token or "", token):
         raise StaleForm(
             "This form is older than your session. Nothing was changed. Reload the page and submit it again."
         )

@@ -9,7 +9,7 @@ from hookmill.domain.permission import Caller
 from hookmill.web.dashboard.access import require_member
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
-from hookmill.web.dashboard.sign_in import set_session
+from hookmill.web.dashboard.sign_in import set_session_cookie
 
 
 def password_form(context: PageContext, _caller: Caller) -> Response:
@@ -25,13 +25,13 @@ def _change_password(context: PageContext) -> Response:
     try:
         if context.form["new"] != context.form["again"]:
             raise Invalid("The new passwords differ. Enter them again.")
-        session = context.management.sessions.change_password(
+        session_token = context.management.sessions.change_password(
             context.signed_in, old=context.form["old"], new=context.form["new"], client=context.client
         )
     except (Invalid, Conflict) as error:
         return context.page("account.html", status=422, problem=str(error))
     response = context.redirect("account", flash="password")
-    set_session(context, response, session)
+    set_session_cookie(context, response, session_token)
     return response
 
 

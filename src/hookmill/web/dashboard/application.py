@@ -47,8 +47,8 @@ HEADERS: Final = {
 class Page:
     """A page: its method, path, handler and requirement.
 
-    The handler gets the context, and the value that the requirement returns unless it is None. Handlers run in threads.
-    But a coroutine function runs on the event loop, and must not wait for the database there.
+    The handler gets the context, and the value that the requirement returns unless it is None. It runs in a thread.
+    But a handler that is a coroutine function runs on the event loop, and must not wait for the database there.
     """
 
     method: str
@@ -56,7 +56,7 @@ class Page:
     handler: Handler
     requirement: Requirement
     is_background: bool = False
-    """Whether a browser requests this page automatically for an open page. Such requests keep no session alive."""
+    """Whether an open page requests this page automatically. Such requests don't keep the session alive."""
 
 
 class DashboardApplication:
@@ -96,10 +96,11 @@ class DashboardApplication:
         )
 
     async def _respond(self, context: PageContext) -> Response:
+        """The page's response, or an error page for the exception that the page raised."""
         try:
             return await self._serve_page(context)
         except NotSignedIn:
-            # The form for signing out needs no repetition: the session has ended already.
+            # Signing out needs no second submission: the session has ended already.
             if kept_form.can_be_resubmitted(context) and context.page_path != "/sign-out":
                 return await context.in_thread(kept_form.resubmission_page, context)
             return self._redirect_to_sign_in(context)
@@ -117,9 +118,7 @@ class DashboardApplication:
                 return await context.in_thread(kept_form.resubmission_page, context)
             return await context.in_thread(_error_page, context, 403, str(error))
         except HookmillError as error:
-            return await context.in_thread(
-                _error_page, context, _STATUS_BY_ERROR_CLASS.get(type(error), _status_of(error)), str(error)
-            )
+            return await context.in_thread(_error_page, context, _status_of(error), str(error))
         except Exception as error:
             self._service.report_failure("dashboard", error)
             return await context.in_thread(
@@ -168,7 +167,7 @@ class DashboardApplication:
         return None
 
     async def _set_session(self, context: PageContext, *, is_visit: bool) -> None:
-        """Set the context's session and member, if the request's cookie belongs to a session.
+        """Set the context's session token and member, if the request's cookie has the token of a valid session.
 
         `is_visit`: whether the request keeps the session alive.
         """
@@ -182,7 +181,7 @@ class DashboardApplication:
             is_visit=is_visit,
             limiter=self._service.member_thread_limiter,
         )
-        context.session = session_token if context.signed_in is not None else None
+        context.session_token = session_token if context.signed_in is not None else None
 
     def _redirect_to_sign_in(self, context: PageContext) -> Response:
         if context.is_htmx:
@@ -206,5 +205,5 @@ def _status_of(error: HookmillError) -> int:
 
 def _error_page(context: PageContext, status: int, message: str) -> Response:
     if context.is_htmx:
-        return context.page("parts/trouble.html", status=status, text=message)
-    return context.page("trouble.html", status=status, text=message, code=status)
+        return context.page("parts/error.html", status=status, text=message)
+    return context.page("error.html", status=status, text=message, code=status)

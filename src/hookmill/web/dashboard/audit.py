@@ -89,6 +89,7 @@ class AuditRow:
 
     entry: AuditEntry
     action: str
+    """A phrase of `ACTION_PHRASES`."""
     subject_url: str | None
     """The page of the subject; None if it has no page."""
     actor_kind: str | None
@@ -99,36 +100,33 @@ class AuditRow:
 
 
 def of_factory(context: PageContext, may: MayManage) -> Response:
-    before, limit = _requested_page(context)
-    entries = context.management.audit.of_factory(may, before=before, limit=limit + 1)
-    return _entries_page(
-        context, entries, limit, lambda **query: url("f", may.factory.name, "audit", **query), "audit.html"
-    )
+    entries = context.management.audit.of_factory(may, before=_key_before_page(context), limit=PAGE_SIZE + 1)
+    return _entries_page(context, entries, lambda **query: url("f", may.factory.name, "audit", **query), "audit.html")
 
 
 def of_team(context: PageContext, may: MayAdminister) -> Response:
-    before, limit = _requested_page(context)
-    entries = context.management.audit.of_team(may, before=before, limit=limit + 1)
-    return _entries_page(context, entries, limit, lambda **query: url("team", "audit", **query), "team-audit.html")
+    entries = context.management.audit.of_team(may, before=_key_before_page(context), limit=PAGE_SIZE + 1)
+    return _entries_page(context, entries, lambda **query: url("team", "audit", **query), "team-audit.html")
 
 
-def _requested_page(context: PageContext) -> tuple[bytes | None, int]:
-    """The key of the entry before which the page begins (None for the first page), and the size of the page."""
+def _key_before_page(context: PageContext) -> bytes | None:
+    """The key of the last entry of the previous page; None for the first page."""
     entry_id = context.query.get("before", "")
     if entry_id and not _ENTRY_ID.match(entry_id):
         raise Invalid("The URL contains no valid entry of the audit log. Start at the first page.")
-    return bytes.fromhex(entry_id.removeprefix("aud_")) if entry_id else None, PAGE_SIZE
+    return bytes.fromhex(entry_id.removeprefix("aud_")) if entry_id else None
 
 
 def _entries_page(
-    context: PageContext, entries: Sequence[AuditEntry], limit: int, page_url: Callable[..., str], template: str
+    context: PageContext, entries: Sequence[AuditEntry], page_url: Callable[..., str], template: str
 ) -> Response:
-    page_entries = entries[:limit]
+    """A page of the log. `entries` contains an entry of the next page if there is one."""
+    page_entries = entries[:PAGE_SIZE]
     return context.page(
         template,
         rows=[row_of(entry) for entry in page_entries],
         newest_url=page_url() if "before" in context.query else None,
-        older_url=page_url(before=audit_entry_id(page_entries[-1].key)) if len(entries) > limit else None,
+        older_url=page_url(before=audit_entry_id(page_entries[-1].key)) if len(entries) > PAGE_SIZE else None,
     )
 
 

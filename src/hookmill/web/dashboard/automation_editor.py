@@ -29,7 +29,7 @@ from hookmill.web.dashboard.automations import (
     refuse_if_defined_by_files,
     selected_webhooks,
 )
-from hookmill.web.dashboard.filter_editor import CannotAdd, ParsedTriggers, Sample
+from hookmill.web.dashboard.filter_editor import CannotToggle, ParsedTriggers, Sample
 from hookmill.web.dashboard.page_context import PageContext
 
 ADD_SCHEDULE: Final = "add-schedule"
@@ -178,6 +178,7 @@ class Draft:
     prompt: str = ""
     runner: str = ""
     enabled: bool = True
+    """Only for a new automation: editing does not change it."""
     has_trigger_list: bool = False
     """Whether the form has a JSON list of triggers, instead of webhooks and a filter for one trigger."""
     webhook_uids: list[str] = field(default_factory=list)
@@ -214,6 +215,7 @@ class Draft:
         return [*webhook_triggers, *schedule_triggers]
 
     def selected_uids(self, parsed: ParsedTriggers) -> list[str]:
+        """The uids of the webhooks that any trigger selects."""
         if self.has_trigger_list:
             return list(dict.fromkeys(uid for trigger in parsed.triggers for uid in trigger.webhook_ids))
         return self.webhook_uids
@@ -349,7 +351,7 @@ def _save(context: PageContext, may: MayManage, automation_id: str, draft: Draft
 
 
 def _is_preview(context: PageContext) -> bool:
-    """Whether the form was submitted only to test its filter, or to add something to it."""
+    """Whether the form was submitted to test its filter or to change the form, and not to save it."""
     clicked_value = context.form["add"] or context.form["add_event"] or context.form["choose"] or context.form["pick"]
     return context.is_htmx or context.form["do"] in ("check", ADD_SCHEDULE) or bool(clicked_value)
 
@@ -420,7 +422,7 @@ def _trigger_problems(draft: Draft, parsed: ParsedTriggers) -> dict[str, str]:
 
 
 def _problems_by_field(error: Invalid | Conflict, draft: Draft) -> dict[str, str]:
-    """The error text, by the field of the form that the error belongs to. The field "" is the whole form."""
+    """The error text, by the form's field that the error is about. The field "" is the whole form."""
     if isinstance(error, LimitReached):
         return {"": str(error)}
     pointer = next((fault.pointer for fault in error.faults), "") if isinstance(error, Invalid) else ""
@@ -455,7 +457,7 @@ _FIELDS_BY_POINTER: Final = {
 
 
 def _preview(context: PageContext, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
-    """The form as it was submitted, with the clicked additions, and with the results of its filter."""
+    """The form as it was submitted, with the change of the clicked button, and with the results of its filter."""
     if draft.has_trigger_list:
         return _editor_page(context, may, automation, draft)
     notice = ""
@@ -464,15 +466,15 @@ def _preview(context: PageContext, may: MayManage, automation: Automation | None
         sample = filter_editor.load_sample(context.management, may, draft.delivery_id)
         try:
             if sample is None:
-                raise CannotAdd("The payload of this delivery is no longer stored. Select another delivery.")
-            draft.filter = filter_editor.with_field(draft.filter, sample.body, context.form["add"])
+                raise CannotToggle("The payload of this delivery is no longer stored. Select another delivery.")
+            draft.filter = filter_editor.toggle_field(draft.filter, sample.body, context.form["add"])
             # Without a selected webhook, a click on a field also selects the webhook of the delivery.
             if not draft.webhook_uids:
                 uid_to_select = sample.delivery.webhook_uid
-        except CannotAdd as error:
+        except CannotToggle as error:
             notice = str(error)
     if context.form["add_event"]:
-        draft.events = filter_editor.with_event(draft.events, context.form["add_event"])
+        draft.events = filter_editor.toggle_event(draft.events, context.form["add_event"])
     newly_selected_webhook = _selectable_webhook(uid_to_select, draft, all_webhooks(context, may))
     if newly_selected_webhook is not None:
         draft.webhook_uids.append(newly_selected_webhook.uid)
@@ -502,7 +504,7 @@ def _editor_page(
     webhooks_by_uid = all_webhooks(context, may)
     parsed = draft.parsed_triggers()
     selected_uids = [uid for uid in draft.selected_uids(parsed) if WebhookUid(uid) in webhooks_by_uid]
-    # If there was no delivery to test on, a delivery may have arrived since.
+    # If the draft has no delivery to test on, one may have arrived since the last request.
     refreshes_samples = bool(context.form["changed"] or context.form["pick"] or not draft.delivery_id)
     sample_choices: Sequence[filter_editor.SampleChoice] = ()
     if refreshes_samples or not context.is_htmx:
@@ -559,9 +561,9 @@ def _sample_to_test(
     sample_choices: Sequence[filter_editor.SampleChoice],
     webhooks_by_uid: WebhooksByUid,
 ) -> Sample | None:
-    """The delivery to test the draft on: the selected delivery, or else the newest.
+    """The delivery to test the draft on: the selected one, or else the newest, to which it sets `draft.delivery_id`.
 
-    Deliveries of deleted webhooks are used only if there is no other delivery. Sets `draft.delivery_id`.
+    Deliveries of deleted webhooks are used only if there is no other delivery.
     """
     sample = filter_editor.load_sample(context.management, may, draft.delivery_id) if draft.delivery_id else None
     if sample is None and sample_choices:

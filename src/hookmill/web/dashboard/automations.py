@@ -38,11 +38,12 @@ WebhooksByUid = Mapping[WebhookUid, Webhook]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedWebhook:
-    """A webhook that an automation selects by uid. `name` is None if the webhook does not exist."""
+    """A webhook that an automation selects by uid. `name` is None if the factory has no such webhook."""
 
     uid: str
     name: str | None
     state: str
+    """The value of a `WebhookState`, or `unknown`."""
 
     @property
     def is_enabled(self) -> bool:
@@ -144,7 +145,7 @@ def _run_list(context: PageContext, may: MayView, automation: Automation) -> Run
 
 
 def _tested_delivery(context: PageContext, may: MayView, automation: Automation) -> Delivery | None:
-    """The delivery that the editor tested, if the automation matches it and the member may replay it."""
+    """The delivery that the editor tested, if the enabled automation matches it, and the member may replay it."""
     if not isinstance(may, MayManage) or not automation.enabled:
         return None
     sample = filter_editor.load_sample(context.management, may, context.query.get("tested_delivery", ""))

@@ -28,7 +28,7 @@ SERIES: Final[Sequence[tuple[str, str, Callable[[AttemptCounts], int]]]] = (
     ("json", Label.REJECTED_INVALID_JSON.wording, _counter_of(Label.REJECTED_INVALID_JSON)),
     ("large", Label.REJECTED_TOO_LARGE.wording, _counter_of(Label.REJECTED_TOO_LARGE)),
     ("auth", Label.REJECTED_AUTH.wording, _counter_of(Label.REJECTED_AUTH)),
-    ("refused", "Dropped (429)", _dropped_count),
+    ("dropped", "Dropped (429)", _dropped_count),
 )
 """The stacked series, from bottom to top: CSS class, name, and the function that returns the count of an hour."""
 
@@ -48,11 +48,14 @@ class ChartHour:
     """The counts of one hour, in the order of `SERIES`."""
 
     start: int
+    """In µs since 1970."""
     counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
+    """A chart of some hours. Series without attempts are omitted from `parts`."""
+
     parts: tuple[Part, ...]
     summary: str
     """The text alternative of the chart."""

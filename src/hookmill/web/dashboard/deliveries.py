@@ -8,6 +8,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from hookmill.domain import moment
+from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED
 from hookmill.domain.delivery import Delivery, IdentityKind, Label, merge_adjacent, possible_identity_digests
 from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id, delivery_key, time_of, time_ordered_key
@@ -26,7 +27,7 @@ from hookmill.web.dashboard.urls import url
 
 PAGE_SIZE: Final = live.PAGE_SIZE
 RAW_BYTES_MAX: Final = 20_000
-"""How many bytes of a body the page of a delivery shows. Its link shows the whole body."""
+"""How many bytes of a body the page of a delivery shows, unless its link for all bytes is used."""
 DROPPED_RANGES_MAX: Final = 100
 
 pages.FLASH_MESSAGES.update(
@@ -40,11 +41,12 @@ IDENTITY_SOURCES: Final = {
     IdentityKind.BODY_SHA256: "the body hash (SHA-256): the sender sent no id",
     IdentityKind.SIGNED_CONTENT: "the signed content",
 }
-DROP_CAUSES: Final = {
-    "rate_limited": "over the rate limit",
-    "failed_authentications": "over the limit of failed authentications",
-    "not_found": "webhook disabled or deleted",
+DROPPED_REASONS: Final = {
+    RATE_LIMITED: "over the rate limit",
+    FAILED_AUTHENTICATIONS: "over the limit of failed authentications",
+    NOT_FOUND: "webhook disabled or deleted",
 }
+"""Why attempts were dropped, by their kind."""
 
 
 # ── The log ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -52,7 +54,7 @@ DROP_CAUSES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedRange:
-    """Consecutive minutes in which a webhook dropped attempts for one cause.
+    """Consecutive minutes in which a webhook dropped attempts for one reason.
 
     They begin at `since` and end before `until`, in µs.
     """
@@ -65,8 +67,8 @@ class DroppedRange:
     count: int
 
     @property
-    def cause(self) -> str:
-        return DROP_CAUSES.get(self.kind, self.kind.replace("_", " "))
+    def reason(self) -> str:
+        return DROPPED_REASONS.get(self.kind, self.kind.replace("_", " "))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +131,10 @@ def log(context: PageContext, may: MayView) -> Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyLog:
-    """An empty log: the webhook to which a new user can send a delivery."""
+    """What the page of an empty log says about the first delivery."""
 
     webhook: Webhook | None
-    """None if there is no webhook, or more than one."""
+    """The webhook by which the log is filtered, or the factory's only webhook; else None."""
     has_webhooks: bool
     starts_first_automation: bool
     """Whether deliveries of the webhook start the automation that the first start of the service created, unchanged."""
@@ -203,7 +205,7 @@ def _dropped_ranges_on_page(
     rows: Sequence[Delivery],
     names_by_uid: dict[WebhookUid, str],
 ) -> list[DroppedRange]:
-    """The attempts that were dropped in the time that the page covers.
+    """The newest ranges of attempts that were dropped in the time that the page covers.
 
     `rows`: the rows of the page if an older page follows, whose time ends at the last of these rows; otherwise empty.
     """
@@ -246,7 +248,7 @@ async def watch(context: PageContext, may: MayView) -> Response:
     """New rows of the log, as server-sent events."""
     log_query = _log_query(context)
     if log_query.problems or "until" in log_query.filters:
-        raise Invalid("A log with an end time has no live updates.")
+        raise Invalid("The log has live updates only with valid filters and without an end time.")
     after = _delivery_key_from(context.request.headers.get("last-event-id") or context.query.get("after", ""))
     filters = log_query.filters
     uid = None

@@ -26,10 +26,10 @@ DROPPED_REASONS: Final = {
     FAILED_AUTHENTICATIONS: "over the limit of failed authentications (429)",
     NOT_FOUND: "while it was disabled (404)",
 }
-"""The reasons of dropped attempts, by their kind."""
+"""Why attempts at a webhook that is not deleted were dropped, by their kind."""
 
 FIRST_STEPS_RUNS: Final = 10
-"""When a factory has this number of runs, its page no longer shows the first steps."""
+"""A factory with this number of runs no longer shows the first steps on its page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Concern:
     """A problem that an owner should look at, its consequence, and a link to act on it."""
 
     is_loss: bool
-    """Whether events are being lost now. Such problems are listed first."""
+    """Whether the problem loses events, or starts too few runs. Such problems are listed first."""
     subject: str
     subject_url: str
     problem: str
@@ -66,8 +66,11 @@ class FirstSteps:
     webhook: Webhook
     """The webhook to try: one that starts the first automation, or else the first by name."""
     delivery: Delivery | None
+    """The newest one of the factory."""
     automation: Automation | None
+    """The one that the first start of the service created, if it is unchanged; else any."""
     run: Run | None
+    """A successful one if there is one, else the newest."""
     starts_first_automation: bool
     """Whether the webhook starts the automation that the first start of the service created, unchanged."""
 

@@ -66,7 +66,7 @@ pages.FLASH_MESSAGES.update({_SIGNED_IN_AGAIN: "You are signed in again. Close t
 
 
 def can_be_resubmitted(context: PageContext) -> bool:
-    """Whether `resubmission_page` can respond: the response is a whole page, and the form has a token."""
+    """Whether `resubmission_page` can respond: htmx replaces no part of a page, and the form has a session's token."""
     return context.page_path in ACTIONS and not context.is_htmx and bool(context.form["csrf"])
 
 

@@ -54,6 +54,7 @@ class LogFilter:
     webhook: WebhookUid | None = None
     label: Label | None = None
     since: int | None = None
+    """In µs since 1970."""
     event: str | None = None
     identities: tuple[bytes, ...] | None = None
 
@@ -77,7 +78,7 @@ class Watcher:
     filters: dict[str, Any]
     """The same conditions as in `log_filter`, as arguments of `management.log.newest`."""
     newest_key: DeliveryKey | None
-    """The key of the newest row that the page has shown."""
+    """The key of the newest row that the page shows. None: the page gets no backlog."""
     events: "asyncio.Queue[bytes | None]" = field(default_factory=lambda: asyncio.Queue(QUEUED_EVENTS_MAX))
     """Events to send, each as the bytes of the stream. None ends the stream."""
     backlog_keys: set[DeliveryKey] = field(default_factory=set)
@@ -136,7 +137,9 @@ class Hub:
 
     def join(self, watcher: Watcher) -> None:
         """Add a watcher. If its session has too many streams, end the oldest of them."""
-        session_watchers = [other for other in self._watchers if other.context.session == watcher.context.session]
+        session_watchers = [
+            other for other in self._watchers if other.context.session_token == watcher.context.session_token
+        ]
         for oldest in session_watchers[: max(0, len(session_watchers) - STREAMS_PER_SESSION + 1)]:
             oldest.end("too-many-streams")
             self._watchers.remove(oldest)
@@ -158,9 +161,11 @@ class Hub:
             watcher.enqueue(None)
 
     def backlog(self, watcher: Watcher) -> list[tuple[Delivery, bytes]]:
-        """The rows since the page was rendered, or since the stream broke, with their events, oldest first.
+        """The newest rows that the page may lack when its stream begins, with their events, oldest first.
 
-        Blocks: call it in a thread.
+        They begin `SWEEP_RANGE_US` before the page's newest row, because a slow request adds its row late. The page's
+        script skips rows that the page has. A factory's first backlog also prepares the polls. Blocks: call it in a
+        thread.
         """
         management = watcher.context.management
         log = self._logs[watcher.may.factory.id]
@@ -276,7 +281,7 @@ def _may_still_watch(watcher: Watcher) -> bool:
     context = watcher.context
     try:
         signed_in = context.management.sessions.by_session_token(
-            context.session or "", client=context.client, is_visit=False
+            context.session_token or "", client=context.client, is_visit=False
         )
         if signed_in is None:
             return False
@@ -305,7 +310,9 @@ def _event(context: PageContext, delivery: Delivery, run_count: int) -> bytes:
 
 
 class Stream(StreamingResponse):
-    """A response with new rows. It ends when the client disconnects or loses access, or when the service stops."""
+    """A response with new rows. It ends if the client disconnects, is too slow, loses access or opens too many streams,
+    or if the service stops.
+    """
 
     def __init__(self, hub: Hub, watcher: Watcher) -> None:
         super().__init__((), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
@@ -345,7 +352,7 @@ class Stream(StreamingResponse):
 def stream(
     context: PageContext, may: MayView, log_filter: LogFilter, filters: dict[str, Any], newest_key: DeliveryKey | None
 ) -> Response:
-    """The stream of an open page, or 503 if too many pages are open. `newest_key`: the newest row that the page has."""
+    """The stream of an open page, or 503 if too many pages are open. `newest_key`: of the newest row on the page."""
     hub = hub_of(context.management)
     if hub.is_full:
         return PlainTextResponse(

@@ -60,6 +60,7 @@ class SubmittedForm(Mapping[str, str]):
         return self[name].strip() or None
 
     def is_checked(self, name: str) -> bool:
+        """Whether the form contains the field, even if it is empty. Browsers omit checkboxes that are not checked."""
         return name in dict(self._pairs)
 
 
@@ -101,8 +102,8 @@ class PageContext:
     service: Service
     client: str | None
     signed_in: SignedInMember | None = None
-    session: str | None = None
-    """The token of the member's session."""
+    session_token: str | None = None
+    """None for unauthenticated clients."""
     form: SubmittedForm = field(default_factory=SubmittedForm)
     factory: Factory | None = None
     """The factory of the page; None if the page has none."""
@@ -129,7 +130,7 @@ class PageContext:
 
     @property
     def csrf_token(self) -> str:
-        return csrf_token_of(self.session or "")
+        return csrf_token_of(self.session_token or "")
 
     async def in_thread(
         self,
@@ -138,7 +139,10 @@ class PageContext:
         limiter: anyio.CapacityLimiter | None = None,
         **keyword_arguments: Any,
     ) -> T:
-        """Call `function` in a thread, so that the event loop continues to serve deliveries."""
+        """Call `function` in a thread, so that the event loop continues to serve deliveries.
+
+        Without a limiter, it waits for one of the threads for members, or of those for unauthenticated clients.
+        """
         if limiter is None:
             limiter = (
                 self.service.member_thread_limiter
@@ -158,14 +162,14 @@ class PageContext:
         return self.page(template, **values)
 
     def redirect(self, *path: str, flash: str | None = None, **query: str) -> Response:
-        """Redirect to another page. `flash` is a key of `pages.FLASH_MESSAGES`: the message that this page shows."""
+        """Redirect to the page with this path. `flash`: the key in `pages.FLASH_MESSAGES` of the message to show."""
         if flash is not None:
             query["flash"] = flash
         return RedirectResponse(url(*path, **query), 303)
 
 
 def version_tag(*values: object) -> str:
-    """A digest of the values that a part of a page shows. If the digest differs, the values have changed."""
+    """A digest of the values that a part of a page shows. It changes if one of the values changes."""
     return sha256(repr(values).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 

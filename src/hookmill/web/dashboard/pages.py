@@ -32,6 +32,7 @@ Other modules add their messages.
 
 
 def render(template: str, context: "PageContext", values: dict[str, Any]) -> str:
+    """The template with these values, and with those that every template can use."""
     flash = context.query.get("flash", "")
     return _environment.get_template(template).render(
         context=context,
@@ -45,14 +46,14 @@ def render(template: str, context: "PageContext", values: dict[str, Any]) -> str
 
 
 def time_element(at_us: int | None) -> Markup:
-    """A time in UTC for people, with the exact time as attribute and tooltip."""
+    """A time in UTC for people, with the exact time as attribute and tooltip; a dash for None."""
     if at_us is None:
         return Markup("–")
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(moment.iso(at_us), moment.utc(at_us))
 
 
 def age_element(at_us: int | None, now_us: int) -> Markup:
-    """The time since `at_us`, in the largest unit that fits."""
+    """The time since `at_us`, in the largest unit that fits, rounded down; `never` for None."""
     if at_us is None:
         return Markup("never")
     seconds = max(0, (now_us - at_us) // 1_000_000)
@@ -100,6 +101,7 @@ LABEL_CLASSES: Final = {
     Label.REJECTED_INVALID_JSON: "json",
     Label.REJECTED_TOO_LARGE: "large",
 }
+"""The CSS class of each label's tag."""
 
 
 def _build_environment() -> Environment:

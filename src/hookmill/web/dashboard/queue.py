@@ -18,7 +18,7 @@ from hookmill.web.dashboard.urls import url
 
 PAGE_SIZE: Final = 50
 AGE_SECONDS: Final = 10
-"""How often an open page gets what its version lacks: the runs' new ages, the workers, and the warning."""
+"""How often an open page gets what its version tag does not cover: the runs' ages, the workers and the warning."""
 _NUMBER: Final = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
 
 
@@ -93,7 +93,7 @@ def confirm_cancel(context: PageContext, may: MayManage) -> Response:
 
 
 def cancel(context: PageContext, may: MayManage) -> Response:
-    """Cancel the waiting runs of the selected automation, or of all automations."""
+    """Cancel the waiting runs of the selected automation, or of all automations. Runs that are running continue."""
     result = context.management.runs.cancel_many(
         may, automation=context.form.optional("automation"), state=RunState.QUEUED
     )

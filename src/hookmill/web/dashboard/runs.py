@@ -39,10 +39,11 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """The end of the output of a run's command. `size` is the size of the whole output."""
+    """The output of a run's command, or its end."""
 
     text: str
     size: int
+    """Of the whole output, in bytes; 0 if it is unknown."""
     is_cut: bool
     complete_on_host: str | None
     """The host that has the whole output, if only its end is stored."""
@@ -50,10 +51,11 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunList:
-    """A list of runs on a page. `poll_url` is None if the list can't change."""
+    """A list of runs on a page."""
 
     runs: Sequence[Run]
     poll_url: str | None
+    """None on older pages, and on a page whose filters are invalid: they are not updated."""
     empty_text: str
     """The text for an empty list."""
     is_of_one_automation: bool = False
@@ -179,7 +181,7 @@ def _progress(context: PageContext, may: MayView, run: Run) -> dict[str, Any]:
 
 
 def _changing_fields(run: Run) -> tuple[object, ...]:
-    """The values that a page shows of a run, and that change while the page is open, with the run's id."""
+    """The run's id, and the values that tell whether what a page shows of the run has changed."""
     return (
         run.id,
         run.state,

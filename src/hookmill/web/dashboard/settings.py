@@ -17,9 +17,11 @@ class EffectiveSetting:
 
     name: str
     value: tuple[str, ...]
+    """Its lines."""
     default: tuple[str, ...]
     meaning: str
     variable: str
+    """The name of its environment variable."""
     origin: str
     """The source of the value: `environment`, `file` or `default`."""
 

@@ -98,7 +98,7 @@ async def _failure_page(context: PageContext, status: int, retry_after: int | No
 
 
 def sign_out(context: PageContext, _caller: Caller) -> Response:
-    context.management.sessions.sign_out(context.session or "")
+    context.management.sessions.sign_out(context.session_token or "")
     response = context.redirect("sign-in", flash="signed-out")
     response.delete_cookie(cookie_name(context.service.is_https), secure=context.service.is_https, httponly=True)
     return response
@@ -120,7 +120,7 @@ def _accept_link(context: PageContext, target: LinkTarget) -> Response:
     try:
         if context.form["password"] != context.form["again"]:
             raise Invalid("The passwords differ. Enter them again.")
-        session = context.management.sessions.accept_link(
+        session_token = context.management.sessions.accept_link(
             context.parameters["token"],
             password=context.form["password"],
             email=email,
@@ -132,11 +132,14 @@ def _accept_link(context: PageContext, target: LinkTarget) -> Response:
             "welcome.html", status=422, target=target, email=target.email or email, name=target.name or name,
             problem=str(error),
         )  # fmt: skip
-    return _start_session(context, session, "", target.email or email)
+    return _start_session(context, session_token, "", target.email or email)
 
 
-def _start_session(context: PageContext, session: SecretValue, target_path: str, email: str) -> Response:
-    """Set the cookies of a new session, and redirect to the target path, or to the start page."""
+def _start_session(context: PageContext, session_token: SecretValue, target_path: str, email: str) -> Response:
+    """Set the cookies of a new session and of a known browser, and redirect to the target path.
+
+    Redirects to the start page if the target path is empty, or leads to another site.
+    """
     # The target must be a path of this site: "//host" and "/\host" are other sites.
     is_local = target_path.startswith("/") and not target_path.startswith(("//", "/\\"))
     is_usable = is_local and target_path.isascii() and target_path.isprintable()
@@ -150,17 +153,18 @@ def _start_session(context: PageContext, session: SecretValue, target_path: str,
         context.management.sessions.browser_token(email),
         BROWSER_REMEMBERED_DAYS * 86_400,
     )
-    set_session(context, response, session)
+    set_session_cookie(context, response, session_token)
     return response
 
 
 def _browser_cookie(context: PageContext) -> str:
+    """The name of the cookie with the token of a known browser."""
     return f"{cookie_name(context.service.is_https)}-browser"
 
 
-def set_session(context: PageContext, response: Response, session: SecretValue) -> None:
-    """Set the session cookie, which scripts and other sites can't read."""
-    _set_cookie(context, response, cookie_name(context.service.is_https), session, SESSION_HOURS * 3600)
+def set_session_cookie(context: PageContext, response: Response, session_token: SecretValue) -> None:
+    """Set the cookie with the session's token, which scripts and other sites can't read."""
+    _set_cookie(context, response, cookie_name(context.service.is_https), session_token, SESSION_HOURS * 3600)
 
 
 def _set_cookie(context: PageContext, response: Response, name: str, value: SecretValue, seconds: int) -> None:

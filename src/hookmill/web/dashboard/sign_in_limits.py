@@ -31,11 +31,14 @@ _GUESS_KEYS_MAX: Final = 10_000
 
 
 class TooManyWaiting(Exception):
-    """The queue is full. The password was not verified."""
+    """The queue has no place for the attempt, or gave it to another attempt. The password was not verified."""
 
 
 class GuessCounter:
-    """Counts the wrong guesses of the last minutes, in this process. A key names an account or a client."""
+    """Counts the wrong guesses of the last `WINDOW_SECONDS`, in this process. A key names an account or a client.
+
+    A guess that is being verified counts as wrong.
+    """
 
     def __init__(self) -> None:
         self._guess_times: defaultdict[str, list[int]] = defaultdict(list)
@@ -58,7 +61,7 @@ class GuessCounter:
             recent.append(now_us)
 
     def remove(self, key: str, at_us: int) -> None:
-        """Remove the guess that was added at this time, because its password was right."""
+        """Remove the guess that was added at this time. For a guess that was right."""
         with self._lock:
             if at_us in self._guess_times.get(key, ()):
                 self._guess_times[key].remove(at_us)
@@ -133,7 +136,7 @@ class SignInQueue:
 
 
 class _SharedLock:
-    """A lock with a name and a number of users. It is in `locks` while it has users."""
+    """A lock with a name. It counts the tasks that hold it or wait for it, and is in `locks` while there are any."""
 
     def __init__(self, locks: dict[str, "_SharedLock"], name: str) -> None:
         self.lock = asyncio.Lock()

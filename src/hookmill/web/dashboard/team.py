@@ -42,6 +42,7 @@ class Grant:
 
     role: Role
     factory: str | None
+    """The factory's name; None for admin."""
 
     @property
     def value(self) -> str:
@@ -137,13 +138,13 @@ def _link_page(context: PageContext, target_member: Member, token: SecretValue, 
         member=target_member,
         link=f"{public_url}/welcome/{token.reveal()}",
         public_url=public_url,
-        works_on_other_machines=not is_loopback_url(public_url),
+        works_on_other_machines=not is_local_url(public_url),
         hours=LINK_HOURS,
         is_new=is_new,
     )
 
 
-def is_loopback_url(url: str) -> bool:
+def is_local_url(url: str) -> bool:
     """Whether the URL's host is a loopback or unspecified address, which other machines can't reach."""
     host = urlsplit(url).hostname or ""
     try:

@@ -25,6 +25,7 @@ class Branch:
     kind: str
     """`string`, `number`, `boolean`, `null`, `object` or `array`."""
     text: str
+    """The value; for an object or an array, the number of its branches."""
     is_cut: bool = False
     is_open: bool = False
     branches: "list[Branch]" = field(default_factory=list)

@@ -61,7 +61,7 @@ class SchemeChoice:
 
 @dataclass(frozen=True, slots=True)
 class SchemeHelp:
-    """The properties of a provider's signatures, and how to set it up."""
+    """The properties of a provider's signatures, and how to set the provider up."""
 
     name: str
     title: str
@@ -182,14 +182,16 @@ def _form_page(
 def _page_with_new_secret(
     context: PageContext, webhook_with_secret: WebhookWithSecret, *, is_new: bool, is_supplied: bool
 ) -> Response:
-    """The page with a new secret and the complete URL. It shows them only if the service generated the secret."""
+    """The page after a webhook is created or rotated. Only a secret that the service generated is shown.
+
+    `is_supplied`: whether the member typed the secret, or selected an existing team secret.
+    """
     webhook = webhook_with_secret.webhook
     shows_secret = webhook_with_secret.secret is not None and not is_supplied
     return context.page(
         "webhook-once.html",
         webhook=webhook,
         is_new=is_new,
-        # A supplied secret is not shown, because the member has it.
         url_text=webhook_with_secret.url if shows_secret else context.management.webhooks.url(webhook),
         secret=webhook_with_secret.reveal() if shows_secret else None,
         curl=curl_line(webhook.auth_mode, webhook_with_secret.url, webhook_with_secret.reveal())

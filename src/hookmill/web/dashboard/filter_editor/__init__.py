@@ -1,10 +1,10 @@
 """The filter editor's logic: parses the typed filter, shows a stored payload's fields, and tests the filter.
 
-The filter is the visible text. A click on a field changes this text on the server, so it works without scripts too, and
-numbers stay exact.
+The browser sends the filter's text with each request. A click on a field changes this text on the server, so it works
+without scripts too, and numbers stay exact.
 """
 
-from hookmill.web.dashboard.filter_editor.clicks import CannotAdd, with_event, with_field
+from hookmill.web.dashboard.filter_editor.clicks import CannotToggle, toggle_event, toggle_field
 from hookmill.web.dashboard.filter_editor.evaluation import (
     Outcome,
     Sample,
@@ -26,7 +26,7 @@ from hookmill.web.dashboard.filter_editor.parsing import (
 
 __all__ = [
     "FIELDS_MAX",
-    "CannotAdd",
+    "CannotToggle",
     "JsonSyntaxError",
     "Node",
     "Outcome",
@@ -41,8 +41,8 @@ __all__ = [
     "read_filter",
     "read_triggers",
     "sample_choices",
+    "toggle_event",
+    "toggle_field",
     "tree",
-    "with_event",
-    "with_field",
     "would_trigger",
 ]

@@ -1,4 +1,4 @@
-"""Changes the filter's text after a click on a field of a payload."""
+"""Changes the text of the filter or of the event types after a click. A second click undoes the change."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,27 +10,27 @@ from hookmill.web.dashboard.filter_editor.formatting import format_filter
 from hookmill.web.dashboard.filter_editor.parsing import lines_in, read_filter, storable_scalar
 
 
-class CannotAdd(Exception):
-    """The field can't be added to the current filter. The message is the reason."""
+class CannotToggle(Exception):
+    """The field's value can't be added to the current filter, or removed from it. The message is the reason."""
 
 
-def with_field(filter_text: str, body: Json, number: str) -> str:
+def toggle_field(filter_text: str, body: Json, number: str) -> str:
     """The filter's text after a click on the field with this number. The click adds or removes the field's value.
 
-    Raises `CannotAdd`.
+    `number`: the `number` of the field's `Node`, as the form sent it. Raises `CannotToggle`.
     """
     parsed = read_filter(filter_text, ())
     if not parsed.is_usable:
-        raise CannotAdd("The filter has errors. Correct them before you add fields. Nothing was changed.")
+        raise CannotToggle("The filter has errors. Correct them before you add fields. Nothing was changed.")
     builder, _ = build_tree(body, {})
     if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < len(builder.fields)):
-        raise CannotAdd("The payload has no such field. Nothing was changed.")
+        raise CannotToggle("The payload has no such field. Nothing was changed.")
     steps, value = builder.fields[int(number)]
     changed_source = _toggle_at(source_of(parsed), steps, storable_scalar(value))
     return format_filter(changed_source) if changed_source else ""
 
 
-def with_event(events_text: str, event: str) -> str:
+def toggle_event(events_text: str, event: str) -> str:
     """The text of the event types after a click on an event type. The click adds or removes this event type."""
     events = lines_in(events_text)
     return "\n".join([other for other in events if other != event] if event in events else [*events, event])
@@ -43,7 +43,7 @@ def _toggle_at(
     name, *rest = steps
     fields = fields_in(source, is_body=is_body)
     if fields is None and not is_body:
-        raise CannotAdd(_HAS_VALUE_CONDITION.format(at))
+        raise CannotToggle(_HAS_VALUE_CONDITION.format(at))
     conditions = {} if fields is None else fields
     pointer = f"{at}/{pointer_step(name)}"
     condition = conditions.get(name, {} if rest else None)
@@ -52,7 +52,7 @@ def _toggle_at(
     elif type(condition) is dict:
         changed = _toggle_at(condition, tuple(rest), value, pointer, is_body=False)
     else:
-        raise CannotAdd(_HAS_VALUE_CONDITION.format(pointer))
+        raise CannotToggle(_HAS_VALUE_CONDITION.format(pointer))
     others = {key: other for key, other in conditions.items() if key != name}
     return with_fields(source, {**conditions, name: changed} if changed else others, is_body=is_body)
 
@@ -69,7 +69,7 @@ def _toggle_condition(condition: Json, value: Json, pointer: str) -> Json:
     if type(condition) is list:
         return _toggle_value(condition, value)
     if not with_fields(condition, {}, is_body=False):
-        raise CannotAdd(
+        raise CannotToggle(
             f"The filter has conditions on fields inside {pointer}, so it can't match its value. Change them first."
         )
     values = _toggle_value(condition.get("in", []), value)

@@ -20,7 +20,7 @@ from hookmill.web.dashboard.filter_editor.parsing import ParsedTriggers
 SAMPLE_CHOICES_MAX: Final = 20
 BACKTEST_DELIVERIES: Final = 50
 SUMMARY_BYTES_MAX: Final = 16_384
-"""Larger payloads are listed without a summary, so that the list stays fast."""
+"""A larger payload has no summary, so that the list stays fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,9 @@ class Sample:
 
     delivery: Delivery
     raw: bytes
+    """The body, byte for byte."""
     body: Json
+    """The parsed body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ class TriggerOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The results of all triggers of a draft. A check passes if it passes for one of the triggers."""
+    """The results of all triggers of a draft. A check passes if it passes for any of the triggers."""
 
     triggers: tuple[TriggerOutcome, ...]
 
@@ -71,6 +73,7 @@ class Outcome:
 
     @property
     def requires_event(self) -> bool:
+        """Whether any trigger requires an event type."""
         return any(trigger.test is not None and trigger.test.event_types for trigger in self.triggers)
 
     @property
@@ -157,11 +160,12 @@ def load_sample(management: Management, may: MayView, delivery_id: str) -> Sampl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleChoice:
-    """A stored delivery in the list, with a summary of its payload."""
+    """An option of the list of deliveries to test on."""
 
     id: str
     delivery: Delivery
     summary: str
+    """One or two fields of the payload; empty for a large payload."""
 
 
 def sample_choices(
@@ -190,7 +194,7 @@ _SUMMARY_FIELDS: Final = ("type", "event", "event_type", "eventType", "action", 
 
 
 def _summary(management: Management, may: MayView, delivery: Delivery) -> str:
-    """A summary of the payload: one or two of its fields, cut short."""
+    """One or two fields of the payload, cut short; empty if it is large, an array, or no longer stored."""
     if delivery.size > SUMMARY_BYTES_MAX:
         return ""
     sample = load_sample(management, may, ids.delivery_id(delivery.key))

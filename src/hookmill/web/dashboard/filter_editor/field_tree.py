@@ -12,9 +12,9 @@ from hookmill.domain.payload import Json
 from hookmill.web.dashboard.filter_editor.parsing import ParsedTriggers, storable_scalar
 
 FIELDS_MAX: Final = 500
-"""The maximum of fields in the tree."""
+"""The maximum of nodes in the tree, including branches."""
 LEVELS_MAX: Final = 12
-"""The maximum depth of the tree. Filters are less deep."""
+"""The maximum depth of the tree. Filters can't be as deep."""
 OPEN_CHILDREN_MAX: Final = 12
 """A branch with more children is collapsed, unless the filter contains the value of a field inside it."""
 VALUE_CHARACTERS_MAX: Final = 120
@@ -22,7 +22,7 @@ VALUE_CHARACTERS_MAX: Final = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A field in the tree."""
+    """A field of an object, an element of an array, or the payload itself, in the tree."""
 
     name: str
     display_text: str
@@ -123,7 +123,10 @@ def tree(body: Json, parsed: ParsedTriggers) -> Tree:
 
 
 def build_tree(body: Json, source: Json) -> tuple[_TreeBuilder, Node]:
-    """The builder of the payload's tree, after building, and the root. `source`: the JSON of the filter."""
+    """Build the payload's tree. Returns its builder, which has the fields by number, and the root.
+
+    `source`: the JSON of the filter.
+    """
     builder = _TreeBuilder(source)
     return builder, builder.node("", body, (), 0)
 

@@ -19,18 +19,22 @@ NAME_CHARACTERS_MAX: Final = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonSyntaxError:
-    """A JSON syntax error. `line` is 0 if the position is unknown. `before` and `after` are the text around it."""
+    """A JSON syntax error."""
 
     message: str
     line: int = 0
+    """From 1; 0 if the position is unknown."""
     column: int = 0
+    """From 1."""
     before: str = ""
+    """The part of the line before the error, cut to its end."""
     after: str = ""
+    """The part of the line from the error on, cut to its beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedTriggers:
-    """The result of parsing: the triggers, or the errors."""
+    """The result of parsing: the triggers, or the errors. If it is usable, it has no errors."""
 
     triggers: tuple[Trigger, ...] = ()
     schedules: tuple[ScheduleTrigger, ...] = ()
@@ -79,7 +83,7 @@ def lines_in(input_text: str) -> list[str]:
 
 
 def _with_line(fault: Fault, lines: Sequence[str]) -> str:
-    """The fault's message, after the line that it is about."""
+    """The fault's message, preceded by the line that it is about, if it is about one line."""
     line_index = fault.pointer.removeprefix("/")
     return (
         f"{text.shown(lines[int(line_index)][:LINE_CHARACTERS_MAX])}: {fault.message}" if line_index else fault.message
@@ -109,7 +113,7 @@ class _DuplicateName(ValueError):
 
 
 def _json_in(json_text: str) -> Json:
-    """The value, with storable numbers; or a `ParsedTriggers` with the errors."""
+    """The value, with numbers as triggers store them; or a `ParsedTriggers` with the errors."""
     body = json_text.encode("utf-8", "surrogatepass")
     parsed = payload.parse(body)
     if isinstance(parsed, payload.NotJson):

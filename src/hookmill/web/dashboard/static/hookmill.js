@@ -1,7 +1,7 @@
-// What a page can do beyond reading and sending forms. Everything that matters works without it.
+// Scripts of every page. Every page works without them.
 "use strict";
 
-// A button with data-copy="ID" copies that element's text, and says that it did.
+// A button with data-copy="ID" copies the text of the element with this id.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-copy]");
   if (!button) return;
@@ -10,12 +10,12 @@ document.addEventListener("click", async (event) => {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch {
-    // Without TLS or leave to use the clipboard, the text is selected instead.
+    // Without TLS, or without permission to use the clipboard, the text is selected instead.
     getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
     button.textContent = "Selected: press Ctrl C";
   }
   setTimeout(() => { button.textContent = "Copy"; }, 2000);
 });
 
-// Buttons that only work with this script are shown by it.
+// Shows the elements that work only with scripts.
 for (const element of document.querySelectorAll("[data-needs-script]")) element.hidden = false;

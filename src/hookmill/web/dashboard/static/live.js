@@ -1,27 +1,29 @@
-// The live log: rows arrive by htmx's stream, each goes to its place, and the page stays as long as it was.
+// The live log. htmx receives rows as server-sent events. This script inserts each row in order, and keeps at most
+// `ROWS_MAX` rows on the page.
 "use strict";
 
 (() => {
-  const live = document.getElementById("live");
+  const controls = document.getElementById("live");
   const body = document.getElementById("log");
   const button = document.getElementById("live-pause");
   const state = document.getElementById("live-state");
   const status = document.getElementById("live-status");
   const older = document.getElementById("older");
   const ROWS_MAX = 50;
-  const waiting = new Map();
+  // While the log is paused: the HTML of each received row, by the delivery's id, oldest first.
+  const pausedRows = new Map();
   let isPaused = false;
-  let unannounced = 0;
+  let unannouncedCount = 0;
 
   function rows() {
     return body.querySelectorAll("tr[data-key]");
   }
 
-  // After a break the stream goes back a little, so that no row is missed.
-  function isNews(key) {
-    const there = rows();
-    if (document.getElementById(key) || waiting.has(key)) return false;
-    return there.length < ROWS_MAX || key > there[there.length - 1].dataset.key;
+  // After a reconnection, the stream also sends rows that the page has, or that belong to an older page.
+  function isNew(key) {
+    const shownRows = rows();
+    if (document.getElementById(key) || pausedRows.has(key)) return false;
+    return shownRows.length < ROWS_MAX || key > shownRows[shownRows.length - 1].dataset.key;
   }
 
   function add(html) {
@@ -29,7 +31,8 @@
     template.innerHTML = html;
     const row = template.content.querySelector("tr[data-key]");
     if (!row) return;
-    // A body that took its time belongs below those that overtook it.
+    // Rows are ordered by the time at which their request began. So the row of a slow request is inserted below newer
+    // rows.
     const next = [...rows()].find((other) => other.dataset.key < row.dataset.key);
     const isNewest = next === undefined ? rows().length === 0 : next === rows()[0];
     if (isNewest) body.prepend(row);
@@ -43,30 +46,32 @@
     document.getElementById("log-table").hidden = false;
     const empty = document.getElementById("log-empty");
     if (empty) empty.remove();
-    unannounced += 1;
+    unannouncedCount += 1;
   }
 
-  function show() {
-    if (isPaused) state.textContent = waiting.size ? `Paused, ${waiting.size} waiting` : "Paused";
+  function showState() {
+    if (isPaused) state.textContent = pausedRows.size ? `Paused, ${pausedRows.size} waiting` : "Paused";
     else state.textContent = "Live";
   }
 
   document.body.addEventListener("htmx:sseBeforeMessage", (event) => {
+    // Keeps htmx from inserting the row.
     event.preventDefault();
     const { data, lastEventId } = event.detail;
-    if (!isNews(lastEventId)) return;
+    if (!isNew(lastEventId)) return;
     if (isPaused) {
-      waiting.set(lastEventId, data);
-      if (waiting.size > ROWS_MAX) waiting.delete(waiting.keys().next().value);
+      pausedRows.set(lastEventId, data);
+      if (pausedRows.size > ROWS_MAX) pausedRows.delete(pausedRows.keys().next().value);
     } else {
       add(data);
     }
-    show();
+    showState();
   });
 
-  document.body.addEventListener("htmx:sseOpen", show);
+  document.body.addEventListener("htmx:sseOpen", showState);
   document.body.addEventListener("htmx:sseError", () => { state.textContent = "Connecting"; });
   document.body.addEventListener("htmx:sseClose", (event) => {
+    // Only the service's event `end` ends the updates permanently.
     if (event.detail.type !== "message") return;
     state.textContent = "Live updates ended: reload the page";
     button.hidden = true;
@@ -76,16 +81,18 @@
     isPaused = !isPaused;
     button.textContent = isPaused ? "Resume" : "Pause";
     if (!isPaused) {
-      for (const html of waiting.values()) add(html);
-      waiting.clear();
+      for (const html of pausedRows.values()) add(html);
+      pausedRows.clear();
     }
-    show();
+    showState();
   });
 
-  // Who listens to the page is told how many came, and not more often than they can hear.
+  // Screen readers announce the number of new rows, at most every 5 seconds.
   setInterval(() => {
-    if (unannounced) status.textContent = unannounced === 1 ? "1 new delivery" : `${unannounced} new deliveries`;
-    unannounced = 0;
+    if (unannouncedCount) {
+      status.textContent = unannouncedCount === 1 ? "1 new delivery" : `${unannouncedCount} new deliveries`;
+    }
+    unannouncedCount = 0;
   }, 5000);
-  live.hidden = false;
+  controls.hidden = false;
 })();
