@@ -9,6 +9,7 @@ from hookmill.domain import payload
 from hookmill.domain.filters import DEPTH_MAX, CompiledFilter, compile_filter
 from hookmill.domain.payload import Parsed
 from hookmill.web.dashboard import filter_editor
+from hookmill.web.dashboard.automation_editor import PolicyDraft
 from hookmill.web.dashboard.filter_editor import CannotToggle, Node, read_filter, read_triggers, toggle_field, tree
 
 RTL = "\u202e"
@@ -255,3 +256,10 @@ def test_a_written_filter_reads_as_what_it_was():
     assert json.loads(text) == source
     assert text.startswith('{\n  "a": [\n    "xxxx')
     assert '"b": {"c": {"not_in": [1, 2.5, null, true]}}' in text
+
+
+@pytest.mark.parametrize(
+    "field", ["attempts", "backoff_seconds", "max_backoff_seconds", "exit_codes", "pause_after_failures"]
+)
+def test_filled_in_field_about_failures_is_not_collapsed(field: str):
+    assert PolicyDraft(**{field: "60"}).has_failure_rules

@@ -49,7 +49,7 @@ pages.FLASH_MESSAGES.update(
 
 @dataclass(slots=True, kw_only=True)
 class PolicyDraft:
-    """The fields of the run policy, as typed. The fields of a retry have the names that they have in JSON."""
+    """The fields of the run policy, as typed."""
 
     concurrency_limit: str = ""
     concurrency_key: str = ""
@@ -128,7 +128,7 @@ class PolicyDraft:
     @property
     def has_failure_rules(self) -> bool:
         """Whether a field about failed attempts or runs is filled in."""
-        return bool(self.attempts or self.backoff_seconds or self.exit_codes or self.pause_after_failures)
+        return any(getattr(self, name) for name in _FAILURE_RULE_FIELDS)
 
 
 _START_RULE_FIELDS: Final = (
@@ -139,6 +139,13 @@ _START_RULE_FIELDS: Final = (
     "debounce_max_seconds",
     "priority",
     "max_running",
+)
+_FAILURE_RULE_FIELDS: Final = (
+    "attempts",
+    "backoff_seconds",
+    "max_backoff_seconds",
+    "exit_codes",
+    "pause_after_failures",
 )
 
 
@@ -157,6 +164,7 @@ class ScheduleDraft:
 
     @property
     def is_blank(self) -> bool:
+        """Whether the row is no schedule. A time zone alone makes none."""
         return not (self.name or self.cron)
 
     def as_json(self) -> dict[str, str]:
@@ -377,7 +385,7 @@ def _submitted_draft(context: PageContext) -> Draft:
             debounce_seconds=form["seconds"].strip(),
             debounce_max_seconds=form["max_seconds"].strip(),
             priority=form["priority"] or Priority.NORMAL.value,
-            **{name: form[name].strip() for name in _OTHER_POLICY_FIELDS},
+            **{name: form[name].strip() for name in ("max_running", *_FAILURE_RULE_FIELDS)},
         ),
         schedules=[schedule for schedule in _submitted_schedules(context) if not schedule.is_blank],
     )
@@ -390,16 +398,6 @@ def _submitted_schedules(context: PageContext) -> Iterator[ScheduleDraft]:
         yield ScheduleDraft(
             name=name.strip(), cron=cron.strip(), timezone=timezone.strip(), catch_up=catch_up or CatchUp.ONCE.value
         )
-
-
-_OTHER_POLICY_FIELDS: Final = (
-    "max_running",
-    "attempts",
-    "backoff_seconds",
-    "max_backoff_seconds",
-    "exit_codes",
-    "pause_after_failures",
-)
 
 
 def _with_lf_line_breaks(field_text: str) -> str:
