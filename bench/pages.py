@@ -196,7 +196,7 @@ def signed_in(running: Service) -> Iterator[Callable[[str], float]]:
     store = app.open_store(running.settings)
     try:
         management = app.build_management(running.settings, store)
-        link = management.sessions.first_link()
+        link = management.sessions.create_first_link()
         assert link is not None
         session = management.sessions.accept_link(
             link.reveal(), password=PASSWORD, email="bench@example.com", name="Bench", client=None

@@ -62,7 +62,7 @@ class SecretHolders:
                 }
             ],
         )
-        link = management.sessions.first_link()
+        link = management.sessions.create_first_link()
         assert link is not None
         self.link = link.reveal()
         self.session = management.sessions.accept_link(

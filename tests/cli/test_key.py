@@ -24,7 +24,7 @@ def caller(token: str) -> Any:
     settings = read_settings()
     store = app.open_store(settings)
     try:
-        return app.build_management(settings, store).access.by_key(token, client=None)
+        return app.build_management(settings, store).access.caller_with_token(token, client=None)
     finally:
         store.close()
 

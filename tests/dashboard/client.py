@@ -56,7 +56,7 @@ class Dashboard:
         self.management.members.add(self.team, email, name, is_admin=is_admin)
         for factory, role in (roles or {}).items():
             self.management.members.set_role(self.team, email, factory, role)
-        link = self.management.sessions.link_for(self.team, email).reveal()
+        link = self.management.sessions.create_link(self.team, email).reveal()
         return Visitor(self, self.management.sessions.accept_link(link, password=PASSWORD, client=None).reveal())
 
     def audit_lines(self) -> int:

@@ -117,7 +117,7 @@ class Installation:
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """One service for a file's tests, on SQLite, with an admin, ada@example.com."""
     with serving(tmp_path_factory.mktemp("installation") / "data") as service, service.management() as management:
-        link = management.sessions.first_link()
+        link = management.sessions.create_first_link()
         assert link is not None
         management.sessions.accept_link(
             link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None

@@ -27,7 +27,7 @@ def installation_with_runners(data_dir: Path, runners: Mapping[str, Sequence[str
         settings = service.read_settings().model_copy(update={"runners": dict.fromkeys(runners)})
         store = app.open_store(settings)
         management = app.build_management(settings, store)
-        link = management.sessions.first_link()
+        link = management.sessions.create_first_link()
         assert link is not None
         management.sessions.accept_link(
             link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None
@@ -50,4 +50,4 @@ def member(installation: Installation, email: str, name: str) -> str:
     admin = installation.management.access.operator_of_team()
     installation.management.members.add(admin, email, name)
     installation.management.members.set_role(admin, email, "default", Role.MANAGER)
-    return f"/welcome/{installation.management.sessions.link_for(admin, email).reveal()}"
+    return f"/welcome/{installation.management.sessions.create_link(admin, email).reveal()}"

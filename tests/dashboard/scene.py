@@ -54,7 +54,7 @@ class Scene:
         write_package(world.packages, run, json.dumps(BODY).encode())
         key = management.keys.create(self.dashboard.team, "pipeline", Role.VIEWER, factory="default")
         spare = management.members.add(self.dashboard.team, "spare@example.com", "Spare")
-        link = management.sessions.link_for(self.dashboard.team, spare.id)
+        link = management.sessions.create_link(self.dashboard.team, spare.id)
         self.shown_once |= {
             "webhook's secret": webhook.reveal(),
             "URL token": by_url.reveal(),

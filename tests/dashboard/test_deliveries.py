@@ -371,7 +371,7 @@ def viewer(signed_out_page: Page, installation: Installation) -> Iterator[Page]:
     admin = installation.management.access.operator_of_team()
     installation.management.members.add(admin, "vera@example.com", "Vera")
     installation.management.members.set_role(admin, "vera@example.com", "default", Role.VIEWER)
-    link = installation.management.sessions.link_for(admin, "vera@example.com")
+    link = installation.management.sessions.create_link(admin, "vera@example.com")
     installation.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
     sign_in(signed_out_page, installation, "vera@example.com")
     yield signed_out_page

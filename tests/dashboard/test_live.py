@@ -236,7 +236,7 @@ def test_a_stream_ends_soon_after_a_role_was_taken_away(installation: Installati
     admin = installation.management.access.operator_of_team()
     member = installation.management.members.add(admin, "leo@example.com", "Leo")
     installation.management.members.set_role(admin, member.id, "default", Role.VIEWER)
-    link = installation.management.sessions.link_for(admin, "leo@example.com")
+    link = installation.management.sessions.create_link(admin, "leo@example.com")
     installation.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
     stream = listen(cookie_of(installation, "leo@example.com"))
     assert stream.response.status == 200
@@ -287,7 +287,7 @@ def test_open_streams_do_not_delay_a_stop_and_reconnect(tmp_path: Path, browser:
     # The browser's own context: a service that is gone is told of on the console.
     context = browser.new_context()
     with serving(tmp_path / "data") as service, service.management() as management:
-        link = management.sessions.first_link()
+        link = management.sessions.create_first_link()
         assert link is not None
         token = management.sessions.accept_link(
             link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None

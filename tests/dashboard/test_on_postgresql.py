@@ -24,7 +24,7 @@ def installation(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFac
 
 def test_from_the_link_to_a_filtered_run(signed_out_page: Page, installation: Installation):
     page = signed_out_page
-    link = installation.management.sessions.first_link()
+    link = installation.management.sessions.create_first_link()
     assert link is not None
 
     page.goto(installation.at(f"/welcome/{link.reveal()}"))

@@ -301,7 +301,7 @@ def test_a_flood_of_guesses_does_not_lock_out_the_right_password(dashboard: Dash
 
 def test_a_flood_of_guesses_from_one_address_is_answered_429(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sign_in_limits, "DELAY_SECONDS_MAX", 0.0)
-    monkeypatch.setattr(sign_in_limits, "GUESSES_PER_ADDRESS", 5)
+    monkeypatch.setattr(sign_in_limits, "GUESSES_PER_CLIENT", 5)
     dashboard.member("ada-one@example.com")
 
     answers = [signing_in(dashboard, f"nobody-{n}@example.com", "a guess", client="198.51.100.200") for n in range(7)]
@@ -579,7 +579,7 @@ def test_the_service_sets_a_host_cookie_when_its_address_is_https(tmp_path: Path
         serving(tmp_path / "data", base_url=address) as service,
         service.management() as management,
     ):
-        link = management.sessions.first_link()
+        link = management.sessions.create_first_link()
         assert link is not None
         form = {"name": "Ada", "email": "ada@example.com", "password": PASSWORD, "again": PASSWORD}
         headers = {"Content-Type": FORM, "Sec-Fetch-Site": "same-origin", "Origin": address}

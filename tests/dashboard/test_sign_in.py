@@ -59,7 +59,9 @@ def test_a_link_lets_a_member_choose_a_password_once(signed_out_page: Page, inst
     admin = installation.management.access.operator_of_team()
     installation.management.members.add(admin, "grace@example.com", "Grace")
     installation.management.members.set_role(admin, "grace@example.com", "default", Role.VIEWER)
-    link = installation.at(f"/welcome/{installation.management.sessions.link_for(admin, 'grace@example.com').reveal()}")
+    link = installation.at(
+        f"/welcome/{installation.management.sessions.create_link(admin, 'grace@example.com').reveal()}"
+    )
 
     signed_out_page.goto(link)
     signed_out_page.get_by_label("Password", exact=True).fill(PASSWORD)

@@ -240,7 +240,7 @@ def test_a_keys_token_comes_with_a_line_to_try_it(admin: Visitor, dashboard: Das
         r"curl -H 'Authorization: Bearer (hmk_[\w-]+)' https://hooks.test/api/v1/me", text_of(answer.body)
     )
     assert found is not None
-    caller = dashboard.management.access.by_key(found[1], client=None)
+    caller = dashboard.management.access.caller_with_token(found[1], client=None)
     assert caller is not None
     assert answer.headers["cache-control"] == "no-store"
 

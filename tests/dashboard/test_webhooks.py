@@ -293,7 +293,7 @@ def test_a_viewer_sees_a_webhook_and_no_way_to_change_it(
     admin = installation.management.access.operator_of_team()
     installation.management.members.add(admin, "vi@example.com", "Vi")
     installation.management.members.set_role(admin, "vi@example.com", "default", Role.VIEWER)
-    link = installation.management.sessions.link_for(admin, "vi@example.com")
+    link = installation.management.sessions.create_link(admin, "vi@example.com")
     installation.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
     sign_in(signed_out_page, installation, "vi@example.com")
 

@@ -139,7 +139,7 @@ def signed_up(management: Management) -> str:
     """A session of a member, who is made the first time."""
     token = management.sessions.sign_in("ada@example.com", PASSWORD, client=None)
     if token is None:
-        link = management.sessions.first_link()
+        link = management.sessions.create_first_link()
         assert link is not None
         token = management.sessions.accept_link(
             link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None

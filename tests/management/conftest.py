@@ -24,7 +24,7 @@ def caller(world: World, admin: MayAdminister) -> Callable[..., Caller]:
         made = world.management.keys.create(
             admin, f"a {role.value}'s", role, factory=None if role is Role.ADMIN else factory
         )
-        found = world.management.access.by_key(made.token.reveal(), client="192.0.2.1")
+        found = world.management.access.caller_with_token(made.token.reveal(), client="192.0.2.1")
         assert found is not None
         return found
 

@@ -44,12 +44,12 @@ def test_a_key_is_known_by_its_token_alone(world: World, admin: MayAdminister):
     made = world.management.keys.create(admin, "ci", Role.VIEWER, factory="default")
     token = made.token.reveal()
 
-    found = world.management.access.by_key(token, client="192.0.2.1")
+    found = world.management.access.caller_with_token(token, client="192.0.2.1")
 
     assert found is not None
     assert found.actor == Actor(kind=ActorKind.KEY, id=made.key.id, name="ci", channel=Channel.API, client="192.0.2.1")
     for other in ("", "hmk_", token[:-1], token + "x", token.upper(), token[4:], made.key.id, "hmk_\udcff"):
-        assert world.management.access.by_key(other, client=None) is None
+        assert world.management.access.caller_with_token(other, client=None) is None
 
 
 def test_no_table_holds_a_keys_token(world: World, admin: MayAdminister):
@@ -66,11 +66,11 @@ def test_a_revoked_key_opens_nothing_at_once_in_another_process(world: World, ad
     other = world.beside()
     made = world.management.keys.create(admin, "ci", Role.VIEWER, factory="default")
     token = made.token.reveal()
-    assert other.management.access.by_key(token, client=None) is not None
+    assert other.management.access.caller_with_token(token, client=None) is not None
 
     world.management.keys.revoke(admin, made.key.id)
 
-    assert other.management.access.by_key(token, client=None) is None
+    assert other.management.access.caller_with_token(token, client=None) is None
 
 
 def test_a_key_opens_nothing_from_the_moment_that_it_expires(world: World, admin: MayAdminister):
@@ -78,9 +78,9 @@ def test_a_key_opens_nothing_from_the_moment_that_it_expires(world: World, admin
     token = world.management.keys.create(admin, "ci", Role.ADMIN, expires_at=soon).token.reveal()
 
     world.clock.advance(seconds=59)
-    before = world.management.access.by_key(token, client=None)
+    before = world.management.access.caller_with_token(token, client=None)
     world.clock.advance(seconds=1)
-    after = world.management.access.by_key(token, client=None)
+    after = world.management.access.caller_with_token(token, client=None)
 
     assert before is not None
     assert after is None
@@ -88,10 +88,10 @@ def test_a_key_opens_nothing_from_the_moment_that_it_expires(world: World, admin
 
 def test_a_keys_last_use_is_kept_to_the_minute(world: World, admin: MayAdminister):
     token = world.management.keys.create(admin, "ci", Role.ADMIN).token.reveal()
-    world.management.access.by_key(token, client=None)
+    world.management.access.caller_with_token(token, client=None)
     first = world.clock.now
     world.clock.advance(seconds=30)
-    world.management.access.by_key(token, client=None)
+    world.management.access.caller_with_token(token, client=None)
 
     [key] = world.management.keys.all(admin)
 

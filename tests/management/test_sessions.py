@@ -18,7 +18,7 @@ PASSWORD = "correct horse battery staple"
 @pytest.fixture
 def ada(world: World) -> str:
     """The first admin's session."""
-    link = world.management.sessions.first_link()
+    link = world.management.sessions.create_first_link()
     assert link is not None
     return world.management.sessions.accept_link(
         link.reveal(), password=PASSWORD, email="Ada@example.com", name="Ada", client="192.0.2.1"
@@ -40,8 +40,8 @@ def test_the_first_link_makes_an_admin_who_is_signed_in(world: World, ada: str):
 
 
 def test_a_link_is_good_once_and_for_a_day(world: World):
-    first = world.management.sessions.first_link()
-    second = world.management.sessions.first_link()
+    first = world.management.sessions.create_first_link()
+    second = world.management.sessions.create_first_link()
     assert first is not None
     assert second is not None
     accept = world.management.sessions.accept_link
@@ -51,12 +51,12 @@ def test_a_link_is_good_once_and_for_a_day(world: World):
     world.clock.advance(seconds=LINK_HOURS * 3600)
     with pytest.raises(NotFound):
         accept(second.reveal(), password=PASSWORD, email="a@example.com", name="A", client=None)
-    third = world.management.sessions.first_link()
+    third = world.management.sessions.create_first_link()
     assert third is not None
     accept(third.reveal(), password=PASSWORD, email="a@example.com", name="A", client=None)
     with pytest.raises(NotFound):
         accept(third.reveal(), password=PASSWORD, email="b@example.com", name="B", client=None)
-    assert world.management.sessions.first_link() is None
+    assert world.management.sessions.create_first_link() is None
 
 
 def test_the_right_password_signs_in_and_no_other(world: World, ada: str):
@@ -75,7 +75,7 @@ def test_the_right_password_signs_in_and_no_other(world: World, ada: str):
 
 @pytest.mark.parametrize("password", ["", "short", "aaaaaaaaaaaaaaaaaaaa", "x" * 300])
 def test_a_poor_password_is_refused(world: World, password: str):
-    link = world.management.sessions.first_link()
+    link = world.management.sessions.create_first_link()
     assert link is not None
 
     with pytest.raises(Invalid, match="password"):
@@ -87,7 +87,7 @@ def test_a_poor_password_is_refused(world: World, password: str):
 def test_a_member_chooses_a_password_by_a_link_of_their_own(world: World, ada: str, admin: MayAdminister):
     grace = world.management.members.add(admin, "grace@example.com", "Grace")
     world.management.members.set_role(admin, grace.id, "default", Role.VIEWER)
-    link = world.management.sessions.link_for(admin, "grace@example.com").reveal()
+    link = world.management.sessions.create_link(admin, "grace@example.com").reveal()
 
     assert world.management.sessions.link_target(link).email == "grace@example.com"
     session = world.management.sessions.accept_link(link, password=PASSWORD, client=None)
@@ -154,7 +154,7 @@ def test_a_new_password_ends_every_other_session(world: World, ada: str):
 
 def test_who_was_removed_is_signed_out(world: World, ada: str, admin: MayAdminister):
     grace = world.management.members.add(admin, "grace@example.com", "Grace", is_admin=True)
-    link = world.management.sessions.link_for(admin, grace.id).reveal()
+    link = world.management.sessions.create_link(admin, grace.id).reveal()
     session = world.management.sessions.accept_link(link, password=PASSWORD, client=None).reveal()
 
     world.management.members.remove(admin, grace.id)
@@ -191,7 +191,7 @@ def test_a_sign_in_verified_by_an_old_password_opens_no_session(world: World, ad
 
 def test_what_opens_nothing_any_more_is_forgotten(world: World, ada: str, admin: MayAdminister):
     world.management.members.add(admin, "grace@example.com", "Grace")
-    world.management.sessions.link_for(admin, "grace@example.com")
+    world.management.sessions.create_link(admin, "grace@example.com")
     with world.management.one_transaction(world.may):
         world.management.idempotency.store(world.may, "key", b"d" * 32, b"{}")
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 + 1)

@@ -288,8 +288,8 @@ def test_manager_changes_a_webhook_and_a_viewer_only_reads_it(world):
     team = world.management.access.operator_of_team()
     viewers_key = world.management.keys.create(team, "viewer", Role.VIEWER, factory="default").token.reveal()
     managers_key = world.management.keys.create(team, "manager", Role.MANAGER, factory="default").token.reveal()
-    viewer = world.management.access.by_key(viewers_key, client=None)
-    manager = world.management.access.by_key(managers_key, client=None)
+    viewer = world.management.access.caller_with_token(viewers_key, client=None)
+    manager = world.management.access.caller_with_token(managers_key, client=None)
 
     with pytest.raises(Forbidden):
         world.management.access.permission_to_manage(viewer, "default")

@@ -122,7 +122,9 @@ def link(email: MemberArgument, json: options.AsJson = False) -> None:
     """Print a link with which a member sets a password. It is for the dashboard, and is shown once."""
     with team_session() as session:
         member = session.management.members.get(session.may, email)
-        url = sign_in_url(session.settings.public_url(), session.management.sessions.link_for(session.may, member.id))
+        url = sign_in_url(
+            session.settings.public_url(), session.management.sessions.create_link(session.may, member.id)
+        )
     if json:
         print_json({"member_id": member.id, "url": url})
         return

@@ -184,7 +184,7 @@ def _set_up(management: Management, settings: Settings) -> StateAfterStart:
     factory, is_new = management.factories.set_up()
     may = management.access.operator(factory.name)
     created = _create_first_webhook_and_automation(management, may, settings) if is_new else None
-    token = management.sessions.first_link()
+    token = management.sessions.create_first_link()
     factories = management.factories.all(management.access.operator_of_team())
     return StateAfterStart(
         webhooks=management.webhooks.all(may),

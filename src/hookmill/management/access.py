@@ -41,7 +41,7 @@ class Access:
             raise NotFound("The installation is not set up yet. Start `hookmill serve` once.")
         return MayAdminister(actor=_operator(channel), team_id=team)
 
-    def by_key(self, token: str, *, client: str | None, channel: Channel = Channel.API) -> Caller | None:
+    def caller_with_token(self, token: str, *, client: str | None, channel: Channel = Channel.API) -> Caller | None:
         """The caller with this token of an API key; None if the key is unknown, revoked or expired.
 
         `client`: the client's address, for the audit log.

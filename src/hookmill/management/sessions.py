@@ -53,10 +53,10 @@ class Sessions:
 
     # Links
 
-    def first_link(self) -> SecretValue | None:
-        """The token of a new sign-in link for the first admin, valid for a day. The previous link stops working.
+    def create_first_link(self) -> SecretValue | None:
+        """Create a sign-in link for the first admin, valid for a day. Returns its token. It replaces the previous link.
 
-        None if a member can already sign in, or if the installation is not set up.
+        Returns None if a member can already sign in, or if the installation is not set up.
         """
         token = _new_token()
         with self._installation.locking_creation_of_first_team() as tx:
@@ -67,10 +67,10 @@ class Sessions:
             sessions.add_link(tx, _digest(token.reveal()), link)
         return token
 
-    def link_for(self, may: MayAdminister, id_or_email: str) -> SecretValue:
-        """The token of a new link with which the member can choose a password, valid for a day.
+    def create_link(self, may: MayAdminister, id_or_email: str) -> SecretValue:
+        """Create a link with which the member can choose a password, valid for a day, and return its token.
 
-        It is shown only once. The member's previous link stops working.
+        The token is shown only once. The member's previous link stops working. Raises `NotFound`.
         """
         token = _new_token()
         with self._installation.changing(may) as change:

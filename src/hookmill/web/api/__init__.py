@@ -59,7 +59,7 @@ def build(
         state={
             "authenticator": authenticator,
             "expensive_operations": ConcurrencyLimiter(),
-            "bodies": BodyReader(BODIES_AT_A_TIME),
+            "body_reader": BodyReader(BODIES_AT_A_TIME),
             "report_failure": report_failure,
         },
         trusted_proxies=trusted_proxies,

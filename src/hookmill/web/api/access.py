@@ -96,7 +96,7 @@ class Authenticator:
         """Set the context's caller to the owner of the API key, or to None without a valid key."""
         context, token = context_of(request), _bearer_token(request)
         context.caller = (
-            await run_in_threadpool(self.management.access.by_key, token, client=context.client)
+            await run_in_threadpool(self.management.access.caller_with_token, token, client=context.client)
             if token is not None
             else None
         )

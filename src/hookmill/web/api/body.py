@@ -120,7 +120,7 @@ def _unstorable_paths(value: Any) -> Iterator[list[str | int]]:
 
 
 async def _read_bytes(request: Request, bytes_max: int) -> bytes:
-    reader: BodyReader = request.state.bodies
+    reader: BodyReader = request.state.body_reader
     try:
         return await reader.read(request.scope, request.receive, bytes_max=bytes_max, seconds=BODY_SECONDS)
     except BodyTooLarge:

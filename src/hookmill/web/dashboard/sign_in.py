@@ -31,8 +31,9 @@ def sign_in_form(context: PageContext) -> Response:
 
 async def sign_in(context: PageContext) -> Response:
     email = context.form["email"]
-    account, client = email.strip().lower()[:200], client_network(context.client)
-    queue, queue_address = context.service.sign_in_queue, client
+    account, network = email.strip().lower()[:200], client_network(context.client)
+    queue, queue_address = context.service.sign_in_queue, network
+    account_key, client_key = f"account {account}", f"client {network}"
     browser = context.management.sessions.known_browser_name(
         context.request.cookies.get(_browser_cookie(context), ""), email
     )
@@ -40,16 +41,16 @@ async def sign_in(context: PageContext) -> Response:
         # Known browsers have their own queue and their own counts, so attempts of unknown clients don't slow them down.
         # In this queue, all browsers of one account have the same address, so that no account can fill the queue.
         queue, queue_address = context.service.known_browser_queue, f"member {account}"
-        account, client = f"{account} of {browser}", f"browser {browser}"
+        account_key, client_key = f"account {account} of {browser}", f"client browser {browser}"
     try:
-        async with queue.wait(account, queue_address):
-            token = await _verify_password(context, queue, queue_address, (f"account {account}", f"client {client}"))
+        async with queue.wait(account_key, queue_address):
+            token = await _verify_password(context, queue, queue_address, (account_key, client_key))
     except limits.TooManyWaiting:
         # Plain text, because rendering pages during an attack would be expensive.
         return PlainTextResponse(BUSY_TEXT, 429, {"Retry-After": str(BUSY_SECONDS)})
     if token is not None:
         return await context.in_thread(_start_session, context, token, context.form["next"], email)
-    if context.service.guess_counter.count(f"client {client}", context.service.now_us()) > limits.GUESSES_PER_ADDRESS:
+    if context.service.guess_counter.count(client_key, context.service.now_us()) > limits.GUESSES_PER_CLIENT:
         return await _failure_page(context, 429, limits.WINDOW_SECONDS)
     return await _failure_page(context, 401)
 

@@ -17,9 +17,11 @@ import anyio
 FREE_GUESSES: Final = 5
 """How many wrong guesses at one account within `WINDOW_SECONDS` cause no delay."""
 DELAY_SECONDS_MAX: Final = 2.0
-GUESSES_PER_ADDRESS: Final = 30
-"""How many wrong guesses from one address, at any account, within `WINDOW_SECONDS` are allowed before the response is
-429. The right password is still accepted."""
+GUESSES_PER_CLIENT: Final = 30
+"""How many wrong guesses from one network, or from one known browser, are allowed within `WINDOW_SECONDS`.
+
+They count at any account. Further ones get 429, but the right password is still accepted.
+"""
 WINDOW_SECONDS: Final = 300
 WAITING_PER_ACCOUNT: Final = 3
 """The maximum of waiting attempts at one account from one address."""

@@ -67,7 +67,7 @@ def add_member(context: PageContext, may: MayAdminister) -> Response:
             )
             if grant is not None and grant.factory is not None:
                 new_member = management.members.set_role(may, new_member.id, grant.factory, grant.role)
-            token = management.sessions.link_for(may, new_member.id)
+            token = management.sessions.create_link(may, new_member.id)
     except (Invalid, Conflict) as error:
         invalid_field = "email" if isinstance(error, Conflict) else _field_of(error, otherwise="name")
         return _members_page(context, may, status=422, problem=str(error), invalid_field=invalid_field)
@@ -128,7 +128,7 @@ def set_admin(context: PageContext, may: MayAdminister) -> Response:
 
 def create_link(context: PageContext, may: MayAdminister) -> Response:
     target_member = context.management.members.get(may, context.parameters["member"])
-    return _link_page(context, target_member, context.management.sessions.link_for(may, target_member.id))
+    return _link_page(context, target_member, context.management.sessions.create_link(may, target_member.id))
 
 
 def _link_page(context: PageContext, target_member: Member, token: SecretValue, *, is_new: bool = False) -> Response:
