@@ -256,11 +256,14 @@ def _usable_prompt(prompt: str) -> str:
         raise Invalid("The prompt is empty. Describe what the run should do.", pointer="/prompt")
     if len(prompt) > PROMPT_CHARACTERS_MAX or "\x00" in prompt:
         raise Invalid(
-            f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters, or contains a NUL.", pointer="/prompt"
+            f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters, or contains a NUL. "
+            "Shorten it, or remove the NUL.",
+            pointer="/prompt",
         )
     if any("\ud800" <= character <= "\udfff" for character in prompt):
         raise Invalid(
-            "The prompt contains half of a surrogate pair, which a text file can't contain.", pointer="/prompt"
+            "The prompt contains half of a surrogate pair, which a text file can't contain. Remove it.",
+            pointer="/prompt",
         )
     return prompt
 

@@ -232,7 +232,7 @@ def _require_permission(tx: Transaction, may: MayManage | MayAdminister, now: in
                 return
             roles = sessions.roles_of(tx, account.member_id)
             if not isinstance(may, MayManage) or may.is_admin or roles.get(may.factory.id) is not Role.MANAGER:
-                raise Forbidden("Your role was removed in the meantime. Nothing was changed.")
+                raise Forbidden("Your role was removed in the meantime. Nothing was changed. Ask an admin of the team.")
 
 
 _LINE_NUMBERS = itertools.count()

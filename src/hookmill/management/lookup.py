@@ -18,7 +18,7 @@ def factory_named(tx: Transaction, may: MayAdminister, name: str) -> Factory:
     """The team's factory with this name. Raises `NotFound`."""
     factory = factories.factory_named(tx, name)
     if factory is None or factory.team_id != may.team_id:
-        raise NotFound(f"There is no factory {name[:100]!r}.")
+        raise NotFound(f"There is no factory {name[:100]!r}. `hookmill factory list` shows them.")
     return factory
 
 

@@ -52,7 +52,10 @@ class Members:
     def set_role(self, may: MayAdminister, id_or_email: str, factory_name: str, role: Role | None) -> Member:
         """Set the member's role in one factory; None removes it. Raises `NotFound`, and `Invalid` for admin."""
         if role is Role.ADMIN:
-            raise Invalid("Admin is not a role in a factory, but in the whole team.", pointer="/role")
+            raise Invalid(
+                "Admin is not a role in a factory, but in the whole team. Make the member an admin instead.",
+                pointer="/role",
+            )
         with self._installation.changing(may) as change:
             member = member_of(change.tx, may, id_or_email)
             factory = factory_named(change.tx, may, factory_name)

@@ -80,7 +80,7 @@ def _reject_invalid_query(request: Request, parameters: Collection[str]) -> None
             allowed = f"Allowed: {', '.join(sorted(parameters))}." if parameters else "It has no parameters."
             raise problems.invalid_parameter(name, f"This operation has no such parameter. {allowed}")
         if name in earlier_names:
-            raise problems.invalid_parameter(name, "The parameter occurs more than once.")
+            raise problems.invalid_parameter(name, "The parameter occurs more than once. Send it once.")
         earlier_names.add(name)
 
 

@@ -86,7 +86,9 @@ def refuse_foreign_or_stale_form(context: PageContext) -> None:
     header that another site can't forge.
     """
     if not _is_same_origin(context.request):
-        raise ForeignForm("This form was not sent from a page of this service. Nothing was changed.")
+        raise ForeignForm(
+            "This form was not sent from a page of this service, so nothing was changed. Open the page and submit it."
+        )
     if context.signed_in is None:
         return
     token = context.form["csrf"] or context.request.headers.get("x-csrf-token", "")

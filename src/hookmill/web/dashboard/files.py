@@ -1,4 +1,7 @@
-"""The dashboard's static files: styles, scripts, icons. Their URLs contain a digest of the content."""
+"""The dashboard's static files: styles, scripts, icons.
+
+Their URLs contain a digest of the content, so that caches never serve an old version. The digest is not verified.
+"""
 
 from typing import Final
 

@@ -51,7 +51,7 @@ class FormReader:
                 context.request.scope, context.request.receive, bytes_max=bytes_max, seconds=seconds
             )
         except BodyTooLarge:
-            raise IncompleteForm(413, f"The form is larger than {bytes_max:,} bytes.") from None
+            raise IncompleteForm(413, f"The form is larger than {bytes_max:,} bytes. Shorten its content.") from None
         except BodyTooSlow:
             raise IncompleteForm(408, "The form took too long to arrive. Submit it again.") from None
         except BodyCutShort:

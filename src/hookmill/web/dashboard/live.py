@@ -126,7 +126,8 @@ class Hub:
         self._logs: defaultdict[FactoryId, _FactoryLog] = defaultdict(_FactoryLog)
         self._poll_task: asyncio.Task[None] | None = None
         self._newest_key: DeliveryKey | None = None
-        # Times of `time.monotonic()`.
+        """The newest key of all factories, at the last poll."""
+        # Times of `time.monotonic()`: polls read rows until `_active_until`, and the next sweep and check are due.
         self._active_until = self._next_sweep = self._next_check = 0.0
         self._handles_signals = False
         self._has_ended = False
@@ -207,6 +208,7 @@ class Hub:
         self._logs.clear()
 
     def _poll(self, watchers: Sequence[Watcher]) -> _PollResult:
+        """Read the new rows, if the log has changed within a second or a sweep is due. Blocks: call it in a thread."""
         result = _PollResult()
         now = time.monotonic()
         if now >= self._next_check:
