@@ -141,7 +141,7 @@ def test_a_poison_run_is_given_up_while_others_flow(on_sqlite):
 
     given_up = on_sqlite.run(poison)
     assert given_up.state is RunState.INTERRUPTED
-    assert given_up.reason == "Its worker died while it ran. After 3 attempts it is not retried."
+    assert given_up.reason == "Its worker died while it ran. After 3 such attempts, it is not started again."
     assert noted(on_sqlite) == {(run_id(poison), attempt): 1 for attempt in (1, 2, 3)}
     assert {run.state for run in runs} == {RunState.SUCCEEDED}
 

@@ -195,7 +195,7 @@ class History:
             if ended.state is RunState.FAILED and retry is not None and delay is not None:
                 due_at = self.now + delay * SECOND
                 if attempts.retry(
-                    tx, run, ended, executor=worker, now=self.now, due_at=due_at, attempts_max=retry.attempts
+                    tx, run, ended, executor=worker, now=self.now, due_at=due_at, rule_attempts=retry.attempts
                 ):
                     return
             assert attempts.finish(

@@ -284,7 +284,7 @@ def test_a_run_that_is_lost_too_often_is_interrupted_with_the_reason(backlog):
 
     run = backlog.run(key)
     assert (run.state, run.attempt, run.finished_at) == (RunState.INTERRUPTED, 3, 9)
-    assert run.reason == "Its worker died while it ran. After 3 attempts it is not retried."
+    assert run.reason == "Its worker died while it ran. After 3 such attempts, it is not started again."
 
 
 def test_a_run_that_is_stopped_in_good_order_is_never_interrupted(backlog):

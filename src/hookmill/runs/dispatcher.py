@@ -1,4 +1,4 @@
-"""Starts runs as slots become free, and requeues the runs of dead workers. It also starts the runs of due schedules.
+"""Claims runs as slots become free, and requeues the runs of dead workers. It also adds the runs of due schedules.
 
 The `runs` table is the source of truth and the backlog. The durable engine holds only runs in flight, so a slow or
 missing engine never affects a delivery. Design decisions:
@@ -29,10 +29,10 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import IO, Final
 
-from hookmill.domain.errors import Conflict, HookmillError, StoreUnavailable
+from hookmill.domain.errors import Conflict, HookmillError, ReportFailure, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, time_ordered_key
 from hookmill.domain.run_policy import Retry
-from hookmill.runs.durable_engine import DurableEngine, ReportFailure, RunNotEnded, in_own_thread
+from hookmill.runs.durable_engine import DurableEngine, RunNotEnded, in_own_thread
 from hookmill.runs.file_writer import RunFileSettings, RunFileWriter
 from hookmill.runs.health import HostHealth
 from hookmill.runs.in_flight import Heartbeats, InFlight
@@ -51,18 +51,20 @@ from hookmill.store.watch import CommitWatch
 WATCH_SECONDS: Final = 0.04
 """On SQLite: the time between two checks for commits of other processes. These checks cost less than 1 % of a core."""
 POLL_SECONDS: Final = 1.0
-"""On PostgreSQL: the longest time that a run waits in the backlog if its notification is lost."""
+"""On PostgreSQL: the time between two checks of the backlog if no notification arrives. One may be lost."""
 PAUSE_FACTOR_SQLITE: Final = 2.0
 PAUSE_FACTOR_POSTGRES: Final = 3.0
 """The pause after a claim, as a multiple of the claim's duration. While deliveries use the database or the processors,
 a claim takes longer. Then this worker leaves both to the deliveries, and claims several runs at a time."""
 PAUSE_SECONDS_MAX: Final = 0.25
+"""The maximum of this pause."""
 LOCK_SECONDS: Final = 15.0
-"""How long a new process waits for the lock of an old process that is still stopping its runs."""
+"""On SQLite: how long a new process waits for the lock of an old process that is still stopping its runs."""
 RETRY_SECONDS: Final = 1.0
-"""The time between an error and the next attempt, and between two queries that find nothing to do."""
+"""The time between an error and the next try, and between two slow queries that find no run. Also the time until
+schedules that other workers have locked are checked again."""
 BEATS_BEFORE_DEATH: Final = 6
-"""A process is dead after this many missing heartbeats."""
+"""How many heartbeats a process sends in `dead_after_seconds`. If all of them are missing, it counts as dead."""
 LISTEN_SECONDS: Final = 1.0
 """The time between two checks of the listening thread for a shutdown."""
 TIDY_SECONDS: Final = 5.0
@@ -70,7 +72,8 @@ TIDY_SECONDS: Final = 5.0
 RECONSIDER_SECONDS: Final = 60.0
 """How often to look for waiting runs whose key has no active run."""
 STOPPING_SECONDS: Final = 5.0
-"""How long a shutdown waits for stopped runs, in addition to the longest grace period of the runners."""
+"""How long a shutdown waits for stopped runs, in addition to the longest grace period of the runners. Also how long it
+then waits for each thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,7 @@ class DispatcherSettings:
     concurrency: int = 4
     """The most runs that one process performs at the same time."""
     attempts_max: int = 3
+    """A run whose worker died, or whose host had a fault, in this many attempts ends as interrupted."""
     retry_rules: Mapping[str, Retry] = field(default_factory=dict)
     """The retry rule of each runner, by its name, for automations that have no retry rule."""
     dead_after_seconds: float = 5.0
@@ -95,8 +99,9 @@ class _Backlog(Enum):
     """What is known about the backlog."""
 
     UNKNOWN = auto()
+    """It may have runs, so the next claim queries first."""
     EMPTY = auto()
-    """The last query found no run. Only a commit after that query can have added one."""
+    """The last query or claim found no run that may start. Only a later commit can change that."""
     PROBABLY_MORE = auto()
     """The last claim filled every free slot, so the next claim does not query first."""
 
@@ -119,7 +124,8 @@ class Dispatcher:
     ) -> None:
         """`clock` returns microseconds since 1970. `report_failure` receives errors of background work.
 
-        `report_recovery` is called when such an error ends. It receives the part of the service, and what works again.
+        `report_recovery` is called when a fault of the host ends. It receives the part of the service, and what works
+        again.
         """
         host = socket.gethostname()
         self.executor = ExecutorId(f"{host}-{os.getpid()}-{secrets.token_hex(4)}")
@@ -136,9 +142,11 @@ class Dispatcher:
         self._watch = CommitWatch(database)
         self._backlog = _Backlog.UNKNOWN
         self._may_need_decision = True
+        """Whether a commit may have added a held run or a schedule that is due now."""
         self._next_due_at: int | None = None
         """When the next held run or schedule is due, in µs since 1970; None if there is none."""
         self._skipped_runners: Collection[str] = ()
+        """The runners that the last query of the backlog skipped."""
         self._engine: DurableEngine
         packages = settings.data.absolute() / "runs"
         self._health = HostHealth(packages, report_failure=report_failure, report_recovery=report_recovery)
@@ -177,13 +185,13 @@ class Dispatcher:
         in_own_thread(self._launch)
 
     def wake(self) -> None:
-        """Check the backlog now. Any thread can call this at little cost."""
+        """Make the claiming thread check the backlog now. Any thread can call this at little cost."""
         if not self._wakeup.is_set():
             self._wakeup.set()
 
-    def shutdown(self, grace_seconds: float) -> None:
-        """Claim no more runs, and wait up to `grace_seconds` for runs in flight. Then stop and requeue the others."""
-        in_own_thread(lambda: self._shutdown(grace_seconds))
+    def shutdown(self, drain_seconds: float) -> None:
+        """Claim no more runs, and wait up to `drain_seconds` for runs in flight. Then stop and requeue the others."""
+        in_own_thread(lambda: self._shutdown(drain_seconds))
 
     def _launch(self) -> None:
         if self._database.on_sqlite:
@@ -211,10 +219,10 @@ class Dispatcher:
             thread.start()
         self.wake()
 
-    def _shutdown(self, grace_seconds: float) -> None:
+    def _shutdown(self, drain_seconds: float) -> None:
         self._stop_claiming.set()
         self.wake()
-        if not self._in_flight.wait_until_empty(grace_seconds):
+        if not self._in_flight.wait_until_empty(drain_seconds):
             self._abandon_runs.set()
             graces = (runner.grace_seconds for runner in self._settings.runners.values())
             if not self._in_flight.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
@@ -275,7 +283,7 @@ class Dispatcher:
         return max((self._next_due_at - self._clock()) / 1e6, 0.0) if self._next_due_at is not None else math.inf
 
     def _decide(self) -> None:
-        """Start the runs of due schedules, and apply the policies.
+        """Add the runs of due schedules, and decide which held runs may start.
 
         Call it even if no slot is free, because a new run may replace a run that occupies a slot.
         """
@@ -405,7 +413,7 @@ class Dispatcher:
             self._abandon_runs.wait(self._settings.dead_after_seconds / BEATS_BEFORE_DEATH)
 
     def _reap(self, last_beat_by_executor: Mapping[ExecutorId, int]) -> None:
-        """Deregister dead executors, and requeue the runs of all deregistered executors."""
+        """Deregister these dead executors, and requeue the runs of all deregistered executors."""
         with self._database.write() as tx:
             for executor, last_beat in last_beat_by_executor.items():
                 if executors.deregister(tx, executor, last_beat=last_beat):
@@ -422,7 +430,7 @@ class Dispatcher:
     def _requeue(self, tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None) -> Sequence[RunKey]:
         """Put runs back into the backlog. Returns the runs that end instead, cancelled or after their last attempt.
 
-        The caller must kill the processes that the ended runs have left.
+        Unless this process has already stopped their commands, the caller must kill the processes of the ended runs.
         """
         if not keys:
             return ()
@@ -473,7 +481,7 @@ class Dispatcher:
 
 
 def _acquire_file_lock(path: Path) -> IO[bytes]:
-    """Acquire the lock of the file, which no child inherits. Raises `Conflict` if another process holds it too long."""
+    """Lock the file. Child processes don't inherit the lock. Raises `Conflict` if another process holds it too long."""
     lock = open_lock_file(path)
     deadline = time.monotonic() + LOCK_SECONDS
     while True:

@@ -12,7 +12,7 @@ from typing import Final
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
 from dbos import error as dbos_error
 
-from hookmill.domain.errors import HookmillError
+from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.domain.ids import RunKey, run_id, run_key
 from hookmill.store import timeouts
 from hookmill.store.database import Database
@@ -23,16 +23,14 @@ from hookmill.store.runs.executors import ExecutorId
 
 RECORDS_PER_DELETION: Final = 500
 
-ReportFailure = Callable[[str, BaseException], None]
-"""Reports an error of background work: the part of the service, and the error."""
-
 
 class EngineError(HookmillError):
-    """A warning or an error that the engine logged."""
+    """A problem that the engine logged, or a damaged database of the engine."""
 
 
 class RunNotEnded(BaseException):
-    """Raised by `perform` to end a workflow without a result. The engine would store an `Exception` as the result."""
+    """Raised by `perform` to end a workflow without a result. The engine stores an `Exception` as the result, but not
+    this."""
 
 
 class DurableEngine:
@@ -104,7 +102,7 @@ class DurableEngine:
         in_own_thread(lambda: self.forget([run]))
 
     def delete_ended_workflows(self) -> None:
-        """Delete all records of ended runs. The run's row has the outcome."""
+        """Delete the records of all workflows that ended with a result. The rows of the runs have the outcomes."""
         while True:
             ended = DBOS.list_workflows(
                 status=["SUCCESS", "ERROR", "CANCELLED"],
@@ -124,7 +122,7 @@ class DurableEngine:
 
 
 def in_own_thread(work: Callable[[], None]) -> None:
-    """Call `work` in a new thread: the engine refuses calls from a thread with an event loop."""
+    """Call `work` in a new thread, and wait for it: the engine refuses calls from a thread with an event loop."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(work).result()
 
@@ -157,7 +155,7 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
     if (damaged := prepare_engine_db(engine_db)) is not None:
         # Nothing is lost, because the `runs` table is the source of truth.
         report_failure(
-            "engine", EngineError(f"{engine_db} was damaged. It was moved to {damaged}, and a new one is made.")
+            "engine", EngineError(f"{engine_db} was damaged. It was moved to {damaged}, and a new one was created.")
         )
     return {
         "system_database_url": f"sqlite:///{engine_db}",

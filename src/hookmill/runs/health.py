@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hookmill.domain.errors import HookmillError
+from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.runs.package import make_packages_directory
 from hookmill.runs.runner import HostFault, reason_of
 from hookmill.store.directories import PROBE_PREFIX, remove_directory
 
 PROBE_SECONDS: Final = 1.0
-"""The time between two test writes, and between a fault and the next attempt."""
+"""The time between two test writes, and the pause after a first fault."""
 PROBE_SECONDS_MAX: Final = 30.0
-"""The time between two attempts doubles with each fault, up to this value."""
+"""The pause doubles with each further fault, up to this value, until a run is performed."""
 PROBE_FILES: Final = 8
 PROBE_FILE_BYTES: Final = 131_072
 """A disk with room for the files of a test write has room for a package, which has fewer files and bytes."""
@@ -32,12 +32,13 @@ LOG_AGAIN_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class _Pause:
-    """The pause between a fault, of the host or of one runner, and the next attempt."""
+    """The pause between a fault, of the host or of one runner, and the next claim."""
 
     is_on: bool = False
     until: float = 0.0
     """Seconds of the monotonic clock."""
     seconds: float = PROBE_SECONDS
+    """The length of the latest pause."""
     has_performed_since_fault: bool = True
     last_logged: tuple[str, float] = ("", 0.0)
     """The text of the last fault that was logged, and when."""
@@ -64,7 +65,7 @@ class HostHealth:
         self,
         packages: Path,
         *,
-        report_failure: Callable[[str, BaseException], None],
+        report_failure: ReportFailure,
         report_recovery: Callable[[str, str], None],
     ) -> None:
         self._packages = packages
@@ -114,7 +115,7 @@ class HostHealth:
             return frozenset(name for name, pause in self._runner_pauses.items() if pause.is_on)
 
     def report_fault(self, fault: HostFault) -> None:
-        """Begin a pause for the runner, or for all runs if the fault is not of one runner."""
+        """Begin a pause for the runner, or for all runs if the fault is not of one runner. It is never extended."""
         with self._lock:
             pause = self._host_pause if fault.runner is None else self._runner_pauses[fault.runner]
             if pause.is_on:
@@ -122,12 +123,12 @@ class HostHealth:
             pause.begin(str(fault))
             is_logged = pause.is_logged
         if is_logged:
-            claim_pause = (
+            paused_runs = (
                 "runs until a test write succeeds"
                 if fault.runner is None
                 else f"run for the runner {fault.runner!r} for a while, and then tries again"
             )
-            self._report_failure("runs", WaitingForHost(f"{fault} This worker claims no {claim_pause}."))
+            self._report_failure("runs", WaitingForHost(f"{fault} This worker claims no {paused_runs}."))
 
     def report_performed(self, runner: str) -> None:
         """Record that the runner performed a run, so that its faults are over."""
@@ -145,11 +146,11 @@ class HostHealth:
 
 
 class WaitingForHost(HookmillError):
-    """This worker claims no runs for now."""
+    """This worker claims no runs, or none for one runner, for now."""
 
 
 def probe(packages: Path) -> None:
-    """Write as many bytes as the largest package has, and remove them again. Raises `OSError` if that fails."""
+    """Write more than the largest package has, and remove it again. Raises `OSError` or `MemoryError`."""
     make_packages_directory(packages)
     directory = Path(tempfile.mkdtemp(prefix=PROBE_PREFIX, dir=packages))
     try:
@@ -164,7 +165,7 @@ def probe(packages: Path) -> None:
 
 
 def _unwritable_fault(packages: Path, error: OSError | MemoryError) -> HostFault:
-    return HostFault(f"Runs can't be performed, as {packages} can't be written to: {reason_of(error)}. {WHAT_TO_DO}")
+    return HostFault(f"Runs can't be performed, as {packages} can't be written to: {reason_of(error)}. {DISK_ADVICE}")
 
 
-WHAT_TO_DO: Final = "Free disk space or inodes, or give the service's account the right to write there."
+DISK_ADVICE: Final = "Free disk space or inodes, or give the service's account the right to write there."

@@ -18,6 +18,7 @@ class InFlight:
 
     @property
     def count(self) -> int:
+        """The number of attempts, each of which occupies a slot."""
         with self._changed:
             return sum(self._count_by_run.values())
 
@@ -54,7 +55,7 @@ class InFlight:
             self._changed.notify_all()
 
     def keys_not_in_flight(self, keys: Iterable[RunKey]) -> set[RunKey]:
-        """Those of the `keys` whose runs no thread performs."""
+        """Those of the `keys` whose runs are not in flight."""
         with self._changed:
             return {key for key in keys if key not in self._count_by_run}
 
@@ -76,7 +77,7 @@ class Heartbeats:
     def dead_executors(self, beats: Mapping[ExecutorId, int], *, now: float) -> dict[ExecutorId, int]:
         """The processes whose heartbeat has not changed for `dead_after_seconds`, each with this heartbeat.
 
-        `now` is in monotonic seconds.
+        `beats` has the last heartbeat of each registered executor. `now` is in monotonic seconds.
         """
         if self._last_check is not None and now - self._last_check > self._dead_after_seconds / 2:
             # This process slept, or could not reach the database. Other processes may not have reached it either.

@@ -45,7 +45,7 @@ def directory_of(packages: Path, run: Run) -> Path:
 
 
 def write_package(packages: Path, run: Run, payload: bytes | None) -> Package:
-    """Write a run's package atomically. It replaces an earlier attempt's package. Raises `OSError` if that fails."""
+    """Write a run's package. It replaces that of an earlier attempt, and is never incomplete. Raises `OSError`."""
     directory = directory_of(packages, run)
     draft = packages / f".{directory.name}"
     make_packages_directory(packages)
@@ -69,14 +69,15 @@ SERVICE_FILE_PREFIXES: Final = ("hookmill.db", "engine.db", "master.key", "serve
 
 
 def allow_traversal(packages: Path) -> None:
-    """Let other accounts open a package if they know its name, but no other file of the service.
+    """Let other accounts reach a package if they know its name, but no other file of the service.
 
-    They can't list the packages. Other programs' files in the data directory keep their modes.
+    They can't list the packages, and open only those that they own. Other programs' files in the data directory keep
+    their modes.
     """
     data = packages.parent
     # 0o011 lets the group and others search a directory, that is, open an entry whose name they know. The masks remove
-    # write permission from both directories, and read permission (listing) from that of the packages. The directories
-    # are changed before the files, because an account with write permission could replace a file by a link.
+    # their write permission for both directories, and their read permission (listing) for that of the packages. The
+    # directories are changed before the files, because an account with write permission could replace a file by a link.
     for directory, mode_mask in ((data, 0o755), (packages, 0o700)):
         mode = directory.stat().st_mode & 0o7777
         if (new_mode := mode & mode_mask | 0o011) != mode:
@@ -139,9 +140,9 @@ def read_tail(descriptor: int, bytes_max: int) -> tuple[bytes, int]:
 
 
 def list_files(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
-    """The names and sizes of a package's regular files, by name, and whether more than `LISTED_ENTRIES_MAX` exist.
+    """The names and sizes of a package's regular files, by name, and whether the list is cut.
 
-    The list is empty if there is no package.
+    It is cut if the package has more than `LISTED_ENTRIES_MAX` entries. It is empty if there is no package.
     """
     try:
         package = _open_package(packages, run)
@@ -177,11 +178,11 @@ class PackagesOnHost:
         return run.attempt <= 1 or _attempt_of_package(self.directory, run) >= run.attempt
 
     def list_files(self, run: Run) -> tuple[list[tuple[str, int]], bool]:
-        """The names and sizes of the files, by name, and whether there are more."""
+        """Like the function `list_files`."""
         return list_files(self.directory, run)
 
     def read_chunks(self, run: Run, name: str) -> Iterator[bytes]:
-        """The content of a file. It is open when this returns. Raises `OSError` if there is no such file."""
+        """The content of a file, which is open when this returns. Raises `OSError` if there is no such file."""
         chunks = read_chunks(open_file(self.directory, run, name))
         # A generator that has started closes the file when it ends, even if nobody reads its last chunk.
         return chain([next(chunks, b"")], chunks)
@@ -192,7 +193,7 @@ class PackagesOnHost:
 
 
 def _attempt_of_package(packages: Path, run: Run) -> int:
-    """The attempt that the envelope names. If the command has changed the envelope, it is the run's latest one."""
+    """The attempt that the envelope names; the run's latest one if the command has made the envelope unreadable."""
     try:
         with os.fdopen(open_file(packages, run, ENVELOPE_FILE), "rb") as file:
             attempt = json.loads(file.read(CHUNK_BYTES))["run"]["attempt"]

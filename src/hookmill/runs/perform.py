@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar, assert_never
 
-from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.errors import ReportFailure, StoreUnavailable
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import PACKAGE_RUNNER, Ended, Run, RunState
 from hookmill.domain.run_policy import Retry
 from hookmill.runs.file_writer import LiveOutput, RunFileWriter
-from hookmill.runs.health import WHAT_TO_DO, HostHealth
+from hookmill.runs.health import DISK_ADVICE, HostHealth
 from hookmill.runs.package import write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
 from hookmill.runs.runners.guard import kill_processes_of_run
@@ -25,7 +25,7 @@ from hookmill.store.runs.executors import ExecutorId
 T = TypeVar("T")
 
 RETRY_SECONDS: Final = 0.5
-"""The time between two attempts to use an unavailable database."""
+"""The time between two tries to use an unavailable database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,12 @@ class Performer:
     """Microseconds since 1970."""
     abandon_runs: threading.Event
     """Set when the service stops, and runs in progress have no time left. Their attempts are then abandoned."""
-    report_failure: Callable[[str, BaseException], None]
-    """Reports an unexpected error: the part of the service, and the error."""
+    report_failure: ReportFailure
     attempts_max: int
+    """A run whose worker died, or whose host had a fault, in this many attempts ends as interrupted."""
     health: HostHealth
     forget_in_engine: Callable[[RunKey], None]
-    """Deletes the engine's record of a run. Called before the run is requeued."""
+    """Deletes the engine's record of the run that the calling thread performs, because the run will start again."""
     retry_rules: Mapping[str, Retry] = field(default_factory=dict)
     """The retry rule of each runner, by its name, for automations that have no retry rule."""
     file_writer: RunFileWriter | None = None
@@ -54,8 +54,9 @@ class Performer:
     def perform(self, key: RunKey, attempt: int) -> Ended | Abandoned | None:
         """Perform an attempt that a claim began, and record its result in the run's row.
 
-        After a fault of the host, the run is requeued. Returns `Abandoned` if the run has not ended, and None if the
-        attempt is outdated. Raises `StoreUnavailable` if the service stops before the database is available.
+        After a fault of the host, the run is requeued. Returns `Abandoned` if this attempt did not end the run, and
+        None if the attempt is outdated before it starts. Raises `StoreUnavailable` if the service stops before the
+        database is available.
         """
         run_and_payload = self._run_and_payload(key, attempt)
         if run_and_payload is None:
@@ -107,7 +108,7 @@ class Performer:
             package = write_package(self.packages, run, payload)
         except (OSError, MemoryError) as error:
             raise HostFault(
-                f"A run's package could not be written to {self.packages}: {reason_of(error)}. {WHAT_TO_DO}"
+                f"A run's package could not be written to {self.packages}: {reason_of(error)}. {DISK_ADVICE}"
             ) from error
         live_output = self.file_writer.live_output(run) if self.file_writer is not None else None
         try:
@@ -168,7 +169,7 @@ class Performer:
     def _record_result(self, run: Run, result: Ended) -> bool:
         """Record the result of the attempt, which ends the run.
 
-        Returns False if a later attempt has begun, or if the service stops while the database is unavailable.
+        Returns False if the attempt is outdated, or if the service stops while the database is unavailable.
         """
 
         def finish() -> bool:
@@ -201,7 +202,11 @@ class Performer:
             self.report_failure("runs", error)
 
     def _schedule_retry(self, run: Run, result: Ended) -> bool:
-        """Schedule the next attempt. Returns False if the retry rule, or a requested cancellation, allows none."""
+        """Schedule the next attempt. Returns False if there is none, so that the caller must record the result.
+
+        There is none if the retry rule, or a requested cancellation, allows none, or if this attempt is outdated. If
+        the service stops before the database is available, this returns True, and the run is requeued.
+        """
         rule = run.policy.retry or self.retry_rules.get(run.runner)
         delay_seconds = rule.delay_after(run.failures + 1, result.exit_status) if rule is not None else None
         if rule is None or delay_seconds is None:
@@ -217,7 +222,7 @@ class Performer:
                     executor=self.executor,
                     now=now,
                     due_at=now + delay_seconds * 1_000_000,
-                    attempts_max=rule.attempts,
+                    rule_attempts=rule.attempts,
                     package_webhook_name=self._webhook_name_to_store(run),
                 )
 

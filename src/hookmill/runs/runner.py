@@ -26,7 +26,7 @@ NextInstruction = Callable[[], Instruction]
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The attempt was stopped before its end. The run continues in another attempt, or another worker ends it."""
+    """The attempt does not end the run. The run continues in another attempt, or another worker ends it."""
 
 
 class HostFault(HookmillError):
@@ -50,7 +50,7 @@ def reason_of(error: OSError | MemoryError) -> str:
 class Runner(Protocol):
     @property
     def grace_seconds(self) -> float:
-        """The longest time that the runner takes to stop."""
+        """The time that a stopped run gets to end by itself. A shutdown waits longer before it kills processes."""
         ...
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:

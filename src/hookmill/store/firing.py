@@ -1,4 +1,4 @@
-"""Starts the runs of due schedules. Each scheduled time starts at most one run, however many workers there are.
+"""Adds the runs of due schedules. Each scheduled time adds at most one run, however many workers there are.
 
 A transaction locks the schedule's row, and stores both the run and the schedule's next time.
 """
@@ -29,9 +29,9 @@ UNREADABLE_RETRY_US: Final = 30_000_000
 
 
 def fire_due(tx: Transaction, now: int, new_key: Callable[[], RunKey]) -> int:
-    """Start the runs of due schedules, and return how many schedules were due. `now` is in µs since 1970.
+    """Add the runs of up to `SCHEDULES_MAX` due schedules, and return how many were due. `now` is in µs since 1970.
 
-    Schedules that other workers have locked are skipped.
+    Schedules that other workers have locked are skipped. Schedules whose `last_at` is wrong count as due.
     """
     rows = tx.all(
         f"""
@@ -57,6 +57,7 @@ def fire_due(tx: Transaction, now: int, new_key: Callable[[], RunKey]) -> int:
 
 
 def _fire_schedule(tx: Transaction, row: Row, schedule: Schedule, now: int, new_key: Callable[[], RunKey]) -> None:
+    """Add a run for the latest time that has passed, unless it was missed and is not caught up. Set the next time."""
     automation = automations.live_by_id(tx, AutomationId(row["automation_id"]))
     if automation is None or not automation.enabled:
         _store_times(tx, row, considered_until=row["last_at"], next_at=None)
@@ -69,11 +70,11 @@ def _fire_schedule(tx: Transaction, row: Row, schedule: Schedule, now: int, new_
     elif (scheduled_at := latest_time(schedule, considered_until, now, anchor)) is not None:
         considered_until = scheduled_at
         if schedule.catch_up is CatchUp.ONCE or scheduled_at >= now - MISSED_AFTER_US:
-            _start_run(tx, automation, schedule, scheduled_at, now, new_key())
+            _add_run(tx, automation, schedule, scheduled_at, now, new_key())
     _store_times(tx, row, considered_until=considered_until, next_at=next_time(schedule, considered_until, anchor))
 
 
-def _start_run(
+def _add_run(
     tx: Transaction, automation: Automation, schedule: Schedule, scheduled_at: int, now: int, key: RunKey
 ) -> None:
     adding.add(

@@ -1,4 +1,4 @@
-"""PostgreSQL notifications: they tell workers in other processes that runs have joined the backlog.
+"""PostgreSQL notifications: they tell workers in other processes that runs or schedules may have become due.
 
 SQLite needs no notifications, because `CommitWatch` sees each commit. A notification may be lost, for example with a
 broken connection, so workers also poll.

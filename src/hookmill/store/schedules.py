@@ -1,4 +1,4 @@
-"""The schedules of automations, and when each is due. `firing` starts their runs."""
+"""The schedules of automations, and when each is due. `firing` adds their runs."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ NextTimes = Mapping[str, int | None]
 
 
 def store(tx: Transaction, automation: Automation, now: int) -> None:
-    """Store the automation's schedules. Unchanged schedules continue, but skip times while they were disabled.
+    """Store the automation's schedules. Unchanged schedules continue, but skip times that passed while disabled.
 
     `now` is in µs since 1970.
     """
@@ -35,7 +35,7 @@ def store(tx: Transaction, automation: Automation, now: int) -> None:
             # Intervals (`@every`) count from the anchor.
             anchor = before["anchor"]
             # All times up to `last_at` have fired, or count as missed.
-            considered_until = _continues_after(before, now) if automation.enabled else before["last_at"]
+            considered_until = _time_to_continue_after(before, now) if automation.enabled else before["last_at"]
         else:
             anchor = considered_until = now
         tx.run(
@@ -59,10 +59,10 @@ def store(tx: Transaction, automation: Automation, now: int) -> None:
         notify_workers(tx)
 
 
-def _continues_after(row: Row, now: int) -> int:
+def _time_to_continue_after(row: Row, now: int) -> int:
     """The time after which an unchanged schedule continues.
 
-    If it was disabled, it continues after `now`; otherwise, after the latest time that a worker has considered.
+    That is the latest time that a worker has considered, or `resume_time` if the schedule was disabled.
     """
     return int(row["last_at"]) if row["next_at"] is not None else resume_time(row["last_at"], now)
 

@@ -37,7 +37,8 @@ from hookmill.runs.runners.guard import (
 GUARD: Final = Path(__file__).with_name("guard.py")
 INSTRUCTION_SECONDS: Final = 0.5
 """The time between two calls of `next_instruction`."""
-ALWAYS_PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ")
+INHERITED_VARIABLES: Final = ("PATH", "HOME", "LANG", "TZ")
+"""The service's variables that every command receives."""
 MARGIN_SECONDS: Final = 15.0
 """The time that a guard gets in addition to the command's time limit and two grace periods. A guard that takes longer
 counts as hanging."""
@@ -104,7 +105,8 @@ def check_reachable(packages: Path, account: UnixAccount) -> None:
         )
     except subprocess.TimeoutExpired:
         raise Invalid(
-            f"The check whether the runner's user can reach {packages} took longer than {CHDIR_TIMEOUT_SECONDS:g} s."
+            f"The check whether the runner's user can reach {packages} took longer than {CHDIR_TIMEOUT_SECONDS:g} s. "
+            "Check that the file system responds, and start the service again."
         ) from None
     reason = _failure_of(process)
     if reason:
@@ -127,7 +129,7 @@ class _GuardResult:
     """How a guard ended its work."""
 
     instruction: Instruction
-    """The last instruction that the guard got."""
+    """The service's last instruction. The guard learns only that it must end the command, not why."""
     report: bytes | None
     """The report, as JSON. Empty or cut short if the guard ended early; None if the guard exceeded its deadline."""
 
@@ -136,8 +138,8 @@ class _GuardResult:
 class CommandRunner:
     """Runs `argv` in the package's directory, without a shell, with a restricted environment.
 
-    No text of the payload reaches the command line or the environment. About the run, they hold only ids, paths, and
-    the name and time of its schedule.
+    No text of the payload reaches the command line or the environment. About the run, they hold only ids, paths, the
+    number of the attempt, and the name and time of its schedule.
     """
 
     argv: tuple[str, ...]
@@ -149,6 +151,7 @@ class CommandRunner:
     grace_seconds: float = 10
     """The time between SIGTERM and SIGKILL. After SIGKILL, the guard waits as long again."""
     output_bytes_max: int = 1_048_576
+    """The size at which the output file is full. Further output is dropped, except for its end."""
     account: UnixAccount | None = None
     """The account that the command runs as; None: the service's account."""
     open_files_max: int | None = None
@@ -245,7 +248,7 @@ class CommandRunner:
         )
 
     def _environment(self, package: Package) -> dict[str, str]:
-        inherited = (*ALWAYS_PASSED_ON, *self.pass_environment)
+        inherited = (*INHERITED_VARIABLES, *self.pass_environment)
         return {
             **{name: os.environ[name] for name in inherited if name in os.environ},
             **(_account_variables(self.account) if self.account is not None else {}),

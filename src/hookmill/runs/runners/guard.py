@@ -53,7 +53,9 @@ processes."""
 
 
 def kill_processes_of_run(*runs: str, attempt_max: int | None = None) -> None:
-    """Kill the processes of each of these runs, and their guards, but not the caller. Wait until they have ended.
+    """Kill the processes of each of these runs, and their guards, but not the caller. Wait for their end.
+
+    The wait takes at most `KILL_SECONDS`.
 
     With `attempt_max`, processes of later attempts continue: another worker of this host may perform one. The
     environment identifies processes, and the arguments identify guards. Without `/proc`, this has no effect.
@@ -75,7 +77,7 @@ def kill_processes_of_run(*runs: str, attempt_max: int | None = None) -> None:
 
 
 def kill_descendants(ancestor: int) -> None:
-    """Kill the processes that `ancestor` started, directly or not, and wait until they end."""
+    """Kill the processes that `ancestor` started, directly or not. Wait up to `KILL_SECONDS` until they end."""
     _kill_all(lambda: _descendants_of(ancestor))
 
 
@@ -175,9 +177,9 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     The spec: argv, directory, user (uid, gid and name of another account, or None), time_limit_seconds,
     grace_seconds, output_bytes_max, open_files_max (the soft limit, or None).
 
-    The report: `start_error` or `host_fault`, the reason why the command did not start. Otherwise `exit_status`,
-    `ended_by` (`ENDED_BY_TIME_LIMIT`, `ENDED_BY_WORKER`, or None if the command ended by itself), `dropped_bytes` and
-    `tail`, the end of the output as Latin-1, because JSON has no bytes.
+    The report: `start_error` or `host_fault`, the reason why the command did not start. Otherwise `exit_status` (if
+    a signal ended the command, minus its number), `ended_by` (`ENDED_BY_TIME_LIMIT`, `ENDED_BY_WORKER`, or None if the
+    command ended by itself), `dropped_bytes` and `tail`, the end of the output as Latin-1, because JSON has no bytes.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
     # An orphaned descendant becomes this process's child, even without the variable in its environment.
@@ -334,7 +336,7 @@ def _ended_children() -> Iterator[tuple[int, int]]:
 
 
 def _kill_children() -> None:
-    """Kill every descendant of this process, and wait until none is left."""
+    """Kill every descendant of this process. Wait up to `KILL_SECONDS` until none is left."""
     deadline = time.monotonic() + KILL_SECONDS
     while time.monotonic() < deadline:
         try:

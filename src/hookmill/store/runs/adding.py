@@ -66,7 +66,10 @@ def add_replay(
     policy_key: bytes | None,
     now: int,
 ) -> None:
-    """Add a run that replays a stored delivery. Like every run, it starts when the automation's policy allows."""
+    """Add a run that replays a stored delivery. Like every run, it starts when the automation's policy allows.
+
+    Without the delivery, nothing is added. `policy_key` is that of the delivery's payload.
+    """
     tx.run(
         f"""
         INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,

@@ -1,7 +1,7 @@
 """Ends the attempts of a run. A claim begins them.
 
-Only the executor that has claimed a run can begin an attempt, and only the latest attempt can finish the run. So writes
-of a stale worker have no effect.
+Only the executor that has claimed the run can end an attempt, and only the latest one. So writes of a stale worker have
+no effect.
 """
 
 from enum import Enum, auto
@@ -104,10 +104,12 @@ def retry(
     executor: ExecutorId,
     now: int,
     due_at: int,
-    attempts_max: int,
+    rule_attempts: int,
     package_webhook_name: str | None = None,
 ) -> bool:
-    """Store the failed attempt, and let the next attempt start at `due_at`. The stored reason contains `attempts_max`.
+    """Store the failed attempt, and let the next attempt start at `due_at`.
+
+    The stored reason contains `rule_attempts`, the number of attempts that the retry rule allows.
 
     Returns False and writes nothing if the attempt is outdated, or if a cancellation of the run was requested.
     """
@@ -126,7 +128,7 @@ def retry(
         due_at=due_at,
         exit_status=result.exit_status,
         output_tail=result.output_tail,
-        reason=f"Attempt {run.failures + 1} of {attempts_max} failed. {result.reason or ''}".strip(),
+        reason=f"Attempt {run.failures + 1} of {rule_attempts} failed. {result.reason or ''}".strip(),
         package_webhook_name=package_webhook_name,
     )
     if not updated_rows:

@@ -77,12 +77,12 @@ _CONDITION_BY_PART: Final = {
 
 
 def parts_with(state: RunState | None) -> Sequence[Part]:
-    """The parts that contain runs in this state."""
+    """The parts that can contain runs in this state, or in any if it is None."""
     return (Part.CLAIMED,) if state is RunState.RUNNING else tuple(Part)
 
 
 def newest_run(tx: Transaction) -> RunKey | None:
-    """The newest run of all factories."""
+    """The key of the newest run of all factories; None if there is no run."""
     row = tx.one("SELECT id FROM runs ORDER BY id DESC LIMIT 1")
     return None if row is None else RunKey(bytes(row["id"]))
 
@@ -177,7 +177,8 @@ def request_cancel_of_batch(
 def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None, now: int) -> RunState | None:
     """Cancel a queued run immediately, or ask the executor of a running one to stop it.
 
-    Returns the run's new state, which for a running run is still `running`; None if the factory has no such run.
+    Returns the run's state afterwards: a running run is still `running`, and an ended run keeps its state. None if the
+    factory has no such run.
     """
     held.lock_decisions(tx)
     run = reading.run_by_key(tx, key, factory=factory)

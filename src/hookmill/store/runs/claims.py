@@ -19,7 +19,7 @@ FACTORIES_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedRun:
-    """A run that `claim` assigned to the executor, and its attempt that began."""
+    """A run that `claim` assigns to the executor, and the attempt that begins."""
 
     run: RunKey
     attempt: int
@@ -79,6 +79,7 @@ def claim(
 
 
 def _factories_in_backlog(tx: Transaction, *, after: FactoryId, at_most: int) -> list[FactoryId]:
+    """The factories with runs in the backlog, by id: those after `after` first, then the others."""
     # A loose index scan: it reads one entry of each factory, however many runs the factory has.
     scan = f"""
         WITH RECURSIVE waiting (factory_id) AS (

@@ -35,9 +35,9 @@ def last_heartbeats(tx: Transaction) -> dict[ExecutorId, int]:
 
 
 def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None = None) -> bool:
-    """Deregister the executor, so that its runs can be requeued. Returns whether it was registered.
+    """Deregister the executor, so that its runs can be requeued. Returns False if it was not registered.
 
-    With `last_beat`, the executor is deregistered only if `last_beat` is still its last heartbeat.
+    With `last_beat`, returns False and changes nothing if the executor has sent a later heartbeat.
     """
     return tx.run(
         """
@@ -51,7 +51,10 @@ def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None =
 
 
 def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
-    """Unfinished runs of deregistered executors. They stay locked until the transaction ends."""
+    """Unfinished runs of deregistered executors. They stay locked until the transaction ends.
+
+    Runs that another transaction has locked are omitted.
+    """
     # Decisions about held runs acquire this lock before row locks, too. Another order could cause a deadlock.
     held.lock_decisions(tx)
     rows = tx.all(
@@ -84,7 +87,7 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
     """Requeue runs. But cancel runs with a requested cancellation, and interrupt runs with too many attempts.
 
     Returns the runs that ended, so that the caller can kill their commands. `attempts_max` applies to runs whose
-    worker died. It is None if the worker was stopped, because restarts must never end a run.
+    worker died. It is None if the worker was stopped or had a fault, because neither may end a run.
     """
     held.lock_decisions(tx)
     notify_workers(tx)
@@ -110,7 +113,7 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
                 id=key,
                 now=now,
                 attempts_max=attempts_max,
-                reason=f"Its worker died while it ran. After {attempts_max} attempts it is not retried.",
+                reason=f"Its worker died while it ran. After {attempts_max} such attempts, it is not started again.",
             )
             if interrupted_rows:
                 automations.record_result(tx, key, failed=True)

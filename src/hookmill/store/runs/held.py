@@ -1,7 +1,8 @@
-"""Held runs: their automation's run policy does not let them start yet. Workers decide when each starts or ends.
+"""Held runs: their run policy does not let them start yet, or their next attempt is not due. Workers decide when each
+starts or ends.
 
 Admission only stores the policy key and `Hold.NEW`, so a policy takes no lock in the path of a delivery. `decide` then
-decides about all new and due runs in one transaction. On PostgreSQL, an advisory lock serializes the transactions that
+decides about new and due runs. On PostgreSQL, an advisory lock serializes the transactions that
 decide, and those that end a run with a policy key. On SQLite, all transactions that write are serialized. Therefore the
 counts of active runs are exact.
 

@@ -3,9 +3,9 @@
 from typing import Final
 
 READY: Final = "finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL"
-"""The run is in the backlog: no worker has claimed it, and no policy holds it."""
+"""The run is in the backlog: no worker has claimed it, and it has no `Hold`."""
 HELD: Final = "finished_at IS NULL AND hold IS NOT NULL"
-"""A policy holds the run."""
+"""The run has a `Hold`: its policy does not let it start yet, or its next attempt is not due."""
 CLAIMED: Final = "finished_at IS NULL AND executor IS NOT NULL"
 """A worker has claimed the run."""
 WITHOUT_DELIVERY: Final = 0
