@@ -1,4 +1,4 @@
-"""Reads and updates automations. Each change is stored as a new version, so that every run keeps its instructions."""
+"""Reads and updates automations. Each change except of `enabled` is a new version, so runs keep their instructions."""
 
 import json
 from collections.abc import Sequence
@@ -67,6 +67,7 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
 
 
 def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int) -> None:
+    """Enable or disable the automation, without a new version. Its failures in a row are counted from 0 again."""
     tx.run(
         """
         UPDATE automations
@@ -84,9 +85,8 @@ def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int
 def record_result(tx: Transaction, run: RunKey, *, failed: bool) -> None:
     """Update the automation's number of consecutive failures after a run: a failure adds one, a success resets it.
 
-    It is counted only if the automation's policy limits it.
-
-    Call it in the transaction that ends the run. After the transaction, call `store.pauses.pause_failing`.
+    Does nothing unless the automation's policy has `pause_after_failures`. Call it in the transaction that ends the
+    run. After the transaction, call `store.pauses.pause_failing`.
     """
     tx.run(
         """

@@ -1,7 +1,7 @@
 """Read and write transactions on the database, SQLite or PostgreSQL. All access to the database goes through here.
 
-SQLite allows one writer at a time. This process has one connection that writes, behind a fair lock, so that neither
-deliveries nor management operations starve.
+SQLite allows one writer at a time. A process has one connection that writes, behind a fair lock, so that no thread
+starves.
 """
 
 import re
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row = RowMapping
 POSTGRES_CONNECTIONS: Final = 16
-"""The maximum number of connections of one process to PostgreSQL, unless it performs more runs at the same time."""
+"""The maximum number of connections in a process's pool for PostgreSQL. A worker adds one for each run at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class Database:
 
         The other parameters are for SQLite. Only the writing process sets `checkpoints`: in SQLite 3.7.0 to 3.51.2, two
         connections that checkpoint at the same time can corrupt the WAL. Without `syncs`, a commit survives a crash of
-        the process, but survives a power failure only after a later commit has synced. Pass
-        `syncs=False` for work that can be repeated, so that its commits don't hold the write lock while the disk syncs.
+        the process, but survives a power failure only after a later commit has synced. Pass `syncs=False` for work that
+        can be repeated, so that its commits don't hold the write lock while the disk syncs.
         """
         self.url = url
         self.on_sqlite = url.startswith("sqlite:")
@@ -137,9 +137,9 @@ class Database:
     def has_sqlite_file(self) -> bool:
         """Whether the file at `path` exists and is a SQLite database. Call it before the first transaction.
 
-        Once the answer is yes, the file is not opened again. To close it would release the locks that connections of
-        this process hold, as Linux releases them with any of the process's file descriptors. Another process could
-        then remove the WAL while this process still uses it.
+        Once the answer is yes, the file is not opened again. When a process closes any descriptor of a file, Linux
+        releases all locks that the process holds on it, also those of its connections. Another process could then
+        remove the WAL while this process still uses it.
         """
         assert self.path is not None
         self._has_sqlite_file = self._has_sqlite_file or is_sqlite_file(self.path)
@@ -226,7 +226,10 @@ def sqlite_url(path: Path) -> str:
 
 
 def is_sqlite_file(path: Path) -> bool:
-    """Use it only for a file that this process has not opened as a database: see `Database.has_sqlite_file`."""
+    """Whether the file exists and is a SQLite database.
+
+    Use it only for a file that this process has not opened as a database: see `Database.has_sqlite_file`.
+    """
     with suppress(FileNotFoundError), path.open("rb") as file:
         return file.read(16) == b"SQLite format 3\x00"
     return False
@@ -323,13 +326,13 @@ def _driver_message(error: SQLAlchemyError) -> str:
 
 
 def restrict_to_owner(path: Path) -> None:
-    """Let only the file's owner read and write it: the database contains customers' data."""
+    """Let only the file's owner read and write it, if this account may: the database contains customers' data."""
     with suppress(OSError):
         path.chmod(stat.S_IRUSR | stat.S_IWUSR)
 
 
 def retry(work: Callable[[], T], *, attempts: int = 3) -> T:
-    """Call `work` again if the store was unavailable. `work` must be idempotent."""
+    """Call `work` up to `attempts` times, without pauses, until the store is available. `work` must be idempotent."""
     for _ in range(attempts - 1):
         with suppress(StoreUnavailable):
             return work()

@@ -35,7 +35,7 @@ def lock_row(tx: Transaction, table: str, row_id: str | bytes, strength: LockStr
 
 
 def lock(tx: Transaction, number: int) -> None:
-    """Wait for an advisory lock, and hold it until the transaction ends. Use it for objects that have no row yet."""
+    """Wait for an advisory lock, and hold it until the transaction ends. Use it where there is no row to lock."""
     if not tx.on_sqlite:
         tx.run("SELECT pg_advisory_xact_lock(:number)", number=number)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 PROBE_PREFIX: Final = ".probe-"
-"""The prefix of a worker's probe files in the directory of the packages."""
+"""The prefix of the directory with a worker's probe, that is, its test write in the directory of the packages."""
 
 UNREMOVABLE_PREFIX: Final = ".left-"
 """The prefix of directories that could not be removed, and were renamed to free their names."""
@@ -50,8 +50,8 @@ def _remove_content(top_fd: int) -> None:
 
     In a round, the subdirectories' own subdirectories move up to the open directory.
 
-    Each directory is renamed before its content is removed. A mount point can't be renamed, so the content of a file
-    system that a command mounted in its package is never removed.
+    Each directory is renamed before its content is removed. A mount point can't be renamed, so this raises `OSError`
+    before it removes the content of a file system that a command mounted in its package.
     """
     new_names = (f".{secrets.token_hex(8)}-{number}" for number in count())
     for name in _remove_files(top_fd):

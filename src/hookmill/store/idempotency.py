@@ -14,7 +14,7 @@ def row_id_of(caller: str, idempotency_key: str) -> str:
 
 
 def stored_response(tx: Transaction, row_id: str, keys: MasterKeys, *, since: int) -> tuple[bytes, bytes] | None:
-    """The digest and the response of the request that was stored in this row after `since`; None if there is none."""
+    """The digest of the request in this row, and its response; None if there is none that was stored after `since`."""
     row = tx.one(
         "SELECT request_digest, key_id, sealed FROM idempotency_keys WHERE id = :id AND created_at > :since",
         id=row_id,
@@ -43,4 +43,5 @@ def store(tx: Transaction, row_id: str, request_digest: bytes, response: bytes, 
 
 
 def forget(tx: Transaction, *, before: int) -> int:
+    """Remove the responses stored up to this time, in µs since 1970. Returns how many."""
     return tx.run("DELETE FROM idempotency_keys WHERE created_at <= :before", before=before)

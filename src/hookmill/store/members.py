@@ -44,6 +44,7 @@ def set_admin(tx: Transaction, member: str, is_admin: bool) -> None:
 
 
 def set_role(tx: Transaction, member: str, factory: FactoryId, role: Role | None) -> None:
+    """Set the member's role in the factory. None removes the member from it."""
     tx.run("DELETE FROM member_roles WHERE member_id = :id AND factory_id = :factory", id=member, factory=factory)
     if role is not None:
         tx.run(

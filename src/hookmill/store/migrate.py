@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 WAIT_SECONDS: Final = 600
+"""The time that a statement of a migration may take, and the time to wait for another process's migration."""
 _MIGRATIONS_DIRECTORY: Final = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK: Final = 0x686F6F6B
 """The number of PostgreSQL's advisory lock for migrations: "hook" in ASCII."""

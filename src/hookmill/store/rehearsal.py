@@ -15,7 +15,8 @@ from hookmill.store.database import Transaction
 
 
 def copy_configuration(tx: Transaction, factory: FactoryId) -> Engine:
-    """A copy of the factory's webhooks and automations, and of the team's secrets. The caller disposes of it."""
+    """A copy of the factory's webhooks and automations, and of what operations compare them with, such as secrets and
+    other factories' webhooks. The caller disposes of it."""
     copy = create_engine("sqlite://", poolclass=StaticPool)
     with copy.begin() as connection:
         conditions = _conditions(factory)

@@ -20,7 +20,7 @@ class StoredSecret:
     changed_at: int | None
     """When the newest value was stored; None if there is no value yet."""
     factory_id: FactoryId | None
-    """The factory in which it was created; None if an older version created it."""
+    """The factory in which it was created; None if an older version created it, without storing the factory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def delete(tx: Transaction, secret: SecretId, now: int) -> None:
 def add_secret(
     tx: Transaction, secret: SecretId, team: TeamId, name: str, now: int, *, factory: FactoryId | None = None
 ) -> None:
-    """Add a secret without a value. `factory` is the factory in which it is created; None if only admins may use it."""
+    """Add a secret without a value. `factory` is the factory in which it is created; None as in older versions."""
     tx.run(
         """
         INSERT INTO secrets (id, team_id, name, created_at, factory_id)
@@ -141,7 +141,7 @@ def newest_version_id(tx: Transaction, secret: SecretId) -> str | None:
 
 
 def reveal(tx: Transaction, version_id: str, keys: MasterKeys) -> SecretValue:
-    """The secret's value, for verifying deliveries and for sending samples."""
+    """The secret's value, for verifying deliveries and for sending samples. Raises `WrongKey` if it can't be opened."""
     row = tx.one("SELECT key_id, sealed FROM secret_versions WHERE id = :id", id=version_id)
     if row is None:
         raise LookupError(version_id)

@@ -41,6 +41,7 @@ def end_all_of(tx: Transaction, member: str) -> int:
 
 
 def forget_old(tx: Transaction, *, created_before: int, seen_before: int) -> int:
+    """End sessions that are older, or were last used earlier, than these times in µs since 1970. Returns how many."""
     return tx.run(
         "DELETE FROM sessions WHERE created_at < :created OR last_seen_at < :seen",
         created=created_before,
@@ -135,5 +136,5 @@ def link_by_digest(tx: Transaction, digest: bytes) -> SignInLink | None:
 
 
 def use_link(tx: Transaction, digest: bytes) -> bool:
-    """Consume the link. Returns False if it was already used."""
+    """Consume the link. Returns False if it was already used, replaced or removed."""
     return tx.run("DELETE FROM sign_in_links WHERE digest = :digest", digest=digest) == 1

@@ -22,6 +22,10 @@ SET_WRITER_CACHE_SIZE: Final = "PRAGMA cache_size = -65536"
 
 
 def sqlite_engine(url: str, *, writes: bool, checkpoints: bool = False, syncs: bool = True) -> Engine:
+    """An engine with one connection that writes, or with up to four that can only read.
+
+    `checkpoints` and `syncs` are like those of `Database`.
+    """
     engine = create_engine(
         url,
         poolclass=QueuePool,

@@ -5,6 +5,7 @@ from typing import Final
 BUSY_SECONDS: Final = 2
 """The time that a statement waits for a lock. After this time, the store counts as unavailable."""
 STATEMENT_SECONDS: Final = 5
+"""The time that a statement of PostgreSQL may take. Also the time to wait for a connection, new or from the pool."""
 IDLE_SECONDS: Final = 15
 """PostgreSQL rolls a transaction back, and so releases its locks, if it waits this long for the next statement."""
 WORKER_IDLE_SECONDS: Final = 4

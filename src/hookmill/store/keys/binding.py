@@ -61,13 +61,13 @@ def bind_master_key(tx: Transaction, keys: MasterKeys) -> None:
 
 
 def sealing_key(tx: Transaction, keys: MasterKeys) -> MasterKey:
-    """The key to seal with in this transaction. Raises `WrongKey` if it is missing."""
+    """The key to seal with in this transaction: the newest, until one is bound. Raises `WrongKey` if it is missing."""
     key_id = sealing_key_id(tx)
     return keys.named(key_id) if key_id is not None else keys.newest
 
 
 def sealing_key_id(tx: Transaction) -> str | None:
-    """The id of the key that seals. No rotation changes it before this transaction ends."""
+    """The id of the key that seals; None before the first key. No rotation changes it before this transaction ends."""
     return metadata.value(tx, _SEALING_KEY, locked=True)
 
 

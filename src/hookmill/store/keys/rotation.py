@@ -28,9 +28,9 @@ SEALED_TABLES: Final = ("secret_versions", "idempotency_keys")
 
 PAGE_ROWS: Final = 100
 ATTEMPTS: Final = 10
-"""The maximum number of attempts to write the rows of a page."""
+"""How often a write is tried while the database is unavailable."""
 PAUSE_FACTOR: Final = 2.0
-"""The pause after each write, as a multiple of the write's duration. Meanwhile, deliveries use SQLite's only writer."""
+"""On SQLite: the pause after each write, as a multiple of its duration. Meanwhile, deliveries have the write lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ class TableDigest:
 
 
 def check(tx: Transaction, report: ReportRows) -> int:
-    """The number of all rows. Raises `Invalid` with the rows that PostgreSQL can't store."""
+    """Check that PostgreSQL can store every row, and return their number. Raises `Invalid` with rows that it can't."""
     counts = {table.name: source.count_rows(tx, table) for table in TABLES}
     total = sum(counts.values())
     report(MovePhase.CHECKING, 0, total)
@@ -55,7 +55,10 @@ def check(tx: Transaction, report: ReportRows) -> int:
 
 
 def copy(tx: Transaction, database: Database, position: MovePosition, total: int, report: ReportRows) -> MovePosition:
-    """Copy the rows after the position from SQLite (`tx`) to PostgreSQL (`database`). Returns the last position."""
+    """Copy the rows after the position from SQLite (`tx`) to PostgreSQL (`database`). Returns the last position.
+
+    Raises `StoreUnavailable`, and `Conflict` like `target.write_batch`.
+    """
     remaining_tables = position.remaining_tables
     finished_tables = TABLES[: len(TABLES) - len(remaining_tables)]
     copied_rows = sum(source.count_rows(tx, table) for table in finished_tables)

@@ -73,9 +73,10 @@ class MovePosition:
 
 
 def unfinished_move(database: Database, source: TeamId) -> MovePosition | None:
-    """The position of the unfinished move of this installation into the database; None if the database is empty.
+    """The position of the unfinished move of this installation into the database; None if no move has begun.
 
-    Raises `Conflict` if the database holds anything else, even if that is another version or another move.
+    Then the database has no tables, or only those of this version, without rows. Raises `Conflict` for any other
+    database, also for one with the tables of another version or with the move of another installation.
     """
     with database.read() as tx:
         relations = _relations(tx)
