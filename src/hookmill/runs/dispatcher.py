@@ -310,6 +310,10 @@ class Dispatcher:
         self._may_need_decision = needs_decision
 
     def _claim(self, *, after: FactoryId) -> Sequence[claims.ClaimedRun]:
+        """Decide about held runs and schedules, then claim runs for the free slots, and put them in flight.
+
+        Steps that can't have work are skipped. `after` is the factory that was served last.
+        """
         if self._watch.has_new_commit():
             self._may_need_decision = True
             if self._backlog is _Backlog.EMPTY:

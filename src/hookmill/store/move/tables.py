@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, SmallInteger, Table, Text
 from sqlalchemy.types import TypeEngine
 
-from hookmill.store import moved
-from hookmill.store.schema import metadata
+from hookmill.store import moved, schema
 
 Values: TypeAlias = tuple[Any, ...]
 """The values of a row, in the order of the columns; or those of its primary key."""
@@ -135,5 +134,5 @@ def _moved_table(table: Table) -> MovedTable:
     )
 
 
-TABLES: Final = tuple(map(_moved_table, metadata.sorted_tables))
+TABLES: Final = tuple(map(_moved_table, schema.metadata.sorted_tables))
 """Every table of the schema. A table follows those to which its foreign keys refer."""

@@ -15,14 +15,13 @@ import psycopg
 from hookmill.domain.errors import Conflict, StoreUnavailable
 from hookmill.domain.ids import TeamId
 from hookmill.domain.text import shown
-from hookmill.store import dialect, metadata, moved
+from hookmill.store import dialect, metadata, moved, schema
 from hookmill.store.database import Database, Transaction
 from hookmill.store.migrate import migrate, stored_revision
 from hookmill.store.move.tables import TABLES, MovedTable, Values
 from hookmill.store.postgres_engine import PostgresConnection
 from hookmill.store.revision import revisions
 from hookmill.store.rights import refuse_missing_rights
-from hookmill.store.schema import metadata as schema
 
 BATCH_SECONDS: Final = 60
 """The longest time to write one batch of rows. Also the time to wait for a transaction of a move that was killed."""
@@ -34,7 +33,7 @@ FIRST_ROW_SECONDS: Final = 600
 NAMES_SHOWN_MAX: Final = 5
 START_AGAIN: Final = "To start again, create another empty database, and move to that one."
 
-_OWN_TABLES: Final = frozenset({*schema.tables, "alembic_version"})
+_OWN_TABLES: Final = frozenset({*schema.metadata.tables, "alembic_version"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +118,8 @@ def begin_or_resume(database: Database, source: TeamId, *, performs_runs: bool) 
         tx.run("LOCK TABLE facts IN SHARE ROW EXCLUSIVE MODE")
         if tables := _tables_with_rows(tx):
             raise Conflict(
-                f"Another process has written to the PostgreSQL database: {', '.join(tables)}. Nothing was moved."
+                f"Another process has written to the PostgreSQL database: {', '.join(tables)}. Nothing was moved. "
+                f"{START_AGAIN}"
             )
         position = MovePosition(source=source, table=TABLES[0].name)
         metadata.set_value(tx, moved.UNFINISHED, position.to_text())
@@ -220,7 +220,7 @@ def finish(database: Database, position: MovePosition) -> None:
 
 
 def _superseded() -> Conflict:
-    return Conflict("Another `hookmill move` uses the same PostgreSQL database. This one has stopped.")
+    return Conflict("Another `hookmill move` uses the same PostgreSQL database. Let it finish. This one has stopped.")
 
 
 def _copy_in(tx: Transaction, table: MovedTable, rows: Sequence[Values]) -> None:
