@@ -10,7 +10,7 @@ from hookmill.web.api import application
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.api.problems import ERROR_CODES
 from tests.api.client import Api, Stocked
-from tests.support.names import SNAKE_CASE, other_names
+from tests.support.names import SNAKE_CASE, names_not_in_snake_case
 
 WEBHOOKS = "/factories/default/webhooks"
 DOCUMENT = openapi_document(application())
@@ -61,7 +61,7 @@ def test_every_example_in_the_description_has_names_in_snake_case():
     ]
 
     assert len(examples) > 15
-    assert [name for place, example in examples for name in other_names(example, place)] == []
+    assert [name for place, example in examples for name in names_not_in_snake_case(example, place)] == []
 
 
 def test_description_and_page_name_no_key_of_definition_files(shared_api: Api):

@@ -21,7 +21,7 @@ from hookmill.domain import ids
 from hookmill.domain.delivery import IdentityKind, Label, possible_identity_digests
 from hookmill.domain.run import RunState
 from hookmill.settings import read_settings
-from tests.support.names import other_names
+from tests.support.names import names_not_in_snake_case
 
 START_US = 1_795_252_356_000_000
 """2026-11-21 09:12:36 UTC."""
@@ -50,7 +50,7 @@ class Printed:
 
 def named_in_snake_case(printed: Any) -> Any:
     """What a command printed with `--json`, in which every name must be in snake_case."""
-    assert other_names(printed) == []
+    assert names_not_in_snake_case(printed) == []
     return printed
 
 

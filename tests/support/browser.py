@@ -1,4 +1,4 @@
-"""A real Chromium for the tests: named, found, or installed. Without one they fail."""
+"""Finds or installs a Chromium for the tests. Without one, the tests that need it fail."""
 
 import fcntl
 import os
@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 NAMES = (
-    # Without the parts of a browser that nobody sees here, it takes less than half the processor time.
+    # This one renders no window, and takes less than half the processor time of the others.
     "chromium-headless-shell",
     "chromium",
     "chromium-browser",
@@ -21,11 +21,14 @@ INSTALL_SECONDS = 600
 
 
 class BrowserUnavailable(Exception):
-    """There is no Chromium, and none could be had."""
+    """There is no Chromium, and none could be installed."""
 
 
 def chromium() -> str:
-    """The path of a Chromium: `$CHROMIUM`, the system's, Playwright's own, or the distribution's, installed now."""
+    """The path of a Chromium: `$CHROMIUM`, the system's, Playwright's, or the distribution's, which is installed now.
+
+    Raises `BrowserUnavailable`.
+    """
     if named := os.environ.get("CHROMIUM"):
         return named
     if found := _of_the_system() or _of_playwright():
@@ -51,10 +54,10 @@ def _of_playwright() -> str | None:
 
 
 def _install() -> None:
-    """The distribution's package, where that is ours to install."""
+    """Install the distribution's package, if this is root on a system with apt-get. Otherwise, do nothing."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return
-    # One of the test's processes installs, the others wait for it.
+    # One of the processes that run tests installs it, and the others wait.
     with Path(tempfile.gettempdir(), "hookmill-chromium.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}

@@ -1,11 +1,13 @@
-"""How often tests repeat what shows itself only now and then: a few times for every change, and with `make proof` as
-often as the promise was proven with."""
+"""How often race-prone tests repeat what they do: a few times for every change, and more often with `make proof`."""
 
 _ARE_FULL = False
 
 
 def count(full: int, *, usually: int) -> int:
-    """The number of times, for this run of the tests. For modules' constants."""
+    """The number of repetitions in this run of the tests: `full` with `make proof`, otherwise `usually`.
+
+    Constants of test modules may call it: the choice is made before these modules are imported.
+    """
     return full if _ARE_FULL else usually
 
 
@@ -15,6 +17,6 @@ def are_full() -> bool:
 
 
 def make_full() -> None:
-    """To be called before the modules of tests are imported."""
+    """Choose the full counts. Call it before test modules are imported."""
     global _ARE_FULL
     _ARE_FULL = True

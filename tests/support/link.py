@@ -29,10 +29,11 @@ class Link:
         self._threads[0].start()
 
     def cut(self) -> None:
-        """From now on, bytes of open connections are kept back, and new connections get no answer."""
+        """Hold back the bytes of open connections, and leave new connections without an answer, until `restore`."""
         self._is_cut.set()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
+        """Forward the bytes that were held back, and all further ones."""
         self._is_cut.clear()
 
     def __enter__(self) -> Self:
@@ -68,7 +69,7 @@ class Link:
                     chunk = end.recv(CHUNK_BYTES)
                     if not chunk:
                         return
-                    # A cut that happens now keeps back what was just read.
+                    # A cut that happens now holds back the chunk.
                     while self._is_cut.is_set() and not self._is_closed.is_set():
                         self._is_closed.wait(SECONDS_BETWEEN_CHECKS)
                     other[end].sendall(chunk)

@@ -1,6 +1,8 @@
-"""Processes that are forked from one that has loaded all that a service loads, once for the tests of one process. What
-is started is the real command; only the loading of its modules is not done again for every test, not even of those that
-it would load later. `tests/cli/test_service.py` starts it as users do."""
+"""Starts real commands without loading their modules each time: forks them from a fork server that has loaded these.
+
+Each process that runs tests has one fork server. It has also loaded the modules that a service loads later.
+`tests/cli/test_service.py` starts the service as users do.
+"""
 
 import contextlib
 import functools
@@ -18,21 +20,21 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _forks = multiprocessing.get_context("forkserver")
-# By its name: the process that runs the tests needs none of what it loads.
+# Named, not imported: the process that runs the tests does not need these modules.
 _forks.set_forkserver_preload(["tests.support.preloaded"])
 
 
 @functools.cache
 def loaded() -> ForkServerContext:
-    """What forks such processes, and is running."""
-    # It finds modules by where it was started, and goes on without those that it does not find.
+    """The context that forks from the fork server, which is running."""
+    # The fork server imports modules relative to its working directory, and ignores those that it does not find.
     with contextlib.chdir(_ROOT):
         forkserver.ensure_running()
     return _forks
 
 
 class Forked:
-    """`function` with these arguments in a process and a session of its own. It is used as a `subprocess.Popen` is."""
+    """A process, in a session of its own, that calls `function`. Its methods are like those of `subprocess.Popen`."""
 
     def __init__(
         self,
@@ -43,10 +45,10 @@ class Forked:
         output: Path,
         errors: Path | None = None,
     ) -> None:
-        """What it prints is added to the file `output`; what it complains of too, where there is no file `errors`."""
+        """Its standard output is appended to the file `output`, its standard error to `errors` or else to `output`."""
         self._name = f"{function.__name__}{arguments}"
         self._process: ForkServerProcess = loaded().Process(
-            target=_be, args=(function, arguments, dict(environment), directory, output, errors or output)
+            target=_call, args=(function, arguments, dict(environment), directory, output, errors or output)
         )
         self._process.start()
         assert self._process.pid is not None
@@ -60,7 +62,7 @@ class Forked:
         return self.returncode
 
     def wait(self, seconds: float | None = None) -> int:
-        """Its exit code. Raises `subprocess.TimeoutExpired`."""
+        """Wait for its end, and return its exit code. Raises `subprocess.TimeoutExpired`."""
         self._process.join(seconds)
         if self.returncode is None:
             assert seconds is not None
@@ -79,7 +81,7 @@ class Forked:
 
 
 class Command(Forked):
-    """`hookmill` with these arguments."""
+    """A process that runs the command `hookmill` with these arguments."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class Command(Forked):
         super().__init__(_hookmill, tuple(arguments), environment, directory, output, errors)
 
 
-def _be(
+def _call(
     function: Callable[..., object],
     arguments: tuple[object, ...],
     environment: dict[str, str],
@@ -116,7 +118,8 @@ def _hookmill(*arguments: str) -> None:
     from hookmill.cli import main
 
     sys.argv = ["hookmill", *arguments]
-    for place in os.environ.get("PYTHONPATH", "").split(os.pathsep):
-        if (planted := Path(place, "sitecustomize.py")).is_file():
-            runpy.run_path(str(planted))
+    # A new interpreter would run the `sitecustomize` of a test when it starts.
+    for directory in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        if (sitecustomize := Path(directory, "sitecustomize.py")).is_file():
+            runpy.run_path(str(sitecustomize))
     main()

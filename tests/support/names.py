@@ -1,4 +1,4 @@
-"""Names of fields in JSON: whether each is in snake_case."""
+"""Finds names of JSON fields that are not in snake_case."""
 
 import re
 from collections.abc import Iterator
@@ -6,11 +6,12 @@ from typing import Any, Final
 
 SNAKE_CASE: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*\Z")
 NAMED_BY_OTHERS: Final = frozenset({"payload", "roles", "before", "after"})
-"""Fields in which names are other people's: of a sender's fields, of factories, of a definition file's keys."""
+"""Fields whose objects have names that this project does not choose: those of a sender's fields, of factories, and of
+a definition file's keys."""
 
 
-def other_names(value: Any, place: str = "") -> list[str]:
-    """Where in a JSON value a field has a name that is not in snake_case."""
+def names_not_in_snake_case(value: Any, place: str = "") -> list[str]:
+    """The paths of the fields in a JSON value whose names are not in snake_case. `place` is the path of the value."""
     return [f"{at}/{name}" for at, name in _names(value, place) if not SNAKE_CASE.match(name)]
 
 

@@ -69,7 +69,7 @@ def rows_of_sqlite(path: Path) -> Rows:
 
 
 def rows_of_postgres(url: str) -> Rows:
-    """The same of a PostgreSQL database."""
+    """Like `rows_of_sqlite`, for a PostgreSQL database. Booleans are numbers, as in SQLite."""
     with psycopg.connect(url) as connection:
         return {
             table.name: _sorted(
@@ -80,7 +80,7 @@ def rows_of_postgres(url: str) -> Rows:
 
 
 def relations(url: str) -> list[tuple[str, str]]:
-    """What a PostgreSQL database holds that is not its own."""
+    """The schema and name of each table and view in a database, except those of PostgreSQL itself."""
     query = sql.SQL(
         "SELECT table_schema, table_name FROM information_schema.tables "
         "WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2"

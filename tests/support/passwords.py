@@ -1,6 +1,6 @@
-"""Passwords that are hashed by the real algorithm at its least cost, as what is tested isn't how much that takes.
+"""Lets tests hash passwords quickly: with the real algorithm, at its lowest cost.
 
-`tests/management/test_passwords.py` holds the cost. A service in a process of its own has it too.
+`tests/management/test_passwords.py` verifies the real cost, which a service in a process of its own always has.
 """
 
 from collections.abc import Iterator

@@ -26,9 +26,11 @@ from tests.support.strace import StraceUnavailable, strace
 WAITING: Final = frozenset({"drill", "faults", "runs"})
 """Folders whose tests wait for most of their time."""
 LONG: Final = frozenset({"dashboard", "oracles"})
+"""Folders with the files that take longest, which run first."""
 SHORT: Final = frozenset({"management"})
+"""Folders with files that take little time, which run last."""
 FREE_MEMORY_MIN_MB: Final = 4_000
-"""Free in memory, at least, for a run to keep its files there. It uses a quarter of that."""
+"""The free memory at which the tests keep their files in memory. They use a quarter of it."""
 IN_MEMORY_PREFIX: Final = "hookmill-tests-of-"
 
 _SESSION = pytest.StashKey[contextlib.ExitStack]()
@@ -44,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(50_000, 20, 100)
     if config.getoption("--full-counts"):
         counts.make_full()
-    # On a busy machine a deadline proves nothing about a property. The printed blob repeats a failure.
+    # On a busy machine, an example that takes long is no failure. The printed blob reproduces one.
     settings.register_profile("hookmill", deadline=None, print_blob=True, max_examples=counts.count(200, usually=12))
     settings.load_profile("hookmill")
     config.stash[_SESSION] = contextlib.ExitStack()
@@ -63,7 +65,7 @@ def _keep_files_in_memory() -> None:
     if not memory.is_dir() or shutil.disk_usage(memory).free < FREE_MEMORY_MIN_MB * 1024 * 1024:
         return
     for abandoned in memory.glob(f"{IN_MEMORY_PREFIX}*-*"):
-        # A run that was killed leaves its files.
+        # If the tests were killed, their files are still there.
         if not psutil.pid_exists(int(abandoned.name.removeprefix(IN_MEMORY_PREFIX).partition("-")[0])):
             shutil.rmtree(abandoned, ignore_errors=True)
     directory = tempfile.mkdtemp(prefix=f"{IN_MEMORY_PREFIX}{os.getpid()}-", dir=memory)
@@ -99,7 +101,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _make_ids_unique(items: list[pytest.Item]) -> None:
-    """A plugin may give all of its tests one id, and pytest-xdist runs only one test of each id."""
+    """Let pytest-xdist run all tests: it runs only one test of each id, and a plugin may give all its tests one id."""
     seen: set[str] = set()
     for number, item in enumerate(items):
         if item.nodeid in seen:

@@ -11,13 +11,13 @@ from typing import Self
 PIECE_BYTES = 65_536
 SSL_REQUEST, GSS_REQUEST, CANCEL_REQUEST = 80_877_103, 80_877_104, 80_877_102
 PASSWORD_IS_NEXT = {3, 5, 10, 11}
-"""Kinds of requests for authentication that the client answers."""
+"""Authentication requests of the server that the client answers with a password or a proof of one."""
 OWN_PROCESS = 1
-"""What the pooler tells clients instead of the server process's id."""
+"""The process id that the pooler sends to clients instead of the id of the server's process."""
 
 
 class Options(Enum):
-    """What becomes of the settings that a client sends at the start of its session."""
+    """What the pooler does with the settings (`options`) that a client sends at the start of its session."""
 
     ARE_PASSED_ON = "are passed on"
     ARE_IGNORED = "are ignored"
@@ -28,7 +28,7 @@ class Pooler:
     """Connects clients to the PostgreSQL at port `target` of this machine."""
 
     def __init__(self, target: int, *, shares_sessions: bool, options: Options) -> None:
-        """`shares_sessions`: a client has a session only for the time of a transaction."""
+        """`shares_sessions`: a client has a session of the server only for the duration of a transaction."""
         self._target = target
         self._shares_sessions = shares_sessions
         self._options = options
@@ -84,7 +84,7 @@ class Pooler:
                 self._free.append(server)
 
     def _begin_session(self, client: socket.socket) -> socket.socket | None:
-        """A new session of the server, in which the client has authenticated itself."""
+        """Open a session of the server, in which the client authenticates itself. None if that fails, or is refused."""
         while True:
             body = _exactly(client, struct.unpack("!I", _exactly(client, 4))[0] - 4)
             (code,) = struct.unpack("!I", body[:4])
@@ -119,7 +119,7 @@ class Pooler:
                 return None
 
     def _transact(self, client: socket.socket, server: socket.socket, piece: bytes) -> None:
-        """Pass on what both say, until the server is idle outside a transaction."""
+        """Forward messages in both directions, until the server is idle outside a transaction."""
         server.sendall(piece)
         while True:
             ready, _, _ = select.select([client, server], [], [])

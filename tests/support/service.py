@@ -1,4 +1,4 @@
-"""The service as its users meet it: `hookmill serve` in a process of its own, on a real store, over real sockets."""
+"""Starts the service as users do: `hookmill serve` in a process of its own, with a real store and real sockets."""
 
 import contextlib
 import http.client
@@ -25,13 +25,13 @@ from tests.support.waiting import LONG_SECONDS, until
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the service answered. Header names are in lower case."""
+    """A response of the service. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     cookies: tuple[str, ...] = ()
-    """All that the answer sets: `headers` has the last one."""
+    """All `Set-Cookie` headers of the response: `headers` has only the last one."""
 
     @property
     def delivery_id(self) -> str:
@@ -44,13 +44,14 @@ class Answer:
 
 @dataclass(slots=True)
 class Service:
-    """One running `hookmill serve`. Several may share a PostgreSQL."""
+    """One `hookmill serve`, which `start` starts. Several may share a PostgreSQL database."""
 
     data_dir: Path
     database_url: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings, by their names in the environment without the prefix, such as `DELIVERIES_PER_MINUTE`."""
+    """Further settings, by their names in the environment without the prefix, such as `DELIVERIES_PER_MINUTE`."""
     port: int = 0
+    """0: `start` chooses a free one."""
     process: Command | None = None
 
     def environment(self) -> dict[str, str]:
@@ -65,11 +66,11 @@ class Service:
         return kept | ours
 
     def start(self) -> "Service":
-        """Start, and wait until it answers."""
+        """Start the service, and wait until it is ready. Fails with the service's log if it ends or takes too long."""
         self.port = self.port or free_port()
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.database_url is None and not (self.data_dir / "hookmill.db").exists():
-            # An empty schema is what a first start makes. It takes a third of a second, and is tested by itself.
+            # A first start would create the same schema, in a third of a second. Other tests verify that.
             shutil.copyfile(migrated_sqlite_file(), self.data_dir / "hookmill.db")
         self.process = Command(["serve"], self.environment(), self.data_dir, self.log_path)
         deadline = time.monotonic() + LONG_SECONDS
@@ -84,7 +85,7 @@ class Service:
         raise AssertionError(f"the service was not ready within {LONG_SECONDS} s:\n{self.log()}")
 
     def kill(self) -> None:
-        """kill -9, to every process of the service at once, and wait until none of them holds the port any more."""
+        """Kill all processes of the service with SIGKILL, and wait until none of them listens at the port."""
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -92,7 +93,7 @@ class Service:
         until(lambda: is_free(self.port), f"port {self.port} is free")
 
     def stop(self) -> int:
-        """Ask it to end, as an operator would. The exit code."""
+        """Send SIGTERM, as an operator would, and wait for the end. Returns the exit code."""
         assert self.process is not None
         self.process.terminate()
         try:
@@ -111,7 +112,7 @@ class Service:
     def request(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
-        """One request on a connection of its own."""
+        """Send one request, on a connection of its own, and return the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
             connection.request(method, path, body=body, headers=dict(headers or {}))
@@ -129,7 +130,7 @@ class Service:
         token: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """A delivery to the webhook, bearing its secret or another one."""
+        """Send a delivery to the webhook, with the webhook's secret, or with `token` instead."""
         secret = token if token is not None else made.reveal()
         path = f"/webhooks/w/{made.webhook.uid}"
         if made.webhook.auth_mode == "url_token":
@@ -139,7 +140,7 @@ class Service:
 
     @contextlib.contextmanager
     def management(self) -> Iterator[Management]:
-        """The operations, in this process, beside the running service: as its command line works."""
+        """The management operations in this process, beside the running service, as the command line uses them."""
         settings = self.read_settings()
         store = app.open_store(settings)
         try:
@@ -162,7 +163,7 @@ class Service:
 
 @contextlib.contextmanager
 def serving(data_dir: Path, *, database_url: str | None = None, port: int = 0, **settings: object) -> Iterator[Service]:
-    """A service that runs until the block ends. Settings by name, such as `deliveries_per_minute=5`."""
+    """Start a service, and kill it when the block ends. `settings` are by name, such as `deliveries_per_minute=5`."""
     service = Service(
         data_dir,
         database_url=database_url,
@@ -178,5 +179,5 @@ def serving(data_dir: Path, *, database_url: str | None = None, port: int = 0, *
 
 
 def operator(management: Management) -> MayManage:
-    """Permission to do everything in the factory that a first start makes."""
+    """Permission for all operations in the factory that a first start creates."""
     return management.access.operator("default")

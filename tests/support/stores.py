@@ -1,4 +1,4 @@
-"""Databases at this version's schema, made once and used by many tests: to make one takes longer than a test."""
+"""Databases at this version's schema, which many tests use in turn: creating one takes longer than a test."""
 
 import atexit
 import functools
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @functools.cache
 def migrated_sqlite_file() -> Path:
-    """A SQLite file without a row, to be copied. It goes with this process."""
-    # The process that only hands out the tests needs none of this.
+    """An empty SQLite database, to be copied. It is removed when this process ends."""
+    # The process that only distributes the tests does not need these modules.
     from hookmill.store.database import open_database, sqlite_url
     from hookmill.store.migrate import migrate
 
@@ -34,12 +34,12 @@ def migrated_sqlite_file() -> Path:
 
 
 _OPEN: "dict[str, Database]" = {}
-"""Of the PostgreSQL databases that tests take in turn. A connection costs the server more than what a test asks."""
+"""The open PostgreSQL databases of all `Stores`, by URL. A connection costs the server more than most tests."""
 
 
 @contextmanager
 def opened(url: str) -> "Iterator[Database]":
-    """The database, which stays open for the next test if it is one that tests take in turn."""
+    """The database at the URL. If it belongs to `Stores`, it stays open for the next test."""
     from hookmill.store.database import open_database
 
     kept = _OPEN.get(url)
@@ -71,7 +71,7 @@ _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND table
 
 
 class Stores:
-    """Empty PostgreSQL databases to be taken and given back."""
+    """A pool of empty PostgreSQL databases, which tests take and give back."""
 
     def __init__(self, server: Postgres, template: str) -> None:
         """`template` is the URL of a database at this version's schema, which nobody uses."""
@@ -79,6 +79,7 @@ class Stores:
         self._template = template
         self._free: list[str] = []
         self._watching: dict[str, psycopg.Connection] = {}
+        """A connection to each database, which is broken if a test has closed all connections to it."""
         with psycopg.connect(template) as connection:
             self._structure = connection.execute(_STRUCTURE).fetchone()
             tables = [name for (name,) in connection.execute(_TABLES)]
@@ -99,15 +100,15 @@ class Stores:
         url = self._server.create_database(template=self._template)
         from hookmill.store import timeouts
 
-        # A busy machine is no reason to fail. Tests about how long somebody waits open the database themselves. After
-        # ten seconds a silent connection is given up.
+        # Tests must not fail because the machine is busy. But a connection without a response is closed after 10 s.
+        # Tests about timeouts open the database themselves.
         with patch.multiple(timeouts, BUSY_SECONDS=8, STATEMENT_SECONDS=9):
             _OPEN[url] = open_database(url)
         self._watching[url] = psycopg.connect(url, autocommit=True)
         return url
 
     def give_back(self, url: str) -> None:
-        """It is taken again if it can be emptied and nothing but its rows was changed."""
+        """Return the database to the pool. If it can't be emptied, or more than its rows has changed, drop it."""
         if self._is_as_before(url):
             self._free.append(url)
         else:
@@ -123,7 +124,8 @@ class Stores:
         self._server.drop_database(url)
 
     def _is_as_before(self, url: str) -> bool:
-        # Whoever ends the connections to a database ends this one too.
+        """Empty the database. Returns False if that fails, or if more than its rows has changed."""
+        # This fails if a test has closed all connections to the database, because it has closed this one, too.
         connection = self._watching[url]
         try:
             if connection.execute(_STRUCTURE).fetchone() != self._structure:

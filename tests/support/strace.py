@@ -1,5 +1,4 @@
-"""strace, which shows in what order a program asks the kernel for things: nothing else tells a sync that is missing
-from one that is there."""
+"""Finds or installs strace, which shows the order of a program's system calls. Only it can detect a missing sync."""
 
 import fcntl
 import os
@@ -16,7 +15,7 @@ class StraceUnavailable(Exception):
 
 
 def strace() -> str:
-    """Where it is. As root on Debian and its like it is installed if it is missing; elsewhere it must be there."""
+    """The path of strace. If it is missing, root installs it with apt-get. Raises `StraceUnavailable`."""
     with (Path(tempfile.gettempdir()) / "hookmill-strace.lock").open("ab") as lock:
         # Several test processes may find at the same moment that it is missing.
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -34,7 +33,7 @@ def _installed() -> str:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise StraceUnavailable(
             "There is no strace, and these tests need it. Install your system's package of that name. "
-            "(As root on Debian or Ubuntu they would do so themselves.)"
+            "(If root runs the tests on Debian or Ubuntu, they install it.)"
         )
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     tried = []

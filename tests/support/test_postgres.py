@@ -1,4 +1,4 @@
-"""The PostgreSQL that other tests stand on is real, is ours alone, and goes when we go."""
+"""The PostgreSQL that other tests use is real, belongs to one session of tests, and ends with it."""
 
 import os
 import pwd
@@ -90,9 +90,9 @@ def test_a_wrong_password_is_refused(server: PostgresServer):
 
 
 def test_the_server_syncs_to_disk_by_default(server: PostgresServer):
-    with PostgresServer.start(fsync=False, max_connections=30) as careless:
+    with PostgresServer.start(fsync=False, max_connections=30) as unsynced:
         assert (_setting(server, "fsync"), _setting(server, "max_connections")) == ("on", "200")
-        assert (_setting(careless, "fsync"), _setting(careless, "max_connections")) == ("off", "30")
+        assert (_setting(unsynced, "fsync"), _setting(unsynced, "max_connections")) == ("off", "30")
 
 
 def test_the_server_does_not_run_as_root(server: PostgresServer):
@@ -179,7 +179,7 @@ def _directory(server: PostgresServer) -> Path:
 
 
 def _pid(server: PostgresServer) -> int:
-    """The process that all of the server's other processes are children of."""
+    """The server's main process, which is the parent of all its other processes."""
     with psycopg.connect(server.admin_url) as connection:
         return psutil.Process(connection.info.backend_pid).ppid()
 

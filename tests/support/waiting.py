@@ -1,4 +1,4 @@
-"""Waiting for what other threads and processes do."""
+"""Waits for other threads and processes."""
 
 import threading
 import time
@@ -9,9 +9,10 @@ from typing import TypeVar
 __all__ = ["LONG_SECONDS", "stalls", "until"]
 
 LONG_SECONDS = 60.0
-"""What never comes is told as surely after a minute as after five seconds, for which a busy machine may stand still."""
+"""The longest wait. A busy machine may stand still for several seconds, so a shorter one could fail a good test."""
 
 NAP_SECONDS = 0.05
+"""How long `stalls` sleeps at a time. It detects stalls that are longer."""
 
 T = TypeVar("T")
 
@@ -19,20 +20,23 @@ T = TypeVar("T")
 def until(
     look: Callable[[], T | None], what: str | Callable[[], str] = "it is so", *, seconds: float = LONG_SECONDS
 ) -> T:
-    """What `look` finds, as soon as it finds anything. Fails with `what` in words when it does not in time."""
+    """Call `look` until its result is true, and return the result. Fails after `seconds`; `what` is the condition."""
     deadline = time.monotonic() + seconds
     while True:
         if found := look():
             return found
         assert time.monotonic() < deadline, (
-            f"within {seconds:g} s it did not happen that {what if isinstance(what, str) else what()}"
+            f"not true within {seconds:g} s: {what if isinstance(what, str) else what()}"
         )
         time.sleep(0.02)
 
 
 @contextmanager
 def stalls() -> Iterator[list[float]]:
-    """How many seconds the machine stood still while the block ran, each time: nobody else is to blame for these."""
+    """Yields a list, to which each stall of the machine during the block is added, in seconds.
+
+    A test subtracts these from times that it measured.
+    """
     found: list[float] = []
     leave = threading.Event()
 

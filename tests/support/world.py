@@ -1,5 +1,7 @@
-"""The service inside the test's own process, so that a test can move the clock: the real store, ingress and HTTP
-port, no socket."""
+"""The service in the test's process, so that the test controls the clock.
+
+It has the real store, ingress and HTTP routes, but no socket.
+"""
 
 import asyncio
 import socket
@@ -35,16 +37,16 @@ T = TypeVar("T")
 Headers = Mapping[str, str] | Sequence[tuple[str, str]]
 """A sequence may name a header more than once."""
 Body = bytes | Iterator[bytes]
-"""Pieces are drawn one by one as the service reads them; their length is not declared. A piece that raises is a
-broken connection."""
+"""An iterator yields chunks, one whenever the service reads; no length is declared. If it raises, the connection
+breaks."""
 START_US = 1_900_000_000_000_000
 PUBLIC_URL = "https://hooks.test"
 ENDLESS_SECONDS = 1.0
-"""After this time, an answer counts as one without an end."""
+"""A client disconnects after this time if the response does not end."""
 
 
 class Clock:
-    """A clock that moves when told. µs since 1970."""
+    """A clock that moves only by `advance`. Its time is in µs since 1970."""
 
     def __init__(self, now: int = START_US) -> None:
         self.now = now
@@ -57,10 +59,7 @@ class Clock:
 
 
 class World:
-    """One process of the service. `World.beside()` makes another one on the same store, with the same clock."""
-
-    made: WebhookWithSecret
-    """What a round of a test is about, for those who race with it."""
+    """An ingress process of the service. `beside` adds another one with the same store and clock."""
 
     def __init__(
         self,
@@ -105,6 +104,7 @@ class World:
         self.factory, _ = self.management.factories.set_up()
         self.may = self.management.access.operator(self.factory.name)
         self.failures: list[tuple[str, str]] = []
+        """The failures that the service reported: the part of the service, and the text."""
         self._beside: list[World] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -112,6 +112,7 @@ class World:
         self._do(self._open())
 
     def beside(self) -> "World":
+        """Another ingress process with the same store and clock. `close` closes it, too."""
         other = World(
             self.url,
             key=self.key,
@@ -123,7 +124,7 @@ class World:
         return other
 
     def close(self) -> None:
-        """Together with those beside it."""
+        """Close this one and those that `beside` added."""
         for other in self._beside:
             other.close()
         self._do(self._shut())
@@ -143,11 +144,11 @@ class World:
         token: str | None = None,
         headers: Headers = (),
     ) -> Answer:
-        """A delivery bearing the webhook's secret, or another one."""
+        """Send a delivery to the webhook, with the webhook's secret, or with `token` instead."""
         return self._do(self._post(made, body, token, headers))
 
     def post_many(self, posts: list[tuple[WebhookWithSecret, bytes]]) -> list[Answer]:
-        """Deliveries at the same instant: all are under way before the first is answered."""
+        """Send deliveries at the same time: all of them are sent before the first is answered."""
 
         async def all_at_once() -> list[Answer]:
             return list(await asyncio.gather(*(self._post(made, body, None, ()) for made, body in posts)))
@@ -173,7 +174,7 @@ class World:
         return list(self.management.runs.newest(self.may, webhook=made.webhook.uid, limit=1000))
 
     def counted(self, made: WebhookWithSecret) -> dict[str, int]:
-        """Attempts that have no row in the webhook's log: how many, by kind."""
+        """The number of the webhook's dropped attempts, which have no row in the log, by kind."""
         self._do(self._write_dropped(made))
         total: dict[str, int] = {}
         for minute in self.management.log.dropped_attempts(self.may, made.webhook.uid):
@@ -189,7 +190,7 @@ class World:
         return self.management.automations.create(self.may, name, triggers=[trigger], **choices)
 
     def elsewhere(self, name: str = "other") -> MayManage:
-        """Permission over another factory, which is made."""
+        """Create another factory, and return permission for all operations in it."""
         self.management.factories.create(self.management.access.operator_of_team(), name)
         return self.management.access.operator(name)
 
@@ -216,7 +217,7 @@ class World:
 
     async def _write_dropped(self, made: WebhookWithSecret) -> None:
         self.ingress.write_dropped()
-        # What was handed over before is written by the time that this plan, which no webhook stands for, is answered.
+        # The writer works in order. So when it answers this plan, which is outdated, it has written the counts.
         outdated = Rejection(
             delivery_key=DeliveryKey(bytes(16)),
             webhook_no=made.webhook.no,
@@ -230,7 +231,7 @@ class World:
         assert isinstance(await self.group_commit.admit(outdated), Stale)
 
     def _start_writer(self, line: socket.socket) -> None:
-        """The writer's own loop, in a thread here: a process for each test would cost more than the test."""
+        """Run the writer in a thread, because a process for each test would take longer than the test."""
         self._writer = threading.Thread(target=self._write, args=(line.dup(),), daemon=True)
         self._writer.start()
 
@@ -296,14 +297,14 @@ _FRAMING = {"content-length", "transfer-encoding"}
 
 
 def _with(ours: Mapping[str, str], given: Headers) -> list[tuple[str, str]]:
-    """Our headers, save those that were given otherwise."""
+    """Both, but if `given` has a header, it replaces that of `ours`."""
     named = list(given.items() if isinstance(given, Mapping) else given)
     otherwise = {name.lower() for name, _ in named}
     return [pair for pair in ours.items() if pair[0].lower() not in otherwise] + named
 
 
 def living(url: str) -> Iterator[World]:
-    """A world for as long as a test lasts. Whatever failed in it must be what the test took away, and cleared."""
+    """A world for one test. The test must clear `failures` that it has caused: any others fail it."""
     world = World(url)
     yield world
     world.close()
