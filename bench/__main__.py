@@ -1,4 +1,4 @@
-"""`python -m bench`: measures everything in one run, as one table, which --write keeps."""
+"""`python -m bench`: measures all scenarios, and prints one table, which `--write` writes to docs/performance.md."""
 
 from __future__ import annotations
 
@@ -77,25 +77,25 @@ or of {rounds_of_busiest} rounds with {most_connections} connections.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Ends with 1 when a measurement failed or a figure falls short of what is wanted."""
-    asked = _parser().parse_args(arguments)
-    if asked.write and (asked.quick or asked.only):
+    """Returns 1 if a measurement failed or a figure falls short, and 2 for options that contradict each other."""
+    options = _parser().parse_args(arguments)
+    if options.write and (options.quick or options.only):
         print("--write keeps a full run only; leave out --quick and --only.", file=sys.stderr)
         return 2
     machine = describe(Path(tempfile.gettempdir()))
     print("\n".join(f"{name}: {value}" for name, value in machine.items()), end="\n\n")
     try:
         rows = _measure(
-            asked.only, replace(QUICK if asked.quick else THOROUGH, against=asked.against, stored=asked.stored)
+            options.only, replace(QUICK if options.quick else THOROUGH, against=options.against, stored=options.stored)
         )
     except (LoadFailed, ServerFailed) as problem:
         print(f"\nNothing is reported, because a measurement failed. {problem}", file=sys.stderr)
         return 1
     table = in_columns(rows)
     print(table)
-    if asked.plot is not None:
-        asked.plot.write_text(plot.drawn([point for row in rows for point in row.points]))
-    if asked.write:
+    if options.plot is not None:
+        options.plot.write_text(plot.drawn([point for row in rows for point in row.points]))
+    if options.write:
         lines = [f"- {name}: {value}" for name, value in machine.items()]
         PAGE.write_text(
             PAGE_TEXT.format(

@@ -1,7 +1,7 @@
-"""Sends HTTP requests as fast as Python can, or at a steady rate, and says how long the answers took.
+"""The load generator: sends HTTP requests as fast as Python can, or at a steady rate, and measures the latencies.
 
-It runs in a process of its own, needs nothing but the standard library, and stops by itself: when every
-target has had its share, or when the time is up.
+It runs in a process of its own, uses only the standard library, and stops by itself: when every target has got all its
+requests, or when the time is over.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from time import perf_counter_ns
 from typing import Any
 
 NANOSECONDS = 1_000_000_000
-LARGEST_READ = 65_536
+READ_BYTES_MAX = 65_536
 HEADS_REMEMBERED = 1_000
 SEND_BUFFER_BYTES = 1 << 20
 CONNECT_SECONDS = 5.0
 PROCESS_SLACK_SECONDS = 30.0
 
 SERIAL_LENGTH = 32
-"""Every body carries a text of this length that no other body carries: the run's own mark and a number."""
+"""The length of the text that makes each body unique: random digits of this load, and the number of the request."""
 
 
 class LoadFailed(Exception):
-    """The load could not be driven to its end, or something came back that the plan doesn't allow."""
+    """The load could not be sent completely, or an answer was not as expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One place requests go to: a path, and the headers that belong to it."""
+    """A path to which requests are sent, and the headers for it."""
 
     path: str
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -51,7 +51,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """A request body with a gap of `SERIAL_LENGTH` bytes in it, for the serial of each request."""
+    """A request body: the unique text of each request, `SERIAL_LENGTH` bytes long, is between `before` and `after`."""
 
     before: str
     after: str
@@ -65,9 +65,9 @@ class Body:
 class Plan:
     """What to send, where to, and when to stop.
 
-    Requests go round the targets, each of which gets at most `requests_per_target`. Bodies take turns,
-    shifted by one on every round, so that no target always gets the same one. All bodies are of one size.
-    `rate_per_second` of None means: every connection sends its next request as soon as it has its answer.
+    The targets take turns, and each gets at most `requests_per_target`. The bodies take turns, too, shifted by one in
+    every round, so that no target always gets the same one. All bodies have the same size. If `rate_per_second` is
+    None, every connection sends its next request as soon as it has an answer (flat out).
     """
 
     port: int
@@ -84,10 +84,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What came of a plan. Latencies run from the moment a request was due to the last byte of its answer.
+    """The result of a plan. A latency is the time from when a request was due to the last byte of its answer.
 
-    `requests_per_second` counts expected answers only. `latest_start_ms` is how long after it was due a
-    request was sent at worst (steady rate only), as the generator was late or no connection was free.
+    `requests_per_second` counts only answers with the expected status. `latest_start_ms` is the longest time between
+    when a request was due and when it was sent, because the generator was late or no connection was free. Without a
+    steady rate, it is 0.
     """
 
     statuses: Mapping[str, int]
@@ -107,27 +108,27 @@ class Record:
 
     @property
     def generator_cpu_share(self) -> float:
-        """Of one core. Near 1.0 the generator is the limit, and the figures say little about the server."""
+        """The share of one core. Near 1.0, the generator is the limit, and the figures say little about the server."""
         return self.generator_cpu_seconds / self.seconds if self.seconds else 0.0
 
-    def troubles(self) -> list[str]:
-        """Everything that keeps the figures from being good, in words; empty when all went as planned."""
+    def problems(self) -> list[str]:
+        """Why the figures can't be used, as sentences; empty if every answer was as expected."""
         expected = str(self.expected_status)
         unexpected = {status: count for status, count in self.statuses.items() if status != expected}
-        troubles = [f"{count} × status {status} instead of {expected}" for status, count in unexpected.items()]
-        troubles += [f"{count} × {error}" for error, count in self.errors.items()]
+        problems = [f"{count} × status {status} instead of {expected}" for status, count in unexpected.items()]
+        problems += [f"{count} × {error}" for error, count in self.errors.items()]
         if not self.statuses.get(expected):
-            troubles.append(f"no answer had status {expected}")
-        return troubles
+            problems.append(f"no answer had status {expected}")
+        return problems
 
 
 def targets_needed(*, requests_per_second: float, seconds: float, requests_per_target: int) -> int:
-    """How many targets a run needs so that none gets more than its share before the time is up."""
+    """How many targets a load needs so that none gets more than `requests_per_target` before the time is over."""
     return max(1, math.ceil(requests_per_second * seconds / requests_per_target))
 
 
 def run(plan: Plan) -> Record:
-    """Drives the plan in a new process and returns its record. Raises LoadFailed when anything went amiss."""
+    """Carry out the plan in a new process. Raises `LoadFailed`, also if any answer was not as expected."""
     seconds = plan.seconds + plan.answer_within_seconds + PROCESS_SLACK_SECONDS
     try:
         finished = subprocess.run(
@@ -146,9 +147,11 @@ def run(plan: Plan) -> Record:
 
 
 def drive(plan: Plan) -> Record:
-    """Drives the plan in this process."""
+    """Carry out the plan in this process. Raises `LoadFailed`, but not for the `problems` of the record."""
     if len({body.size for body in plan.bodies}) != 1:
-        raise LoadFailed("The bodies of a plan must be of one size: requests are made from prepared bytes.")
+        raise LoadFailed(
+            "The bodies of a plan must have the same size, because the head of a request is prepared once."
+        )
     driver = _Driver(plan)
     try:
         driver.drive()
@@ -158,7 +161,7 @@ def drive(plan: Plan) -> Record:
 
 
 def requests(plan: Plan) -> Iterator[bytes]:
-    """Whole requests, ready to send, until every target has had its share. No two have the same body."""
+    """The bytes of each request, until every target has got all its requests. No two have the same body."""
     mark = secrets.token_hex(8).encode()
     size = plan.bodies[0].size
     heads = [_head(plan, target, size) for target in plan.targets]
@@ -184,11 +187,13 @@ def _head(plan: Plan, target: Target, body_size: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What the generator needs to know of an answer: everything else in its head is not looked at."""
+    """The parts of an answer's head that the generator uses."""
 
     status: str
     answer_size: int
+    """Of the head and the body, in bytes."""
     closes: bool
+    """Whether the server closes the connection after this answer."""
 
 
 def _read_head(head: bytes) -> _Head:
@@ -211,7 +216,7 @@ def _read_head(head: bytes) -> _Head:
 
 
 class _Connection:
-    """One connection with at most one request under way."""
+    """A connection with at most one request without an answer, which was due at `due`, in ns of `perf_counter_ns`."""
 
     __slots__ = ("due", "received", "recv", "send", "socket", "unsent")
 
@@ -275,7 +280,7 @@ class _Driver:
         self._collect_the_rest()
 
     def _drive_at_rate(self, connections: Sequence[_Connection], started: int, per_second: float) -> None:
-        """A request's latency runs from when it was due: a server that stalls can't slow the clock."""
+        """Send requests when they are due, also while the server stalls. Their latencies count from then."""
         idle = deque(connections)
         self._when_idle = idle.append
         interval = NANOSECONDS / per_second
@@ -296,7 +301,7 @@ class _Driver:
                 self._errors["request due, but no connection free in time"] += 1
                 break
             until = due if due > now else give_up
-            # epoll itself counts in whole milliseconds, which would be seen as latency; select counts finer.
+            # epoll waits for whole milliseconds, which would add to latencies. select waits for shorter times.
             select.select([self._epoll], [], [], (until - now) / NANOSECONDS)
             self._collect(0)
         self._collect_the_rest()
@@ -355,7 +360,7 @@ class _Driver:
 
     def _receive(self, connection: _Connection) -> None:
         try:
-            received = connection.recv(LARGEST_READ)
+            received = connection.recv(READ_BYTES_MAX)
         except BlockingIOError:
             return
         except OSError:
@@ -466,7 +471,7 @@ def _plan_from(record: dict[str, Any]) -> Plan:
 
 
 def main() -> int:
-    """Reads a plan and writes its record, both JSON. Ends with 1 if anything went amiss."""
+    """Read a plan and write its record, both as JSON. Returns 1 if the load failed or the record has problems."""
     plan = _plan_from(json.load(sys.stdin))
     gc.collect()
     gc.disable()
@@ -475,8 +480,8 @@ def main() -> int:
     except LoadFailed as problem:
         print(problem, file=sys.stderr)
         return 1
-    if troubles := record.troubles():
-        print("; ".join(troubles), file=sys.stderr)
+    if problems := record.problems():
+        print("; ".join(problems), file=sys.stderr)
         return 1
     print(json.dumps(dataclasses.asdict(record)))
     return 0

@@ -1,4 +1,4 @@
-"""The machine that is measured on: what it is, and how busy it is with other things."""
+"""Describes the machine of the measurement, and reads how busy it is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def describe(directory: Path) -> dict[str, str]:
-    """What a reader has to know to compare figures; the file system is the one the directory is on."""
+    """What a reader needs to compare figures, by name. The file system is that of the directory."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     p50_ms, p99_ms = fsync_latency_ms(directory)
     return {
@@ -34,7 +34,7 @@ def describe(directory: Path) -> dict[str, str]:
 
 
 def fsync_latency_ms(directory: Path) -> tuple[float, float]:
-    """Median and 99th percentile of making a small append durable: what one commit has to wait for."""
+    """Median and 99th percentile of the time to append 4 KiB to a file and sync it, for which each commit waits."""
     taken = []
     block = os.urandom(FSYNC_BYTES)
     with tempfile.NamedTemporaryFile(dir=directory, buffering=0) as file:
@@ -47,14 +47,14 @@ def fsync_latency_ms(directory: Path) -> tuple[float, float]:
 
 
 def busy_cpu_seconds() -> float:
-    """What all processes together have used since the machine started, on all cores."""
+    """The processor time of all processes since the machine started, on all cores."""
     fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
     user, nice, system, _idle, _waiting, interrupts, soft_interrupts, *_ = fields
     return (user + nice + system + interrupts + soft_interrupts) / _TICKS_PER_SECOND
 
 
 def free_port() -> int:
-    """A port on the loopback that nobody listens on at this moment."""
+    """A port at which no server of this machine listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

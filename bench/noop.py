@@ -1,6 +1,6 @@
-"""The yardstick: an app that reads the body and answers, and nothing else, on the server the service has.
+"""The yardstick: an application that only reads the body and answers, on the same HTTP server as the service.
 
-What the service takes longer is the price of its promises; what this takes is the price of the server.
+Its time is that of the HTTP server. The time that the service takes in addition is that of durable acceptance.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ HEADERS = [(b"content-type", b"application/json"), (b"content-length", str(len(A
 
 
 async def app(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-    """Answers every request like an accepted delivery, once its body is there."""
+    """Answer every request like an accepted delivery, after its whole body has arrived."""
     if scope["type"] == "lifespan":
-        await _live(receive, send)
+        await _serve_lifespan(receive, send)
         return
     while (await receive()).get("more_body"):
         pass
@@ -38,7 +38,7 @@ async def app(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": ANSWER})
 
 
-async def _live(receive: Receive, send: Send) -> None:
+async def _serve_lifespan(receive: Receive, send: Send) -> None:
     while True:
         event = (await receive())["type"]
         await send({"type": f"{event}.complete"})
@@ -59,7 +59,7 @@ def serving(server_settings: Mapping[str, Any]) -> Iterator[Served]:
 
 
 def main(settings: str) -> None:
-    """Serves the app until a signal ends it."""
+    """Serve the app until a signal ends it. `settings` are those of `serving`, as JSON."""
     keywords = json.loads(settings)
     http1 = keywords.pop("http1_settings", None)
     types: dict[str, Callable[[Any], Any]] = {

@@ -1,4 +1,4 @@
-"""How long the dashboard's pages take in a log of a million deliveries, asked for as a browser does."""
+"""Measures the dashboard's pages with a log of a million deliveries, over HTTP, as a browser requests them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ DAYS = 7
 FACTORY = "factory 0"
 WANTED_P95_MS = 100.0
 DUPLICATE = "event-0"
-"""An event that was sent again and again."""
+"""The event id of all Duplicates."""
 RARE = 3
-"""So many deliveries were too large, days ago."""
+"""The number of deliveries that were too large, and of interrupted runs. They are among the oldest."""
 RUN_IN = 10
+"""One accepted delivery in about this many has a run."""
 PASSWORD = "correct horse battery staple"
 
 _DELIVERIES = RowStatement(
@@ -69,7 +70,7 @@ _NOTHING = bytearray(b"nothing")
 
 
 def fill(database: Database, *, deliveries: int = DELIVERIES, now: int) -> None:
-    """A week's log of the first factory's webhooks, of every label, with its identities and runs."""
+    """Add a week's deliveries of the first factory's webhooks, with various labels, and their identities and runs."""
     chance = random.Random(5)
     with database.read() as tx:
         webhooks = [row["no"] for row in tx.all("SELECT no FROM webhooks ORDER BY no LIMIT :most", most=WEBHOOKS)]
@@ -83,7 +84,7 @@ def fill(database: Database, *, deliveries: int = DELIVERIES, now: int) -> None:
         for number in some:
             at = now - (deliveries - number) * step
             key = bytearray(time_ordered_key(at, chance.randbytes(8)))
-            # The last webhook has few of its own.
+            # The last webhook has few deliveries.
             no = webhooks[-1] if number % 10_000 == 0 else chance.choice(webhooks[:-1])
             label = Label.REJECTED_TOO_LARGE if number in range(1_000, 1_000 + RARE) else _label(chance)
             rate_limit = RateLimit.FAILED_AUTHENTICATIONS if label is Label.REJECTED_AUTH else RateLimit.DELIVERIES
@@ -111,7 +112,7 @@ def fill(database: Database, *, deliveries: int = DELIVERIES, now: int) -> None:
                 statement.execute(tx, [tuple(value) for value in values])
     if not database.on_sqlite:
         with database.write() as tx:
-            # The server does so by itself, a minute after so many rows.
+            # The server itself does this about a minute after so many rows were added.
             tx.set_timeouts(60)
             tx.run("ANALYZE")
 
@@ -123,7 +124,7 @@ def _label(chance: random.Random) -> Label:
 
 
 def addresses(management: Management, now: int) -> Mapping[str, str]:
-    """What is asked for, by what it is."""
+    """The paths of the pages to measure, by a name for the table."""
     may = management.access.operator(FACTORY)
     webhooks = management.webhooks.all(may)
     oldest = management.log.oldest(may, limit=1)[0]
@@ -153,7 +154,7 @@ def addresses(management: Management, now: int) -> Mapping[str, str]:
 
 
 def measured(storage: Storage, *, times: int) -> list[Row]:
-    """The slow end of each page's answers, over the service's own HTTP, from a browser that is signed in."""
+    """A row for each page, requested `times` times with the session of a signed-in member."""
     what = f"Page of a million deliveries, {storage.value}"
     try:
         with serving(storage, webhooks=WEBHOOKS, fill=lambda store: fill(store.database, now=app.now_us())) as running:

@@ -1,4 +1,4 @@
-"""A server under measurement: started, waited for, watched through /proc, and stopped."""
+"""Starts and stops a server under measurement, and reads from /proc what it uses."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class ServerFailed(Exception):
-    """A server under measurement did not start, or did not stop when asked to."""
+    """A server under measurement did not start, ended too early, or did not stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A server that takes requests: its port, and the process whose family does the work."""
+    """A process under measurement, with its *family*: the process and its running descendants."""
 
     port: int
+    """The port at which it accepts connections; 0 for a worker."""
     pid: int
 
     def cpu_seconds(self) -> float:
-        """What the whole process family has used so far, on all cores."""
+        """The processor time that the process family has used so far, on all cores."""
         return sum(_cpu_seconds(pid) for pid in family(self.pid))
 
     def memory_mib(self) -> float:
-        """What the process family holds, with pages that several of them share counted once (PSS)."""
+        """The memory of the process family. Memory that several processes share is counted once (PSS)."""
         return sum(_memory_kib(pid) for pid in family(self.pid)) / 1024
 
 
@@ -50,7 +51,10 @@ def serving_process(
     environment: Mapping[str, str] | None = None,
     cwd: Path = REPOSITORY,
 ) -> Iterator[Served]:
-    """Runs the command until the block ends; the block begins when the port takes connections."""
+    """Run the command until the block ends. The block begins when the port accepts connections.
+
+    Raises `ServerFailed` if that takes too long, or if the command does not stop.
+    """
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command,
@@ -67,8 +71,8 @@ def serving_process(
 
 
 @contextmanager
-def starting_process(command: Sequence[str], *, environment: Mapping[str, str], cwd: Path) -> Iterator[Served]:
-    """Runs a command that serves no port until the block ends. Raises `ServerFailed` if it ended before."""
+def running_process(command: Sequence[str], *, environment: Mapping[str, str], cwd: Path) -> Iterator[Served]:
+    """Run a command that has no port until the block ends. Raises `ServerFailed` if it ends before."""
     process = subprocess.Popen(
         command,
         cwd=cwd,
@@ -85,15 +89,15 @@ def starting_process(command: Sequence[str], *, environment: Mapping[str, str], 
 
 
 def family(pid: int) -> list[int]:
-    """The process and everything it started that is still running."""
+    """The process and its running descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found = [pid]
-    for member in found:
-        found.extend(children.get(member, ()))
-    return found
+    members = [pid]
+    for member in members:
+        members.extend(children.get(member, ()))
+    return members
 
 
 def _wait_for(process: subprocess.Popen[bytes], port: int, output: IO[str]) -> None:
@@ -105,8 +109,9 @@ def _wait_for(process: subprocess.Popen[bytes], port: int, output: IO[str]) -> N
         except OSError:
             sleep(0.05)
     output.seek(0)
-    said = output.read()[-OUTPUT_SHOWN:]
-    raise ServerFailed(f"The server was not ready within {START_SECONDS:.0f} s. It said:\n{said}")
+    code = process.poll()
+    problem = f"was not ready within {START_SECONDS:.0f} s" if code is None else f"ended with code {code}"
+    raise ServerFailed(f"The server {problem}. Its output:\n{output.read()[-OUTPUT_SHOWN:]}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -123,7 +128,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat after the name (which may hold spaces); empty when it is gone."""
+    """The fields of /proc/<pid>/stat after the name, which may contain spaces; empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

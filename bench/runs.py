@@ -1,4 +1,4 @@
-"""Runs behind the 202: how many are performed each second, how soon they start, and what an idle service costs."""
+"""Measures runs: their number per second, the time from the 202 to their start, and what an idle service uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statistics import median, quantiles
 
 from bench import load, service
 from bench.load import Body, LoadFailed, Plan
-from bench.process import REPOSITORY, Served, starting_process
+from bench.process import REPOSITORY, Served, running_process
 from bench.service import NotMeasured, Service, Storage
 from bench.table import Row
 from hookmill import app
@@ -30,12 +30,13 @@ IDLE_SECONDS = 10.0
 FLOOD = 5_000
 """Runs of one factory that wait while runs of another factory start."""
 BEHIND_FLOOD = 20
+"""How many runs of the other factory are measured."""
 POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """A service: its database, its code, how many runs one worker performs at once, and its number of workers."""
+    """A service: its database, its code, how many runs one worker performs at the same time, and its workers."""
 
     storage: Storage
     checkout: Path = REPOSITORY
@@ -116,7 +117,7 @@ _RUNS = RowStatement(
 
 
 def _add_flood(database: Database) -> None:
-    """Waiting runs of the first factory, as accepted deliveries leave them."""
+    """Add waiting runs of the first factory, with their deliveries and payloads."""
     with database.write() as tx:
         webhook = tx.one("SELECT MIN(no) AS no FROM webhooks WHERE factory_id = 'fac_0'")
         assert webhook is not None
@@ -202,7 +203,7 @@ def _serving(setup: Setup, *, webhooks: int) -> Iterator[tuple[Service, Sequence
         for _ in range(setup.workers - 1):
             processes.append(
                 stack.enter_context(
-                    starting_process(
+                    running_process(
                         [python, "-m", "hookmill", "worker"],
                         cwd=setup.checkout,
                         environment={**running.environment, **environment},

@@ -1,4 +1,4 @@
-"""What is measured: each scenario is a value with a name and a function that returns rows."""
+"""The scenarios: each has a name, and a function that measures and returns rows of the table."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from bench.service import DELIVERIES_PER_WEBHOOK, NotMeasured, Service, Storage
 from bench.table import Row
 
 MATCHING_IN = 10
-"""One delivery in so many matches an automation."""
+"""One delivery in this many matches an automation."""
 
 SMALL_BODY = 1_000
 MEDIUM_BODY = 10_000
 """The capacity model is not fitted to this size, but predicts it."""
 LARGE_BODY = 100_000
 LARGE_BODY_SHARE = 0.2
-"""No server takes more than this share of the requests when they carry the large body."""
+"""With the large body, no server answers more than this share of the requests that it answers with the small one."""
 
 CONNECTIONS = 256
 """Senders that are served at the same time."""
 CONNECTIONS_AT_MOST = 1_024
-"""So many that more of them bring nothing more: with fewer, every server waits for its senders some of the time."""
+"""With more connections, no server answers more requests. With fewer, each server sometimes waits for its senders."""
 
 STEADY_RATE_PER_SECOND = 500.0
 WANTED_OF_YARDSTICK = 0.35
-"""What durable acceptance on SQLite has to reach with the small body."""
+"""The least rate of durable acceptance on SQLite with `BUSIEST` traffic, as a share of the yardstick's rate."""
 
 PAGES_A_ROUND = 40
 WARM_UP_SECONDS = 1.0
@@ -39,14 +39,12 @@ WARM_UP_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How long to measure: seconds of load a round, and rounds, of which medians are taken.
-
-    What something is asked of is measured in more of them: one bad round must not decide.
-    """
+    """How long to measure: the seconds of load in a round, and the number of rounds. Figures are their medians."""
 
     seconds: float
     rounds: int
     rounds_of_busiest: int
+    """The number of rounds with `BUSIEST` traffic, which has a minimum. In more rounds, a bad one matters less."""
     against: Path | None = None
     """Another checkout, which the scenario `runs` measures as well."""
     stored: int = grown.STORED
@@ -65,7 +63,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What is sent: bodies of one size, over so many connections. Without a rate, flat out."""
+    """The requests of a measurement: the size of their bodies in bytes, and their connections. No rate: flat out."""
 
     size: int
     connections: int = CONNECTIONS
@@ -79,12 +77,15 @@ class Traffic:
 
 
 BUSIEST = Traffic(size=SMALL_BODY, connections=CONNECTIONS_AT_MOST)
-"""What `WANTED_OF_YARDSTICK` is asked of."""
+"""The traffic for which `WANTED_OF_YARDSTICK` is the minimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One server in a comparison. `most_per_second` is beyond it, and decides how many webhooks it has."""
+    """A server in a comparison. `serving` starts it with a number of webhooks.
+
+    `most_per_second` is more than it can answer, and determines how many webhooks it needs.
+    """
 
     name: str
     serving: Callable[[int], AbstractContextManager[Service]]
@@ -116,7 +117,7 @@ CONTENDERS = (YARDSTICK, ON_SQLITE, ON_POSTGRESQL)
 
 
 def bodies(size: int) -> list[Body]:
-    """JSON bodies of exactly this many bytes, as many as it takes for one to match."""
+    """`MATCHING_IN` JSON bodies of exactly `size` bytes. One of them matches."""
     return [_body(size, "matching" if number == 0 else "other") for number in range(MATCHING_IN)]
 
 
@@ -139,7 +140,7 @@ class _Round:
 
 
 def _round(contender: Contender, traffic: Traffic, seconds: float) -> _Round:
-    """One measurement on a server started for it, after a warm-up on webhooks of its own."""
+    """One measurement on a new server. Before it, a warm-up sends to other webhooks than the measurement."""
     share = LARGE_BODY_SHARE if traffic.size >= LARGE_BODY else 1.0
     most_per_second = traffic.rate_per_second or contender.most_per_second * share
     needed = _webhooks(most_per_second, seconds)
@@ -180,9 +181,9 @@ def _plan(served: Served, webhooks: Sequence[Target], traffic: Traffic, seconds:
 
 
 def _compare(effort: Effort, traffic: Traffic) -> list[Row]:
-    """Every contender in turn, round after round: a machine that drifts hurts all of them alike.
+    """Measure each contender once in every round, so that a change of the machine's speed affects all of them.
 
-    The ratio is the median of the rounds' own ratios, not the ratio of medians.
+    `of_yardstick` is the median of the ratios of each round, not the ratio of medians.
     """
     rounds: dict[str, list[_Round]] = {contender.name: [] for contender in CONTENDERS}
     missing: dict[str, str] = {}
@@ -208,7 +209,7 @@ def _row(
     rounds: Sequence[_Round],
     yardstick: Sequence[_Round],
 ) -> Row:
-    # At a steady rate everybody who keeps up has the same throughput, and a ratio would say nothing.
+    # At a steady rate, all servers that keep up have the same throughput, so a ratio has no meaning.
     compared = traffic.rate_per_second is None and contender is not YARDSTICK
     ratios = [
         own.record.requests_per_second / other.record.requests_per_second
@@ -236,7 +237,7 @@ def _flat_out_small(effort: Effort) -> Sequence[Row]:
 
 
 def _flat_out_large(effort: Effort) -> Sequence[Row]:
-    # Half as long: a minute of large bodies is gigabytes of disk.
+    # Half as long, because a minute of large bodies takes gigabytes of disk.
     return _compare(replace(effort, seconds=effort.seconds / 2), Traffic(size=LARGE_BODY))
 
 
@@ -265,7 +266,7 @@ SIGNED_BY = {
     "ecdsa-p256-sha256": "sendgrid",
     "rsa-pkcs1-sha256": "wise",
 }
-"""A provider for each primitive, and for the ways of writing a signature that cost most."""
+"""A scheme for each primitive, and for the formats of a signature that take longest to parse."""
 
 SIGNED_SIZES = (1_000, 262_144)
 
@@ -276,7 +277,7 @@ def _signatures(effort: Effort) -> Sequence[Row]:
         for primitive, scheme in SIGNED_BY.items():
             what = f"Verification, {primitive}, {size // 1000} KB"
             try:
-                # One core's whole time, so that the column for µs says what one verification takes.
+                # One whole core, so that the column "server µs each" shows the time of one verification.
                 rows.append(Row(what=what, per_second=service.verifications_per_second(scheme, size), server_cores=1.0))
             except NotMeasured as reason:
                 rows.append(Row(what=what, remark=str(reason)))

@@ -1,6 +1,6 @@
-"""The service under measurement: started with thousands of webhooks, on the storage that is asked for.
+"""Starts the service under measurement with thousands of webhooks, on SQLite or PostgreSQL.
 
-This, `pages` and `runs` are the only modules of the bench that know Hookmill; everything else speaks HTTP to a port.
+The load generator (`load`) and the yardstick (`noop`) don't import Hookmill: they know only HTTP and a port.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pydantic import SecretStr
 
 from bench.load import LoadFailed, Target
 from bench.machine import free_port
-from bench.process import REPOSITORY, Served, serving_process
+from bench.process import REPOSITORY, Served, ServerFailed, serving_process
 from hookmill import app
 from hookmill.domain.automation import Automation, triggers_from_json
 from hookmill.domain.factory import Factory
@@ -58,11 +58,13 @@ from hookmill.store.keys.sealing import KeyRing
 from tests.support.postgres import PostgresServer
 
 DELIVERIES_PER_WEBHOOK = 50
-"""Under the limit of 60 a minute, with room for a clock that disagrees by a few."""
+"""Below the rate limit of 60 per minute."""
 RUN_STARTS = 100
+"""How many runs are measured from the 202 to their start."""
 WEBHOOKS_PER_FACTORY = 20
 READY_SECONDS = 30.0
 SETTLING_SECONDS = 3.0
+"""The time between the first answer of `/readyz` and the measurement."""
 
 SERVER_SETTINGS: Mapping[str, Any] = {
     "interface": "asgi",
@@ -77,11 +79,11 @@ SERVER_SETTINGS: Mapping[str, Any] = {
     "log_level": "warning",
     "http1_settings": {"header_read_timeout": 10_000, "max_buffer_size": 32_768},
 }
-"""What the service gives to Granian; the yardstick is served with the very same."""
+"""The settings of the HTTP server, Granian, in the service. The yardstick is served with the same."""
 
 
 class NotMeasured(Exception):
-    """This part cannot be measured here; the text says why."""
+    """This part can't be measured on this machine. The text says why."""
 
 
 class Storage(Enum):
@@ -91,17 +93,17 @@ class Storage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """The running service, and where its webhooks are: path and credential of each, all of them enabled.
+    """The running service, and its webhooks as targets: the path and the credential of each. All are enabled.
 
-    Every webhook is selected by one automation, whose payload filter holds for `"kind": "matching"` only.
+    One automation selects each webhook. Its payload filter matches only `"kind": "matching"`.
     """
 
     served: Served
     webhooks: Sequence[Target]
     settings: Settings | None = None
-    """What the service was started with; the yardstick has none."""
+    """The settings of the service; None for the yardstick."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """The environment variables that `settings` stand for."""
+    """The environment variables with these settings."""
 
 
 @contextmanager
@@ -115,10 +117,10 @@ def serving(
 ) -> Iterator[Service]:
     """`hookmill serve` in a fresh data directory or a fresh PostgreSQL database, until the block ends.
 
-    Before it starts, the webhooks (20 to a factory, mode `token`) and one automation per factory are created
-    in bulk, and `fill` may put a log there. Runs are left as packages on disk, as they are without any configuration.
-    Afterwards the directory or database is gone. `environment` has further variables of the service. `checkout` is the
-    code that serves: a clone of the repository after `make setup`.
+    Before it starts, the webhooks (20 in a factory, mode `token`) and one automation per factory are created in bulk,
+    and `fill` may add deliveries to the log. The runner is `package`, the default. At the end, the directory or the
+    database is removed. `environment` has further variables of the service. `checkout` is the code that serves: a clone
+    of the repository after `make setup`. Raises `ServerFailed`.
     """
     with installed(storage, webhooks=webhooks, environment=environment, checkout=checkout) as installation:
         if fill is not None:
@@ -208,7 +210,7 @@ def _create_with(checkout: Path, settings: Settings, count: int) -> list[Target]
 
 
 def _create(settings: Settings, count: int) -> list[Target]:
-    """Webhooks straight into the store: through the operations, thousands would take minutes."""
+    """Write the webhooks to the store directly: with the operations, thousands of them would take minutes."""
     store = app.open_store(settings, create=True)
     try:
         team, _ = app.build_management(settings, store).factories.set_up()
@@ -285,21 +287,23 @@ def _wait_until_ready(port: int) -> None:
                 break
         except OSError:
             time.sleep(0.05)
-    # The worker process and the snapshot are behind the ingress; both are there a moment later.
+    else:
+        raise ServerFailed(f"/readyz did not answer 200 within {READY_SECONDS:.0f} s.")
+    # The worker and the snapshot may be ready later than the ingress.
     time.sleep(SETTLING_SECONDS)
 
 
 def filter_evaluations_per_second() -> float:
-    """How often one core decides a filter of three leaves, one of them nested, on a parsed body of 1 KB."""
-    chosen = compile_filter({"kind": ["matching"], "number": {"not_in": [1, 2]}, "repository": {"private": [False]}})
+    """How often one core evaluates a filter with three conditions, one of them nested, on a parsed body of 1 KB."""
+    compiled = compile_filter({"kind": ["matching"], "number": {"not_in": [1, 2]}, "repository": {"private": [False]}})
     text = "The quick brown fox jumps over the lazy dog. " * 20
     body = json.dumps(
         {"kind": "matching", "number": 7, "repository": {"name": "hookmill", "private": False}, "text": text}
     )
     parsed = parse(body.encode())
-    if not isinstance(chosen, CompiledFilter) or not isinstance(parsed, Parsed) or not chosen.matches(parsed):
-        raise NotMeasured("the bench's own filter does not hold for its own body")
-    once = timeit.Timer(lambda: chosen.matches(parsed))
+    if not isinstance(compiled, CompiledFilter) or not isinstance(parsed, Parsed) or not compiled.matches(parsed):
+        raise NotMeasured("the filter of the benchmark does not match its body")
+    once = timeit.Timer(lambda: compiled.matches(parsed))
     return 50_000 / min(once.repeat(repeat=5, number=50_000))
 
 
@@ -321,7 +325,7 @@ def verifications_per_second(scheme_name: str, size: int) -> float:
 
 
 def seconds_to_run_start(service: Service, *, deliveries: int) -> Sequence[float]:
-    """For each of so many matching deliveries, sent one by one: from its 202 to the start of its run."""
+    """Send this many matching deliveries, one by one. The seconds from the 202 of each to the start of its run."""
     answered: dict[str, float] = {}
     connection = HTTPConnection("127.0.0.1", service.served.port, timeout=10)
     for number in range(deliveries):
@@ -329,11 +333,11 @@ def seconds_to_run_start(service: Service, *, deliveries: int) -> Sequence[float
         body = json.dumps({"kind": "matching", "number": number})
         connection.request("POST", target.path, body=body, headers=dict(target.headers))
         response = connection.getresponse()
-        said = response.read()
+        answer = response.read()
         if response.status != HTTPStatus.ACCEPTED:
             raise LoadFailed(f"A delivery was answered {response.status}.")
-        answered[json.loads(said)["delivery_id"]] = time.time()
-        # Not in step with anything that looks at intervals.
+        answered[json.loads(answer)["delivery_id"]] = time.time()
+        # Random pauses, so that the deliveries don't coincide with anything that polls at fixed intervals.
         time.sleep(random.uniform(0.02, 0.08))
     connection.close()
     assert service.settings is not None

@@ -1,4 +1,4 @@
-"""What was measured, as rows of one table."""
+"""The rows of the table of results, and its text."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line. None leaves the cell empty.
+    """A row of the table. A cell is empty if its value is None.
 
-    CPU figures are in cores: the server's process family, the load generator, and everything else that runs.
-    `wanted_of_yardstick` is the bar that `of_yardstick` has to clear, where there is one.
+    Processor time is in cores: of the server's process family, of the load generator, and of all other processes.
+    `wanted_of_yardstick` is the minimum of `of_yardstick`, and `wanted_p95_ms` the maximum of `p95_ms`, if any.
     """
 
     what: str
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def server_cpu_microseconds(self) -> float | None:
-        """Processor time of the server for one request: the figure that a busy machine changes least."""
+        """Processor time of the server for one request, which other load on the machine affects least."""
         if self.server_cores is None or not self.per_second:
             return None
         return self.server_cores / self.per_second * 1e6
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def shortfall(self) -> str:
-        """What falls short, in words."""
+        """The figure that falls short, as a sentence. Call it only if `falls_short`."""
         if self.p95_ms is not None and self.wanted_p95_ms is not None:
             return f"{self.what}: p95 {self.p95_ms:.1f} ms, wanted under {self.wanted_p95_ms:.0f}"
         return f"{self.what}: {self.of_yardstick:.3f} of (a), wanted {self.wanted_of_yardstick}"

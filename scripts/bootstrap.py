@@ -1,6 +1,6 @@
-"""Makes .venv from a lock file, with nothing but Python and pip to start from: `bootstrap.py run|dev|lock`.
+"""Creates .venv from a lock file. It needs only Python and pip: `bootstrap.py run|dev|lock`.
 
-`run` installs what the service needs, `dev` also what tests and checks need, `lock` writes the lock files again.
+`run` installs what the service needs, and `dev` also what tests and checks need. `lock` writes the lock files.
 """
 
 import fcntl
@@ -18,11 +18,12 @@ TOOLS: Final = ROOT / ".tools"
 VENV: Final = ROOT / ".venv"
 STAMP: Final = VENV / ".stamp"
 UV: Final = TOOLS / "bin" / "uv"
-# Behind an activated environment stands the Python that outlives it.
+# In an activated environment, this is the Python that the environment was created from.
 PYTHON: Final = str(Path(sys.executable).resolve())
 LOCKS: Final = {"run": ROOT / "requirements.lock", "dev": ROOT / "requirements-dev.lock"}
 TOOLS_LOCK: Final = ROOT / "requirements-tools.lock"
 LOCKED: Final = ["--require-hashes", "--only-binary", ":all:"]
+"""Options for installing exactly what a lock file contains."""
 COMPILE: Final = (
     "pip compile --quiet --universal --python-version 3.11 --generate-hashes --only-binary :all:"
     " --no-header --no-annotate"
@@ -30,7 +31,7 @@ COMPILE: Final = (
 
 
 def install(purpose: str) -> None:
-    """Make .venv anew, unless it is what the lock files and this Python say. `dev` contains what `run` needs."""
+    """Create .venv again, unless it has the content of the lock files for this Python. `dev` includes `run`."""
     current = {each: _fingerprint(lock, ROOT / "pyproject.toml") for each, lock in LOCKS.items()}
     installed = STAMP.read_text() if STAMP.exists() else ""
     if installed in (current["dev"], current[purpose]):
@@ -38,7 +39,7 @@ def install(purpose: str) -> None:
     print(f"hookmill: installing {LOCKS[purpose].name} into .venv", file=sys.stderr, flush=True)
     install_uv()
     uv("venv", "--clear", "--no-project", "--python", PYTHON, VENV)
-    # Compiled as pip does: else each of many processes would compile what it loads.
+    # Otherwise each of many test processes would compile the modules that it loads.
     compiled = ["--compile-bytecode"] if purpose == "dev" else []
     uv("pip", "sync", "--python", VENV / "bin" / "python", *LOCKED, *compiled, LOCKS[purpose])
     itself = ["--no-deps", "--no-build-isolation", "--offline", "-e"]
@@ -47,7 +48,7 @@ def install(purpose: str) -> None:
 
 
 def write_locks(options: list[str]) -> None:
-    """The lock files, from pyproject.toml. A version stays as it is while it fits."""
+    """Write the lock files from pyproject.toml. Versions that still fit stay. `options` are for `uv pip compile`."""
     install_uv()
     uv(*COMPILE, *options, "--group", "pyproject.toml:tools", "-o", TOOLS_LOCK.name)
     uv(*COMPILE, *options, "pyproject.toml", "--group", "install", "-o", LOCKS["run"].name)
@@ -77,7 +78,10 @@ def call(*command: str | Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Without what leads pip or uv elsewhere. uv takes pip's settings for reaching its index."""
+    """The environment for pip and uv, without variables that change where they install.
+
+    uv gets pip's settings for its index and certificates.
+    """
     foreign = (
         "VIRTUAL_ENV",
         "PYTHONPATH",
@@ -104,14 +108,14 @@ def _environment() -> dict[str, str]:
 
 
 def _fingerprint(*files: Path) -> str:
-    # An environment holds its own path and its Python's: moved or upgraded, it has to be made again.
+    # .venv contains its own path and that of its Python. If one of them changes, .venv must be created again.
     of_machine = "\0".join((str(ROOT), PYTHON, sys.version, platform.machine()))
     return hashlib.sha256(of_machine.encode() + b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 if __name__ == "__main__":
     TOOLS.mkdir(exist_ok=True)
-    # Two `make` commands at once take turns: the second finds the work done.
+    # Two `make` commands at the same time take turns, and the second one has nothing to do.
     with (TOOLS / ".lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         if sys.argv[1] == "lock":

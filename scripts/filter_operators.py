@@ -1,6 +1,6 @@
-"""Writes what follows from the table of filter operators: `python -m scripts.filter_operators`.
+"""Writes two files from the table of filter operators: `python -m scripts.filter_operators`.
 
-These are the table in docs/filters.md, and the part of the JSON Schema of automations that describes a payload filter.
+They are the table in docs/filters.md, and the part of the JSON Schema of automations that describes a payload filter.
 """
 
 import json
@@ -20,14 +20,14 @@ _ANY_FIELD: Final = {"$ref": "#/$defs/field"}
 
 
 def page(text: str) -> str:
-    """The page with the table of operators in its place."""
+    """The text of the page, with the present table of operators between `FIRST` and `LAST`."""
     start, end = text.index(FIRST) + len(FIRST), text.index(LAST)
     rows = "".join(f"| `{each.name}` | `{each.example}` | {each.meaning} |\n" for each in OPERATORS.values())
     return f"{text[:start]}\n| Operator | Example | It holds if |\n|---|---|---|\n{rows}\n{text[end:]}"
 
 
 def schema(whole: dict[str, Any]) -> dict[str, Any]:
-    """The schema of automations with the part about payload filters as the operators say it."""
+    """The schema of automations, with the part about payload filters replaced by the one of the present operators."""
     kept = {name: of for name, of in whole["$defs"].items() if name not in _filter()}
     return {**whole, "$defs": {**kept, **_filter()}}
 
@@ -103,7 +103,7 @@ def _described(name: str) -> str:
 
 
 def _about_bodies(operand: dict[str, Any]) -> dict[str, Any]:
-    """What an operator contains is a filter where it stands at the top level, and about a field elsewhere."""
+    """The schema of an operand at the top level: there, it contains filters of the body, not conditions on a field."""
     of_body: dict[str, Any] = json.loads(json.dumps(operand).replace('"#/$defs/field"', '"#/$defs/filter"'))
     return of_body
 

@@ -119,7 +119,7 @@ def test_every_request_is_counted_once():
     assert record.statuses == {"202": 100}
     assert len(listener.requests) == 100
     assert record.errors == {}
-    assert record.troubles() == []
+    assert record.problems() == []
 
 
 def test_every_target_gets_its_share_and_no_more():
@@ -167,7 +167,7 @@ def test_bodies_take_turns_on_every_target():
 def test_bodies_of_several_sizes_are_refused():
     uneven = (Body(before="", after=""), Body(before="", after=" "))
 
-    with listening(accept) as listener, pytest.raises(LoadFailed, match="one size"):
+    with listening(accept) as listener, pytest.raises(LoadFailed, match="the same size"):
         drive(plan_for(listener, bodies=uneven))
 
 
@@ -178,7 +178,7 @@ def test_large_bodies_arrive_whole():
         record = drive(plan_for(listener, targets=1, requests_per_target=6, connections=2, bodies=(large,)))
 
     assert [len(body) for _, _, body in listener.requests] == [large.size] * 6
-    assert record.troubles() == []
+    assert record.problems() == []
 
 
 def test_an_answer_in_pieces_is_put_together():
@@ -210,7 +210,7 @@ def test_an_unexpected_status_is_reported():
         record = drive(plan_for(listener))
 
     assert record.statuses == {"202": 90, "503": 10}
-    assert record.troubles() == ["10 × status 503 instead of 202"]
+    assert record.problems() == ["10 × status 503 instead of 202"]
 
 
 def test_only_expected_answers_count_as_throughput():
@@ -248,7 +248,7 @@ def test_a_server_that_hangs_is_given_up_on_in_time(rate_per_second):
     # Five seconds is what an answer is waited for otherwise.
     assert record.seconds < 1 + 4.0
     assert record.errors["request without an answer in time"] == 4
-    assert "no answer had status 202" in record.troubles()
+    assert "no answer had status 202" in record.problems()
 
 
 def test_a_request_that_never_found_a_free_connection_is_reported():
