@@ -24,7 +24,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.runs.package import allow_traversal
 from hookmill.settings import Settings, read_settings
 from hookmill.store import postgres_engine
-from hookmill.store.rights import ENGINE_SCHEMA
+from hookmill.store.privileges import ENGINE_SCHEMA
 from tests.cli.conftest import Hookmill
 from tests.faults.parts import wait_until_announced
 from tests.support.loaded import Command, Forked
@@ -407,7 +407,7 @@ def test_missing_rights_are_listed_and_suffice_once_granted(
     with psycopg.connect(postgres_url, autocommit=True) as superuser:
         superuser.execute(statements.encode())
 
-    assert "lacks rights in database" in refused.err
+    assert "lacks privileges in database" in refused.err
     assert statements.count("GRANT ") == 2
     assert "canary" not in refused.err
     assert hookmill("migrate", "--json").json == {"changed": True}

@@ -98,7 +98,7 @@ def worker(json: options.AsJson = False) -> None:
     from hookmill.store.database import open_database
     from hookmill.store.moved import refuse_moved
     from hookmill.store.pooler import refuse_pooler
-    from hookmill.store.rights import refuse_missing_rights
+    from hookmill.store.privileges import refuse_missing_privileges
 
     raise_open_files_limit()
     refuse_unusable_accounts(settings)
@@ -106,7 +106,7 @@ def worker(json: options.AsJson = False) -> None:
         refuse_pooler(database)
         refuse_moved(database)
         with database.read() as tx:
-            refuse_missing_rights(tx, creates_tables=False, performs_runs=True)
+            refuse_missing_privileges(tx, creates_tables=False, performs_runs=True)
     grant_accounts_access(settings)
 
     if json:

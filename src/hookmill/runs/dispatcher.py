@@ -399,8 +399,8 @@ class Dispatcher:
                 for executor in executors.last_heartbeats(tx):
                     executors.deregister(tx, executor)
             executors.heartbeat(tx, self.executor, self._clock())
-            lost_runs = executors.runs_of_dead_executors(tx)
-            ended_runs = self._requeue(tx, lost_runs, attempts_max=self._settings.attempts_max)
+            orphaned_runs = executors.runs_of_dead_executors(tx)
+            ended_runs = self._requeue(tx, orphaned_runs, attempts_max=self._settings.attempts_max)
         kill_processes_of_run(*map(run_id, ended_runs))
 
     def _beat(self) -> None:
@@ -425,10 +425,10 @@ class Dispatcher:
                     self._report_failure(
                         "runs", WorkerLost(f"{executor} sent no heartbeat for {seconds:g} s: its runs are requeued.")
                     )
-            lost_runs = executors.runs_of_dead_executors(tx)
-            ended_runs = self._requeue(tx, lost_runs, attempts_max=self._settings.attempts_max)
+            orphaned_runs = executors.runs_of_dead_executors(tx)
+            ended_runs = self._requeue(tx, orphaned_runs, attempts_max=self._settings.attempts_max)
         kill_processes_of_run(*map(run_id, ended_runs))
-        if lost_runs:
+        if orphaned_runs:
             self.wake()
 
     def _requeue(self, tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None) -> Sequence[RunKey]:

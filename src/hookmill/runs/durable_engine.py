@@ -17,8 +17,8 @@ from hookmill.domain.ids import RunKey, run_id, run_key
 from hookmill.store import timeouts
 from hookmill.store.database import Database
 from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
+from hookmill.store.privileges import ENGINE_SCHEMA
 from hookmill.store.revision import application_name
-from hookmill.store.rights import ENGINE_SCHEMA
 from hookmill.store.runs.executors import ExecutorId
 
 RECORDS_PER_DELETION: Final = 500

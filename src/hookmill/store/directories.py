@@ -19,7 +19,7 @@ def remove_or_set_aside(path: Path) -> None:
     try:
         remove_directory(path)
     except OSError:
-        # A command with more rights than the service may have created files that the service can't remove.
+        # A command with more permissions than the service may have created files that the service can't remove.
         path.rename(path.with_name(f"{UNREMOVABLE_PREFIX}{secrets.token_hex(4)}-{path.name.lstrip('.')}"))
 
 

@@ -12,8 +12,8 @@ from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store import dialect
 from hookmill.store.database import Database, Transaction, is_sqlite_file, restrict_to_owner
 from hookmill.store.private_file import open_lock_file
+from hookmill.store.privileges import refuse_missing_privileges
 from hookmill.store.revision import application_name, revisions
-from hookmill.store.rights import refuse_missing_rights
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -30,7 +30,8 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
 
     Raises `Conflict` for a database of a newer version, while processes of another version use the database, and for a
     role without the privileges for the migration. If `performs_runs`, the role also needs the privileges for the engine
-    that performs runs. Raises `Invalid` for a connection pooler that loses settings of a session.
+    that performs runs. Raises `Invalid` for a file that is not a SQLite database, and for an unsuitable connection
+    pooler. Raises `StoreUnavailable`.
     """
     if database.path is not None:
         _refuse_foreign_file(database.path)
@@ -54,7 +55,7 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
                 "Start that version, or restore an older backup. Nothing was changed."
             )
         is_current = current == revisions()[-1]
-        refuse_missing_rights(tx, creates_tables=not is_current, performs_runs=performs_runs)
+        refuse_missing_privileges(tx, creates_tables=not is_current, performs_runs=performs_runs)
         if is_current:
             return False
         with _excluding_other_versions(tx, database) if current is not None else nullcontext():

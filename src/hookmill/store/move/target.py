@@ -20,8 +20,8 @@ from hookmill.store.database import Database, Transaction
 from hookmill.store.migrate import migrate, stored_revision
 from hookmill.store.move.tables import TABLES, MovedTable, Values
 from hookmill.store.postgres_engine import PostgresConnection
+from hookmill.store.privileges import refuse_missing_privileges
 from hookmill.store.revision import revisions
-from hookmill.store.rights import refuse_missing_rights
 
 BATCH_SECONDS: Final = 60
 """The longest time to write one batch of rows. Also the time to wait for a transaction of a move that was killed."""
@@ -103,10 +103,10 @@ def unfinished_move(database: Database, source: TeamId) -> MovePosition | None:
 def begin_or_resume(database: Database, source: TeamId, *, performs_runs: bool) -> tuple[MovePosition, bool]:
     """The position of the move, and whether it is one that was interrupted. Creates the tables, and marks the database.
 
-    Raises `Conflict` like `unfinished_move`, and for missing rights. `performs_runs`: the service will perform runs.
+    Raises `Conflict` like `unfinished_move`, and for missing privileges. `performs_runs` is like that of `migrate`.
     """
     with database.read() as tx:
-        refuse_missing_rights(tx, creates_tables=True, performs_runs=performs_runs)
+        refuse_missing_privileges(tx, creates_tables=True, performs_runs=performs_runs)
     position = unfinished_move(database, source)
     migrate(database, performs_runs=performs_runs)
     if position is not None:

@@ -13,7 +13,7 @@ ENGINE_SCHEMA: Final = "hookmill_engine"
 """The durable engine creates this schema and its tables."""
 
 
-def refuse_missing_rights(tx: Transaction, *, creates_tables: bool, performs_runs: bool) -> None:
+def refuse_missing_privileges(tx: Transaction, *, creates_tables: bool, performs_runs: bool) -> None:
     """Raises `Conflict` with the GRANT statements for the missing privileges. SQLite has no roles.
 
     `creates_tables` and `performs_runs` are what the caller will do.
@@ -52,6 +52,6 @@ def refuse_missing_rights(tx: Transaction, *, creates_tables: bool, performs_run
     if grants:
         statements = " ".join(f"GRANT {grant} TO {row['role']};" for grant in grants)
         raise Conflict(
-            f"The PostgreSQL role {row['role']} lacks rights in database {row['database']}. Nothing was changed. "
+            f"The PostgreSQL role {row['role']} lacks privileges in database {row['database']}. Nothing was changed. "
             f"Run this in that database as a superuser:\n{statements}"
         )
