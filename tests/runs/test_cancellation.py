@@ -29,7 +29,7 @@ def test_no_further_run_of_a_key_begins_when_all_are_cancelled(backlog, monkeypa
     gate = Gate()
     automation = backlog.automation(runner="gate", policy=SERIAL)
     keys = [backlog.queue(automation, payload=json.dumps({"pr": number % 3}).encode()) for number in range(60)]
-    with running(backlog, gate=gate, concurrency=6):
+    with running(backlog, gate=gate, slots=6):
         until(lambda: gate.inside == 3, "one run of each key is running")
 
         result = cancel_many(backlog, all_runs=True)

@@ -22,7 +22,7 @@ from hookmill.runs.package import Package, allow_traversal, write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction
 from hookmill.runs.runners import CommandRunner, command
 from hookmill.runs.runners.command import unix_account
-from hookmill.runs.runners.guard import CapturedOutput, kill_processes_of_run
+from hookmill.runs.runners.guard import CapturedOutput, kill_processes_of_runs
 from tests.runs.backlog import processes_of
 from tests.runs.samples import a_run, has_ended, is_alive, keep_going, once
 from tests.support.waiting import until
@@ -529,7 +529,7 @@ def test_a_stopped_guard_and_its_command_are_found_by_their_run(package):
     leader = pid_in(package.directory / "leader")
     until(lambda: Path(f"/proc/{guard.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
-    kill_processes_of_run(run_id(package.run.id))
+    kill_processes_of_runs(run_id(package.run.id))
 
     with guard:
         assert guard.wait(20) == -signal.SIGKILL

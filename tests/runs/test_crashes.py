@@ -149,8 +149,8 @@ def test_a_poison_run_is_given_up_while_others_flow(on_sqlite):
 def test_two_workers_share_the_runs_and_perform_each_once(on_postgres):
     command = witness(on_postgres, "exit 0")
     with (
-        Worker(on_postgres, command=command, concurrency=8) as one,
-        Worker(on_postgres, command=command, concurrency=8) as two,
+        Worker(on_postgres, command=command, slots=8) as one,
+        Worker(on_postgres, command=command, slots=8) as two,
     ):
         keys = []
         for factory in ("fac_a", "fac_b", "fac_c", "fac_d"):
@@ -174,9 +174,9 @@ def test_another_worker_takes_up_what_a_killed_one_had(on_postgres):
     keys = on_postgres.queue_many(on_postgres.automation(runner="command"), 6)
     command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
 
-    with Worker(on_postgres, command=command, concurrency=6) as killed:
+    with Worker(on_postgres, command=command, slots=6) as killed:
         until(lambda: on_postgres.states() == {"running": 6})
-        with Worker(on_postgres, command=command, concurrency=2, dead_after_seconds=1.5):
+        with Worker(on_postgres, command=command, slots=2, dead_after_seconds=1.5):
             killed.kill()
             runs = on_postgres.wait_for_end(*keys)
 
@@ -191,7 +191,7 @@ def test_the_runs_of_a_worker_frozen_in_a_transaction_are_taken_up_soon(on_postg
     command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
     freeze = {"statement": statement, "order": str(order)}
 
-    with Worker(on_postgres, command=command, freeze=freeze, concurrency=2) as frozen:
+    with Worker(on_postgres, command=command, freeze=freeze, slots=2) as frozen:
         keys = on_postgres.queue_many(automation, 1)
         until(lambda: processes_of(run_id(keys[0])))
         order.touch()

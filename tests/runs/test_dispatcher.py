@@ -125,7 +125,7 @@ def test_slots_are_refilled_as_soon_as_they_are_free(on_sqlite, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.WATCH_SECONDS", 600.0)
     keys = on_sqlite.queue_many(on_sqlite.automation(), 25)
 
-    with running(on_sqlite, concurrency=2):
+    with running(on_sqlite, slots=2):
         runs = on_sqlite.wait_for_end(*keys)
 
     assert {run.state for run in runs} == {RunState.SUCCEEDED}
@@ -168,7 +168,7 @@ def test_no_more_runs_are_in_flight_than_can_be_performed(on_sqlite):
     gate = Gate()
     on_sqlite.queue_many(on_sqlite.automation(runner="gate"), 20)
 
-    with running(on_sqlite, gate=gate, concurrency=3) as dispatcher:
+    with running(on_sqlite, gate=gate, slots=3) as dispatcher:
         until(lambda: gate.inside == 3)
         for _ in range(50):
             dispatcher.wake()
@@ -188,7 +188,7 @@ def test_a_flood_of_one_factory_does_not_keep_another_waiting(on_sqlite):
     on_sqlite.queue_many(on_sqlite.automation("fac_flood", runner="gate"), 12, factory="fac_flood")
     on_sqlite.queue_many(on_sqlite.automation("fac_small", runner="gate"), 3, factory="fac_small")
 
-    with running(on_sqlite, gate=gate, concurrency=1):
+    with running(on_sqlite, gate=gate, slots=1):
         until(lambda: on_sqlite.states() == {"succeeded": 15})
 
     assert gate.order[:6] == ["fac_flood", "fac_small"] * 3
@@ -205,7 +205,7 @@ def test_a_run_behind_a_flood_of_another_factory_is_claimed_next(backlog):
     gate = Gate()
     backlog.queue_many(backlog.automation("fac_flood", runner="gate"), 200, factory="fac_flood")
     small = backlog.automation("fac_small", runner="gate")
-    with running(backlog, gate=gate, concurrency=1):
+    with running(backlog, gate=gate, slots=1):
         until(lambda: gate.inside == 1, "a run of the flood occupies the only slot")
 
         key = backlog.queue(small, factory="fac_small")
@@ -219,7 +219,7 @@ def test_a_run_of_high_priority_is_claimed_before_older_ones_of_its_factory(back
     gate = Gate()
     backlog.queue_many(backlog.automation(runner="gate"), 200)
     urgent = backlog.automation(runner="gate", policy=RunPolicy(priority=Priority.HIGH))
-    with running(backlog, gate=gate, concurrency=1):
+    with running(backlog, gate=gate, slots=1):
         until(lambda: gate.inside == 1, "a run of normal priority occupies the only slot")
 
         key = backlog.queue(urgent)
@@ -285,7 +285,7 @@ def test_a_queued_run_that_is_cancelled_is_never_performed(backlog):
     automation = backlog.automation(runner="gate")
     first = backlog.queue(automation)
 
-    with running(backlog, gate=gate, concurrency=1):
+    with running(backlog, gate=gate, slots=1):
         until(begun(backlog, first))
         second = backlog.queue(automation)
         backlog.request_cancel(second)
@@ -344,7 +344,7 @@ def test_a_run_longer_than_the_grace_begins_again_at_the_next_start(backlog):
 
 def test_nothing_begins_once_it_stops(on_sqlite):
     gate = Gate()
-    with running(on_sqlite, gate=gate, concurrency=1) as dispatcher:
+    with running(on_sqlite, gate=gate, slots=1) as dispatcher:
         keys = on_sqlite.queue_many(on_sqlite.automation(runner="gate"), 3)
         dispatcher.wake()
         until(lambda: gate.inside)
@@ -462,7 +462,7 @@ def test_a_stopped_run_leaves_no_outcome_in_the_engine(on_sqlite):
 def test_a_claimed_run_that_never_began_is_started_again(on_sqlite, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 0.2)
     gate = Gate()
-    with running(on_sqlite, gate=gate, concurrency=1) as dispatcher:
+    with running(on_sqlite, gate=gate, slots=1) as dispatcher:
         first = on_sqlite.queue(on_sqlite.automation(runner="gate"))
         # Without a free slot, the dispatcher claims nothing.
         until(lambda: gate.inside)

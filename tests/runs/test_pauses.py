@@ -56,7 +56,7 @@ def test_its_waiting_runs_are_still_performed(backlog):
     automation = failing(backlog, 1)
     first, second = backlog.queue_many(automation, 2, payload=BAD)
 
-    with Worker(backlog, command=PAYLOAD_DECIDES, concurrency=1):
+    with Worker(backlog, command=PAYLOAD_DECIDES, slots=1):
         runs = backlog.wait_for_end(first, second)
 
     assert [run.state for run in runs] == [RunState.FAILED, RunState.FAILED]

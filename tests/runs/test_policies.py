@@ -122,7 +122,7 @@ def test_a_replaced_command_has_ended_before_the_next_one_starts(backlog):
 def test_a_run_is_replaced_although_no_slot_is_free(backlog):
     policy = RunPolicy(concurrency=Concurrency(when_busy=WhenBusy.REPLACE))
     automation = backlog.automation(runner="command", policy=policy)
-    with Worker(backlog, command=["sh", "-c", 'test "$(cat event-payload.json)" = 2 || sleep 60'], concurrency=1):
+    with Worker(backlog, command=["sh", "-c", 'test "$(cat event-payload.json)" = 2 || sleep 60'], slots=1):
         first = backlog.queue(automation, payload=b"1")
         until(lambda: backlog.run(first).state is RunState.RUNNING)
         second = backlog.queue(automation, payload=b"2")

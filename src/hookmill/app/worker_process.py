@@ -121,7 +121,7 @@ def _build_dispatcher(settings: Settings, store: Store) -> "Dispatcher":
         DispatcherSettings(
             data=settings.data_dir,
             runners={PACKAGE_RUNNER: PackageRunner(), **command_runners},
-            concurrency=settings.runs_at_once,
+            slots=settings.runs_at_once,
             attempts_max=settings.run_attempts_max,
             retry_rules={
                 name: retry_from_json(runner.retry.model_dump(exclude_unset=True))

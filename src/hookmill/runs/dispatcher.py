@@ -38,7 +38,7 @@ from hookmill.runs.health import HostHealth
 from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.perform import Performer
 from hookmill.runs.runner import Abandoned, Runner
-from hookmill.runs.runners.guard import kill_processes_of_run
+from hookmill.runs.runners.guard import kill_processes_of_runs
 from hookmill.store import firing, schedules
 from hookmill.store.database import Database, Transaction
 from hookmill.store.notifications import listening
@@ -70,7 +70,7 @@ LISTEN_SECONDS: Final = 1.0
 TIDY_SECONDS: Final = 5.0
 """The time between two passes of `_tidy`."""
 RECONSIDER_SECONDS: Final = 60.0
-"""How often to look for waiting runs whose key has no active run."""
+"""The time between two searches for waiting runs whose policy key has no active run."""
 STOPPING_SECONDS: Final = 5.0
 """How long a shutdown waits for stopped runs, in addition to the longest grace period of the runners. Also how long it
 then waits for each thread."""
@@ -83,8 +83,8 @@ class DispatcherSettings:
     data: Path
     """The data directory: packages are in `runs/`, and with SQLite the engine's database is `engine.db`."""
     runners: Mapping[str, Runner]
-    concurrency: int = 4
-    """The most runs that one process performs at the same time."""
+    slots: int = 4
+    """The maximum number of runs that one process performs at the same time."""
     attempts_max: int = 3
     """A run whose worker died, or whose host had a fault, in this many attempts ends as interrupted."""
     retry_rules: Mapping[str, Retry] = field(default_factory=dict)
@@ -202,7 +202,7 @@ class Dispatcher:
                 self._database,
                 self._settings.data,
                 self.executor,
-                threads_max=self._settings.concurrency,
+                threads_max=self._settings.slots,
                 perform=self._perform,
                 report_failure=self._report_failure,
             )
@@ -227,7 +227,7 @@ class Dispatcher:
             graces = (runner.grace_seconds for runner in self._settings.runners.values())
             if not self._in_flight.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
                 # Kill the processes of the remaining runs before these runs are requeued.
-                kill_processes_of_run(*map(run_id, self._in_flight.keys))
+                kill_processes_of_runs(*map(run_id, self._in_flight.keys))
         self._abandon_runs.set()
         for thread in self._threads:
             # A thread that waits for a dead disk may never end.
@@ -320,7 +320,7 @@ class Dispatcher:
                 self._backlog = _Backlog.UNKNOWN
         if self._may_need_decision or self._seconds_to_next_decision() == 0:
             self._decide()
-        free_slots = self._settings.concurrency - self._in_flight.count
+        free_slots = self._settings.slots - self._in_flight.count
         if free_slots <= 0 or self._stop_claiming.is_set():
             return ()
         if not self._health.may_claim():
@@ -401,7 +401,7 @@ class Dispatcher:
             executors.heartbeat(tx, self.executor, self._clock())
             orphaned_runs = executors.runs_of_dead_executors(tx)
             ended_runs = self._requeue(tx, orphaned_runs, attempts_max=self._settings.attempts_max)
-        kill_processes_of_run(*map(run_id, ended_runs))
+        kill_processes_of_runs(*map(run_id, ended_runs))
 
     def _beat(self) -> None:
         """In a thread, on PostgreSQL: send heartbeats, and reap dead executors, until the shutdown abandons runs."""
@@ -427,7 +427,7 @@ class Dispatcher:
                     )
             orphaned_runs = executors.runs_of_dead_executors(tx)
             ended_runs = self._requeue(tx, orphaned_runs, attempts_max=self._settings.attempts_max)
-        kill_processes_of_run(*map(run_id, ended_runs))
+        kill_processes_of_runs(*map(run_id, ended_runs))
         if orphaned_runs:
             self.wake()
 
@@ -479,7 +479,7 @@ class Dispatcher:
             with self._database.write() as tx:
                 # Without `attempts_max`, because a fault of the service must not end the run.
                 ended_runs = self._requeue(tx, sorted(lost_runs), attempts_max=None)
-            kill_processes_of_run(*map(run_id, ended_runs))
+            kill_processes_of_runs(*map(run_id, ended_runs))
             self.wake()
         return missing_runs - lost_runs
 

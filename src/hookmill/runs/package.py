@@ -164,7 +164,10 @@ def list_files(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
 
 @dataclass(frozen=True, slots=True)
 class PackagesOnHost:
-    """The packages on this host, for readers. A package of an earlier attempt counts as missing."""
+    """The packages on this host, for readers.
+
+    Call `has_package` first, because the other methods may also read a package of an earlier attempt.
+    """
 
     directory: Path
 

@@ -15,7 +15,7 @@ from hookmill.runs.file_writer import LiveOutput, RunFileWriter
 from hookmill.runs.health import DISK_ADVICE, HostHealth
 from hookmill.runs.package import write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
-from hookmill.runs.runners.guard import kill_processes_of_run
+from hookmill.runs.runners.guard import kill_processes_of_runs
 from hookmill.store.database import Database
 from hookmill.store.pauses import pause_failing
 from hookmill.store.runs import attempts, reading
@@ -104,7 +104,7 @@ class Performer:
             return _failed("The delivery's payload is no longer stored.")
         try:
             if run.attempt > 1:
-                kill_processes_of_run(run_id(run.id), attempt_max=run.attempt)
+                kill_processes_of_runs(run_id(run.id), attempt_max=run.attempt)
             package = write_package(self.packages, run, payload)
         except (OSError, MemoryError) as error:
             raise HostFault(

@@ -117,6 +117,7 @@ class Database:
         self._write_lock = _FairLock() if self.on_sqlite else None
         if self.on_sqlite:
             self.path: Path | None = Path(make_url(url).database or "")
+            """The SQLite file; None on PostgreSQL."""
             self._has_sqlite_file = False
             self._write_engine = sqlite_engine.sqlite_engine(url, writes=True, checkpoints=checkpoints, syncs=syncs)
             self._read_engine = sqlite_engine.sqlite_engine(url, writes=False)

@@ -10,7 +10,10 @@ from hookmill.store.database import Row, Transaction
 from hookmill.store.notifications import notify_workers
 
 NextTimes = Mapping[str, int | None]
-"""The next time of each of an automation's schedules, by name, in µs since 1970; None if the automation is disabled."""
+"""The next time of each of an automation's schedules, by name, in µs since 1970.
+
+None if the automation is disabled, or if the schedule has no time within 50 years.
+"""
 
 
 def store(tx: Transaction, automation: Automation, now: int) -> None:

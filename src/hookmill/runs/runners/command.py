@@ -31,7 +31,7 @@ from hookmill.runs.runners.guard import (
     OUTPUT_FILE,
     RUN_VARIABLE,
     kill_descendants,
-    kill_processes_of_run,
+    kill_processes_of_runs,
 )
 
 GUARD: Final = Path(__file__).with_name("guard.py")
@@ -332,7 +332,7 @@ def _end_guard(guard: "subprocess.Popen[bytes]", run: Run, exit_seconds: float) 
     # The return code is None (still running), negative (a signal) or positive (an error): the guard did not end the
     # command's processes itself.
     if guard.returncode != 0:
-        kill_processes_of_run(run_id(run.id), attempt_max=run.attempt)
+        kill_processes_of_runs(run_id(run.id), attempt_max=run.attempt)
 
 
 def _account_variables(account: UnixAccount) -> dict[str, str]:

@@ -23,6 +23,7 @@ RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"
 ATTEMPT_VARIABLE: Final = "HOOKMILL_ATTEMPT"
 """Both variables identify the processes of an attempt, on systems with `/proc`. Child processes inherit them."""
 TAIL_BYTES: Final = 4096
+"""How much of the end of the output the report contains."""
 CHUNK_BYTES: Final = 65_536
 KILL_SECONDS: Final = 5.0
 """The maximum wait for killed processes to end. A process that waits for a broken disk doesn't end."""
@@ -52,7 +53,7 @@ _ERRORS_OF_THE_PROGRAM: Final = frozenset(
 processes."""
 
 
-def kill_processes_of_run(*runs: str, attempt_max: int | None = None) -> None:
+def kill_processes_of_runs(*runs: str, attempt_max: int | None = None) -> None:
     """Kill the processes of each of these runs, and their guards, but not the caller. Wait for their end.
 
     The wait takes at most `KILL_SECONDS`.
@@ -204,7 +205,7 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     _signal_group(pid, signal.SIGKILL)
     _kill_children()
     # A process outside this group, such as a daemon, may have started processes with this run's environment.
-    kill_processes_of_run(run, attempt_max=attempt)
+    kill_processes_of_runs(run, attempt_max=attempt)
     _drain(read_end, output)
     return {
         "exit_status": status,
@@ -237,17 +238,18 @@ def _start_command(spec: Mapping[str, Any], output_end: int) -> int:
 
     Raises `_NotStarted`, and `OSError` for a fault of the host.
     """
-    report_read_end, report_write_end = os.pipe()
+    error_read_end, error_write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _execute(spec, output_end, report_write_end)
-    os.close(report_write_end)
-    with os.fdopen(report_read_end, "rb") as pipe:
-        report = pipe.read()
-    if not report:
+        _execute(spec, output_end, error_write_end)
+    os.close(error_write_end)
+    with os.fdopen(error_read_end, "rb") as pipe:
+        # Empty if the command has started, because its start closes the pipe.
+        error = pipe.read()
+    if not error:
         return pid
     os.waitpid(pid, 0)
-    step, error_number, text = json.loads(report)
+    step, error_number, text = json.loads(error)
     if step == "account":
         text += f" to become the account {spec['user']['name']!r}"
     if step == "directory":
@@ -257,8 +259,8 @@ def _start_command(spec: Mapping[str, Any], output_end: int) -> int:
     raise OSError(error_number, text)
 
 
-def _execute(spec: Mapping[str, Any], output_end: int, report_write_end: int) -> NoReturn:
-    """In the forked process: execute the command, or report the step that failed and its error."""
+def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int) -> NoReturn:
+    """In the forked process: execute the command, or write the step that failed and its error to `error_write_end`."""
     step = "start"
     try:
         os.setsid()
@@ -282,12 +284,12 @@ def _execute(spec: Mapping[str, Any], output_end: int, report_write_end: int) ->
         step = "program"
         os.execvp(spec["argv"][0], spec["argv"])  # noqa: S606 - no shell is wanted
     except OSError as error:
-        os.write(report_write_end, json.dumps([step, error.errno, error.strerror]).encode())
+        os.write(error_write_end, json.dumps([step, error.errno, error.strerror]).encode())
     except MemoryError:
-        os.write(report_write_end, json.dumps([step, errno.ENOMEM, os.strerror(errno.ENOMEM)]).encode())
+        os.write(error_write_end, json.dumps([step, errno.ENOMEM, os.strerror(errno.ENOMEM)]).encode())
     except ValueError as error:
         # The path or an argument contains a NUL byte.
-        os.write(report_write_end, json.dumps([step, errno.EINVAL, str(error)]).encode())
+        os.write(error_write_end, json.dumps([step, errno.EINVAL, str(error)]).encode())
     finally:
         os._exit(127)
 

@@ -171,21 +171,21 @@ def _decide_key(tx: Transaction, policy_key: bytes, now: int) -> None:
             _start_held_run(tx, run)
         return
     limit = policy.concurrency.limit
-    free_slots = limit - _count_active(tx, policy_key, limit)
+    free_capacity = limit - _count_active(tx, policy_key, limit)
     match policy.concurrency.when_busy:
         case WhenBusy.QUEUE:
-            _start_oldest(tx, policy_key, candidates, free_slots)
+            _start_oldest(tx, policy_key, candidates, free_capacity)
         case WhenBusy.SKIP:
-            for run in candidates[max(free_slots, 0) :]:
+            for run in candidates[max(free_capacity, 0) :]:
                 _end_held_run(tx, run.id, RunState.SKIPPED, _oldest_active_run(tx, policy_key) or candidates[0].id, now)
-            for run in candidates[: max(free_slots, 0)]:
+            for run in candidates[: max(free_capacity, 0)]:
                 _start_held_run(tx, run)
         case WhenBusy.REPLACE:
             remaining = _replace_older(tx, policy_key, candidates, limit, now)
             if not remaining:
                 return
-            _start_oldest(tx, policy_key, remaining, free_slots)
-            for active_run in _oldest_active_runs(tx, policy_key, len(remaining) - max(free_slots, 0)):
+            _start_oldest(tx, policy_key, remaining, free_capacity)
+            for active_run in _oldest_active_runs(tx, policy_key, len(remaining) - max(free_capacity, 0)):
                 _stop_active_run(tx, active_run, replaced_by=remaining[-1].id, now=now)
 
 
@@ -210,12 +210,12 @@ def _debounced(tx: Transaction, debounce: Debounce, candidates: Sequence[_HeldRu
     return []
 
 
-def _start_oldest(tx: Transaction, policy_key: bytes, candidates: Sequence[_HeldRun], free_slots: int) -> None:
-    """Let the candidates wait behind the runs that wait already. Then start the oldest ones, at most `free_slots`."""
+def _start_oldest(tx: Transaction, policy_key: bytes, candidates: Sequence[_HeldRun], free_capacity: int) -> None:
+    """Let the candidates wait behind the runs that wait already. Then start the oldest ones, up to `free_capacity`."""
     for run in candidates:
         tx.run(f"UPDATE runs SET hold = {Hold.BUSY:d}, due_at = NULL WHERE id = :id", id=run.id)
-    if free_slots > 0:
-        for run in _held_runs_with_key(tx, policy_key, Hold.BUSY, limit=free_slots):
+    if free_capacity > 0:
+        for run in _held_runs_with_key(tx, policy_key, Hold.BUSY, limit=free_capacity):
             _start_held_run(tx, run)
 
 
