@@ -83,6 +83,6 @@ def store_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def world(store_url: str) -> "Iterator[World]":
     """The service in this process, on each kind of store."""
-    from tests.support.world import living
+    from tests.support.world import world_for_test
 
-    yield from living(store_url)
+    yield from world_for_test(store_url)

@@ -5,12 +5,12 @@ import pytest
 from hookmill.domain.delivery import Attempt, Label
 from hookmill.domain.webhook import AuthMode
 from hookmill.store.admission.plan import Rejection
-from tests.support.world import World, living
+from tests.support.world import World, world_for_test
 
 
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.SIGNATURE])
 def test_a_delivery_without_a_proof_is_refused(sqlite_store: str, mode: AuthMode):
-    for world in living(sqlite_store):
+    for world in world_for_test(sqlite_store):
         scheme = "standard_webhooks" if mode is AuthMode.SIGNATURE else None
         made = world.webhook(auth_mode=mode, signature_scheme=scheme)
         world.post(made, token="wrong")

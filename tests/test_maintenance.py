@@ -53,7 +53,7 @@ def test_a_pass_forgets_old_identities_and_old_counters(world, tmp_path):
     world.post(made, headers={"X-Service-Delivery-Id": "event-1"})
     world.management.webhooks.set_enabled(world.may, "source", False)
     world.post(made)
-    assert world.counted(made) == {"not_found": 1}
+    assert world.dropped_attempts(made) == {"not_found": 1}
     world.clock.advance(days=1)
     maintenance.keep_segments(world.database, world.clock())
     world.clock.advance(days=31)

@@ -149,7 +149,7 @@ def test_what_got_no_entry_is_counted_by_the_minute(api: Api, stocked: Stocked):
     api.patch(f"{FACTORY}/webhooks/{stocked.webhook.webhook.uid}", {"enabled": False})
     for _ in range(3):
         assert api.world.post(stocked.webhook, b"{}").status == 404
-    api.world.counted(stocked.webhook)
+    api.world.dropped_attempts(stocked.webhook)
 
     (minute,) = api.get(f"{FACTORY}/dropped-attempts").json["items"]
 

@@ -44,7 +44,7 @@ def come_too_often(world: World) -> None:
     made = world.webhook("source")
     for number in range(world.limits.deliveries_per_minute + 1):
         world.post(made, b"%d" % number)
-    world.counted(made)
+    world.dropped_attempts(made)
 
 
 def repeat_a_body(world: World) -> None:
@@ -76,7 +76,7 @@ def post_while_disabled(world: World) -> None:
     made = world.webhook("source")
     world.management.webhooks.set_enabled(world.may, made.webhook.uid, False)
     world.post(made, b"1")
-    world.counted(made)
+    world.dropped_attempts(made)
 
 
 def select_what_is_gone(world: World) -> None:

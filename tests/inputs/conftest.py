@@ -6,12 +6,12 @@ import pytest
 
 from tests.inputs.service import Service
 from tests.support.passwords import quick_passwords
-from tests.support.world import living
+from tests.support.world import world_for_test
 
 __all__ = ["quick_passwords"]
 
 
 @pytest.fixture
 def service(sqlite_store: str) -> Iterator[Service]:
-    for world in living(sqlite_store):
+    for world in world_for_test(sqlite_store):
         yield Service(world)

@@ -64,7 +64,7 @@ def test_refused_attempts_are_counted_by_what_they_were_refused_for(world: World
         world.post(made, b"%d" % number)
     world.management.webhooks.set_enabled(world.may, made.webhook.uid, False)
     world.post(made, b"missed")
-    world.counted(made)
+    world.dropped_attempts(made)
 
     day = world.management.log.activity(world.may)[made.webhook.uid]
 

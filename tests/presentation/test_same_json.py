@@ -102,7 +102,7 @@ def stock(world: World, api: Api, stocked: Stocked) -> None:
     management.keys.revoke(api.team, expiring.key.id)
     management.webhooks.set_enabled(may, stocked.by_url.webhook.uid, False)
     world.post(stocked.by_url, b"{}")
-    world.counted(stocked.by_url)
+    world.dropped_attempts(stocked.by_url)
 
 
 LISTS = [

@@ -16,7 +16,7 @@ from hookmill.store.database import open_database
 from hookmill.store.notifications import notify_workers
 from hookmill.store.runs import cancellation, pages, reading
 from tests.runs.worker import microseconds, perform_until_told
-from tests.support.loaded import loaded
+from tests.support.loaded import fork_context
 from tests.support.waiting import LONG_SECONDS, until
 
 
@@ -208,7 +208,7 @@ class Worker:
         """`data` and `url`: its data directory and its address of the database, if not the backlog's.
 
         `freeze`: it stops itself in a transaction, after a `statement`, as soon as the file `order` exists."""
-        self._control, theirs = loaded().Pipe()
+        self._control, theirs = fork_context().Pipe()
         asked = {
             "url": url or backlog.url,
             "data": str(data or backlog.data),
@@ -217,7 +217,7 @@ class Worker:
             "freeze": freeze,
             "settings": settings,
         }
-        self._process = loaded().Process(target=perform_until_told, args=(asked, theirs))
+        self._process = fork_context().Process(target=perform_until_told, args=(asked, theirs))
         self._process.start()
         theirs.close()
         told = self._control.recv()

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.world import World, living
+from tests.support.world import World, world_for_test
 
 
 @pytest.fixture
 def sqlite_world(sqlite_store: str) -> Iterator[World]:
     """The service in this process, on SQLite only."""
-    yield from living(sqlite_store)
+    yield from world_for_test(sqlite_store)
 
 
 @pytest.fixture
 def postgres_world(postgres_store: str) -> Iterator[World]:
     """The service in this process, on PostgreSQL only."""
-    yield from living(postgres_store)
+    yield from world_for_test(postgres_store)

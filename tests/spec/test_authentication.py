@@ -270,7 +270,7 @@ def test_failures_over_the_limit_are_counted_and_not_logged(world):
         world.post(made, token="wrong")
 
     assert world.labels(made) == ["Rejected (auth)"] * 60
-    assert world.counted(made) == {"failed_authentications": 140}
+    assert world.dropped_attempts(made) == {"failed_authentications": 140}
 
 
 @shows("LIMIT-6")

@@ -222,7 +222,7 @@ def test_another_factorys_log_is_not_found(world):
     world.automation("triage", made)
     answer = world.post(made)
     [run] = world.runs(made)
-    world.counted(made)
+    world.dropped_attempts(made)
 
     assert world.management.log.newest(other_factory) == []
     assert world.management.runs.newest(other_factory) == []

@@ -57,7 +57,7 @@ def test_404_of_a_disabled_webhook_is_counted_and_not_logged(world):
     answers = [world.post(made, token=token).status for token in (None, "wrong", None)]
 
     assert answers == [404, 404, 404]
-    assert (world.log(made), world.counted(made)) == ([], {"not_found": 3})
+    assert (world.log(made), world.dropped_attempts(made)) == ([], {"not_found": 3})
 
 
 def test_404_does_not_wait_for_the_body(world):

@@ -116,7 +116,7 @@ def test_429_is_counted_and_leaves_no_row(world):
 
     sent(world, made, 14)
 
-    assert (len(world.log(made)), world.counted(made)) == (60, {"rate_limited": 14})
+    assert (len(world.log(made)), world.dropped_attempts(made)) == (60, {"rate_limited": 14})
 
 
 @shows("LOG-2")
@@ -129,7 +129,7 @@ def test_dropped_attempts_are_counted_per_minute(world):
         minutes.append(world.clock.now - world.clock.now % 60_000_000)
         world.clock.advance(seconds=30)
 
-    world.counted(made)
+    world.dropped_attempts(made)
 
     counts = {row.since: row.count for row in world.management.log.dropped_attempts(world.may, "source")}
     assert counts == {minutes[0]: 3, minutes[1]: 4}

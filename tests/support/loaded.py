@@ -25,7 +25,7 @@ _forks.set_forkserver_preload(["tests.support.preloaded"])
 
 
 @functools.cache
-def loaded() -> ForkServerContext:
+def fork_context() -> ForkServerContext:
     """The context that forks from the fork server, which is running."""
     # The fork server imports modules relative to its working directory, and ignores those that it does not find.
     with contextlib.chdir(_ROOT):
@@ -47,7 +47,7 @@ class Forked:
     ) -> None:
         """Its standard output is appended to the file `output`, its standard error to `errors` or else to `output`."""
         self._name = f"{function.__name__}{arguments}"
-        self._process: ForkServerProcess = loaded().Process(
+        self._process: ForkServerProcess = fork_context().Process(
             target=_call, args=(function, arguments, dict(environment), directory, output, errors or output)
         )
         self._process.start()

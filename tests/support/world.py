@@ -173,8 +173,8 @@ class World:
     def runs(self, made: WebhookWithSecret) -> list[Any]:
         return list(self.management.runs.newest(self.may, webhook=made.webhook.uid, limit=1000))
 
-    def counted(self, made: WebhookWithSecret) -> dict[str, int]:
-        """The number of the webhook's dropped attempts, which have no row in the log, by kind."""
+    def dropped_attempts(self, made: WebhookWithSecret) -> dict[str, int]:
+        """Write the dropped attempts, which get no row in the log. Returns how many the webhook has, by kind."""
         self._do(self._write_dropped(made))
         total: dict[str, int] = {}
         for minute in self.management.log.dropped_attempts(self.may, made.webhook.uid):
@@ -303,7 +303,7 @@ def _with(ours: Mapping[str, str], given: Headers) -> list[tuple[str, str]]:
     return [pair for pair in ours.items() if pair[0].lower() not in otherwise] + named
 
 
-def living(url: str) -> Iterator[World]:
+def world_for_test(url: str) -> Iterator[World]:
     """A world for one test. The test must clear `failures` that it has caused: any others fail it."""
     world = World(url)
     yield world
