@@ -16,6 +16,7 @@ from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import RunState
 from hookmill.domain.run_policy import Concurrency, Retry, RunPolicy
+from hookmill.store.database import retry
 from hookmill.store.migrate import migrate
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.schedules import HOUR, let_time_pass, scheduled
@@ -77,10 +78,15 @@ class Plant:
 
     def _schedule(self) -> tuple[int, int]:
         """The schedule's anchor and next time, in µs since 1970. `let_time_pass` moves the anchor."""
-        with self.backlog.database.read() as tx:
-            row = tx.one("SELECT anchor, next_at FROM schedules")
-        assert row is not None
-        return row["anchor"], row["next_at"]
+
+        def read() -> tuple[int, int]:
+            with self.backlog.database.read() as tx:
+                row = tx.one("SELECT anchor, next_at FROM schedules")
+            assert row is not None
+            return row["anchor"], row["next_at"]
+
+        # A restart of the database breaks the connections of the pool.
+        return retry(read)
 
     def _has_fired(self) -> bool:
         return self._schedule()[1] > microseconds()
