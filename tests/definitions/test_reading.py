@@ -161,10 +161,16 @@ def test_lines_may_end_as_on_windows():
         (SIGNED.replace("ureScheme", "urescheme"), ["2:1: Unknown key 'signaturescheme'. Did you mean signatureSch"]),
         (f"{SIGNED}signatureOptions: {{}}\n", ["4:19: Only the scheme hmac has signature options"]),
         (f"{SIGNED}answersHandshakes: true\n", ["4:20: GitHub sends no signed challenges. Remove this line."]),
-        (f"{HMAC}  prefix: v1=\n", ["5:3: The scheme hmac can't be read: Object missing required field `header`"]),
+        (
+            f"{HMAC}  prefix: v1=\n",
+            ["5:3: The options of the scheme hmac can't be read: Object missing required field `header`"],
+        ),
         (f"{HMAC}  header: X-S\n  heder: X\n", ["6:3: Unknown key 'heder'. Did you mean header?"]),
         (f"{HMAC}  header: X-S\n  algorithm: md5\n", ["6:14: algorithm of the scheme hmac can't be used"]),
-        (f"{HMAC}  header: X-S\n  prefix: 5\n", ["6:11: The scheme hmac can't be read: Expected `str`, got `int`"]),
+        (
+            f"{HMAC}  header: X-S\n  prefix: 5\n",
+            ["6:11: The options of the scheme hmac can't be read: Expected `str`, got `int`"],
+        ),
         (f"{HMAC}  header: X-S\n  content: x\n", ["6:12: content of the scheme hmac can't be used: without {body}"]),
         ("secretName: S\nsecretName: T\n", ["2:1: secretName is a duplicate key (first in line 1). Remove one."]),
         (

@@ -11,7 +11,8 @@ RATE_LIMITED: Final = "rate_limited"
 FAILED_AUTHENTICATIONS: Final = "failed_authentications"
 NOT_FOUND: Final = "not_found"
 """These three constants are the kinds of dropped attempts: authenticated attempts over the rate limit of deliveries,
-unauthenticated attempts over the rate limit of failed authentications, and attempts at a disabled webhook."""
+unauthenticated attempts over the rate limit of failed authentications, and attempts at a webhook that is disabled or
+deleted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One management operation: who did what to which object, by which channel, and from which client IP.
+    """One management operation: which actor did what to which subject, and through which channel.
 
     `at` is in µs since 1970.
     """
@@ -19,6 +19,7 @@ class AuditEntry:
     actor_name: str
     channel: str
     client: str | None
+    """The client's IP address; None for operations that did not come over HTTP."""
     action: str
     factory_name: str | None
     """None if the operation concerns the whole team."""

@@ -38,7 +38,8 @@ class Authentic(msgspec.Struct, frozen=True, array_like=True, gc=False):
     event_id: bytes | None = None
     """The provider's id of the event, from its header or from the signed body."""
     fingerprint: bytes | None = None
-    """16 bytes that are equal only for a replay of this request. None if the scheme accepts old signatures."""
+    """16 bytes that are equal only for a replay of this request. None for tokens and JWTs, and if the scheme
+    accepts old signatures."""
     challenge_reply: HandshakeReply | None = None
     """The required response, if the request is a provider's challenge."""
 
@@ -63,7 +64,7 @@ def needs_body(webhook: IngressWebhook) -> bool:
 def authenticate(
     webhook: IngressWebhook, attempt: Attempt, body: bytes = b"", *, public_url: str = ""
 ) -> Authentication:
-    """Authenticate the sender by the webhook's mode. Never raises.
+    """Authenticate the sender by the webhook's mode. Never raises. `body` is used only if `needs_body(webhook)`.
 
     `public_url` is the configured base URL, because some providers sign the webhook's URL.
     """

@@ -27,7 +27,7 @@ _UID: Final = re.compile(r"wh_[0-9A-Za-z_-]{1,64}\Z")
 WEBHOOKS_PER_TRIGGER_MAX: Final = 100
 EVENT_TYPES_MAX: Final = 32
 REASONS_MAX: Final = 3
-"""The maximum number of problems that one error text or log event lists."""
+"""The maximum number of problems that the reason of an unreadable trigger, or a log event, lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,10 @@ class UnreadableTrigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Automation:
-    """An automation, in its current version. `enabled`: whether deliveries and schedules start runs."""
+    """An automation, in its current version. `enabled`: whether deliveries and schedules start runs.
+
+    Times are in µs since 1970.
+    """
 
     id: AutomationId
     factory_id: FactoryId
@@ -144,6 +147,7 @@ class Automation:
         return (*self.triggers, *self.schedules, *self.unreadable_triggers)
 
     def selected_webhook_uids(self) -> frozenset[WebhookUid]:
+        """The webhooks that any trigger selects, even an unreadable one, which starts no runs."""
         selections = [trigger.webhook_ids for trigger in self.triggers]
         selections += [trigger.webhook_ids for trigger in self.unreadable_triggers]
         return frozenset(chain.from_iterable(selections))

@@ -11,7 +11,8 @@ def client_address(peer: str, forwarded_for: bytes | None, trusted_proxies: Sequ
     """The address nearest to this service that is not a trusted proxy; None if the connection has no address.
 
     `peer` is the connection's address. `X-Forwarded-For` is read from the right, as far as trusted proxies added
-    entries. Clients can forge the entries further left.
+    entries. Clients can forge the entries further left. Reading stops at an entry that is not an address. If all
+    addresses are trusted proxies, the leftmost one is returned.
     """
     nearest = _address(peer)
     if nearest is None:

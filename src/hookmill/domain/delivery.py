@@ -29,7 +29,7 @@ class Attempt(msgspec.Struct, kw_only=True, gc=False):
     received_at: int
     """In µs since 1970."""
     headers: dict[bytes, bytes]
-    """The first value of each header that evaluation may need."""
+    """The first value of each header."""
     authorization: bytes | None
     """The value of the first Authorization header."""
     authorization_count: int
@@ -76,7 +76,10 @@ class RateLimit(IntEnum):
 
 
 class IdentityKind(IntEnum):
-    """The source of an identity, in order of priority. `.public_name` is its name in the API and in exports."""
+    """The source of an identity. The first four are in order of priority.
+
+    The numbers are stored. `.public_name` is the name in the API and in exports.
+    """
 
     DELIVERY_ID_HEADER = 1
     PROVIDER = 2
@@ -97,7 +100,7 @@ class LogDetails(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     reason: str | None = None
     """The reason of a rejection, for the webhook's owner."""
     client: str | None = None
-    """The address of a rejected client."""
+    """The IP address of an unauthenticated client; None if the sender was authenticated."""
     event: str | None = None
     """The event type, if the sender is authenticated."""
     event_signed: bool | None = None
@@ -105,7 +108,7 @@ class LogDetails(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
 
 
 class Delivery(LogDetails, frozen=True, kw_only=True):
-    """One row of the log. `received_at` is in µs since 1970."""
+    """One row of the log. `received_at` is in µs since 1970, `size` is the body's size in bytes."""
 
     key: DeliveryKey
     webhook_uid: WebhookUid
@@ -114,8 +117,11 @@ class Delivery(LogDetails, frozen=True, kw_only=True):
     size: int
     received_at: int
     identity_kind: IdentityKind | None
+    """None for a rejected attempt."""
     identity: str | None
+    """The `display_value` of its `Identity`."""
     duplicate_of: DeliveryKey | None
+    """The Accepted delivery with the same identity; None unless this is a Duplicate."""
     identity_digest: bytes | None = None
 
 

@@ -4,14 +4,14 @@ The texts say what happened, to which object, and what to do.
 
 HookmillError
 ├── Invalid            an argument has an invalid value
-│   └── InvalidFilter  a payload filter has problems, each at its place
+│   └── InvalidFilter  event types or a payload filter have problems, each at its place
 ├── NotFound           the object does not exist, or the caller has no permission to view it
 ├── Forbidden          the caller may view the object, but not perform this operation
 ├── Revoked            the caller's key or membership ended during the operation
 ├── Conflict           the present state of the object, or of the host, forbids the operation
 │   ├── LimitReached   a limit on the number of objects is reached
 │   └── Changed        the object has changed since the caller read it
-└── StoreUnavailable   the database does not answer or is locked: try again later
+└── StoreUnavailable   the database does not answer or is locked: the caller may try again later
     └── DiskFull       the disk has no room for the change, which was not made
 """
 
@@ -43,11 +43,11 @@ class Invalid(HookmillError):
 
 
 class InvalidFilter(Invalid):
-    """A payload filter is invalid. `faults` has all its problems."""
+    """A trigger's event types or payload filter are invalid. `faults` has all problems of both."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         lines = [f"  {fault.pointer or '/'}: {fault.message}" for fault in faults]
-        super().__init__("The payload filter cannot be used:\n" + "\n".join(lines))
+        super().__init__("The filter cannot be used:\n" + "\n".join(lines))
         self.faults = tuple(faults)
 
 
@@ -83,7 +83,7 @@ class Changed(Conflict):
 
 
 class StoreUnavailable(HookmillError):
-    """The database does not answer, is full, or is locked. It is unknown whether the operation was performed."""
+    """The database does not answer or is locked. Except for `DiskFull`, the operation may have been performed."""
 
 
 class DiskFull(StoreUnavailable):

@@ -32,7 +32,7 @@ class EventSource:
 
     @classmethod
     def parse(cls, source: str, *, is_signed: bool) -> Self:
-        """`source` is `header:NAME` or `json:PATH`."""
+        """`source` is `header:NAME` or `json:PATH`, where PATH has dots between the names of nested fields."""
         kind, _, name = source.partition(":")
         if kind == "header":
             return cls(header=name.lower().encode(), is_signed=is_signed)

@@ -38,10 +38,7 @@ def random_id(prefix: str, entropy: bytes) -> str:
 
 
 def time_ordered_key(now_us: int, entropy: bytes) -> bytes:
-    """The 16 bytes of a UUIDv7: the milliseconds since 1970, the remaining microseconds, and 62 bits of `entropy`.
-
-    `entropy` has 8 bytes.
-    """
+    """The 16 bytes of a UUIDv7: the milliseconds since 1970, the remaining microseconds, and 8 bytes of `entropy`."""
     milliseconds, microseconds = divmod(now_us, 1000)
     head = (milliseconds << 16) | 0x7000 | (microseconds << 2) | (entropy[0] >> 6)
     tail = (int.from_bytes(entropy, "big") & 0x3FFF_FFFF_FFFF_FFFF) | 0x8000_0000_0000_0000

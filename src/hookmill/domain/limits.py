@@ -1,4 +1,6 @@
-"""Limits that the contract defines. For limits that an operator can change, this module has the setting's default."""
+"""Limits of the service. `DELIVERIES_PER_MINUTE`, `FAILED_AUTHENTICATIONS_PER_MINUTE` and `WEBHOOKS_PER_FACTORY` are
+only defaults of settings; operators can't change the others.
+"""
 
 from typing import Final
 
@@ -18,6 +20,8 @@ BACKTEST_DELIVERIES_MAX: Final = 200
 
 LOG_ROWS_KEPT: Final = 50
 LOG_DAYS_KEPT: Final = 7
+"""The newest `LOG_ROWS_KEPT` rows of a webhook, its newest `LOG_ROWS_KEPT` Accepted rows, and all rows younger than
+`LOG_DAYS_KEPT` are kept."""
 IDENTITIES_KEPT_DAYS: Final = 30
 """How long ids of senders and providers are stored as identities. A body's digest is stored as long as its delivery."""
 

@@ -15,5 +15,6 @@ class Member:
     name: str
     is_admin: bool
     created_at: int
+    """In µs since 1970."""
     roles: Mapping[str, Role] = field(default_factory=dict)
     """Roles by the factory's name. An admin needs none."""

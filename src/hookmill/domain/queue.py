@@ -16,7 +16,7 @@ COUNTED_MAX: Final = 10_000
 RUNNING_MAX: Final = 100
 """How many running runs a queue lists."""
 HEARTBEAT_SECONDS_MAX: Final = 30
-"""A worker without a heartbeat for so long counts as dead. It sends one at least every 5 seconds."""
+"""A worker without a heartbeat for more seconds than this counts as dead. It sends one at least every 5 seconds."""
 
 _EXECUTOR: Final = re.compile(r"(?P<host>.+)-(?P<pid>[0-9]+)-[0-9a-f]+\Z", re.DOTALL)
 _POSITION: Final = re.compile(r"(?P<part>ready|held)-(?P<rank>[0-9]{1,4})-(?P<key>[0-9a-f]{32})\Z")
@@ -26,7 +26,7 @@ _POSITION: Final = re.compile(r"(?P<part>ready|held)-(?P<rank>[0-9]{1,4})-(?P<ke
 class RunCount:
     count: int
     is_capped: bool
-    """Whether there may be more runs."""
+    """Whether there may be more runs than `count`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

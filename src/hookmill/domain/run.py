@@ -21,6 +21,7 @@ PAYLOAD_FILE: Final = "event-payload.json"
 """The name of the file with the payload. The contract defines it; it never depends on a sender."""
 
 NAME_SHOWN_CHARACTERS: Final = 200
+"""The maximum length of a name in the envelope for the agent. Longer names are cut."""
 
 
 class RunState(StrEnum):
@@ -93,7 +94,10 @@ StartedBy = ByDelivery | BySchedule | ByPerson
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run as recorded. Times are microseconds since 1970, UTC; None: not yet."""
+    """A run as recorded. Times are in µs since 1970; None: not yet.
+
+    `exit_status` and `output_tail` are those of the latest attempt.
+    """
 
     id: RunKey
     started_by: StartedBy
@@ -116,9 +120,9 @@ class Run:
     """The command's exit code; if a signal ended the command, minus the number of the signal."""
     output_tail: str | None
     reason: str | None
-    """Why it ended in this state, as a sentence for people."""
+    """Why it ended in this state, or why its last attempt failed if another one follows; a sentence for people."""
     replay_number: int = 0
-    """0 for the run that the delivery itself started; replays have the numbers 1, 2, …"""
+    """Replays of a delivery have the numbers 1, 2, …; every other run has 0."""
     failures: int = 0
     """How many attempts failed and were followed by another one."""
     policy: RunPolicy = NO_POLICY
@@ -134,7 +138,10 @@ class Run:
 
     @property
     def cut_short_attempts(self) -> int:
-        """How many attempts a dead worker or a fault of the host cut short. An attempt in progress counts too."""
+        """Of a run in progress: how many attempts a dead worker or a fault of the host cut short.
+
+        The attempt in progress counts too.
+        """
         return self.attempt - self.failures
 
     @property

@@ -12,7 +12,7 @@ ENVELOPE_FILE: Final = "envelope.json"
 ENVELOPE_TEXT_FILE: Final = "envelope.txt"
 OUTPUT_FILE: Final = "output.log"
 OUTPUT_END_BYTES: Final = 16_384
-"""How many bytes of a command's output are stored while the command runs, and a page shows: the end of the output."""
+"""The size of the end of a command's output that is stored while the command runs, and that a page shows."""
 
 STORED_FILE_BYTES_MAX: Final = 1_048_576
 STORED_RUN_BYTES_MAX: Final = 4_194_304

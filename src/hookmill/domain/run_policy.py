@@ -1,7 +1,7 @@
 """The run policy of an automation: how many runs may be active, how long it collects deliveries, and its retries.
 
 Concurrency and debounce apply by *policy key*: runs of one automation with equal values at the policy's JSON pointers
-share a key.
+share a key. A run is *active* while it is ready to start, is performed, or waits for its next attempt.
 """
 
 import json
@@ -80,11 +80,14 @@ class Debounce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A failed attempt is followed by another one, up to `attempts` in all."""
+    """A failed attempt is followed by another one, until `attempts` attempts have failed.
+
+    Attempts that a dead worker or a fault of the host cut short don't count.
+    """
 
     attempts: int
     backoff_seconds: int = 30
-    """The time before the second attempt. It doubles with each further one, up to `max_backoff_seconds`."""
+    """The time after the first failed attempt. It doubles after each further one, up to `max_backoff_seconds`."""
     max_backoff_seconds: int = 3_600
     exit_codes: tuple[int, ...] = ()
     """Only failures with these exit codes are retried. If empty, every failure is retried."""
@@ -245,7 +248,7 @@ def _debounce(source: Any) -> Debounce:
 
 
 def retry_from_json(source: Any) -> Retry:
-    """The retry rule. Raises `Invalid` with a JSON pointer below `/retry`."""
+    """The retry rule. Raises `Invalid` with a JSON pointer, which is `/retry` or below it."""
     fields = _object(source, "/retry", ("attempts", "backoff_seconds", "max_backoff_seconds", "exit_codes"))
     backoff = _number(fields.get("backoff_seconds", 30), "/retry/backoff_seconds", BACKOFF_SECONDS_MAX)
     default = max(backoff, 3_600)

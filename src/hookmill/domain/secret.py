@@ -8,7 +8,7 @@ from typing import Final
 from hookmill.domain.errors import Invalid
 
 GENERATED_BYTES: Final = 32
-URL_SAFE: Final = re.compile(r"[A-Za-z0-9\-._~]{1,512}\Z")
+_URL_SAFE: Final = re.compile(r"[A-Za-z0-9\-._~]{1,512}\Z")
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
 
 
@@ -33,8 +33,8 @@ def generate_value(entropy: bytes) -> SecretValue:
 
 
 def is_url_safe(value: SecretValue) -> bool:
-    """Whether the value can be a segment of a URL's path without escapes."""
-    return bool(URL_SAFE.match(value.reveal())) and value.reveal() not in {".", ".."}
+    """Whether the value can be a segment of a URL's path without escapes. It has at most 512 characters."""
+    return bool(_URL_SAFE.match(value.reveal())) and value.reveal() not in {".", ".."}
 
 
 def usable_secret_name(name: str) -> str:
@@ -53,8 +53,8 @@ def suggested_secret_name(webhook_name: str) -> str:
 def usable_secret(value: str) -> SecretValue:
     """A secret that a person supplied, without the white space around it.
 
-    Raises `Invalid` for an empty secret, with which anyone could authenticate, and for a secret with a NUL, because
-    HMAC pads keys with NULs.
+    Raises `Invalid` for an empty secret, with which anyone could authenticate; for a secret with a NUL, because HMAC
+    pads keys with NULs; and for a secret of more than 4,096 characters.
     """
     trimmed = value.strip()
     if not trimmed:

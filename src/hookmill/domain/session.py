@@ -7,7 +7,7 @@ from hookmill.domain.ids import TeamId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The sign-in of a member with one browser."""
+    """The sign-in of a member with one browser. `last_seen_at` is the time of the last visit."""
 
     member_id: str
     created_at: int

@@ -1,4 +1,7 @@
-"""Escapes untrusted text for display: names, ids and payloads may contain control characters."""
+"""Escapes untrusted text for display, because names, ids and payloads may contain control characters.
+
+Also suggests keys instead of unknown ones.
+"""
 
 import re
 from collections.abc import Collection
@@ -23,7 +26,7 @@ def snake_case(name: str) -> str:
 
 
 def key_hint(key: str, allowed: Collection[str]) -> str:
-    """A sentence that says what to write instead of an unknown key."""
+    """The end of an error text for an unknown key: `key` in snake_case if that is allowed, else all allowed keys."""
     likely_key = snake_case(key)
     return f"Did you mean {likely_key}?" if likely_key in allowed else f"Allowed: {', '.join(sorted(allowed))}."
 

@@ -46,7 +46,9 @@ class Webhook:
     event_header: str | None
     """The request header with the event type. Not allowed if the signature scheme defines the location itself."""
     revision: int
+    """Incremented by each change to the webhook, its secret, or the automations that select it."""
     created_at: int
+    """In µs since 1970."""
     signature_options: dict[str, Any] | None = None
     """The user's options of the scheme `hmac`."""
     answers_handshakes: bool = False
@@ -64,7 +66,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressWebhook:
-    """A webhook as the ingress uses it, with its secret and its subscriptions. It may be disabled.
+    """A webhook as the ingress uses it, with its secret and its subscriptions. It may be disabled or deleted.
 
     All fields are read in one transaction. A change to the webhook, its secret or its subscriptions increments
     `revision`. An evaluation is used only if the stored revision is still the same.
@@ -76,8 +78,9 @@ class IngressWebhook:
     revision: int
     auth_mode: AuthMode
     accepts_deliveries: bool
+    """Whether it is enabled and has a secret."""
     secret_digest: bytes
-    """SHA-256 of the secret, for the token modes."""
+    """SHA-256 of the secret. Only the token modes use it."""
     signature_rule: "SignatureRule | None"
     """The signature scheme and keys, for the mode `signature` only."""
     delivery_id_header: bytes | None
@@ -103,7 +106,7 @@ _CONNECTION_HEADERS: Final = {
 
 
 def usable_delivery_id_header(name: str) -> str:
-    """`name`. Raises `Invalid` for a header that contains a credential, or that belongs to the connection."""
+    """`name`. Raises `Invalid` if it is no header name, or if the header contains credentials or connection data."""
     return _usable_header(name, "delivery ids", "X-Event-Id")
 
 

@@ -13,7 +13,10 @@ FIELDS_OPERATOR: Final = "$fields"
 
 
 def is_operator_name(key: Any, *, is_body: bool) -> bool:
-    """Whether the key is an operator. `is_body`: at the filter's top level, where the contract's names are fields."""
+    """Whether the key stands for an operator. Every key with `$` does, even if no operator has this name.
+
+    `is_body`: at the filter's top level, where the contract's names are fields.
+    """
     return type(key) is str and (key.startswith("$") or (key in CONTRACT_OPERATORS and not is_body))
 
 

@@ -31,7 +31,10 @@ class TimeUnit(StrEnum):
 
 
 def decoder(encoding: Encoding, size: int | None) -> Decode:
-    """A decoder of signatures of `size` bytes. `size` is None if it depends on the key: then any size is accepted."""
+    """A decoder of signatures of `size` bytes. `size` is None if it depends on the key: then any size is accepted.
+
+    For `TEXT`, it returns the SHA-256 of the signature instead, whatever its size.
+    """
     match encoding:
         case Encoding.HEX:
             repetition = "+" if size is None else f"{{{2 * size}}}"

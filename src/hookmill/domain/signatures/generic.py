@@ -67,7 +67,7 @@ def read_generic_options(fields: Mapping[str, object]) -> GenericHmac:
     except (msgspec.ValidationError, UnicodeError) as fault:
         allowed = ", ".join(GenericHmac.__struct_fields__)
         raise Invalid(
-            f"The scheme {GENERIC_SCHEME} can't be read: {_fault_message(fault)}. Its fields are {allowed}."
+            f"The options of the scheme {GENERIC_SCHEME} can't be read: {_fault_message(fault)}. They are {allowed}."
         ) from fault
 
 

@@ -75,7 +75,8 @@ class Signature(_Table, frozen=True, kw_only=True):
     """The location and the encoding of the signature."""
 
     sources: tuple[str, ...] = msgspec.field(name="from")
-    """`header:NAME`, `json:PATH`, or `numbered:PREFIX` for PREFIX1 to PREFIX100. The first that is present is used."""
+    """`header:NAME`, `json:PATH`, or `numbered:PREFIX` for PREFIX1 to PREFIX100. The first that is present is used, but
+    all of them if one is `numbered`."""
     encoding: Encoding
     prefix: str = ""
     """The beginning of every signature, such as `sha256=`."""
@@ -222,6 +223,7 @@ class Scheme(_Table, frozen=True, kw_only=True, dict=True):
     aliases: tuple[str, ...] = ()
     """Other providers with exactly this scheme. Their names are accepted as names of the scheme."""
     setup: tuple[str, ...] = ()
+    """What the user does at the provider, step by step."""
     notes: tuple[str, ...] = ()
     proof: Proof = Proof(kind=ProofKind.NONE, source="nothing yet")
 

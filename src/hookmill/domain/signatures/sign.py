@@ -57,8 +57,8 @@ def sign(
     """Sign as the provider would at `at_us` (µs since 1970). For public-key schemes, `secret_text` is the private key.
 
     `event` is the location of the event type (`header:NAME` or `json:PATH`) and the type. If `delivery_id` is None,
-    schemes that sign the id get a generated one. Raises `Invalid` if the secret can't sign, or if the scheme puts a
-    value into the body and the body is not a JSON object.
+    schemes that sign the id get a generated one. Schemes without a location for the id ignore `delivery_id`. Raises
+    `Invalid` if the secret can't sign, or if the scheme puts a value into the body and the body is not a JSON object.
     """
     draft = _Draft(scheme, body, url, at_us)
     if event is not None:
@@ -101,7 +101,7 @@ class _Draft:
         location = self.scheme.delivery_id[0]
         is_signed = not self.scheme.compiled.content_template.placeholders.isdisjoint({"id", location})
         if delivery_id is None and is_signed:
-            # Derived from the body and the time, so that a retry of the same event has the same id.
+            # The domain has no randomness, so the id is derived from the body and the time.
             delivery_id = "msg_" + sha256(b"%d %s" % (self.at_us, self.body)).hexdigest()[:32]
         if delivery_id is not None:
             self.put(location, delivery_id)

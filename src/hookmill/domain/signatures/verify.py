@@ -56,8 +56,8 @@ class Verified:
     """The sender has the secret."""
 
     fingerprint: bytes | None = None
-    """16 bytes that only a replay of the same signed request has. None if the scheme does not enforce the time, because
-    two deliveries with the same body may then have the same signed content."""
+    """16 bytes that only a replay of the same signed request has. None for JWTs, and if the scheme does not enforce the
+    time, because two deliveries with the same body may then have the same signed content."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class ProblemDetails(BaseModel):
     title: str = Field(examples=["The request is invalid."])
     status: int = Field(examples=[422])
     code: str = Field(examples=["invalid"])
-    detail: str = Field(examples=["The payload filter cannot be used."])
+    detail: str = Field(examples=["The filter cannot be used."])
     errors: list[ErrorDetail] = Field(
         default_factory=list, description="The invalid values whose place is known, at most 20. It may be empty."
     )
