@@ -85,7 +85,10 @@ def state_of(management: Management, may: MayManage) -> State:
 
 
 def plan(management: Management, may: MayManage, definitions: Definitions) -> Plan:
-    """What `apply` would do now. Changes nothing. Raises `UnusableDefinitions` with all problems."""
+    """What `apply` would do now. Raises `UnusableDefinitions` with all problems.
+
+    Changes no webhook and no automation, but records the plan for the factory's page.
+    """
     from hookmill.management import DefinitionAct
 
     with _recording_refusal(management, may, DefinitionAct.PLAN), management.rehearsing(may):
@@ -115,7 +118,7 @@ def apply(management: Management, may: MayManage, definitions: Definitions, *, m
 
 @contextmanager
 def _recording_refusal(management: Management, may: MayManage, action: DefinitionAct) -> Iterator[None]:
-    """Record the problems if the files are refused. The factory's page shows the problems."""
+    """Record a refusal of the files, and raise it again. The factory's page shows the problems."""
     from hookmill.management import DefinitionOutcome
 
     try:
@@ -135,9 +138,10 @@ def _record_success(management: Management, may: MayManage, action: DefinitionAc
 
 
 def backtest(management: Management, may: MayView, definitions: Definitions) -> Iterator[Problem | None]:
-    """Test every filter on the last stored deliveries of its webhooks.
+    """Test every trigger with conditions on the last stored deliveries of its webhooks.
 
-    Yields once per filter, because each test may take long: a warning if no delivery matches, otherwise None.
+    Yields once per trigger, because each test may take long: a warning if deliveries are stored and none matches,
+    otherwise None.
     """
     live_uids = {webhook.uid for webhook in management.webhooks.all(may) if webhook.state is not WebhookState.DELETED}
     for automation, trigger_index, trigger in filters_to_backtest(definitions):

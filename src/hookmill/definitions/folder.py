@@ -45,13 +45,16 @@ class Files:
 
 
 def stem_of(file: str) -> str:
-    """The name of a webhook or automation, from its file's path."""
+    """The name that the file's path gives to a webhook or automation. The key `name` in the file overrides it."""
     parts = file.split("/")
     return parts[1] if parts[0] == AUTOMATIONS else parts[1].removesuffix(WEBHOOK_SUFFIX)
 
 
 def read_folder(folder: Path) -> Files:
-    """Every definition file, and a problem for every other file. Raises `NotFound` if the folder does not exist."""
+    """Every definition file, and a problem for every other file that is not ignored.
+
+    Raises `NotFound` if the folder does not exist.
+    """
     reader = _FolderReader(webhook_contents={}, automation_contents={}, problems=[])
     with _closing(_open(folder)) as root:
         existing = [name for name in (WEBHOOKS, AUTOMATIONS) if _exists(root, name)]

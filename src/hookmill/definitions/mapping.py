@@ -26,7 +26,10 @@ class ProblemReporter:
 
 @dataclass(frozen=True, slots=True)
 class MappingReader:
-    """Reads the values of one mapping, and reports problems with these values."""
+    """Reads the values of one mapping, and reports problems with these values.
+
+    `text` and `boolean` return None if the key is absent, and after reporting a value of another type.
+    """
 
     node: MappingNode
     reporter: ProblemReporter
@@ -99,7 +102,7 @@ def mapping_reader(
     *,
     hint_by_wrong_key: Mapping[str, str] | None = None,
 ) -> MappingReader | None:
-    """A reader of this mapping. Reports unknown keys; None if the node is not a mapping.
+    """A reader of this mapping. Reports unknown keys. None without a node, or after reporting another kind of node.
 
     `subject` begins the error text for a node that is not a mapping. `hint_by_wrong_key` has an error text for each key
     that authors write by mistake.

@@ -39,7 +39,7 @@ class Problem:
 
 
 class UnusableDefinitions(Invalid):
-    """The files can't be applied. Nothing was changed."""
+    """The files can't be applied, or files can't express the factory to export. Nothing was changed or written."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(sorted(problems))

@@ -95,7 +95,7 @@ class AutomationDefinition(Definition):
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """The definitions of a folder in the order of the files, and all problems."""
+    """The definitions of a folder in the order of the files, and all problems. An unusable file has no definition."""
 
     webhooks: tuple[WebhookDefinition, ...]
     automations: tuple[AutomationDefinition, ...]
@@ -103,7 +103,7 @@ class Definitions:
 
 
 def read_definitions(files: Files, uid_by_name: Mapping[str, str] | None = None) -> Definitions:
-    """The definitions in the files. `uid_by_name` has the uids of the factory's webhooks, if there is a factory."""
+    """The definitions in the files. `uid_by_name` has the uids of the factory's webhooks; None without a factory."""
     problems = list(files.problems)
     webhooks = [_webhook(file, content, problems) for file, content in files.webhook_contents.items()]
     hints = _UidHints({stem_of(file) for file in files.webhook_contents}, uid_by_name)
@@ -339,7 +339,7 @@ def _signature_settings(mapping: MappingReader, mode: AuthMode) -> tuple[str | N
 
 
 def _scheme(mapping: MappingReader, name: str | None, options: dict[str, Any] | None) -> Scheme | None:
-    """The scheme; None after reporting a problem with it."""
+    """The scheme; None without a name, after reporting a problem with the scheme, or if the file has other problems."""
     if name is None or mapping.reporter.count:
         return None
     try:
@@ -365,15 +365,15 @@ def _scheme(mapping: MappingReader, name: str | None, options: dict[str, Any] | 
 class _UidHints:
     """Hints for an author who wrote a webhook's name instead of its uid."""
 
-    names_with_file: set[str]
-    """The names of the webhooks that have a file."""
+    webhook_stems: set[str]
+    """The stems of the webhooks' files: their names, unless the key `name` sets another one."""
     uid_by_name: Mapping[str, str] | None
     """The uids of the factory's webhooks; None if there is no factory."""
 
     def hint_for(self, text: str) -> str:
         if self.uid_by_name is not None and text in self.uid_by_name:
             return f"Write its uid: {self.uid_by_name[text]}."
-        if text in self.names_with_file:
+        if text in self.webhook_stems:
             return "A webhook gets its uid at the first apply. Apply its file, and write the uid that apply prints."
         return "`hookmill webhook list` shows the uids."
 
