@@ -187,7 +187,7 @@ def _is_interrupted_at(line: int) -> bool:
 def stop_at_every_line(step: int, situation: Situation, port: int) -> None:
     """`step`: 1 for every line, 2 for every other one. Prints the number of trials."""
     multiprocessing.set_start_method("fork", force=True)
-    http_server.RESTART_SECONDS = http_server.STOP_SECONDS = 0.01  # type: ignore[misc]
+    http_server.RESTART_SECONDS = http_server.STOP_INTERVAL_SECONDS = 0.01  # type: ignore[misc]
     http_server.block_stop_signals()
     trials = 0
     while Trial(situation, 1 + trials * step, port).reaches_the_line():

@@ -45,9 +45,10 @@ def open_store(
     connections: int = POSTGRES_CONNECTIONS,
     idle_seconds: int = timeouts.IDLE_SECONDS,
 ) -> Store:
-    """Open the database and the master keys that the settings name. Raises `Invalid`, `Conflict` or `WrongKey`.
+    """Open the database and the master keys that the settings name.
 
-    `create`: create what is missing and migrate the schema, as `serve` does. `syncs`: each commit waits for the disk.
+    Raises `Invalid`, `Conflict`, `WrongKey` or `StoreUnavailable`. `create`: create what is missing and migrate the
+    schema, as `serve` does. `syncs`: on SQLite, each commit waits for the disk.
     `connections`: the size of PostgreSQL's pool. `idle_seconds` is like `timeouts.IDLE_SECONDS`.
     """
     data_dir = settings.data_dir

@@ -27,11 +27,11 @@ CROWDED_SECONDS: Final = 2.0
 REQUEST_BYTES_MIN: Final = 32
 """The minimum size of a request."""
 CROWDED_SHARE: Final = 0.75
-"""The server is crowded above this share of its connections."""
+"""The server is crowded if the process has more open files than this share of the maximum number of connections."""
 CHECK_SECONDS: Final = 0.5
-"""Interval between checks while the server is crowded."""
+"""Interval between checks whether the server is crowded, and between checks of the connections while it is."""
 CHECK_UNCROWDED_SECONDS: Final = 5.0
-"""Interval between checks otherwise."""
+"""Interval between checks of the connections while the server is not crowded."""
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 # From linux/tcp.h: the connection's state, the number of acknowledged bytes, and the number of received bytes.
@@ -58,7 +58,7 @@ class _Connection:
     """The bytes that were waiting for the client at `progress_at`."""
 
 
-class Connections:
+class StalledConnectionCloser:
     """Closes stalled connections of this process to one port, in a thread, until `close`. It works on Linux only.
 
     `connections_max` is the number of connections that the server accepts. `report_failure` is called if a check fails.

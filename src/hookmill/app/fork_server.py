@@ -22,6 +22,7 @@ Job = Callable[[socket.socket], None]
 It returns when the other end is closed."""
 
 RESTART_SECONDS: Final = 0.5
+"""The pause before a fork server that ended is replaced, and between signals to end it."""
 
 
 class ForkServer:
@@ -44,9 +45,10 @@ class ForkServer:
         self._restart_thread.start()
 
     def start(self, job_name: str, channel: socket.socket) -> None:
-        """Start a process that performs the job. It gets a copy of `channel`; the caller closes its own.
+        """Order the start of a process that performs the job. It gets a copy of `channel`; the caller closes its own.
 
-        Raises `OSError` if there is no room for the order. If the process can't be forked, its channel is closed.
+        Raises `OSError` if there is no room for the order. The process starts later. If it can't be forked, its copy of
+        the channel is closed.
         """
         socket.send_fds(self._order_sender, [self._order_by_job_name[job_name]], [channel.fileno()])
 

@@ -21,7 +21,7 @@ from hookmill.app import log
 HttpServer: TypeAlias = AbstractServer[Any]
 RESTART_SECONDS: Final = 1.0
 """The pause before the HTTP server is restarted."""
-STOP_SECONDS: Final = 0.1
+STOP_INTERVAL_SECONDS: Final = 0.1
 """Interval between orders to stop, because the server's main loop may overlook one."""
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -52,7 +52,7 @@ def serve_until_interrupted(
     def stop_after_signal() -> None:
         signal.sigwait(STOP_SIGNALS)
         is_interrupted.set()
-        while not has_ended.wait(STOP_SECONDS):
+        while not has_ended.wait(STOP_INTERVAL_SECONDS):
             server.interrupt_signal = True
             server.main_loop_interrupt.set()
 

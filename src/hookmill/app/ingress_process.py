@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from hookmill.app import Store, build_management, log, now_us, open_store
-from hookmill.app.connections import Connections
+from hookmill.app.connections import StalledConnectionCloser
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.http_server import pass_on_first_signal
 from hookmill.app.open_files import allowed_connections
@@ -98,7 +98,7 @@ class IngressService:
             report_failure=log.failure,
             management_requests_max=min(MANAGEMENT_REQUESTS_MAX, allowed_connections() // 2),
         )
-        self._connections = Connections(settings.port, allowed_connections(), log.failure)
+        self._connection_closer = StalledConnectionCloser(settings.port, allowed_connections(), log.failure)
         self._write_dropped_task = asyncio.create_task(self._write_dropped())
         self._log_new_master_keys_task = asyncio.create_task(self._log_new_master_keys())
         _tune_the_interpreter()
@@ -133,7 +133,7 @@ class IngressService:
         self._write_dropped_task.cancel()
         self._log_new_master_keys_task.cancel()
         self._supervisor_check_task.cancel()
-        self._connections.close()
+        self._connection_closer.close()
         self._ingress.write_dropped()
         await self._group_commit.close()
         self._snapshot.close()

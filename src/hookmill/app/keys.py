@@ -118,9 +118,9 @@ def rotate(
 ) -> RotationResult:
     """Seal every secret with the newest key, or finish an interrupted rotation.
 
-    If no new key waits for a rotation, `confirm_new_key` is called and a key is created. If the call raises, nothing is
-    changed. `report_progress` gets the number of rows that were checked since its last call, and the total number of
-    rows. Raises `Conflict` if there is no key to rotate to, or if another rotation is in progress.
+    If no new key waits for a rotation, `confirm_new_key` is called and a key is created. If `confirm_new_key` raises,
+    nothing is changed. `report_progress` gets the number of rows that were checked since its last call, and the total
+    number of rows. Raises `Conflict` if there is no key to rotate to, or if another rotation is in progress.
     """
     may = management.access.operator_of_team()
     file = key_file(settings)

@@ -142,6 +142,7 @@ def _team(tx: Transaction) -> TeamId:
 
 
 def _is_unfinished(database: Database, team: TeamId) -> bool:
+    """Whether the PostgreSQL database is the target of a move of this installation that must still be finished."""
     try:
         return target.unfinished_move(database, team) is not None
     except Conflict:

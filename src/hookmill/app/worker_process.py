@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 
 NICENESS: Final = 10
-"""The priority of the worker that `serve` starts, and of its commands. It is lower than that of the ingress: on a busy
-host, the service accepted 8 % more deliveries per second than with equal priorities."""
-
-
+"""The niceness of the worker that `serve` starts, and of its commands. So their priority is lower than that of the
+ingress: on a busy host, the service accepted 8 % more deliveries per second than with equal priorities."""
 SIGNAL_CHECK_SECONDS: Final = 0.5
 """Interval between checks for signals. A signal that arrives just before the main thread begins to wait doesn't
 interrupt it."""

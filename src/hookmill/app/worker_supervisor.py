@@ -15,7 +15,8 @@ WORKER: Final = "worker"
 DRAIN_SECONDS: Final = 10
 """The time that runs in progress have to end when the service stops."""
 INTERRUPT_SECONDS: Final = 20
-"""The time that the worker has after `DRAIN_SECONDS` to interrupt the remaining runs. The next start resumes them."""
+"""The time that the worker has after `DRAIN_SECONDS` to interrupt the remaining runs. Then it is killed. The next
+start resumes these runs."""
 READY: Final = b"ready\n"
 """The worker's second message. The first one is its process ID."""
 STOP: Final = b"stop"
