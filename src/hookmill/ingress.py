@@ -2,8 +2,8 @@
 
 The ingress evaluates each attempt against a webhook in memory. The result is used only if the stored webhook still
 has the same revision. The transaction that records the attempt compares the revisions; before a 404, the stored webhook
-is read again.
-So disable, delete and rotate take effect immediately in every process, without a look-up for each delivery.
+is read again. So disable, delete and rotate take effect immediately in every process, without a look-up for each
+delivery.
 """
 
 import os
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hookmill.domain import payload
+from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED
 from hookmill.domain.authentication import Authentic, Authentication, Refused, authenticate, diagnosis, needs_body
 from hookmill.domain.client import Network, client_address
 from hookmill.domain.delivery import (
@@ -94,7 +95,7 @@ class Ingress:
         """Counts of dropped attempts since the last write: by webhook number, start of the minute in µs, and kind."""
 
     async def receive(self, attempt: Attempt, read_body: ReadBody) -> Outcome:
-        """The outcome of the attempt. An `Accepted` or `Duplicate` is durable before this returns."""
+        """The outcome of the attempt. If the log has a row for it, the row is durable before this returns."""
         body: Body | None = None
         webhook = self._snapshot.get(attempt.uid)
         # There is no deadline yet. The first stale plan starts it.
@@ -181,7 +182,7 @@ class Ingress:
             )
         return Acceptance(
             proof=proof,
-            delivery_key=self._row_keys.next_key(attempt.received_at),
+            delivery_key=DeliveryKey(self._row_keys.next_key(attempt.received_at)),
             webhook_no=webhook.no,
             factory_id=webhook.factory_id,
             revision=webhook.revision,
@@ -230,7 +231,7 @@ class Ingress:
     ) -> Rejection:
         is_delivery_limit = limit is RateLimit.DELIVERIES
         return Rejection(
-            delivery_key=self._row_keys.next_key(attempt.received_at),
+            delivery_key=DeliveryKey(self._row_keys.next_key(attempt.received_at)),
             webhook_no=webhook.no,
             revision=webhook.revision,
             received_at=attempt.received_at,
@@ -279,7 +280,7 @@ class Ingress:
     def _not_found(self, webhook: IngressWebhook | None, attempt: Attempt) -> NoSuchWebhook:
         """A 404. If the webhook exists, but is disabled or deleted, the attempt is counted as dropped."""
         if webhook is not None and not webhook.accepts_deliveries:
-            self._count_dropped(webhook.no, attempt, "not_found")
+            self._count_dropped(webhook.no, attempt, NOT_FOUND)
         return NoSuchWebhook()
 
     def _count_dropped(self, webhook_no: int, attempt: Attempt, kind: str) -> None:
@@ -287,15 +288,15 @@ class Ingress:
         self._dropped_counts[webhook_no, minute, kind] += 1
 
     def write_dropped(self) -> None:
-        """Send the writer the attempts that were dropped since the last call. They have counters, but no log rows."""
+        """Send the writer the counts of the attempts that were dropped since the last call. They have no log rows."""
         if self._dropped_counts:
             self._group_commit.send_dropped_counts([(*key, count) for key, count in self._dropped_counts.items()])
             self._dropped_counts.clear()
 
 
 _DROPPED_KINDS: Final = {
-    RateLimit.DELIVERIES: "rate_limited",
-    RateLimit.FAILED_AUTHENTICATIONS: "failed_authentications",
+    RateLimit.DELIVERIES: RATE_LIMITED,
+    RateLimit.FAILED_AUTHENTICATIONS: FAILED_AUTHENTICATIONS,
 }
 
 
@@ -326,13 +327,16 @@ def _log_details(
 
 
 def _declared_size(attempt: Attempt) -> int:
-    """The `Content-Length` of a body that was not read, for display in the log only."""
+    """The `Content-Length` of a body that was not read, for display in the log only; 0 if it is absent or invalid."""
     declared = attempt.headers.get(b"content-length", b"")
     return int(declared) if declared.isdigit() and len(declared) < 10 else 0
 
 
 class _RowKeyGenerator:
-    """Makes random time-ordered keys. It buffers random bytes, because a system call per delivery is measurable."""
+    """Makes random time-ordered keys of deliveries and runs.
+
+    It buffers random bytes, because a system call per delivery is measurable.
+    """
 
     __slots__ = ("_buffer", "_offset")
 
@@ -340,8 +344,8 @@ class _RowKeyGenerator:
         self._buffer = b""
         self._offset = 0
 
-    def next_key(self, now_us: int) -> DeliveryKey:
+    def next_key(self, now_us: int) -> bytes:
         if self._offset >= len(self._buffer):
             self._buffer, self._offset = os.urandom(8 * 512), 0
         self._offset += 8
-        return DeliveryKey(time_ordered_key(now_us, self._buffer[self._offset - 8 : self._offset]))
+        return time_ordered_key(now_us, self._buffer[self._offset - 8 : self._offset])

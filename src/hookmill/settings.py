@@ -1,7 +1,8 @@
 """Every setting with its name, default and meaning.
 
 A setting comes from `HOOKMILL_<NAME>` in the environment, else from `hookmill.toml` (or the file that
-`HOOKMILL_CONFIG` names), else from the default here. No other module reads the environment's settings or the file.
+`HOOKMILL_CONFIG` names), else from the default here. No other module reads the file, or decides which
+value a setting has.
 """
 
 import json
