@@ -189,7 +189,7 @@ def _permission(session: FactorySession, factory: str) -> MayManage:
 
 @contextmanager
 def _report_problems(json: bool, closing: str = " Nothing was changed.") -> Iterator[None]:
-    """Print problems of the definitions, and end the command. `closing` follows the number of problems."""
+    """If the definitions have problems, print them, and end the command. `closing` follows the number of problems."""
     from hookmill.definitions import UnusableDefinitions
 
     try:

@@ -26,7 +26,7 @@ _SECONDS_BY_UNIT: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_80
 
 
 def require_exactly_one(**options: object) -> None:
-    """Raise a usage error unless exactly one of these options is set."""
+    """Raise a usage error unless exactly one of these options is set, which means that its value is not None."""
     if _count_set(options) != 1:
         raise typer.BadParameter(f"give exactly one of {_option_names(options)}")
 
@@ -128,7 +128,7 @@ def parse_json(text: str, label: str) -> Any:
 
 
 def read_secret() -> str:
-    """The secret from a pipe. On a terminal, a prompt asks for it without echo."""
+    """The secret from standard input. If that is a terminal, a prompt asks for it without echo."""
     if sys.stdin.isatty():
         return str(typer.prompt("Secret", hide_input=True, err=True))
     try:

@@ -186,7 +186,10 @@ def _path_text(file: KeyFile | None) -> str | None:
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal's standard error, from the first sealed row on."""
+    """A progress bar on a terminal's standard error. Yields a function that gets the number of further checked rows.
+
+    Its second argument is the total number of rows.
+    """
     if not sys.stderr.isatty():
         yield lambda _rows, _total: None
         return

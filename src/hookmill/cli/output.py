@@ -48,7 +48,7 @@ def json_line(value: Any) -> str:
 
 
 def _exact_json(value: Any) -> str:
-    """Like `json_line`, for a value that contains numbers of a payload filter, which are exact decimals."""
+    """Like `json_line`, for a value with numbers of a payload filter, which may be exact decimals."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name)}: {_exact_json(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -176,7 +176,7 @@ def plural(noun: str) -> str:
 
 
 def command_line(command: str, factory: str = DEFAULT_FACTORY, **options: str | int | list[str] | None) -> str:
-    """A command for the same factory, ready to copy. Options that are None are left out."""
+    """A command for the factory, ready to copy. Options that are None are left out; a list repeats its option."""
     all_options = {**options, "factory": factory if factory != DEFAULT_FACTORY else None}
     flags = [
         f"--{name.replace('_', '-')} {shlex.quote(str(item))}"

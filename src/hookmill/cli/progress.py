@@ -11,7 +11,10 @@ from hookmill.cli.output import plural
 
 @contextmanager
 def row_counter(noun: str, *, prints_rows_to_terminal: bool) -> Iterator[Callable[[int], None]]:
-    """A bar that counts rows of an unknown total. If the rows go to the same terminal, there is no bar."""
+    """A bar that counts rows of an unknown total. Yields a function that gets the number of further rows.
+
+    There is no bar if the rows go to the same terminal, or if standard error is no terminal.
+    """
     if prints_rows_to_terminal or not sys.stderr.isatty():
         yield lambda _rows: None
         return
@@ -27,7 +30,7 @@ def row_counter(noun: str, *, prints_rows_to_terminal: bool) -> Iterator[Callabl
 
 @contextmanager
 def activity_bar(description: str) -> Iterator[None]:
-    """A bar that moves while one operation runs."""
+    """A bar that moves while one operation runs, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

@@ -53,8 +53,9 @@ if TYPE_CHECKING:
 commands = typer.Typer(no_args_is_help=True, help="Runs of automations, and their results.")
 
 FILES_SHOWN_MAX: Final = 20
+"""How many files of a run `run show` lists. `--json` lists more."""
 LOG_BYTES_MAX: Final = 1_048_576
-"""The limit for a file's output in JSON. Of a longer file, JSON has only the end."""
+"""The maximum size of the output that `run log --json` prints. Of a longer output, it prints the end."""
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, run_….", show_default=False)]
 

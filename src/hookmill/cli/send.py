@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hookmill.management import WebhookWithSecret
 
 ANSWER_SECONDS: Final = 15
+"""How long the connection waits for the service, such as for its response."""
 ANSWER_BYTES_MAX: Final = 65_536
 SENT_BYTES_MAX: Final = 16_777_216
 """Larger than the limit of the service, so that you can test its answer 413."""
@@ -125,7 +126,7 @@ def send(
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Signs deliveries as the provider does. The provider's clock is ahead by `clock_skew` seconds."""
+    """Signs deliveries as the provider does. The signer's clock is ahead by `clock_skew` seconds, or behind."""
 
     scheme: Scheme
     secret: str
@@ -153,7 +154,7 @@ def _event_location(webhook: Webhook, scheme: str | None) -> str:
 
 
 def _chosen_scheme(webhook: Webhook, scheme: str | None) -> Scheme:
-    """The scheme of this name; without a name, the webhook's scheme."""
+    """The scheme named `scheme`; if that is None, the webhook's scheme."""
     from hookmill.domain.signatures.generic import GENERIC_SCHEME
     from hookmill.domain.signatures.rule import scheme_named
 
@@ -168,6 +169,7 @@ def _signer(
     signing_key_file: str | None,
     located_event: tuple[str, str] | None,
 ) -> Signer | None:
+    """The signer for the webhook; None if its mode is not `signature`."""
     webhook = target.webhook
     if webhook.auth_mode is not AuthMode.SIGNATURE:
         if scheme is not None or clock_skew or signing_key_file is not None:

@@ -169,7 +169,8 @@ def _environment_assignments(settings: Settings) -> list[str]:
 class StateAfterStart:
     """What exists after a start. Only a first start sets `first_webhook`, with the secret that is shown once.
 
-    `sign_in_link` is set while nobody can sign in to the dashboard.
+    `webhooks` and `automations` are those of the factory `default`. `sign_in_link` is set while nobody can sign in to
+    the dashboard.
     """
 
     webhooks: Sequence[Webhook]
