@@ -273,10 +273,12 @@ def list_automations(factory: options.FactoryName = "default", json: options.AsJ
 
 
 @commands.command()
-def show(name: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def show(
+    name_or_id: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False
+) -> None:
     """Show one automation. Warnings say what keeps it from starting runs."""
     with factory_session(factory) as session:
-        automation = session.management.automations.get(session.may, name)
+        automation = session.management.automations.get(session.may, name_or_id)
         warnings = session.management.automations.warnings(session.may, automation)
         next_times = session.management.automations.next_times_of(session.may, automation)
         webhooks_by_uid = _webhooks_by_uid(session)
@@ -312,7 +314,7 @@ def show(name: AutomationArgument, factory: options.FactoryName = "default", jso
 
 @commands.command()
 def change(
-    name: AutomationArgument,
+    name_or_id: AutomationArgument,
     new_name: Annotated[str | None, typer.Option("--name", metavar="NEW", help="The new name.")] = None,
     prompt: PromptText = None,
     prompt_file: PromptFile = None,
@@ -413,7 +415,7 @@ def change(
     # One transaction: nobody may change the trigger between reading it and changing a part of it.
     with factory_session(factory) as session, session.management.one_transaction(session.may):
         if changes_trigger or schedules or no_schedule:
-            before = session.management.automations.get(session.may, name)
+            before = session.management.automations.get(session.may, name_or_id)
             changes: dict[str, Any] = {}
             if webhook:
                 changes["webhook_ids"] = [_uid(session, name_or_uid) for name_or_uid in webhook]
@@ -430,12 +432,18 @@ def change(
             ]
         policy: dict[str, Any] | None = None
         if changes_policy:
-            current_policy = session.management.automations.get(session.may, name).policy
+            current_policy = session.management.automations.get(session.may, name_or_id).policy
             policy = policy_options.changes(current_policy) | {
                 field: None for field, is_reset in resets.items() if is_reset
             }
         automation = session.management.automations.change(
-            session.may, name, prompt=prompt_text, triggers=triggers, runner=runner, new_name=new_name, policy=policy
+            session.may,
+            name_or_id,
+            prompt=prompt_text,
+            triggers=triggers,
+            runner=runner,
+            new_name=new_name,
+            policy=policy,
         )
         warnings = session.management.automations.warnings(session.may, automation)
         next_times = session.management.automations.next_times_of(session.may, automation)
@@ -450,27 +458,31 @@ def change(
 
 
 @commands.command()
-def enable(name: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def enable(
+    name_or_id: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False
+) -> None:
     """Enable an automation. Matching deliveries and its schedules start it again."""
-    _set_enabled(name, factory, json, enabled=True)
+    _set_enabled(name_or_id, factory, json, enabled=True)
 
 
 @commands.command()
-def disable(name: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def disable(
+    name_or_id: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False
+) -> None:
     """Disable an automation. It starts no new runs; unfinished runs continue."""
-    _set_enabled(name, factory, json, enabled=False)
+    _set_enabled(name_or_id, factory, json, enabled=False)
 
 
 @commands.command()
 def delete(
-    name: AutomationArgument,
+    name_or_id: AutomationArgument,
     yes: options.Yes = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Delete an automation. Its runs stay, and unfinished runs continue."""
     with factory_session(factory) as session:
-        automation = session.management.automations.get(session.may, name)
+        automation = session.management.automations.get(session.may, name_or_id)
         # A deleted automation can be created again, a deleted webhook's URL can't. So scripts need no --yes here.
         if not (yes or json) and sys.stdin.isatty():
             confirm(f"Delete automation {automation.name}?")
@@ -483,7 +495,7 @@ def delete(
 
 @commands.command("run")
 def run_automation(
-    name: AutomationArgument,
+    name_or_id: AutomationArgument,
     payload: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="A file with the run's payload, which is JSON; - for standard input."),
@@ -494,7 +506,7 @@ def run_automation(
     """Start a run now, without a delivery."""
     body = inputs.read_bytes(payload, "The payload", BODY_BYTES_MAX) if payload is not None else None
     with factory_session(factory) as session:
-        run = session.management.automations.start_run(session.may, name, body)
+        run = session.management.automations.start_run(session.may, name_or_id, body)
     if json:
         print_json(RunView.of(run))
         return
@@ -502,9 +514,9 @@ def run_automation(
     print_line(f"Run {run_id(run.id)} of {shown(run.automation_name)} is queued. To see its state: {show_command}")
 
 
-def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
+def _set_enabled(name_or_id: str, factory: str, json: bool, *, enabled: bool) -> None:
     with factory_session(factory) as session:
-        automation = session.management.automations.set_enabled(session.may, name, enabled)
+        automation = session.management.automations.set_enabled(session.may, name_or_id, enabled)
         warnings = session.management.automations.warnings(session.may, automation)
         next_times = session.management.automations.next_times_of(session.may, automation)
     if json:

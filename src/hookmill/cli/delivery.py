@@ -47,7 +47,7 @@ DROPPED_RANGES_SHOWN_MAX: Final = 5
 
 @commands.command("list")
 def list_deliveries(
-    webhook: options.WebhookFilter = None,
+    webhook: options.OnlyWebhook = None,
     label: Annotated[
         str | None,
         typer.Option(metavar="LABEL", help='Only deliveries with this label, such as accepted or "Rejected (auth)".'),
@@ -213,7 +213,7 @@ def replay(
 
 @commands.command("export")
 def export_deliveries(
-    webhook: options.WebhookFilter = None,
+    webhook: options.OnlyWebhook = None,
     output: options.OutputFile = None,
     factory: options.FactoryName = "default",
 ) -> None:

@@ -82,7 +82,7 @@ def list_members(json: options.AsJson = False) -> None:
 
 @commands.command("role")
 def set_role(
-    email: MemberArgument,
+    email_or_id: MemberArgument,
     role: Annotated[RoleOrNone, typer.Argument(help="The role; none removes it.", show_default=False)],
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -90,7 +90,7 @@ def set_role(
     """Set a member's role in one factory. A viewer may read, a manager may also change."""
     new_role = Role(role.value) if role is not RoleOrNone.NONE else None
     with team_session() as session:
-        member = session.management.members.set_role(session.may, email, factory, new_role)
+        member = session.management.members.set_role(session.may, email_or_id, factory, new_role)
     if json:
         print_json(MemberView.of(member))
         return
@@ -101,13 +101,13 @@ def set_role(
 
 @commands.command("admin")
 def set_admin(
-    email: MemberArgument,
+    email_or_id: MemberArgument,
     state: Annotated[OnOrOff, typer.Argument(help="on makes them an admin, off ends it.", show_default=False)],
     json: options.AsJson = False,
 ) -> None:
     """Make a member an admin of the team, or end that. An admin may do everything."""
     with team_session() as session:
-        member = session.management.members.set_admin(session.may, email, state is OnOrOff.ON)
+        member = session.management.members.set_admin(session.may, email_or_id, state is OnOrOff.ON)
     if json:
         print_json(MemberView.of(member))
         return
@@ -118,10 +118,10 @@ def set_admin(
 
 
 @commands.command()
-def link(email: MemberArgument, json: options.AsJson = False) -> None:
+def link(email_or_id: MemberArgument, json: options.AsJson = False) -> None:
     """Print a link with which a member sets a password. It is for the dashboard, and is shown once."""
     with team_session() as session:
-        member = session.management.members.get(session.may, email)
+        member = session.management.members.get(session.may, email_or_id)
         url = sign_in_url(
             session.settings.public_url(), session.management.sessions.create_link(session.may, member.id)
         )
@@ -136,11 +136,11 @@ def link(email: MemberArgument, json: options.AsJson = False) -> None:
 
 
 @commands.command()
-def remove(email: MemberArgument, yes: options.Yes = False, json: options.AsJson = False) -> None:
+def remove(email_or_id: MemberArgument, yes: options.Yes = False, json: options.AsJson = False) -> None:
     """Remove a member from the team. They lose all access immediately."""
     inputs.require_yes_with_json(json, yes)
     with team_session() as session:
-        member = session.management.members.get(session.may, email)
+        member = session.management.members.get(session.may, email_or_id)
         if not yes:
             confirm(f"Remove {member.name} ({member.email}) from the team?")
         member = session.management.members.remove(session.may, member.id)

@@ -20,7 +20,7 @@ FromStdin: TypeAlias = Annotated[
 SecretFromStdin: TypeAlias = Annotated[
     bool, typer.Option("--secret-from-stdin", help="Read the secret from standard input instead of generating one.")
 ]
-WebhookFilter: TypeAlias = Annotated[
+OnlyWebhook: TypeAlias = Annotated[
     str | None, typer.Option("--webhook", metavar="WEBHOOK", help="Only those of this webhook (name or uid).")
 ]
 EventTypes: TypeAlias = Annotated[

@@ -67,7 +67,7 @@ class UnfinishedState(StrEnum):
 
 @commands.command("list")
 def list_runs(
-    webhook: options.WebhookFilter = None,
+    webhook: options.OnlyWebhook = None,
     automation: Annotated[
         str | None, typer.Option(metavar="AUTOMATION", help="Only runs of this automation (name or id).")
     ] = None,
@@ -400,7 +400,7 @@ def _cancel_many(
 
 @commands.command("export")
 def export_runs(
-    webhook: options.WebhookFilter = None,
+    webhook: options.OnlyWebhook = None,
     output: options.OutputFile = None,
     factory: options.FactoryName = "default",
 ) -> None:

@@ -128,10 +128,10 @@ def list_webhooks(
 
 
 @commands.command()
-def show(name: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def show(name_or_uid: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show one webhook, and which automations select it."""
     with factory_session(factory) as session:
-        webhook = session.management.webhooks.get(session.may, name)
+        webhook = session.management.webhooks.get(session.may, name_or_uid)
         selecting_automations = [
             automation
             for automation in session.management.automations.all(session.may)
@@ -167,27 +167,31 @@ def show(name: WebhookArgument, factory: options.FactoryName = "default", json: 
 
 
 @commands.command()
-def enable(name: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def enable(
+    name_or_uid: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False
+) -> None:
     """Enable a webhook. It accepts deliveries again."""
-    _set_enabled(name, factory, json, enabled=True)
+    _set_enabled(name_or_uid, factory, json, enabled=True)
 
 
 @commands.command()
-def disable(name: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def disable(
+    name_or_uid: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False
+) -> None:
     """Disable a webhook. Senders get 404 from now on."""
-    _set_enabled(name, factory, json, enabled=False)
+    _set_enabled(name_or_uid, factory, json, enabled=False)
 
 
 @commands.command()
 def rename(
-    name: WebhookArgument,
+    name_or_uid: WebhookArgument,
     new_name: Annotated[str, typer.Argument(metavar="NEW", help="The new name.", show_default=False)],
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Rename a webhook. Its uid, URL, secret and log stay."""
     with factory_session(factory) as session:
-        before = session.management.webhooks.get(session.may, name)
+        before = session.management.webhooks.get(session.may, name_or_uid)
         webhook = session.management.webhooks.rename(session.may, before.uid, new_name)
         view = WebhookView.of(session.management, webhook)
     if json:
@@ -199,10 +203,10 @@ def rename(
 
 
 @commands.command()
-def sync(name: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def sync(name_or_uid: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Use the newest value of the team secret. The previous value stops working immediately."""
     with factory_session(factory) as session:
-        before = session.management.webhooks.get(session.may, name)
+        before = session.management.webhooks.get(session.may, name_or_uid)
         webhook = session.management.webhooks.sync(session.may, before.uid)
         view = WebhookView.of(session.management, webhook)
     if json:
@@ -218,7 +222,7 @@ def sync(name: WebhookArgument, factory: options.FactoryName = "default", json: 
 
 @commands.command()
 def rotate(
-    name: WebhookArgument,
+    name_or_uid: WebhookArgument,
     secret_from_stdin: options.SecretFromStdin = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -226,8 +230,8 @@ def rotate(
     """Replace the secret. The old one stops working immediately. A generated secret is printed only once."""
     secret = inputs.read_secret() if secret_from_stdin else None
     with factory_session(factory) as session:
-        had_secret = session.management.webhooks.get(session.may, name).has_secret
-        rotated = session.management.webhooks.rotate(session.may, name, secret)
+        had_secret = session.management.webhooks.get(session.may, name_or_uid).has_secret
+        rotated = session.management.webhooks.rotate(session.may, name_or_uid, secret)
         view = WebhookWithSecretView.showing_secret(session.management, rotated, is_generated=secret is None)
         others_to_sync = unsynced_webhooks(session, rotated.webhook.secret_name)
     webhook = rotated.webhook
@@ -250,7 +254,7 @@ def rotate(
 
 @commands.command()
 def delete(
-    name: WebhookArgument,
+    name_or_uid: WebhookArgument,
     yes: options.Yes = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -258,7 +262,7 @@ def delete(
     """Delete a webhook. Its URL answers 404 permanently. Its log stays until retention deletes it."""
     inputs.require_yes_with_json(json, yes)
     with factory_session(factory) as session:
-        webhook = session.management.webhooks.get(session.may, name)
+        webhook = session.management.webhooks.get(session.may, name_or_uid)
         if not yes and webhook.state is not WebhookState.DELETED:
             confirm(f"Delete webhook {webhook.name} ({webhook.uid})? Its URL stops working permanently.")
         webhook = session.management.webhooks.delete(session.may, webhook.uid)
@@ -269,9 +273,9 @@ def delete(
     print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is deleted. Senders get 404.")
 
 
-def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
+def _set_enabled(name_or_uid: str, factory: str, json: bool, *, enabled: bool) -> None:
     with factory_session(factory) as session:
-        webhook = session.management.webhooks.set_enabled(session.may, name, enabled)
+        webhook = session.management.webhooks.set_enabled(session.may, name_or_uid, enabled)
         view = WebhookView.of(session.management, webhook)
     if json:
         print_json(view)
