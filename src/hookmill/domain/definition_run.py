@@ -18,7 +18,10 @@ class DefinitionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionRun:
-    """One plan or apply. `at` is in µs since 1970. `lines` are the plan's steps; if refused, the files' problems."""
+    """One plan or apply. `at` is in µs since 1970. `lines` are those of the plan; if it was refused, the problems.
+
+    A refusal for lack of consent has no lines; the `summary` has its reason.
+    """
 
     act: DefinitionAct
     outcome: DefinitionOutcome

@@ -77,7 +77,7 @@ class MayAdminister:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """An authenticated caller, with its roles."""
+    """An authenticated caller. `roles` has the roles by factory; an admin needs none."""
 
     actor: Actor
     team_id: TeamId

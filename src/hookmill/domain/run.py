@@ -61,7 +61,7 @@ class Hold(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByDelivery:
-    """A delivery started the run. It always has a payload."""
+    """A delivery started the run. The run has a payload, which is the delivery's body."""
 
     delivery_key: DeliveryKey
     webhook_uid: WebhookUid
@@ -130,7 +130,7 @@ class Run:
     policy_key: bytes | None = None
     """The policy's concurrency and debounce apply to all runs with the same key. None: the policy has neither."""
     hold: Hold | None = None
-    """Why it can't start yet; None if it can."""
+    """Why a queued run can't start yet; None if it can, and for other runs."""
     due_at: int | None = None
     """When a debounced run starts, unless a newer run arrives. After a failure: when the next attempt starts."""
     replaced_by: RunKey | None = None

@@ -100,8 +100,8 @@ def schedule_from_json(source: Any) -> Schedule:
 def next_time(schedule: Schedule, after: int, anchor: int) -> int | None:
     """The first time of the schedule that is later than `after`. All times are in µs since 1970.
 
-    The times of an interval are `anchor` plus a multiple of the interval, so they don't drift. None if there is no time
-    within 50 years.
+    The times of an interval are `anchor` plus a multiple of the interval, so they don't drift. Other schedules ignore
+    `anchor`. None if a cron expression matches no time within 50 years, or if the calendar ends before.
     """
     if (interval := _interval(schedule.cron)) is not None:
         next_at = anchor + ((after - anchor) // interval + 1) * interval

@@ -35,7 +35,10 @@ class ConditionOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """`matched`: whether every condition held. For an array, `conditions` are of the matching or closest object."""
+    """Whether the payload `matched`, and the outcomes of the filter's conditions.
+
+    For an array, they are those of the first object that matches, or else of the closest one.
+    """
 
     matched: bool
     conditions: tuple[ConditionOutcome, ...]

@@ -10,7 +10,7 @@ from typing import Final
 
 from hookmill.domain import moment
 
-Decode = Callable[[bytes], bytes | None]
+Decoder = Callable[[bytes], bytes | None]
 
 
 class Encoding(StrEnum):
@@ -30,7 +30,7 @@ class TimeUnit(StrEnum):
     ISO8601 = "iso8601"
 
 
-def decoder(encoding: Encoding, size: int | None) -> Decode:
+def decoder(encoding: Encoding, size: int | None) -> Decoder:
     """A decoder of signatures of `size` bytes. `size` is None if it depends on the key: then any size is accepted.
 
     For `TEXT`, it returns the SHA-256 of the signature instead, whatever its size.
@@ -54,7 +54,7 @@ def decoder(encoding: Encoding, size: int | None) -> Decode:
             return lambda text: sha256(text).digest()
 
 
-def _strict_decoder(pattern: str, decode: Callable[[bytes], bytes]) -> Decode:
+def _strict_decoder(pattern: str, decode: Callable[[bytes], bytes]) -> Decoder:
     # The standard library's decoders skip invalid characters, spaces and surplus padding. The pattern rejects them.
     matches = re.compile(pattern.encode()).match
 

@@ -13,7 +13,7 @@ from hookmill.domain.payload import Json, NotJson, parse
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request as it was received, for signature verification."""
+    """A request as it was received, or is about to be signed."""
 
     headers: Mapping[bytes, bytes]
     """The first value of each header, by its name in lower case."""
@@ -203,8 +203,11 @@ _BUILT_IN_READERS: Final[Mapping[str, Reader]] = {
 }
 
 
-def signed_headers_reader(list_header: str, join: str, headers_max: int) -> Reader:
-    """A reader of `name:value` of every header that `list_header` lists, sorted by name and joined by `join`."""
+def signed_headers_reader(list_header: str, separator: str, headers_max: int) -> Reader:
+    """A reader of `name:value` of every header that `list_header` lists, sorted by name, with separators between them.
+
+    The value counts as absent if one of these headers is absent or conflicting, or if there are too many.
+    """
     read_list = header_reader(list_header)
 
     def read(values: RequestValues) -> bytes | None:
@@ -213,6 +216,6 @@ def signed_headers_reader(list_header: str, join: str, headers_max: int) -> Read
         conflicting = values.request.conflicting_headers
         if len(names) > headers_max or any(name not in headers or name in conflicting for name in names):
             return None
-        return join.encode().join(name + b":" + headers[name].strip(b" \t") for name in names)
+        return separator.encode().join(name + b":" + headers[name].strip(b" \t") for name in names)
 
     return read

@@ -221,7 +221,7 @@ class Scheme(_Table, frozen=True, kw_only=True, dict=True):
     """Further headers that the provider sends, with fixed values. Verification ignores them."""
     handshake: Handshake | None = None
     aliases: tuple[str, ...] = ()
-    """Other providers with exactly this scheme. Their names are accepted as names of the scheme."""
+    """Other providers that sign exactly so. Their names are accepted as names of the scheme."""
     setup: tuple[str, ...] = ()
     """What the user does at the provider, step by step."""
     notes: tuple[str, ...] = ()
