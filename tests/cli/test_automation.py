@@ -388,10 +388,10 @@ def test_a_policy_is_removed(webhook: Any, hookmill: Hookmill):
 @pytest.mark.parametrize(
     ("arguments", "ends", "error"),
     [
-        (("--concurrency", "0"), 1, "limit is a whole number from 1 to 1,000"),
-        (("--concurrency-key", "number"), 1, "A key is a JSON pointer"),
+        (("--concurrency", "0"), 1, "limit must be a whole number from 1 to 1,000"),
+        (("--concurrency-key", "number"), 1, "A key must be a JSON pointer"),
         (("--debounce", "9", "--debounce-max", "3"), 1, "max_seconds must not be less than seconds"),
-        (("--debounce-max", "3"), 1, "seconds is a whole number from 1 to 86,400"),
+        (("--debounce-max", "3"), 1, "seconds must be a whole number from 1 to 86,400"),
         (("--no-concurrency", "--concurrency", "2"), 2, "one of --concurrency, --no-concurrency"),
     ],
 )
@@ -480,7 +480,7 @@ def test_the_last_schedule_without_a_webhook_stays(log: Log, hookmill: Hookmill)
     [
         (["--schedule", "nightly"], "Write NAME=CRON", 2),
         (["--schedule", "nightly=@reboot"], "'@reboot' is not a schedule.", 1),
-        (["--schedule", "a=@daily", "--timezone", "Mars"], "timezone is an IANA name", 1),
+        (["--schedule", "a=@daily", "--timezone", "Mars"], "timezone must be an IANA name", 1),
         (["--schedule", "a=@daily", "--schedule", "a=@hourly"], "another schedule of the automation is named 'a'", 1),
         (["--schedule", "a=@daily", "--triggers-file", "f"], "--schedule, --triggers-file", 2),
         (["--schedule", "a=@daily", "--event", "push"], "--event needs --webhook", 2),

@@ -49,7 +49,7 @@ def test_the_limit_of_running_runs_is_set_and_removed(log: Log, hookmill: Hookmi
 
 def test_an_unusable_limit_is_refused(log: Log, hookmill: Hookmill):
     assert (
-        "max_running is a whole number from 1 to 1,000"
+        "max_running must be a whole number from 1 to 1,000"
         in hookmill("factory", "change", "default", "--max-running", "0", ends=1).err
     )
     assert "There is no factory 'x'" in hookmill("factory", "change", "x", "--max-running", "1", ends=1).err

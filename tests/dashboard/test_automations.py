@@ -737,10 +737,10 @@ def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation:
     page.get_by_label("Attempts at most").fill("3")
     page.get_by_label("Disable after failed runs").fill("5")
     page.get_by_role("button", name="Create", exact=True).last.click()
-    expect(page.get_by_text("limit is a whole number from 1 to 1,000")).to_be_visible()
+    expect(page.get_by_text("limit must be a whole number from 1 to 1,000")).to_be_visible()
     page.get_by_label("Active runs at the same time").fill("2")
     page.get_by_role("button", name="Create", exact=True).last.click()
-    expect(page.get_by_text("exit_codes is a list of up to 32 whole numbers")).to_be_visible()
+    expect(page.get_by_text("exit_codes must be a list of up to 32 whole numbers")).to_be_visible()
     page.get_by_label("Only for these exit codes").fill("75, 111")
     page.get_by_role("button", name="Create", exact=True).last.click()
 
@@ -833,7 +833,7 @@ def test_schedules_are_written_shown_changed_and_removed(page: Page, installatio
     second.get_by_label("Times", exact=True).fill("@every 30m")
     second.get_by_label("Missed times").select_option("start no run")
     page.get_by_role("button", name="Create", exact=True).last.click()
-    expect(page.get_by_text("Schedule 1: cron is a text with five fields")).to_be_visible()
+    expect(page.get_by_text("Schedule 1: cron must be a text with five fields")).to_be_visible()
     first.get_by_label("Times", exact=True).fill("0 3 * * *")
     page.get_by_role("button", name="Create", exact=True).last.click()
 

@@ -110,7 +110,7 @@ def test_the_teams_pages_look_right(check_accessibility: Callable[..., None], in
     ("fields", "field", "said"),
     [
         ({"name": "Ada", "email": "nowhere"}, "email", "is not an e-mail address"),
-        ({"name": " ", "email": "new@example.com"}, "name", "name has 1 to 100 characters"),
+        ({"name": " ", "email": "new@example.com"}, "name", "name must have 1 to 100 characters"),
         ({"name": "Ada", "email": "ADMIN@example.com "}, "email", "admin@example.com is already a member"),
         ({"role": "owner in default"}, "role", "Unknown role 'owner in default'"),
         ({"role": "admin in default"}, "role", "Unknown role 'admin in default'"),
@@ -189,7 +189,7 @@ def test_every_choice_of_the_form_makes_the_member_that_it_says(admin: Visitor, 
 @pytest.mark.parametrize(
     ("fields", "field", "said"),
     [
-        ({"name": "", "role": "viewer in default"}, "name", "name has 1 to 100 characters"),
+        ({"name": "", "role": "viewer in default"}, "name", "name must have 1 to 100 characters"),
         ({"name": "x", "role": "viewer"}, "role", "A viewer's key is for one factory"),
         ({"name": "x", "role": "admin in default"}, "role", "is for the whole team"),
         ({"name": "x", "role": "viewer in none"}, "role", "There is no factory 'none'"),

@@ -138,7 +138,7 @@ def test_lines_may_end_as_on_windows():
         ("secretName: S\nenabled: \n", ["2:9: enabled must be true or false."]),
         ("secretName: S\nenabled: {}\n", ["2:10: enabled must be true or false."]),
         ("secretName: S\nname: 2026\n", ["2:7: name must be text. Put it in quotes."]),
-        ('secretName: S\nname: "a\\nb"\n', ["2:7: A webhook's name has 1 to 100 characters"]),
+        ('secretName: S\nname: "a\\nb"\n', ["2:7: A webhook's name must have 1 to 100 characters"]),
         ("secretName: S\ndeliveryIdHeader: Authorization\n", ["2:19: Authorization carries credentials"]),
         ("secretName: S\ndeliveryIdHeader: X Id\n", ["2:19: 'X Id' is not a header name."]),
         (
@@ -334,7 +334,7 @@ def test_a_prompt_may_speak_of_merges():
         ),
         (
             front("- provider: schedule\n  event: cron_fired\n  schedule: {name: a, cron: '@daily', timezone: Mars}\n"),
-            ["5:49: timezone is an IANA name, such as Europe/Berlin; got 'Mars'."],
+            ["5:49: timezone must be an IANA name, such as Europe/Berlin; got 'Mars'."],
         ),
         (
             front(2 * "- {provider: schedule, event: cron_fired, schedule: {name: a, cron: '@daily'}}\n"),
@@ -367,14 +367,14 @@ def test_a_prompt_may_speak_of_merges():
             ["7:7: This is not a webhook's uid (wh_…).", "8:7: '7' is not a webhook's uid (wh_…)."],
         ),
         (payload("a: []"), ["8:10: /a: An empty array matches no value."]),
-        (of_events("push"), ["7:12: Event types are a list of one or more texts, such as push."]),
-        (of_events("[]"), ["7:12: Event types are a list of one or more texts, such as push."]),
-        (of_events("{in: [push]}"), ["7:12: Event types are a list of one or more texts, such as push."]),
+        (of_events("push"), ["7:12: Event types must be a list of one or more texts, such as push."]),
+        (of_events("[]"), ["7:12: Event types must be a list of one or more texts, such as push."]),
+        (of_events("{in: [push]}"), ["7:12: Event types must be a list of one or more texts, such as push."]),
         (
             of_events("[push, 1, '']"),
             [
-                "7:19: An event type is a text of 1 to 200 printable characters.",
-                "7:22: An event type is a text of 1 to 200 printable characters.",
+                "7:19: An event type must be a text of 1 to 200 printable characters.",
+                "7:22: An event type must be a text of 1 to 200 printable characters.",
             ],
         ),
         (

@@ -76,9 +76,12 @@ def test_an_automation_selects_the_webhooks_of_all_its_triggers():
         (None, "list of one or more triggers"),
         ([], "list of one or more triggers"),
         ({}, "list of one or more triggers"),
-        (["wh_a"], "/triggers/0: a trigger is an object"),
-        ([{"provider": "webhook", "event": "received"}], "/triggers/0/filter: needs webhook_ids"),
-        ([{"provider": "webhook", "event": "received", "filter": []}], "/triggers/0/filter: needs webhook_ids"),
+        (["wh_a"], "/triggers/0: a trigger must be an object"),
+        ([{"provider": "webhook", "event": "received"}], "/triggers/0/filter: must be an object with webhook_ids"),
+        (
+            [{"provider": "webhook", "event": "received", "filter": []}],
+            "/triggers/0/filter: must be an object with webhook_ids",
+        ),
         ([{"provider": "email", "event": "received", "filter": {"webhook_ids": ["wh_a"]}}], "provider: webhook"),
         ([{"provider": "webhook", "event": "sent", "filter": {"webhook_ids": ["wh_a"]}}], "event: received"),
         (

@@ -18,5 +18,5 @@ def test_other_names_with_dots_are_usable(name: str):
 
 
 def test_a_name_that_is_none_is_refused_as_a_factorys():
-    with pytest.raises(Invalid, match="A factory's name has 1 to 100 characters"):
+    with pytest.raises(Invalid, match="A factory's name must have 1 to 100 characters"):
         usable_factory_name(" ")

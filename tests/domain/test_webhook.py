@@ -40,7 +40,7 @@ def test_white_space_around_a_name_is_dropped():
     ["", "   ", "x" * 101, "a\nb", "a\x00b", "a\x1b[31m", "a\x7fb", "a\x85b", "a\u2028b", "a\ud83db"],
 )
 def test_a_name_that_is_empty_long_or_unprintable_is_refused(name):
-    with pytest.raises(Invalid, match="A webhook's name has 1 to 100 characters"):
+    with pytest.raises(Invalid, match="A webhook's name must have 1 to 100 characters"):
         usable_name("webhook", name)
 
 

@@ -220,7 +220,7 @@ def test_webhook_name_is_unique_within_its_factory(world):
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 101, "a\nb", "a\x1b[31mb"])
 def test_unprintable_webhook_name_is_refused(sqlite_world, name):
-    with pytest.raises(Invalid, match="name has 1 to 100 characters"):
+    with pytest.raises(Invalid, match="name must have 1 to 100 characters"):
         sqlite_world.webhook(name)
 
 

@@ -253,7 +253,9 @@ def triggers_from_stored(stored_json: Json) -> TriggersByKind:
 
 def _trigger(pointer: str, source: Any) -> Trigger | ScheduleTrigger:
     if not isinstance(source, dict):
-        raise _invalid(pointer, "a trigger is an object with provider and event, and with either filter or schedule.")
+        raise _invalid(
+            pointer, "a trigger must be an object with provider and event, and with either filter or schedule."
+        )
     if source.get("provider") == SCHEDULE_PROVIDER:
         return _schedule_trigger(pointer, source)
     _refuse_unknown_keys(pointer, source, {"provider", "event", "filter"})
@@ -269,7 +271,7 @@ def _trigger(pointer: str, source: Any) -> Trigger | ScheduleTrigger:
 def _schedule_trigger(pointer: str, source: dict[str, Any]) -> ScheduleTrigger:
     _refuse_unknown_keys(pointer, source, {"provider", "event", "schedule"})
     if source.get("event") != SCHEDULE_EVENT:
-        raise _invalid(f"{pointer}/event", f"the event of a schedule is {SCHEDULE_EVENT}.")
+        raise _invalid(f"{pointer}/event", f"the event of a schedule must be {SCHEDULE_EVENT}.")
     try:
         return schedule_trigger(source.get("schedule"))
     except Invalid as error:
@@ -288,7 +290,7 @@ def schedule_trigger(source: Any) -> ScheduleTrigger:
 def _delivery_trigger(pointer: str, source: dict[str, Any]) -> Trigger:
     filter_json = source.get("filter")
     if not isinstance(filter_json, dict):
-        raise _invalid(f"{pointer}/filter", "needs webhook_ids, and may have event and payload.")
+        raise _invalid(f"{pointer}/filter", "must be an object with webhook_ids, and may have event and payload.")
     _refuse_unknown_keys(f"{pointer}/filter", filter_json, {"webhook_ids", "event", "payload"})
     uids = _webhook_ids(f"{pointer}/filter/webhook_ids", filter_json.get("webhook_ids"))
     faults: list[Fault] = []
@@ -317,11 +319,11 @@ def read_event_types(source: Json) -> tuple[str, ...] | list[Fault]:
     `source` may be any JSON or YAML value. Never raises.
     """
     if not isinstance(source, list | tuple) or not source:
-        return [Fault("", "Event types are a list of one or more texts, such as push.")]
+        return [Fault("", "Event types must be a list of one or more texts, such as push.")]
     if len(source) > EVENT_TYPES_MAX:
         return [Fault("", f"At most {EVENT_TYPES_MAX} event types; got {len(source)}. Use several triggers.")]
     faults = [
-        Fault(f"/{index}", f"An event type is a text of 1 to {EVENT_CHARACTERS_MAX} printable characters.")
+        Fault(f"/{index}", f"An event type must be a text of 1 to {EVENT_CHARACTERS_MAX} printable characters.")
         for index, name in enumerate(source)
         if not isinstance(name, str) or not is_event_type(name)
     ]
@@ -330,7 +332,7 @@ def read_event_types(source: Json) -> tuple[str, ...] | list[Fault]:
 
 def _webhook_ids(pointer: str, source: Any) -> tuple[WebhookUid, ...]:
     if not isinstance(source, Sequence) or isinstance(source, str) or not source:
-        raise _invalid(pointer, "a list of one or more webhook uids, such as wh_….")
+        raise _invalid(pointer, "must be a list of one or more webhook uids, such as wh_….")
     if len(source) > WEBHOOKS_PER_TRIGGER_MAX:
         raise _invalid(pointer, f"at most {WEBHOOKS_PER_TRIGGER_MAX} webhooks; got {len(source)}.")
     for uid in source:

@@ -17,6 +17,6 @@ def usable_name(kind: str, name: str) -> str:
     if _NAME.match(trimmed) and not any("\ud800" <= character <= "\udfff" for character in trimmed):
         return trimmed
     raise Invalid(
-        f"A {kind}'s name has 1 to 100 characters, none of them a control character, a line separator or half of a "
-        f"surrogate pair; got {name[:100]!r}."
+        f"A {kind}'s name must have 1 to 100 characters, none of them a control character, a line separator or half of "
+        f"a surrogate pair; got {name[:100]!r}."
     )

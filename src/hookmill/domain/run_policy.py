@@ -224,12 +224,12 @@ def _concurrency(source: Any) -> Concurrency:
     pointers = [key] if isinstance(key, str) else key
     if not isinstance(pointers, list) or len(pointers) > KEY_POINTERS_MAX:
         raise Invalid(
-            f"key is a JSON pointer such as /pull_request/number, or a list of up to {KEY_POINTERS_MAX}.",
+            f"key must be a JSON pointer such as /pull_request/number, or a list of up to {KEY_POINTERS_MAX}.",
             pointer="/concurrency/key",
         )
     when_busy = fields.get("when_busy", WhenBusy.QUEUE)
     if when_busy not in list(WhenBusy):
-        raise Invalid("when_busy is queue, skip or replace.", pointer="/concurrency/when_busy")
+        raise Invalid("when_busy must be queue, skip or replace.", pointer="/concurrency/when_busy")
     return Concurrency(
         key_pointers=tuple(_pointer(pointer) for pointer in pointers),
         limit=_number(fields.get("limit", 1), "/concurrency/limit", LIMIT_MAX),
@@ -255,7 +255,8 @@ def retry_from_json(source: Any) -> Retry:
     codes = fields.get("exit_codes", [])
     if not isinstance(codes, list) or len(codes) > EXIT_CODES_MAX or not all(map(_is_exit_code, codes)):
         raise Invalid(
-            f"exit_codes is a list of up to {EXIT_CODES_MAX} whole numbers from 1 to 255.", pointer="/retry/exit_codes"
+            f"exit_codes must be a list of up to {EXIT_CODES_MAX} whole numbers from 1 to 255.",
+            pointer="/retry/exit_codes",
         )
     return Retry(
         attempts=_number(fields.get("attempts"), "/retry/attempts", ATTEMPTS_MAX),
@@ -274,12 +275,12 @@ def _is_exit_code(source: Any) -> bool:
 def _priority(source: Any) -> Priority:
     if source in list(Priority):
         return Priority(source)
-    raise Invalid("priority is high, normal or low.", pointer="/priority")
+    raise Invalid("priority must be high, normal or low.", pointer="/priority")
 
 
 def _object(source: Any, pointer: str, names: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(source, dict):
-        raise Invalid(f"{pointer[1:]} is an object with {', '.join(names)}.", pointer=pointer)
+        raise Invalid(f"{pointer[1:]} must be an object with {', '.join(names)}.", pointer=pointer)
     for name in source:
         if name not in names:
             shown = str(name)[:40]
@@ -294,7 +295,7 @@ def _pointer(source: Any) -> str:
     if isinstance(source, str) and source.startswith("/") and len(source) <= POINTER_CHARACTERS_MAX:
         return source
     raise Invalid(
-        f"A key is a JSON pointer: a text of up to {POINTER_CHARACTERS_MAX} characters that begins with a slash.",
+        f"A key must be a JSON pointer: a text of up to {POINTER_CHARACTERS_MAX} characters that begins with a slash.",
         pointer="/concurrency/key",
     )
 
@@ -302,7 +303,7 @@ def _pointer(source: Any) -> str:
 def _number(source: Any, pointer: str, maximum: int) -> int:
     if type(source) is int and 1 <= source <= maximum:
         return source
-    raise Invalid(f"{pointer.rpartition('/')[2]} is a whole number from 1 to {maximum:,}.", pointer=pointer)
+    raise Invalid(f"{pointer.rpartition('/')[2]} must be a whole number from 1 to {maximum:,}.", pointer=pointer)
 
 
 def _value_at(value: Json, steps: Sequence[str]) -> Json:

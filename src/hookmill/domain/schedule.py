@@ -81,14 +81,14 @@ class Schedule:
 def schedule_from_json(source: Any) -> Schedule:
     """The schedule in a user's JSON. Raises `Invalid` with a pointer into `source`."""
     if not isinstance(source, dict):
-        raise Invalid("A schedule is an object with name and cron. It may have timezone and catch_up.", pointer="")
+        raise Invalid("A schedule must be an object with name and cron. It may have timezone and catch_up.", pointer="")
     for key in source:
         if key not in SCHEDULE_FIELDS:
             raise Invalid(f"unknown key {str(key)[:100]!r}. {key_hint(str(key), SCHEDULE_FIELDS)}", pointer="")
     timezone = source.get("timezone", UTC_NAME)
     catch_up = source.get("catch_up", CatchUp.ONCE)
     if catch_up not in list(CatchUp):
-        raise Invalid("catch_up is once or none.", pointer="/catch_up")
+        raise Invalid("catch_up must be once or none.", pointer="/catch_up")
     return Schedule(
         name=_usable_schedule_name(source.get("name")),
         cron=_usable_cron(source.get("cron")),
@@ -234,8 +234,8 @@ def _usable_cron(source: Any) -> str:
 
 def _invalid_cron() -> Invalid:
     return Invalid(
-        "cron is a text with five fields, such as 0 3 * * * (minute, hour, day of month, month, day of week), or such "
-        "as @daily or @every 1h.",
+        "cron must be a text with five fields, such as 0 3 * * * (minute, hour, day of month, month, day of week), a "
+        "name such as @daily, or an interval such as @every 1h.",
         pointer="/cron",
     )
 
@@ -263,7 +263,7 @@ def _usable_timezone(source: Any) -> str:
         except (LookupError, ValueError, OSError):
             pass
     shown = f"; got {source[:80]!r}" if isinstance(source, str) else ""
-    raise Invalid(f"timezone is an IANA name, such as Europe/Berlin{shown}.", pointer="/timezone")
+    raise Invalid(f"timezone must be an IANA name, such as Europe/Berlin{shown}.", pointer="/timezone")
 
 
 def _zone(name: str) -> tzinfo:

@@ -29,7 +29,7 @@ class SignatureRule:
 def scheme_named(name: str | None, options: Any) -> Scheme:
     """The scheme of a webhook, with the webhook's options if the scheme is `hmac`. Raises `Invalid`."""
     if options is not None and not isinstance(options, Mapping):
-        raise Invalid("The signature options are a JSON object.")
+        raise Invalid("The signature options must be a JSON object.")
     if name == GENERIC_SCHEME:
         return generic_scheme(read_generic_options(options or {}))
     if name is None:
