@@ -178,6 +178,26 @@ def test_no_filter_is_made_while_a_transaction_can_still_add_to_the_segment(on_p
     assert on_postgres.admit(again) == [Duplicate(again.delivery_key, late.delivery_key)]
 
 
+def test_no_filter_is_made_before_an_admission_that_began_while_the_segment_was_closed(on_postgres: Shelf):
+    """Its transaction number is higher than the one of the transaction that closes the segment, and may be the highest
+    that PostgreSQL has assigned."""
+    webhook = on_postgres.webhook()
+    keep_segments(on_postgres.database, on_postgres.clock.now)
+    on_postgres.admit(on_postgres.plan(webhook, "event-1"))
+    late = on_postgres.plan(webhook, "event-2")
+    with open_database(on_postgres.url) as other, open_database(on_postgres.url) as third, other.write() as tx:
+        with third.write() as closing:
+            closing.run("UPDATE identity_segments SET closed_at = opened_at WHERE no = 1")
+            closing.run("INSERT INTO identity_segments (no, opened_at) SELECT 2, opened_at FROM identity_segments")
+            admit(tx, [late])
+        keep_segments(on_postgres.database, on_postgres.clock.now)
+    keep_segments(on_postgres.database, on_postgres.clock.now)
+    again = on_postgres.plan(webhook, "event-2")
+
+    assert [row["identity_count"] for row in on_postgres.rows("identity_filters")] == [2]
+    assert on_postgres.admit(again) == [Duplicate(again.delivery_key, late.delivery_key)]
+
+
 def test_filters_are_made_after_a_backup_was_restored_to_another_server(on_postgres: Shelf):
     on_postgres.admit(on_postgres.plan(on_postgres.webhook()))
     keep_segments(on_postgres.database, on_postgres.clock.now)

@@ -48,12 +48,22 @@ def try_lock(tx: Transaction, number: int) -> bool:
     return bool(row and row["is_ours"])
 
 
-def next_transaction_number(tx: Transaction) -> int:
-    """The number of the next transaction that writes. Every transaction that writes at present has a lower one. On
-    SQLite, no other transaction writes."""
+def transaction_number(tx: Transaction) -> int:
+    """The number of this transaction, which writes. Every transaction that began to write before this call has a lower
+    one. On SQLite, no other transaction writes."""
     if tx.on_sqlite:
         return 0
-    row = tx.one("SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) AS number")
+    # The `xmax` of a snapshot is not enough: transactions with higher numbers than the last one that ended may be open.
+    row = tx.one("SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) AS number")
+    assert row is not None
+    return int(row["number"])
+
+
+def last_ended_transaction(tx: Transaction) -> int:
+    """The highest number of a transaction that wrote and has ended. On SQLite, it is 0."""
+    if tx.on_sqlite:
+        return 0
+    row = tx.one("SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) - 1 AS number")
     assert row is not None
     return int(row["number"])
 

@@ -166,9 +166,9 @@ def note_transactions(database: Database) -> None:
             SELECT 1 AS one
             FROM identity_segments
             WHERE closed_at IS NOT NULL AND filter_no IS NULL
-              AND (writable_before IS NULL OR writable_before > :next)
+              AND (writable_before IS NULL OR writable_before > :last_ended)
             """,
-            next=dialect.next_transaction_number(tx),
+            last_ended=dialect.last_ended_transaction(tx),
         )
     if row is None:
         return
@@ -178,11 +178,11 @@ def note_transactions(database: Database) -> None:
             tx.run(
                 """
                 UPDATE identity_segments
-                SET writable_before = :next
+                SET writable_before = :number
                 WHERE closed_at IS NOT NULL AND filter_no IS NULL
-                  AND (writable_before IS NULL OR writable_before > :next)
+                  AND (writable_before IS NULL OR writable_before > :number)
                 """,
-                next=dialect.next_transaction_number(tx),
+                number=dialect.transaction_number(tx),
             )
 
 
