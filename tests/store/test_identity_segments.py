@@ -15,6 +15,7 @@ from hookmill.store.admission.transaction import PlanOutcome, admit
 from hookmill.store.database import open_database
 from hookmill.store.identity_segments import SegmentCache
 from tests.store.shelf import Shelf
+from tests.support.waiting import until
 
 DAY_US = 86_400_000_000
 
@@ -124,7 +125,7 @@ def test_segments_close_when_they_are_full_and_share_filters_that_grow(shelf: Sh
     keep_segments(shelf.database, shelf.clock.now)
     for _ in range(10):
         shelf.admit(*(shelf.plan(webhook) for _ in range(10)))
-        keep_segments(shelf.database, shelf.clock.now)
+        wait_for_filters(shelf)
 
     filters = [(row["no"], row["capacity"], row["identity_count"]) for row in shelf.rows("identity_filters")]
     segments = [(row["no"], row["filter_no"]) for row in shelf.rows("identity_segments")]
@@ -171,7 +172,7 @@ def test_no_filter_is_made_while_a_transaction_can_still_add_to_the_segment(on_p
             admit(tx, [late])
             close_segment(on_postgres)
             assert on_postgres.count("identity_filters") == 0
-        keep_segments(on_postgres.database, on_postgres.clock.now)
+    wait_for_filters(on_postgres)
     again = on_postgres.plan(webhook, "event-2")
 
     assert [row["identity_count"] for row in on_postgres.rows("identity_filters")] == [2]
@@ -191,7 +192,7 @@ def test_no_filter_is_made_before_an_admission_that_began_while_the_segment_was_
             closing.run("INSERT INTO identity_segments (no, opened_at) SELECT 2, opened_at FROM identity_segments")
             admit(tx, [late])
         keep_segments(on_postgres.database, on_postgres.clock.now)
-    keep_segments(on_postgres.database, on_postgres.clock.now)
+    wait_for_filters(on_postgres)
     again = on_postgres.plan(webhook, "event-2")
 
     assert [row["identity_count"] for row in on_postgres.rows("identity_filters")] == [2]
@@ -205,8 +206,7 @@ def test_filters_are_made_after_a_backup_was_restored_to_another_server(on_postg
         tx.run("UPDATE identity_segments SET closed_at = opened_at, writable_before = 1 << 60")
         tx.run("INSERT INTO identity_segments (no, opened_at) VALUES (2, 0)")
 
-    keep_segments(on_postgres.database, on_postgres.clock.now)
-    keep_segments(on_postgres.database, on_postgres.clock.now)
+    wait_for_filters(on_postgres)
 
     assert on_postgres.count("identity_filters") == 1
 
@@ -296,6 +296,16 @@ def close_segment(shelf: Shelf) -> None:
     keep_segments(shelf.database, shelf.clock.now)
     shelf.clock.advance(days=1)
     keep_segments(shelf.database, shelf.clock.now)
+
+
+def wait_for_filters(shelf: Shelf) -> None:
+    """Make the filters of all closed segments. On PostgreSQL, transactions of other databases may delay them."""
+
+    def have_filters() -> bool:
+        keep_segments(shelf.database, shelf.clock.now)
+        return all(row["filter_no"] for row in shelf.rows("identity_segments") if row["closed_at"] is not None)
+
+    until(have_filters, "every closed segment has a filter")
 
 
 def forget(shelf: Shelf, at_most: int = 1_000) -> int:

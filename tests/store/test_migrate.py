@@ -23,7 +23,6 @@ from hookmill.domain.delivery import Duplicate
 from hookmill.domain.errors import Conflict, Invalid, StoreUnavailable
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.payload import Parsed, parse
-from hookmill.maintenance import keep_segments
 from hookmill.store import migrations, timeouts
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.database import Database, open_database
@@ -32,6 +31,7 @@ from hookmill.store.private_file import open_lock_file
 from hookmill.store.revision import application_name, revisions
 from hookmill.store.schema import metadata
 from tests.store.shelf import Shelf
+from tests.store.test_identity_segments import wait_for_filters
 from tests.support.world import Clock
 
 DIES_AT = """
@@ -278,7 +278,7 @@ def test_events_from_before_the_segments_are_still_duplicates(empty_url):
         for _ in range(2):
             copy = shelf.plan(webhook, "event-1")
             outcomes.append((shelf.admit(copy), [Duplicate(copy.delivery_key, DeliveryKey(bytes(16)))]))
-            keep_segments(shelf.database, shelf.clock.now)
+            wait_for_filters(shelf)
 
         assert webhook.no == 1
         assert all(outcome == expected for outcome, expected in outcomes)
