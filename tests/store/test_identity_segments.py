@@ -199,6 +199,29 @@ def test_no_filter_is_made_before_an_admission_that_began_while_the_segment_was_
     assert on_postgres.admit(again) == [Duplicate(again.delivery_key, late.delivery_key)]
 
 
+def test_few_segments_wait_for_filters_while_a_transaction_stays_open(on_postgres: Shelf, monkeypatch):
+    """Otherwise, each delivery would search more and more segments, as long as any program has a transaction open."""
+    monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 1)
+    webhook = on_postgres.webhook()
+    keep_segments(on_postgres.database, on_postgres.clock.now)
+    originals = [on_postgres.plan(webhook, f"event-{number}") for number in range(12)]
+    with open_database(on_postgres.url) as other, other.write() as tx:
+        tx.run("SELECT pg_current_xact_id()")
+        for original in originals:
+            on_postgres.admit(original)
+            keep_segments(on_postgres.database, on_postgres.clock.now)
+        waiting = [row["no"] for row in on_postgres.rows("identity_segments") if row["closed_at"] is not None]
+    for _ in range(2):
+        keep_segments(on_postgres.database, on_postgres.clock.now)
+    copies = [on_postgres.plan(webhook, f"event-{number}") for number in range(12)]
+
+    assert len(waiting) == identity_segments.UNFILTERED_MAX
+    assert [row["no"] for row in on_postgres.rows("identity_segments") if row["filter_no"] is None] == [6]
+    assert on_postgres.admit(*copies) == [
+        Duplicate(copy.delivery_key, original.delivery_key) for copy, original in zip(copies, originals, strict=True)
+    ]
+
+
 def test_filters_are_made_after_a_backup_was_restored_to_another_server(on_postgres: Shelf):
     on_postgres.admit(on_postgres.plan(on_postgres.webhook()))
     keep_segments(on_postgres.database, on_postgres.clock.now)

@@ -29,9 +29,12 @@ from hookmill.store.database import Database, Transaction
 
 DAY_US: Final = 86_400_000_000
 SEGMENT_ROWS: Final = 1 << 16
-"""A segment with this many identities is closed. It can get more until then."""
+"""A segment with this many identities is closed. It can get more until then, or while closed ones wait for filters: on
+PostgreSQL, a filter waits for all open transactions of the server that write, including those of other programs."""
 SEGMENT_DAYS: Final = 1
 """A segment that is so old is closed, unless it is empty."""
+UNFILTERED_MAX: Final = 4
+"""Each delivery searches the closed segments without a filter. While there are so many, the open one stays open."""
 FILTER_DIGESTS_MIN: Final = 1 << 13
 FILTER_DIGESTS_MAX: Final = 1 << 21
 """The capacity of a filter, in digests: 4 MiB. Each filter has twice the capacity of the one before it."""
@@ -116,8 +119,8 @@ class SegmentCache:
 
 
 def close_full_segment(database: Database, now: int) -> int:
-    """Close the open segment if it is full or old. Returns how many identities the open segment has, up to
-    `SEGMENT_ROWS`. `now` is in microseconds since 1970.
+    """Close the open segment if it is full or old, unless too many have no filter yet. Returns how many identities the
+    open segment has, up to `SEGMENT_ROWS`. `now` is in microseconds since 1970.
     """
     with database.read() as tx:
         segment = tx.one("SELECT no, opened_at FROM identity_segments WHERE closed_at IS NULL")
@@ -126,10 +129,12 @@ def close_full_segment(database: Database, now: int) -> int:
             no=segment["no"] if segment is not None else FIRST_SEGMENT,
             at_most=SEGMENT_ROWS,
         )
+        unfiltered = tx.all("SELECT no FROM identity_segments WHERE filter_no IS NULL AND closed_at IS NOT NULL")
     assert row is not None
     identities = int(row["count"])
     is_old = segment is not None and now >= segment["opened_at"] + SEGMENT_DAYS * DAY_US
-    if segment is not None and identities < SEGMENT_ROWS and not (is_old and identities > 0):
+    is_due = identities >= SEGMENT_ROWS or (is_old and identities > 0)
+    if segment is not None and (not is_due or len(unfiltered) >= UNFILTERED_MAX):
         return identities
     with database.write() as tx:
         if not dialect.try_lock(tx, _SEGMENTS_LOCK):
