@@ -48,7 +48,7 @@ class Forked:
         """Its standard output is appended to the file `output`, its standard error to `errors` or else to `output`."""
         self._name = f"{function.__name__}{arguments}"
         self._process: ForkServerProcess = fork_context().Process(
-            target=_call, args=(function, arguments, dict(environment), directory, output, errors or output)
+            target=call, args=(function, arguments, dict(environment), directory, output, errors or output)
         )
         self._process.start()
         assert self._process.pid is not None
@@ -91,10 +91,10 @@ class Command(Forked):
         output: Path,
         errors: Path | None = None,
     ) -> None:
-        super().__init__(_hookmill, tuple(arguments), environment, directory, output, errors)
+        super().__init__(hookmill, tuple(arguments), environment, directory, output, errors)
 
 
-def _call(
+def call(
     function: Callable[..., object],
     arguments: tuple[object, ...],
     environment: dict[str, str],
@@ -102,6 +102,7 @@ def _call(
     output: Path,
     errors: Path,
 ) -> None:
+    """Make this process a session of its own with this environment, and call `function`."""
     os.setsid()
     os.chdir(directory)
     for number, path in ((1, output), (2, errors)):
@@ -114,7 +115,8 @@ def _call(
     function(*arguments)
 
 
-def _hookmill(*arguments: str) -> None:
+def hookmill(*arguments: str) -> None:
+    """Run `hookmill` with these arguments in this process."""
     from hookmill.cli import main
 
     sys.argv = ["hookmill", *arguments]

@@ -1,0 +1,92 @@
+"""The hosts of other tests are separate from each other and from this machine, and end with their owner."""
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.hosts import Host, Network
+from tests.support.waiting import until
+
+PORT = 8_000
+SILENT_SECONDS = 0.5
+SHOW = """
+import os, socket, time
+from pathlib import Path
+
+listener = socket.create_server(("0.0.0.0", 8_000))
+numbers = [each.name for each in Path("/proc").iterdir() if each.name.isdecimal()]
+if os.fork() == 0:
+    os.setsid()
+print(socket.gethostname(), len(numbers), flush=True)
+while True:
+    listener.accept()[0].sendall(b"here")
+"""
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network("one", "two") as network:
+        yield network
+
+
+def started(host: Host, directory: Path) -> Path:
+    """The output of a server on the host: the host's name and the number of its processes. The server forks once."""
+    output = directory / host.name
+    host.start([sys.executable, "-c", SHOW], dict(os.environ), directory, output)
+    until(lambda: output.exists() and output.read_text().count("\n") == 2, "the servers listen")
+    return output
+
+
+def test_hosts_have_their_own_names_processes_and_networks(network: Network, tmp_path: Path):
+    outputs = [started(host, tmp_path) for host in network.hosts]
+
+    assert [set(output.read_text().splitlines()) for output in outputs] == [{"one 2"}, {"two 2"}]
+    for host in network.hosts:
+        with host.connect(PORT) as connection:
+            assert connection.recv(4) == b"here"
+
+
+def test_unplugged_host_is_silent_until_it_is_plugged_in(network: Network, tmp_path: Path):
+    one, two = network.hosts
+    for host in (one, two):
+        started(host, tmp_path)
+    one.unplug()
+    with network.open_socket() as connection:
+        connection.settimeout(SILENT_SECONDS)
+        with pytest.raises(TimeoutError):
+            connection.connect((one.address, PORT))
+    with two.connect(PORT) as connection:
+        assert connection.recv(4) == b"here"
+
+    one.plug_in()
+
+    with one.connect(PORT) as connection:
+        assert connection.recv(4) == b"here"
+
+
+def test_hosts_leave_no_process_and_no_interface_behind(tmp_path: Path):
+    interfaces = socket.if_nameindex()
+    with Network("one", "two") as network:
+        for host in network.hosts:
+            started(host, tmp_path)
+        network.hosts[0].freeze()
+        assert len(servers(tmp_path)) == 4
+
+    assert servers(tmp_path) == []
+    assert socket.if_nameindex() == interfaces
+
+
+def servers(directory: Path) -> list[int]:
+    numbers = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(directory):
+                numbers.append(process.pid)
+        except (psutil.AccessDenied, psutil.NoSuchProcess):
+            continue
+    return numbers
