@@ -2,20 +2,17 @@
 
 import random
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
-from hookmill.domain.ids import run_id
-from hookmill.domain.run import RunState
-from hookmill.store.database import open_database
 from tests.drill.aged_log import AgedLog
 from tests.drill.changing_webhook import ChangingWebhook
 from tests.drill.faults import FAULTS, SLOW, Disturbance, Scene
 from tests.drill.site import RUNNER, DatabaseKind, Site, running_site
-from tests.faults.audit import audit, sqlite_is_whole, wait_until_runs_have_ended
+from tests.faults.audit import audit, audit_attempts, sqlite_is_whole, wait_until_runs_have_ended
 from tests.faults.senders import Event, Fleet
 from tests.faults.sources import furnish
 from tests.support.service import operator
@@ -108,7 +105,7 @@ def run_drill(kind: DatabaseKind, plan: Plan, directory: Path) -> DrillResult:
         unclean_stops = scene.unclean_stops + site.stop()
 
         findings = audit(site.url, [*fleet.events, *changing.events])
-        runs, run_troubles = _audit_attempts(site, sources[0].when_urgent)
+        runs, run_troubles = audit_attempts(site.url, site.notes, sources[0].when_urgent)
         troubles = {
             **{each.name: getattr(findings, each.name) for each in fields(findings) if each.name != "accepted"},
             **run_troubles,
@@ -168,25 +165,6 @@ def _recovery_seconds(scene: Scene, name: str, disturbance: Disturbance) -> floa
         seconds=RECOVERY_SECONDS_MAX,
     )
     return max(0.0, time.monotonic() - disturbance.since)
-
-
-def _audit_attempts(site: Site, automations: frozenset[str]) -> tuple[int, Mapping[str, int]]:
-    """The number of all runs, and what is wrong with the attempts at those of these automations."""
-    lines = [line.split() for line in site.notes.read_text().splitlines()]
-    performed = Counter((name, int(attempt)) for name, attempt in lines)
-    with open_database(site.url) as database, database.read() as tx:
-        rows = tx.all("SELECT id, automation_id, attempt, state FROM runs")
-    last_attempts = {run_id(row["id"]): row["attempt"] for row in rows}
-    return len(rows), {
-        "attempts_unrecorded": sum(attempt > last_attempts.get(name, 0) for name, attempt in performed),
-        "attempts_performed_twice": sum(count - 1 for count in performed.values()),
-        "runs_never_performed": sum(
-            (run_id(row["id"]), row["attempt"]) not in performed
-            for row in rows
-            if row["automation_id"] in automations and row["state"] == RunState.SUCCEEDED
-        ),
-        "runs_not_succeeded": sum(row["state"] != RunState.SUCCEEDED for row in rows),
-    }
 
 
 def _count_damaged_files(site: Site) -> int:

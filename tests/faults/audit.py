@@ -2,12 +2,12 @@
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from hookmill.domain.delivery import Label
-from hookmill.domain.ids import delivery_key
+from hookmill.domain.ids import delivery_key, run_id
 from hookmill.domain.run import RunState
 from hookmill.store.database import Row, Transaction, open_database
 from tests.faults.senders import Event
@@ -104,6 +104,28 @@ def audit(url: str, events: Sequence[Event]) -> Findings:
         run_astray=len(started.keys() - wanted),
         run_open=sum(1 for run in runs if run["finished_at"] is None or not RunState(run["state"]).is_final),
     )
+
+
+def audit_attempts(url: str, notes: Path, automations: Set[str]) -> tuple[int, Mapping[str, int]]:
+    """The number of all runs, and what is wrong with the attempts at those of these automations.
+
+    Each performed attempt has added a line to the file `notes`: the run's id and the attempt's number.
+    """
+    lines = [line.split() for line in notes.read_text().splitlines()]
+    performed = Counter((name, int(attempt)) for name, attempt in lines)
+    with open_database(url) as database, database.read() as tx:
+        rows = tx.all("SELECT id, automation_id, attempt, state FROM runs")
+    last_attempts = {run_id(row["id"]): row["attempt"] for row in rows}
+    return len(rows), {
+        "attempts_unrecorded": sum(attempt > last_attempts.get(name, 0) for name, attempt in performed),
+        "attempts_performed_twice": sum(count - 1 for count in performed.values()),
+        "runs_never_performed": sum(
+            (run_id(row["id"]), row["attempt"]) not in performed
+            for row in rows
+            if row["automation_id"] in automations and row["state"] == RunState.SUCCEEDED
+        ),
+        "runs_not_succeeded": sum(row["state"] != RunState.SUCCEEDED for row in rows),
+    }
 
 
 def _bodies(tx: Transaction) -> dict[bytes, bytes]:

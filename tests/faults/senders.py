@@ -151,10 +151,11 @@ class Fleet:
         per_second: float = 180.0,
         repeats: float = 0.03,
         copies: float = 0.0,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         """`draw` makes the next event out of chance and its number. Events happen in bursts, `per_second` on average.
         `repeats` is the share of them that are sent again although they were taken. `copies` is the share of attempts
-        that are two concurrent copies, on two connections."""
+        that are two concurrent copies, on two connections. `answer_seconds` is how long they wait for an answer."""
         self._ports = ports
         self._draw = draw
         self._chance = chance
@@ -162,6 +163,7 @@ class Fleet:
         self._began = time.monotonic()
         self._repeats = repeats
         self._copies = copies
+        self._answer_seconds = answer_seconds
         self._guard = threading.Lock()
         self._owed: deque[Event] = deque()
         self._under_way = 0
@@ -217,7 +219,8 @@ class Fleet:
         with self._guard:
             chance = random.Random(self._chance.random())
         # Each port twice if two copies may go to one service.
-        lines = [Line(port) for port in [*self._ports, *(self._ports if self._copies else ())]]
+        ports = [*self._ports, *(self._ports if self._copies else ())]
+        lines = [Line(port, seconds=self._answer_seconds) for port in ports]
         while not self._leaving.is_set():
             event = self._next(chance)
             if event is None:

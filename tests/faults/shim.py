@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from typing import Self
 
 PIECE_BYTES = 65_536
@@ -11,9 +12,10 @@ PIECE_BYTES = 65_536
 class Shim:
     """Passes connections on to a port of this machine, until it is told otherwise."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int | Callable[[], socket.socket], listener: socket.socket | None = None) -> None:
+        """`target` is a port of this machine, or opens a connection. Without `listener`, a free port is used."""
         self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._guard = threading.Lock()
         self._open = threading.Event()
@@ -45,6 +47,9 @@ class Shim:
             end.close()
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            # `close` alone would not wake the thread that accepts, and the port would stay in use.
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.hang_up()
         self._open.set()
@@ -66,14 +71,24 @@ class Shim:
     def _connect(self, near: socket.socket, open_: threading.Event) -> None:
         open_.wait()
         try:
-            far = socket.create_connection(("127.0.0.1", self._target))
+            far = (
+                socket.create_connection(("127.0.0.1", self._target))
+                if isinstance(self._target, int)
+                else self._target()
+            )
         except OSError:
             near.close()
             return
         with self._guard:
             self._ends += [near, far]
-        for one, other in ((near, far), (far, near)):
-            threading.Thread(target=_pass_on, args=(one, other, open_), daemon=True).start()
+        answers = threading.Thread(target=_pass_on, args=(far, near, open_), daemon=True)
+        answers.start()
+        _pass_on(near, far, open_)
+        answers.join()
+        with self._guard:
+            self._ends = [end for end in self._ends if end is not near and end is not far]
+        near.close()
+        far.close()
 
 
 def _pass_on(one: socket.socket, other: socket.socket, open_: threading.Event) -> None:

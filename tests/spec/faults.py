@@ -25,6 +25,7 @@ _DRILL: Final = "drill/test_drill.py::test_no_delivery_and_no_run_is_lost_or_dou
 _TROUBLE: Final = "faults/test_databases_in_trouble.py::"
 _TWO: Final = "faults/test_two_processes.py::"
 _CRASHES: Final = "runs/test_crashes.py::"
+_HOSTS: Final = "faults/test_two_hosts.py::"
 _STOPPING: Final = "faults/test_stopping.py::"
 
 FAULTS: Final[Mapping[str, ToleratedFault]] = {
@@ -206,6 +207,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _CRASHES + "test_a_worker_killed_repeatedly_loses_and_doubles_nothing",
             "runs/test_faults.py::test_killed_workers_on_sqlite",
             "runs/test_faults.py::test_killed_workers_on_postgresql",
+            _HOSTS + "test_host_that_is_cut_off_and_killed_loses_and_doubles_nothing",
         ),
     ),
     "F29": ToleratedFault(
@@ -214,6 +216,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _CRASHES + "test_a_worker_that_was_paused_past_its_time_has_no_say_afterwards",
             "runs/test_faults.py::test_interrupted_workers",
             "store/test_runs.py::test_what_a_stale_worker_writes_has_no_effect",
+            _HOSTS + "test_host_that_is_cut_off_and_frozen_overwrites_nothing_afterwards",
         ),
     ),
     "F30": ToleratedFault(
@@ -286,5 +289,14 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "definitions/test_applying.py::test_two_applies_at_the_same_time_are_one_after_the_other",
             "definitions/test_applying.py::test_a_webhook_keeps_its_uid_whatever_its_file_says_of_it",
         ),
+    ),
+    "F41": ToleratedFault(
+        "One of two hosts is cut off, then killed or frozen, and returns: the other one accepts its deliveries once,"
+        " finishes its runs within 45 s, and both show the files of all runs.",
+        (
+            _HOSTS + "test_host_that_is_cut_off_and_killed_loses_and_doubles_nothing",
+            _HOSTS + "test_host_that_is_cut_off_and_frozen_overwrites_nothing_afterwards",
+        ),
+        "The hosts are Linux namespaces of one machine, so they share its clock and kernel.",
     ),
 }
