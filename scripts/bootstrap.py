@@ -51,9 +51,9 @@ def write_locks(options: list[str]) -> None:
     """Write the lock files from pyproject.toml. Versions that still fit stay. `options` are for `uv pip compile`."""
     install_uv()
     uv(*COMPILE, *options, "--group", "pyproject.toml:tools", "-o", TOOLS_LOCK.name)
-    uv(*COMPILE, *options, "pyproject.toml", "--group", "install", "-o", LOCKS["run"].name)
+    uv(*COMPILE, *options, "pyproject.toml", "--extra", "s3", "--group", "install", "-o", LOCKS["run"].name)
     groups = ["--group", "install", "--group", "dev", "--group", "oracles", "-c", LOCKS["run"].name]
-    uv(*COMPILE, *options, "pyproject.toml", *groups, "-o", LOCKS["dev"].name)
+    uv(*COMPILE, *options, "pyproject.toml", "--extra", "s3", *groups, "-o", LOCKS["dev"].name)
 
 
 def install_uv() -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -160,10 +161,10 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="Commands that perform runs, by name. `package` always exists: it only writes the run's files.",
     )
-    run_files: Literal["local", "database"] | None = Field(
+    run_files: Literal["local", "database", "s3"] | None = Field(
         default=None,
-        description="Who can show the files of a run: every host if they are stored in the `database`, or only the "
-        "worker's host (`local`). Unset: `database` with PostgreSQL, else `local`.",
+        description="Who can show the files of a run: every host if they are stored in the `database` or in an object "
+        "store (`s3`), or only the worker's host (`local`). Unset: `database` with PostgreSQL, else `local`.",
     )
     run_file_bytes_max: int = Field(
         default=STORED_FILE_BYTES_MAX,
@@ -181,7 +182,42 @@ class Settings(BaseSettings):
         default=STORED_FILES_MAX,
         ge=0,
         le=1_000,
-        description="How many files of one run are stored in the database.",
+        description="How many files of one run are stored in the database or the object store.",
+    )
+    s3_bucket: str | None = Field(
+        default=None, min_length=1, max_length=255, description="The bucket of the object store for files of runs."
+    )
+    s3_endpoint_url: str | None = Field(
+        default=None,
+        description="The URL of an S3-compatible object store, such as https://s3.example.com. Unset: AWS.",
+    )
+    s3_region: str = Field(default="us-east-1", pattern="^[a-z0-9-]{1,64}$", description="The region of the bucket.")
+    s3_access_key_id: SecretStr | None = Field(default=None, description="The id of the access key.")
+    s3_secret_access_key: SecretStr | None = Field(default=None, description="The secret of the access key.")
+    s3_prefix: str = Field(
+        default="hookmill", max_length=200, description="The beginning of all object keys, such as runs/production."
+    )
+    s3_path_style: bool = Field(
+        default=True,
+        description="Whether the bucket is in the URL's path. If false, it is the first part of the host's name.",
+    )
+    s3_ca_file: Path | None = Field(
+        default=None, description="A PEM file with certificate authorities to trust in addition to the system's."
+    )
+    s3_allow_http: bool = Field(
+        default=False, description="Whether `s3_endpoint_url` may begin with http://, so that files are not encrypted."
+    )
+    s3_file_bytes_max: int = Field(
+        default=67_108_864,
+        ge=0,
+        le=268_435_456,
+        description="The largest file of a run that is stored in the object store. An upload needs as much memory.",
+    )
+    s3_run_bytes_max: int = Field(
+        default=268_435_456,
+        ge=0,
+        le=1_099_511_627_776,
+        description="How many bytes of one run's files are stored in the object store.",
     )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
@@ -242,6 +278,23 @@ class Settings(BaseSettings):
             raise ValueError("must be an http or https URL without a query, such as https://hooks.example.com")
         return base_url.rstrip("/")
 
+    @field_validator("s3_endpoint_url")
+    @classmethod
+    def _check_endpoint(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in url or parts.query or parts.fragment:
+            raise ValueError("must be an https URL without a password or query, such as https://s3.example.com")
+        return url.rstrip("/")
+
+    @field_validator("s3_prefix")
+    @classmethod
+    def _check_prefix(cls, prefix: str) -> str:
+        if not re.fullmatch(r"([A-Za-z0-9_-][A-Za-z0-9._-]*(/|$))*", prefix):
+            raise ValueError("must have only letters, digits, . _ and -, with single slashes in between")
+        return prefix.rstrip("/")
+
     @field_validator("database_url")
     @classmethod
     def _check_database_url(cls, url: SecretStr | None) -> SecretStr | None:
@@ -270,9 +323,25 @@ class Settings(BaseSettings):
             problems.append(f"default_runner: no runner is named {self.default_runner!r}; choose one of: {names}")
         if self.master_key_previous is not None and self.master_key is None:
             problems.append("master_key_previous: set master_key, too")
+        if self.run_files == "s3" and self.s3_bucket is None:
+            problems.append("run_files: s3 needs a bucket; set s3_bucket")
+        if self.s3_bucket is not None:
+            problems += self._problems_of_object_store()
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    def _problems_of_object_store(self) -> list[str]:
+        problems = []
+        for name in ("s3_access_key_id", "s3_secret_access_key"):
+            secret: SecretStr | None = getattr(self, name)
+            if secret is None or not secret.get_secret_value():
+                problems.append(f"{name}: set it, because s3_bucket is set")
+        if (self.s3_endpoint_url or "").startswith("http://") and not self.s3_allow_http:
+            problems.append("s3_endpoint_url: must begin with https://, unless s3_allow_http is true")
+        if find_spec("obstore") is None:
+            problems.append("s3_bucket: needs the library obstore; install hookmill with the extra s3: hookmill[s3]")
+        return problems
 
     @classmethod
     def settings_customise_sources(
@@ -292,11 +361,17 @@ class Settings(BaseSettings):
 
     @property
     def stores_run_files(self) -> bool:
-        """Whether files of runs are stored in the database."""
-        return self.on_postgres if self.run_files is None else self.run_files == "database"
+        """Whether files of runs are stored in the database or the object store."""
+        return self.on_postgres if self.run_files is None else self.run_files != "local"
 
     @property
     def run_file_limits(self) -> RunFileLimits:
+        if self.run_files == "s3":
+            return RunFileLimits(
+                file_bytes_max=self.s3_file_bytes_max,
+                run_bytes_max=self.s3_run_bytes_max,
+                files_max=self.run_files_max,
+            )
         return RunFileLimits(
             file_bytes_max=self.run_file_bytes_max,
             run_bytes_max=self.run_files_bytes_max,

@@ -262,6 +262,10 @@ def test_data_directory_that_is_no_directory_of_its_own_is_refused(monkeypatch: 
             '{"a": {"argv": ["x"], "environment": {"A=B": ""}}}',
             "variable names that are not empty and do not contain =",
         ),
+        ("RUN_FILES", "s3", "run_files: s3 needs a bucket; set s3_bucket"),
+        ("S3_BUCKET", "files", "s3_secret_access_key: set it, because s3_bucket is set"),
+        ("S3_ENDPOINT_URL", "https://key:canary@s3.test", "HOOKMILL_S3_ENDPOINT_URL: must be an https URL without"),
+        ("S3_PREFIX", "a/../b", "HOOKMILL_S3_PREFIX: must have only letters"),
     ],
 )
 def test_setting_that_no_service_can_use_is_refused(
@@ -271,6 +275,25 @@ def test_setting_that_no_service_can_use_is_refused(
 
     with pytest.raises(Invalid, match=re.escape(problem)):
         read_settings()
+
+
+def test_object_store_without_tls_needs_a_setting(monkeypatch: pytest.MonkeyPatch):
+    values = {
+        "BUCKET": "files",
+        "ACCESS_KEY_ID": "id",
+        "SECRET_ACCESS_KEY": "canary",
+        "ENDPOINT_URL": "http://s3.test/",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(f"HOOKMILL_S3_{name}", value)
+
+    with pytest.raises(Invalid, match="s3_endpoint_url: must begin with https://, unless s3_allow_http is true"):
+        read_settings()
+    monkeypatch.setenv("HOOKMILL_S3_ALLOW_HTTP", "true")
+    settings = read_settings()
+
+    assert settings.s3_endpoint_url == "http://s3.test"
+    assert "canary" not in repr(settings)
 
 
 @pytest.mark.parametrize("is_link", [True, False])

@@ -322,6 +322,9 @@ def test_every_setting_is_shown_and_no_secret_of_it(sqlite_store: str, monkeypat
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", "postgresql://me:canary/1@db.canary.example/hookmill")
     settings = Settings(
         master_key="canary-key",  # type: ignore[arg-type]
+        s3_bucket="files",
+        s3_access_key_id="canary-key-id",  # type: ignore[arg-type]
+        s3_secret_access_key="canary-key",  # type: ignore[arg-type]
         trusted_proxies=("10.0.0.0/8",),
         runners={
             "agent": {  # type: ignore[dict-item]

@@ -95,7 +95,7 @@ def test_every_channel_of_another_host_shows_output_and_files(service: Service, 
         "large": socket.gethostname()
     }
     page = service.admin.get(in_dashboard).body.decode()
-    assert "The package is not on this machine. Its files come from the database." in page
+    assert "The package is not on this machine. Its files are stored copies." in page
     assert f'<bdi>large</bdi> <span class="quiet">only on <bdi>{socket.gethostname()}</bdi></span>' in page
     for name, _ in on_disk:
         downloads = [
@@ -114,6 +114,6 @@ def test_every_channel_of_another_host_shows_output_and_files(service: Service, 
             assert answer.headers["x-content-type-options"] == "nosniff"
     assert printed("run", "log", run) == b"begins\nends\n"
     shown = printed("run", "show", run).decode()
-    assert "Package      not on this host; its files are in the database\n" in shown
+    assert "Package      not on this host; its files are stored copies\n" in shown
     assert f"             large (1,001 bytes, only on the host {socket.gethostname()})\n" in shown
     assert service.api.unforeseen == service.dashboard.unforeseen == []

@@ -104,6 +104,7 @@ def test_a_package_that_keeps_to_the_contracts_passes(tmp_path: Path):
             "runs/durable_engine.py": "import dbos",
             "store/__init__.py": "from hookmill import domain",
             "store/rows.py": "import sqlalchemy, sqlite3",
+            "store/objects.py": "import obstore",
             "domain/__init__.py": "import dataclasses, hashlib",
         },
     )
@@ -116,7 +117,7 @@ def test_every_contract_notices_its_breach(tmp_path: Path):
         tmp_path,
         {
             "web/__init__.py": "import granian, sqlalchemy, pydantic_settings",
-            "ingress.py": "import cronsim, dbos, fastapi, typer, yaml\nfrom hookmill import management",
+            "ingress.py": "import cronsim, dbos, fastapi, obstore, typer, yaml\nfrom hookmill import management",
             "management.py": "",
             "domain/__init__.py": "import time",
         },

@@ -26,7 +26,7 @@ from hookmill.runs.runners.guard import OUTPUT_FILE as OUTPUT_FILE_OF_GUARD
 from hookmill.settings import Settings
 from hookmill.store.keys.sealing import MasterKey
 from hookmill.store.runs.executors import ExecutorId
-from hookmill.store.runs.files import FilesInDatabase
+from hookmill.store.runs.files import FilesInDatabase, RunFileStorage
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.samples import a_run
 from tests.runs.test_perform import US, Acting, ignore, take, take_back
@@ -34,13 +34,21 @@ from tests.runs.worker import microseconds
 from tests.support.waiting import until
 
 THEM = ExecutorId("them")
+S3: dict[str, Any] = {"s3_bucket": "files", "s3_access_key_id": "id", "s3_secret_access_key": "secret"}
 PREPARED = ["envelope.json", "envelope.txt", "event-payload.json", "prompt.md"]
 
 
 class Host:
     """Another process on some host: it reads the backlog's store, and the packages in one data directory."""
 
-    def __init__(self, backlog: Backlog, data: Path, *, has_storage: bool = True) -> None:
+    def __init__(
+        self,
+        backlog: Backlog,
+        data: Path,
+        *,
+        has_storage: bool = True,
+        storage: RunFileStorage = FilesInDatabase(),  # noqa: B008
+    ) -> None:
         config = InstallationConfig(
             public_url="https://hooks.test",
             webhooks_per_factory=20,
@@ -54,7 +62,7 @@ class Host:
             config,
             microseconds,
             packages=PackagesOnHost(data / "runs"),
-            run_file_storage=FilesInDatabase() if has_storage else None,
+            run_file_storage=storage if has_storage else None,
         )
         self._files = management.run_files
         self._may = management.access.operator("fac_one")
@@ -71,8 +79,8 @@ class Host:
     def content(self, key: RunKey, name: str) -> bytes:
         return b"".join(self._files.read(self._may, self._backlog.run(key), name))
 
-    def output(self, key: RunKey) -> RunOutput | None:
-        return self._files.output_of(self._may, self._backlog.run(key))
+    def output(self, key: RunKey, bytes_max: int = OUTPUT_END_BYTES) -> RunOutput | None:
+        return self._files.output_of(self._may, self._backlog.run(key), bytes_max)
 
     def printed(self, key: RunKey) -> bytes:
         output = self.output(key)
@@ -459,10 +467,11 @@ def stored_rows(backlog: Backlog) -> list[Any]:
         ("postgresql://u@h/d", None, True),
         ("postgresql://u@h/d", "local", False),
         (None, "database", True),
+        (None, "s3", True),
     ],
 )
 def test_files_are_stored_with_postgresql_unless_a_setting_says_otherwise(url, run_files, are_stored):
-    assert Settings(database_url=url, run_files=run_files).stores_run_files is are_stored
+    assert Settings(database_url=url, run_files=run_files, **S3).stores_run_files is are_stored
 
 
 def test_the_guard_writes_the_output_where_readers_look_for_it():

@@ -18,6 +18,7 @@ from hookmill.store import timeouts
 from hookmill.store.database import POSTGRES_CONNECTIONS, Database, open_database
 from hookmill.store.keys.sealing import KeyRing
 from hookmill.store.moved import refuse_moved
+from hookmill.store.objects import ObjectStore, ObjectStoreConfig
 from hookmill.store.runs.files import FilesInDatabase, RunFileStorage
 
 
@@ -101,4 +102,34 @@ def build_management(settings: Settings, store: Store, *, guards_disk: bool = Tr
 
 def run_file_storage(settings: Settings) -> RunFileStorage | None:
     """The storage that the setting `run_files` names. None: only the worker's host has the files of a run."""
-    return FilesInDatabase() if settings.stores_run_files else None
+    objects = object_store(settings)
+    if not settings.stores_run_files and objects is None:
+        return None
+    # With another choice than `s3`, objects of earlier runs can still be read.
+    return FilesInDatabase(objects=objects, is_uploading=settings.run_files == "s3")
+
+
+def object_store(settings: Settings) -> ObjectStore | None:
+    """The object store that the settings name. Sends no request. Raises `Invalid` if a file can't be read."""
+    if settings.s3_bucket is None:
+        return None
+    assert settings.s3_access_key_id is not None
+    assert settings.s3_secret_access_key is not None
+    certificate_authority = None
+    if settings.s3_ca_file is not None:
+        try:
+            certificate_authority = settings.s3_ca_file.read_bytes()
+        except OSError as error:
+            raise Invalid(f"The file of s3_ca_file, {settings.s3_ca_file}, can't be read: {error.strerror}.") from None
+    return ObjectStore(
+        ObjectStoreConfig(
+            bucket=settings.s3_bucket,
+            region=settings.s3_region,
+            access_key_id=settings.s3_access_key_id.get_secret_value(),
+            secret_access_key=settings.s3_secret_access_key.get_secret_value(),
+            endpoint_url=settings.s3_endpoint_url,
+            prefix=settings.s3_prefix,
+            has_path_style=settings.s3_path_style,
+            certificate_authority=certificate_authority,
+        )
+    )

@@ -11,7 +11,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from hookmill.app import Store, log, now_us, open_store, run_file_storage
+from hookmill.app import Store, log, now_us, object_store, open_store, run_file_storage
 from hookmill.app.open_files import original_open_files_limit
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
 from hookmill.domain.errors import Invalid
@@ -25,8 +25,11 @@ from hookmill.store.database import POSTGRES_CONNECTIONS
 if TYPE_CHECKING:
     from hookmill.runs.dispatcher import Dispatcher
     from hookmill.runs.runners.command import UnixAccount
+    from hookmill.runs.uploads import Uploads
 
 
+UPLOAD_SECONDS: Final = 3.0
+"""How long a stopping worker waits for an upload in progress."""
 NICENESS: Final = 10
 """The niceness of the worker that `serve` starts, and of its commands. So their priority is lower than that of the
 ingress: on a busy host, the service accepted 8 % more deliveries per second than with equal priorities."""
@@ -75,7 +78,10 @@ def work(
         connections=POSTGRES_CONNECTIONS + settings.runs_at_once,
         idle_seconds=timeouts.WORKER_IDLE_SECONDS,
     )
-    dispatcher = _build_dispatcher(settings, store) if settings.performs_runs or not started_by_serve else None
+    uploads = _build_uploads(settings, store)
+    dispatcher = None
+    if settings.performs_runs or not started_by_serve:
+        dispatcher = _build_dispatcher(settings, store, uploads)
     if started_by_serve:
         # The service waits until these modules are loaded, so the niceness is set only now. It must be set before the
         # first thread starts, because Linux sets the niceness of one thread.
@@ -84,16 +90,38 @@ def work(
     try:
         if dispatcher is not None:
             dispatcher.launch()
+        if uploads is not None:
+            uploads.start()
         report_ready()
         stop.wait()
     finally:
         if dispatcher is not None:
             dispatcher.shutdown(stop.grace_seconds)
+        if uploads is not None:
+            uploads.close(min(UPLOAD_SECONDS, stop.grace_seconds))
         maintenance.close()
         store.close()
 
 
-def _build_dispatcher(settings: Settings, store: Store) -> "Dispatcher":
+def _build_uploads(settings: Settings, store: Store) -> "Uploads | None":
+    """The uploads to the object store, if the settings name one. They also remove objects of earlier settings."""
+    objects = object_store(settings)
+    if objects is None:
+        return None
+    from hookmill.runs.uploads import Uploads
+
+    return Uploads(
+        store.database,
+        objects,
+        host=socket.gethostname(),
+        packages=settings.data_dir.absolute() / "runs",
+        clock=now_us,
+        report_failure=log.failure,
+        report_recovery=lambda where, what: log.event("recovered", where=where, what=what),
+    )
+
+
+def _build_dispatcher(settings: Settings, store: Store, uploads: "Uploads | None") -> "Dispatcher":
     # Imported here, because it takes a second, and a worker that performs no runs does not need these modules.
     with _without_running_the_file_program():
         from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
@@ -113,7 +141,13 @@ def _build_dispatcher(settings: Settings, store: Store) -> "Dispatcher":
         )
         for name, runner in settings.runners.items()
     }
-    storage = run_file_storage(settings)
+    run_files = None
+    if settings.stores_run_files and (storage := run_file_storage(settings)) is not None:
+        run_files = RunFileSettings(
+            storage=storage,
+            limits=settings.run_file_limits,
+            wake_uploads=uploads.wake if uploads is not None else None,
+        )
     return Dispatcher(
         store.database,
         DispatcherSettings(
@@ -126,9 +160,7 @@ def _build_dispatcher(settings: Settings, store: Store) -> "Dispatcher":
                 for name, runner in settings.runners.items()
                 if runner.retry is not None
             },
-            run_files=RunFileSettings(storage=storage, limits=settings.run_file_limits)
-            if storage is not None
-            else None,
+            run_files=run_files,
         ),
         now_us,
         report_failure=log.failure,

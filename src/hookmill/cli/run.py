@@ -266,7 +266,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
 def _package_text(directory: Path, run_files: RunFiles) -> str:
     if not run_files.files:
         return f"{directory} (does not exist now)"
-    return str(directory) if run_files.is_on_this_host else "not on this host; its files are in the database"
+    return str(directory) if run_files.is_on_this_host else "not on this host; its files are stored copies"
 
 
 def _file_text(file: RunFile) -> str:

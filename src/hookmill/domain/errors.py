@@ -11,6 +11,7 @@ HookmillError
 ├── Conflict           the present state of the object, or of the host, forbids the operation
 │   ├── LimitReached   a limit on the number of objects is reached
 │   └── Changed        the object has changed since the caller read it
+├── ObjectStoreUnavailable   the object store does not answer, or refuses a request: the caller may try again later
 └── StoreUnavailable   the database does not answer or is locked: the caller may try again later
     └── DiskFull       the disk has no room for the change, which was not made
 """
@@ -88,3 +89,7 @@ class StoreUnavailable(HookmillError):
 
 class DiskFull(StoreUnavailable):
     """The disk is full, or almost full. The change was not made. The text names no file or host."""
+
+
+class ObjectStoreUnavailable(HookmillError):
+    """The object store, which has the contents of runs' files, does not answer or refuses a request."""

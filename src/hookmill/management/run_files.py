@@ -21,7 +21,7 @@ from hookmill.domain.run_files import (
 from hookmill.management.installation import Installation
 from hookmill.store.database import Transaction
 from hookmill.store.runs import reading
-from hookmill.store.runs.files import RunFileStorage, StoredPackage
+from hookmill.store.runs.files import RunFileStorage, StoredFile, StoredPackage
 
 _ANY_SIZE: Final = 2**31 - 1
 _NOT_ON_THIS_HOST: Final = "The run's package has no such file on this machine."
@@ -75,24 +75,27 @@ class RunFileReader:
         names_with_row = {file.name for file in package.files}
         files = [RunFile(name=name, size=size) for name, size in sizes.items() if name not in names_with_row]
         files += [
-            RunFile(name=file.name, size=file.size, only_on_host=None if file.is_complete else file.host)
+            RunFile(name=file.name, size=file.size, only_on_host=None if self._has_content(file) else file.host)
             for file in package.files
             if file.size is not None
         ]
         return RunFiles(files=sorted(files, key=lambda file: file.name), has_more=package.has_more)
 
     def read(self, may: MayView, run: Run, name: str) -> Iterator[bytes]:
-        """The content of a file, in chunks. Raises `NotFound`, also if only another host has the file."""
+        """The content of a file, in chunks. Raises `NotFound`, also if only another host has the file.
+
+        Raises `ObjectStoreUnavailable`, now or between two chunks.
+        """
         _require_same_factory(may, run)
         if self._storage is None or (self._packages is not None and self._packages.has_package(run)):
             return self._read_local(run, name)
-        content = None
+        content: bytes | StoredFile | None = None
         if run.attempt > 0:
             with self._installation.reading() as tx:
-                content = _stored_content(tx, self._storage, run, name)
+                content = self._stored_content(tx, self._storage, run, name)
         if content is None:
             raise NotFound("The run has no such file.")
-        return iter((content,))
+        return self._read_object(content) if isinstance(content, StoredFile) else iter((content,))
 
     def _read_local(self, run: Run, name: str) -> Iterator[bytes]:
         if self._packages is not None:
@@ -112,35 +115,63 @@ class RunFileReader:
                 stored = self._storage.end_of(tx, run, OUTPUT_FILE, bytes_max)
             if stored is not None:
                 file, end = stored
+                if len(end) < min(file.size or 0, bytes_max) and self._has_content(file):
+                    end = self._end_of_object(file, bytes_max)
                 return RunOutput(
-                    content=from_first_character(end) if len(end) < file.stored_bytes else end,
+                    content=from_first_character(end) if len(end) < max(file.stored_bytes, file.size or 0) else end,
                     size=file.size,
-                    complete_on_host=None if file.is_complete else file.host,
+                    complete_on_host=None if self._has_content(file) else file.host,
                 )
         if run.output_tail is None:
             return None
         return RunOutput(content=run.output_tail.encode("utf-8", "backslashreplace"), size=None)
 
+    def _has_content(self, file: StoredFile) -> bool:
+        """Whether this host can read the whole content of a file that is not on its disk."""
+        has_object = file.object_key is not None and self._storage is not None and self._storage.objects is not None
+        return file.is_in_row or has_object
 
-def _stored_content(tx: Transaction, storage: RunFileStorage, run: Run, name: str) -> bytes | None:
-    """The content of a file of a run that has begun. None if there is no such file.
+    def _stored_content(
+        self, tx: Transaction, storage: RunFileStorage, run: Run, name: str
+    ) -> bytes | StoredFile | None:
+        """The content of a file of a run that has begun, or a file whose content is an object. None: no such file.
 
-    Raises `NotFound` if only the worker's host has the file.
-    """
-    package = storage.package_of(tx, run)
-    file = next((file for file in package.files if file.name == name), None)
-    if file is None:
-        if name == PAYLOAD_FILE:
-            return reading.payload_of(tx, run)
-        return dict(prepared_texts(_run_in_package(run, package))).get(name)
-    if file.size is None:
-        return None
-    stored = storage.end_of(tx, run, name, _ANY_SIZE) if file.is_complete else None
-    if stored is None:
-        raise NotFound(
-            f"The database does not have this file of {file.size:,} bytes. It is only on the host {file.host}."
-        )
-    return stored[1]
+        Raises `NotFound` if only the worker's host has the file.
+        """
+        package = storage.package_of(tx, run)
+        file = next((file for file in package.files if file.name == name), None)
+        if file is None:
+            if name == PAYLOAD_FILE:
+                return reading.payload_of(tx, run)
+            return dict(prepared_texts(_run_in_package(run, package))).get(name)
+        if file.size is None:
+            return None
+        stored = storage.end_of(tx, run, name, _ANY_SIZE) if file.is_in_row else None
+        if stored is not None:
+            return stored[1]
+        if self._has_content(file):
+            return file
+        if file.object_key is not None:
+            raise NotFound(
+                "The file is in an object store, and this host's settings name none. Set s3_bucket and its credentials."
+            )
+        raise NotFound(f"This file of {file.size:,} bytes is not stored. It is only on the host {file.host}.")
+
+    def _read_object(self, file: StoredFile) -> Iterator[bytes]:
+        assert self._storage is not None
+        assert self._storage.objects is not None
+        assert file.object_key is not None
+        chunks = self._storage.objects.read(file.object_key)
+        if chunks is None:
+            raise NotFound(f"The object store no longer has this file. The run's host {file.host} may have it.")
+        return chunks
+
+    def _end_of_object(self, file: StoredFile, bytes_max: int) -> bytes:
+        # Some object stores answer requests for a range incorrectly, so everything is read.
+        end = b""
+        for chunk in self._read_object(file):
+            end = (end + chunk)[-bytes_max:]
+        return end
 
 
 def _run_in_package(run: Run, package: StoredPackage) -> Run:

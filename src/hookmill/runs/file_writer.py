@@ -35,6 +35,8 @@ class RunFileSettings:
 
     storage: RunFileStorage = field(default_factory=FilesInDatabase)
     limits: RunFileLimits = field(default_factory=RunFileLimits)
+    wake_uploads: Callable[[], None] | None = None
+    """Called when files wait for their upload to the object store."""
 
 
 class RunFileWriter:
@@ -87,6 +89,9 @@ class RunFileWriter:
         attempt = self._attempt_of(run)
         with self._database.write() as tx:
             is_current = storage.replace(tx, attempt, files, has_more=has_more)
+        wake_uploads = self._settings.wake_uploads
+        if is_current and wake_uploads is not None and any(file.is_to_upload for file in files):
+            wake_uploads()
         # On SQLite, a short transaction for each file lets deliveries in between.
         for name, size in names_of_large_files:
             if not is_current or self._should_stop():
@@ -101,7 +106,7 @@ class RunFileWriter:
 
         Prepared files that the command left unchanged are omitted.
         """
-        limits = self._settings.limits
+        limits, is_uploading = self._settings.limits, self._settings.storage.is_uploading
         listed_files, has_more = list_files(self._packages, run)
         sizes = dict(listed_files)
         prepared = dict(prepared_files(run, payload))
@@ -120,9 +125,12 @@ class RunFileWriter:
             if name in prepared and size == len(prepared[name]) and self._read(run, name, size) == prepared[name]:
                 continue
             content = None
+            is_to_upload = False
             if files_left > 0 and size <= min(limits.file_bytes_max, bytes_left):
                 files_left, bytes_left = files_left - 1, bytes_left - size
-                if size <= first_bytes_left:
+                if is_uploading and size > (OUTPUT_END_BYTES if name == OUTPUT_FILE else 0):
+                    is_to_upload = True
+                elif size <= first_bytes_left:
                     first_bytes_left -= size
                     content = self._read(run, name, size)
                 else:
@@ -130,9 +138,12 @@ class RunFileWriter:
             if content is not None:
                 files.append(FileToStore(name=name, size=len(content), content=content))
             elif name == OUTPUT_FILE and (output_end := self._output_end(run)) is not None:
-                files.append(FileToStore(name=name, size=output_end[1], content=output_end[0]))
+                # With an object, the row has the end nevertheless, so that pages need no request to the object store.
+                files.append(
+                    FileToStore(name=name, size=output_end[1], content=output_end[0], is_to_upload=is_to_upload)
+                )
             else:
-                files.append(FileToStore(name=name, size=size))
+                files.append(FileToStore(name=name, size=size, is_to_upload=is_to_upload))
         return files, large_files, has_more
 
     def store_output(self, run: Run, stored_size: int) -> int:

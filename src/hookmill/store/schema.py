@@ -476,9 +476,29 @@ run_files: Final = Table(
     Column("size", BigInteger),
     # The name of the host that has the package.
     Column("host", Text, nullable=False),
-    # NULL: only that host has the content. For the output, it can be the end of the file.
+    # NULL: only that host or the object has the content. For the output, it can be the end of the file.
     Column("content", LargeBinary),
+    # The key of the object that has the content, or will have it. The row exists before the object.
+    Column("object_key", Text),
+    # Whether that host has yet to upload the object. NULL: no.
+    Column("is_upload_pending", Boolean),
+    # For each worker's search for files that it has yet to upload.
+    Index(
+        "ix_run_files_is_upload_pending",
+        "host",
+        "run_id",
+        sqlite_where=text("is_upload_pending"),
+        postgresql_where=text("is_upload_pending"),
+    ),
     comment="Files of runs for all hosts. Prepared files that the command left unchanged have no row.",
+)
+
+removed_objects: Final = Table(
+    "removed_objects",
+    metadata,
+    Column("object_key", Text, primary_key=True),
+    comment="Objects that have no row in run_files any more, and that the object store may still have.",
+    sqlite_with_rowid=False,
 )
 
 removed_runs: Final = Table(

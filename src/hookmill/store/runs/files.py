@@ -5,20 +5,30 @@ row. So a row of `run_files` is the command's output, or a file that the command
 
 Only the executor that has claimed an attempt can store its files, and only until the attempt's end is recorded. Readers
 get only files of the run's latest attempt.
+
+A content is in its row, or in an object of the object store. The transaction that inserts a row chooses the object's
+key, and only then is the object uploaded. A transaction that removes such a row notes the key in `removed_objects`. So
+every object has a row, or a note, or was uploaded by a worker that was frozen while its row was removed.
 """
 
+import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from hookmill.domain.ids import RunKey
+from hookmill.domain.errors import HookmillError
+from hookmill.domain.ids import RunKey, run_id, run_key
 from hookmill.domain.run import Run, RunState
 from hookmill.domain.run_files import OUTPUT_FILE
-from hookmill.store import dialect
+from hookmill.store import dialect, metadata
 from hookmill.store.database import Transaction
+from hookmill.store.objects import ObjectStore
 from hookmill.store.runs.executors import ExecutorId
 
 ROWS_PER_STATEMENT: Final = 100
+_INSTALLATION: Final = "object store directory"
+"""The metadata with the random directory of this database's objects. Installations may share a bucket and a prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +51,8 @@ class FileToStore:
     name: str
     size: int | None
     content: bytes | None = None
+    is_to_upload: bool = False
+    """Whether the whole content is to be stored as an object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +63,12 @@ class StoredFile:
     size: int | None
     host: str
     stored_bytes: int
-    """The size of the stored content: less than `size` if only the worker's host has the whole file."""
+    """The size of the content in the row: less than `size` if the object or only the host has the whole file."""
+    object_key: str | None = None
+    """The key of the object that has the whole content; None if there is none yet."""
 
     @property
-    def is_complete(self) -> bool:
+    def is_in_row(self) -> bool:
         return self.size is not None and self.stored_bytes >= self.size
 
 
@@ -69,11 +83,32 @@ class StoredPackage:
     """The webhook's name in the package; None if it is the present one, or if no webhook started the run."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileToUpload:
+    """A file whose object is missing, and whose content is in the package of this attempt."""
+
+    run: RunKey
+    name: str
+    attempt: int
+    size: int
+    object_key: str
+
+
 class RunFileStorage(Protocol):
     """Stores files of runs where all hosts reach them.
 
     Methods that write return False, and write nothing, if the attempt has ended or is outdated.
     """
+
+    @property
+    def objects(self) -> ObjectStore | None:
+        """The object store that has contents; None if this installation has none."""
+        ...
+
+    @property
+    def is_uploading(self) -> bool:
+        """Whether contents of new files are stored as objects."""
+        ...
 
     def replace(
         self, tx: Transaction, attempt: ClaimedAttempt, files: Sequence[FileToStore], *, has_more: bool
@@ -92,25 +127,40 @@ class RunFileStorage(Protocol):
     def package_of(self, tx: Transaction, run: Run) -> StoredPackage: ...
 
     def end_of(self, tx: Transaction, run: Run, name: str, bytes_max: int) -> tuple[StoredFile, bytes] | None:
-        """The stored file, and the last `bytes_max` bytes of its stored content. None if it has no content."""
+        """The stored file, and the last `bytes_max` bytes of the content in its row. None if it has no content."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FilesInDatabase:
-    """Stores contents in the table `run_files`. Implements `RunFileStorage`."""
+    """Stores files in the table `run_files`, and their contents there or as objects. Implements `RunFileStorage`."""
+
+    objects: ObjectStore | None = None
+    is_uploading: bool = False
 
     def replace(
         self, tx: Transaction, attempt: ClaimedAttempt, files: Sequence[FileToStore], *, has_more: bool
     ) -> bool:
         if not _is_claimed(tx, attempt):
             return False
+        if attempt.attempt > 1 or self.objects is not None:
+            _note_objects(tx, attempt.run)
         tx.run("DELETE FROM run_files WHERE run_id = :run", run=attempt.run)
+        key_prefix = self._key_prefix(tx, attempt) if any(file.is_to_upload for file in files) else ""
         for start in range(0, len(files), ROWS_PER_STATEMENT):
-            _insert(tx, attempt, files[start : start + ROWS_PER_STATEMENT])
+            _insert(tx, attempt, files[start : start + ROWS_PER_STATEMENT], key_prefix)
         if has_more or attempt.attempt > 1:
             tx.run("UPDATE runs SET has_more_files = :has_more WHERE id = :run", run=attempt.run, has_more=has_more)
         return True
+
+    def _key_prefix(self, tx: Transaction, attempt: ClaimedAttempt) -> str:
+        assert self.objects is not None
+        directory = metadata.value(tx, _INSTALLATION)
+        if directory is None:
+            metadata.set_first_value(tx, _INSTALLATION, secrets.token_hex(8))
+            directory = metadata.value(tx, _INSTALLATION)
+        assert directory is not None
+        return f"{_directory_of(self.objects, directory)}/{run_id(attempt.run)}/{attempt.attempt}/"
 
     def add_content(self, tx: Transaction, attempt: ClaimedAttempt, name: str, content: bytes) -> bool:
         if not _is_claimed(tx, attempt):
@@ -129,13 +179,15 @@ class FilesInDatabase:
         dialect.commit_without_sync(tx)
         if not _is_claimed(tx, attempt):
             return False
+        if attempt.attempt > 1:
+            _note_objects(tx, attempt.run, OUTPUT_FILE)
         _insert(tx, attempt, [FileToStore(name=OUTPUT_FILE, size=size, content=end)])
         return True
 
     def package_of(self, tx: Transaction, run: Run) -> StoredPackage:
         rows = tx.all(
             """
-            SELECT name, size, host, COALESCE(length(content), -1) AS stored_bytes
+            SELECT name, size, host, COALESCE(length(content), -1) AS stored_bytes, object_key, is_upload_pending
             FROM run_files
             WHERE run_id = :run AND attempt = :attempt
             ORDER BY name
@@ -149,6 +201,7 @@ class FilesInDatabase:
                 size=row["size"],
                 host=row["host"],
                 stored_bytes=row["stored_bytes"],
+                object_key=None if row["is_upload_pending"] else row["object_key"],
             )
             for row in rows
         ]
@@ -163,7 +216,7 @@ class FilesInDatabase:
     def end_of(self, tx: Transaction, run: Run, name: str, bytes_max: int) -> tuple[StoredFile, bytes] | None:
         row = tx.one(
             """
-            SELECT size, host, length(content) AS stored_bytes,
+            SELECT size, host, length(content) AS stored_bytes, object_key, is_upload_pending,
                 CASE
                     WHEN length(content) > :bytes_max THEN substr(content, length(content) - :bytes_max + 1)
                     ELSE content
@@ -178,7 +231,13 @@ class FilesInDatabase:
         )
         if row is None:
             return None
-        file = StoredFile(name=name, size=row["size"], host=row["host"], stored_bytes=row["stored_bytes"])
+        file = StoredFile(
+            name=name,
+            size=row["size"],
+            host=row["host"],
+            stored_bytes=row["stored_bytes"],
+            object_key=None if row["is_upload_pending"] else row["object_key"],
+        )
         return file, bytes(row["content_end"])
 
 
@@ -198,21 +257,40 @@ def _is_claimed(tx: Transaction, attempt: ClaimedAttempt) -> bool:
     return row is not None
 
 
-def _insert(tx: Transaction, attempt: ClaimedAttempt, files: Sequence[FileToStore]) -> None:
+def _note_objects(tx: Transaction, run: RunKey, name: str | None = None) -> None:
+    """Note the objects of a run, or of one of its files, for removal. Call it before their rows are removed."""
+    tx.run(
+        f"""
+        INSERT INTO removed_objects (object_key)
+        SELECT object_key
+        FROM run_files
+        WHERE run_id = :run AND object_key IS NOT NULL {"AND name = :name" if name is not None else ""}
+        """,
+        run=run,
+        **({"name": _stored_name(name)} if name is not None else {}),
+    )
+
+
+def _insert(tx: Transaction, attempt: ClaimedAttempt, files: Sequence[FileToStore], key_prefix: str = "") -> None:
     """Insert these files, or replace those with the same names."""
     values: dict[str, Any] = {}
     for number, file in enumerate(files):
         values |= {f"name_{number}": _stored_name(file.name), f"size_{number}": file.size}
         values[f"content_{number}"] = file.content
+        # A key is never used again, so an object never changes.
+        values[f"key_{number}"] = f"{key_prefix}{secrets.token_hex(12)}" if file.is_to_upload else None
+        values[f"pending_{number}"] = True if file.is_to_upload else None
     rows = ", ".join(
-        f"(:run, :name_{number}, :attempt, :size_{number}, :host, :content_{number})" for number in range(len(files))
+        f"(:run, :name_{number}, :attempt, :size_{number}, :host, :content_{number}, :key_{number}, :pending_{number})"
+        for number in range(len(files))
     )
     tx.run(
         f"""
-        INSERT INTO run_files (run_id, name, attempt, size, host, content)
+        INSERT INTO run_files (run_id, name, attempt, size, host, content, object_key, is_upload_pending)
         VALUES {rows}
         ON CONFLICT (run_id, name) DO UPDATE
-        SET attempt = excluded.attempt, size = excluded.size, host = excluded.host, content = excluded.content
+        SET attempt = excluded.attempt, size = excluded.size, host = excluded.host, content = excluded.content,
+            object_key = excluded.object_key, is_upload_pending = excluded.is_upload_pending
         """,
         run=attempt.run,
         attempt=attempt.attempt,
@@ -223,3 +301,128 @@ def _insert(tx: Transaction, attempt: ClaimedAttempt, files: Sequence[FileToStor
 
 def _stored_name(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
+
+
+# ── Objects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def files_to_upload(
+    tx: Transaction, host: str, before: tuple[RunKey, str] | None, at_most: int
+) -> Sequence[FileToUpload]:
+    """Files whose objects are missing, and whose contents this host has. Newest runs first, and those after `before`.
+
+    `before` is the last file of the previous page.
+    """
+    rows = tx.all(
+        f"""
+        SELECT run_id, name, attempt, size, object_key
+        FROM run_files
+        WHERE is_upload_pending AND host = :host
+            {"AND (run_id < :run OR (run_id = :run AND name > :name))" if before is not None else ""}
+        ORDER BY run_id DESC, name
+        LIMIT :at_most
+        """,
+        host=host,
+        at_most=at_most,
+        **({"run": before[0], "name": _stored_name(before[1])} if before is not None else {}),
+    )
+    return [
+        FileToUpload(
+            run=RunKey(bytes(row["run_id"])),
+            name=bytes(row["name"]).decode("utf-8", "surrogateescape"),
+            attempt=row["attempt"],
+            size=row["size"],
+            object_key=row["object_key"],
+        )
+        for row in rows
+    ]
+
+
+def record_upload(tx: Transaction, file: FileToUpload) -> bool:
+    """Record that the object has the file's content. Two workers on one host may both record it.
+
+    Returns False if a later attempt has begun, or if the run was removed. Nobody needs the object then. As the next
+    attempt begins before it replaces the package, the content came from this attempt's package otherwise.
+    """
+    row = tx.one(
+        f"SELECT attempt FROM runs WHERE id = :run {dialect.lock_clause(tx, 'FOR NO KEY UPDATE')}", run=file.run
+    )
+    if row is None or row["attempt"] != file.attempt:
+        return False
+    return tx.run(
+        """
+        UPDATE run_files
+        SET is_upload_pending = NULL
+        WHERE run_id = :run AND name = :name AND object_key = :key
+        """,
+        run=file.run,
+        name=_stored_name(file.name),
+        key=file.object_key,
+    ) == 1  # fmt: skip
+
+
+def give_up_upload(tx: Transaction, file: FileToUpload) -> None:
+    """Record that the file will have no object: its content has changed, or is outdated.
+
+    Does nothing if another worker has uploaded the file, or if the row was removed.
+    """
+    updated_rows = tx.run(
+        """
+        UPDATE run_files
+        SET object_key = NULL, is_upload_pending = NULL
+        WHERE run_id = :run AND name = :name AND object_key = :key AND is_upload_pending
+        """,
+        run=file.run,
+        name=_stored_name(file.name),
+        key=file.object_key,
+    )
+    if updated_rows:
+        # An interrupted upload may have created the object.
+        note_removed_objects(tx, [file.object_key])
+
+
+def note_removed_objects(tx: Transaction, keys: Sequence[str]) -> None:
+    for key in keys:
+        tx.run("INSERT INTO removed_objects (object_key) VALUES (:key) ON CONFLICT DO NOTHING", key=key)
+
+
+def removed_objects(tx: Transaction, at_most: int) -> Sequence[str]:
+    """The keys of objects that nobody needs."""
+    rows = tx.all("SELECT object_key FROM removed_objects ORDER BY object_key LIMIT :at_most", at_most=at_most)
+    return [row["object_key"] for row in rows]
+
+
+def forget_removed_objects(tx: Transaction, keys: Sequence[str]) -> None:
+    """Forget objects that the object store has removed."""
+    for start in range(0, len(keys), ROWS_PER_STATEMENT):
+        values = {f"key_{number}": key for number, key in enumerate(keys[start : start + ROWS_PER_STATEMENT])}
+        tx.run(
+            f"DELETE FROM removed_objects WHERE object_key IN ({', '.join(f':{name}' for name in values)})", **values
+        )
+
+
+def directory_of_objects(tx: Transaction, objects: ObjectStore) -> str | None:
+    """The beginning of the keys of this database's objects, without a slash at its end. None if it has no objects."""
+    directory = metadata.value(tx, _INSTALLATION)
+    return _directory_of(objects, directory) if directory is not None else None
+
+
+def _directory_of(objects: ObjectStore, directory: str) -> str:
+    return f"{objects.prefix}/{directory}" if objects.prefix else directory
+
+
+def keys_without_row(tx: Transaction, keys: Sequence[str]) -> list[str]:
+    """Those of these keys that are in no row of `run_files`. Keys that don't name a run are omitted."""
+    runs: dict[str, RunKey] = {}
+    for key in keys:
+        with suppress(HookmillError, IndexError):
+            runs[key] = run_key(key.split("/")[-3])
+    rows_of_runs = sorted(set(runs.values()))
+    with_row: set[str] = set()
+    for start in range(0, len(rows_of_runs), ROWS_PER_STATEMENT):
+        values = {f"run_{number}": run for number, run in enumerate(rows_of_runs[start : start + ROWS_PER_STATEMENT])}
+        rows = tx.all(
+            f"SELECT object_key FROM run_files WHERE run_id IN ({', '.join(f':{name}' for name in values)})", **values
+        )
+        with_row.update(row["object_key"] for row in rows)
+    return [key for key in runs if key not in with_row]

@@ -1,11 +1,13 @@
 """Removes the files of runs that retention has removed.
 
-Contents can be large. So the transaction that removes a run only notes it, and later transactions remove the files.
+Contents can be large. So the transaction that removes a run only notes it, and later transactions remove the files. A
+worker then removes their objects from the object store.
 """
 
 from typing import Final
 
 from hookmill.store.database import Transaction
+from hookmill.store.runs.files import note_removed_objects
 
 BYTES_PER_STEP: Final = 4_194_304
 """About how many bytes of contents one transaction removes. One file may be larger."""
@@ -35,13 +37,20 @@ def remove_files(tx: Transaction, at_most: int) -> bool:
     parameters = {f"run_{number}": run for number, run in enumerate(runs)}
     selected_runs = f"run_id IN ({', '.join(f':{name}' for name in parameters)})"
     files = tx.all(
-        f"SELECT run_id, name, length(content) AS bytes FROM run_files WHERE {selected_runs} LIMIT :at_most",
+        f"""
+        SELECT run_id, name, length(content) AS bytes, object_key
+        FROM run_files
+        WHERE {selected_runs}
+        LIMIT :at_most
+        """,
         at_most=at_most,
         **parameters,
     )
     removed_bytes = 0
     for file in files:
         removed_bytes += file["bytes"] or 0
+        if file["object_key"] is not None:
+            note_removed_objects(tx, [file["object_key"]])
         tx.run("DELETE FROM run_files WHERE run_id = :run AND name = :name", run=file["run_id"], name=file["name"])
         if removed_bytes >= BYTES_PER_STEP:
             break

@@ -21,6 +21,7 @@ from hookmill.domain.errors import (
     Invalid,
     LimitReached,
     NotFound,
+    ObjectStoreUnavailable,
     Revoked,
     StoreUnavailable,
 )
@@ -141,7 +142,7 @@ def api_error_for(error: Exception, messages: Callable[[Mapping[str, Any]], str]
             return error
         case RequestValidationError():
             return _invalid_request(error.errors(), messages or _default_message)
-        case DiskFull():
+        case DiskFull() | ObjectStoreUnavailable():
             return ApiError("unavailable", str(error), headers={"Retry-After": str(RETRY_SECONDS)})
         case StoreUnavailable():
             # The driver's error text may name a file or a host.

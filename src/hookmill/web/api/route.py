@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.errors import ObjectStoreUnavailable, StoreUnavailable
 from hookmill.presentation.view import View
 from hookmill.web.api import body, problems
 from hookmill.web.api.access import Authenticator, context_of, require_nothing, requirement_of
@@ -55,7 +55,7 @@ class Route(APIRoute):
                 return await respond(request)
             except Exception as error:
                 api_error = problems.api_error_for(error, messages)
-                if api_error.code == "internal_error" or isinstance(error, StoreUnavailable):
+                if api_error.code == "internal_error" or isinstance(error, StoreUnavailable | ObjectStoreUnavailable):
                     request.state.report_failure("api", error)
                 return problems.error_response(api_error)
 

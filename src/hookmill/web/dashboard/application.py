@@ -11,7 +11,16 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 
 from hookmill.domain.client import Network, client_address
-from hookmill.domain.errors import Conflict, DiskFull, Forbidden, HookmillError, Invalid, NotFound, StoreUnavailable
+from hookmill.domain.errors import (
+    Conflict,
+    DiskFull,
+    Forbidden,
+    HookmillError,
+    Invalid,
+    NotFound,
+    ObjectStoreUnavailable,
+    StoreUnavailable,
+)
 from hookmill.web.asgi import Receive, Scope, Send
 from hookmill.web.dashboard import access, kept_form
 from hookmill.web.dashboard.access import NotSignedIn, Requirement, StaleForm, cookie_name
@@ -113,6 +122,9 @@ class DashboardApplication:
             is_full = isinstance(error, DiskFull)
             message = str(error) if is_full else "The database is unavailable. Try again in a few seconds."
             return await context.in_thread(_error_page, context, 503, message)
+        except ObjectStoreUnavailable as error:
+            self._service.report_failure("dashboard", error)
+            return await context.in_thread(_error_page, context, 503, str(error))
         except StaleForm as error:
             if kept_form.can_be_resubmitted(context):
                 return await context.in_thread(kept_form.resubmission_page, context)

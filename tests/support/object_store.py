@@ -1,0 +1,154 @@
+"""A real S3-compatible object store for tests: `rclone serve s3`, over TLS. It verifies the signatures of requests.
+
+Each bucket is a directory, and each object a file in it.
+"""
+
+import ctypes
+import datetime
+import ipaddress
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from hookmill.store.objects import ObjectStore, ObjectStoreConfig
+from tests.support.ports import free_port
+from tests.support.waiting import until
+
+BUCKET: Final = "files-of-runs"
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class ObjectServer:
+    """The server, which a test may stop, freeze and start again. `config` is how clients reach it."""
+
+    def __init__(self, directory: Path, *, has_path_style: bool) -> None:
+        self._directory = directory
+        # The host 127.0.0.1 is that of the bucket 127 at the endpoint 0.0.1.
+        bucket, host = (BUCKET, "127.0.0.1") if has_path_style else ("127", "0.0.1")
+        self.bucket = directory / "objects" / bucket
+        self.bucket.mkdir(parents=True)
+        self.ca_file = directory / "ca.pem"
+        self._certificate, self._key = directory / "server.pem", directory / "server.key"
+        _write_certificates(self.ca_file, self._certificate, self._key)
+        self._port = free_port()
+        self.config = ObjectStoreConfig(
+            bucket=bucket,
+            region="us-east-1",
+            access_key_id=f"AK{secrets.token_hex(8)}",
+            secret_access_key=secrets.token_hex(20),
+            endpoint_url=f"https://{host}:{self._port}",
+            has_path_style=has_path_style,
+            prefix="runs",
+            certificate_authority=self.ca_file.read_bytes(),
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        program = shutil.which("rclone", path=sysconfig.get_path("scripts"))
+        assert program is not None, "rclone is missing. Run `make setup`, which installs it."
+        arguments = [program, "serve", "s3", "--config", os.devnull, "--addr", f"127.0.0.1:{self._port}"]
+        arguments += ["--auth-key", f"{self.config.access_key_id},{self.config.secret_access_key}"]
+        arguments += [f"--force-path-style={str(self.config.has_path_style).lower()}"]
+        arguments += ["--cert", str(self._certificate), "--key", str(self._key), str(self.bucket.parent)]
+        with (self._directory / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_end_with_the_tests
+            )
+        until(self._is_listening, "the object store listens")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """While the block runs, the server accepts connections, and never answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def client(self, **changes: Any) -> ObjectStore:
+        return ObjectStore(replace(self.config, **changes))
+
+    def object_keys(self) -> list[str]:
+        """The keys of all objects."""
+        return sorted(str(path.relative_to(self.bucket)) for path in self.bucket.rglob("*") if path.is_file())
+
+    def settings(self) -> dict[str, str]:
+        """The service's settings, by name."""
+        return {
+            "run_files": "s3",
+            "s3_bucket": self.config.bucket,
+            "s3_endpoint_url": self.config.endpoint_url or "",
+            "s3_access_key_id": self.config.access_key_id,
+            "s3_secret_access_key": self.config.secret_access_key,
+            "s3_prefix": self.config.prefix,
+            "s3_ca_file": str(self.ca_file),
+        }
+
+    def _is_listening(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._directory / "server.log").read_text()
+        connections = psutil.Process(self._process.pid).net_connections("tcp")
+        return any(each.status == psutil.CONN_LISTEN for each in connections)
+
+
+@contextmanager
+def serving_objects(directory: Path, *, has_path_style: bool = True) -> Iterator[ObjectServer]:
+    server = ObjectServer(directory, has_path_style=has_path_style)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _end_with_the_tests() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _write_certificates(ca_file: Path, certificate_file: Path, key_file: Path) -> None:
+    """A certificate authority, and a certificate that it has issued for 127.0.0.1, with its key."""
+    now = datetime.datetime.now(datetime.UTC)
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Tests")])
+
+    def builder(name: x509.Name, public_key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(ca_name)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+        )
+
+    ca = builder(ca_name, ca_key.public_key()).add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+    host = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    leaf = builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Server")]), key.public_key())
+    pem = serialization.Encoding.PEM
+    ca_file.write_bytes(ca.sign(ca_key, hashes.SHA256()).public_bytes(pem))
+    certificate_file.write_bytes(leaf.add_extension(host, False).sign(ca_key, hashes.SHA256()).public_bytes(pem))
+    key_file.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
