@@ -62,6 +62,9 @@ or of {rounds_of_busiest} rounds with {most_connections} connections.
 | … of a fresh database | the rate divided by that of a fresh database in the same round |
 | limit 100,000 per minute | with a raised rate limit; the window is the last minute |
 | … webhooks | with a fresh database and so many webhooks, all of which get deliveries |
+| … idle, … slow connections | deliveries while so many clients occupy connections |
+| …, closed together | the time limits of these connections end at the same moment |
+| …, memory | the service's memory with these connections, and each process's memory before and with them |
 | p95 …, wanted under … | 95 % of the requests took at most the first time; above the second time, `make bench` fails |
 
 ## The machine

@@ -40,7 +40,7 @@ class Served:
 
     def memory_mib(self) -> float:
         """The memory of the process family. Memory that several processes share is counted once (PSS)."""
-        return sum(_memory_kib(pid) for pid in family(self.pid)) / 1024
+        return sum(memory_mib_of(pid) for pid in family(self.pid))
 
 
 @contextmanager
@@ -140,10 +140,11 @@ def _cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND if fields else 0.0
 
 
-def _memory_kib(pid: int) -> int:
+def memory_mib_of(pid: int) -> float:
+    """What one process holds (PSS); 0 if it has ended."""
     # Only root may read how much of a protected process is shared; for others, shared memory counts in each process.
     for name, field in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
         with suppress(OSError):
             lines = Path(f"/proc/{pid}/{name}").read_text().splitlines()
-            return next((int(line.split()[1]) for line in lines if line.startswith(field)), 0)
-    return 0
+            return next((int(line.split()[1]) for line in lines if line.startswith(field)), 0) / 1024
+    return 0.0

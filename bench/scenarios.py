@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from bench import capacity, databases, grown, load, machine, noop, pages, runs, service, window
+from bench import capacity, connections, databases, grown, load, machine, noop, pages, runs, service, window
 from bench.load import SERIAL_LENGTH, Body, Plan, Record, Target
 from bench.process import Served
 from bench.service import DELIVERIES_PER_WEBHOOK, NotMeasured, Service, Storage
@@ -330,6 +330,11 @@ def _window(effort: Effort) -> Sequence[Row]:
     ]
 
 
+def _connections(effort: Effort) -> Sequence[Row]:
+    seconds = connections.SECONDS if effort.rounds >= THOROUGH.rounds else connections.SECONDS_QUICK
+    return [row for storage in Storage for row in connections.measured(storage, seconds=seconds)]
+
+
 SCENARIOS = (
     Scenario(name="small", measure=_flat_out_small),
     Scenario(name="large", measure=_flat_out_large),
@@ -340,6 +345,7 @@ SCENARIOS = (
     Scenario(name="pages", measure=_pages),
     Scenario(name="grown", measure=_grown),
     Scenario(name="window", measure=_window),
+    Scenario(name="connections", measure=_connections),
     Scenario(name="capacity", measure=_capacity),
     Scenario(name="databases", measure=lambda effort: databases.simulated()),
 )

@@ -33,8 +33,11 @@ class Row:
     wanted_p95_ms: float | None = None
     p50_ms: float | None = None
     p99_ms: float | None = None
+    wanted_p99_ms: float | None = None
     mib_at_rest: float | None = None
     mib_after: float | None = None
+    wanted_mib_more: float | None = None
+    """The most by which `mib_after` may exceed `mib_at_rest`."""
     server_cores: float | None = None
     load_cores: float | None = None
     other_cores: float | None = None
@@ -50,18 +53,28 @@ class Row:
 
     @property
     def falls_short(self) -> bool:
-        if self.p95_ms is not None and self.wanted_p95_ms is not None and self.p95_ms > self.wanted_p95_ms:
-            return True
-        if self.of_yardstick is None or self.wanted_of_yardstick is None:
-            return False
-        return self.of_yardstick < self.wanted_of_yardstick
+        return bool(self.shortfall)
 
     @property
     def shortfall(self) -> str:
-        """The figure that falls short, as a sentence. Call it only if `falls_short`."""
-        if self.p95_ms is not None and self.wanted_p95_ms is not None:
-            return f"{self.what}: p95 {self.p95_ms:.1f} ms, wanted under {self.wanted_p95_ms:.0f}"
-        return f"{self.what}: {self.of_yardstick:.3f} of (a), wanted {self.wanted_of_yardstick}"
+        """The figure that falls short, as a sentence; empty if none does."""
+        for name, figure, wanted in (
+            ("p95", self.p95_ms, self.wanted_p95_ms),
+            ("p99", self.p99_ms, self.wanted_p99_ms),
+        ):
+            if figure is not None and wanted is not None and figure > wanted:
+                return f"{self.what}: {name} {figure:.1f} ms, wanted under {wanted:.0f}"
+        if self.mib_at_rest is not None and self.mib_after is not None and self.wanted_mib_more is not None:
+            more = self.mib_after - self.mib_at_rest
+            if more > self.wanted_mib_more:
+                return f"{self.what}: {more:.0f} MiB more, wanted under {self.wanted_mib_more:.0f}"
+        if (
+            self.of_yardstick is not None
+            and self.wanted_of_yardstick is not None
+            and self.of_yardstick < self.wanted_of_yardstick
+        ):
+            return f"{self.what}: {self.of_yardstick:.3f} of (a), wanted {self.wanted_of_yardstick}"
+        return ""
 
 
 HEADINGS = (

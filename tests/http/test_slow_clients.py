@@ -17,6 +17,7 @@ from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.domain.permission import Role
 from hookmill.management import Management
 from hookmill.web import delivery_body
+from tests.faults.parts import Part, parts_of
 from tests.http.conftest import new_target
 from tests.http.hostile import Target, honest
 from tests.http.impatience import BODY_SECONDS, HEADER_SECONDS, serving_impatiently
@@ -31,6 +32,9 @@ CLIENTS_OF_A_KIND: Final = 20
 DRIP_SECONDS: Final = 0.2
 IDLE_CONNECTIONS: Final = 3_000
 FILES_KEPT_BACK: Final = 300
+CONNECTION_BYTES_MAX: Final = 32 * 1024
+"""Of memory, with part of a small request."""
+NOISE_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -143,12 +147,18 @@ def has_ended(reads_nothing: socket.socket, *, meanwhile: socket.socket) -> bool
 
 
 def test_thousands_of_idle_connections_disturb_nobody(service: Service, target: Target):
+    ingress = parts_of(service)[Part.INGRESS][0]
+    memory_before = ingress.memory_info().rss
     with idle_connections(service.port) as connections:
         assert len(connections) >= 500
+        for number, connection in enumerate(connections):
+            connection.sendall(HEALTH[: number % len(HEALTH)])
 
         waits = [seconds_to_a_202(service, target) for _ in range(10)]
+        more_memory = ingress.memory_info().rss - memory_before
 
     assert max(waits) < 2.0
+    assert more_memory < len(connections) * CONNECTION_BYTES_MAX + NOISE_BYTES
 
 
 HEALTH: Final = b"GET /healthz HTTP/1.1\r\nHost: hooks.test\r\n\r\n"
