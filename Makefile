@@ -40,7 +40,7 @@ format: setup ## Format the code, and apply the fixes of the linter
 bench: setup ## Measure the service under load
 	@exec .venv/bin/python -m bench $(ARGS)
 
-drill: setup ## Disturb the service at random, and audit every delivery and run
+drill: setup ## Disturb and upgrade the service, and audit every delivery and run
 	@exec .venv/bin/python -m tests.drill $(ARGS)
 
 lock: ## Compile the lock files from pyproject.toml (newer versions: ARGS=--upgrade)

@@ -7,6 +7,7 @@ from typing import Final
 
 from tests.drill.run import DrillResult
 from tests.drill.site import DatabaseKind
+from tests.drill.upgrade import UpgradeResult
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reliability.md"
 TITLES: Final[Mapping[DatabaseKind, str]] = {
@@ -24,6 +25,7 @@ happen on your own machine:
 make drill                                          # both databases; takes about half an hour
 make drill ARGS="--faults 20 --deliveries 5000"     # a short drill
 make drill ARGS="--database sqlite --seed 7"        # one database, with a seed
+make drill ARGS="--only upgrade"                    # the upgrade of a large installation
 ```
 
 A drill starts real services on a real database. Senders deliver events at a steady rate, and retry
@@ -31,6 +33,8 @@ each event until they get a 202. Meanwhile, faults happen one after the other, a
 in random order. At the end, the drill waits until every event has its 202 and every run has ended.
 Then it stops the service, and compares what the senders sent and were answered with what the
 database contains.
+
+The last part of a drill [upgrades an old installation](upgrading.md#what-is-measured).
 
 `make drill` fails if a figure in the audit is not 0, if a service or worker ends or does not
 recover by itself, or if `--seconds` were not enough for all faults and deliveries. `make test`
@@ -115,6 +119,21 @@ def summary(result: DrillResult) -> str:
     if not result.is_complete:
         lines.append("  The drill ended before it had done everything: give it more --seconds.")
     return "\n".join(lines)
+
+
+def upgrade_summary(result: UpgradeResult) -> str:
+    """The result of an upgrade, for a terminal."""
+    troubles = {name: count for name, count in result.troubles.items() if count}
+    states = ", ".join(f"{count:,} {state}" for state, count in sorted(result.states.items()))
+    return "\n".join(
+        [
+            f"Upgrade, {result.kind.value}",
+            f"  {result.rows:,} rows, of these {result.runs:,} runs: {states}",
+            f"  {result.accepted:,} deliveries accepted before, during and after the upgrade",
+            *(f"  {step}: {seconds:.1f} s" for step, seconds in result.seconds.items()),
+            f"  audit: {troubles or 'every figure is 0'}",
+        ]
+    )
 
 
 def page(results: Sequence[DrillResult], machine: Mapping[str, str]) -> str:

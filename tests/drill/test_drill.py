@@ -1,6 +1,7 @@
 """A short drill on each kind of database. `make drill` is the long one."""
 
 import random
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.drill import report
 from tests.drill.faults import FAULTS
 from tests.drill.run import Plan, run_drill
 from tests.drill.site import DatabaseKind
+from tests.drill.upgrade import extract_old_code
 from tests.support.counts import count
 
 FAULTS_INJECTED = count(40, usually=6)
@@ -44,6 +46,13 @@ def test_page_has_the_present_text_and_both_databases():
 
     assert [each for each in report.TITLES.values() if f"### {each}" not in page] == []
     assert page.partition("## The machine")[0] == report.PAGE_TEXT.partition("## The machine")[0]
+
+
+def test_upgrade_without_the_history_says_what_to_fetch(tmp_path: Path):
+    subprocess.run(["git", "init", "-q", str(tmp_path / "shallow")], timeout=60, check=True)
+
+    with pytest.raises(AssertionError, match="git fetch --unshallow"):
+        extract_old_code(tmp_path / "old", repository=tmp_path / "shallow")
 
 
 def test_drill_has_at_least_twelve_kinds_of_faults_for_each_database():

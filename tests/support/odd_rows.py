@@ -30,13 +30,14 @@ def fill(path: Path) -> None:
             places = ", ".join("?" * len(table.columns))
             connection.executemany(
                 f'INSERT INTO "{table.name}" ({names}) VALUES ({places})',
-                [[_value(column, number) for column in table.columns] for number in range(ROWS)],
+                [[odd_value(column, number) for column in table.columns] for number in range(ROWS)],
             )
 
 
-def _value(column: Column[Any], number: int) -> Any:
+def odd_value(column: Column[Any], number: int) -> Any:
+    """The value of this column in the row with this number, below `ROWS`."""
     for foreign_key in column.foreign_keys:
-        return _value(foreign_key.column, number)
+        return odd_value(foreign_key.column, number)
     if column.nullable and not number:
         return None
     if isinstance(column.type, Boolean):
