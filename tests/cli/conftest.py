@@ -21,6 +21,7 @@ from hookmill.domain import ids
 from hookmill.domain.delivery import IdentityKind, Label, possible_identity_digests
 from hookmill.domain.run import RunState
 from hookmill.settings import read_settings
+from hookmill.store.identity_segments import FIRST_SEGMENT
 from tests.support.names import names_not_in_snake_case
 
 START_US = 1_795_252_356_000_000
@@ -136,10 +137,10 @@ class Log:
                 connection.execute("INSERT INTO payloads (delivery_id, body) VALUES (?, ?)", (key, body))
                 connection.execute(
                     """
-                    INSERT INTO identities (webhook_no, digest, delivery_id, kind, claimed_at)
-                    SELECT no, ?, ?, ?, ? FROM webhooks WHERE uid = ?
+                    INSERT INTO identities (segment, webhook_no, digest, delivery_id, kind, claimed_at)
+                    SELECT ?, no, ?, ?, ?, ? FROM webhooks WHERE uid = ?
                     """,
-                    (digest, key, int(identity_kind or IdentityKind.BODY_SHA256), at, webhook_uid),
+                    (FIRST_SEGMENT, digest, key, int(identity_kind or IdentityKind.BODY_SHA256), at, webhook_uid),
                 )
         return ids.delivery_id(key)
 
