@@ -9,7 +9,7 @@ import pytest
 
 from hookmill.domain.delivery import Accepted, Duplicate, IdentityKind
 from hookmill.maintenance import keep_segments
-from hookmill.store import bloom, deliveries, identity_segments
+from hookmill.store import bloom, deliveries, identity_segments, timeouts
 from hookmill.store.admission.plan import Acceptance
 from hookmill.store.admission.transaction import PlanOutcome, admit
 from hookmill.store.database import open_database
@@ -220,6 +220,31 @@ def test_few_segments_wait_for_filters_while_a_transaction_stays_open(on_postgre
     assert on_postgres.admit(*copies) == [
         Duplicate(copy.delivery_key, original.delivery_key) for copy, original in zip(copies, originals, strict=True)
     ]
+
+
+def test_large_segment_gets_its_filter_however_long_the_count_takes(on_postgres: Shelf, monkeypatch):
+    """If the oldest segment got no filter, no later segment would get one."""
+    on_postgres.admit(on_postgres.plan(on_postgres.webhook()))
+    keep_segments(on_postgres.database, on_postgres.clock.now)
+    identity_segments.close_full_segment(on_postgres.database, on_postgres.clock.now + DAY_US)
+    identity_segments.note_transactions(on_postgres.database)
+    monkeypatch.setattr(timeouts, "BUSY_SECONDS", 0.05)
+    is_done = threading.Event()
+
+    def keep() -> None:
+        with open_database(on_postgres.url) as impatient:
+            until(lambda: identity_segments.add_filter(impatient))
+        is_done.set()
+
+    with on_postgres.database.write() as tx:
+        tx.run("LOCK TABLE identities IN ACCESS EXCLUSIVE MODE")
+        keeper = threading.Thread(target=keep)
+        keeper.start()
+        assert not is_done.wait(0.3)
+    keeper.join(10)
+
+    assert is_done.is_set()
+    assert on_postgres.count("identity_filters") == 1
 
 
 def test_filters_are_made_after_a_backup_was_restored_to_another_server(on_postgres: Shelf):

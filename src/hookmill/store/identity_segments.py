@@ -41,6 +41,8 @@ FILTER_DIGESTS_MAX: Final = 1 << 21
 FILTER_BYTES_MAX: Final = 128 * 1024 * 1024
 """The memory for filters in one process. Segments without a filter in memory are searched for each delivery."""
 _DIGESTS_PER_QUERY: Final = 8_192
+_SECONDS_MAX: Final = 600
+"""The time for a statement about a large segment. The identities of an older version become one segment."""
 FIRST_SEGMENT: Final = 1
 """The open segment of a database that has no row about it yet."""
 _SEGMENTS_LOCK: Final = 0x6964656E
@@ -211,6 +213,7 @@ def add_filter(database: Database) -> bool:
             return False
     # A later transaction, so that it sees what the transactions before `writable_before` have committed.
     with database.read() as tx:
+        dialect.allow_long_statements(tx, _SECONDS_MAX)
         row = tx.one("SELECT COUNT(*) AS count FROM identities WHERE segment = :no", no=segment["no"])
         assert row is not None
         identity_count = int(row["count"])
@@ -226,6 +229,7 @@ def add_filter(database: Database) -> bool:
     for digests in _digests(database, segment["no"]):
         bloom.add(bits, digests)
     with database.write() as tx:
+        dialect.allow_long_statements(tx, _SECONDS_MAX)
         if not dialect.try_lock(tx, _SEGMENTS_LOCK):
             return False
         latest = tx.one("SELECT no, identity_count FROM identity_filters ORDER BY no DESC LIMIT 1")
