@@ -116,6 +116,19 @@ def test_a_pass_has_a_bound_and_the_next_goes_on(world, tmp_path, monkeypatch):
     assert [run_retention(world.database, tmp_path, world.clock()) for _ in range(3)] == [20, 15, 0]
 
 
+def test_a_log_that_needs_all_steps_does_not_keep_old_identities(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(maintenance, "ROWS_PER_STEP", 1)
+    monkeypatch.setattr(maintenance, "STEPS_PER_PASS", 2)
+    maintenance.keep_segments(world.database, world.clock())
+    filled(world, world.webhook(), 60)
+    world.clock.advance(days=1)
+    maintenance.keep_segments(world.database, world.clock())
+    world.clock.advance(days=31)
+
+    assert run_retention(world.database, tmp_path, world.clock()) == 2
+    assert rows(world, "identity_segments") == 1
+
+
 def test_webhooks_with_nothing_to_remove_do_not_use_up_a_pass(world, tmp_path, monkeypatch):
     monkeypatch.setattr(maintenance, "STEPS_PER_PASS", 3)
     for no in range(5):
