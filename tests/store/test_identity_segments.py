@@ -306,6 +306,30 @@ def test_number_of_a_removed_filter_is_not_used_again(shelf: Shelf):
         assert admit(tx, [again], segments=cache) == [Duplicate(again.delivery_key, first.delivery_key)]
 
 
+def test_cache_of_a_lost_history_is_not_used(shelf: Shelf):
+    """A failover can lose the last transactions. Then segments and filters get the same numbers again."""
+    webhook = shelf.webhook()
+    cache = SegmentCache()
+    shelf.admit(shelf.plan(webhook, "lost event"))
+    close_segment(shelf)
+    wait_for_filters(shelf)
+    with shelf.database.write() as tx:
+        admit(tx, [shelf.plan(webhook)], segments=cache)
+    with shelf.database.write() as tx:
+        for table in ("identities", "identity_filters", "identity_segments"):
+            tx.run(f"DELETE FROM {table}")
+    original = shelf.plan(webhook, "event-1")
+    shelf.admit(original)
+    close_segment(shelf)
+    wait_for_filters(shelf)
+    copies = [shelf.plan(webhook, "event-1") for _ in range(2)]
+
+    with shelf.database.write() as tx:
+        outcomes = admit(tx, copies, segments=cache)
+
+    assert outcomes == [Duplicate(copy.delivery_key, original.delivery_key) for copy in copies]
+
+
 def test_filter_contains_what_was_added_and_little_else():
     digests = [os.urandom(16) for _ in range(5_000)]
     bits = bytearray(bloom.size_bytes(5_000))

@@ -47,15 +47,16 @@ FIRST_SEGMENT: Final = 1
 """The open segment of a database that has no row about it yet."""
 _SEGMENTS_LOCK: Final = 0x6964656E
 """The number of PostgreSQL's advisory lock for changes of segments. Every version must use the same one."""
-_UNFILTERED: Final = "SELECT no, closed_at IS NULL FROM identity_segments WHERE filter_no IS NULL ORDER BY no"
+_UNFILTERED: Final = "SELECT no, opened_at, closed_at FROM identity_segments WHERE filter_no IS NULL ORDER BY no"
 
 
 @dataclass(slots=True)
 class _Filter:
     bits: bytes
     identity_count: int
-    """Of the set. It grows with each segment that is added, so it also identifies the state of the filter."""
-    segments: tuple[int, ...] = ()
+    """Of the set. It grows with each segment that is added."""
+    segments: list[tuple[int, int]]
+    """The number and `closed_at` of each segment."""
 
 
 class SegmentCache:
@@ -63,11 +64,12 @@ class SegmentCache:
 
     def __init__(self) -> None:
         self.open_segment = FIRST_SEGMENT
-        self._unfiltered: tuple[tuple[int, bool], ...] | None = None
-        """The segments that had no filter at the last refresh, and whether each one was open.
+        self._unfiltered: list[tuple[int, int, int | None]] | None = None
+        """The segments that had no filter at the last refresh: the number, `opened_at` and `closed_at` of each one.
 
         Numbers only grow, and a closed segment loses this place only by getting a filter. So as long as this is
-        unchanged, no other segment has got a filter.
+        unchanged, no other segment has got a filter. The times differ if a failover lost the last changes, or a backup
+        was restored, and other segments then got the same numbers.
         """
         self._searched: tuple[int, ...] = ()
         """The closed segments without a filter in memory."""
@@ -76,29 +78,30 @@ class SegmentCache:
     def refresh(self, tx: Transaction) -> None:
         """Read what has changed. Call it in each transaction, after locking the webhooks."""
         rows: Sequence[Any] = tx.bulk(_UNFILTERED, ()).fetchall()
-        unfiltered = tuple((row[0], bool(row[1])) for row in rows)
+        unfiltered = [(row[0], row[1], row[2]) for row in rows]
         if unfiltered == self._unfiltered:
             return
-        segments_by_filter: dict[int, list[int]] = {}
-        for row in tx.all("SELECT no, filter_no FROM identity_segments WHERE filter_no IS NOT NULL ORDER BY no"):
-            segments_by_filter.setdefault(row["filter_no"], []).append(row["no"])
+        segments_by_filter: dict[int, list[tuple[int, int]]] = {}
+        for row in tx.all(
+            "SELECT no, closed_at, filter_no FROM identity_segments WHERE filter_no IS NOT NULL ORDER BY no"
+        ):
+            segments_by_filter.setdefault(row["filter_no"], []).append((row["no"], row["closed_at"]))
         filters: dict[int, _Filter] = {}
-        searched = [no for no, is_open in unfiltered if not is_open]
+        searched = [no for no, _, closed_at in unfiltered if closed_at is not None]
         free_bytes = FILTER_BYTES_MAX
         # The newest first: most late copies of an event arrive within minutes or hours.
         for filter_no in sorted(segments_by_filter, reverse=True):
             segments = segments_by_filter[filter_no]
-            filter_ = self._read_filter(tx, filter_no) if free_bytes > 0 else None
+            filter_ = self._read_filter(tx, filter_no, segments) if free_bytes > 0 else None
             # A filter is removed with its last segment.
             if filter_ is None or len(filter_.bits) > free_bytes:
                 free_bytes = 0
-                searched += segments
+                searched += [no for no, _ in segments]
                 continue
             free_bytes -= len(filter_.bits)
-            filter_.segments = tuple(segments)
             filters[filter_no] = filter_
         self._filters, self._searched = filters, tuple(searched)
-        self.open_segment = next((no for no, is_open in unfiltered if is_open), FIRST_SEGMENT)
+        self.open_segment = next((no for no, _, closed_at in unfiltered if closed_at is None), FIRST_SEGMENT)
         self._unfiltered = unfiltered
 
     def segments_to_search(self, digest: bytes) -> list[int]:
@@ -108,16 +111,17 @@ class SegmentCache:
             digest_number = int.from_bytes(digest, "little")
             for filter_ in self._filters.values():
                 if bloom.may_contain(filter_.bits, digest_number):
-                    segments += filter_.segments
+                    segments += [no for no, _ in filter_.segments]
         return segments
 
-    def _read_filter(self, tx: Transaction, filter_no: int) -> _Filter | None:
+    def _read_filter(self, tx: Transaction, filter_no: int, segments: list[tuple[int, int]]) -> _Filter | None:
         row = tx.one("SELECT identity_count FROM identity_filters WHERE no = :no", no=filter_no)
         kept = self._filters.get(filter_no)
-        if row is not None and kept is not None and kept.identity_count == row["identity_count"]:
-            return kept
+        is_same = row is not None and kept is not None and kept.identity_count == row["identity_count"]
+        if is_same and kept is not None and set(segments) <= set(kept.segments):
+            return _Filter(kept.bits, kept.identity_count, segments)
         row = tx.one("SELECT identity_count, bits FROM identity_filters WHERE no = :no", no=filter_no)
-        return _Filter(bytes(row["bits"]), row["identity_count"]) if row is not None else None
+        return _Filter(bytes(row["bits"]), row["identity_count"], segments) if row is not None else None
 
 
 def close_full_segment(database: Database, now: int) -> int:
