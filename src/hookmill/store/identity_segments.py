@@ -142,6 +142,12 @@ def close_full_segment(database: Database, now: int) -> int:
     is_due = identities >= SEGMENT_ROWS or (is_old and identities > 0)
     if segment is not None and (not is_due or len(unfiltered) >= UNFILTERED_MAX):
         return identities
+    with database.read() as tx:
+        newest = tx.one(
+            "SELECT MAX(claimed_at) AS claimed_at FROM identities WHERE segment = :no",
+            no=segment["no"] if segment is not None else FIRST_SEGMENT,
+        )
+    newest_claim = newest["claimed_at"] if newest is not None else None
     with database.write() as tx:
         if not dialect.try_lock(tx, _SEGMENTS_LOCK):
             return identities
@@ -151,7 +157,7 @@ def close_full_segment(database: Database, now: int) -> int:
         is_closed = tx.run(
             "UPDATE identity_segments SET closed_at = :closed_at WHERE no = :no AND closed_at IS NULL",
             # If the clock was set back since, identities of before must not look older than they are.
-            closed_at=max(now, segment["opened_at"]),
+            closed_at=max(now, newest_claim or 0),
             no=segment["no"],
         )
         # Otherwise, another process has closed it meanwhile.
