@@ -245,6 +245,35 @@ def test_an_upload_that_was_frozen_during_the_next_attempt_changes_nothing(backl
     assert len(server.object_keys()) == 1
 
 
+def test_late_upload_does_not_keep_the_next_attempts_files_from_being_stored(backlog, tmp_path, server):
+    hosts = Hosts(backlog, tmp_path, HookedStore(server.config))
+    key = claimed(backlog)
+    run = backlog.run(key)
+    package = write_package(backlog.data / "runs", run, b'{"a": 1}')
+    (package.directory / "result").write_bytes(b"first")
+    writer = performer(backlog, writing({}), [], hosts.settings).file_writer
+    assert writer is not None
+    writer.store_files(run, b'{"a": 1}', lambda: pytest.fail("the database works"))
+    with backlog.database.read() as tx:
+        (late_file,) = files.files_to_upload(tx, "our-host", None, 9)
+
+    def claim_second_attempt(_: bytes) -> None:
+        take_back(backlog, key)
+        take(backlog)
+
+    HookedStore.before_put = staticmethod(claim_second_attempt)
+    try:
+        # Notes the object for removal, because the attempt is over. The row still has its key.
+        hosts.uploads.upload(late_file)
+    finally:
+        HookedStore.before_put = staticmethod(lambda _: None)
+    hosts.perform(key, {"result": b"second"})
+
+    assert hosts.uploads.run_pass()
+    assert hosts.other.content(key, "result") == b"second"
+    assert [key.split("/")[3] for key in server.object_keys()] == ["2"]
+
+
 def test_files_that_the_object_store_refuses_delay_no_others(on_sqlite, tmp_path, server, monkeypatch):
     monkeypatch.setattr(uploads, "FAILURES_PER_PASS_MAX", 1)
     hosts = Hosts(on_sqlite, tmp_path, HookedStore(server.config))

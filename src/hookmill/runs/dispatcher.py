@@ -56,6 +56,10 @@ PAUSE_FACTOR_SQLITE: Final = 2.0
 PAUSE_FACTOR_POSTGRES: Final = 3.0
 """The pause after a claim, as a multiple of the claim's duration. While deliveries use the database or the processors,
 a claim takes longer. Then this worker leaves both to the deliveries, and claims several runs at a time."""
+PAUSE_FACTOR_QUIET: Final = 1.0
+"""The same on PostgreSQL while no deliveries add runs. On SQLite, a worker can't see whose commits it sees."""
+QUIET_SECONDS: Final = 0.5
+"""After this time without a notification, no deliveries add runs."""
 PAUSE_SECONDS_MAX: Final = 0.25
 """The maximum of this pause."""
 LOCK_SECONDS: Final = 15.0
@@ -145,6 +149,8 @@ class Dispatcher:
         """Whether a commit may have added a held run or a schedule that is due now."""
         self._next_due_at: int | None = None
         """When the next held run or schedule is due, in µs since 1970; None if there is none."""
+        self._notified_at = -math.inf
+        """When the last notification arrived, on the monotonic clock. Only on PostgreSQL."""
         self._skipped_runners: Collection[str] = ()
         """The runners that the last query of the backlog skipped."""
         self._engine: DurableEngine
@@ -248,7 +254,6 @@ class Dispatcher:
     def _dispatch(self) -> None:
         """In a thread: claim runs and start them, until the shutdown."""
         last_served = FactoryId("")
-        pause_factor = PAUSE_FACTOR_SQLITE if self._database.on_sqlite else PAUSE_FACTOR_POSTGRES
         interval = WATCH_SECONDS if self._database.on_sqlite else POLL_SECONDS
         while not self._stop_claiming.is_set():
             self._wakeup.wait(min(interval, self._seconds_to_next_decision()))
@@ -256,7 +261,7 @@ class Dispatcher:
             began_at = time.monotonic()
             try:
                 if claimed := self._claim(after=last_served):
-                    pause_seconds = pause_factor * (time.monotonic() - began_at)
+                    pause_seconds = self._pause_factor() * (time.monotonic() - began_at)
                     last_served = claimed[-1].factory
                     for claimed_run in claimed:
                         self._start_in_engine(claimed_run.run, claimed_run.attempt)
@@ -264,6 +269,12 @@ class Dispatcher:
             except Exception as error:
                 self._report_failure("runs", error)
                 self._stop_claiming.wait(RETRY_SECONDS)
+
+    def _pause_factor(self) -> float:
+        if self._database.on_sqlite:
+            return PAUSE_FACTOR_SQLITE
+        is_quiet = time.monotonic() - self._notified_at > QUIET_SECONDS
+        return PAUSE_FACTOR_QUIET if is_quiet else PAUSE_FACTOR_POSTGRES
 
     def _listen(self) -> None:
         """In a thread, on PostgreSQL: wake `_dispatch` when runs join the backlog, until the shutdown."""
@@ -274,6 +285,7 @@ class Dispatcher:
                     self.wake()
                     while not self._stop_claiming.is_set():
                         if wait(LISTEN_SECONDS):
+                            self._notified_at = time.monotonic()
                             self.wake()
             except Exception as error:
                 self._report_failure("runs", error)

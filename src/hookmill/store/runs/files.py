@@ -265,6 +265,7 @@ def _note_objects(tx: Transaction, run: RunKey, name: str | None = None) -> None
         SELECT object_key
         FROM run_files
         WHERE run_id = :run AND object_key IS NOT NULL {"AND name = :name" if name is not None else ""}
+        ON CONFLICT DO NOTHING
         """,
         run=run,
         **({"name": _stored_name(name)} if name is not None else {}),
