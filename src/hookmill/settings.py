@@ -1,11 +1,10 @@
 """Every setting with its name, default and meaning.
 
 A setting comes from `HOOKMILL_<NAME>` in the environment, else from `hookmill.toml` (or the file that
-`HOOKMILL_CONFIG` names), else from the default here. No other module reads the file, or decides which
-value a setting has.
+`HOOKMILL_CONFIG` names), else from the default here. Only `runners` is merged from both: if both set the same key of a
+runner, the environment overrides the file. No other module reads the file, or decides which value a setting has.
 """
 
-import json
 import os
 import re
 import tomllib
@@ -17,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from hookmill.domain import limits
 from hookmill.domain.errors import Invalid
@@ -50,7 +49,7 @@ class RetrySettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    attempts: int = Field(ge=1, le=ATTEMPTS_MAX, description="The maximum number of attempts that may fail.")
+    attempts: int = Field(ge=1, le=ATTEMPTS_MAX, description="A run is retried until this many attempts have failed.")
     backoff_seconds: int = Field(
         default=30,
         ge=1,
@@ -149,12 +148,13 @@ class Settings(BaseSettings):
         default=True,
         description="Whether `serve` performs runs itself. Set it to false where `hookmill worker` does this.",
     )
-    runs_at_once: int = Field(default=4, ge=1, le=1_000, description="Runs that one process performs at the same time.")
+    runs_at_once: int = Field(default=4, ge=1, le=1_000, description="Runs that one worker performs at the same time.")
     run_attempts_max: int = Field(
         default=3,
         ge=1,
         le=100,
-        description="Attempts at a run whose worker dies. After the last one, the run is interrupted.",
+        description="How many attempts at a run may be cut short because the worker died. Then the run ends as "
+        "`interrupted`. Failed attempts don't count.",
     )
     default_runner: str = Field(default=PACKAGE_RUNNER, description="The runner of an automation that names none.")
     runners: dict[str, RunnerSettings] = Field(
@@ -163,8 +163,8 @@ class Settings(BaseSettings):
     )
     run_files: Literal["local", "database", "s3"] | None = Field(
         default=None,
-        description="Who can show the files of a run: every host if they are stored in the `database` or in an object "
-        "store (`s3`), or only the worker's host (`local`). Unset: `database` with PostgreSQL, else `local`.",
+        description="Where the files of runs are stored: in the `database` or an object store (`s3`), so that every "
+        "host can show them, or only on the worker's host (`local`). Unset: `database` with PostgreSQL, else `local`.",
     )
     run_file_bytes_max: int = Field(
         default=STORED_FILE_BYTES_MAX,
@@ -434,8 +434,9 @@ def read_settings() -> Settings:
         settings = Settings(**{name: value for name, value in file_settings.items() if name in names})
     except ValidationError as error:
         problems += [_describe_problem(details, path, environment) for details in error.errors(include_input=False)]
-    except json.JSONDecodeError as error:
-        problems.append(f"HOOKMILL_RUNNERS: not valid JSON: {error}")
+    except SettingsError as error:
+        # Only HOOKMILL_RUNNERS is decoded as JSON.
+        problems.append(f"HOOKMILL_RUNNERS: not valid JSON: {error.__cause__}")
     if problems or settings is None:
         raise Invalid("The settings can't be used:\n" + "\n".join(f"  {problem}" for problem in problems))
     return settings

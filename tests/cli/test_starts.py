@@ -255,6 +255,7 @@ def test_data_directory_that_is_no_directory_of_its_own_is_refused(monkeypatch: 
         ("HOST", "", "HOOKMILL_HOST: must be an IP address, such as 127.0.0.1"),
         ("PORT", "0", "HOOKMILL_PORT: "),
         ("DATA_DIR", "data-\udcff", "HOOKMILL_DATA_DIR: not valid UTF-8"),
+        ("RUNNERS", '{"a": ', "HOOKMILL_RUNNERS: not valid JSON: Expecting value"),
         ("RUNNERS", '{"a": {"argv": ["x\\u0000y"]}}', "HOOKMILL_RUNNERS: must not contain a NUL character"),
         ("RUNNERS", '{"a": {"argv": ["x"], "environment": {"A": "\\u0000"}}}', "must not contain a NUL character"),
         (
