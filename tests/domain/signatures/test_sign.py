@@ -121,6 +121,12 @@ def test_a_body_that_can_not_hold_the_signature_is_refused(body):
         signed_request("mailgun", body=body)
 
 
+@pytest.mark.parametrize("body", [b'{"data":[{"x":1}]}', b'{"data":7}'])
+def test_body_that_can_not_hold_the_delivery_id_is_refused(body):
+    with pytest.raises(Invalid, match=r"into the body at data\.id"):
+        signed_request("persona", body=body, event="evt_1")
+
+
 @pytest.mark.parametrize(
     ("name", "secret"), [("discord", "ab"), ("sendgrid", "-----BEGIN PRIVATE KEY-----"), ("wise", "x")]
 )

@@ -39,7 +39,8 @@ class RequestToSend:
 
 @dataclass(frozen=True, slots=True)
 class ExampleSecret:
-    """The sender's secret or private key, and the matching secret of the webhook. Shared secrets are equal."""
+    """The sender's secret or private key, and the matching secret of the webhook. If the scheme has a shared
+    secret, both are the same."""
 
     sender_secret: str
     webhook_secret: str
@@ -86,7 +87,10 @@ class _Draft:
         self.headers: list[tuple[str, str]] = list(scheme.fixed_headers.items())
 
     def put(self, location: str, value: str) -> None:
-        """Put the value into a header or the body. `field:NAME` does nothing: `add_signature` adds such an entry."""
+        """Put the value into a header (`numbered:PREFIX`: the header PREFIX1) or the body.
+
+        `field:NAME` does nothing: `add_signature` adds such an entry.
+        """
         kind, _, name = location.partition(":")
         if kind == "header":
             self.headers.append((name, value))
@@ -107,6 +111,10 @@ class _Draft:
             self.put(location, delivery_id)
 
     def add_time(self) -> bytes:
+        """Add the time, and return its text; empty without a time.
+
+        A time in the body is put there only if the signed content names its place. Otherwise the body stays as it is.
+        """
         timestamp = self.scheme.timestamp
         if timestamp is None:
             return b""
@@ -150,7 +158,8 @@ class _Draft:
 
 
 def _with_value(scheme: Scheme, body: bytes, path: str, value: str) -> bytes:
-    """The body with this value at the path. Missing objects and arrays of the path are created."""
+    """The body with this value at the path. Missing objects and arrays of the path are created; of an existing array,
+    only the first element is kept."""
     try:
         root: Json = json.loads(body or b"{}")
     except (ValueError, RecursionError) as fault:
@@ -160,13 +169,13 @@ def _with_value(scheme: Scheme, body: bytes, path: str, value: str) -> bytes:
     steps = path.split(".")
     container: Json = root
     for step, next_step in zip(steps, [*steps[1:], None], strict=True):
-        if type(container) is list:
-            # The signature covers only the first element, so the body gets no others.
+        if type(container) is list and step == "0":
+            # The signature covers only the first element, so the others are removed.
             container[:] = container[:1] or [{}]
             container = container[0]
         elif type(container) is not dict:
             raise Invalid(
-                f"{scheme.title} puts a value into the body at {path}, but this body has another value there."
+                f"{scheme.title} puts a value into the body at {path}, but a part of this path has another type."
             )
         elif next_step is None:
             container[step] = value
@@ -236,7 +245,8 @@ def _jwt(rule: Jwt, key: bytes, body: bytes, at_us: int) -> str:
 def example_secret(scheme: Scheme, entropy: bytes) -> ExampleSecret:
     """A secret to try out the scheme, derived from at least 64 random bytes.
 
-    An RSA key needs more entropy, so it uses the library's random source.
+    An RSA key is an exception to the rule that the domain has no randomness: it is generated with the library's random
+    source, and ignores `entropy`.
     """
     assert len(entropy) >= ENTROPY_BYTES, "entropy is 64 bytes or more"
     if scheme.algorithm.uses_public_key:
