@@ -1,4 +1,6 @@
-"""Turn the bytes of definition files into definitions, or into a list of all problems. Pure.
+"""Turn the bytes of definition files into definitions, or into a list of problems. Pure.
+
+Some checks of a file are made only when its other problems are corrected.
 
 A file can contain what the API accepts, under the keys of definition files. Everything else is refused at its line and
 column. Only the plan can check what depends on the factory: whether a secret, a runner or a webhook exists.
@@ -95,7 +97,7 @@ class AutomationDefinition(Definition):
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """The definitions of a folder in the order of the files, and all problems. An unusable file has no definition."""
+    """The definitions of a folder in the order of the files, and the problems. An unusable file has no definition."""
 
     webhooks: tuple[WebhookDefinition, ...]
     automations: tuple[AutomationDefinition, ...]
@@ -116,7 +118,8 @@ def read_definitions(files: Files, uid_by_name: Mapping[str, str] | None = None)
 
 
 def problems_beyond_contract(definitions: Definitions) -> list[Problem]:
-    """A problem for each use of what the contract lacks: run policies, schedules, event types and some operators."""
+    """A problem for each use of what the contract of `validate --contract-only` lacks: run policies, schedules, event
+    types and some operators."""
     problems: list[Problem] = []
     for automation in definitions.automations:
         problems += [automation.problem(f"/{key}", _NO_POLICIES) for key in automation.policy.as_json()]
@@ -260,7 +263,7 @@ _SECRET_IN_A_FILE: Final = (
 )
 # The message does not repeat the value: it may be the secret itself.
 _NOT_A_SECRET_NAME: Final = (
-    "This is not the name of a team secret: a letter, then letters, digits and _ (64 at most). "
+    "This can't name a team secret. Use a letter, then letters, digits and _ (64 at most). "
     "A file must not contain the secret's value."
 )
 _ASSIGNED_BY_SERVICE: Final = "The service assigns this. Remove the line."
@@ -307,7 +310,8 @@ def _auth_mode(mapping: MappingReader) -> AuthMode:
     mode_name = mapping.text(WebhookKey.AUTH_MODE)
     if mode_name in {mode.value for mode in AuthMode}:
         return AuthMode(mode_name)
-    if mode_name is None and WebhookKey.AUTH_MODE not in mapping.already_reported_keys:
+    is_absent = mapping.value_node(WebhookKey.AUTH_MODE) is None
+    if is_absent and WebhookKey.AUTH_MODE not in mapping.already_reported_keys:
         return AuthMode.TOKEN
     if mode_name is not None:
         mapping.report(WebhookKey.AUTH_MODE, f"{mode_name[:40]!r} is not a mode. Modes are: {', '.join(AuthMode)}.")
