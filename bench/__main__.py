@@ -67,6 +67,16 @@ or of {rounds_of_busiest} rounds with {most_connections} connections.
 | …, memory | the service's memory with these connections, and each process's memory before and with them |
 | p95 …, wanted under … | 95 % of the requests took at most the first time; above the second time, `make bench` fails |
 
+## As the log and the webhooks grow
+
+![Charts of latency, deliveries per second, pages and memory by stored deliveries and by webhooks](growth.svg)
+
+The curves have a run of their own:
+
+```sh
+make bench ARGS="--only grown --stored 10000000 --plot docs/growth.svg"
+```
+
 ## The machine
 
 {machine}
@@ -154,7 +164,9 @@ def _measure(only: Sequence[str] | None, effort: Effort) -> list[Row]:
         if only and scenario.name not in only:
             continue
         started = monotonic()
-        rows.extend(scenario.measure(effort))
+        for row in scenario.measure(effort):
+            print(f"{monotonic() - started:5.0f} s  {row.what}", file=sys.stderr)
+            rows.append(row)
         print(f"{scenario.name}: {monotonic() - started:.0f} s", file=sys.stderr)
     return rows
 

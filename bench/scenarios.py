@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,7 +58,7 @@ THOROUGH = Effort(seconds=5.0, rounds=3, rounds_of_busiest=7)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     name: str
-    measure: Callable[[Effort], Sequence[Row]]
+    measure: Callable[[Effort], Iterable[Row]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,16 +310,11 @@ def _capacity(effort: Effort) -> Sequence[Row]:
     ]
 
 
-def _grown(effort: Effort) -> Sequence[Row]:
-    return [
-        row
-        for storage in Storage
-        for row in [
-            *grown.by_stored(storage, most=effort.stored, rounds=effort.rounds, seconds=effort.seconds),
-            *grown.by_webhooks(storage, seconds=effort.seconds),
-            *grown.during_retention(storage, rounds=effort.rounds, seconds=effort.seconds),
-        ]
-    ]
+def _grown(effort: Effort) -> Iterator[Row]:
+    for storage in Storage:
+        yield from grown.by_stored(storage, most=effort.stored, rounds=effort.rounds, seconds=effort.seconds)
+        yield from grown.by_webhooks(storage, seconds=effort.seconds)
+        yield from grown.during_retention(storage, rounds=effort.rounds, seconds=effort.seconds)
 
 
 def _window(effort: Effort) -> Sequence[Row]:

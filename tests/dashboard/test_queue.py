@@ -108,7 +108,7 @@ def test_a_run_that_waits_for_a_limit_shows_it(dashboard: Dashboard, viewer: Vis
     arrive(dashboard, 2, max_running=1)
     work(dashboard, most=1)
 
-    assert "It waits until another run of its automation ends: at most 1 run at the same time." in text_of(viewer)
+    assert "It waits until another run of its automation ends: only 1 may run at the same time." in text_of(viewer)
 
 
 def test_pages_follow_each_other(dashboard: Dashboard, viewer: Visitor, monkeypatch: pytest.MonkeyPatch):

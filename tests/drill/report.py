@@ -38,7 +38,7 @@ The last part of a drill [upgrades an old installation](upgrading.md#what-is-mea
 
 `make drill` fails if a figure in the audit is not 0, if a service or worker ends or does not
 recover by itself, or if `--seconds` were not enough for all faults and deliveries. `make test`
-includes a drill of ten faults on each database. Tests of single faults are in `tests/faults` and
+includes a drill of six faults on each database. Tests of single faults are in `tests/faults` and
 `tests/runs`; `.venv/bin/python -m tests.spec --faults` lists which test shows which fault.
 
 ## What takes part

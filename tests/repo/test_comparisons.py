@@ -22,7 +22,7 @@ HARMLESS = {
     ("secret.py", "webhook.secret_name == secret_name"): "the same",
     ("webhooks.py", "existing.name == secret_name"): "the same",
     ("secrets.py", "webhook.secret_name == secret.name"): "the same",
-    ("live.py", "delivery.identity_digest in self.identities"): "events' ids, which the log shows",
+    ("live.py", "delivery.identity_digest in self.identity_digests"): "events' ids, which the log shows",
     (
         "live.py",
         "other.context.session_token == watcher.context.session_token",

@@ -315,7 +315,7 @@ def test_objects_are_removed_with_their_run_also_after_an_outage(backlog, tmp_pa
     assert len(server.object_keys()) == 4
     assert hosts.other.content(kept, "small") == b"small"
     with backlog.database.read() as tx:
-        assert files.removed_objects(tx, 9) == []
+        assert files.objects_to_remove(tx, 9) == []
 
 
 def test_a_sweep_removes_old_objects_without_a_row(on_sqlite, tmp_path, server, monkeypatch):

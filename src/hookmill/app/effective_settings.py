@@ -64,7 +64,7 @@ def _render_runners(value: Mapping[str, RunnerSettings]) -> tuple[str, ...]:
 
 
 def _render_runner(runner: RunnerSettings) -> str:
-    """One line, with the number of the arguments and the names of the variables. Values may be credentials."""
+    """One line. Arguments are only counted, and variables only named, because their values may be credentials."""
     program, *arguments = runner.argv
     parts = [program]
     if arguments:

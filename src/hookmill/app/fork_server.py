@@ -28,7 +28,8 @@ RESTART_SECONDS: Final = 0.5
 class ForkServer:
     """Starts processes that perform one of the `jobs`. Later forks of this process can use the fork server too.
 
-    Create it before this process has threads or an open database, because a fork does not inherit SQLite's locks.
+    Create it before this process has threads, whose locks would be copied, or an open database, because a fork does not
+    inherit SQLite's locks. A restart forks later, while there are threads: `at_fork` makes it safe.
     """
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
@@ -47,8 +48,8 @@ class ForkServer:
     def start(self, job_name: str, channel: socket.socket) -> None:
         """Order the start of a process that performs the job. It gets a copy of `channel`; the caller closes its own.
 
-        Raises `OSError` if there is no room for the order. The process starts later. If it can't be forked, its copy of
-        the channel is closed.
+        Returns before the process has started. If it can't be forked, its copy of the channel is closed. Raises
+        `OSError` if there is no room for the order; then no process starts.
         """
         socket.send_fds(self._order_sender, [self._order_by_job_name[job_name]], [channel.fileno()])
 
@@ -88,11 +89,12 @@ class ForkServer:
     def _serve_orders(self) -> None:
         set_process_name("hookmill:forks")
         # Ctrl-C, or a service manager's stop, sends a signal to every process of the service. The fork server and the
-        # processes that it starts ignore it. A started process ends when the other end of its channel is closed; the
-        # fork server, when no process can send it orders.
+        # processes that it starts ignore it. A started process ends when the other end of its channel is closed. The
+        # fork server ends when no process can send it orders any more.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        # Commands of runs must not inherit that the supervisor blocks these signals.
+        # The supervisor blocks these signals. They are unblocked here, so that commands of runs don't inherit the
+        # block.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
         # No code waits for the started processes, so the kernel reaps them.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -72,7 +72,10 @@ def load_checked_ring(settings: Settings, database: Database) -> KeyRing | None:
 
 
 def load_and_bind_ring(settings: Settings, database: Database, *, create: bool) -> KeyRing:
-    """The available keys. Binds the newest one to the database. `create`: if there is no key file, create it."""
+    """The available keys. Binds the newest one, unless the database already has a key.
+
+    Raises `WrongKey` if a key in use is missing. `create`: if there is no key file, create it.
+    """
     if create and (file := key_file(settings)) is not None and not file.exists():
         file.create()
     ring = key_ring(settings)

@@ -31,7 +31,8 @@ def hold_port(host: str, port: int) -> Iterator[None]:
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                 raise _refusal(host, port, error) from None
             time.sleep(0.02)
-    # The server's processes inherit the reservation, so it lasts until the last of them ends.
+    # The ingress processes inherit the reservation, so it lasts until the last of them ends. The fork server closes its
+    # copy.
     with reservation:
         yield
 
@@ -50,7 +51,8 @@ def _reserve(host: str, port: int) -> socket.socket:
         if sys.platform == "linux":
             # Two processes that start at the same time can both bind. Linux lets only one of them listen.
             reservation.listen()
-        # This precedes the end of listening, so that another reservation fails at any time.
+        # While this socket listens, no other reservation can succeed. Without SO_REUSEADDR, none can afterwards either,
+        # so it is removed before listening ends.
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         if sys.platform == "linux":
             # The socket no longer listens, and stays bound.

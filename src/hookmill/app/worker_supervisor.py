@@ -13,10 +13,10 @@ from hookmill.app.fork_server import ForkServer
 
 WORKER: Final = "worker"
 DRAIN_SECONDS: Final = 10
-"""The time that runs in progress have to end when the service stops."""
-INTERRUPT_SECONDS: Final = 20
-"""The time that the worker has after `DRAIN_SECONDS` to interrupt the remaining runs. Then it is killed. The next
-start resumes these runs."""
+"""How long runs in progress may continue when the service stops."""
+ABANDON_SECONDS: Final = 20
+"""The time that the worker has after `DRAIN_SECONDS` to abandon the attempts of the remaining runs. Then it is killed.
+After the next start, each of these runs gets another attempt, from the beginning."""
 READY: Final = b"ready\n"
 """The worker's second message. The first one is its process ID."""
 STOP: Final = b"stop"
@@ -42,7 +42,7 @@ class WorkerSupervisor:
         self._closing.set()
         with suppress(OSError):
             self._channel.sendall(STOP)
-        self._watch_thread.join(DRAIN_SECONDS + INTERRUPT_SECONDS)
+        self._watch_thread.join(DRAIN_SECONDS + ABANDON_SECONDS)
         if self._watch_thread.is_alive() and (pid := self._pid) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

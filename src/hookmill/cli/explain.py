@@ -20,6 +20,7 @@ def result_text(would_trigger: bool) -> str:
 
 
 def webhook_check_line(*, passed: bool) -> str:
+    """Whether the trigger selects the delivery's webhook, as a line."""
     return f"Webhook check: {_check_result(passed=passed)}"
 
 

@@ -116,8 +116,8 @@ def _undo(settings: Settings, yes: bool, json: bool) -> None:
         moved_to = successor_of(settings)
         confirm(
             f"The SQLite database lacks everything that {moved_to.url} has recorded since {utc(moved_to.moved_at)} "
-            "UTC. Senders may deliver these events again. Is every service on that database stopped, and shall the "
-            "SQLite database be used again?"
+            "UTC. If senders deliver these events again, they are accepted as new. Is every service on that database "
+            "stopped, and shall the SQLite database be used again?"
         )
     moved_to = undo_move(settings)
     if json:

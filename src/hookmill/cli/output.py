@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import typer
 
 from hookmill.domain import moment
-from hookmill.domain.filters import filter_to_json
+from hookmill.domain.filters import exact_json
 from hookmill.domain.text import shown, shown_lines
 from hookmill.presentation.view import plain
 
@@ -53,7 +53,7 @@ def _exact_json(value: Any) -> str:
         return "{" + ", ".join(f"{json.dumps(name)}: {_exact_json(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_exact_json, value)) + "]"
-    return json.dumps(value) if isinstance(value, str) else filter_to_json(value)
+    return json.dumps(value) if isinstance(value, str) else exact_json(value)
 
 
 def print_json(value: Any) -> None:

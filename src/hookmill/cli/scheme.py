@@ -15,7 +15,7 @@ commands = typer.Typer(no_args_is_help=True, help="Signature schemes of the supp
 
 @commands.command("list")
 def list_schemes(json: options.AsJson = False) -> None:
-    """List every scheme, and what proves it. Proof none means experimental: only its description is known."""
+    """List every scheme, and the evidence that it is correct. With proof none, it is experimental."""
     from hookmill.domain.signatures.catalogue import schemes
 
     all_schemes = schemes()

@@ -1,4 +1,5 @@
-"""Export a factory as definition files. Applying these files to the same factory changes nothing."""
+"""Export a factory as definition files. Applying them to the same factory changes no definition, but from then on, only
+files can change the definitions."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from hookmill.domain.permission import MayManage
 from hookmill.domain.webhook import Webhook, WebhookState
 
 if TYPE_CHECKING:
-    # Only for types: importing it takes longer than checking a folder.
+    # Only for types: importing it takes longer than the whole validation of a folder's definition files.
     from hookmill.management import Management
 
 SCHEMA_PATH = "/api/v1/schemas/webhook.schema.json"
@@ -130,8 +131,9 @@ def _refuse_unfaithful(files: Mapping[str, str], state: State) -> None:
     ]
     definitions = read_definitions(Files(webhooks, automations))
     problems += definitions.problems
+    # That files take over the factory is not a difference.
     plan = plan_of(definitions, replace(state, defined_by_files=True))
     problems += plan.problems
     if problems:
         raise UnusableDefinitions(problems)
-    assert changes_no_definition(plan), f"an export describes the present state: {[step.name for step in plan.steps]}"
+    assert changes_no_definition(plan), f"applying an export would change: {[step.name for step in plan.steps]}"

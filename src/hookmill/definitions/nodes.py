@@ -90,7 +90,7 @@ def _child(node: Node, step: str) -> Node | None:
 def compose(text: str, report: ReportProblem, *, first_line: int = 1) -> Node | None:
     """Parse the only document of the text. None if there is no document, or if a problem ends the parsing.
 
-    `first_line` is the number of the text's first line in its file. Lines end with a line feed.
+    `first_line` is the number of the text's first line in its file. The text's only line ends must be line feeds.
     """
     composer = _Composer(text, report, first_line)
     try:
@@ -201,9 +201,10 @@ class _Composer:
 
 @dataclass(frozen=True, slots=True)
 class _RefusedWord:
-    """A plain word that has no exact value in JSON, or that some YAML parsers read differently than others.
+    """A plain word without an exact value in JSON, or a number with a leading zero, which parsers read differently.
 
-    The message does not repeat the word: it may be a misplaced secret.
+    Other words that they read differently, such as `no` and `1_000`, are text. The message does not repeat the word: it
+    may be a misplaced secret.
     """
 
     message: str
@@ -217,6 +218,7 @@ _VALUE_BY_WORD: Final[Mapping[str, Json]] = {
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _DIGITS_MAX: Final = 640
+"""`int` accepts this many digits, whatever the interpreter's limit is."""
 _NOT_EXACT: Final = (
     "This number can't be stored exactly. Write it with fewer digits, or put it in quotes if it is text."
 )

@@ -35,7 +35,8 @@ class Kind(StrEnum):
 class PlannedChange:
     """The value of one key before and after.
 
-    `concerns_senders`: senders notice the change. They must be reconfigured, or their deliveries are refused.
+    `concerns_senders`: after the change, deliveries are refused until the sender is reconfigured or, if the webhook is
+    disabled, until it is enabled again.
     """
 
     key: str

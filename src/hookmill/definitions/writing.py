@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hookmill.domain.filters import filter_to_json
+from hookmill.domain.filters import exact_json
 from hookmill.domain.payload import Json
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*\Z")
@@ -57,8 +57,8 @@ def _in_flow_style(value: Any) -> str:
         return "[" + ", ".join(map(_in_flow_style, value)) + "]"
     if isinstance(value, str):
         return _text(value)
-    # `filter_to_json` writes exact numbers, as filters store them.
-    return filter_to_json(value)
+    # `exact_json` writes exact numbers, as filters store them.
+    return exact_json(value)
 
 
 def _text(text: str) -> str:

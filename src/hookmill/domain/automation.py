@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hookmill.domain.errors import Fault, Invalid, InvalidFilter
 from hookmill.domain.event import EVENT_CHARACTERS_MAX, is_event_type
-from hookmill.domain.filters import CompiledFilter, compile_filter, filter_to_json
+from hookmill.domain.filters import CompiledFilter, compile_filter, exact_json
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Json, Parsed
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy
@@ -114,7 +114,7 @@ class UnreadableTrigger:
         return self.source
 
     def as_text(self) -> str:
-        return filter_to_json(self.source)
+        return exact_json(self.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,8 @@ class OutOfRange(ValueError):
 def parse_iso(text: str) -> int:
     """An ISO 8601 date or time as µs since 1970. Without a time zone, it is in UTC.
 
-    Raises `OutOfRange` for a moment outside the calendar in UTC, and `ValueError` for any other text.
+    Raises `OutOfRange` if only the conversion to UTC leaves the years 1 to 9999, and another `ValueError` for a text
+    that is no date, such as one of the year 10000.
     """
     date = datetime.fromisoformat(text)
     aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)

@@ -207,6 +207,7 @@ def superseded_by_debounce(debounce: Debounce, arrivals: Iterable[tuple[bytes | 
     """
     superseded: set[int] = set()
     newest_by_key: dict[bytes | None, tuple[int, int, int]] = {}
+    """By key: the newest delivery's position, when the first delivery of its group arrived, and when its run is due."""
     for position, (key, arrived_at) in enumerate(arrivals):
         older_position, first_at, due_at = newest_by_key.get(key, (-1, arrived_at, 0))
         if arrived_at < due_at:

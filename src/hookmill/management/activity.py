@@ -17,7 +17,7 @@ HOUR_US: Final = 3_600_000_000
 _SETTLED_AFTER_US: Final = 300_000_000
 """A delivery's row is committed after its `received_at`. This long after an hour ends, its counts no longer change."""
 DUPLICATES_CHECKED_MAX: Final = 50
-"""How many of the newest duplicates are checked for a delivery id."""
+"""How many of the newest duplicates are checked: did they have a delivery id?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Hour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookActivity:
-    """One webhook's last 24 hours, and its newest delivery, even if it is older."""
+    """One webhook's last 24 hours, and its newest logged attempt of any label, even if it is older."""
 
     hours: tuple[Hour, ...]
     """Whole hours in UTC, oldest first. The last one is the current hour."""

@@ -22,7 +22,7 @@ class Factories:
 
     def set_up(self) -> tuple[Factory, bool]:
         """Create the team and the factory `default` if necessary. Returns the factory, and whether it is new."""
-        with self._installation.locking_creation_of_first_team() as tx:
+        with self._installation.locking_set_up() as tx:
             if (existing := factories.factory_named(tx, DEFAULT_FACTORY)) is not None:
                 return existing, False
             team = TeamId(random_id("team"))

@@ -1,6 +1,7 @@
 """One installation's store, master keys, configuration and clock, and the transactions of the operations.
 
-A change is one transaction. It locks the team, and it ends with a line in the audit log.
+A change is made in one transaction, which locks the team, and which several changes may share. It adds at least one
+line to the audit log, unless it calls `skip_audit`.
 """
 
 import itertools
@@ -150,7 +151,7 @@ class Installation:
             if factory is not None and factory.defined_by_files and may.actor.channel is not Channel.FILES:
                 raise Conflict(
                     f"Factory {factory.name!r} is defined by files. Change the files, and run `hookmill apply`. "
-                    "Here you can only enable, disable, rotate and sync."
+                    "Here you can only enable, disable and rotate, and sync webhooks with their team secrets."
                 )
             yield change
 
@@ -160,7 +161,7 @@ class Installation:
 
         Deliveries and other changes don't wait for it.
         """
-        # Loading the schema takes time, and few commands need it.
+        # Imported here, because `store.schema` takes time to import, and few commands need it.
         from hookmill.store.rehearsal import copy_configuration, rehearsal
 
         with self.reading() as tx:
@@ -176,8 +177,9 @@ class Installation:
             copy.dispose()
 
     @contextmanager
-    def locking_creation_of_first_team(self) -> Iterator[Transaction]:
-        """A transaction for the first start and for sign-in links. It keeps others from creating the first team."""
+    def locking_set_up(self) -> Iterator[Transaction]:
+        """A transaction for creating the first team, and for creating the first sign-in link or accepting any. Only
+        one of these is open at a time."""
         with self._database.write() as tx:
             factories.lock_creation_of_first_team(tx)
             yield tx
@@ -231,6 +233,7 @@ def _require_permission(tx: Transaction, may: MayManage | MayAdminister, now: in
             if account.is_admin:
                 return
             roles = sessions.roles_of(tx, account.member_id)
+            # `may.is_admin`: the permission was granted to an admin, who no longer is one.
             if not isinstance(may, MayManage) or may.is_admin or roles.get(may.factory.id) is not Role.MANAGER:
                 raise Forbidden("Your role was removed in the meantime. Nothing was changed. Ask an admin of the team.")
 

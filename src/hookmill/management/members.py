@@ -106,5 +106,5 @@ def usable_address(email: str) -> str:
     """The e-mail address, trimmed and in lower case. Raises `Invalid` for what can't be one."""
     trimmed = email.strip().lower()
     if not _ADDRESS.match(trimmed) or not trimmed.isprintable():
-        raise Invalid(f"{email[:100]!r} is not an e-mail address. It looks like ada@example.com.", pointer="/email")
+        raise Invalid(f"{email[:100]!r} is not an e-mail address. Write one such as ada@example.com.", pointer="/email")
     return trimmed

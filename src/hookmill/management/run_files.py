@@ -34,7 +34,9 @@ class LocalPackages(Protocol):
 
     def list_files(self, run: Run) -> tuple[list[tuple[str, int]], bool]: ...
 
-    def read_chunks(self, run: Run, name: str) -> Iterator[bytes]: ...
+    def read_chunks(self, run: Run, name: str) -> Iterator[bytes]:
+        """The content of a file, which is open when this returns. Raises `OSError` if there is no such file."""
+        ...
 
     def read_tail(self, run: Run, name: str, bytes_max: int) -> tuple[bytes, int]: ...
 
@@ -72,11 +74,13 @@ class RunFileReader:
         sizes = {name: len(content) for name, content in prepared_texts(_run_in_package(run, package))}
         if payload_size is not None:
             sizes[PAYLOAD_FILE] = payload_size
-        names_with_row = {file.name for file in package.files}
-        files = [RunFile(name=name, size=size) for name, size in sizes.items() if name not in names_with_row]
+        # A row replaces the prepared file of this name, or states that the command removed it.
+        changed_names = {file.name for file in package.files}
+        files = [RunFile(name=name, size=size) for name, size in sizes.items() if name not in changed_names]
         files += [
             RunFile(name=file.name, size=file.size, only_on_host=None if self._has_content(file) else file.host)
             for file in package.files
+            # Without a size: the command has removed the file.
             if file.size is not None
         ]
         return RunFiles(files=sorted(files, key=lambda file: file.name), has_more=package.has_more)
@@ -117,8 +121,9 @@ class RunFileReader:
                 file, end = stored
                 if len(end) < min(file.size or 0, bytes_max) and self._has_content(file):
                     end = self._end_of_object(file, bytes_max)
+                is_end_only = len(end) < max(file.stored_bytes, file.size or 0)
                 return RunOutput(
-                    content=from_first_character(end) if len(end) < max(file.stored_bytes, file.size or 0) else end,
+                    content=from_first_character(end) if is_end_only else end,
                     size=file.size,
                     complete_on_host=None if self._has_content(file) else file.host,
                 )
@@ -129,14 +134,14 @@ class RunFileReader:
     def _has_content(self, file: StoredFile) -> bool:
         """Whether this host can read the whole content of a file that is not on its disk."""
         has_object = file.object_key is not None and self._storage is not None and self._storage.objects is not None
-        return file.is_in_row or has_object
+        return file.is_whole_in_row or has_object
 
     def _stored_content(
         self, tx: Transaction, storage: RunFileStorage, run: Run, name: str
     ) -> bytes | StoredFile | None:
-        """The content of a file of a run that has begun, or a file whose content is an object. None: no such file.
+        """The content of a file or, if an object has the content, the file's row. None if there is no such file.
 
-        Raises `NotFound` if only the worker's host has the file.
+        The run must have begun. Raises `NotFound` if only the worker's host has the file.
         """
         package = storage.package_of(tx, run)
         file = next((file for file in package.files if file.name == name), None)
@@ -145,8 +150,9 @@ class RunFileReader:
                 return reading.payload_of(tx, run)
             return dict(prepared_texts(_run_in_package(run, package))).get(name)
         if file.size is None:
+            # The command has removed it.
             return None
-        stored = storage.end_of(tx, run, name, _ANY_SIZE) if file.is_in_row else None
+        stored = storage.end_of(tx, run, name, _ANY_SIZE) if file.is_whole_in_row else None
         if stored is not None:
             return stored[1]
         if self._has_content(file):

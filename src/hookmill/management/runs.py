@@ -16,7 +16,7 @@ from hookmill.store.database import Transaction
 from hookmill.store.runs import cancellation, pages, queue, reading
 from hookmill.store.runs.cancellation import RunFilter
 
-REST_SECONDS: Final = 0.02
+BATCH_PAUSE_SECONDS: Final = 0.02
 """The time between two transactions that cancel runs, so that deliveries don't wait for all of them."""
 
 
@@ -71,13 +71,14 @@ class Runs:
             return reading.failed_attempts(tx, run_of(tx, may, run_id).id)
 
     def of_delivery(self, may: MayView, delivery_id: str) -> Sequence[Run]:
-        """The newest thousand runs of one delivery, including replays, newest first."""
+        """The newest thousand runs of one delivery, including those that a replay started, newest first."""
         with self._installation.reading() as tx:
             delivery = delivery_of(tx, may, delivery_id)
             return pages.page_of_runs(tx, factory=may.factory.id, delivery=delivery.key, limit=1000)
 
     def counts_by_delivery(self, may: MayView, deliveries: Collection[DeliveryKey]) -> Mapping[DeliveryKey, int]:
-        """The number of runs of each delivery, including replays. Deliveries without runs are omitted."""
+        """The number of runs of each delivery, including those that a replay started. Deliveries without runs are
+        omitted."""
         with self._installation.reading() as tx:
             return reading.counts_by_delivery(tx, deliveries, factory=may.factory.id)
 
@@ -133,7 +134,7 @@ class Runs:
             if run_filter is None or not (count := cancellation.count_to_cancel(tx, run_filter)):
                 return CancelledRuns(cancelled=0, stopping=0)
             conditions = _conditions(tx, may, webhook, automation, state)
-        # The line precedes the changes, so that no failure leaves a change without its line.
+        # The audit log's line is committed before the changes, so that no failure leaves a change without its line.
         with self._installation.changing(may) as change:
             change.record("cancel_runs", "factory", may.factory.id, may.factory.name, **conditions, runs=count)
         cancelled = stopping = 0
@@ -145,7 +146,8 @@ class Runs:
         return CancelledRuns(cancelled=cancelled, stopping=stopping)
 
     def _cancel_in_batches(self, run_filter: RunFilter) -> Iterator[CancelledRuns]:
-        """Cancel the runs in each part of the queue, and yield the result of each batch that changed something."""
+        """Cancel the runs in each part of the queue (`cancellation.Part`), and yield the result of each batch that
+        changed something."""
         for part in cancellation.parts_with(run_filter.state):
             after = None
             while True:
@@ -167,7 +169,7 @@ class Runs:
                 if len(batch) < cancellation.BATCH_RUNS:
                     break
                 after = batch[-1]
-                time.sleep(REST_SECONDS)
+                time.sleep(BATCH_PAUSE_SECONDS)
 
 
 def _require_usable_conditions(

@@ -26,7 +26,8 @@ class TeamSecret:
     used_by: tuple[str, ...]
     """The names of this factory's webhooks that use it."""
     used_elsewhere: bool
-    """Whether webhooks of other factories use it. Only an admin can change such a secret, or one that they created."""
+    """Whether webhooks of other factories use it. Only an admin can change a secret that another factory uses or
+    created."""
 
 
 class Secrets:

@@ -59,7 +59,7 @@ class Sessions:
         Returns None if a member can already sign in, or if the installation is not set up.
         """
         token = _new_token()
-        with self._installation.locking_creation_of_first_team() as tx:
+        with self._installation.locking_set_up() as tx:
             team = factories.only_team(tx)
             if team is None or sessions.any_member_has_password(tx):
                 return None
@@ -106,7 +106,7 @@ class Sessions:
         self.link_target(token)
         password_hash = hash_password(password)
         session_token = _new_token()
-        with self._installation.locking_creation_of_first_team() as tx:
+        with self._installation.locking_set_up() as tx:
             link = self._link(tx, token)
             now = self._installation.now()
             if not sessions.use_link(tx, _digest(token)):

@@ -44,9 +44,11 @@ def duration_text(us: int) -> str:
 def waiting_text(waiting_run: WaitingRun) -> str:
     """Why a queued run waits, for people."""
     if waiting_run.waits_behind is not None:
-        return f"It waits until {run_id(waiting_run.waits_behind)}, which has the same key, ends."
+        return f"It waits until {run_id(waiting_run.waits_behind)}, which has the same policy key, ends."
     if (limit := waiting_run.reached_limit) is not None:
-        return f"It waits until another run of its {limit.by} ends: at most {limit.max_running:,} run at the same time."
+        return (
+            f"It waits until another run of its {limit.by} ends: only {limit.max_running:,} may run at the same time."
+        )
     return hold_text(waiting_run.run) or "It waits for a free slot."
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
-from hookmill.domain.filters import filter_to_json
+from hookmill.domain.filters import exact_json
 
 V = TypeVar("V", bound="View")
 
@@ -40,7 +40,7 @@ class ExactNumbersView(View, frozen=True):
     """A view that contains a payload filter. The filter's numbers are written without rounding."""
 
     def as_json(self) -> bytes:
-        return filter_to_json(plain(self)).encode()
+        return exact_json(plain(self)).encode()
 
 
 def plain(value: Any) -> Any:

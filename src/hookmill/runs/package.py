@@ -101,8 +101,9 @@ def make_durable(package: Package) -> None:
             os.close(descriptor)
 
 
-# Reading a package after its command ended. The command may have replaced any file, and the package itself, by a link,
-# a pipe or a device. The functions below open regular files only, directly in the directory, and follow no link.
+# Reading a package while its command runs, or after it ended. The command may replace any file, and the package itself,
+# by a link, a pipe or a device. The functions below open regular files only, directly in the directory, and follow no
+# link.
 
 
 def open_file(packages: Path, run: Run, name: str) -> int:
@@ -187,7 +188,7 @@ class PackagesOnHost:
     def read_chunks(self, run: Run, name: str) -> Iterator[bytes]:
         """The content of a file, which is open when this returns. Raises `OSError` if there is no such file."""
         chunks = read_chunks(open_file(self.directory, run, name))
-        # A generator that has started closes the file when it ends, even if nobody reads its last chunk.
+        # The generator starts now: one that is discarded before it starts would leave the file open.
         return chain([next(chunks, b"")], chunks)
 
     def read_tail(self, run: Run, name: str, bytes_max: int) -> tuple[bytes, int]:

@@ -178,7 +178,7 @@ class Uploads:
                 files.give_up_upload(tx, file)
             elif not files.record_upload(tx, file):
                 # The object may have been removed before it was uploaded, so it is noted again.
-                files.note_removed_objects(tx, [file.object_key])
+                files.note_objects_to_remove(tx, [file.object_key])
 
     def _read(self, run: Run, file: FileToUpload) -> bytes | None:
         """The content; None if the file no longer has the recorded size."""
@@ -192,13 +192,13 @@ class Uploads:
     def _remove_objects(self) -> None:
         while not self._stop.is_set():
             with self._database.read() as tx:
-                keys = files.removed_objects(tx, OBJECTS_PER_PAGE)
+                keys = files.objects_to_remove(tx, OBJECTS_PER_PAGE)
             if not keys:
                 return
             self._objects.remove(keys)
             self._has_used_store = True
             with self._database.write() as tx:
-                files.forget_removed_objects(tx, keys)
+                files.forget_objects_to_remove(tx, keys)
 
     def sweep_page(self, after: str | None) -> str | None:
         """Remove old objects that have no row, of one page of objects. Returns the page's last key; None at the end.

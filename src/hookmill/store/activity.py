@@ -1,7 +1,7 @@
 """Counts the recent attempts of a factory's webhooks.
 
-The queries count index entries only: all attempts in the log's index, and attempts with a label other than Accepted in
-an index of these alone.
+Logged attempts are counted in two indexes, without reading rows: one of all attempts, and one of attempts with a label
+other than Accepted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,8 @@ _DROPPED_KINDS: Final = (RATE_LIMITED, FAILED_AUTHENTICATIONS, NOT_FOUND)
 
 def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mapping[WebhookUid, AttemptCounts]:
     """The attempts of each webhook that is not deleted, from `since` until before `until`, in µs since 1970."""
-    # Labels are SQL literals: with a parameter, the planner can't use a partial index.
+    # `label <> 1` (not Accepted) repeats the condition of the partial index, and labels are SQL literals. Otherwise,
+    # the planner can't use this index.
     label_columns = ", ".join(
         f"""(
             SELECT COUNT(*) FROM deliveries d

@@ -80,7 +80,7 @@ def _excluding_other_versions(tx: Transaction, database: Database) -> Iterator[N
     """Raises `Conflict` while processes of other versions use the database. On SQLite, none can start before the block
     ends. They would write rows that this version misreads, and ignore columns that they don't know."""
     if database.path is not None:
-        # `serve` holds this lock while it runs.
+        # `serve` takes this lock after its own migration, and holds it while it runs.
         with open_lock_file(database.path.parent / "serve.lock") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +111,7 @@ def _excluding_other_versions(tx: Transaction, database: Database) -> Iterator[N
 
 def stored_revision(connection: Connection) -> str | None:
     """The revision of the database's schema; None if the database has no schema of this service."""
-    # Without Alembic, because importing it takes longer than most starts.
+    # Without Alembic: importing it would take more time than all the rest of most starts.
     if not inspect(connection).has_table("alembic_version"):
         return None
     row = connection.exec_driver_sql("SELECT version_num FROM alembic_version").first()

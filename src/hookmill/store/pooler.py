@@ -33,7 +33,8 @@ def refuse_pooler(database: Database) -> None:
         with database.dedicated_connection() as connection:
             if _value(connection, "SELECT source FROM pg_settings WHERE name = 'lock_timeout'") != "client":
                 raise Invalid(SETTINGS_LOST)
-            # A pooler can't know the server process of a session in advance. So it names another one.
+            # When a client connects, PostgreSQL reports the id of the session's process. A pooler doesn't know it yet,
+            # and reports a made-up one.
             session = _value(connection, "SELECT pg_backend_pid()")
             if session != connection.info.backend_pid and _is_shared(database, connection, session):
                 raise Invalid(SESSIONS_SHARED)
@@ -42,14 +43,16 @@ def refuse_pooler(database: Database) -> None:
 
 
 def _is_shared(database: Database, connection: psycopg.Connection[Any], session: int) -> bool:
-    """Whether the session of this idle connection is used by another one, or replaced while the other one is busy."""
+    """Whether a second connection gets the session of `connection`, or `connection` gets another session while the
+    second one is in a transaction. `session` is the id of the session's process."""
     with database.dedicated_connection() as other:
         # Once is enough, unless other clients of the pooler are busy, too.
         for _ in range(ROUNDS):
             other.execute("BEGIN")
             if _value(other, "SELECT pg_backend_pid()") == session:
                 return True
-            # This query doesn't have to wait for the other connection's session, because the pooler has several.
+            # The other connection has a different session. So the pooler has at least two, and this query doesn't wait
+            # for the ROLLBACK.
             if _value(connection, "SELECT pg_backend_pid()") != session:
                 return True
             other.execute("ROLLBACK")

@@ -41,16 +41,17 @@ class PostgresConnection(psycopg.Connection[Any]):
 
 
 def postgres_engine(url: str, *, connections: int, idle_seconds: int) -> Engine:
-    """An engine with up to `connections` pooled connections. `idle_seconds` is like `timeouts.IDLE_SECONDS`.
+    """An engine with up to `connections` pooled connections.
 
-    Raises `Invalid` for a URL that can't be used. The first connection raises `Invalid` for an unsuitable server.
+    PostgreSQL rolls back a transaction that waits `idle_seconds` for its next statement. Raises `Invalid` for a URL
+    that can't be used. The first connection raises `Invalid` for an unsuitable server.
     """
     engine = create_engine(
         _parse_url(url).set(drivername="postgresql+psycopg"),
         pool_size=connections,
         # An overflow connection would be opened and closed for each use.
         max_overflow=0,
-        # The pool stays as small as the load allows.
+        # The most recently used connection is used first, so those that the load does not need stay idle.
         pool_use_lifo=True,
         pool_timeout=timeouts.STATEMENT_SECONDS,
         pool_pre_ping=False,
@@ -153,7 +154,7 @@ def _suitable_connection(arguments: Sequence[Any], options: dict[str, Any]) -> P
 
 
 def _refuse_unsuitable_server(connection: PostgresConnection) -> None:
-    """Raises `Invalid` if the server is too old, or if the database's encoding is not UTF8.
+    """Raises `Invalid` if the server is too old, or reports an encoding of the database other than UTF8.
 
     The server reports its version and the encoding when it accepts a connection, so this needs no query.
     """

@@ -97,7 +97,7 @@ def delete(tx: Transaction, secret: SecretId, now: int) -> None:
 def add_secret(
     tx: Transaction, secret: SecretId, team: TeamId, name: str, now: int, *, factory: FactoryId | None = None
 ) -> None:
-    """Add a secret without a value. `factory` is the factory in which it is created; None as in older versions."""
+    """Add a secret without a value. `factory` is the factory in which it is created. Only tests pass None."""
     tx.run(
         """
         INSERT INTO secrets (id, team_id, name, created_at, factory_id)

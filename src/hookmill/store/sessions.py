@@ -111,7 +111,8 @@ def any_member_has_password(tx: Transaction) -> bool:
 
 
 def add_link(tx: Transaction, digest: bytes, link: SignInLink) -> None:
-    """Add a link for the member, or for the first admin. The previous link stops working."""
+    """Add a link for a member or, without `member_id`, for the first admin, who is not a member yet. The previous such
+    link stops working."""
     if link.member_id is None:
         tx.run("DELETE FROM sign_in_links WHERE member_id IS NULL")
     else:

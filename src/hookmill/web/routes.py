@@ -19,7 +19,8 @@ DASHBOARD_SEGMENTS: Final = frozenset(
 )
 """The first path segments of the dashboard's pages. Unknown paths get 404 without loading the dashboard."""
 MANAGEMENT_REQUESTS_MAX: Final = 1_024
-"""The maximum of requests in progress to the API and the dashboard together: half of them with credentials."""
+"""The maximum of requests in progress to the API and the dashboard together: half of them for requests with a
+credential header."""
 SLOT_SECONDS: Final = 0.5
 """How long a request to the API or the dashboard waits for a slot, if none is free."""
 _CREDENTIAL_HEADERS: Final = frozenset({b"cookie", b"authorization"})
@@ -63,7 +64,8 @@ class Routes:
         self._is_ready = is_ready
         self._own_hosts = OwnHosts(public_url)
         self._readiness_check: asyncio.Future[bool] | None = None
-        # Requests without credentials have slots of their own. So they can't take the slots of members and API keys.
+        # Requests without a credential header have slots of their own, so they can't take the slots of members and API
+        # keys. Requests with forged credentials still can, until the application refuses them.
         self._limiter_with_credentials = _RequestLimiter(management_requests_max // 2)
         self._limiter_without_credentials = _RequestLimiter(management_requests_max // 2)
         self._api = _LazyApplication("api", build_api, report_failure) if build_api is not None else None

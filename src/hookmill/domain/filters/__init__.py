@@ -31,7 +31,7 @@ from hookmill.domain.filters.explanation import CLOSEST_OBJECTS_MAX, ConditionOu
 from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX
 from hookmill.domain.filters.names import CONTRACT_OPERATORS, fields_in, with_fields
 from hookmill.domain.filters.operators import ALTERNATIVES_MAX, OPERATORS, SET_VALUES_MAX, Operator
-from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, filter_to_json, pointer_step
+from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, exact_json, pointer_step
 from hookmill.domain.filters.rules import Rule
 from hookmill.domain.filters.shortcut import REQUIRED_MAX, required_groups_of
 from hookmill.domain.payload import Json, Parsed
@@ -82,7 +82,7 @@ def compile_filter(source: Json) -> CompiledFilter | list[Fault]:
     compiler.report_if_expensive()
     if compiler.problems:
         return compiler.problems
-    source_json = filter_to_json(source)
+    source_json = exact_json(source)
     if len(source_json) > SOURCE_CHARACTERS_MAX:
         compiler.report(Position(), f"The filter has more than {SOURCE_CHARACTERS_MAX:,} characters. Shorten it.")
         return compiler.problems
@@ -112,8 +112,8 @@ __all__ = [
     "Explanation",
     "Operator",
     "compile_filter",
+    "exact_json",
     "fields_in",
-    "filter_to_json",
     "pointer_step",
     "with_fields",
 ]

@@ -12,12 +12,13 @@ SHOWN_CHARACTERS_MAX: Final = 200
 """The maximum length of a value in an explanation. Longer values are cut and end with an ellipsis."""
 
 
-def filter_to_json(source: Json) -> str:
-    """A compiled filter's source as JSON in ASCII, from which an equal filter can be compiled."""
+def exact_json(source: Json) -> str:
+    """Any JSON value as JSON in ASCII, with exact numbers. From a compiled filter's source, an equal filter can be
+    compiled."""
     if type(source) is dict:
-        return "{" + ",".join(f"{json.dumps(name)}:{filter_to_json(value)}" for name, value in source.items()) + "}"
+        return "{" + ",".join(f"{json.dumps(name)}:{exact_json(value)}" for name, value in source.items()) + "}"
     if type(source) is list:
-        return "[" + ",".join(map(filter_to_json, source)) + "]"
+        return "[" + ",".join(map(exact_json, source)) + "]"
     return json.dumps(source) if type(source) is str else _plain_text(source)
 
 
@@ -32,7 +33,7 @@ def display_text(value: Json) -> str:
         return "missing"
     if type(value) is not list:
         return _cut(_display_text_of_one(value))
-    # Each element takes at least two characters with its comma, so later elements would be cut anyway.
+    # Every element takes more than one character, so elements after these would be cut anyway.
     text = ", ".join(_display_text_of_one(element) for element in value[:SHOWN_CHARACTERS_MAX])
     return f"[{text}]" if len(text) + 2 <= SHOWN_CHARACTERS_MAX else f"[{text[: SHOWN_CHARACTERS_MAX - 3]}…]"
 

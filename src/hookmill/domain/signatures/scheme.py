@@ -90,7 +90,8 @@ class Timestamp(_Table, frozen=True, kw_only=True):
     """The location and the unit of the signed time."""
 
     sources: tuple[str, ...] = msgspec.field(name="from")
-    """`header:NAME`, `json:PATH`, or `field:NAME` for an entry of the signature's header. The first present is used."""
+    """`header:NAME`, `json:PATH` or, as the first source only, `field:NAME` for an entry of the signature's header. The
+    first present is used."""
     unit: TimeUnit
     tolerance_seconds: int | None = None
     """The provider's recommendation; None if there is none."""
@@ -165,7 +166,8 @@ class Handshake(_Table, frozen=True, kw_only=True):
     """A challenge that the provider signs and sends over POST, and the reply that it requires."""
 
     when: dict[str, str | int | list[str]]
-    """Values at `header:NAME` or `json:PATH`. A request with all of them is a challenge."""
+    """The exact values at `header:NAME` or `json:PATH`; a list is a JSON array with exactly these elements. A request
+    with all of them is a challenge."""
     when_absent: tuple[str, ...] = ()
     """`json:PATH` of values that a challenge does not have, if `when` alone also matches the provider's events."""
     status: int = 200
@@ -254,6 +256,7 @@ class Scheme(_Table, frozen=True, kw_only=True, dict=True):
         if "ts" in self.compiled.content_template.placeholders or "ts" in self.compiled.key_template.placeholders:
             return True
         if self.signed_headers is not None:
+            # This assumes that the provider lists the header with the time among the signed headers.
             return True
         return all(self.covers(source) for source in self.timestamp.sources)
 
@@ -413,8 +416,10 @@ class CompiledScheme:
 
         1. The proving headers: they contain a signature, the time, or the list of signed headers. Headers with the
            event's id are not among them.
-        2. The proving headers and the other signed headers. Headers with the event's id are not among them.
-        3. All headers that verification reads: also the header with the event's id, if the id is signed.
+        2. The proving headers, and those that the signed content names as `{header:NAME}`. Headers that only a request
+           lists as signed are unknown here. Headers with the event's id are not among them.
+        3. All headers that the scheme names and verification reads: also the header with the event's id, if the id is
+           signed. `signed_headers_reader` checks the headers that a request lists.
         """
         proving: set[str] = set()
         for source in (*scheme.signature.sources, *(scheme.timestamp.sources if scheme.timestamp else ())):
@@ -445,7 +450,8 @@ def signature_size(algorithm: Algorithm) -> int | None:
 
 
 def signature_or_signed_headers(scheme: Scheme) -> frozenset[bytes]:
-    """The headers that contain the proof or signed content, in lower case.
+    """The headers that contain the signature, the time or the list of signed headers, and those that the signed content
+    names; in lower case.
 
     A webhook can't have one of them as its delivery id header.
     """

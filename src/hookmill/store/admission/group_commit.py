@@ -22,6 +22,7 @@ OUTSTANDING_BYTES_MAX: Final = 64 * 1024 * 1024
 PLAN_TIMEOUT_SECONDS: Final = 5.0
 """After this time, a sender gets a 503, and the writer no longer begins the plan."""
 RESTART_SECONDS: Final = 0.5
+TIMEOUT_CHECK_SECONDS: Final = 0.5
 
 _UNAVAILABLE: Final = Unavailable()
 
@@ -56,7 +57,8 @@ class GroupCommit(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self.is_ready = False
-        """Whether the writer has started. Until then, plans wait for at most `PLAN_TIMEOUT_SECONDS`."""
+        """Whether the writer has reported that it is ready. Plans that are sent before wait for at most
+        `PLAN_TIMEOUT_SECONDS`. While no writer is connected, plans are refused."""
         self._unframer = Unframer()
         self._last_number = 0
         self._outgoing: list[NumberedPlan] = []
@@ -66,7 +68,7 @@ class GroupCommit(asyncio.Protocol):
         self._outstanding_bytes = 0
         self._is_backpressured = False
         self._is_closing = False
-        self._timeout_check = self._loop.call_later(RESTART_SECONDS, self._time_out_plans)
+        self._timeout_check = self._loop.call_later(TIMEOUT_CHECK_SECONDS, self._time_out_plans)
 
     async def open(self) -> None:
         """Start the writer. Plans that arrive before it is ready wait for it."""
@@ -112,7 +114,8 @@ class GroupCommit(asyncio.Protocol):
             self._transport.close()
 
     def pause_writing(self) -> None:
-        """Called when the writer has not read for long. New plans are refused until it reads again."""
+        """Called when more than `OUTSTANDING_BYTES_MAX` bytes wait to be sent to the writer. New plans are refused
+        until it has read enough."""
         self._is_backpressured = True
 
     def resume_writing(self) -> None:
@@ -181,4 +184,4 @@ class GroupCommit(asyncio.Protocol):
             overdue_numbers.append(number)
         for number in overdue_numbers:
             self._settle(self._waiting.pop(number), _UNAVAILABLE)
-        self._timeout_check = self._loop.call_later(RESTART_SECONDS, self._time_out_plans)
+        self._timeout_check = self._loop.call_later(TIMEOUT_CHECK_SECONDS, self._time_out_plans)

@@ -1,8 +1,9 @@
 """A cache of the webhooks, against which the ingress evaluates deliveries.
 
-The admission transaction compares each plan's revision with the stored one, so a stale webhook is never used. Before a
-404, before a 429 from memory, and after a stale plan, the ingress revalidates the webhook here: a thread reads the
-stored revisions of all waiting requests in one query.
+The admission transaction compares the revision in each plan (the result of evaluating an attempt) with the stored one,
+so a stale webhook is never used. Before a 404, before a 429 for a limit that the ingress remembers as exceeded, and
+after a stale plan, the ingress revalidates the webhook here: a thread reads the stored revisions of all waiting
+requests in one query.
 """
 
 import asyncio
@@ -298,7 +299,8 @@ def _signature_rule(row: Row, secret: str | None, keys: MasterKeys) -> "Signatur
     try:
         scheme = scheme_named(row["signature_scheme"], options_from(row["signature_options"]))
     except Invalid:
-        # A newer version stored the scheme. Without a rule, every delivery is refused, and its log row has the reason.
+        # A newer version of Hookmill stored the scheme, and this one doesn't know it. Without a rule, every delivery is
+        # refused, and its log row has the reason.
         return None
     previous_secret = None
     # The previous secret is used only to explain why a signature was refused.

@@ -28,8 +28,8 @@ BATCH_SECONDS: Final = 60
 ANALYZE_SECONDS: Final = 600
 READ_SECONDS: Final = 24 * 3600
 """The longest time to read a whole table."""
-FIRST_ROW_SECONDS: Final = 600
-"""The longest time without a row while a table is read. PostgreSQL may sort a table first."""
+NO_ROW_SECONDS: Final = 600
+"""The longest time without a row while a table is read: before the first one, PostgreSQL may sort the table."""
 NAMES_SHOWN_MAX: Final = 5
 START_AGAIN: Final = "To start again, create another empty database, and move to that one."
 
@@ -262,8 +262,8 @@ def read_rows(database: Database, table: MovedTable) -> Iterator[Values]:
     )
     query = f"SELECT {columns} FROM {table.quoted} WHERE {table.condition} ORDER BY {order}"
     with database.read() as tx:
-        dialect.allow_long_statements(tx, READ_SECONDS, response_seconds=FIRST_ROW_SECONDS)
-        # Where an index has the order, sorting all bodies on disk would take longer.
+        dialect.allow_long_statements(tx, READ_SECONDS, response_seconds=NO_ROW_SECONDS)
+        # Prefer an index that has the order: reading through it is faster than sorting all bodies on disk.
         tx.run("SET LOCAL enable_sort = off")
         try:
             with (

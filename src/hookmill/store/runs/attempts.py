@@ -63,7 +63,8 @@ def finish(
 
     If the run has a `policy_key`, another run with the key that waits for this run's end can start. If
     `counts_failures`, a failure increments the automation's failures in a row, and a success resets them.
-    `package_webhook_name` is the webhook's name in the package, if the files of runs are stored.
+    `package_webhook_name` is the webhook's name in this attempt's envelope, because the webhook may be renamed later;
+    None if the files of runs are not stored.
     """
     if policy_key is not None:
         held.lock_decisions(tx)
@@ -109,7 +110,8 @@ def retry(
 ) -> bool:
     """Store the failed attempt, and let the next attempt start at `due_at`.
 
-    The stored reason contains `rule_attempts`, the number of attempts that the retry rule allows.
+    The stored reason counts failed attempts only, so its number can be lower than `run.attempt`. `rule_attempts` is the
+    number that the retry rule allows.
 
     Returns False and writes nothing if the attempt is outdated, or if a cancellation of the run was requested.
     """
@@ -159,7 +161,6 @@ def release(
     it loses its claim in the same statement. Returns False and writes nothing if the attempt is outdated.
     """
     held.lock_decisions(tx)
-    notify_workers(tx)
     updated_rows = tx.run(
         """
         UPDATE runs
@@ -184,6 +185,9 @@ def release(
         counts_as_attempt=counts_as_attempt,
         now=now,
     )
+    if not updated_rows:
+        return False
+    notify_workers(tx)
     # If the run was requeued, it is still active, and `decide` finds that the next run must still wait.
     held.reconsider(tx, key)
-    return updated_rows == 1
+    return True

@@ -7,8 +7,9 @@ Only the executor that has claimed an attempt can store its files, and only unti
 get only files of the run's latest attempt.
 
 A content is in its row, or in an object of the object store. The transaction that inserts a row chooses the object's
-key, and only then is the object uploaded. A transaction that removes such a row notes the key in `removed_objects`. So
-every object has a row, or a note, or was uploaded by a worker that was frozen while its row was removed.
+key, and only then is the object uploaded. A transaction that removes such a row notes the key in `removed_objects`, the
+list of objects that are still to be removed from the object store. So every object has a row, or a note, or was
+uploaded by a worker that was frozen while the object's row was removed, and killed before it noticed this.
 """
 
 import secrets
@@ -27,8 +28,9 @@ from hookmill.store.objects import ObjectStore
 from hookmill.store.runs.executors import ExecutorId
 
 ROWS_PER_STATEMENT: Final = 100
-_INSTALLATION: Final = "object store directory"
-"""The metadata with the random directory of this database's objects. Installations may share a bucket and a prefix."""
+_OBJECT_DIRECTORY: Final = "object store directory"
+"""The name of the metadata with the random directory of this database's objects. Installations may share a bucket and
+a prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +65,13 @@ class StoredFile:
     size: int | None
     host: str
     stored_bytes: int
-    """The size of the content in the row: less than `size` if the object or only the host has the whole file."""
+    """The size of the content in the row; -1 if the row has no content. Less than `size` if the object or only the host
+    has the whole file."""
     object_key: str | None = None
     """The key of the object that has the whole content; None if there is none yet."""
 
     @property
-    def is_in_row(self) -> bool:
+    def is_whole_in_row(self) -> bool:
         return self.size is not None and self.stored_bytes >= self.size
 
 
@@ -80,7 +83,8 @@ class StoredPackage:
     """By name, without the prepared files that the command left unchanged."""
     has_more: bool
     webhook_name: str | None
-    """The webhook's name in the package; None if it is the present one, or if no webhook started the run."""
+    """The webhook's name in the package, if the webhook was renamed since. None otherwise, while the run is performed,
+    and if no webhook started it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +147,8 @@ class FilesInDatabase:
     ) -> bool:
         if not _is_claimed(tx, attempt):
             return False
+        # These conditions save statements: before the files of a first attempt are stored, no row has an object, and
+        # `has_more_files` is not set.
         if attempt.attempt > 1 or self.objects is not None:
             _note_objects(tx, attempt.run)
         tx.run("DELETE FROM run_files WHERE run_id = :run", run=attempt.run)
@@ -155,10 +161,10 @@ class FilesInDatabase:
 
     def _key_prefix(self, tx: Transaction, attempt: ClaimedAttempt) -> str:
         assert self.objects is not None
-        directory = metadata.value(tx, _INSTALLATION)
+        directory = metadata.value(tx, _OBJECT_DIRECTORY)
         if directory is None:
-            metadata.set_first_value(tx, _INSTALLATION, secrets.token_hex(8))
-            directory = metadata.value(tx, _INSTALLATION)
+            metadata.set_first_value(tx, _OBJECT_DIRECTORY, secrets.token_hex(8))
+            directory = metadata.value(tx, _OBJECT_DIRECTORY)
         assert directory is not None
         return f"{_directory_of(self.objects, directory)}/{run_id(attempt.run)}/{attempt.attempt}/"
 
@@ -207,7 +213,7 @@ class FilesInDatabase:
         ]
         package = tx.one("SELECT package_webhook_name, has_more_files FROM runs WHERE id = :run", run=run.id)
         if package is None or run.state is RunState.RUNNING:
-            # The columns are about an earlier attempt.
+            # The run was removed, or its attempt has not ended, so the columns may be about an earlier attempt.
             return StoredPackage(files=files, has_more=False, webhook_name=None)
         return StoredPackage(
             files=files, has_more=bool(package["has_more_files"]), webhook_name=package["package_webhook_name"]
@@ -242,7 +248,8 @@ class FilesInDatabase:
 
 
 def _is_claimed(tx: Transaction, attempt: ClaimedAttempt) -> bool:
-    """Whether the executor still performs this attempt. If so, nobody can end or requeue it in this transaction."""
+    """Whether the executor still performs this attempt. If so, nobody else can end or requeue it before this
+    transaction ends."""
     row = tx.one(
         f"""
         SELECT 1 AS one
@@ -308,24 +315,24 @@ def _stored_name(name: str) -> bytes:
 
 
 def files_to_upload(
-    tx: Transaction, host: str, before: tuple[RunKey, str] | None, at_most: int
+    tx: Transaction, host: str, previous: tuple[RunKey, str] | None, at_most: int
 ) -> Sequence[FileToUpload]:
-    """Files whose objects are missing, and whose contents this host has. Newest runs first, and those after `before`.
+    """Files whose objects are missing, and whose contents this host has. Newest runs first.
 
-    `before` is the last file of the previous page.
+    `previous` is the last file of the previous page: only files that follow it are returned.
     """
     rows = tx.all(
         f"""
         SELECT run_id, name, attempt, size, object_key
         FROM run_files
         WHERE is_upload_pending AND host = :host
-            {"AND (run_id < :run OR (run_id = :run AND name > :name))" if before is not None else ""}
+            {"AND (run_id < :run OR (run_id = :run AND name > :name))" if previous is not None else ""}
         ORDER BY run_id DESC, name
         LIMIT :at_most
         """,
         host=host,
         at_most=at_most,
-        **({"run": before[0], "name": _stored_name(before[1])} if before is not None else {}),
+        **({"run": previous[0], "name": _stored_name(previous[1])} if previous is not None else {}),
     )
     return [
         FileToUpload(
@@ -342,8 +349,9 @@ def files_to_upload(
 def record_upload(tx: Transaction, file: FileToUpload) -> bool:
     """Record that the object has the file's content. Two workers on one host may both record it.
 
-    Returns False if a later attempt has begun, or if the run was removed. Nobody needs the object then. As the next
-    attempt begins before it replaces the package, the content came from this attempt's package otherwise.
+    Returns False if a later attempt has begun, if the run was removed, or if the file's row no longer has this key.
+    Nobody needs the object then. If no later attempt has begun, the uploaded content is this attempt's, because an
+    attempt begins before it replaces the package.
     """
     row = tx.one(
         f"SELECT attempt FROM runs WHERE id = :run {dialect.lock_clause(tx, 'FOR NO KEY UPDATE')}", run=file.run
@@ -379,21 +387,21 @@ def give_up_upload(tx: Transaction, file: FileToUpload) -> None:
     )
     if updated_rows:
         # An interrupted upload may have created the object.
-        note_removed_objects(tx, [file.object_key])
+        note_objects_to_remove(tx, [file.object_key])
 
 
-def note_removed_objects(tx: Transaction, keys: Sequence[str]) -> None:
+def note_objects_to_remove(tx: Transaction, keys: Sequence[str]) -> None:
     for key in keys:
         tx.run("INSERT INTO removed_objects (object_key) VALUES (:key) ON CONFLICT DO NOTHING", key=key)
 
 
-def removed_objects(tx: Transaction, at_most: int) -> Sequence[str]:
+def objects_to_remove(tx: Transaction, at_most: int) -> Sequence[str]:
     """The keys of objects that nobody needs."""
     rows = tx.all("SELECT object_key FROM removed_objects ORDER BY object_key LIMIT :at_most", at_most=at_most)
     return [row["object_key"] for row in rows]
 
 
-def forget_removed_objects(tx: Transaction, keys: Sequence[str]) -> None:
+def forget_objects_to_remove(tx: Transaction, keys: Sequence[str]) -> None:
     """Forget objects that the object store has removed."""
     for start in range(0, len(keys), ROWS_PER_STATEMENT):
         values = {f"key_{number}": key for number, key in enumerate(keys[start : start + ROWS_PER_STATEMENT])}
@@ -404,7 +412,7 @@ def forget_removed_objects(tx: Transaction, keys: Sequence[str]) -> None:
 
 def directory_of_objects(tx: Transaction, objects: ObjectStore) -> str | None:
     """The beginning of the keys of this database's objects, without a slash at its end. None if it has no objects."""
-    directory = metadata.value(tx, _INSTALLATION)
+    directory = metadata.value(tx, _OBJECT_DIRECTORY)
     return _directory_of(objects, directory) if directory is not None else None
 
 
@@ -418,10 +426,10 @@ def keys_without_row(tx: Transaction, keys: Sequence[str]) -> list[str]:
     for key in keys:
         with suppress(HookmillError, IndexError):
             runs[key] = run_key(key.split("/")[-3])
-    rows_of_runs = sorted(set(runs.values()))
+    run_keys = sorted(set(runs.values()))
     with_row: set[str] = set()
-    for start in range(0, len(rows_of_runs), ROWS_PER_STATEMENT):
-        values = {f"run_{number}": run for number, run in enumerate(rows_of_runs[start : start + ROWS_PER_STATEMENT])}
+    for start in range(0, len(run_keys), ROWS_PER_STATEMENT):
+        values = {f"run_{number}": run for number, run in enumerate(run_keys[start : start + ROWS_PER_STATEMENT])}
         rows = tx.all(
             f"SELECT object_key FROM run_files WHERE run_id IN ({', '.join(f':{name}' for name in values)})", **values
         )

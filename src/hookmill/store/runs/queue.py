@@ -168,7 +168,7 @@ def _waiting_runs(
         rows += tx.all(
             f"""
             SELECT id, priority, CASE WHEN hold = {Hold.BUSY:d} THEN COALESCE(
-                {_oldest_with_key("hold IS NULL")}, {_oldest_with_key(f"hold = {Hold.RETRY:d}")}
+                {_oldest_with_policy_key("hold IS NULL")}, {_oldest_with_policy_key(f"hold = {Hold.RETRY:d}")}
             ) END AS waits_behind
             FROM runs
             WHERE factory_id = :factory AND {HELD} AND id > :after
@@ -194,11 +194,12 @@ def _waiting_runs(
     ]
 
 
-def _oldest_with_key(hold_condition: str) -> str:
-    """A subquery for the oldest unfinished run with the key of a held run, and with a condition such as `hold IS NULL`.
+def _oldest_with_policy_key(hold_condition: str) -> str:
+    """A subquery for the oldest unfinished run with the policy key of a held run, and with a condition such as
+    `hold IS NULL`.
 
     It reads one entry of an index. The caller combines two such subqueries, because a single one with OR could read all
-    active runs with the key.
+    active runs with the policy key.
     """
     return f"""(
         SELECT active.id FROM runs active

@@ -7,7 +7,7 @@ worker then removes their objects from the object store.
 from typing import Final
 
 from hookmill.store.database import Transaction
-from hookmill.store.runs.files import note_removed_objects
+from hookmill.store.runs.files import note_objects_to_remove
 
 BYTES_PER_STEP: Final = 4_194_304
 """About how many bytes of contents one transaction removes. One file may be larger."""
@@ -50,7 +50,7 @@ def remove_files(tx: Transaction, at_most: int) -> bool:
     for file in files:
         removed_bytes += file["bytes"] or 0
         if file["object_key"] is not None:
-            note_removed_objects(tx, [file["object_key"]])
+            note_objects_to_remove(tx, [file["object_key"]])
         tx.run("DELETE FROM run_files WHERE run_id = :run AND name = :name", run=file["run_id"], name=file["name"])
         if removed_bytes >= BYTES_PER_STEP:
             break

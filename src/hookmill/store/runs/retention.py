@@ -13,7 +13,8 @@ DAY_US: Final = 86_400_000_000
 
 
 def automations_with_old_runs(tx: Transaction, now: int) -> list[AutomationId]:
-    """The automations with runs without a delivery that are older than `LOG_DAYS_KEPT`. `now` is in µs since 1970."""
+    """The automations that have runs without a delivery from before the last `LOG_DAYS_KEPT` days. `now` is in µs since
+    1970."""
     rows = tx.all(
         f"""
         SELECT a.id
@@ -46,17 +47,19 @@ def prune_without_delivery(tx: Transaction, automation: AutomationId, now: int, 
               WHERE newer.automation_id = :automation AND newer.webhook_no = {WITHOUT_DELIVERY}
               ORDER BY newer.id DESC
               LIMIT 1 OFFSET {LOG_ROWS_KEPT - 1}
-          ), :none)
+          ), :smallest_key)
           AND finished_at IS NOT NULL
         ORDER BY id
         LIMIT :at_most
         """,
         automation=automation,
         cutoff=_cutoff(now),
-        none=b"",
+        # No key is less: with fewer than `LOG_ROWS_KEPT` runs, none is removed.
+        smallest_key=b"",
         at_most=at_most,
     )
     for row in rows:
+        # A run without a delivery has its own id in place of the delivery's, also in `payloads`.
         note_removed_runs(tx, row["id"])
         tx.run("DELETE FROM payloads WHERE delivery_id = :id", id=row["id"])
         tx.run("DELETE FROM failed_attempts WHERE run_id = :id", id=row["id"])

@@ -118,7 +118,7 @@ def change_automation(
     changes = body.changes()
     with management.one_transaction(permission):
         _check_precondition(automation, permission, management, if_match)
-        new_version = management.automations.change(
+        changed_automation = management.automations.change(
             permission,
             automation,
             new_name=changes.get("name"),
@@ -128,7 +128,7 @@ def change_automation(
             enabled=changes.get("enabled"),
             policy={name: changes[name] for name in POLICY_FIELDS if name in changes},
         )
-        view = _view(management, permission, new_version)
+        view = _view(management, permission, changed_automation)
     return response_with_etag(view)
 
 
@@ -164,7 +164,8 @@ def run_automation(
     idempotency: Idempotency,
     body: RunRequest | None = None,
 ) -> Response:
-    """Starts a run by hand, without a delivery. Its payload has exactly the bytes that the body contains."""
+    """Starts a run by hand, without a delivery. Its payload has exactly the bytes of the value of
+    `payload` in the body."""
     payload = field_bytes(context_of(request).body, "payload") if body is not None else None
 
     def start_run() -> Response:
@@ -186,6 +187,7 @@ def _view(management: Management, permission: MayView, automation: Automation) -
 def _check_precondition(
     automation: str, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
 ) -> None:
-    """Raise `Changed` if the client sent `If-Match`, and it does not match the current version."""
+    """Raise `Changed` if the client sent `If-Match`, and it doesn't contain the ETag of the automation's
+    current view."""
     if if_match.is_set:
         if_match.check(_view(management, permission, management.automations.get(permission, automation)))

@@ -83,7 +83,9 @@ class FactoryCreation(RequestBody):
 
 
 MaxRunning = Annotated[StrictInt, Field(ge=1, le=LIMIT_MAX)]
-_MAX_RUNNING_DESCRIPTION: Final = "How many of its runs workers may perform at the same time. Null: no limit."
+_MAX_RUNNING_DESCRIPTION: Final = (
+    "The maximum number of its runs that workers perform at the same time. Null: no limit."
+)
 
 
 class FactoryChanges(Changes):
@@ -160,7 +162,11 @@ class SecretReplacement(RequestBody):
     value: SecretText | None = Field(default=None, description="The new value. If omitted, the service generates it.")
 
 
-PolicyPart = Annotated[dict[str, Any], Field(examples=[{"seconds": 30, "max_seconds": 300}])]
+ConcurrencyPart = Annotated[
+    dict[str, Any], Field(examples=[{"key": "/pull_request/number", "limit": 1, "when_busy": "queue"}])
+]
+DebouncePart = Annotated[dict[str, Any], Field(examples=[{"seconds": 30, "max_seconds": 300}])]
+RetryPart = Annotated[dict[str, Any], Field(examples=[{"attempts": 3, "backoff_seconds": 30}])]
 _CONCURRENCY_DESCRIPTION: Final = (
     "`{key, limit, when_busy}`: at most `limit` active runs with the same key. `key` is a JSON pointer into the "
     "payload or a list of them, and `when_busy` is queue, skip or replace. Null: no limit."
@@ -186,9 +192,9 @@ class AutomationCreation(RequestBody):
     triggers: Triggers
     runner: Text | None = Field(default=None, description="The runner. Defaults to the operator's default runner.")
     enabled: StrictBool = True
-    concurrency: PolicyPart | None = Field(default=None, description=_CONCURRENCY_DESCRIPTION)
-    debounce: PolicyPart | None = Field(default=None, description=_DEBOUNCE_DESCRIPTION)
-    retry: PolicyPart | None = Field(default=None, description=_RETRY_DESCRIPTION)
+    concurrency: ConcurrencyPart | None = Field(default=None, description=_CONCURRENCY_DESCRIPTION)
+    debounce: DebouncePart | None = Field(default=None, description=_DEBOUNCE_DESCRIPTION)
+    retry: RetryPart | None = Field(default=None, description=_RETRY_DESCRIPTION)
     priority: Text | None = Field(default=None, description=_PRIORITY_DESCRIPTION)
     max_running: MaxRunning | None = Field(default=None, description=_MAX_RUNNING_DESCRIPTION)
     pause_after_failures: FailureCount | None = Field(default=None, description=_PAUSE_DESCRIPTION)
@@ -202,9 +208,9 @@ class AutomationChanges(Changes):
     triggers: Triggers = Field(default_factory=_unset)
     runner: Text = Field(default_factory=_unset)
     enabled: StrictBool = Field(default_factory=_unset)
-    concurrency: PolicyPart | None = Field(default_factory=_unset, description=_CONCURRENCY_DESCRIPTION)
-    debounce: PolicyPart | None = Field(default_factory=_unset, description=_DEBOUNCE_DESCRIPTION)
-    retry: PolicyPart | None = Field(default_factory=_unset, description=_RETRY_DESCRIPTION)
+    concurrency: ConcurrencyPart | None = Field(default_factory=_unset, description=_CONCURRENCY_DESCRIPTION)
+    debounce: DebouncePart | None = Field(default_factory=_unset, description=_DEBOUNCE_DESCRIPTION)
+    retry: RetryPart | None = Field(default_factory=_unset, description=_RETRY_DESCRIPTION)
     priority: Text | None = Field(default_factory=_unset, description=_PRIORITY_DESCRIPTION)
     max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING_DESCRIPTION)
     pause_after_failures: FailureCount | None = Field(default_factory=_unset, description=_PAUSE_DESCRIPTION)
@@ -215,7 +221,8 @@ class RunRequest(RequestBody):
 
     payload: Any = Field(
         default=None,
-        description="The run's payload: any JSON value but null, at most 262,144 bytes. If omitted, it has none.",
+        description="The run's payload: any JSON value, at most 262,144 bytes. If it is omitted or null, the run has "
+        "no payload.",
     )
 
 
@@ -280,8 +287,8 @@ class BacktestRequest(RequestBody):
     last: StrictInt = Field(
         default=50, ge=1, le=BACKTEST_DELIVERIES_MAX, description="The number of deliveries to evaluate, newest first."
     )
-    concurrency: PolicyPart | None = Field(default=None, description=_CONCURRENCY_DESCRIPTION)
-    debounce: PolicyPart | None = Field(default=None, description=_DEBOUNCE_DESCRIPTION)
+    concurrency: ConcurrencyPart | None = Field(default=None, description=_CONCURRENCY_DESCRIPTION)
+    debounce: DebouncePart | None = Field(default=None, description=_DEBOUNCE_DESCRIPTION)
 
 
 class MemberCreation(RequestBody):

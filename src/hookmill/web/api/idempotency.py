@@ -30,8 +30,8 @@ class IdempotentRequest:
         self._management = management
         self._key = key
         self._target_digest = sha256(target).digest()
-        # With this digest, an attacker could guess a weak secret in the body. So the digest is stored in the sealed
-        # response.
+        # A reader of the database could try weak secrets against this digest. So it is stored only inside the response,
+        # which `Idempotency.store` seals.
         self._body_sha256 = sha256(body).hexdigest()
 
     def respond(
@@ -40,12 +40,14 @@ class IdempotentRequest:
         perform: Callable[[], Response],
         reload: Callable[[str], Response] | None = None,
     ) -> Response:
-        """The response of `perform`, or the stored response of the first request. Raises `IdempotencyKeyReused`.
+        """The response of `perform`, or the stored response of the first request.
+
+        Raises `IdempotencyKeyReused` if the actor used the key with another method, path or body.
 
         If a response was too large to store, `reload` builds it from the stored `Location` header. It then shows the
         present state of the resource.
-        `perform` and the storing share a transaction: if one of them fails, the operation is rolled back. So no
-        generated secret is lost.
+        `perform` and the storing share a transaction: if one of them fails, the operation is rolled back.
+        Otherwise a secret could be generated that no response ever shows.
         """
         with self._management.one_transaction(permission):
             if self._key is None:

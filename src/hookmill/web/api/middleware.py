@@ -14,7 +14,8 @@ from hookmill.web.routes import Application
 THREADS: Final = 8
 """The maximum of concurrent operations that are not expensive. More threads would only wait for the database."""
 _CLOSE_HEADERS: Final = ((b"connection", b"close"),)
-"""For responses to requests without a valid key: such a client could hold a connection and never read a response."""
+"""For responses to requests that were not authenticated, including those to public documents: a client without a key
+must not be able to occupy a connection for long."""
 _COMMON_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 

@@ -1,4 +1,5 @@
-"""Pagination of lists. A cursor is opaque to clients, and contains the sort key of the last item of a page."""
+"""Pagination of lists. A page's cursor is opaque to clients, and contains the sort key of the last item of the page
+before it."""
 
 import base64
 import binascii

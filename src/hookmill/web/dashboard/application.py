@@ -89,7 +89,7 @@ class DashboardApplication:
             response.headers.setdefault(name, value)
         response.headers.setdefault("Cache-Control", "no-store")
         if context.signed_in is None:
-            # An unauthenticated client could keep sending requests without reading the responses.
+            # Otherwise an unauthenticated client that never reads its responses could fill the memory with them.
             response.headers["Connection"] = "close"
         if is_head:
             response = Response(status_code=response.status_code, headers=dict(response.headers))

@@ -260,7 +260,7 @@ async def watch(context: PageContext, may: MayView) -> Response:
         label=filters.get("label"),
         since=filters.get("since"),
         event=filters.get("event"),
-        identities=possible_identity_digests(filters["identity"]) if "identity" in filters else None,
+        identity_digests=possible_identity_digests(filters["identity"]) if "identity" in filters else None,
     )
     return live.stream(context, may, log_filter, filters, after)
 

@@ -26,7 +26,7 @@ DROPPED_REASONS: Final = {
     FAILED_AUTHENTICATIONS: "over the limit of failed authentications (429)",
     NOT_FOUND: "while it was disabled (404)",
 }
-"""Why attempts at a webhook that is not deleted were dropped, by their kind."""
+"""Why attempts were dropped, by kind. Not for deleted webhooks: their kind is also `NOT_FOUND`."""
 
 FIRST_STEPS_RUNS: Final = 10
 """A factory with this number of runs no longer shows the first steps on its page."""
@@ -34,7 +34,7 @@ FIRST_STEPS_RUNS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concern:
-    """A problem that an owner should look at, its consequence, and a link to act on it."""
+    """A problem that needs attention, its consequence, and a link to act on it."""
 
     is_loss: bool
     """Whether the problem loses events, or starts too few runs. Such problems are listed first."""
@@ -68,11 +68,12 @@ class FirstSteps:
     delivery: Delivery | None
     """The newest one of the factory."""
     automation: Automation | None
-    """The one that the first start of the service created, if it is unchanged; else any."""
+    """The one that the first start of the service created, if it still has its first name and prompt; else any."""
     run: Run | None
     """A successful one if there is one, else the newest."""
     starts_first_automation: bool
-    """Whether the webhook starts the automation that the first start of the service created, unchanged."""
+    """Whether `webhook` starts the automation that the first start of the service created, and this automation still
+    has its first name and prompt."""
 
     @property
     def starts_for_every_delivery(self) -> bool:
@@ -222,7 +223,7 @@ def webhook_concerns(factory: str, webhook: Webhook, activity: WebhookActivity) 
     if dropped_count := activity.dropped_count(FAILED_AUTHENTICATIONS):
         yield concern(
             f"dropped {attempts_text(dropped_count)} over the limit of failed authentications",
-            "A client often sends a wrong credential. Authenticated deliveries are not affected.",
+            "A client keeps sending a wrong credential to this webhook. Authenticated deliveries are not affected.",
             "View attempts",
             log_url(Label.REJECTED_AUTH),
         )

@@ -56,7 +56,8 @@ class LogFilter:
     since: int | None = None
     """In µs since 1970."""
     event: str | None = None
-    identities: tuple[bytes, ...] | None = None
+    identity_digests: tuple[bytes, ...] | None = None
+    """The digests that the identity searched for may have."""
 
     def matches(self, delivery: Delivery) -> bool:
         return (
@@ -64,7 +65,7 @@ class LogFilter:
             and self.label in (None, delivery.label)
             and (self.since is None or delivery.received_at >= self.since)
             and self.event in (None, delivery.event)
-            and (self.identities is None or delivery.identity_digest in self.identities)
+            and (self.identity_digests is None or delivery.identity_digest in self.identity_digests)
         )
 
 
@@ -78,7 +79,8 @@ class Watcher:
     filters: dict[str, Any]
     """The same conditions as in `log_filter`, as arguments of `management.log.newest`."""
     newest_key: DeliveryKey | None
-    """The key of the newest row that the page shows. None: the page gets no backlog."""
+    """Where the backlog begins: the key of the page's newest row; of an empty page, a key made from the time of the
+    page; after a reconnect, the key of the last received row. None if the request names none: there is no backlog."""
     events: "asyncio.Queue[bytes | None]" = field(default_factory=lambda: asyncio.Queue(QUEUED_EVENTS_MAX))
     """Events to send, each as the bytes of the stream. None ends the stream."""
     backlog_keys: set[DeliveryKey] = field(default_factory=set)
@@ -103,10 +105,11 @@ class Watcher:
 
 @dataclass(slots=True)
 class _FactoryLog:
-    """The rows of a factory's log that polls have read."""
+    """The rows of a factory's log that need not be sent again."""
 
     read_keys: set[DeliveryKey] | None = None
-    """The keys of these rows, as far back as a sweep reads. None before the first watcher has read its backlog."""
+    """The keys of the rows that the first backlog or a poll has read, from at least the range of a sweep. None before
+    the first backlog."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -127,7 +130,7 @@ class Hub:
         self._poll_task: asyncio.Task[None] | None = None
         self._newest_key: DeliveryKey | None = None
         """The newest key of all factories, at the last poll."""
-        # Times of `time.monotonic()`: polls read rows until `_active_until`, and the next sweep and check are due.
+        # Times of `time.monotonic()`: until when polls read rows, when the next sweep is due, and when the next check.
         self._active_until = self._next_sweep = self._next_check = 0.0
         self._handles_signals = False
         self._has_ended = False
@@ -217,6 +220,7 @@ class Hub:
         allowed = [watcher for watcher in watchers if watcher not in result.denied_watchers]
         if not allowed:
             return result
+        # Of all factories, whichever watcher's permission is used.
         newest_key = allowed[0].context.management.log.newest_key(allowed[0].may)
         if newest_key != self._newest_key:
             self._newest_key = newest_key
@@ -241,6 +245,7 @@ class Hub:
         new_rows = [row for row in reversed(rows) if row.key not in log.read_keys]
         log.read_keys.update(row.key for row in new_rows)
         if range_us == SWEEP_RANGE_US:
+            # Twice the range, so that no key is dropped while a sweep can still read its row.
             log.read_keys = {key for key in log.read_keys if ids.time_of(key) >= since - SWEEP_RANGE_US}
         # The rows are rendered once for all watchers of the factory, with the context of one of them.
         return _events(watcher, new_rows)
@@ -354,7 +359,7 @@ class Stream(StreamingResponse):
 def stream(
     context: PageContext, may: MayView, log_filter: LogFilter, filters: dict[str, Any], newest_key: DeliveryKey | None
 ) -> Response:
-    """The stream of an open page, or 503 if too many pages are open. `newest_key`: of the newest row on the page."""
+    """The stream of an open page, or 503 if too many pages are open. `newest_key`: see `Watcher`."""
     hub = hub_of(context.management)
     if hub.is_full:
         return PlainTextResponse(

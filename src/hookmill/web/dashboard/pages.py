@@ -1,4 +1,5 @@
-"""Renders templates. All values are escaped, and invisible characters are replaced by visible text."""
+"""Renders templates. All values are escaped. Only the filters `shown`, `plain` and `lines` also replace invisible
+characters by visible text."""
 
 from hashlib import sha256
 from importlib import resources
@@ -101,7 +102,7 @@ LABEL_CLASSES: Final = {
     Label.REJECTED_INVALID_JSON: "json",
     Label.REJECTED_TOO_LARGE: "large",
 }
-"""The CSS class of each label's tag."""
+"""The CSS class that colours each delivery label."""
 
 
 def _build_environment() -> Environment:
@@ -116,6 +117,7 @@ def _build_environment() -> Environment:
         time=time_element,
         ago=age_element,
         size=size_text,
+        # `shown` is in a <bdi>; `plain` is the same text without it, for attributes.
         shown=untrusted_text,
         plain=text.shown,
         lines=text.shown_lines,

@@ -39,9 +39,13 @@ def toggle_event(events_text: str, event: str) -> str:
 def _toggle_at(
     source: Mapping[str, Json], steps: tuple[str, ...], value: Json, at: str = "", *, is_body: bool = True
 ) -> dict[str, Json]:
-    """The filter's source with the condition at these steps toggled. `at` is the JSON pointer of `source`."""
+    """The filter's source with the condition at these steps toggled. `at` is the JSON pointer of `source`.
+
+    `is_body`: whether `source` is the filter's top level, where `in`, `not_in` and `exists` are names of fields.
+    """
     name, *rest = steps
     fields = fields_in(source, is_body=is_body)
+    # At the top level, fields can be added beside operators. Below it, operators are conditions on the field's value.
     if fields is None and not is_body:
         raise CannotToggle(_HAS_VALUE_CONDITION.format(at))
     conditions = {} if fields is None else fields
@@ -68,7 +72,8 @@ def _toggle_condition(condition: Json, value: Json, pointer: str) -> Json:
         return [value]
     if type(condition) is list:
         return _toggle_value(condition, value)
-    if not with_fields(condition, {}, is_body=False):
+    operators = with_fields(condition, {}, is_body=False)
+    if not operators:
         raise CannotToggle(
             f"The filter has conditions on fields inside {pointer}, so it can't match its value. Change them first."
         )

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 from hookmill.domain import text
-from hookmill.domain.filters import CompiledFilter, compile_filter, fields_in, filter_to_json, with_fields
+from hookmill.domain.filters import CompiledFilter, compile_filter, exact_json, fields_in, with_fields
 from hookmill.domain.payload import Json
 from hookmill.web.dashboard.filter_editor.parsing import ParsedTriggers, storable_scalar
 
@@ -161,7 +161,7 @@ def display_value(value: Json) -> str:
     if type(value) is str:
         is_cut = len(value) > VALUE_CHARACTERS_MAX
         return text.shown(json.dumps(value[:VALUE_CHARACTERS_MAX], ensure_ascii=False)) + ("…" if is_cut else "")
-    json_text = filter_to_json(value)
+    json_text = exact_json(value)
     return json_text if len(json_text) <= VALUE_CHARACTERS_MAX else json_text[:VALUE_CHARACTERS_MAX] + "…"
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from hookmill.domain.filters import filter_to_json
+from hookmill.domain.filters import exact_json
 from hookmill.domain.payload import Json
 
 
@@ -40,6 +40,6 @@ def _format_on_one_line(source: Json) -> str:
 
 def _format_scalar(value: Json) -> str:
     if type(value) is not str:
-        return filter_to_json(value)
+        return exact_json(value)
     json_text = json.dumps(value, ensure_ascii=False)
     return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in json_text)
