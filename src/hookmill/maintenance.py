@@ -40,7 +40,9 @@ IDENTITIES_PER_STEP: Final = 1_000
 """They are next to each other, so removing them takes less time than removing rows of the log."""
 STEPS_PER_PASS: Final = 2_000
 PAUSE_BETWEEN_STEPS_SECONDS: Final = 0.02
-"""Much longer than a step holds SQLite's write lock, so deliveries take precedence."""
+PAUSE_FACTOR: Final = 5
+"""The pause after a step is at least this multiple of the step's duration, during which SQLite's write lock may be
+held. So deliveries take precedence."""
 FREE_INODES_MIN: Final = 1_000
 """The minimum number of free inodes. A delivery may start several runs, and each run has about eight files."""
 ABANDONED_AFTER_SECONDS: Final = 3_600.0
@@ -132,6 +134,8 @@ class Maintenance:
         self._packages = packages
         self._now_us = now_us
         self._report_failure = report_failure
+        self._step_began_at = 0.0
+        """When the present step of retention began, in monotonic seconds."""
         self._last_reported: dict[str, str] = {}
         """The last reported text of each exception class, so that a persistent error is reported once."""
         self._stop = threading.Event()
@@ -154,6 +158,7 @@ class Maintenance:
             seconds_to_next_pass = RETENTION_SECONDS
             elapsed, last_pass_at = time.monotonic() - last_pass_at, time.monotonic()
             try:
+                self._step_began_at = time.monotonic()
                 now = self._now_us()
                 effective_now = advance_retention_time(self._database, now, int(elapsed * 1_000_000))
                 if effective_now < now - DAY_US:
@@ -187,7 +192,11 @@ class Maintenance:
             self._report_failure(component, error)
 
     def _pause(self) -> bool:
-        return self._stop.wait(PAUSE_BETWEEN_STEPS_SECONDS)
+        """Wait after a step of retention. Returns whether the pass must end."""
+        step_seconds = time.monotonic() - self._step_began_at
+        is_stopping = self._stop.wait(max(PAUSE_BETWEEN_STEPS_SECONDS, PAUSE_FACTOR * step_seconds))
+        self._step_began_at = time.monotonic()
+        return is_stopping
 
 
 def run_retention(

@@ -302,8 +302,7 @@ def test_objects_are_removed_with_their_run_also_after_an_outage(backlog, tmp_pa
     assert hosts.uploads.run_pass()
     assert len(server.object_keys()) == 8
     with backlog.database.write() as tx:
-        removal.note_removed_runs(tx, backlog.column(removed, "delivery_id"))
-        tx.run("DELETE FROM runs WHERE id = :run", run=removed)
+        removal.remove_with_delivery(tx, [backlog.column(removed, "delivery_id")])
         while removal.remove_files(tx, 2):
             pass
     server.stop()

@@ -11,7 +11,7 @@ from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_DAYS_KEPT, LOG_ROWS
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 from hookmill.store.identity_segments import FIRST_SEGMENT
-from hookmill.store.runs.removal import note_removed_runs
+from hookmill.store.runs.removal import remove_with_delivery
 
 DAY_US: Final = 86_400_000_000
 MINUTE_US: Final = 60_000_000
@@ -347,7 +347,7 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
     # On PostgreSQL, a replay keeps its delivery's row locked, and SKIP LOCKED omits the row.
     candidates = tx.all(
         f"""
-        SELECT d.id, d.label
+        SELECT d.id
         FROM deliveries d
         WHERE d.webhook_no = :webhook
           AND d.received_at < :cutoff
@@ -364,27 +364,21 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
         kept=oldest_kept_at,
         at_most=at_most,
     )
-    removed_rows = 0
-    for row in candidates:
-        # The condition is checked again, because a replay may have added a run after the query and before the lock.
-        deleted_rows = tx.run(
-            """
-            DELETE FROM deliveries
-            WHERE id = :id
-              AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = :id AND r.finished_at IS NULL)
-            """,
-            id=row["id"],
-        )
-        removed_rows += deleted_rows
-        if not deleted_rows or row["label"] != Label.ACCEPTED:
-            continue
-        note_removed_runs(tx, row["id"])
-        tx.run("DELETE FROM payloads WHERE delivery_id = :id", id=row["id"])
-        tx.run(
-            "DELETE FROM failed_attempts WHERE run_id IN (SELECT id FROM runs WHERE delivery_id = :id)", id=row["id"]
-        )
-        tx.run("DELETE FROM runs WHERE delivery_id = :id", id=row["id"])
-    return removed_rows
+    if not candidates:
+        return 0
+    keys = {f"key_{number}": row["id"] for number, row in enumerate(candidates)}
+    # The condition is checked again, because a replay may have added a run after the query and before the lock.
+    removed_rows = tx.all(
+        f"""
+        DELETE FROM deliveries
+        WHERE id IN ({", ".join(f":{name}" for name in keys)})
+          AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = deliveries.id AND r.finished_at IS NULL)
+        RETURNING id, label
+        """,
+        **keys,
+    )
+    remove_with_delivery(tx, [bytes(row["id"]) for row in removed_rows if row["label"] == Label.ACCEPTED])
+    return len(removed_rows)
 
 
 def _oldest_kept_at(tx: Transaction, webhook_no: int, *, only_accepted: bool) -> int:

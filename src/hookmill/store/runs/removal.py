@@ -4,6 +4,7 @@ Contents can be large. So the transaction that removes a run only notes it, and 
 worker then removes their objects from the object store.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from hookmill.store.database import Transaction
@@ -13,20 +14,27 @@ BYTES_PER_STEP: Final = 4_194_304
 """About how many bytes of contents one transaction removes. One file may be larger."""
 
 
-def note_removed_runs(tx: Transaction, delivery: bytes) -> None:
-    """Note the runs of this delivery that have files. Call it before these runs are removed.
+def remove_with_delivery(tx: Transaction, deliveries: Sequence[bytes]) -> None:
+    """Remove the payloads and the runs of these deliveries, and note the runs that have files.
 
     A run without a delivery has its own id in place of the delivery's.
     """
+    if not deliveries:
+        return
+    keys = {f"key_{number}": delivery for number, delivery in enumerate(deliveries)}
+    in_deliveries = f"delivery_id IN ({', '.join(f':{name}' for name in keys)})"
     tx.run(
-        """
+        f"""
         INSERT INTO removed_runs (run_id)
         SELECT r.id
         FROM runs r
-        WHERE r.delivery_id = :delivery AND EXISTS (SELECT 1 FROM run_files f WHERE f.run_id = r.id)
+        WHERE r.{in_deliveries} AND EXISTS (SELECT 1 FROM run_files f WHERE f.run_id = r.id)
         """,
-        delivery=delivery,
+        **keys,
     )
+    tx.run(f"DELETE FROM payloads WHERE {in_deliveries}", **keys)
+    tx.run(f"DELETE FROM failed_attempts WHERE run_id IN (SELECT id FROM runs WHERE {in_deliveries})", **keys)
+    tx.run(f"DELETE FROM runs WHERE {in_deliveries}", **keys)
 
 
 def remove_files(tx: Transaction, at_most: int) -> bool:

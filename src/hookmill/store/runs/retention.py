@@ -7,7 +7,7 @@ from hookmill.domain.limits import LOG_DAYS_KEPT, LOG_ROWS_KEPT
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
 from hookmill.store.runs.parts import WITHOUT_DELIVERY
-from hookmill.store.runs.removal import note_removed_runs
+from hookmill.store.runs.removal import remove_with_delivery
 
 DAY_US: Final = 86_400_000_000
 
@@ -58,12 +58,8 @@ def prune_without_delivery(tx: Transaction, automation: AutomationId, now: int, 
         smallest_key=b"",
         at_most=at_most,
     )
-    for row in rows:
-        # A run without a delivery has its own id in place of the delivery's, also in `payloads`.
-        note_removed_runs(tx, row["id"])
-        tx.run("DELETE FROM payloads WHERE delivery_id = :id", id=row["id"])
-        tx.run("DELETE FROM failed_attempts WHERE run_id = :id", id=row["id"])
-        tx.run("DELETE FROM runs WHERE id = :id", id=row["id"])
+    # A run without a delivery has its own id in place of the delivery's, also in `payloads`.
+    remove_with_delivery(tx, [bytes(row["id"]) for row in rows])
     return len(rows)
 
 
