@@ -671,8 +671,7 @@ def test_a_stored_filter_is_the_same_filter_when_read_again(filter_text: str):
 
 def test_pythons_numbers_are_stored_as_json():
     assert (
-        exact_json({"a": [0.1, 1e22, 1, True, None, 10**5_000]})
-        == '{"a":[0.1,1E+22,1,true,null,1' + "0" * 5_000 + "]}"
+        exact_json({"a": [0.1, 1e22, 1, True, None, 10**5_000]}) == '{"a":[0.1,1E+22,1,true,null,1' + "0" * 5_000 + "]}"
     )
 
 
