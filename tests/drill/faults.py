@@ -371,8 +371,8 @@ FAULTS: Final[Mapping[DatabaseKind, Mapping[str, Fault]]] = {
         "rows or tables locked": locked_postgresql,
         "connections cut": cut_network,
         "network silent": silent_network,
-        "connections silent for ever": abandoned_connections,
+        "connections that stay silent": abandoned_connections,
     },
 }
-SLOW: Final = frozenset({"connections silent for ever"})
+SLOW: Final = frozenset({"connections that stay silent"})
 """Faults that take the service more than ten seconds to notice."""
