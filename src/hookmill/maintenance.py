@@ -34,12 +34,14 @@ RETENTION_SECONDS: Final = 600.0
 SEGMENT_SECONDS_MIN: Final = 2.0
 """The shortest time between two checks whether a segment of the identities is full."""
 SEGMENT_SECONDS_MAX: Final = 30.0
+"""The longest time between these checks."""
 ROWS_PER_STEP: Final = 100
 """The rows that one transaction removes."""
 IDENTITIES_PER_STEP: Final = 1_000
 """They are next to each other, so removing them takes less time than removing rows of the log."""
 STEPS_PER_PASS: Final = 2_000
 PAUSE_BETWEEN_STEPS_SECONDS: Final = 0.02
+"""The shortest pause after a step."""
 PAUSE_FACTOR: Final = 5
 """The pause after a step is at least this multiple of the step's duration, during which SQLite's write lock may be
 held. So deliveries take precedence."""

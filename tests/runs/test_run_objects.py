@@ -205,12 +205,8 @@ class HookedStore(ObjectStore):
         super().put(key, content)
 
 
-def test_an_upload_that_was_frozen_during_the_next_attempt_changes_nothing(backlog, tmp_path, server):
-    store = HookedStore(server.config)
-    hosts = Hosts(backlog, tmp_path, store)
-    key = claimed(backlog)
-
-    # The first attempt's worker stores its files, and dies before it records the end.
+def stored_before_death(backlog, hosts: Hosts, key) -> files.FileToUpload:
+    """The first attempt's worker stores its file, and dies before it uploads it and records the end."""
     run = backlog.run(key)
     package = write_package(backlog.data / "runs", run, b'{"a": 1}')
     (package.directory / "result").write_bytes(b"first")
@@ -219,6 +215,13 @@ def test_an_upload_that_was_frozen_during_the_next_attempt_changes_nothing(backl
     writer.store_files(run, b'{"a": 1}', lambda: pytest.fail("the database works"))
     with backlog.database.read() as tx:
         (late_file,) = files.files_to_upload(tx, "our-host", None, 9)
+    return late_file
+
+
+def test_an_upload_that_was_frozen_during_the_next_attempt_changes_nothing(backlog, tmp_path, server):
+    hosts = Hosts(backlog, tmp_path, HookedStore(server.config))
+    key = claimed(backlog)
+    late_file = stored_before_death(backlog, hosts, key)
 
     def begin_second_attempt(_: bytes) -> None:
         HookedStore.before_put = staticmethod(lambda _: None)
@@ -248,14 +251,7 @@ def test_an_upload_that_was_frozen_during_the_next_attempt_changes_nothing(backl
 def test_late_upload_does_not_keep_the_next_attempts_files_from_being_stored(backlog, tmp_path, server):
     hosts = Hosts(backlog, tmp_path, HookedStore(server.config))
     key = claimed(backlog)
-    run = backlog.run(key)
-    package = write_package(backlog.data / "runs", run, b'{"a": 1}')
-    (package.directory / "result").write_bytes(b"first")
-    writer = performer(backlog, writing({}), [], hosts.settings).file_writer
-    assert writer is not None
-    writer.store_files(run, b'{"a": 1}', lambda: pytest.fail("the database works"))
-    with backlog.database.read() as tx:
-        (late_file,) = files.files_to_upload(tx, "our-host", None, 9)
+    late_file = stored_before_death(backlog, hosts, key)
 
     def claim_second_attempt(_: bytes) -> None:
         take_back(backlog, key)

@@ -196,7 +196,7 @@ class Dispatcher:
             self._wakeup.set()
 
     def shutdown(self, drain_seconds: float) -> None:
-        """Claim no more runs, and wait up to `drain_seconds` for runs in flight. Then stop and requeue the others."""
+        """Stop claiming runs, and wait up to `drain_seconds` for runs in flight. Then stop and requeue the others."""
         in_own_thread(lambda: self._shutdown(drain_seconds))
 
     def _launch(self) -> None:

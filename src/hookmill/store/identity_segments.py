@@ -14,7 +14,7 @@ Only one process at a time changes segments, but deliveries are admitted meanwhi
 - On PostgreSQL, an admission locks its webhooks before it reads the segments. So it sees every identity of an earlier
   admission of the same webhook, in whichever segment.
 - A filter is made when no transaction is left that could still add an identity to its segment.
-- Whoever moves identities to another segment locks their webhooks too.
+- A process that moves identities to another segment locks their webhooks too.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -93,13 +93,13 @@ class SegmentCache:
         for filter_no in sorted(segments_by_filter, reverse=True):
             segments = segments_by_filter[filter_no]
             filter_ = self._read_filter(tx, filter_no, segments) if free_bytes > 0 else None
-            # A filter is removed with its last segment.
-            if filter_ is None or len(filter_.bits) > free_bytes:
-                free_bytes = 0
+            if filter_ is not None:
+                free_bytes -= len(filter_.bits)
+            # There is no filter if its last segment was removed after the query above.
+            if filter_ is not None and free_bytes >= 0:
+                filters[filter_no] = filter_
+            else:
                 searched += [no for no, _ in segments]
-                continue
-            free_bytes -= len(filter_.bits)
-            filters[filter_no] = filter_
         self._filters, self._searched = filters, tuple(searched)
         self.open_segment = next((no for no, _, closed_at in unfiltered if closed_at is None), FIRST_SEGMENT)
         self._unfiltered = unfiltered
