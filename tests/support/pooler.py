@@ -1,12 +1,15 @@
 """A small connection pooler in front of a real PostgreSQL, in the manner of PgBouncer."""
 
 import contextlib
+import queue
 import select
 import socket
 import struct
 import threading
 from enum import Enum
 from typing import Self
+
+from tests.support.waiting import LONG_SECONDS
 
 PIECE_BYTES = 65_536
 SSL_REQUEST, GSS_REQUEST, CANCEL_REQUEST = 80_877_103, 80_877_104, 80_877_102
@@ -32,7 +35,7 @@ class Pooler:
         self._target = target
         self._shares_sessions = shares_sessions
         self._options = options
-        self._free: list[socket.socket] = []
+        self._free = queue.LifoQueue[socket.socket]()
         self._guard = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -66,22 +69,21 @@ class Pooler:
             server = self._begin_session(client)
             if server is None:
                 return
-            if self._free:
+            if not self._free.empty():
                 # Another session is idle, and serves this client, too.
                 server.close()
             else:
                 self._release(server)
             while (piece := client.recv(PIECE_BYTES)) and piece[:1] != b"X":
                 if self._shares_sessions:
-                    with self._guard:
-                        server = self._free.pop()
+                    # Other clients may use every session now.
+                    server = self._free.get(timeout=LONG_SECONDS)
                 self._transact(client, server, piece)
                 self._release(server)
 
     def _release(self, server: socket.socket) -> None:
         if self._shares_sessions:
-            with self._guard:
-                self._free.append(server)
+            self._free.put(server)
 
     def _begin_session(self, client: socket.socket) -> socket.socket | None:
         """Open a session of the server, in which the client authenticates itself. None if that fails, or is refused."""
