@@ -17,6 +17,7 @@ from hookmill.domain.ids import run_id
 from hookmill.maintenance import DiskGuard, Maintenance, advance_retention_time, run_retention
 from hookmill.management import WebhookWithSecret
 from hookmill.runs.package import directory_of
+from hookmill.store import metadata
 from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.runs import removal
 from tests.support.loaded import Forked
@@ -114,6 +115,23 @@ def test_a_pass_has_a_bound_and_the_next_goes_on(world, tmp_path, monkeypatch):
     world.clock.advance(days=8)
 
     assert [run_retention(world.database, tmp_path, world.clock()) for _ in range(3)] == [20, 15, 0]
+
+
+def test_a_pass_that_left_rows_is_followed_by_another(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(maintenance, "FIRST_PASS_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance, "ROWS_PER_STEP", 10)
+    monkeypatch.setattr(maintenance, "STEPS_PER_PASS", 2)
+    made = world.webhook()
+    filled(world, made, 130)
+    world.clock.advance(days=8)
+    with world.database.write() as tx:
+        metadata.set_retention_clock(tx, world.clock())
+    running = Maintenance(world.database, tmp_path, world.clock)
+
+    try:
+        until(lambda: len(world.log(made)) == 50)
+    finally:
+        running.close()
 
 
 def test_a_log_that_needs_all_steps_does_not_keep_old_identities(world, tmp_path, monkeypatch):

@@ -14,10 +14,11 @@ from typing import Final
 from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
-from hookmill.store import deliveries, dialect, idempotency, identity_segments, metadata, sessions
+from hookmill.store import deliveries, dialect, idempotency, identity_segments, log_retention, metadata, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.directories import PROBE_PREFIX, UNREMOVABLE_PREFIX, remove_directory
-from hookmill.store.runs import reading, removal, retention
+from hookmill.store.runs import reading, removal
+from hookmill.store.runs import retention as runs_retention
 
 HOUR_US: Final = 3_600_000_000
 DAY_US: Final = 24 * HOUR_US
@@ -30,7 +31,7 @@ CLOCK_AHEAD: Final = (
 FIRST_PASS_SECONDS: Final = 5.0
 """The time between the start and the first pass of retention."""
 RETENTION_SECONDS: Final = 600.0
-"""The time between two passes."""
+"""The time between two passes. If a pass left old rows, the next one follows directly."""
 SEGMENT_SECONDS_MIN: Final = 2.0
 """The shortest time between two checks whether a segment of the identities is full."""
 SEGMENT_SECONDS_MAX: Final = 30.0
@@ -40,9 +41,10 @@ ROWS_PER_STEP: Final = 100
 IDENTITIES_PER_STEP: Final = 1_000
 """They are next to each other, so removing them takes less time than removing rows of the log."""
 STEPS_PER_PASS: Final = 2_000
+"""How many transactions of one pass may remove rows of the log."""
 PAUSE_BETWEEN_STEPS_SECONDS: Final = 0.02
 """The shortest pause after a step."""
-PAUSE_FACTOR: Final = 5
+PAUSE_FACTOR: Final = 15
 """The pause after a step is at least this multiple of the step's duration, during which SQLite's write lock may be
 held. So deliveries take precedence."""
 FREE_INODES_MIN: Final = 1_000
@@ -165,12 +167,17 @@ class Maintenance:
                 effective_now = advance_retention_time(self._database, now, int(elapsed * 1_000_000))
                 if effective_now < now - DAY_US:
                     self._report_once("retention", ClockAhead(CLOCK_AHEAD))
-                run_retention(
-                    self._database, self._packages, effective_now, pause=self._pause, report_failure=self._report_once
-                )
+                while self._run_pass(effective_now) >= ROWS_PER_STEP * STEPS_PER_PASS / 2 and not self._stop.is_set():
+                    # The pass probably ended because of its bound, so it left rows for another one.
+                    continue
             except Exception as error:
                 # Later passes must run even if one fails.
                 self._report_failure("retention", error)
+
+    def _run_pass(self, effective_now: int) -> int:
+        return run_retention(
+            self._database, self._packages, effective_now, pause=self._pause, report_failure=self._report_once
+        )
 
     def _keep_segments(self) -> None:
         """Close segments of the identities soon after they are full."""
@@ -222,31 +229,27 @@ def run_retention(
 
 
 def _remove_old_rows(database: Database, now: int, pause: Callable[[], bool]) -> int:
-    with database.read() as tx:
-        webhook_numbers = deliveries.webhooks_with_old_rows(tx, now)
     removed_log_rows = steps = 0
-    for webhook_no in webhook_numbers:
-        while steps < STEPS_PER_PASS:
+    for keys in log_retention.removable(database, now, at_most=ROWS_PER_STEP):
+        if keys:
             with database.write() as tx:
                 # Only one process at a time removes rows.
                 if not dialect.try_lock(tx, _RETENTION_LOCK):
                     return removed_log_rows
-                pruned = deliveries.prune(tx, webhook_no, now, ROWS_PER_STEP)
-            removed_log_rows += pruned
-            # A step that removes nothing is cheap, so it does not count.
-            steps += pruned > 0
-            if pause():
-                return removed_log_rows
-            if pruned < ROWS_PER_STEP:
-                break
+                removed_log_rows += log_retention.remove(tx, keys)
+            steps += 1
+        if pause():
+            return removed_log_rows
+        if steps >= STEPS_PER_PASS:
+            break
     with database.read() as tx:
-        automation_ids = retention.automations_with_old_runs(tx, now)
+        automation_ids = runs_retention.automations_with_old_runs(tx, now)
     for automation_id in automation_ids:
         while steps < STEPS_PER_PASS:
             with database.write() as tx:
                 if not dialect.try_lock(tx, _RETENTION_LOCK):
                     return removed_log_rows
-                pruned = retention.prune_without_delivery(tx, automation_id, now, ROWS_PER_STEP)
+                pruned = runs_retention.prune_without_delivery(tx, automation_id, now, ROWS_PER_STEP)
             steps += pruned > 0
             if pause():
                 return removed_log_rows

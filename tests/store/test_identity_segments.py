@@ -9,7 +9,7 @@ import pytest
 
 from hookmill.domain.delivery import Accepted, Duplicate, IdentityKind
 from hookmill.maintenance import keep_segments
-from hookmill.store import bloom, deliveries, identity_segments, timeouts
+from hookmill.store import bloom, identity_segments, log_retention, timeouts
 from hookmill.store.admission.plan import Acceptance
 from hookmill.store.admission.transaction import PlanOutcome, admit
 from hookmill.store.database import open_database
@@ -354,8 +354,9 @@ def test_retention_of_the_log_releases_a_bodys_digest(shelf: Shelf):
     copies = [shelf.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256) for _ in range(3)]
 
     outcomes = shelf.admit(copies[0])
+    [old] = log_retention.removable(shelf.database, shelf.clock.now, at_most=100)
     with shelf.database.write() as tx:
-        assert deliveries.prune(tx, webhook.no, shelf.clock.now, 100) == 1
+        assert log_retention.remove(tx, old) == 1
     outcomes += shelf.admit(*copies[1:])
 
     assert outcomes == [

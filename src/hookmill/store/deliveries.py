@@ -1,4 +1,4 @@
-"""Reads and prunes the delivery log. Only admission writes to it."""
+"""Reads the delivery log. Admission adds rows to it, and `store.log_retention` removes them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -7,11 +7,10 @@ from typing import Any, Final
 from hookmill.domain import ids
 from hookmill.domain.delivery import Delivery, DroppedAttempts, IdentityKind, Label, LogDetails, RateLimit
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
-from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_DAYS_KEPT, LOG_ROWS_KEPT
+from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_DAYS_KEPT
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 from hookmill.store.identity_segments import FIRST_SEGMENT
-from hookmill.store.runs.removal import remove_with_delivery
 
 DAY_US: Final = 86_400_000_000
 MINUTE_US: Final = 60_000_000
@@ -262,7 +261,7 @@ def payload(tx: Transaction, key: DeliveryKey) -> bytes | None:
 
 
 def lock_against_pruning(tx: Transaction, key: DeliveryKey) -> None:
-    """Lock the delivery's row, so that `prune` skips it until this transaction ends."""
+    """Lock the delivery's row, so that retention skips it until this transaction ends."""
     dialect.lock_row(tx, "deliveries", key, "FOR KEY SHARE")
 
 
@@ -318,84 +317,6 @@ def dropped_attempts(
         )
         for row in counters[:DROPPED_COUNTERS_MAX]
     ]
-
-
-def webhooks_with_old_rows(tx: Transaction, now: int) -> list[int]:
-    """The numbers of the webhooks with rows that are older than `LOG_DAYS_KEPT`."""
-    rows = tx.all(
-        """
-        SELECT w.no
-        FROM webhooks w
-        WHERE EXISTS (
-            SELECT 1 FROM deliveries d WHERE d.webhook_no = w.no AND d.received_at < :cutoff
-        )
-        ORDER BY w.no
-        """,
-        cutoff=now - LOG_DAYS_KEPT * DAY_US,
-    )
-    return [row["no"] for row in rows]
-
-
-def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
-    """Remove up to `at_most` rows of one webhook, and return how many were removed.
-
-    Rows younger than `LOG_DAYS_KEPT`, the newest `LOG_ROWS_KEPT` rows, and deliveries with an unfinished run stay. The
-    newest `LOG_ROWS_KEPT` Accepted rows also stay, so that rejections can't displace payloads.
-    """
-    oldest_kept_at = _oldest_kept_at(tx, webhook_no, only_accepted=False)
-    oldest_accepted_kept_at = _oldest_kept_at(tx, webhook_no, only_accepted=True)
-    # On PostgreSQL, a replay keeps its delivery's row locked, and SKIP LOCKED omits the row.
-    candidates = tx.all(
-        f"""
-        SELECT d.id
-        FROM deliveries d
-        WHERE d.webhook_no = :webhook
-          AND d.received_at < :cutoff
-          AND d.received_at < CASE WHEN d.label = :accepted THEN :accepted_kept ELSE :kept END
-          AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = d.id AND r.finished_at IS NULL)
-        ORDER BY d.received_at
-        LIMIT :at_most
-        {dialect.lock_clause(tx, "FOR UPDATE", of="d", skip_locked=True)}
-        """,
-        webhook=webhook_no,
-        cutoff=now - LOG_DAYS_KEPT * DAY_US,
-        accepted=int(Label.ACCEPTED),
-        accepted_kept=oldest_accepted_kept_at,
-        kept=oldest_kept_at,
-        at_most=at_most,
-    )
-    if not candidates:
-        return 0
-    keys = {f"key_{number}": row["id"] for number, row in enumerate(candidates)}
-    # The condition is checked again, because a replay may have added a run after the query and before the lock.
-    removed_rows = tx.all(
-        f"""
-        DELETE FROM deliveries
-        WHERE id IN ({", ".join(f":{name}" for name in keys)})
-          AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = deliveries.id AND r.finished_at IS NULL)
-        RETURNING id, label
-        """,
-        **keys,
-    )
-    remove_with_delivery(tx, [bytes(row["id"]) for row in removed_rows if row["label"] == Label.ACCEPTED])
-    return len(removed_rows)
-
-
-def _oldest_kept_at(tx: Transaction, webhook_no: int, *, only_accepted: bool) -> int:
-    """When the oldest of the newest `LOG_ROWS_KEPT` rows was received, in µs; 0 if there are fewer rows."""
-    row = tx.one(
-        f"""
-        SELECT received_at
-        FROM deliveries
-        WHERE webhook_no = :webhook {"AND label = :accepted" if only_accepted else ""}
-        ORDER BY received_at DESC
-        LIMIT 1 OFFSET :newer_rows
-        """,
-        webhook=webhook_no,
-        newer_rows=LOG_ROWS_KEPT - 1,
-        **({"accepted": int(Label.ACCEPTED)} if only_accepted else {}),
-    )
-    return row["received_at"] if row else 0
 
 
 def forget_dropped_attempts(tx: Transaction, now: int) -> int:

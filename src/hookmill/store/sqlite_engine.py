@@ -4,6 +4,7 @@ Each process has one connection that writes. Only that of the writing process ch
 """
 
 import sqlite3
+import time
 from typing import Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -17,6 +18,13 @@ the p99 latency."""
 PREALLOCATED_WAL_BYTES: Final = 16 * 1024 * 1024
 """The WAL's size before the first delivery. Syncing a file that has grown also waits for the file system's journal, and
 takes several times as long as syncing a file that was only overwritten."""
+WRITER_POLL_SECONDS: Final = 0.0005
+"""The writing process's pause between two attempts to acquire the write lock.
+
+SQLite's own pauses grow to 0.1 s, while most transactions hold the lock for a few milliseconds. With these, a process
+often slept while the lock was free."""
+POLL_SECONDS: Final = 0.002
+"""The same for other processes. They try less often, so deliveries take precedence over runs and retention."""
 SET_WRITER_CACHE_SIZE: Final = "PRAGMA cache_size = -65536"
 """64 MiB."""
 
@@ -53,7 +61,33 @@ def sqlite_engine(url: str, *, writes: bool, checkpoints: bool = False, syncs: b
 
     @event.listens_for(engine, "begin")
     def _begin_transaction(connection: Connection) -> None:
-        # IMMEDIATE acquires the write lock first. After a plain BEGIN and a read, the first write could fail.
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if writes:
+            _begin_writing(connection, WRITER_POLL_SECONDS if checkpoints else POLL_SECONDS)
+        else:
+            connection.exec_driver_sql("BEGIN")
 
     return engine
+
+
+def _begin_writing(connection: Connection, poll_seconds: float) -> None:
+    """Begin a transaction with the write lock. After a plain BEGIN and a read, the first write could fail.
+
+    If another process holds the lock for `BUSY_SECONDS`, this raises OperationalError.
+    """
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    give_up_at = time.monotonic() + timeouts.BUSY_SECONDS
+    driver.execute("PRAGMA busy_timeout = 0")
+    try:
+        while time.monotonic() < give_up_at:
+            try:
+                driver.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    break
+            time.sleep(poll_seconds)
+        # Once more through SQLAlchemy, which converts the error.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    finally:
+        driver.execute(f"PRAGMA busy_timeout = {int(timeouts.BUSY_SECONDS * 1000)}")

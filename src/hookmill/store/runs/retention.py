@@ -1,4 +1,4 @@
-"""Prunes runs without a delivery. `store.deliveries` prunes other runs when it prunes their deliveries."""
+"""Prunes runs without a delivery. `store.log_retention` removes other runs with their deliveries."""
 
 from typing import Final
 
