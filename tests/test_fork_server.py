@@ -200,7 +200,9 @@ def test_standard_input_and_output_stay_with_the_command(forks: ForkServer):
 def order_without_standard_streams() -> None:
     os.closerange(0, 3)
     forks = ForkServer({"answer": answer})
-    os._exit(7 if asked(ordered(forks)).is_running() else 1)
+    # A process ends when the other end of its channel is closed.
+    with ordered(forks) as channel:
+        os._exit(7 if asked(channel).is_running() else 1)
 
 
 def test_a_command_without_standard_streams_has_its_processes_too(tmp_path: Path):
