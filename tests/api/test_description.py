@@ -41,7 +41,7 @@ CHECKS = [
 EXAMPLES = count(12, usually=1)
 """Drawn for an operation, beside those that go through what the description says place by place."""
 
-PLACES_TO_A_REQUEST = count(1, usually=6)
+PLACES_TO_A_REQUEST = count(1, usually=12)
 """Of so many of these places one is asked about."""
 
 HOLDING_A_FILTER = {"path_regex": "/automations", "method": ["POST", "PATCH"]}

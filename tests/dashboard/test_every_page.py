@@ -20,7 +20,7 @@ STOPS_MAX: Final = 250
 STOPS_AT_A_TIME: Final = 25
 WIDTHS: Final = (360, 320) if are_full() else (320,)
 """In pixels."""
-PAGES_TO_A_WALK: Final = count(1, usually=6)
+PAGES_TO_A_WALK: Final = count(1, usually=12)
 """Of so many pages one is walked through by keyboard."""
 
 STOP = """() => {

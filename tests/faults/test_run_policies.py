@@ -18,7 +18,7 @@ from tests.support.loaded import Command
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import until
 
-DELIVERIES: Final = count(200, usually=40)
+DELIVERIES: Final = count(200, usually=20)
 KEYS: Final = 20
 SENDERS: Final = 16
 QUIET_SECONDS: Final = 3

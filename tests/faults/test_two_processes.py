@@ -25,7 +25,7 @@ from tests.support.postgres import Postgres
 from tests.support.service import Answer, Service, operator, serving
 from tests.support.waiting import until
 
-ROUNDS = count(200, usually=40)
+ROUNDS = count(200, usually=16)
 COPIES = 16
 ATTEMPTS = 200
 LIMIT = 60

@@ -27,7 +27,7 @@ from tests.support.waiting import stalls
 FILES_MAX: Final = 400
 """Of which 272 are left for connections."""
 MEGABYTE: Final = 1_000_000
-ATTACK_SECONDS: Final = count(40, usually=3)
+ATTACK_SECONDS: Final = count(40, usually=2)
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from tests.runs.worker import microseconds
 from tests.support.counts import are_full, count
 from tests.support.waiting import until
 
-KILLS = count(20, usually=8)
-COMMANDS = count(15, usually=8)
-PACKAGES = count(35, usually=17)
+KILLS = count(20, usually=5)
+COMMANDS = count(15, usually=5)
+PACKAGES = count(35, usually=12)
 SOON_SECONDS = 10 if are_full() else 20
 """Ten are promised. Other tests may have the machine."""
 

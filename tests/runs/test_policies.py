@@ -15,7 +15,7 @@ from tests.support.counts import count
 from tests.support.waiting import until
 
 KEYS = count(20, usually=6)
-RUNS = count(200, usually=48)
+RUNS = count(200, usually=24)
 
 
 def watching(backlog: Backlog, seconds: float) -> list[str]:
