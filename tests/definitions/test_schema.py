@@ -20,7 +20,7 @@ from hookmill.domain.signatures.generic import GenericHmac
 from hookmill.domain.signatures.rule import allowed_names
 from scripts import filter_operators
 from tests.definitions.samples import WEBHOOKS, automations
-from tests.domain.filter_book import filter_texts
+from tests.domain.filter_reference import filter_texts
 
 WEBHOOK: Any = json.loads(definitions.schema("webhook"))
 AUTOMATION: Any = json.loads(definitions.schema("automation"))

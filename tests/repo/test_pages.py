@@ -19,7 +19,7 @@ from hookmill.domain.filters import (
 )
 from hookmill.settings import RunnerSettings, Settings
 from scripts import filter_operators
-from tests.domain.filter_book import matches
+from tests.domain.filter_reference import matches
 
 ROOT = Path(__file__).parents[2]
 FILTERS = ROOT / "docs" / "filters.md"
