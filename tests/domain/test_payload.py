@@ -1,4 +1,4 @@
-"""What is JSON, what it says, and at what cost."""
+"""Which bodies are JSON, which value they have, and how long reading them takes."""
 
 import json
 import sys
@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from hookmill.domain.payload import MAX_NESTING, Json, NotJson, Parsed, VastNumber, parse
 from tests.domain.json_corpus import CORPUS
 
-# A quadratic reading of the largest body takes many seconds; a linear one milliseconds, on a busy machine too.
-FAR_FROM_QUADRATIC_SECONDS = 2.0
-LARGEST = 262_144
+# Linear time means milliseconds for the largest body, even on a busy machine; quadratic time means many seconds.
+LINEAR_TIME_SECONDS_MAX = 2.0
+BODY_BYTES_MAX = 262_144
 
 
-def cut(text: str) -> str:
-    """A name for a case that stays readable when the case is 5,000 digits long."""
+def shortened(text: str) -> str:
+    """A readable id of a test case, even for a number of 5,000 digits."""
     return text if len(text) <= 40 else f"{text[:12]}..{text[-12:]} ({len(text)})"
 
 
@@ -33,9 +33,9 @@ def value_of(body: bytes) -> Json:
 
 
 def reason_of(body: bytes) -> str:
-    refused = parse(body)
-    assert isinstance(refused, NotJson)
-    return refused.reason
+    result = parse(body)
+    assert isinstance(result, NotJson)
+    return result.reason
 
 
 def _refuse(name: str) -> NoReturn:
@@ -43,7 +43,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def standard_library_accepts(body: bytes) -> bool:
-    """Python's own parser, made strict. Numbers stay text, so that none is too long."""
+    """Whether Python's own parser, made strict, accepts the body. It reads numbers as text, so none is too long."""
     try:
         json.JSONDecoder(parse_constant=_refuse, parse_int=str, parse_float=str).decode(body.decode())
     except (ValueError, RecursionError):
@@ -51,29 +51,31 @@ def standard_library_accepts(body: bytes) -> bool:
     return True
 
 
-def test_each_body_of_the_corpus_has_its_result():
+def test_corpus_bodies_are_accepted_or_refused_as_expected():
     wrong = [case.name for case in CORPUS if isinstance(parse(case.body), Parsed) != case.accepted]
 
     assert wrong == []
 
 
-def test_what_is_accepted_has_a_value():
+def test_accepted_corpus_bodies_have_a_value():
     kinds = (dict, list, str, int, Decimal, VastNumber, bool, type(None))
 
-    without = [case.name for case in CORPUS if case.accepted and type(value_of(case.body)) not in kinds]
-    assert without == []
+    without_value = [case.name for case in CORPUS if case.accepted and type(value_of(case.body)) not in kinds]
+    assert without_value == []
 
 
-def test_the_corpus_is_large_and_says_nothing_twice():
+def test_corpus_has_at_least_300_bodies_without_repetition():
     repeated = [body for body, times in Counter(case.body for case in CORPUS).items() if times > 1]
 
     assert len(CORPUS) >= 300
     assert not repeated
 
 
-def test_the_corpus_agrees_with_the_standard_library():
+def test_corpus_agrees_with_the_standard_library():
     disagreeing = [
-        case.name for case in CORPUS if standard_library_accepts(case.body) != case.accepted and not case.limit_of_ours
+        case.name
+        for case in CORPUS
+        if not case.exceeds_our_limit and standard_library_accepts(case.body) != case.accepted
     ]
 
     assert disagreeing == []
@@ -96,7 +98,7 @@ def test_the_corpus_agrees_with_the_standard_library():
         (b'{"__proto__":1,"__class__":2}', {"__proto__": 1, "__class__": 2}),
     ],
 )
-def test_the_value_is_what_the_body_says(body: bytes, value: Json):
+def test_body_is_decoded_to_its_value(body: bytes, value: Json):
     assert value_of(body) == value
 
 
@@ -125,9 +127,9 @@ def test_the_value_is_what_the_body_says(body: bytes, value: Json):
         ("-1.5e-99999999999999999999", "-15e-100000000000000000000"),
         ("1e" + "9" * 5_000, "10e" + "9" * 4_999 + "8"),
     ],
-    ids=cut,
+    ids=shortened,
 )
-def test_two_spellings_of_one_number_are_equal(one: str, other: str):
+def test_numbers_with_the_same_value_are_equal(one: str, other: str):
     assert value_of(one.encode()) == value_of(other.encode())
     assert hash(value_of(one.encode())) == hash(value_of(other.encode()))
 
@@ -154,51 +156,51 @@ def test_two_spellings_of_one_number_are_equal(one: str, other: str):
         ("1e-99999999999999999999", "0"),
         ("1e" + "9" * 5_000, "1e" + "9" * 4_999 + "8"),
     ],
-    ids=cut,
+    ids=shortened,
 )
-def test_numbers_that_differ_at_all_are_not_equal(one: str, other: str):
+def test_numbers_with_different_values_are_not_equal(one: str, other: str):
     assert value_of(one.encode()) != value_of(other.encode())
 
 
-@pytest.mark.parametrize("surrogate", ["", r',"\ud83d"'], ids=["alone", "beside a lone surrogate"])
+@pytest.mark.parametrize("surrogate", ["", r',"\ud83d"'], ids=["alone", "next to a lone surrogate"])
 @pytest.mark.parametrize(
-    "number", ["1", "1.5", "-0.0", "1e400", "9" * 700, "9" * 5_000, "1e99999999999999999999"], ids=cut
+    "number", ["1", "1.5", "-0.0", "1e400", "9" * 700, "9" * 5_000, "1e99999999999999999999"], ids=shortened
 )
-def test_a_number_is_the_same_whichever_parser_reads_it(number: str, surrogate: str):
+def test_both_parsers_read_the_same_number(number: str, surrogate: str):
     assert value_of(f"[{number}{surrogate}]".encode())[0] == value_of(number.encode())
 
 
-def test_a_vast_number_can_be_written_again():
+def test_vast_number_as_text_is_the_same_number():
     number = value_of(b"-12.50e99999999999999999999")
 
     assert value_of(str(number).encode()) == number
 
 
 @pytest.fixture
-def few_digits_allowed() -> Iterator[None]:
-    before = sys.get_int_max_str_digits()
+def int_digits_limited_to_640() -> Iterator[None]:
+    previous = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(640)
     yield
-    sys.set_int_max_str_digits(before)
+    sys.set_int_max_str_digits(previous)
 
 
-@pytest.mark.usefixtures("few_digits_allowed")
+@pytest.mark.usefixtures("int_digits_limited_to_640")
 @pytest.mark.parametrize("digits", [640, 641, 1_000, 4_300, 5_000])
-def test_long_integers_survive_an_interpreter_that_allows_few_digits(digits: int):
+def test_long_integers_are_exact_if_the_interpreter_limits_their_digits(digits: int):
     one, other = b"9" * digits, b"9" * (digits - 1) + b"8"
 
     assert value_of(one) == value_of(one + b".0")
     assert value_of(one) != value_of(other)
 
 
-def test_the_value_is_decoded_once():
+def test_value_is_decoded_once():
     parsed = parse(b'{"a":[1.5]}')
 
     assert isinstance(parsed, Parsed)
     assert parsed.value is parsed.value
 
 
-def test_neither_result_shows_the_body_when_printed():
+def test_printed_result_does_not_contain_the_body():
     assert "hunter2" not in repr(parse(b'{"password":"hunter2"}'))
     assert "hunter2" not in repr(parse(b'{"password":"hunter2'))
 
@@ -220,37 +222,36 @@ def test_neither_result_shows_the_body_when_printed():
         (b"[" * 127_000, "nested more than 512 levels deep"),
     ],
 )
-def test_the_owner_reads_why_a_body_was_refused(body: bytes, reason: str):
+def test_refused_body_has_a_reason(body: bytes, reason: str):
     assert reason_of(body) == reason
 
 
-def test_a_reason_is_short_printable_text():
+def test_every_reason_is_short_and_printable():
     reasons = {case.name: reason_of(case.body) for case in CORPUS if not case.accepted}
 
     assert reasons
     assert [name for name, reason in reasons.items() if not reason.isprintable() or not 0 < len(reason) < 80] == []
 
 
-noise = st.lists(
+string_texts = st.lists(
     st.sampled_from([b"[", b"]", b"{", b"}", b'\\"', b"\\\\", b"\\u005b", b",", b":", "é".encode(), b"a"]),
     max_size=30,
 ).map(lambda parts: b'"' + b"".join(parts) + b'"')
 
 
-@given(inside=noise, beside=noise, room=st.integers(0, 3), objects=st.booleans())
-def test_nesting_is_counted_exactly_whatever_the_strings_hold(inside, beside, room, objects):
+@given(inner_text=string_texts, sibling_text=string_texts, spare_levels=st.integers(0, 3), objects=st.booleans())
+def test_nesting_limit_is_exact_whatever_the_strings_contain(inner_text, sibling_text, spare_levels, objects):
     opening, closing = (b'{"":', b"}") if objects else (b"[", b"]")
-    levels = MAX_NESTING - room
 
-    accepted = b"[" + beside + b"," + opening * (levels - 1) + inside + closing * (levels - 1) + b"]"
-    refused = b"[" + beside + b"," + opening * (levels + room) + inside + closing * (levels + room) + b"]"
+    def body(levels):
+        return b"[" + sibling_text + b"," + opening * (levels - 1) + inner_text + closing * (levels - 1) + b"]"
 
-    assert isinstance(parse(accepted), Parsed)
-    assert isinstance(parse(refused), NotJson)
+    assert isinstance(parse(body(MAX_NESTING - spare_levels)), Parsed)
+    assert isinstance(parse(body(MAX_NESTING + 1)), NotJson)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_have_a_result(body: bytes):
+def test_parser_agrees_with_the_standard_library_about_any_bytes(body: bytes):
     assert isinstance(parse(body), Parsed) == standard_library_accepts(body)
 
 
@@ -274,7 +275,7 @@ edits = st.tuples(
 
 
 @given(json_texts, st.lists(edits, max_size=3))
-def test_changed_json_is_read_as_the_standard_library_reads_it(text, changes):
+def test_parser_agrees_with_the_standard_library_about_edited_json(text, changes):
     body = bytearray(text.encode())
     for place, removed, inserted in changes:
         body[place % (len(body) + 1) : place % (len(body) + 1) + removed] = inserted
@@ -283,61 +284,61 @@ def test_changed_json_is_read_as_the_standard_library_reads_it(text, changes):
 
 
 @given(json_texts)
-def test_the_value_is_that_of_the_standard_library_with_decimals(text):
+def test_value_equals_that_of_the_standard_library_with_decimals(text):
     expected = json.loads(text, parse_float=Decimal, parse_int=Decimal)
 
     assert value_of(text.encode()) == expected
 
 
-def largest(unit: bytes) -> bytes:
-    """An array of equal elements, as many as the largest body holds."""
-    return b"[" + b",".join([unit] * ((LARGEST - 2) // (len(unit) + 1))) + b"]"
+def array_of(unit: bytes) -> bytes:
+    """An array of equal elements that is as long as the largest allowed body."""
+    return b"[" + b",".join([unit] * ((BODY_BYTES_MAX - 2) // (len(unit) + 1))) + b"]"
 
 
-COSTLY = {
-    "objects": largest(b'{"":0}'),
-    "arrays": largest(b"[]"),
-    "zeros": largest(b"0"),
-    "decimals": largest(b"1.5"),
-    "exponents": largest(b"1e5"),
-    "huge exponents": largest(b"1e999999999"),
-    "vast exponents": largest(b"1e99999999999999999999"),
-    "integers of 4,300 digits": largest(b"9" * 4_300),
-    "integers of 5,000 digits": largest(b"9" * 5_000),
-    "one integer": b"9" * LARGEST,
-    "one exponent": b"1e" + b"9" * (LARGEST - 2),
-    "one negative exponent": b"1e-" + b"9" * (LARGEST - 3),
-    "one fraction": b"0." + b"0" * (LARGEST - 3) + b"1",
-    "512 levels again and again": largest(b"[" * 511 + b"]" * 511),
-    "names": b"{" + b",".join(b'"%05x":1' % name for name in range(LARGEST // 10)) + b"}",
-    "one name": b"{" + b",".join([b'"a":1'] * (LARGEST // 6)) + b"}",
-    "escaped quotes": b'"' + b'\\"' * (LARGEST // 2 - 1) + b'"',
-    "escaped characters": b'"' + b"\\u00e9" * (LARGEST // 6 - 1) + b'"',
-    "empty strings": largest(b'""'),
-    "lone surrogates": largest(b'"\\ud83d"'),
-    "objects and a lone surrogate": largest(b'{"":0}')[:-9] + b',"\\ud83d"]',
-    "objects and a fault": largest(b'{"":0}')[:-1] + b"}",
-    "lines and a fault": b"[" + b"\n" * (LARGEST - 2) + b"}",
-    "opened arrays": b"[" * LARGEST,
-    "opened objects": b'{"":' * (LARGEST // 4),
-    "quotes": b'"' * LARGEST,
-    "backslashes": b'"' + b"\\" * (LARGEST - 2) + b'"',
+EXPENSIVE_BODIES = {
+    "objects": array_of(b'{"":0}'),
+    "arrays": array_of(b"[]"),
+    "zeros": array_of(b"0"),
+    "decimals": array_of(b"1.5"),
+    "exponents": array_of(b"1e5"),
+    "huge exponents": array_of(b"1e999999999"),
+    "vast exponents": array_of(b"1e99999999999999999999"),
+    "integers of 4,300 digits": array_of(b"9" * 4_300),
+    "integers of 5,000 digits": array_of(b"9" * 5_000),
+    "one integer": b"9" * BODY_BYTES_MAX,
+    "one exponent": b"1e" + b"9" * (BODY_BYTES_MAX - 2),
+    "one negative exponent": b"1e-" + b"9" * (BODY_BYTES_MAX - 3),
+    "one fraction": b"0." + b"0" * (BODY_BYTES_MAX - 3) + b"1",
+    "512 levels many times": array_of(b"[" * 511 + b"]" * 511),
+    "different keys": b"{" + b",".join(b'"%05x":1' % name for name in range(BODY_BYTES_MAX // 10)) + b"}",
+    "one repeated key": b"{" + b",".join([b'"a":1'] * (BODY_BYTES_MAX // 6)) + b"}",
+    "escaped quotes": b'"' + b'\\"' * (BODY_BYTES_MAX // 2 - 1) + b'"',
+    "escaped characters": b'"' + b"\\u00e9" * (BODY_BYTES_MAX // 6 - 1) + b'"',
+    "empty strings": array_of(b'""'),
+    "lone surrogates": array_of(b'"\\ud83d"'),
+    "objects and a lone surrogate": array_of(b'{"":0}')[:-9] + b',"\\ud83d"]',
+    "objects and a syntax error": array_of(b'{"":0}')[:-1] + b"}",
+    "lines and a syntax error": b"[" + b"\n" * (BODY_BYTES_MAX - 2) + b"}",
+    "opened arrays": b"[" * BODY_BYTES_MAX,
+    "opened objects": b'{"":' * (BODY_BYTES_MAX // 4),
+    "quotes": b'"' * BODY_BYTES_MAX,
+    "backslashes": b'"' + b"\\" * (BODY_BYTES_MAX - 2) + b'"',
 }
 
 
-@pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY.keys())
-def test_the_largest_bodies_take_linear_time(body: bytes):
-    assert len(body) <= LARGEST
+@pytest.mark.parametrize("body", EXPENSIVE_BODIES.values(), ids=EXPENSIVE_BODIES.keys())
+def test_largest_bodies_take_linear_time(body: bytes):
+    assert len(body) <= BODY_BYTES_MAX
     started = time.thread_time()
 
     parsed = parse(body)
     if isinstance(parsed, Parsed):
-        hash(str(type(parsed.value)))
+        _ = parsed.value
 
-    assert time.thread_time() - started < FAR_FROM_QUADRATIC_SECONDS
+    assert time.thread_time() - started < LINEAR_TIME_SECONDS_MAX
 
 
-DEEP = {
+DEEP_BODIES = {
     "127,000 opened arrays": b"[" * 127_000,
     "1,024 opened arrays": b"[" * 1_024,
     "256 opened objects": b'{"":' * 256,
@@ -348,28 +349,28 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("body", DEEP.values(), ids=DEEP.keys())
-def test_a_thread_with_a_small_stack_survives_deep_bodies(body: bytes):
-    outcomes = []
+@pytest.mark.parametrize("body", DEEP_BODIES.values(), ids=DEEP_BODIES.keys())
+def test_thread_with_a_small_stack_can_parse_deep_bodies(body: bytes):
+    results = []
 
-    def judge() -> None:
+    def parse_and_decode() -> None:
         parsed = parse(body)
-        outcomes.append(parsed if isinstance(parsed, NotJson) else type(parsed.value))
+        results.append(parsed if isinstance(parsed, NotJson) else type(parsed.value))
 
-    smallest_of_the_usual_platforms = 512 * 1024
-    before = threading.stack_size(smallest_of_the_usual_platforms)
+    # The smallest default among the common platforms.
+    previous_size = threading.stack_size(512 * 1024)
     try:
-        thread = threading.Thread(target=judge)
+        thread = threading.Thread(target=parse_and_decode)
         thread.start()
     finally:
-        threading.stack_size(before)
+        threading.stack_size(previous_size)
     thread.join()
 
-    assert len(outcomes) == 1
+    assert len(results) == 1
 
 
-def test_a_caller_deep_in_its_own_stack_still_gets_a_result():
-    def deep(calls: int) -> Parsed | NotJson:
-        return deep(calls - 1) if calls else parse(b"[" * 512 + b"]" * 512)
+def test_caller_with_a_deep_stack_gets_a_result():
+    def parse_below(calls: int) -> Parsed | NotJson:
+        return parse_below(calls - 1) if calls else parse(b"[" * 512 + b"]" * 512)
 
-    assert isinstance(deep(600), Parsed | NotJson)
+    assert isinstance(parse_below(600), Parsed | NotJson)
