@@ -1,4 +1,4 @@
-"""Single bugs that somebody might write into the verifier, and a look whether the tests would notice each."""
+"""Mutants: bugs in the verifier, one at a time. For each of them, at least one test must fail."""
 
 import importlib
 import importlib.util
@@ -18,18 +18,21 @@ TESTS: Final = tuple(
     f"tests.domain.signatures.{name}"
     for name in ("test_encoding", "test_key", "test_verify", "test_doctor", "test_vectors")
 )
-NOTICED: Final = 7
-UNNOTICED: Final = 8
+# Exit codes of the child process.
+KILLED: Final = 7
+SURVIVED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
+    """A bug: `correct` in the source of a module is replaced by `wrong`."""
+
     module: str
-    right: str
+    correct: str
     wrong: str
 
     def __str__(self) -> str:
-        return f"{self.module}: {self.right} -> {self.wrong}"
+        return f"{self.module}: {self.correct} -> {self.wrong}"
 
 
 MUTANTS: Final = (
@@ -94,7 +97,7 @@ MUTANTS: Final = (
     Mutant(
         "encoding",
         r'_strict_decoder(rf"[0-9a-fA-F]{repetition}\Z", binascii.unhexlify)',
-        r'_strict_decoder(rf"[0-9a-fA-F]{repetition}", lambda given: binascii.unhexlify(given[:2 * (size or 0)]))',
+        r'_strict_decoder(rf"[0-9a-fA-F]{repetition}", lambda text: binascii.unhexlify(text[:2 * (size or 0)]))',
     ),
     Mutant("encoding", r"[0-9a-fA-F]{repetition}\Z", r"[0-9a-f]{repetition}\Z"),
     Mutant("encoding", 'rb"[0-9]{1,15}\\Z"', 'rb"\\s*[0-9]{1,15}\\s*\\Z"'),
@@ -109,52 +112,51 @@ MUTANTS: Final = (
 )
 
 
-def is_noticed(mutant: Mutant) -> bool:
-    """Whether a test fails with this bug in place. Everything happens in a child process of its own."""
+def is_killed(mutant: Mutant) -> bool:
+    """Whether a test fails with this bug. The tests run in a child process."""
     child = os.fork()
     if child == 0:
         try:
-            os._exit(_look(mutant))
+            os._exit(_run_tests(mutant))
         finally:
-            os._exit(NOTICED)
+            os._exit(KILLED)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    assert code in {NOTICED, UNNOTICED}, f"{mutant}: the look ended with {code}"
-    return code == NOTICED
+    assert code in {KILLED, SURVIVED}, f"{mutant}: the child process ended with {code}"
+    return code == KILLED
 
 
-def _look(mutant: Mutant) -> int:
-    _plant(mutant)
+def _run_tests(mutant: Mutant) -> int:
+    _load(mutant)
     for name in TESTS:
         try:
             module = importlib.import_module(name)
             for test in _tests(module):
                 test()
         except Exception:
-            return NOTICED
-    return UNNOTICED
+            return KILLED
+    return SURVIVED
 
 
-def _plant(mutant: Mutant) -> None:
-    for name in [
-        name for name in sys.modules if name.startswith((PACKAGE, *TESTS, "tests.domain.signatures.examples"))
-    ]:
+def _load(mutant: Mutant) -> None:
+    """Replace the module by the mutant, and forget every module that has imported it."""
+    for name in [name for name in sys.modules if name.startswith((PACKAGE, *TESTS, "tests.domain.signatures.vector"))]:
         del sys.modules[name]
     full_name = f"{PACKAGE}.{mutant.module}"
-    found = importlib.util.find_spec(full_name)
-    assert found is not None
-    assert found.origin is not None
-    source = Path(found.origin).read_text(encoding="utf-8")
-    changed = source.replace(mutant.right, mutant.wrong, 1)
-    if changed == source:
+    spec = importlib.util.find_spec(full_name)
+    assert spec is not None
+    assert spec.origin is not None
+    source = Path(spec.origin).read_text(encoding="utf-8")
+    mutated = source.replace(mutant.correct, mutant.wrong, 1)
+    if mutated == source:
         os._exit(1)
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(spec)
     sys.modules[full_name] = module
-    exec(compile(changed, found.origin, "exec"), module.__dict__)
+    exec(compile(mutated, spec.origin, "exec"), module.__dict__)
 
 
 def _tests(module: Any) -> Iterator[Callable[[], None]]:
-    """Every test of the module with each of its cases, except tests that need fixtures, and properties."""
+    """Every test of the module with each of its cases, except tests with fixtures and property tests."""
     for name, test in vars(module).items():
         if not name.startswith("test_") or not isinstance(test, FunctionType) or hasattr(test, "hypothesis"):
             continue
@@ -164,7 +166,7 @@ def _tests(module: Any) -> Iterator[Callable[[], None]]:
 
 
 def _cases(test: FunctionType) -> Iterator[dict[str, Any]]:
-    """The arguments that `pytest.mark.parametrize` names, in every combination."""
+    """Every combination of the arguments in the test's `pytest.mark.parametrize`."""
     tables = []
     for mark in getattr(test, "pytestmark", ()):
         if mark.name == "parametrize":

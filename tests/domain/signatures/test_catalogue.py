@@ -1,4 +1,4 @@
-"""The catalogue as people meet it: names, what each entry tells, and mistakes in the data."""
+"""The catalogue of schemes: names, texts for users, event types, and messages about invalid entries."""
 
 import re
 
@@ -11,7 +11,7 @@ from hookmill.domain.signatures.rule import usable_event_header_for
 from hookmill.domain.signatures.scheme import Event, ProofKind, Scheme, signature_or_signed_headers
 from tests.support.for_each import for_each
 
-from .examples import NAMES
+from .vector import NAMES
 
 ENTRY = """
 [made_up]
@@ -22,12 +22,12 @@ signature = { from = ["header:x-made-up"], encoding = "hex" }
 """
 
 
-def test_the_first_six_schemes_are_spelled_as_the_contract_spells_them():
+def test_first_six_schemes_have_the_names_of_the_contract():
     for name in ("standard_webhooks", "github", "stripe", "sentry", "pagerduty", "vercel"):
         assert catalogue.find(name).name == name
 
 
-def test_names_are_in_order_and_hold_the_aliases():
+def test_names_are_sorted_and_include_the_aliases():
     names = catalogue.names()
 
     assert list(names) == sorted(set(names))
@@ -39,11 +39,11 @@ def test_names_are_in_order_and_hold_the_aliases():
     ("alias", "scheme"),
     [("openai", "standard_webhooks"), ("clerk", "svix"), ("whatsapp", "meta"), ("forgejo", "gitea")],
 )
-def test_an_alias_is_a_name_of_its_scheme(alias, scheme):
+def test_alias_finds_its_scheme(alias, scheme):
     assert catalogue.find(alias) is catalogue.find(scheme)
 
 
-def test_an_unknown_name_is_refused_with_the_allowed_ones():
+def test_message_about_an_unknown_name_lists_the_allowed_ones():
     with pytest.raises(Invalid, match="'standard-webhooks' is not a signature scheme") as refused:
         catalogue.find("standard-webhooks")
 
@@ -52,7 +52,7 @@ def test_an_unknown_name_is_refused_with_the_allowed_ones():
 
 
 @for_each("name", NAMES)
-def test_an_entry_tells_people_what_it_is_and_what_to_do(name):
+def test_entry_has_a_title_instructions_and_proof(name):
     scheme = catalogue.find(name)
 
     assert scheme.title
@@ -63,21 +63,21 @@ def test_an_entry_tells_people_what_it_is_and_what_to_do(name):
     assert scheme.proof.kind is not ProofKind.NONE or scheme.experimental
 
 
-def test_titles_and_tables_are_unique():
+def test_titles_are_unique():
     titles = [scheme.title for scheme in catalogue.schemes()]
 
     assert len(set(titles)) == len(titles)
 
 
 @for_each("name", NAMES)
-def test_an_event_id_header_is_no_proof_and_may_be_named_by_people(name):
+def test_delivery_id_header_is_neither_signature_nor_signed(name):
     scheme = catalogue.find(name)
-    ids = {where.removeprefix("header:").encode() for where in scheme.delivery_id if where.startswith("header:")}
+    headers = {source.removeprefix("header:").encode() for source in scheme.delivery_id if source.startswith("header:")}
 
-    assert not ids & signature_or_signed_headers(scheme)
+    assert not headers & signature_or_signed_headers(scheme)
 
 
-def test_the_headers_that_prove_are_known():
+def test_signature_and_signed_headers_of_a_scheme():
     assert signature_or_signed_headers(catalogue.find("slack")) == {b"x-slack-signature", b"x-slack-request-timestamp"}
     assert signature_or_signed_headers(catalogue.find("mailgun")) == frozenset()
     assert b"x-docusign-signature-100" in signature_or_signed_headers(catalogue.find("docusign"))
@@ -85,7 +85,7 @@ def test_the_headers_that_prove_are_known():
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "time", "delivery"),
+    ("name", "body", "time", "delivery_id"),
     [
         ("github", True, False, False),
         ("standard_webhooks", True, True, True),
@@ -99,18 +99,18 @@ def test_the_headers_that_prove_are_known():
         ("gitguardian", True, True, False),
     ],
 )
-def test_what_a_signature_covers(name, body, time, delivery):
+def test_parts_of_a_request_that_the_signature_covers(name, body, time, delivery_id):
     scheme = catalogue.find(name)
 
-    assert (scheme.covers_body, scheme.covers_time, scheme.covers_id) == (body, time, delivery)
+    assert (scheme.covers_body, scheme.covers_time, scheme.covers_id) == (body, time, delivery_id)
 
 
-def test_a_new_entry_is_a_scheme():
+def test_entry_without_proof_is_experimental():
     assert catalogue.read_catalogue(ENTRY)["made_up"].experimental
 
 
 @pytest.mark.parametrize(
-    ("line", "fault"),
+    ("line", "message"),
     [
         ('colour = "red"', "colour"),
         ('content = "{ts}.{body}"', "timestamp: {ts} is signed"),
@@ -127,18 +127,19 @@ def test_a_new_entry_is_a_scheme():
         ("title = 7", "title"),
     ],
 )
-def test_a_mistake_in_an_entry_is_named_with_its_scheme(line, fault):
+def test_message_about_an_invalid_entry_names_scheme_and_field(line, message):
     field = line.partition(" ")[0]
-    text = "\n".join(one for one in ENTRY.splitlines() if not one.startswith(f"{field} ")) + f"\n{line}\n"
+    other_lines = [each for each in ENTRY.splitlines() if not each.startswith(f"{field} ")]
+    text = "\n".join([*other_lines, line])
 
-    with pytest.raises(BrokenCatalogue, match="made_up: ") as broken:
+    with pytest.raises(BrokenCatalogue, match="made_up: ") as error:
         catalogue.read_catalogue(text)
 
-    assert fault in str(broken.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("signature", "fault"),
+    ("signature", "message"),
     [
         ('{ from = ["field:t"], encoding = "hex" }', "signature.from"),
         ('{ from = ["header:a"], encoding = "rot13" }', "encoding"),
@@ -147,44 +148,43 @@ def test_a_mistake_in_an_entry_is_named_with_its_scheme(line, fault):
         ('{ encoding = "hex" }', "from"),
     ],
 )
-def test_a_mistake_in_a_signature_is_named(signature, fault):
+def test_message_about_an_invalid_signature_names_the_field(signature, message):
     text = re.sub("signature = .*", f"signature = {signature}", ENTRY)
 
-    with pytest.raises(BrokenCatalogue, match="made_up: ") as broken:
+    with pytest.raises(BrokenCatalogue, match="made_up: ") as error:
         catalogue.read_catalogue(text)
 
-    assert fault in str(broken.value)
+    assert message in str(error.value)
 
 
-def test_two_entries_can_not_share_a_name():
+def test_two_entries_cannot_share_a_name():
     with pytest.raises(BrokenCatalogue, match="twin is already a name of made_up"):
         catalogue.read_catalogue(ENTRY + 'aliases = ["twin"]\n' + ENTRY.replace("made_up", "twin"))
 
 
-def events() -> list[tuple[Scheme, str, Event]]:
-    """Every place of an event's type that the catalogue knows, with the name of the provider."""
-    found = []
-    for name in catalogue.names():
-        scheme = catalogue.find(name)
-        if (event := scheme.event_for(name)) is not None:
-            found.append((scheme, name, event))
-    return found
+def event_sources() -> list[tuple[Scheme, Event]]:
+    """Every source of an event type in the catalogue, with its scheme."""
+    return [
+        (scheme, event)
+        for name in catalogue.names()
+        if (event := (scheme := catalogue.find(name)).event_for(name)) is not None
+    ]
 
 
-def test_a_place_of_the_events_type_names_its_source():
-    assert len(events()) > 60
-    for _, _, event in events():
+def test_every_event_type_has_a_valid_source():
+    assert len(event_sources()) > 60
+    for _, event in event_sources():
         assert re.fullmatch(r"header:[a-z0-9-]+|json:[A-Za-z0-9_.-]+", event.source)
         assert re.fullmatch(r"https://[^ ]+", event.docs)
 
 
-def test_the_headers_with_the_events_type_hold_no_proof():
-    for scheme, _, event in events():
+def test_event_type_header_is_neither_signature_nor_signed():
+    for scheme, event in event_sources():
         assert event.source.removeprefix("header:").encode() not in signature_or_signed_headers(scheme)
 
 
 @pytest.mark.parametrize(
-    ("name", "where", "is_signed"),
+    ("name", "source", "is_signed"),
     [
         ("github", "header:x-github-event", False),
         ("gitlab_token", "header:x-gitlab-event", False),
@@ -209,27 +209,27 @@ def test_the_headers_with_the_events_type_hold_no_proof():
         ("hugging_face", "json:event.scope", False),
     ],
 )
-def test_the_events_type_is_signed_where_the_signature_covers_its_place(name, where, is_signed):
+def test_event_type_is_signed_if_the_signature_covers_its_source(name, source, is_signed):
     scheme = catalogue.find(name)
 
     event = scheme.event_for(name)
 
     assert event is not None
-    assert (event.source, scheme.covers_event(name)) == (where, is_signed)
+    assert (event.source, scheme.covers_event(name)) == (source, is_signed)
 
 
 @pytest.mark.parametrize(
     "name",
     ["svix", "vanta", "sendgrid", "line", "hubspot_v3", "airtable", "discord", "replicate", "supabase_auth"],
 )
-def test_a_provider_without_one_event_type_has_no_place_for_it(name):
+def test_provider_without_a_single_event_type_has_no_source_for_it(name):
     scheme = catalogue.find(name)
 
     assert (scheme.event_for(name), scheme.covers_event(name)) == (None, False)
 
 
 @pytest.mark.parametrize(
-    ("line", "fault"),
+    ("line", "message"),
     [
         ('event = { from = "field:t", docs = "https://example.com" }', "event: 'field:t' is for timestamps"),
         ('event = { from = "X-Event", docs = "https://example.com" }', "event.from: 'X-Event' is not a source"),
@@ -247,15 +247,15 @@ def test_a_provider_without_one_event_type_has_no_place_for_it(name):
         ),
     ],
 )
-def test_a_mistake_in_the_place_of_the_events_type_is_found(line, fault):
-    with pytest.raises(BrokenCatalogue, match="made_up") as broken:
+def test_message_about_an_invalid_event_type_names_the_field(line, message):
+    with pytest.raises(BrokenCatalogue, match="made_up") as error:
         catalogue.read_catalogue(ENTRY + line)
 
-    assert fault in str(broken.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "header", "fault"),
+    ("name", "header", "message"),
     [
         ("github", "X-Kind", "The event type of github is read from the header x-github-event"),
         ("stripe", "X-Kind", "The event type of stripe is read from the field type of the body"),
@@ -263,13 +263,13 @@ def test_a_mistake_in_the_place_of_the_events_type_is_found(line, fault):
         ("svix", "Svix-Signature", "Svix-Signature is part of Svix's signature"),
     ],
 )
-def test_an_event_header_is_refused_where_it_is_known_or_proof(name, header, fault):
-    with pytest.raises(Invalid) as refused:
+def test_unusable_event_header_is_refused_with_the_reason(name, header, message):
+    with pytest.raises(Invalid) as error:
         usable_event_header_for(catalogue.find(name), name, header)
 
-    assert fault in str(refused.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["vanta", "replicate"])
-def test_an_event_header_may_be_named_where_none_is_known(name):
+def test_event_header_is_accepted_if_the_catalogue_has_no_source(name):
     assert usable_event_header_for(catalogue.find(name), name, "X-Kind") == "X-Kind"

@@ -1,4 +1,4 @@
-"""How times are written, and what is no time."""
+"""Which timestamps are valid, and which time they have."""
 
 import pytest
 
@@ -17,16 +17,16 @@ from hookmill.domain.signatures.encoding import TimeUnit, seconds_since_1970
         (b"2025-10-09T03:23:20-05:30", TimeUnit.ISO8601, 1_760_000_000),
     ],
 )
-def test_a_time_is_read_in_its_unit(text, unit, seconds):
+def test_timestamp_is_read_in_its_unit(text, unit, seconds):
     assert seconds_since_1970(text, unit) == seconds
 
 
 @pytest.mark.parametrize("text", [b"", b" 176000", b"176000 ", b"1_760", b"+1", b"-1", b"1.5", b"1" * 16, b"1\n"])
 @pytest.mark.parametrize("unit", list(TimeUnit))
-def test_what_is_not_written_as_senders_do_is_no_time(text, unit):
+def test_text_in_another_format_is_not_a_timestamp(text, unit):
     assert seconds_since_1970(text, unit) is None
 
 
 @pytest.mark.parametrize("text", [b"2025-13-09T08:53:20Z", b"2025-10-09 08:53:20Z", b"2025-10-09T08:53:20"])
-def test_a_date_that_there_is_not_is_no_time(text):
+def test_invalid_iso_8601_text_is_not_a_timestamp(text):
     assert seconds_since_1970(text, TimeUnit.ISO8601) is None

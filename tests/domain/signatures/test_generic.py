@@ -1,4 +1,4 @@
-"""The scheme that a user fills in."""
+"""The generic scheme, whose options the user chooses."""
 
 import base64
 import hashlib
@@ -17,18 +17,18 @@ BODY = b'{"a":1}'
 AT = 1_760_000_000
 
 
-def scheme(**fields):
+def make_scheme(**fields):
     return generic_scheme(read_generic_options({"header": "X-Signature", **fields}))
 
 
-def judge(given, headers, now=AT, url="https://h.example/w"):
+def result_of(scheme, headers, now=AT, url="https://h.example/w"):
     request = SignedRequest(headers, frozenset(), BODY, url)
-    return verify(given, [prepare_key(given, SECRET)], request, now * 1_000_000)
+    return verify(scheme, [prepare_key(scheme, SECRET)], request, now * 1_000_000)
 
 
 @pytest.mark.parametrize("algorithm", ["sha1", "sha256", "sha512"])
 @pytest.mark.parametrize(
-    ("encoding", "write"),
+    ("encoding", "encode"),
     [
         ("hex", bytes.hex),
         ("base64", lambda mac: base64.b64encode(mac).decode()),
@@ -36,41 +36,43 @@ def judge(given, headers, now=AT, url="https://h.example/w"):
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "sha=", "HMAC "])
-def test_a_bare_body_signed_in_any_way_verifies(algorithm, encoding, write, prefix):
+def test_signed_body_verifies_with_any_algorithm_encoding_and_prefix(algorithm, encoding, encode, prefix):
     mac = hmac.new(SECRET.encode(), BODY, algorithm).digest()
-    given = scheme(algorithm=algorithm, encoding=encoding, prefix=prefix)
+    scheme = make_scheme(algorithm=algorithm, encoding=encoding, prefix=prefix)
 
-    assert isinstance(judge(given, {b"x-signature": (prefix + write(mac)).encode()}), Verified)
-    assert isinstance(judge(given, {b"x-signature": write(mac[:-1] + b"!").encode()}), Unverified)
+    assert isinstance(result_of(scheme, {b"x-signature": (prefix + encode(mac)).encode()}), Verified)
+    assert isinstance(result_of(scheme, {b"x-signature": encode(mac[:-1] + b"!").encode()}), Unverified)
 
 
-def test_the_secret_may_be_base64():
+def test_secret_can_be_base64():
     mac = hmac.new(base64.b64decode(SECRET), BODY, hashlib.sha256).hexdigest()
 
-    assert isinstance(judge(scheme(secret="base64"), {b"x-signature": mac.encode()}), Verified)
+    assert isinstance(result_of(make_scheme(secret="base64"), {b"x-signature": mac.encode()}), Verified)
 
 
-def test_content_may_hold_the_time_the_url_and_headers():
-    given = scheme(content="{ts}\n{url}|{header:X-Event}|{body}", timestamp_header="X-Time", tolerance_seconds=300)
+def test_signed_content_can_include_the_time_the_url_and_headers():
+    scheme = make_scheme(
+        content="{ts}\n{url}|{header:X-Event}|{body}", timestamp_header="X-Time", tolerance_seconds=300
+    )
     mac = hmac.new(SECRET.encode(), f"{AT}\nhttps://h.example/w|ping|".encode() + BODY, hashlib.sha256).hexdigest()
     headers = {b"x-signature": mac.encode(), b"x-time": str(AT).encode(), b"x-event": b"ping"}
 
-    assert isinstance(judge(given, headers), Verified)
-    assert isinstance(judge(given, headers, now=AT + 300), Verified)
-    assert judge(given, headers, now=AT + 301) == Unverified(Failure.STALE, 301)
-    assert judge(given, headers, now=AT - 301) == Unverified(Failure.AHEAD, 301)
-    assert isinstance(judge(given, headers, url="https://h.example/x"), Unverified)
-    assert isinstance(judge(given, {**headers, b"x-event": b"pong"}), Unverified)
-    assert judge(given, {name: value for name, value in headers.items() if name != b"x-event"}) == Unverified(
+    assert isinstance(result_of(scheme, headers), Verified)
+    assert isinstance(result_of(scheme, headers, now=AT + 300), Verified)
+    assert result_of(scheme, headers, now=AT + 301) == Unverified(Failure.STALE, 301)
+    assert result_of(scheme, headers, now=AT - 301) == Unverified(Failure.AHEAD, 301)
+    assert isinstance(result_of(scheme, headers, url="https://h.example/x"), Unverified)
+    assert isinstance(result_of(scheme, {**headers, b"x-event": b"pong"}), Unverified)
+    assert result_of(scheme, {name: value for name, value in headers.items() if name != b"x-event"}) == Unverified(
         Failure.INCOMPLETE
     )
 
 
-def test_without_a_tolerance_any_age_passes():
-    given = scheme(content="{ts}{body}", timestamp_header="X-Time", timestamp_unit="ms")
+def test_signature_of_any_age_is_valid_without_a_tolerance():
+    scheme = make_scheme(content="{ts}{body}", timestamp_header="X-Time", timestamp_unit="ms")
     mac = hmac.new(SECRET.encode(), b"1000" + BODY, hashlib.sha256).hexdigest()
 
-    assert isinstance(judge(given, {b"x-signature": mac.encode(), b"x-time": b"1000"}), Verified)
+    assert isinstance(result_of(scheme, {b"x-signature": mac.encode(), b"x-time": b"1000"}), Verified)
 
 
 @pytest.mark.parametrize(
@@ -104,11 +106,11 @@ def test_without_a_tolerance_any_age_passes():
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_a_mistake_is_refused_by_the_name_of_its_field(fields, field):
+def test_message_about_an_invalid_option_names_it(fields, field):
     with pytest.raises(Invalid, match=rf"\b{field}\b"):
-        scheme(**fields)
+        make_scheme(**fields)
 
 
-def test_the_header_is_required():
+def test_header_is_required():
     with pytest.raises(Invalid, match="header"):
         read_generic_options({})

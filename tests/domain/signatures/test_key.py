@@ -1,4 +1,4 @@
-"""From the text that people paste to a key, and everything that can be wrong with it."""
+"""How the secret that a user enters is decoded to a key, and which secrets are refused."""
 
 import base64
 
@@ -11,7 +11,7 @@ from hookmill.domain.signatures.sign import example_secret
 from hookmill.domain.signatures.verify import Verified, verify
 from tests.support.for_each import for_each
 
-from .examples import NAMES, example
+from .vector import NAMES, vector_of
 
 RAW = bytes(range(248, 256)) * 4
 
@@ -21,19 +21,19 @@ def key_of(name, text):
 
 
 @pytest.mark.parametrize("prefix", ["", "whsec_", "v1,whsec_"])
-@pytest.mark.parametrize("write", [base64.b64encode, base64.urlsafe_b64encode])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
 @pytest.mark.parametrize("padding", [b"=", b""])
-def test_a_standard_webhooks_secret_is_read_in_every_spelling(prefix, write, padding):
-    text = prefix + write(RAW).rstrip(b"=").decode() + padding.decode()
+def test_standard_webhooks_secret_is_accepted_in_every_base64_format(prefix, encode, padding):
+    text = prefix + encode(RAW).rstrip(b"=").decode() + padding.decode()
 
     assert key_of("standard_webhooks", text).secret_bytes == RAW
 
 
-def test_stripes_secret_is_taken_literally():
+def test_stripe_secret_is_not_decoded():
     assert key_of("stripe", "whsec_abc").secret_bytes == b"whsec_abc"
 
 
-def test_a_literal_secret_that_looks_like_base64_is_not_decoded():
+def test_text_secret_that_looks_like_base64_is_not_decoded():
     text = "dGhpc19zZWNyZXRfaXNfZm9yX3Rlc3Rpbmdfb25seQ=="
 
     for name in ("zendesk", "pagerduty", "docusign", "github", "polar"):
@@ -41,7 +41,7 @@ def test_a_literal_secret_that_looks_like_base64_is_not_decoded():
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "says"),
+    ("name", "text", "message"),
     [
         ("standard_webhooks", "whsec_not base64!", "not base64 after whsec_"),
         ("standard_webhooks", "whsec_", "not base64"),
@@ -66,8 +66,8 @@ def test_a_literal_secret_that_looks_like_base64_is_not_decoded():
         ("wise", "", "expected PEM"),
     ],
 )
-def test_a_secret_that_can_not_be_one_is_refused_with_the_reason(name, text, says):
-    with pytest.raises(Invalid, match=says) as refused:
+def test_unusable_secret_is_refused_with_the_reason(name, text, message):
+    with pytest.raises(Invalid, match=message) as refused:
         key_of(name, text)
 
     assert len(text) < 7 or text not in str(refused.value)
@@ -75,36 +75,33 @@ def test_a_secret_that_can_not_be_one_is_refused_with_the_reason(name, text, say
 
 
 @pytest.mark.parametrize(("name", "other"), [("sendgrid", "wise"), ("wise", "sendgrid")])
-def test_the_other_kind_of_public_key_is_refused(name, other):
+def test_public_key_of_another_algorithm_is_refused(name, other):
     with pytest.raises(Invalid, match="not the kind of public key"):
-        key_of(name, example(other).secret)
+        key_of(name, vector_of(other).secret)
 
 
-def test_a_public_key_may_be_pem_or_the_base64_inside_it():
-    given = example("sendgrid")
-    lines = "\n".join(given.secret[start : start + 64] for start in range(0, len(given.secret), 64))
+def test_public_key_can_be_pem_or_the_base64_inside_it():
+    sendgrid = vector_of("sendgrid")
+    lines = "\n".join(sendgrid.secret[start : start + 64] for start in range(0, len(sendgrid.secret), 64))
     pem = f"-----BEGIN PUBLIC KEY-----\n{lines}\n-----END PUBLIC KEY-----\n"
 
-    for text in (pem, lines, f" {given.secret}\n"):
-        key = prepare_key(given.scheme, text)
-        assert isinstance(verify(given.scheme, [key], given.request, 0), Verified)
+    for text in (pem, lines, f" {sendgrid.secret}\n"):
+        key = prepare_key(sendgrid.scheme, text)
+        assert isinstance(verify(sendgrid.scheme, [key], sendgrid.request, 0), Verified)
 
 
 @for_each("name", NAMES)
-def test_a_key_shows_nothing_when_it_is_printed(name):
-    given = example(name)
+def test_printed_key_reveals_nothing(name):
+    key = vector_of(name).key
 
-    shown = f"{given.key!r} {given.key} {[given.key]}"
-
-    assert given.secret not in shown
-    assert shown == "Key(…) Key(…) [Key(…)]"
+    assert f"{key!r} {key} {[key]}" == "Key(…) Key(…) [Key(…)]"
 
 
-def test_only_standard_webhooks_generates_its_secret():
+def test_only_standard_webhooks_secrets_are_generated():
     assert [name for name in NAMES if service_makes_secrets(catalogue.find(name))] == ["standard_webhooks"]
 
 
-def test_a_generated_secret_holds_256_bits_and_is_a_key():
+def test_generated_secret_contains_256_bits_and_is_a_key():
     scheme = catalogue.find("standard_webhooks")
     secret = make_secret(scheme, RAW).reveal()
 
@@ -113,7 +110,7 @@ def test_a_generated_secret_holds_256_bits_and_is_a_key():
 
 
 @for_each("name", NAMES)
-def test_an_example_secret_is_a_key(name):
+def test_example_secret_is_a_key(name):
     pair = example_secret(catalogue.find(name), bytes(range(64)))
 
     assert isinstance(prepare_key(catalogue.find(name), pair.webhook_secret), Key)

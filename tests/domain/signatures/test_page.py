@@ -1,7 +1,7 @@
-"""The page about the schemes is the catalogue's own."""
+"""docs/schemes.md is generated from the catalogue."""
 
 from scripts.schemes_page import PAGE, page
 
 
-def test_the_page_says_what_the_catalogue_says():
-    assert PAGE.read_text() == page(), "write it again: python -m scripts.schemes_page"
+def test_page_of_schemes_is_up_to_date():
+    assert PAGE.read_text() == page(), "run python -m scripts.schemes_page"

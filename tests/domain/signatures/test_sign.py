@@ -1,4 +1,4 @@
-"""What the signer signs, the verifier takes; that the verifier is right is shown by the vectors and not here."""
+"""The verifier accepts what the signer signs. The tests of the vectors show that the verifier is correct."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from hookmill.domain.signatures.sign import example_secret, sign
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, provider_event_id, verify
 from tests.support.for_each import for_each
 
-from .examples import NAMES, example, those
+from .vector import NAMES, names_where, vector_of
 
 URL = "https://hooks.example.com/webhooks/w/wh_abc"
 BODY = '{"kind":"zoë","count":3}'.encode()
@@ -21,33 +21,33 @@ AT_US = 1_760_000_000_123_456
 EVERY_SCHEME = for_each("name", NAMES)
 
 
-def signed_request(name, body=BODY, at_us=AT_US, event=None, url=URL):
+def signed_request(name, body=BODY, at_us=AT_US, delivery_id=None, url=URL):
     scheme = catalogue.find(name)
     pair = example_secret(scheme, bytes(range(64)))
-    signed = sign(scheme, pair.sender_secret, body, url, at_us, event)
+    signed = sign(scheme, pair.sender_secret, body, url, at_us, delivery_id)
     headers = {header.lower().encode(): value.encode() for header, value in signed.headers}
     assert len(headers) == len(signed.headers)
     return SignedRequest(headers, frozenset(), signed.body, signed.url), prepare_key(scheme, pair.webhook_secret)
 
 
 @EVERY_SCHEME
-def test_a_signed_request_verifies_at_its_time(name):
+def test_signed_request_verifies_at_its_time(name):
     request, key = signed_request(name)
 
     assert isinstance(verify(catalogue.find(name), [key], request, AT_US), Verified)
 
 
 @EVERY_SCHEME
-def test_the_chosen_delivery_id_is_the_one_that_is_found(name):
-    request, key = signed_request(name, event="evt-17")
+def test_delivery_id_of_a_signed_request_can_be_read(name):
+    request, key = signed_request(name, delivery_id="evt-17")
     scheme = catalogue.find(name)
 
     assert isinstance(verify(scheme, [key], request, AT_US), Verified)
     assert provider_event_id(scheme, request) == (b"evt-17" if scheme.delivery_id else None)
 
 
-@for_each("name", those(lambda scheme: scheme.covers_body))
-def test_a_signed_request_does_not_verify_with_another_body(name):
+@for_each("name", names_where(lambda scheme: scheme.covers_body))
+def test_signed_request_does_not_verify_with_another_body(name):
     request, key = signed_request(name)
 
     assert isinstance(
@@ -55,60 +55,60 @@ def test_a_signed_request_does_not_verify_with_another_body(name):
     )
 
 
-@for_each("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
-def test_any_clock_skew_can_be_tried_out(name):
+@for_each("name", names_where(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
+def test_request_can_be_signed_at_any_time(name):
     request, key = signed_request(name, at_us=AT_US - 301_000_000)
 
     assert verify(catalogue.find(name), [key], request, AT_US) == Unverified(Failure.STALE, 301)
 
 
-@for_each("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
-def test_another_time_has_another_fingerprint(name):
+@for_each("name", names_where(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
+def test_requests_signed_at_different_times_have_different_fingerprints(name):
     scheme = catalogue.find(name)
     fingerprints = set()
     for at_us in (AT_US, AT_US + 1_000_000):
-        request, key = signed_request(name, at_us=at_us, event="evt-1")
-        verdict = verify(scheme, [key], request, AT_US)
-        assert isinstance(verdict, Verified)
-        fingerprints.add(verdict.fingerprint)
+        request, key = signed_request(name, at_us=at_us, delivery_id="evt-1")
+        result = verify(scheme, [key], request, AT_US)
+        assert isinstance(result, Verified)
+        fingerprints.add(result.fingerprint)
 
     assert len(fingerprints) == 2
 
 
-def _writes_whole_seconds_in_headers(scheme):
-    """Whether the vector's time and signed headers are what the signer writes too, so that the MACs can be equal."""
-    in_headers = all(where.startswith("header:") for where in scheme.signature.sources)
+def _signer_can_reproduce_the_vector(scheme):
+    """Whether the signer writes the time and the headers exactly as in the vector, so that the MACs must be equal."""
+    in_headers = all(source.startswith("header:") for source in scheme.signature.sources)
     whole_seconds = scheme.timestamp is None or scheme.timestamp.unit is TimeUnit.SECONDS
     return scheme.compiled.family in {"hmac", "hash"} and in_headers and whole_seconds and not scheme.signed_headers
 
 
-@for_each("name", those(_writes_whole_seconds_in_headers))
-def test_the_signer_writes_the_same_signature_as_the_vector(name):
-    given = example(name)
-    scheme, request = given.scheme, given.request
+@for_each("name", names_where(_signer_can_reproduce_the_vector))
+def test_signer_creates_the_signature_of_the_vector(name):
+    vector = vector_of(name)
+    scheme, request = vector.scheme, vector.request
     in_header = scheme.delivery_id and scheme.delivery_id[0].startswith("header:")
-    event = given.delivery_id.decode() if in_header and given.delivery_id else None
+    delivery_id = vector.delivery_id.decode() if in_header and vector.delivery_id else None
 
-    signed = sign(scheme, given.secret, request.body, request.url, given.at * 1_000_000, event)
+    signed = sign(scheme, vector.secret, request.body, request.url, vector.at * 1_000_000, delivery_id)
 
-    sent = {header.lower().encode(): value.encode() for header, value in signed.headers}
-    ours = replace(given, request=replace(request, headers=sent)).signatures()
-    assert {one.lower() for one in ours} <= {one.lower() for one in given.signatures()}
+    headers = {header.lower().encode(): value.encode() for header, value in signed.headers}
+    signatures = replace(vector, request=replace(request, headers=headers)).signatures()
+    assert {each.lower() for each in signatures} <= {each.lower() for each in vector.signatures()}
 
 
-def test_a_body_field_scheme_changes_the_body_only_where_it_must():
+def test_scheme_with_a_signature_in_the_body_only_adds_this_field():
     request, _ = signed_request("figma")
 
     assert request.body.startswith('{"kind":"zoë","count":3,"passcode":'.encode())
 
 
-def test_other_schemes_leave_the_body_as_it_is():
+def test_scheme_with_a_signature_in_a_header_does_not_change_the_body():
     request, _ = signed_request("stripe")
 
     assert request.body == BODY
 
 
-def test_twilios_url_carries_the_bodys_digest_once():
+def test_url_for_twilio_contains_the_digest_of_the_body_once():
     request, _ = signed_request("twilio", url=URL + "?a=1&bodySHA256=old")
 
     assert request.url.startswith(URL + "?a=1&bodySHA256=")
@@ -116,27 +116,27 @@ def test_twilios_url_carries_the_bodys_digest_once():
 
 
 @pytest.mark.parametrize("body", [b"[]", b"7", b"not json", b'{"signature":7}', b"\xff"])
-def test_a_body_that_can_not_hold_the_signature_is_refused(body):
+def test_body_that_cannot_contain_the_signature_is_refused(body):
     with pytest.raises(Invalid, match="into the body"):
         signed_request("mailgun", body=body)
 
 
 @pytest.mark.parametrize("body", [b'{"data":[{"x":1}]}', b'{"data":7}'])
-def test_body_that_can_not_hold_the_delivery_id_is_refused(body):
+def test_body_that_cannot_contain_the_delivery_id_is_refused(body):
     with pytest.raises(Invalid, match=r"into the body at data\.id"):
-        signed_request("persona", body=body, event="evt_1")
+        signed_request("persona", body=body, delivery_id="evt_1")
 
 
 @pytest.mark.parametrize(
     ("name", "secret"), [("discord", "ab"), ("sendgrid", "-----BEGIN PRIVATE KEY-----"), ("wise", "x")]
 )
-def test_what_is_no_private_key_is_refused(name, secret):
+def test_text_that_is_not_a_private_key_is_refused(name, secret):
     with pytest.raises(Invalid, match="private key"):
         sign(catalogue.find(name), secret, BODY, URL, AT_US)
 
 
 @pytest.mark.parametrize("unit", list(TimeUnit))
-def test_a_encode_time_is_read_again(unit):
+def test_encoded_time_is_decoded_to_the_same_second(unit):
     assert seconds_since_1970(encode_time(AT_US, unit).encode(), unit) == AT_US // 1_000_000
 
 
@@ -158,5 +158,5 @@ def test_a_encode_time_is_read_again(unit):
         ("2020-01-01T07:00:00.1234567890Z", None),
     ],
 )
-def test_iso_8601_is_read_strictly(text, seconds):
+def test_iso_8601_is_decoded_strictly(text, seconds):
     assert seconds_since_1970(text.encode(), TimeUnit.ISO8601) == seconds

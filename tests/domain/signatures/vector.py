@@ -1,4 +1,4 @@
-"""A signed request of every scheme, made by something other than Hookmill, and ways to spoil it."""
+"""A signed request of every scheme, which this project did not sign, and functions that change it."""
 
 import base64
 import json
@@ -20,73 +20,79 @@ NAMES = [scheme.name for scheme in catalogue.schemes()]
 
 
 @dataclass(frozen=True)
-class Example:
+class Vector:
+    """The content of a vector file."""
+
     scheme: Scheme
     secret: str
     key: Key
     request: SignedRequest
     at: int
+    """When the request was signed, in seconds since 1970."""
     delivery_id: bytes | None
     record: Mapping[str, Any]
+    """All fields of the file."""
 
-    def judge(self, request: SignedRequest | None = None, late_seconds: int = 0) -> VerificationResult:
+    def verify(self, request: SignedRequest | None = None, late_seconds: int = 0) -> VerificationResult:
         return verify(self.scheme, [self.key], request or self.request, (self.at + late_seconds) * 1_000_000)
 
     def signatures(self) -> list[str]:
-        """Every signature that the request bears, without its prefix."""
-        found: list[str] = []
-        self.with_signatures(lambda one: (found.append(one), one)[1])
-        return found
+        """Every signature of the request, without its prefix."""
+        signatures: list[str] = []
+        self.with_signatures(lambda signature: (signatures.append(signature), signature)[1])
+        return signatures
 
     def with_signatures(self, change: Callable[[str], str]) -> SignedRequest:
-        """The request with every signature in it changed, and nothing else."""
-        signature = self.scheme.signature
+        """The request with every signature changed, and nothing else."""
+        rule = self.scheme.signature
 
-        def changed(value: str) -> str:
-            return signature.prefix + change(value.removeprefix(signature.prefix))
+        def change_after_prefix(value: str) -> str:
+            return rule.prefix + change(value.removeprefix(rule.prefix))
 
         headers, body = dict(self.request.headers), self.request.body
-        for where in signature.sources:
-            kind, _, name = where.partition(":")
+        for source in rule.sources:
+            kind, _, name = source.partition(":")
             if kind == "json":
-                body = _changed_at(body, name.split("."), changed)
+                body = _with_changed_value(body, name.split("."), change_after_prefix)
             for number in [""] if kind == "header" else range(1, 101):
                 header = f"{name}{number}".lower().encode()
                 if header in headers:
                     value = headers[header].decode()
-                    headers[header] = self._in_list(value, changed).encode("utf-8", "surrogatepass")
+                    headers[header] = self._with_changed_entries(value, change_after_prefix).encode(
+                        "utf-8", "surrogatepass"
+                    )
         return replace(self.request, headers=headers, body=body)
 
-    def _in_list(self, value: str, changed: Callable[[str], str]) -> str:
+    def _with_changed_entries(self, header: str, change: Callable[[str], str]) -> str:
         list_format = self.scheme.signature.list_format
         if list_format is None:
-            return changed(value)
-        parts = value.split(list_format.separator)
+            return change(header)
+        parts = header.split(list_format.separator)
         if list_format.positional:
-            return list_format.separator.join([parts[0], *map(changed, parts[1:])])
-        mark = f"{list_format.tag}," if list_format.tag else f"{list_format.field}="
+            return list_format.separator.join([parts[0], *map(change, parts[1:])])
+        name = f"{list_format.tag}," if list_format.tag else f"{list_format.field}="
         return list_format.separator.join(
-            mark + changed(part.removeprefix(mark)) if part.startswith(mark) else part for part in parts
+            name + change(part.removeprefix(name)) if part.startswith(name) else part for part in parts
         )
 
 
-def _changed_at(body: bytes, steps: list[str], changed: Callable[[str], str]) -> bytes:
-    whole = json.loads(body)
-    place = whole
+def _with_changed_value(body: bytes, steps: list[str], change: Callable[[str], str]) -> bytes:
+    content = json.loads(body)
+    parent = content
     for step in steps[:-1]:
-        place = place[int(step)] if isinstance(place, list) else place[step]
-    place[steps[-1]] = changed(place[steps[-1]])
-    return json.dumps(whole).encode()
+        parent = parent[int(step)] if isinstance(parent, list) else parent[step]
+    parent[steps[-1]] = change(parent[steps[-1]])
+    return json.dumps(content).encode()
 
 
 @cache
-def example(name: str) -> Any:
-    """The `Example` of this scheme. What it lacks is a test's failure and no matter of types."""
+def vector_of(name: str) -> Any:
+    """The `Vector` of this scheme, as `Any`: an attribute that is None must fail the test, not the type check."""
     record = json.loads((VECTORS / f"{name}.json").read_text(encoding="utf-8"))
     scheme = catalogue.find(name)
     body = base64.b64decode(record["body_base64"]) if "body_base64" in record else record["body"].encode()
     headers = {header.lower().encode(): value.encode() for header, value in record["headers"].items()}
-    return Example(
+    return Vector(
         scheme=scheme,
         secret=record["secret"],
         key=prepare_key(scheme, record["secret"]),
@@ -97,13 +103,13 @@ def example(name: str) -> Any:
     )
 
 
-def those(fits: Callable[[Scheme], bool]) -> list[str]:
-    """The names of the schemes that a test applies to."""
-    return [scheme.name for scheme in catalogue.schemes() if fits(scheme)]
+def names_where(condition: Callable[[Scheme], bool]) -> list[str]:
+    """The names of the schemes that satisfy the condition."""
+    return [scheme.name for scheme in catalogue.schemes() if condition(scheme)]
 
 
-def raw(scheme: Scheme, signature: str) -> bytes:
-    """The bytes that a signature stands for, decoded without the verifier's help."""
+def decoded(scheme: Scheme, signature: str) -> bytes:
+    """The bytes of a signature, decoded without the verifier's decoders."""
     match scheme.signature.encoding:
         case Encoding.HEX:
             return bytes.fromhex(signature)
