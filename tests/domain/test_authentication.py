@@ -1,4 +1,4 @@
-"""Did the sender prove itself? Every way of not doing so is refused, with the reason for the owner's log."""
+"""Which credentials authenticate a sender. Every other one is refused, with a reason for the owner's log."""
 
 import random
 import time
@@ -23,8 +23,8 @@ SECRET = b"S3cret-value_of.43~characters"
         b"bEaReR     " + SECRET,
     ],
 )
-def test_the_secret_behind_the_word_bearer_is_authentic(authorization):
-    assert judge(AuthMode.TOKEN, authorization) == Authentic(AuthMode.TOKEN)
+def test_secret_as_a_bearer_token_is_authentic(authorization):
+    assert authenticate_with(AuthMode.TOKEN, authorization) == Authentic(AuthMode.TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,18 @@ def test_the_secret_behind_the_word_bearer_is_authentic(authorization):
         (b'Bearer "' + SECRET + b'"', Reason.WRONG_TOKEN),
     ],
 )
-def test_anything_else_in_the_authorization_header_is_refused(authorization, reason):
-    assert judge(AuthMode.TOKEN, authorization) == Refused(reason)
+def test_any_other_authorization_header_is_refused(authorization, reason):
+    assert authenticate_with(AuthMode.TOKEN, authorization) == Refused(reason)
 
 
 def test_two_authorization_headers_are_refused():
-    assert judge(AuthMode.TOKEN, b"Bearer " + SECRET, authorization_count=2) == Refused(Reason.SEVERAL_AUTHORIZATIONS)
+    assert authenticate_with(AuthMode.TOKEN, b"Bearer " + SECRET, authorization_count=2) == Refused(
+        Reason.SEVERAL_AUTHORIZATIONS
+    )
 
 
-def test_the_secret_as_the_urls_last_segment_is_authentic():
-    assert judge(AuthMode.URL_TOKEN, url_token=SECRET) == Authentic(AuthMode.URL_TOKEN)
+def test_secret_as_the_last_segment_of_the_url_is_authentic():
+    assert authenticate_with(AuthMode.URL_TOKEN, url_token=SECRET) == Authentic(AuthMode.URL_TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -80,46 +82,50 @@ def test_the_secret_as_the_urls_last_segment_is_authentic():
         (b"\xff", Reason.WRONG_URL_TOKEN),
     ],
 )
-def test_any_other_segment_is_refused(url_token, reason):
-    assert judge(AuthMode.URL_TOKEN, url_token=url_token) == Refused(reason)
+def test_any_other_segment_of_the_url_is_refused(url_token, reason):
+    assert authenticate_with(AuthMode.URL_TOKEN, url_token=url_token) == Refused(reason)
 
 
-def test_a_bearer_token_is_no_proof_at_a_url_token_webhook():
-    assert judge(AuthMode.URL_TOKEN, b"Bearer " + SECRET) == Refused(Reason.NO_URL_TOKEN)
+def test_url_token_webhook_refuses_a_bearer_token():
+    assert authenticate_with(AuthMode.URL_TOKEN, b"Bearer " + SECRET) == Refused(Reason.NO_URL_TOKEN)
 
 
-def test_what_authorization_says_does_not_matter_to_a_url_token_webhook():
-    assert judge(AuthMode.URL_TOKEN, b"Basic eDp5", url_token=SECRET) == Authentic(AuthMode.URL_TOKEN)
+def test_url_token_webhook_ignores_the_authorization_header():
+    assert authenticate_with(AuthMode.URL_TOKEN, b"Basic eDp5", url_token=SECRET) == Authentic(AuthMode.URL_TOKEN)
 
 
-def test_a_webhook_whose_scheme_is_not_known_refuses_everybody():
-    refused = judge(AuthMode.SIGNATURE, b"Bearer " + SECRET, url_token=SECRET)
+def test_webhook_with_an_unknown_signature_scheme_refuses_every_request():
+    result = authenticate_with(AuthMode.SIGNATURE, b"Bearer " + SECRET, url_token=SECRET)
 
-    assert refused == Refused(Reason.NO_SCHEME)
+    assert result == Refused(Reason.NO_SCHEME)
 
 
 @pytest.mark.parametrize(
-    ("mode", "covers_the_body"),
+    ("mode", "is_needed"),
     [(AuthMode.TOKEN, False), (AuthMode.URL_TOKEN, False), (AuthMode.SIGNATURE, True)],
 )
-def test_only_a_signature_covers_the_body(mode, covers_the_body):
-    assert needs_body(a_webhook(mode)) is covers_the_body
+def test_only_signature_webhooks_need_the_body(mode, is_needed):
+    assert needs_body(make_webhook(mode)) is is_needed
 
 
-def test_of_a_thousand_near_misses_none_is_authentic():
+def test_secret_with_a_small_random_change_is_refused():
     seed = time.time_ns()
     print(f"seed {seed}")
     chance = random.Random(seed)
 
-    # One space more between the scheme and the token is not a wrong token.
-    near = {each for each in (altered(chance) for _ in range(1_000)) if each.lstrip(b" ") != SECRET}
+    # An additional space between "Bearer" and the token is allowed.
+    wrong = {each for each in (changed_secret(chance) for _ in range(1_000)) if each.lstrip(b" ") != SECRET}
 
-    assert [each for each in near if judge(AuthMode.TOKEN, b"Bearer " + each) == Authentic(AuthMode.TOKEN)] == []
-    assert [each for each in near if judge(AuthMode.URL_TOKEN, url_token=each) == Authentic(AuthMode.URL_TOKEN)] == []
+    assert [
+        each for each in wrong if authenticate_with(AuthMode.TOKEN, b"Bearer " + each) == Authentic(AuthMode.TOKEN)
+    ] == []
+    assert [
+        each for each in wrong if authenticate_with(AuthMode.URL_TOKEN, url_token=each) == Authentic(AuthMode.URL_TOKEN)
+    ] == []
 
 
-def altered(chance: random.Random) -> bytes:
-    """The secret with one bit turned, one byte more or one byte less."""
+def changed_secret(chance: random.Random) -> bytes:
+    """The secret with one bit flipped, one byte added or one byte removed."""
     place = chance.randrange(len(SECRET))
     match chance.randrange(3):
         case 0:
@@ -130,7 +136,7 @@ def altered(chance: random.Random) -> bytes:
             return SECRET[:place] + SECRET[place + 1 :]
 
 
-def judge(
+def authenticate_with(
     mode: AuthMode, authorization: bytes | None = None, *, url_token: bytes | None = None, authorization_count: int = 1
 ) -> Authentic | Refused:
     attempt = Attempt(
@@ -141,10 +147,10 @@ def judge(
         authorization=authorization,
         authorization_count=authorization_count if authorization is not None else 0,
     )
-    return authenticate(a_webhook(mode), attempt)
+    return authenticate(make_webhook(mode), attempt)
 
 
-def a_webhook(mode: AuthMode) -> IngressWebhook:
+def make_webhook(mode: AuthMode) -> IngressWebhook:
     return IngressWebhook(
         uid=WebhookUid("wh_1"),
         no=1,

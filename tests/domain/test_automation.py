@@ -1,4 +1,4 @@
-"""Triggers as people write them, and which deliveries they select."""
+"""Triggers in their JSON form, and which deliveries they select."""
 
 import json
 from dataclasses import replace
@@ -36,42 +36,42 @@ AUTOMATION = Automation(
 )
 
 
-def test_a_trigger_without_a_payload_filter_takes_every_payload():
-    [trigger] = triggers_from_json([written(["wh_a"])]).delivery_triggers
+def test_trigger_without_a_payload_filter_matches_every_payload():
+    [trigger] = triggers_from_json([trigger_json(["wh_a"])]).delivery_triggers
 
     assert trigger == Trigger(webhook_ids=(WebhookUid("wh_a"),), payload=None)
 
 
-def test_a_trigger_with_a_payload_filter_keeps_it_compiled():
-    [trigger] = triggers_from_json([written(["wh_a"], {"action": ["opened"]})]).delivery_triggers
+def test_payload_filter_of_a_trigger_is_compiled():
+    [trigger] = triggers_from_json([trigger_json(["wh_a"], {"action": ["opened"]})]).delivery_triggers
 
     assert trigger.payload == compile_filter({"action": ["opened"]})
 
 
-def test_a_trigger_reads_back_as_it_was_written():
-    given = [
-        written(["wh_a", "wh_b"], {"a": {"b": {"in": ["x"], "exists": True}}, "n": [1, 2.5, None]}),
-        written(["wh_c"]),
+def test_trigger_json_is_the_same_after_reading_and_writing():
+    source = [
+        trigger_json(["wh_a", "wh_b"], {"a": {"b": {"in": ["x"], "exists": True}}, "n": [1, 2.5, None]}),
+        trigger_json(["wh_c"]),
     ]
 
-    assert [trigger.as_json() for trigger in triggers_from_json(given).delivery_triggers] == given
+    assert [trigger.as_json() for trigger in triggers_from_json(source).delivery_triggers] == source
 
 
-def test_a_webhook_that_is_named_twice_counts_once():
-    [trigger] = triggers_from_json([written(["wh_a", "wh_b", "wh_a"])]).delivery_triggers
+def test_webhook_that_is_listed_twice_counts_once():
+    [trigger] = triggers_from_json([trigger_json(["wh_a", "wh_b", "wh_a"])]).delivery_triggers
 
     assert trigger.webhook_ids == ("wh_a", "wh_b")
 
 
-def test_an_automation_selects_the_webhooks_of_all_its_triggers():
-    triggers = triggers_from_json([written(["wh_a", "wh_b"]), written(["wh_b", "wh_c"])]).delivery_triggers
+def test_automation_selects_the_webhooks_of_all_its_triggers():
+    triggers = triggers_from_json([trigger_json(["wh_a", "wh_b"]), trigger_json(["wh_b", "wh_c"])]).delivery_triggers
     automation = replace(AUTOMATION, triggers=triggers)
 
     assert automation.selected_webhook_uids() == {"wh_a", "wh_b", "wh_c"}
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("source", "message"),
     [
         (None, "list of one or more triggers"),
         ([], "list of one or more triggers"),
@@ -95,34 +95,34 @@ def test_an_automation_selects_the_webhooks_of_all_its_triggers():
         ([{"provider": "webhook", "event": "received", "filter": {}}], "/triggers/0/filter/webhook_ids"),
     ],
 )
-def test_what_is_no_trigger_is_refused_with_its_place(given, said):
-    with pytest.raises(Invalid, match=said):
-        triggers_from_json(given)
+def test_invalid_trigger_is_refused_with_its_pointer(source, message):
+    with pytest.raises(Invalid, match=message):
+        triggers_from_json(source)
 
 
 @pytest.mark.parametrize(
     "uids", [[], "wh_a", {"wh_a": 1}, [1], [None], ["source"], ["webhooks/source.yaml"], [""], ["wh_" + "a" * 100]]
 )
-def test_webhook_ids_are_uids_and_nothing_else(uids):
+def test_webhook_ids_that_are_not_a_list_of_uids_are_refused(uids):
     with pytest.raises(Invalid, match="/triggers/0/filter/webhook_ids"):
-        triggers_from_json([written(uids)])
+        triggers_from_json([trigger_json(uids)])
 
 
-def test_the_place_of_a_fault_counts_from_the_first_trigger():
+def test_pointer_of_a_problem_contains_the_index_of_the_trigger():
     with pytest.raises(Invalid, match="/triggers/1/filter/webhook_ids"):
-        triggers_from_json([written(["wh_a"]), written(["source"])])
+        triggers_from_json([trigger_json(["wh_a"]), trigger_json(["source"])])
 
 
-def test_more_triggers_or_webhooks_than_anybody_needs_are_refused():
+def test_too_many_triggers_or_webhooks_are_refused():
     with pytest.raises(Invalid, match="at most 20 triggers; got 21"):
-        triggers_from_json([written(["wh_a"])] * 21)
+        triggers_from_json([trigger_json(["wh_a"])] * 21)
     with pytest.raises(Invalid, match="at most 100 webhooks; got 101"):
-        triggers_from_json([written([f"wh_{i}" for i in range(101)])])
+        triggers_from_json([trigger_json([f"wh_{i}" for i in range(101)])])
 
 
-def test_each_problem_of_a_payload_filter_has_its_place():
+def test_every_problem_of_a_payload_filter_has_its_pointer():
     with pytest.raises(InvalidFilter) as refused:
-        triggers_from_json([written(["wh_a"], {"a": [], "b": {"c": "d"}})])
+        triggers_from_json([trigger_json(["wh_a"], {"a": [], "b": {"c": "d"}})])
 
     assert [fault.pointer for fault in refused.value.faults] == [
         "/triggers/0/filter/payload/a",
@@ -130,47 +130,47 @@ def test_each_problem_of_a_payload_filter_has_its_place():
     ]
 
 
-@pytest.mark.parametrize("given", [None, [], "x", 1])
-def test_a_payload_filter_that_is_no_object_is_refused(given):
+@pytest.mark.parametrize("source", [None, [], "x", 1])
+def test_payload_filter_that_is_not_an_object_is_refused(source):
     with pytest.raises(InvalidFilter, match="/triggers/0/filter/payload"):
-        triggers_from_json([written(["wh_a"], given)])
+        triggers_from_json([trigger_json(["wh_a"], source)])
 
 
-def test_a_subscription_matches_when_any_of_its_filters_does():
-    subscription = subscribed(compiled({"a": [1]}), compiled({"a": [2]}))
+def test_subscription_matches_if_any_of_its_payload_filters_matches():
+    subscription = make_subscription(compiled({"a": [1]}), compiled({"a": [2]}))
 
     assert [subscription.matches(None, parsed(b'{"a": %d}' % value)) for value in (1, 2, 3)] == [True, True, False]
 
 
-def test_a_subscription_without_a_filter_among_them_matches_everything():
-    assert subscribed(compiled({"a": [1]}), None).matches(None, parsed(b"[]"))
+def test_subscription_matches_everything_if_one_trigger_has_no_filter():
+    assert make_subscription(compiled({"a": [1]}), None).matches(None, parsed(b"[]"))
 
 
-def test_an_empty_filter_matches_everything():
-    assert subscribed(compiled({})).matches(None, parsed(b"0"))
+def test_empty_payload_filter_matches_everything():
+    assert make_subscription(compiled({})).matches(None, parsed(b"0"))
 
 
-def test_a_subscription_without_any_filter_left_matches_nothing():
-    assert not subscribed().matches(None, parsed(b"{}"))
+def test_subscription_without_triggers_matches_nothing():
+    assert not make_subscription().matches(None, parsed(b"{}"))
 
 
 # Event types
 
 
-def test_a_trigger_with_event_types_keeps_each_once():
-    [trigger] = triggers_from_json([of_events(["push", "Push Hook", "push"])]).delivery_triggers
+def test_event_type_that_is_listed_twice_counts_once():
+    [trigger] = triggers_from_json([event_trigger_json(["push", "Push Hook", "push"])]).delivery_triggers
 
     assert trigger.event_types == ("push", "Push Hook")
     assert not trigger.matches_every_delivery
 
 
-def test_a_trigger_with_event_types_reads_back_as_it_was_written():
-    given = of_events(["größer", "\u65e5", 'a"b\\'], {"a": [1]})
+def test_trigger_with_event_types_is_stored_without_change():
+    source = event_trigger_json(["größer", "\u65e5", 'a"b\\'], {"a": [1]})
 
-    [trigger] = triggers_from_json([given]).delivery_triggers
+    [trigger] = triggers_from_json([source]).delivery_triggers
     stored = triggers_from_stored([json.loads(trigger.as_text())])
 
-    assert trigger.as_json() == given
+    assert trigger.as_json() == source
     assert stored == TriggersByKind(delivery_triggers=(trigger,))
 
 
@@ -188,16 +188,16 @@ def test_a_trigger_with_event_types_reads_back_as_it_was_written():
         (["a" * 201, "a\tb", "a\x00", "\ud83d", "\u202e"], ["/0", "/1", "/2", "/3", "/4"]),
     ],
 )
-def test_event_types_that_no_delivery_can_have_are_refused_at_their_places(events, pointers):
+def test_impossible_event_types_are_refused_with_their_pointers(events, pointers):
     with pytest.raises(InvalidFilter) as refused:
-        triggers_from_json([of_events(events)])
+        triggers_from_json([event_trigger_json(events)])
 
     assert [fault.pointer for fault in refused.value.faults] == [f"/triggers/0/filter/event{each}" for each in pointers]
 
 
-def test_problems_of_event_types_and_of_the_payload_filter_are_told_together():
+def test_problems_of_event_types_and_payload_filter_are_reported_together():
     with pytest.raises(InvalidFilter) as refused:
-        triggers_from_json([of_events([1], {"a": []})])
+        triggers_from_json([event_trigger_json([1], {"a": []})])
 
     assert [fault.pointer for fault in refused.value.faults] == [
         "/triggers/0/filter/event/0",
@@ -205,10 +205,10 @@ def test_problems_of_event_types_and_of_the_payload_filter_are_told_together():
     ]
 
 
-def test_as_many_event_types_as_are_allowed_are_taken():
+def test_maximum_number_of_event_types_is_accepted():
     events = [f"{number:0200}" for number in range(EVENT_TYPES_MAX)]
 
-    assert triggers_from_json([of_events(events)]).delivery_triggers[0].event_types == tuple(events)
+    assert triggers_from_json([event_trigger_json(events)]).delivery_triggers[0].event_types == tuple(events)
 
 
 @pytest.mark.parametrize(
@@ -222,58 +222,60 @@ def test_as_many_event_types_as_are_allowed_are_taken():
         ("push", b'{"a": 2}', False),
     ],
 )
-def test_the_event_type_and_the_payload_must_both_match(event, body, matches):
-    chosen = DeliveryFilter(event_types=("ping", "push"), payload=compiled({"a": [1]}))
+def test_event_type_and_payload_must_both_match(event, body, matches):
+    delivery_filter = DeliveryFilter(event_types=("ping", "push"), payload=compiled({"a": [1]}))
 
-    assert chosen.matches(event, parsed(body)) is matches
+    assert delivery_filter.matches(event, parsed(body)) is matches
 
 
 @pytest.mark.parametrize("event", ["push", None])
-def test_without_event_types_any_delivery_passes_the_event_check(event):
+def test_delivery_filter_without_event_types_matches_any_event_type(event):
     assert DeliveryFilter().matches(event, parsed(b"{}"))
 
 
-def test_a_subscription_matches_by_any_of_its_triggers():
-    [one, other] = triggers_from_json([of_events(["push"]), of_events(["ping"], {"a": [1]})]).delivery_triggers
+def test_subscription_matches_if_any_of_its_triggers_matches():
+    [one, other] = triggers_from_json(
+        [event_trigger_json(["push"]), event_trigger_json(["ping"], {"a": [1]})]
+    ).delivery_triggers
     subscription = Subscription(automation_id=AutomationId("aut_1"), version=1, triggers=(one, other))
 
-    found = [subscription.matches(event, parsed(b'{"a": 2}')) for event in ("push", "ping", "other", None)]
+    results = [subscription.matches(event, parsed(b'{"a": 2}')) for event in ("push", "ping", "other", None)]
 
-    assert found == [True, False, False, False]
+    assert results == [True, False, False, False]
 
 
-def test_a_trigger_with_event_types_alone_does_not_take_every_delivery():
-    automation = replace(AUTOMATION, triggers=triggers_from_json([of_events(["push"])]).delivery_triggers)
+def test_webhook_of_a_trigger_with_event_types_is_not_unfiltered():
+    automation = replace(AUTOMATION, triggers=triggers_from_json([event_trigger_json(["push"])]).delivery_triggers)
 
     assert automation.unfiltered_webhook_uids() == frozenset()
     assert automation.selected_webhook_uids() == {"wh_a"}
 
 
-def of_events(events: object, *payload_filter: object) -> dict[str, Any]:
-    trigger: dict[str, Any] = written(["wh_a"], *payload_filter)
+def event_trigger_json(events: object, *payload_filter: object) -> dict[str, Any]:
+    trigger: dict[str, Any] = trigger_json(["wh_a"], *payload_filter)
     trigger["filter"]["event"] = events
     return trigger
 
 
-def written(uids: object, *payload_filter: object) -> dict[str, object]:
-    chosen: dict[str, object] = {"webhook_ids": uids}
+def trigger_json(uids: object, *payload_filter: object) -> dict[str, object]:
+    delivery_filter: dict[str, object] = {"webhook_ids": uids}
     if payload_filter:
-        chosen["payload"] = payload_filter[0]
-    return {"provider": "webhook", "event": "received", "filter": chosen}
+        delivery_filter["payload"] = payload_filter[0]
+    return {"provider": "webhook", "event": "received", "filter": delivery_filter}
 
 
-def subscribed(*filters: CompiledFilter | None) -> Subscription:
-    chosen = tuple(DeliveryFilter(payload=each) for each in filters)
-    return Subscription(automation_id=AutomationId("aut_1"), version=1, triggers=chosen)
+def make_subscription(*filters: CompiledFilter | None) -> Subscription:
+    triggers = tuple(DeliveryFilter(payload=each) for each in filters)
+    return Subscription(automation_id=AutomationId("aut_1"), version=1, triggers=triggers)
 
 
 def compiled(source: object) -> CompiledFilter:
-    made = compile_filter(source)
-    assert isinstance(made, CompiledFilter)
-    return made
+    result = compile_filter(source)
+    assert isinstance(result, CompiledFilter)
+    return result
 
 
 def parsed(body: bytes) -> Parsed:
-    read = payload.parse(body)
-    assert isinstance(read, Parsed)
-    return read
+    result = payload.parse(body)
+    assert isinstance(result, Parsed)
+    return result

@@ -1,4 +1,4 @@
-"""The address in the log is one that a trusted proxy saw, and never one that a sender made up."""
+"""A client's address in the log comes from the connection or from a trusted proxy, never from the client itself."""
 
 from ipaddress import ip_network
 
@@ -31,9 +31,9 @@ PROXIES = [ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")]
         ("no address", None, None),
     ],
 )
-def test_a_forwarded_address_counts_as_far_as_trusted_proxies_wrote_it(peer, forwarded, address):
+def test_forwarded_address_counts_only_if_a_trusted_proxy_wrote_it(peer, forwarded, address):
     assert client_address(peer, forwarded, PROXIES) == address
 
 
-def test_without_trusted_proxies_nobodys_word_counts():
+def test_forwarded_address_is_ignored_without_trusted_proxies():
     assert client_address("10.0.0.1", b"198.51.100.1", []) == "10.0.0.1"

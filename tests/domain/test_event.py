@@ -1,4 +1,4 @@
-"""The type of the event that a delivery reports: where it is read, and what can't be one."""
+"""The event type of a delivery: where it is read, and which texts are not accepted as one."""
 
 import pytest
 
@@ -20,7 +20,7 @@ UNUSABLE = [
 ]
 
 
-def an_attempt(headers: dict[bytes, bytes], conflicting: frozenset[bytes] = frozenset()) -> Attempt:
+def make_attempt(headers: dict[bytes, bytes], conflicting: frozenset[bytes] = frozenset()) -> Attempt:
     return Attempt(
         uid="wh_1",
         url_token=None,
@@ -32,34 +32,34 @@ def an_attempt(headers: dict[bytes, bytes], conflicting: frozenset[bytes] = froz
     )
 
 
-def a_body(text: str) -> Parsed:
+def parsed_body(text: str) -> Parsed:
     parsed = parse(text.encode("utf-8", "surrogatepass"))
     assert isinstance(parsed, Parsed)
     return parsed
 
 
 @pytest.mark.parametrize("name", ["push", "Push Hook", "a", "e" * EVENT_CHARACTERS_MAX, "größer", "事件"])
-def test_a_printable_text_of_a_header_is_the_event_type(name):
-    assert event_type(IN_HEADER, an_attempt({b"x-event": name.encode()}), None) == EventType(name, False)
+def test_printable_text_of_the_header_is_the_event_type(name):
+    assert event_type(IN_HEADER, make_attempt({b"x-event": name.encode()}), None) == EventType(name, False)
 
 
 @pytest.mark.parametrize("name", ["push", "Push Hook", "a", "e" * EVENT_CHARACTERS_MAX, "größer", "事件", " push "])
-def test_a_printable_text_of_the_body_is_the_event_type(name):
-    body = a_body(f'{{"event": {{"type": "{name}"}}}}')
+def test_printable_text_of_the_body_is_the_event_type(name):
+    body = parsed_body(f'{{"event": {{"type": "{name}"}}}}')
 
-    assert event_type(IN_BODY, an_attempt({}), body) == EventType(name, True)
+    assert event_type(IN_BODY, make_attempt({}), body) == EventType(name, True)
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
-def test_a_text_that_can_not_be_shown_is_no_event_type_of_a_header(name):
-    assert event_type(IN_HEADER, an_attempt({b"x-event": name.encode()}), None) is None
+def test_unusable_text_of_the_header_is_not_an_event_type(name):
+    assert event_type(IN_HEADER, make_attempt({b"x-event": name.encode()}), None) is None
 
 
 @pytest.mark.parametrize("name", [*UNUSABLE, "\ud83d"])
-def test_a_text_that_can_not_be_shown_is_no_event_type_of_a_body(name):
+def test_unusable_text_of_the_body_is_not_an_event_type(name):
     escaped = "".join(f"\\u{ord(each):04x}" for each in name)
 
-    assert event_type(IN_BODY, an_attempt({}), a_body(f'{{"event": {{"type": "{escaped}"}}}}')) is None
+    assert event_type(IN_BODY, make_attempt({}), parsed_body(f'{{"event": {{"type": "{escaped}"}}}}')) is None
 
 
 @pytest.mark.parametrize(
@@ -78,36 +78,36 @@ def test_a_text_that_can_not_be_shown_is_no_event_type_of_a_body(name):
         '{"event.type": "push"}',
     ],
 )
-def test_a_body_without_a_text_at_the_place_has_no_event_type(body):
-    assert event_type(IN_BODY, an_attempt({}), a_body(body)) is None
+def test_body_without_a_string_at_the_path_has_no_event_type(body):
+    assert event_type(IN_BODY, make_attempt({}), parsed_body(body)) is None
 
 
-def test_of_equal_keys_the_last_counts_as_it_does_for_filters():
-    body = a_body('{"event": {"type": "first", "type": "last"}}')
+def test_last_of_equal_keys_counts_as_it_does_for_filters():
+    body = parsed_body('{"event": {"type": "first", "type": "last"}}')
 
-    assert event_type(IN_BODY, an_attempt({}), body) == EventType("last", True)
-
-
-def test_a_body_that_is_not_json_has_no_event_type():
-    assert event_type(IN_BODY, an_attempt({b"event.type": b"push"}), None) is None
+    assert event_type(IN_BODY, make_attempt({}), body) == EventType("last", True)
 
 
-def test_a_header_with_two_different_values_has_no_event_type():
-    attempt = an_attempt({b"x-event": b"push"}, frozenset({b"x-event"}))
+def test_body_that_is_not_json_has_no_event_type():
+    assert event_type(IN_BODY, make_attempt({b"event.type": b"push"}), None) is None
+
+
+def test_header_with_two_different_values_has_no_event_type():
+    attempt = make_attempt({b"x-event": b"push"}, frozenset({b"x-event"}))
 
     assert event_type(IN_HEADER, attempt, None) is None
 
 
-def test_spaces_around_a_header_do_not_count():
-    assert event_type(IN_HEADER, an_attempt({b"x-event": b" \tpush "}), None) == EventType("push", False)
+def test_white_space_around_the_header_is_ignored():
+    assert event_type(IN_HEADER, make_attempt({b"x-event": b" \tpush "}), None) == EventType("push", False)
 
 
 @pytest.mark.parametrize("value", [b"\xff", b"gr\xf6\xdfer"])
-def test_a_header_that_is_not_utf8_has_no_event_type(value):
-    assert event_type(IN_HEADER, an_attempt({b"x-event": value}), None) is None
+def test_header_that_is_not_utf8_has_no_event_type(value):
+    assert event_type(IN_HEADER, make_attempt({b"x-event": value}), None) is None
 
 
-def test_a_header_is_named_in_any_case():
+def test_header_name_is_case_insensitive():
     source = EventSource.parse("header:X-Event", is_signed=False)
 
-    assert event_type(source, an_attempt({b"x-event": b"push"}), None) == EventType("push", False)
+    assert event_type(source, make_attempt({b"x-event": b"push"}), None) == EventType("push", False)

@@ -1,4 +1,4 @@
-"""Names of things: hard to guess, told apart by their prefix, and in order of time where rows are."""
+"""Ids: random ones can't be guessed, their prefix tells their kind, and keys of rows are in the order of time."""
 
 import os
 import re
@@ -20,44 +20,44 @@ from hookmill.domain.ids import (
 NOW = 1_900_000_000_123_456
 
 
-def test_a_random_name_is_its_prefix_and_27_safe_characters():
+def test_random_id_has_a_prefix_and_27_safe_characters():
     assert re.fullmatch(r"wh_[0-9a-hjkmnp-tv-z]{27}", random_id("wh", os.urandom(RANDOM_BYTES)))
 
 
-def test_a_random_name_holds_135_random_bits():
-    quiet = random_id("wh", bytes(RANDOM_BYTES))
-    names = {random_id("wh", (1 << bit).to_bytes(RANDOM_BYTES, "big")) for bit in range(1, 136)}
+def test_random_id_contains_135_random_bits():
+    of_zeros = random_id("wh", bytes(RANDOM_BYTES))
+    ids = {random_id("wh", (1 << bit).to_bytes(RANDOM_BYTES, "big")) for bit in range(1, 136)}
 
-    assert len(names - {quiet}) == 135
+    assert len(ids - {of_zeros}) == 135
 
 
-def test_a_time_ordered_key_is_a_uuidv7_with_its_millisecond():
+def test_time_ordered_key_is_a_uuidv7_with_its_millisecond():
     key = uuid.UUID(bytes=time_ordered_key(NOW, os.urandom(8)))
 
     assert (key.version, key.variant, key.int >> 80) == (7, uuid.RFC_4122, NOW // 1000)
 
 
-def test_keys_stand_in_the_order_of_their_microseconds():
+def test_keys_are_in_the_order_of_their_microseconds():
     keys = [time_ordered_key(NOW + microsecond, os.urandom(8)) for microsecond in range(3_000)]
 
     assert keys == sorted(keys)
 
 
-def test_keys_of_one_microsecond_differ_in_64_random_bits():
-    quiet = time_ordered_key(NOW, bytes(8))
+def test_keys_of_one_microsecond_contain_64_random_bits():
+    of_zeros = time_ordered_key(NOW, bytes(8))
     keys = {time_ordered_key(NOW, (1 << bit).to_bytes(8, "big")) for bit in range(64)}
 
-    assert len(keys - {quiet}) == 64
+    assert len(keys - {of_zeros}) == 64
 
 
 @pytest.mark.parametrize("now", [0, 2**31 * 1_000_000, 4_102_444_800_000_000], ids=["1970", "2038", "2100"])
-def test_a_key_of_any_year_keeps_its_form(now):
+def test_key_of_any_year_is_a_uuidv7_of_16_bytes(now):
     key = time_ordered_key(now, b"\xff" * 8)
 
     assert (len(key), uuid.UUID(bytes=key).version) == (16, 7)
 
 
-def test_ids_have_a_prefix_and_32_digits_and_are_read_back():
+def test_id_of_a_key_is_its_prefix_and_the_key_in_hexadecimal():
     key = time_ordered_key(NOW, os.urandom(8))
 
     assert (delivery_id(key), run_id(key)) == (f"dlv_{key.hex()}", f"run_{key.hex()}")
@@ -65,7 +65,7 @@ def test_ids_have_a_prefix_and_32_digits_and_are_read_back():
 
 
 @pytest.mark.parametrize(
-    "shown",
+    "text",
     [
         "",
         "dlv_",
@@ -80,17 +80,17 @@ def test_ids_have_a_prefix_and_32_digits_and_are_read_back():
         "0" * 32,
     ],
 )
-def test_what_is_no_delivery_id_is_refused(shown):
+def test_text_that_is_not_a_delivery_id_is_refused(text):
     with pytest.raises(Invalid, match="is not a delivery id"):
-        delivery_key(shown)
+        delivery_key(text)
 
 
-def test_a_delivery_id_is_no_run_id():
+def test_delivery_id_is_refused_as_a_run_id():
     with pytest.raises(Invalid, match="is not a run id"):
         run_key("dlv_" + "0" * 32)
 
 
-def test_a_long_thing_that_is_no_id_is_not_repeated_whole():
+def test_error_message_truncates_a_long_text_that_is_not_an_id():
     with pytest.raises(Invalid) as refused:
         delivery_key("x" * 10_000)
 

@@ -1,4 +1,4 @@
-"""Moments: the calendar's years in UTC, and nothing that fails to be shown."""
+"""Times are in the years 1 to 9999 in UTC, and every number can be shown as a time."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ def test_time_is_in_utc_unless_it_names_a_zone(text: str, us: int):
 
 
 @pytest.mark.parametrize("text", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
-def test_time_that_leaves_the_calendar_in_utc_is_refused(text: str):
+def test_time_that_is_outside_the_years_1_to_9999_in_utc_is_refused(text: str):
     with pytest.raises(moment.OutOfRange, match="years 1 to 9999"):
         moment.parse_iso(text)
 
@@ -41,6 +41,6 @@ def test_every_number_is_shown_with_a_year_of_four_digits(at: int):
     assert moment.parse_iso(moment.iso(at)) == min(max(at, moment.FIRST_US), moment.LAST_US)
 
 
-def test_shown_as_programs_and_as_people_read_it():
+def test_iso_has_microseconds_and_utc_has_seconds():
     assert moment.iso(1_795_252_356_000_001) == "2026-11-21T09:12:36.000001Z"
     assert moment.utc(1_795_252_356_999_999) == "2026-11-21 09:12:36"

@@ -1,4 +1,4 @@
-"""Run policies: what they accept, and which payloads share a key."""
+"""Run policies: which fields are accepted, which payloads share a key, retries and debouncing."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def key(payload: str, *pointers: str, automation: str = "aut_a") -> bytes | None
     return RunPolicy(concurrency=Concurrency(key_pointers=pointers)).policy_key(AutomationId(automation), parsed)
 
 
-def test_a_policy_survives_its_json():
+def test_policy_converts_to_json_and_back_without_change():
     policy = RunPolicy(
         concurrency=Concurrency(key_pointers=("/pull_request/number", "/a~1b"), limit=3, when_busy=WhenBusy.REPLACE),
         debounce=Debounce(seconds=30, max_seconds=90),
@@ -44,7 +44,7 @@ def test_a_policy_survives_its_json():
     assert NO_POLICY.as_json() == {}
 
 
-def test_defaults():
+def test_omitted_fields_have_defaults():
     policy = policy_from_json({"concurrency": {}, "debounce": {"seconds": 5}})
 
     assert policy.concurrency == Concurrency(key_pointers=(), limit=1, when_busy=WhenBusy.QUEUE)
@@ -85,7 +85,7 @@ def test_defaults():
         ({"pause_after_failures": 0}, "/pause_after_failures"),
     ],
 )
-def test_unusable_policies_are_refused_at_their_place(source: dict[str, Any], pointer: str):
+def test_unusable_policy_is_refused_with_its_pointer(source: dict[str, Any], pointer: str):
     with pytest.raises(Invalid) as refused:
         policy_from_json(source)
 
@@ -93,11 +93,11 @@ def test_unusable_policies_are_refused_at_their_place(source: dict[str, Any], po
 
 
 @pytest.mark.parametrize("stored", ["", "[]", "{", '{"concurrency": 5}', '{"priority": "urgent"}'])
-def test_a_stored_policy_that_cannot_be_read_has_no_rules(stored: str):
+def test_stored_policy_that_cannot_be_read_counts_as_no_policy(stored: str):
     assert policy_from_stored(stored) == NO_POLICY
 
 
-def test_changes_keep_the_other_fields_and_none_resets():
+def test_change_leaves_other_fields_alone_and_none_resets_a_field():
     policy = policy_from_json({"debounce": {"seconds": 5}, "priority": "low"})
 
     assert changed_policy(policy, {"priority": "high"}).debounce == policy.debounce
@@ -117,7 +117,7 @@ def test_changes_keep_the_other_fields_and_none_resets():
         ('{"a": 1e400000000000000000000}', '{"a": 10e399999999999999999999}'),
     ],
 )
-def test_equal_values_share_a_key(one: str, other: str):
+def test_payloads_with_equal_values_share_a_key(one: str, other: str):
     assert key(one, "/a") == key(other, "/a")
 
 
@@ -137,26 +137,26 @@ def test_equal_values_share_a_key(one: str, other: str):
         ('{"a": "\\ud800"}', '{"a": "\\ud801"}'),
     ],
 )
-def test_different_values_have_different_keys(one: str, other: str):
+def test_payloads_with_different_values_have_different_keys(one: str, other: str):
     assert key(one, "/a") != key(other, "/a")
 
 
-def test_keys_of_several_pointers_do_not_run_together():
+def test_key_of_several_pointers_separates_their_values():
     assert key('{"a": "x", "b": "y\\u0000z"}', "/a", "/b") != key('{"a": "x\\u0000y", "b": "z"}', "/a", "/b")
     assert key('{"a": "x", "b": "y"}', "/a", "/b") != key('{"a": "y", "b": "x"}', "/a", "/b")
 
 
-def test_keys_of_two_automations_differ():
+def test_automations_have_different_keys_for_the_same_payload():
     assert key("{}", "/a") != key("{}", "/a", automation="aut_b")
 
 
-def test_pointers_reach_into_arrays_and_escaped_names():
+def test_pointer_can_contain_array_indexes_and_escaped_names():
     assert key('{"a": [5, 6]}', "/a/1") == key('{"a": [7, 6]}', "/a/1")
     assert key('{"a/b": {"~": 1}}', "/a~1b/~0") == key('{"a/b": {"~": 1, "x": 2}}', "/a~1b/~0")
     assert key('{"a": [5]}', "/a/1") == key('{"a": [5]}', "/a/99999999999999999999")
 
 
-def test_a_policy_without_rules_needs_no_key():
+def test_policy_without_concurrency_and_debounce_has_no_key():
     parsed = parse(b"{}")
     assert isinstance(parsed, Parsed)
 
@@ -168,13 +168,13 @@ def test_a_policy_without_rules_needs_no_key():
     ("failures", "exit_status", "delay"),
     [(1, 3, 2), (2, 3, 4), (3, 3, 5), (4, 3, None), (1, 4, None), (1, None, None)],
 )
-def test_the_delay_doubles_up_to_its_maximum(failures: int, exit_status: int | None, delay: int | None):
+def test_retry_delay_doubles_up_to_its_maximum(failures: int, exit_status: int | None, delay: int | None):
     retry = Retry(attempts=4, backoff_seconds=2, max_backoff_seconds=5, exit_codes=(3,))
 
     assert retry.delay_after(failures, exit_status) == delay
 
 
-def test_without_exit_codes_every_failure_is_retried():
+def test_retry_without_exit_codes_applies_to_every_failure():
     assert Retry(attempts=2).delay_after(1, None) == 30
 
 
@@ -186,13 +186,15 @@ def test_without_exit_codes_every_failure_is_retried():
         ([("a", 0), ("a", 9)], {0}),
         ([("a", 0), ("a", 10)], set()),
         ([("a", 0), ("b", 5), ("a", 9), ("b", 16)], {0}),
-        # The newest delivery of each group of deliveries starts a run.
+        # Of each group of deliveries, the newest one starts a run.
         ([("a", 0), ("a", 5), ("a", 10), ("a", 30), ("a", 31)], {0, 1, 3}),
-        # After 25 s a run starts although deliveries go on. The next one begins a new group.
+        # After 25 s a run starts, although deliveries continue. The next delivery begins a new group.
         ([("a", 0), ("a", 8), ("a", 16), ("a", 24), ("a", 25), ("a", 33)], {0, 1, 2, 4}),
     ],
 )
-def test_debounce_supersedes_all_but_the_newest_of_a_group(arrivals: list[tuple[str, int]], expected: set[int]):
+def test_debounce_supersedes_all_deliveries_of_a_group_but_the_newest(
+    arrivals: list[tuple[str, int]], expected: set[int]
+):
     debounce = Debounce(seconds=10, max_seconds=25)
 
     superseded = superseded_by_debounce(debounce, [(key.encode(), at * 1_000_000) for key, at in arrivals])

@@ -1,4 +1,4 @@
-"""The times of schedules: expressions, intervals, changes of the clock, and what is refused."""
+"""When schedules fire: cron expressions, intervals, and clock changes. Also which schedules are refused."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,14 +33,14 @@ def schedule(cron: str, timezone: str = "UTC") -> Schedule:
 
 def times(cron: str, timezone: str, after: str, *, count: int) -> list[str]:
     """The next times in UTC, to the minute."""
-    found = []
+    following = []
     at: int | None = parse_iso(after)
     for _ in range(count):
         assert at is not None
         at = next_time(schedule(cron, timezone), at, 0)
         assert at is not None
-        found.append(iso(at)[:16])
-    return found
+        following.append(iso(at)[:16])
+    return following
 
 
 # Times
@@ -67,7 +67,7 @@ def times(cron: str, timezone: str, after: str, *, count: int) -> list[str]:
         ("@annually", "2026-11-23T00:00:00Z", ["2027-01-01T00:00"]),
     ],
 )
-def test_times_follow_the_expression(cron, after, expected):
+def test_cron_expression_has_these_times(cron, after, expected):
     assert times(cron, "UTC", after, count=len(expected)) == expected
 
 
@@ -111,12 +111,12 @@ def test_times_follow_the_expression(cron, after, expected):
         ("@daily", "Europe/Berlin", "2026-10-24T12:00:00Z", ["2026-10-24T22:00", "2026-10-25T23:00"]),
     ],
 )
-def test_times_follow_debians_cron_where_clocks_change(cron, timezone, after, expected):
+def test_times_at_clock_changes_are_those_of_debians_cron(cron, timezone, after, expected):
     assert times(cron, timezone, after, count=len(expected)) == expected
 
 
 @pytest.mark.parametrize(
-    ("cron", "every"),
+    ("cron", "interval"),
     [
         ("@every 1m", MINUTE),
         ("@every 90m", 90 * MINUTE),
@@ -126,20 +126,20 @@ def test_times_follow_debians_cron_where_clocks_change(cron, timezone, after, ex
         ("@every 366d", 366 * DAY),
     ],
 )
-def test_intervals_count_from_the_anchor(cron, every):
+def test_intervals_are_counted_from_the_anchor(cron, interval):
     anchor = parse_iso("2026-11-23T10:00:07Z")
-    interval = schedule(cron)
+    every = schedule(cron)
 
-    assert next_time(interval, anchor, anchor) == anchor + every
-    assert next_time(interval, anchor + every - 1, anchor) == anchor + every
-    assert next_time(interval, anchor + 1000 * every, anchor) == anchor + 1001 * every
-    # Before the anchor, if the clock was set back.
-    assert next_time(interval, anchor - 1, anchor) == anchor
+    assert next_time(every, anchor, anchor) == anchor + interval
+    assert next_time(every, anchor + interval - 1, anchor) == anchor + interval
+    assert next_time(every, anchor + 1000 * interval, anchor) == anchor + 1001 * interval
+    # A clock that was set back can show a time before the anchor.
+    assert next_time(every, anchor - 1, anchor) == anchor
 
 
 @pytest.mark.parametrize("cron", ["0 3 * * *", "*/5 * * * *", "@yearly", "@every 1h"])
 @pytest.mark.parametrize("timezone", ["UTC", "Europe/Berlin", "Australia/Lord_Howe"])
-def test_calendar_ends_without_an_error(cron, timezone):
+def test_no_time_follows_the_end_of_the_calendar(cron, timezone):
     assert next_time(schedule(cron, timezone), LAST_US, 0) is None
     assert latest_time(schedule(cron, timezone), LAST_US, LAST_US + 1, 0) is None
 
@@ -149,7 +149,7 @@ def test_calendar_ends_without_an_error(cron, timezone):
 
 @pytest.mark.parametrize("cron", ["* * * * *", "0 3 * * *", "*/7 */5 * * *", "0 0 29 2 *", "@every 1h30m"])
 @pytest.mark.parametrize("until", ["2026-11-23T10:17:31Z", "2027-12-31T23:59:00Z"])
-def test_latest_time_is_the_last_one_that_is_not_later(cron, until):
+def test_latest_time_is_the_last_one_up_to_the_limit(cron, until):
     after, end = parse_iso("2026-11-22T10:17:31Z"), parse_iso(until)
 
     latest = latest_time(schedule(cron, "Europe/Berlin"), after, end, after)
@@ -164,7 +164,7 @@ def test_latest_time_is_the_last_one_that_is_not_later(cron, until):
     assert following is None or following > end
 
 
-def test_time_at_the_limit_itself_is_the_latest():
+def test_time_at_the_limit_itself_counts_as_the_latest():
     after, until = parse_iso("2026-11-22T03:00:00Z"), parse_iso("2026-11-23T03:00:00Z")
 
     assert latest_time(schedule("0 3 * * *"), after, until, 0) == until
@@ -175,7 +175,7 @@ def test_time_at_the_limit_itself_is_the_latest():
     ("ahead", "resumes"),
     [(-1, 0), (0, 0), (1, 1), (CLOCK_ERROR_US, CLOCK_ERROR_US), (CLOCK_ERROR_US + 1, 0)],
 )
-def test_schedule_repeats_no_time_unless_the_clock_was_very_wrong(ahead, resumes):
+def test_schedule_repeats_times_only_after_a_large_clock_error(ahead, resumes):
     now = parse_iso("2026-11-23T10:00:00Z")
 
     assert resume_time(now + ahead, now) == now + resumes
@@ -186,6 +186,8 @@ def test_schedule_repeats_no_time_unless_the_clock_was_very_wrong(ahead, resumes
 
 @dataclass(frozen=True)
 class Field:
+    """A field of a cron expression, with the values that it matches."""
+
     text: str
     values: frozenset[int]
 
@@ -195,7 +197,7 @@ def fields(limit: int) -> st.SearchStrategy[Field]:
     return st.one_of(
         st.just(Field("*", frozenset(range(limit)))),
         st.integers(1, limit - 1).map(lambda step: Field(f"*/{step}", frozenset(range(0, limit, step)))),
-        st.sets(numbers, min_size=1, max_size=4).map(lambda them: Field(",".join(map(str, them)), frozenset(them))),
+        st.frozensets(numbers, min_size=1, max_size=4).map(lambda values: Field(",".join(map(str, values)), values)),
         st.tuples(numbers, numbers).map(
             lambda ends: Field(f"{min(ends)}-{max(ends)}", frozenset(range(min(ends), max(ends) + 1)))
         ),
@@ -212,7 +214,7 @@ def every_minute(start: datetime) -> Iterable[datetime]:
 
 
 def first_match(minute: Field, hour: Field, zone: ZoneInfo, after: datetime) -> datetime | None:
-    """The next time by looking at every minute, and for fixed times at every day."""
+    """The next time, by trying every minute; for a fixed time of day, by trying every day."""
     if minute.text.startswith("*") or hour.text.startswith("*"):
         return next(
             (
@@ -228,14 +230,14 @@ def first_match(minute: Field, hour: Field, zone: ZoneInfo, after: datetime) -> 
             for days in range(-1, 4)
             for h in hour.values
             for m in minute.values
-            if (at := at_wall_time(after.astimezone(zone).date() + timedelta(days=days), h, m, zone)) > after
+            if (at := moment_of_local_time(after.astimezone(zone).date() + timedelta(days=days), h, m, zone)) > after
         ),
         default=None,
     )
 
 
-def at_wall_time(day: date, hour: int, minute: int, zone: ZoneInfo) -> datetime:
-    """The first moment at which a clock on the wall shows this time or, if it is skipped, a later one."""
+def moment_of_local_time(day: date, hour: int, minute: int, zone: ZoneInfo) -> datetime:
+    """The first moment at which a local clock shows this time or, if the time is skipped, a later one."""
     at = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
     while at.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != at.replace(tzinfo=None):
         at += timedelta(minutes=1)
@@ -256,15 +258,15 @@ def at_wall_time(day: date, hour: int, minute: int, zone: ZoneInfo) -> datetime:
     change="2026-04-05",
     seconds=-12 * 3600,
 )
-def test_next_time_is_the_first_that_matches(minute, hour, zone, change, seconds):
+def test_next_time_is_the_first_time_that_matches(minute, hour, zone, change, seconds):
     after = datetime.fromisoformat(change).replace(tzinfo=UTC) + timedelta(seconds=seconds)
 
-    found = next_time(schedule(f"{minute.text} {hour.text} * * *", zone), microseconds_of(after), 0)
+    next_at = next_time(schedule(f"{minute.text} {hour.text} * * *", zone), microseconds_of(after), 0)
 
     expected = first_match(minute, hour, ZoneInfo(zone), after)
     assert expected is not None
-    assert found == microseconds_of(expected)
-    assert found > microseconds_of(after)
+    assert next_at == microseconds_of(expected)
+    assert next_at > microseconds_of(after)
 
 
 @given(
@@ -274,29 +276,29 @@ def test_next_time_is_the_first_that_matches(minute, hour, zone, change, seconds
     length=st.integers(0, 400 * DAY),
 )
 def test_latest_time_agrees_with_the_next_time(cron, zone, after, length):
-    found = latest_time(schedule(cron, zone), after, after + length, 0)
+    latest = latest_time(schedule(cron, zone), after, after + length, 0)
 
     first = next_time(schedule(cron, zone), after, 0)
     assert first is not None
-    assert (found is None) == (first > after + length)
-    if found is not None:
-        following = next_time(schedule(cron, zone), found, 0)
-        assert first <= found <= after + length
+    assert (latest is None) == (first > after + length)
+    if latest is not None:
+        following = next_time(schedule(cron, zone), latest, 0)
+        assert first <= latest <= after + length
         assert following is not None
         assert following > after + length
 
 
-# What is accepted and refused
+# Accepted and refused schedules
 
 
-def test_schedule_has_defaults():
+def test_omitted_fields_have_defaults():
     assert schedule_from_json({"name": " nightly ", "cron": " 0  3 * * * "}) == Schedule(
         name="nightly", cron="0 3 * * *", timezone="UTC", catch_up=CatchUp.ONCE
     )
     assert schedule("0 3 * * *").schedule_json() == {"name": "nightly", "cron": "0 3 * * *"}
 
 
-def test_schedule_reads_back_as_it_was_written():
+def test_schedule_json_is_the_same_after_reading_and_writing():
     source = {"name": "größer", "cron": "@every 1h", "timezone": "Europe/Berlin", "catch_up": "none"}
 
     assert schedule_from_json(source).schedule_json() == source
@@ -324,7 +326,7 @@ REFUSED: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("source", "pointer", "message"), REFUSED)
-def test_unusable_schedules_are_refused_at_their_place(source, pointer, message):
+def test_unusable_schedule_is_refused_with_its_pointer(source, pointer, message):
     with pytest.raises(Invalid, match=message) as refused:
         schedule_from_json(source)
 
@@ -370,7 +372,7 @@ def test_unusable_schedules_are_refused_at_their_place(source, pointer, message)
         "0\x003 * * * *",
     ],
 )
-def test_expressions_that_are_wrong_or_never_fire_are_refused(cron):
+def test_cron_expression_that_is_invalid_or_never_fires_is_refused(cron):
     with pytest.raises(Invalid) as refused:
         schedule(cron)
 
@@ -396,7 +398,7 @@ def test_expressions_that_are_wrong_or_never_fire_are_refused(cron):
         "zone.tab",
     ],
 )
-def test_names_that_are_no_time_zones_are_refused(timezone):
+def test_unknown_time_zone_is_refused(timezone):
     with pytest.raises(Invalid) as refused:
         schedule("@daily", timezone)
 
@@ -404,7 +406,7 @@ def test_names_that_are_no_time_zones_are_refused(timezone):
 
 
 @given(st.text(max_size=40) | st.from_regex(r"[0-9*/,LW#@a-z -]{1,30}", fullmatch=True))
-def test_any_text_is_refused_or_has_a_next_time(cron):
+def test_any_cron_expression_is_refused_or_has_a_next_time(cron):
     try:
         accepted = schedule(cron)
     except Invalid:

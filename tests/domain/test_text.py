@@ -1,4 +1,4 @@
-"""What is shown of words that may be anybody's."""
+"""How untrusted text is displayed."""
 
 import random
 import unicodedata
@@ -9,7 +9,7 @@ from hookmill.domain import text
 
 
 @pytest.mark.parametrize(
-    ("words", "printed"),
+    ("untrusted", "displayed"),
     [
         ("plain, ünïcode, 漢字, 🙂", "plain, ünïcode, 漢字, 🙂"),
         ("\x1b[31m", "\\u001b[31m"),
@@ -21,22 +21,22 @@ from hookmill.domain import text
         ("\U000e0041", "\\U000e0041"),
         ("\ud83d", "\\ud83d"),
     ],
-    ids=["letters", "escape", "C1", "delete and NUL", "line breaks", "turning", "separator", "tag", "half a pair"],
+    ids=["printable", "ESC", "C1", "DEL and NUL", "line breaks", "bidi", "separator", "tag", "lone surrogate"],
 )
-def test_what_a_terminal_would_obey_is_spelled_out(words: str, printed: str):
-    assert text.shown(words) == printed
+def test_characters_that_control_a_terminal_are_escaped(untrusted: str, displayed: str):
+    assert text.shown(untrusted) == displayed
 
 
-def test_nothing_but_printable_characters_comes_out():
+def test_displayed_text_contains_only_printable_characters():
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chosen = random.Random(seed)
-    words = "".join(chr(chosen.randrange(0x110000)) for _ in range(20_000))
+    chance = random.Random(seed)
+    untrusted = "".join(chr(chance.randrange(0x110000)) for _ in range(20_000))
 
-    categories = {unicodedata.category(character) for character in text.shown(words)}
+    categories = {unicodedata.category(character) for character in text.shown(untrusted)}
 
     assert categories.isdisjoint({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
-def test_lines_stay_lines_where_text_has_several():
+def test_shown_lines_keeps_line_feeds_and_tabs():
     assert text.shown_lines("a\nb\tc\r\x1b") == "a\nb\tc\\u000d\\u001b"

@@ -1,4 +1,4 @@
-"""A webhook's name, its path, and the header that it reads an event's id from."""
+"""A webhook's path, its name, and the headers that it reads the event's id and type from."""
 
 import pytest
 
@@ -22,16 +22,16 @@ from hookmill.domain.webhook import (
         (AuthMode.URL_TOKEN, "/webhooks/w/wh_1/{token}"),
     ],
 )
-def test_the_path_to_show_has_a_placeholder_where_a_url_token_stands(mode, path):
-    assert a_webhook(mode).ingress_path() == path
+def test_ingress_path_contains_a_placeholder_for_the_url_token(mode, path):
+    assert make_webhook(mode).ingress_path() == path
 
 
 @pytest.mark.parametrize("name", ["a", "Build status", "x" * 100, "日本", "a/b <c> 'd'", "\N{PARTY POPPER}"])
-def test_a_name_of_up_to_100_printable_characters_is_usable(name):
+def test_name_of_up_to_100_printable_characters_is_accepted(name):
     assert usable_name("webhook", name) == name
 
 
-def test_white_space_around_a_name_is_dropped():
+def test_white_space_around_a_name_is_removed():
     assert usable_name("webhook", "  source\t") == "source"
 
 
@@ -39,12 +39,12 @@ def test_white_space_around_a_name_is_dropped():
     "name",
     ["", "   ", "x" * 101, "a\nb", "a\x00b", "a\x1b[31m", "a\x7fb", "a\x85b", "a\u2028b", "a\ud83db"],
 )
-def test_a_name_that_is_empty_long_or_unprintable_is_refused(name):
+def test_empty_long_or_unprintable_name_is_refused(name):
     with pytest.raises(Invalid, match="A webhook's name must have 1 to 100 characters"):
         usable_name("webhook", name)
 
 
-def test_a_refused_name_is_shown_escaped_and_cut():
+def test_error_message_escapes_and_truncates_the_refused_name():
     with pytest.raises(Invalid) as refused:
         usable_name("webhook", "\x1b]0;\n" + "x" * 1_000)
 
@@ -53,12 +53,12 @@ def test_a_refused_name_is_shown_escaped_and_cut():
 
 
 @pytest.mark.parametrize("name", ["X-Event-Id", "x-github-delivery", "Idempotency-Key", "a", "X_1.2~!"])
-def test_a_header_name_may_hold_an_events_id_or_type(name):
+def test_header_can_contain_the_id_or_type_of_an_event(name):
     assert (usable_delivery_id_header(name), usable_event_header(name)) == (name, name)
 
 
 @pytest.mark.parametrize("name", ["", "X Event", "X:Y", "X-É", "X\r\nY", "X\n", "x" * 101, '"X"', "(x)"])
-def test_what_is_no_header_name_is_refused(name):
+def test_text_that_is_not_a_header_name_is_refused(name):
     for usable in (usable_delivery_id_header, usable_event_header):
         with pytest.raises(Invalid, match="is not a header name"):
             usable(name)
@@ -67,7 +67,7 @@ def test_what_is_no_header_name_is_refused(name):
 @pytest.mark.parametrize(
     "name", ["Authorization", "authorization", "Proxy-Authorization", "Cookie", "COOKIE", "Set-Cookie"]
 )
-def test_a_header_that_carries_a_credential_is_refused(name):
+def test_header_that_carries_credentials_is_refused(name):
     for usable in (usable_delivery_id_header, usable_event_header):
         with pytest.raises(Invalid, match="carries credentials"):
             usable(name)
@@ -88,13 +88,13 @@ def test_a_header_that_carries_a_credential_is_refused(name):
         "Host",
     ],
 )
-def test_a_header_that_belongs_to_the_connection_is_refused(name):
+def test_header_that_belongs_to_the_connection_is_refused(name):
     for usable in (usable_delivery_id_header, usable_event_header):
         with pytest.raises(Invalid, match="belongs to the connection"):
             usable(name)
 
 
-def a_webhook(mode: AuthMode) -> Webhook:
+def make_webhook(mode: AuthMode) -> Webhook:
     return Webhook(
         uid=WebhookUid("wh_1"),
         no=1,
