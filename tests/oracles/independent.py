@@ -1,67 +1,68 @@
-"""What others' libraries say about a request, for providers that publish nothing in Python that would check it."""
+"""Adapters of other libraries, for providers that publish no verifier in Python."""
 
 from hashlib import sha256
 from hmac import compare_digest
 
-from tests.oracles.request import Given, moment, refused
+from tests.oracles.signed_delivery import SignedDelivery, frozen_clock, require_plain_value_error
 
 
-def accepted_by_gidgethub(given: Given) -> bool:
+def accepted_by_gidgethub(delivery: SignedDelivery) -> bool:
     from gidgethub import ValidationFailure
     from gidgethub.sansio import validate_event
 
     try:
-        validate_event(given.body, signature=given.header("x-hub-signature-256"), secret=given.secret)
+        validate_event(delivery.body, signature=delivery.header("x-hub-signature-256"), secret=delivery.secret)
     except ValidationFailure:
         return False
     return True
 
 
-def accepted_by_gidgetlab(given: Given) -> bool:
+def accepted_by_gidgetlab(delivery: SignedDelivery) -> bool:
     from gidgetlab import ValidationFailure
     from gidgetlab.sansio import Event
 
-    told = {"content-type": "application/json", "x-gitlab-event": "Push Hook"} | given.lowered
+    headers = {"content-type": "application/json", "x-gitlab-event": "Push Hook"} | delivery.headers_in_lower_case
     try:
-        Event.from_http(told, given.body, secret=given.secret)
+        Event.from_http(headers, delivery.body, secret=delivery.secret)
     except ValidationFailure:
         return False
     return True
 
 
-def accepted_by_pyairtable(given: Given) -> bool:
+def accepted_by_pyairtable(delivery: SignedDelivery) -> bool:
     from pyairtable.models.webhook import WebhookNotification
 
     try:
-        WebhookNotification.from_request(given.text, given.header("x-airtable-content-mac"), given.secret)
-    except ValueError as refusal:
-        return refused(refusal)
+        WebhookNotification.from_request(delivery.text, delivery.header("x-airtable-content-mac"), delivery.secret)
+    except ValueError as error:
+        require_plain_value_error(error)
+        return False
     return True
 
 
-def accepted_by_pywa(given: Given) -> bool:
+def accepted_by_pywa(delivery: SignedDelivery) -> bool:
     from pywa.utils import webhook_updates_validator
 
-    return bool(webhook_updates_validator(given.secret, given.body, given.header("x-hub-signature-256")))
+    return bool(webhook_updates_validator(delivery.secret, delivery.body, delivery.header("x-hub-signature-256")))
 
 
-def accepted_by_pyjwt(given: Given) -> bool:
-    """Netlify's token: the library judges the token, and two lines here whether it belongs to the body."""
+def accepted_by_pyjwt(delivery: SignedDelivery) -> bool:
+    """PyJWT verifies Netlify's token. The comparison with the body's digest is made here."""
     import jwt
 
-    with moment(given.at):
+    with frozen_clock(delivery.at):
         try:
             claims = jwt.decode(
-                given.header("x-webhook-signature"), given.secret, algorithms=["HS256"], issuer="netlify"
+                delivery.header("x-webhook-signature"), delivery.secret, algorithms=["HS256"], issuer="netlify"
             )
         except jwt.InvalidTokenError:
             return False
-    return compare_digest(claims.get("sha256", ""), sha256(given.body).hexdigest())
+    return compare_digest(claims.get("sha256", ""), sha256(delivery.body).hexdigest())
 
 
-def signed_by_pyjwt(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> Given:
+def signed_by_pyjwt(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
     import jwt
 
     claims = {"iss": "netlify", "sha256": sha256(body).hexdigest()}
     headers = {"X-Webhook-Signature": jwt.encode(claims, secret, algorithm="HS256")}
-    return Given(secret=secret, headers=headers, body=body, url=url, at=at)
+    return SignedDelivery(secret=secret, headers=headers, body=body, url=url, at=at)
