@@ -10,7 +10,7 @@ import psutil
 from hookmill.app import open_files
 from tests.faults.parts import Part, parts_of, wait_until_announced
 from tests.faults.senders import request
-from tests.http.wire import Wire, WireAnswer
+from tests.http.raw_http import RawAnswer, RawConnection
 from tests.support.loaded import Forked
 from tests.support.service import operator, serving
 from tests.support.waiting import LONG_SECONDS, until
@@ -22,7 +22,7 @@ def test_service_without_files_to_open_answers_503_and_heals(tmp_path: Path):
             webhook = management.webhooks.create(operator(management), "source")
         wait_until_announced(service)
         ingress = parts_of(service)[Part.INGRESS][0]
-        wires = [connections.enter_context(Wire(service.port, seconds=LONG_SECONDS)) for _ in range(7)]
+        wires = [connections.enter_context(RawConnection(service.port, seconds=LONG_SECONDS)) for _ in range(7)]
         until(lambda: are_accepted(wires, ingress), "the service has accepted them")
         _, most = resource.prlimit(ingress.pid, resource.RLIMIT_NOFILE)
 
@@ -30,7 +30,7 @@ def test_service_without_files_to_open_answers_503_and_heals(tmp_path: Path):
         pages = [asked(wire, b"/sign-in") for wire in wires[:3]]
         api = [asked(wire, b"/api/v1/me") for wire in wires[3:6]]
         wires[6].send(request(webhook, b'{"n": 1}'))
-        delivery = wires[6].answer()
+        delivery = wires[6].read_answer()
         resource.prlimit(ingress.pid, resource.RLIMIT_NOFILE, (most, most))
 
         after = [service.request("GET", path).status for path in ("/sign-in", "/api/v1/me")]
@@ -45,16 +45,16 @@ def test_service_without_files_to_open_answers_503_and_heals(tmp_path: Path):
     assert sorted(fault["where"] for fault in faults) == ["api", "dashboard"]
 
 
-def are_accepted(wires: list[Wire], ingress: psutil.Process) -> bool:
+def are_accepted(wires: list[RawConnection], ingress: psutil.Process) -> bool:
     """Whether the process has each connection's other end open. Others come and go meanwhile."""
     found = ingress.net_connections(kind="tcp")
     theirs = {each.raddr.port for each in found if each.status == psutil.CONN_ESTABLISHED}
-    return theirs >= {wire.own_port for wire in wires}
+    return theirs >= {wire.local_port for wire in wires}
 
 
-def asked(wire: Wire, path: bytes) -> WireAnswer:
+def asked(wire: RawConnection, path: bytes) -> RawAnswer:
     wire.send(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    answer = wire.answer()
+    answer = wire.read_answer()
     assert answer is not None
     return answer
 

@@ -1,1 +1,1 @@
-"""The real server over real sockets: what HTTP allows a sender to send, and what the service makes of it."""
+"""The real server over real sockets: requests of all kinds that HTTP clients can send, and the service's answers."""

@@ -1,4 +1,4 @@
-"""One running service for the tests of a process, with budgets that no test here can use up."""
+"""One running service for all tests of a process, with rate limits that no test reaches."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -7,22 +7,22 @@ import pytest
 
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import Management
-from tests.http.hostile import Target
+from tests.http.hostile_requests import Target
 from tests.support.service import Service, operator, serving
 
-ENOUGH: Final[dict[str, Any]] = {
+UNLIMITED: Final[dict[str, Any]] = {
     "deliveries_per_minute": 100_000,
     "failed_authentications_per_minute": 100_000,
     "performs_runs": False,
-    # The Host of the requests.
+    # The requests of these tests have this Host.
     "base_url": "http://hooks.test",
 }
-"""Settings for a service whose rate limits are never reached and that performs no runs."""
+"""Settings for a service whose rate limits are never reached, and that performs no runs."""
 
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service"), **ENOUGH) as running:
+    with serving(tmp_path_factory.mktemp("service"), **UNLIMITED) as running:
         yield running
 
 
@@ -38,6 +38,7 @@ def target(management: Management) -> Target:
 
 
 def new_target(management: Management, name: str = "target") -> Target:
+    """Create the webhooks of a target."""
     may = operator(management)
     by_header = management.webhooks.create(may, f"{name} by header")
     by_url = management.webhooks.create(may, f"{name} by URL", auth_mode=AuthMode.URL_TOKEN)

@@ -1,4 +1,4 @@
-"""Floods from strangers and from senders: they are refused, they leave little behind, and the real sender is served."""
+"""Floods of requests, most of them unauthenticated. They are refused, use little memory, and delay no other sender."""
 
 import json
 import threading
@@ -15,118 +15,122 @@ import pytest
 from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.management import Management, WebhookWithSecret
 from tests.faults.parts import Part, parts_of
-from tests.http.conftest import ENOUGH
-from tests.http.hostile import Target, honest
-from tests.http.wire import Wire, WireAnswer
+from tests.http.conftest import UNLIMITED
+from tests.http.hostile_requests import Target, valid_delivery
+from tests.http.raw_http import RawAnswer, RawConnection
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import stalls, until
 
-FLOODERS = 8
+FLOODING_THREADS = 8
 MEGABYTE = 1_000_000
-WORST_TIMES_READ = 4
-"""How many times as much processor time as Python's own parser the ingress and its writer may take for the worst
-bodies. They take a little more than it."""
+PARSE_TIMES_MAX = 4
+"""The processor time that the ingress and its writer may use for the worst bodies, as a multiple of what Python's own
+parser needs. They use a little more than the parser."""
 
 
-def test_a_flood_of_bad_credentials_is_counted_and_not_logged(tmp_path: Path):
-    settings = ENOUGH | {"failed_authentications_per_minute": 60}
+def test_bad_credentials_above_the_rate_limit_are_counted_but_not_logged(tmp_path: Path):
+    settings = UNLIMITED | {"failed_authentications_per_minute": 60}
     with serving(tmp_path, **settings) as service, service.management() as management:
         may = operator(management)
         webhook = management.webhooks.create(may, "flooded")
         uid = webhook.webhook.uid
 
-        flood = [stranger(uid, number) for number in range(600)]
-        with honest_sender(service, webhook) as waits:
-            answers = asked_at_once(service, flood)
+        flood = [unauthenticated_request(uid, number) for number in range(600)]
+        with valid_sender(service, webhook) as answer_seconds:
+            answers = send_all(service, flood)
 
         assert Counter(answer.status for answer in answers) == {401: 60, 429: 540}
         assert all(1 <= int(a.headers["retry-after"]) <= 60 for a in answers if a.status == 429)
-        assert max(waits) < 2.0
+        assert max(answer_seconds) < 2.0
         labels = Counter(row.label.wording for row in management.log.newest(may, limit=10_000))
         assert labels["Rejected (auth)"] == 60
-        until(lambda: refused(management, "failed_authentications") == 540, "every refusal is counted")
+        until(
+            lambda: dropped_attempts(management, "failed_authentications") == 540,
+            "every dropped attempt is counted",
+        )
 
 
-def test_an_unauthenticated_huge_body_delays_nobody(service: Service, webhook: WebhookWithSecret):
-    claims = [stranger(webhook.webhook.uid, number, length=b"999999999") for number in range(400)]
+def test_unauthenticated_requests_with_huge_bodies_delay_no_delivery(service: Service, webhook: WebhookWithSecret):
+    flood = [unauthenticated_request(webhook.webhook.uid, number, length=b"999999999") for number in range(400)]
 
-    with honest_sender(service, webhook) as waits:
-        answers = asked_at_once(service, claims)
+    with valid_sender(service, webhook) as answer_seconds:
+        answers = send_all(service, flood)
 
     assert {answer.status for answer in answers} == {401}
-    assert max(waits) < 2.0
+    assert max(answer_seconds) < 2.0
 
 
-def test_a_flood_of_unknown_webhooks_disturbs_nobody(
+def test_requests_to_unknown_webhooks_delay_no_delivery_and_are_not_logged(
     service: Service, management: Management, webhook: WebhookWithSecret
 ):
-    before = len(management.log.newest(operator(management), limit=100_000))
+    rows_before = len(management.log.newest(operator(management), limit=100_000))
 
-    with memory_grown(service) as grown, honest_sender(service, webhook) as waits:
-        answers = asked_at_once(service, [stranger(f"wh_{number:040}", number) for number in range(2_000)])
+    with memory_growth(service) as growth, valid_sender(service, webhook) as answer_seconds:
+        answers = send_all(service, [unauthenticated_request(f"wh_{number:040}", number) for number in range(2_000)])
 
     assert {answer.status for answer in answers} == {404}
-    assert max(waits) < 2.0
-    after = len(management.log.newest(operator(management), limit=100_000))
-    assert after - before == len(waits)
-    assert max(grown) < 32 * MEGABYTE
+    assert max(answer_seconds) < 2.0
+    rows_after = len(management.log.newest(operator(management), limit=100_000))
+    assert rows_after - rows_before == len(answer_seconds)
+    assert max(growth) < 32 * MEGABYTE
 
 
-@pytest.mark.parametrize("framing", ["declared", "in chunks", "by strangers"])
-def test_a_flood_of_oversized_bodies_takes_no_memory(
-    service: Service, webhook: WebhookWithSecret, target: Target, framing: str
-):
+@pytest.mark.parametrize("kind", ["declared", "chunked", "unauthenticated"])
+def test_oversized_bodies_use_little_memory(service: Service, webhook: WebhookWithSecret, target: Target, kind: str):
     size = 8 * MEGABYTE
-    head, _, _ = honest(target, b"too large").replace(b"\r\nContent-Length: 2", b"").partition(b"\r\n\r\n")
-    if framing == "by strangers":
+    head, _, _ = valid_delivery(target, b"too large").replace(b"\r\nContent-Length: 2", b"").partition(b"\r\n\r\n")
+    if kind == "unauthenticated":
         head = head.replace(target.token, b"wrong")
-    if framing == "in chunks":
+    if kind == "chunked":
         chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
-        offer = head + b"\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * (size // 65_536)
+        request = head + b"\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * (size // 65_536)
     else:
-        offer = head + b"\r\nContent-Length: %d\r\n\r\n" % size + b" " * size
+        request = head + b"\r\nContent-Length: %d\r\n\r\n" % size + b" " * size
 
-    with memory_grown(service) as grown, honest_sender(service, webhook) as waits:
-        answers = asked_at_once(service, [offer] * 100)
+    with memory_growth(service) as growth, valid_sender(service, webhook) as answer_seconds:
+        answers = send_all(service, [request] * 100)
 
-    assert {answer.status for answer in answers} == {401 if framing == "by strangers" else 413}
-    assert max(grown) < 32 * MEGABYTE
-    assert max(waits) < 2.0
+    assert {answer.status for answer in answers} == {401 if kind == "unauthenticated" else 413}
+    assert max(growth) < 32 * MEGABYTE
+    assert max(answer_seconds) < 2.0
 
 
-def test_the_worst_bodies_at_once_cost_little_and_keep_nobody_out(
-    service: Service, management: Management, webhook: WebhookWithSecret
-):
+def test_worst_bodies_use_bounded_time_and_memory(service: Service, management: Management, webhook: WebhookWithSecret):
     may = operator(management)
     other = management.webhooks.create(may, "worst")
-    selection = {"webhook_ids": [other.webhook.uid], "payload": {"a": {"b": ["c"]}}}
-    trigger = {"provider": "webhook", "event": "received", "filter": selection}
+    filter_ = {"webhook_ids": [other.webhook.uid], "payload": {"a": {"b": ["c"]}}}
+    trigger = {"provider": "webhook", "event": "received", "filter": filter_}
     management.automations.create(may, "reads every body", prompt="Look.", triggers=[trigger])
     events = [(body, {"X-Service-Delivery-Id": f"worst {number}"}) for number, body in enumerate(worst_bodies() * 8)]
 
-    to_read = [seconds_to_read([body for body, _ in events])]
-    spent = cpu_seconds(service)
-    with memory_grown(service) as grown, honest_sender(service, webhook, rest=0.2), ThreadPoolExecutor(64) as senders:
+    parse_seconds = [seconds_to_parse([body for body, _ in events])]
+    seconds_before = cpu_seconds(service)
+    with (
+        memory_growth(service) as growth,
+        valid_sender(service, webhook, pause_seconds=0.2),
+        ThreadPoolExecutor(64) as senders,
+    ):
         answers = list(senders.map(lambda event: service.post(other, event[0], headers=event[1]), events))
-    spent = cpu_seconds(service) - spent
-    to_read.append(seconds_to_read([body for body, _ in events]))
-    print(f"{spent:.2f} s for what takes {to_read} s to be read")
+    seconds_used = cpu_seconds(service) - seconds_before
+    parse_seconds.append(seconds_to_parse([body for body, _ in events]))
+    print(f"{seconds_used:.2f} s for bodies that Python parses in {parse_seconds} s")
 
     assert len(answers) == 64
     assert {answer.status for answer in answers} == {202, 400}
-    # What others wait for is this work. A busy machine makes it last, and little more; a slow one makes both grow.
-    assert spent < WORST_TIMES_READ * max(to_read)
-    assert max(grown) < 500 * MEGABYTE
+    # Other deliveries wait for this work. Processor time hardly depends on how busy the machine is. On a slow machine,
+    # both times are longer.
+    assert seconds_used < PARSE_TIMES_MAX * max(parse_seconds)
+    assert max(growth) < 500 * MEGABYTE
 
 
 @pytest.fixture(scope="module")
 def webhook(management: Management) -> WebhookWithSecret:
-    """The real sender's."""
-    return management.webhooks.create(operator(management), "real")
+    """The webhook of the sender that must not be delayed."""
+    return management.webhooks.create(operator(management), "valid")
 
 
-def stranger(uid: str, number: int, *, length: bytes = b"2") -> bytes:
-    """A delivery with a wrong token, and another address in each that a proxy would have put there."""
+def unauthenticated_request(uid: str, number: int, *, length: bytes = b"2") -> bytes:
+    """A delivery with a wrong token. Each has another X-Forwarded-For, like clients behind a proxy."""
     return (
         b"POST /webhooks/w/" + uid.encode() + b" HTTP/1.1\r\nHost: hooks.test\r\n"
         b"Authorization: Bearer wrong-%d\r\nX-Forwarded-For: 192.0.2.%d\r\n"
@@ -137,79 +141,82 @@ def stranger(uid: str, number: int, *, length: bytes = b"2") -> bytes:
     )
 
 
-def asked_at_once(service: Service, requests: list[bytes]) -> list[WireAnswer]:
-    """The answers, each on a connection of its own, several at the same time."""
-    with ThreadPoolExecutor(FLOODERS) as flooders:
-        return list(flooders.map(lambda request: asked(service, request), requests))
+def send_all(service: Service, requests: list[bytes]) -> list[RawAnswer]:
+    """Send the requests from several threads, each on a connection of its own, and return the answers."""
+    with ThreadPoolExecutor(FLOODING_THREADS) as threads:
+        return list(threads.map(lambda request: send(service, request), requests))
 
 
-def asked(service: Service, request: bytes) -> WireAnswer:
-    with Wire(service.port, seconds=30) as wire:
-        wire.send(request)
-        answer = wire.answer()
+def send(service: Service, request: bytes) -> RawAnswer:
+    with RawConnection(service.port, seconds=30) as connection:
+        connection.send(request)
+        answer = connection.read_answer()
     assert answer is not None
     return answer
 
 
 @contextmanager
-def honest_sender(service: Service, webhook: WebhookWithSecret, *, rest: float = 0.01) -> Iterator[list[float]]:
-    """Deliveries one after another while the block runs, each a 202. How long each took, in seconds, without those for
-    which the whole machine stood still."""
-    waits: list[float] = []
+def valid_sender(service: Service, webhook: WebhookWithSecret, *, pause_seconds: float = 0.01) -> Iterator[list[float]]:
+    """Send one delivery after another while the block runs, and require a 202 for each.
+
+    Yields a list, to which the seconds until each answer are added, without stalls of the machine.
+    """
+    answer_seconds: list[float] = []
     statuses: Counter[int] = Counter()
 
-    def deliver(leave: threading.Event) -> None:
-        while not (leave.is_set() and waits):
-            started = time.monotonic()
-            event = f"real {time.time_ns()}"
+    def deliver(is_over: threading.Event) -> None:
+        while not (is_over.is_set() and answer_seconds):
+            began = time.monotonic()
+            event = f"valid {time.time_ns()}"
             statuses[service.post(webhook, headers={"X-Service-Delivery-Id": event}).status] += 1
-            took = time.monotonic() - started
-            if took > 1.0:
-                # Until whoever watches for it has found that the machine stood still.
+            seconds = time.monotonic() - began
+            if seconds > 1.0:
+                # `stalls` adds a stall shortly after it has ended.
                 time.sleep(0.2)
-            waits.append(took - sum(stood_still))
-            stood_still.clear()
-            leave.wait(rest)
+            answer_seconds.append(seconds - sum(stall_seconds))
+            stall_seconds.clear()
+            is_over.wait(pause_seconds)
 
-    with stalls() as stood_still, meanwhile(deliver):
-        yield waits
+    with stalls() as stall_seconds, in_background(deliver):
+        yield answer_seconds
     assert set(statuses) == {202}
 
 
 @contextmanager
-def memory_grown(service: Service) -> Iterator[list[int]]:
-    """How many bytes more than at the start the ingress holds, sampled while the block runs."""
+def memory_growth(service: Service) -> Iterator[list[int]]:
+    """Yields a list, to which samples are added while the block runs: how much the memory of the ingress and its writer
+    has grown, in bytes."""
     processes = ingress_processes(service)
 
-    def held() -> int:
+    def memory_bytes() -> int:
         return sum(process.memory_info().rss for process in processes)
 
-    before = held()
-    grown = [0]
+    before = memory_bytes()
+    growth = [0]
 
-    def look(leave: threading.Event) -> None:
-        while not leave.wait(0.05):
-            grown.append(held() - before)
+    def sample(is_over: threading.Event) -> None:
+        while not is_over.wait(0.05):
+            growth.append(memory_bytes() - before)
 
-    with meanwhile(look):
-        yield grown
+    with in_background(sample):
+        yield growth
 
 
 @contextmanager
-def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """`work` runs beside the block, and is told to leave when the block ends."""
-    leave = threading.Event()
-    with ThreadPoolExecutor(1) as apart:
-        working = apart.submit(work, leave)
+def in_background(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run `work` in another thread. Its event is set when the block ends."""
+    is_over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work, is_over)
         try:
             yield
         finally:
-            leave.set()
-            working.result()
+            is_over.set()
+            future.result()
 
 
-def seconds_to_read(bodies: list[bytes]) -> float:
-    """Processor time that Python's own parser needs for them, in this thread."""
+def seconds_to_parse(bodies: list[bytes]) -> float:
+    """The processor time that Python's own parser needs for the bodies."""
     began = time.thread_time()
     for body in bodies:
         with suppress(ValueError, RecursionError):
@@ -218,33 +225,33 @@ def seconds_to_read(bodies: list[bytes]) -> float:
 
 
 def cpu_seconds(service: Service) -> float:
-    """What the ingress and its writer have used so far."""
+    """The processor time that the ingress and its writer have used so far."""
     times = [process.cpu_times() for process in ingress_processes(service)]
     return sum(each.user + each.system for each in times)
 
 
 def ingress_processes(service: Service) -> list[psutil.Process]:
-    """Who takes deliveries, and who writes for them."""
+    """The ingress and its writer."""
     parts = parts_of(service)
     assert parts[Part.INGRESS] != []
     return [*parts[Part.INGRESS], *parts[Part.WRITER]]
 
 
 def worst_bodies() -> list[bytes]:
-    """As large as a body may be, and each as much work as its kind can make."""
-    most = BODY_BYTES_MAX
+    """Bodies of the maximum size. Each of them takes the parser as long as a body of its kind can."""
+    size = BODY_BYTES_MAX
     deep = b"[" * 510 + b"]" * 510
     return [
-        b"[" * (most // 2) + b"]" * (most // 2),
-        b"[" + b",".join([deep] * (most // (len(deep) + 1) - 1)) + b"]",
-        b"[" + b"0," * (most // 2 - 2) + b"0]",
+        b"[" * (size // 2) + b"]" * (size // 2),
+        b"[" + b",".join([deep] * (size // (len(deep) + 1) - 1)) + b"]",
+        b"[" + b"0," * (size // 2 - 2) + b"0]",
         b"{" + b",".join(b'"%d":0' % number for number in range(27_000)) + b"}",
-        b"{" + b'"":0,' * (most // 5 - 2) + b'"":0}',
-        b"7" * most,
-        b"[" + b"1e400," * (most // 6 - 1) + b"0]",
-        b'"' + rb"\ud83d" * (most // 6 - 1) + b'"',
+        b"{" + b'"":0,' * (size // 5 - 2) + b'"":0}',
+        b"7" * size,
+        b"[" + b"1e400," * (size // 6 - 1) + b"0]",
+        b'"' + rb"\ud83d" * (size // 6 - 1) + b'"',
     ]
 
 
-def refused(management: Management, kind: str) -> int:
+def dropped_attempts(management: Management, kind: str) -> int:
     return sum(row.count for row in management.log.dropped_attempts(operator(management)) if row.kind == kind)

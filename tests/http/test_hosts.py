@@ -1,5 +1,5 @@
-"""The dashboard and the API answer only under names that no other site can have. Deliveries and health checks are
-answered under any name."""
+"""The dashboard and the API accept only host names that no other site can have. This prevents DNS rebinding. Deliveries
+and health checks accept any host name."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ from tests.support.waiting import LONG_SECONDS
         "",
     ],
 )
-def test_host_of_the_service_is_answered(host: str):
+def test_host_name_of_the_service_is_accepted(host: str):
     assert OwnHosts("https://hooks.example.com/below").includes([(b"host", host.encode())])
 
 
@@ -51,18 +51,18 @@ def test_host_of_the_service_is_answered(host: str):
         "localhost.",
     ],
 )
-def test_host_of_another_site_is_refused(host: str):
+def test_host_name_of_another_site_is_refused(host: str):
     assert not OwnHosts("https://hooks.example.com").includes([(b"host", host.encode("latin-1"))])
 
 
-def test_service_without_a_base_url_refuses_every_registered_name():
-    own = OwnHosts("http://127.0.0.1:8420")
+def test_service_without_a_base_url_refuses_every_domain_name():
+    own_hosts = OwnHosts("http://127.0.0.1:8420")
 
-    assert own.includes([(b"host", b"127.0.0.1:8420")])
-    assert not own.includes([(b"host", b"evil.test:8420")])
+    assert own_hosts.includes([(b"host", b"127.0.0.1:8420")])
+    assert not own_hosts.includes([(b"host", b"evil.test:8420")])
 
 
-def test_international_name_is_answered_as_browsers_send_it():
+def test_international_host_name_is_accepted_as_browsers_encode_it():
     assert OwnHosts("https://hööks.example.com").includes([(b"host", b"xn--hks-snaa.example.com")])
 
 
@@ -72,7 +72,7 @@ def test_idna_codec_is_loaded_before_processes_are_forked():
     assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=LONG_SECONDS) == "True\n"
 
 
-def test_rebound_name_reaches_neither_dashboard_nor_api(service: Service, management: Management):
+def test_rebound_host_name_reaches_neither_dashboard_nor_api(service: Service, management: Management):
     team = management.access.operator_of_team()
     key = management.keys.create(team, "rebound", Role.ADMIN).token.reveal()
     with_key = {"Authorization": f"Bearer {key}"}
@@ -87,8 +87,8 @@ def test_rebound_name_reaches_neither_dashboard_nor_api(service: Service, manage
     assert service.request("GET", "/api/v1/me", headers={"Host": "localhost"} | with_key).status == 200
 
 
-def test_deliveries_and_health_checks_are_answered_under_any_name(service: Service, management: Management):
-    webhook = management.webhooks.create(operator(management), "under any name")
+def test_deliveries_and_health_checks_accept_any_host_name(service: Service, management: Management):
+    webhook = management.webhooks.create(operator(management), "any host name")
 
     assert service.post(webhook, headers={"Host": "evil.test"}).status == 202
     for path in ("/healthz", "/readyz"):

@@ -1,4 +1,4 @@
-"""Hundreds of bodies, each decided by RFC 8259: what is JSON is accepted and kept as it came, all else is a 400."""
+"""Hundreds of bodies: those that are JSON by RFC 8259 are accepted and stored unchanged, the others get a 400."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,13 +19,13 @@ def webhook(management: Management) -> WebhookWithSecret:
 
 
 @pytest.mark.parametrize("kind", sorted({kind_of(body) for body in CORPUS}))
-def test_a_body_is_answered_as_the_grammar_decides(
+def test_body_is_accepted_if_and_only_if_it_is_json(
     service: Service, management: Management, webhook: WebhookWithSecret, kind: str
 ):
     for body in [body for body in CORPUS if kind_of(body) == kind]:
         answer = post(service, webhook, body)
 
-        assert verdict(answer) == ("accepted" if body.accepted else "invalid_json"), body.name
+        assert result(answer) == ("accepted" if body.accepted else "invalid_json"), body.name
         newest = management.log.newest(operator(management), webhook=webhook.webhook.uid, limit=1)[0]
         assert newest.label.wording == ("Accepted" if body.accepted else "Rejected (invalid JSON)"), body.name
         assert newest.size == len(body.body), body.name
@@ -33,21 +33,21 @@ def test_a_body_is_answered_as_the_grammar_decides(
             assert management.log.payload(operator(management), answer.delivery_id) == body.body, body.name
 
 
-def test_many_bodies_at_once_are_decided_the_same(service: Service, management: Management):
+def test_concurrent_bodies_get_the_same_results(service: Service, management: Management):
     may = operator(management)
     webhook = management.webhooks.create(may, "much JSON")
 
     with ThreadPoolExecutor(16) as senders:
         answers = list(senders.map(lambda body: post(service, webhook, body), CORPUS))
 
-    decided = [verdict(answer) for answer in answers]
-    assert decided == ["accepted" if body.accepted else "invalid_json" for body in CORPUS]
+    results = [result(answer) for answer in answers]
+    assert results == ["accepted" if body.accepted else "invalid_json" for body in CORPUS]
     pairs = [(body, answer) for body, answer in zip(CORPUS, answers, strict=True) if body.accepted]
-    kept = [management.log.payload(may, answer.delivery_id) for _, answer in pairs]
-    assert kept == [body.body for body, _ in pairs]
+    payloads = [management.log.payload(may, answer.delivery_id) for _, answer in pairs]
+    assert payloads == [body.body for body, _ in pairs]
 
 
-def test_there_are_hundreds_of_bodies_of_both_kinds():
+def test_corpus_has_at_least_100_valid_and_200_invalid_bodies():
     accepted = [body for body in CORPUS if body.accepted]
 
     assert len(accepted) >= 100
@@ -55,12 +55,12 @@ def test_there_are_hundreds_of_bodies_of_both_kinds():
 
 
 def post(service: Service, webhook: WebhookWithSecret, body: Body) -> Answer:
-    """The body as an event of its own: equal bodies would be duplicates, and only the first of them kept."""
+    """Deliver the body with an id of its own, because equal bodies without ids would be Duplicates."""
     return service.post(webhook, body.body, headers={"X-Service-Delivery-Id": f"body {CORPUS.index(body)}"})
 
 
-def verdict(answer: Answer) -> str:
-    """`accepted`, or the code of the problem; the status and the content type must agree with it."""
+def result(answer: Answer) -> str:
+    """`accepted`, or the code of the error. Fails unless the status and the content type agree with it."""
     if answer.status == 202:
         assert set(answer.json) == {"delivery_id"}
         return "accepted"

@@ -98,15 +98,15 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F12": ToleratedFault(
         "Thousands of idle connections are open: deliveries are accepted without delay.",
-        ("http/test_slow_clients.py::test_thousands_of_idle_connections_disturb_nobody",),
+        ("http/test_slow_clients.py::test_thousands_of_idle_connections_delay_no_delivery",),
         "The number of connections depends on how many files the machine lets the test open.",
     ),
     "F13": ToleratedFault(
         "Clients send or read slowly: they are dropped after a time limit, and others are served.",
         (
-            "http/test_slow_clients.py::test_200_slow_clients_are_dropped_while_others_are_served",
-            "http/test_slow_clients.py::test_an_unauthenticated_client_that_never_reads_is_closed",
-            "http/test_slow_clients.py::test_senders_who_read_no_answers_disturb_nobody",
+            "http/test_slow_clients.py::test_200_slow_clients_are_disconnected_while_others_are_served",
+            "http/test_slow_clients.py::test_unauthenticated_client_that_never_reads_is_disconnected",
+            "http/test_slow_clients.py::test_senders_that_read_no_answers_delay_no_delivery",
         ),
     ),
     "F14": ToleratedFault(
@@ -271,7 +271,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F37": ToleratedFault(
         "A sender closes the connection after its request: its retry is a Duplicate, if the first was recorded.",
-        ("http/test_hostile_requests.py::test_a_sender_that_vanishes_after_its_delivery_may_repeat_it",),
+        ("http/test_hostile_requests.py::test_delivery_can_be_retried_after_a_connection_reset",),
     ),
     "F38": ToleratedFault(
         "A proxy sends a request again by itself: the second one is a Duplicate.",
