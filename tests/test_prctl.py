@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from hookmill.prctl import protect_memory, set_process_name
-from tests.faults.parts import Part, everything_of, kill_part, parts_of, wait_until_announced
+from tests.faults.parts import Part, all_processes_of, kill_part, parts_of, wait_until_announced
 from tests.support.loaded import Forked
 from tests.support.ports import free_port
 from tests.support.service import Service
@@ -67,7 +67,7 @@ def test_no_process_of_the_service_shows_its_environment(tmp_path: Path):
         until(lambda: "is ready at" in service.log(), service.log)
         assert [part for part in Part if not parts_of(service)[part]] == []
 
-        readable = [each for each in everything_of(service) if shows_its_environment(each.pid)]
+        readable = [each for each in all_processes_of(service) if shows_its_environment(each.pid)]
 
     assert readable == []
 

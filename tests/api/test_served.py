@@ -10,7 +10,7 @@ import pytest
 
 from hookmill.domain.permission import Role
 from hookmill.management import Management, WebhookWithSecret
-from tests.faults.plant import serving_planted
+from tests.faults.fault_injection import serving_with_faults
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import until
 
@@ -44,7 +44,7 @@ def source(management: Management) -> WebhookWithSecret:
 def test_deliveries_are_taken_while_the_first_request_loads_the_api(tmp_path: Path):
     gate = tmp_path / "gate"
     asked: list[int] = []
-    with serving_planted(tmp_path / "data", {"API_GATE": str(gate)}, performs_runs=False) as service:
+    with serving_with_faults(tmp_path / "data", {"API_GATE": str(gate)}, performs_runs=False) as service:
         with service.management() as management:
             source = management.webhooks.create(operator(management), "source")
         asking = threading.Thread(target=lambda: asked.append(service.request("GET", "/api/v1/me").status))

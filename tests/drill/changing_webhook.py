@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from hookmill.management import Management, WebhookWithSecret
-from tests.faults.senders import Event, ask, request
+from tests.faults.senders import Event, delivery_request, exchange
 from tests.support.service import operator
 
 ROUNDS: Final = 3
@@ -41,7 +41,7 @@ class ChangingWebhook:
 
     def _expect_refusals(self, webhook: WebhookWithSecret) -> None:
         for port in self._ports:
-            answer = ask(port, request(webhook, b'{"outdated": %d}' % time.monotonic_ns()))
+            answer = exchange(port, delivery_request(webhook, b'{"outdated": %d}' % time.monotonic_ns()))
             self.accepted_outdated += answer is not None and answer.status == 202
 
     def _send(self, chance: random.Random) -> None:
@@ -49,11 +49,11 @@ class ChangingWebhook:
         event = Event(self._webhook, b'{"change": %d}' % len(self.events))
         self.events.append(event)
         deadline = time.monotonic() + SEND_SECONDS
-        while not event.taken_as and time.monotonic() < deadline:
-            answer = ask(chance.choice(self._ports), request(event.made, event.body))
+        while not event.delivery_ids and time.monotonic() < deadline:
+            answer = exchange(chance.choice(self._ports), delivery_request(event.webhook, event.body))
             if answer is not None and answer.status == 202:
-                event.taken_as.append(answer.delivery_id)
+                event.delivery_ids.append(answer.delivery_id)
             elif answer is not None and answer.status != 503:
                 self.refused_current += 1
-            if not event.taken_as:
+            if not event.delivery_ids:
                 time.sleep(0.05)

@@ -19,10 +19,10 @@ from hookmill.domain.errors import StoreUnavailable
 from tests.drill.aged_log import AgedLog
 from tests.drill.changing_webhook import ChangingWebhook
 from tests.drill.site import DatabaseKind, Site, set_clock
-from tests.faults.limits import break_log_of_postgresql, lowered_limit
-from tests.faults.parts import Part, everything_of, kill_part, parts_of, still_running
-from tests.faults.plant import PlantedService
-from tests.faults.senders import Fleet
+from tests.faults.fault_injection import FaultyService
+from tests.faults.limits import crash_postgresql_by_failed_writes, lowered_limit
+from tests.faults.parts import Part, all_processes_of, kill_part, parts_of, still_running
+from tests.faults.senders import LoadGenerator
 from tests.support.ports import is_free
 from tests.support.postgres import StopMode
 from tests.support.waiting import LONG_SECONDS, until
@@ -49,7 +49,7 @@ class Scene:
     """What a fault may touch."""
 
     site: Site
-    fleet: Fleet
+    load: LoadGenerator
     chance: random.Random
     hold_seconds_max: float
     changing: ChangingWebhook
@@ -59,10 +59,10 @@ class Scene:
     def hold(self, factor: float = 1.0) -> None:
         time.sleep(self.chance.uniform(0.3, 1.0) * self.hold_seconds_max * factor)
 
-    def any_service(self) -> PlantedService:
+    def any_service(self) -> FaultyService:
         return self.chance.choice(self.site.services)
 
-    def over(self, *services: PlantedService, since: float | None = None) -> Disturbance:
+    def over(self, *services: FaultyService, since: float | None = None) -> Disturbance:
         """The fault has ended. Without services, it has touched all of them."""
         ports = [service.port for service in services] or self.site.ports
         return Disturbance(time.monotonic() if since is None else since, ports)
@@ -106,7 +106,7 @@ def killed_service(scene: Scene) -> Disturbance:
 
 def killed_supervisor(scene: Scene) -> Disturbance:
     service = scene.any_service()
-    processes = everything_of(service)
+    processes = all_processes_of(service)
     since = time.monotonic()
     assert service.process is not None
     service.process.kill()
@@ -201,7 +201,7 @@ def _sqlite_file(scene: Scene) -> Path:
 
 
 def full_disk(scene: Scene) -> Disturbance:
-    pages = Path(scene.site.services[0].planted["PAGES"])
+    pages = Path(scene.site.services[0].faults["PAGES"])
     with closing(sqlite3.connect(_sqlite_file(scene))) as connection:
         prepared = pages.with_suffix(".new")
         prepared.write_text(str(connection.execute("PRAGMA page_count").fetchone()[0]))
@@ -244,7 +244,7 @@ def restarted_postgresql(mode: StopMode) -> Fault:
 
 
 def crashed_postgresql(scene: Scene) -> Disturbance:
-    has_crashed = break_log_of_postgresql(scene.site.url)
+    has_crashed = crash_postgresql_by_failed_writes(scene.site.url)
     assert has_crashed, "no server process has failed to write its log"
     return scene.over()
 
@@ -286,7 +286,7 @@ def locked_postgresql(scene: Scene) -> Disturbance:
     return scene.over()
 
 
-def _network_of_one_host(scene: Scene) -> tuple[Any, list[PlantedService]]:
+def _network_of_one_host(scene: Scene) -> tuple[Any, list[FaultyService]]:
     """A host's link to the database, and the service if the host is one."""
     number = scene.chance.randrange(len(scene.site.hosts))
     return scene.site.shims[number], [*scene.site.services][number : number + 1]
@@ -294,23 +294,23 @@ def _network_of_one_host(scene: Scene) -> tuple[Any, list[PlantedService]]:
 
 def cut_network(scene: Scene) -> Disturbance:
     shim, services = _network_of_one_host(scene)
-    shim.hang_up()
+    shim.close_connections()
     return scene.over(*services)
 
 
 def silent_network(scene: Scene) -> Disturbance:
     shim, services = _network_of_one_host(scene)
-    shim.fall_silent()
+    shim.stall()
     try:
         scene.hold(factor=2)
     finally:
-        shim.speak_again()
+        shim.resume()
     return scene.over(*services)
 
 
 def abandoned_connections(scene: Scene) -> Disturbance:
     shim, services = _network_of_one_host(scene)
-    shim.forget()
+    shim.abandon_connections()
     return scene.over(*services)
 
 
@@ -318,7 +318,7 @@ def abandoned_connections(scene: Scene) -> Disturbance:
 
 
 def copies_at_one_instant(scene: Scene) -> Disturbance:
-    scene.fleet.burst(COPIES)
+    scene.load.send_copies(COPIES)
     return scene.over()
 
 

@@ -68,10 +68,10 @@ Each of these figures must be 0.
 | `accepted_twice` | an event with a second Accepted row |
 | `payload_wrong` | a 202 whose stored body differs from the bytes that were sent |
 | `never_sent` | an Accepted row of no event (a phantom) |
-| `identities_astray` | an identity without its delivery, or an accepted delivery without its identity |
+| `identities_mismatched` | an identity without its delivery, or an accepted delivery without its identity |
 | `run_missing` | a matching automation without a run of the accepted delivery |
 | `run_doubled` | a second run of the same delivery and automation |
-| `run_astray` | a run of a delivery that was not accepted, or of an automation that does not match |
+| `run_unexpected` | a run of a delivery that was not accepted, or of an automation that does not match |
 | `run_open` | a run that has not ended |
 | `attempts_unrecorded` | a performed attempt that its run does not record |
 | `attempts_performed_twice` | one attempt of a run that was performed twice |

@@ -4,7 +4,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -12,9 +12,9 @@ from tests.drill.aged_log import AgedLog
 from tests.drill.changing_webhook import ChangingWebhook
 from tests.drill.faults import FAULTS, SLOW, Disturbance, Scene
 from tests.drill.site import RUNNER, DatabaseKind, Site, running_site
-from tests.faults.audit import audit, audit_attempts, sqlite_is_whole, wait_until_runs_have_ended
-from tests.faults.senders import Event, Fleet
-from tests.faults.sources import furnish
+from tests.faults.audit import audit, audit_attempts, is_intact, wait_until_runs_have_ended
+from tests.faults.senders import Event, LoadGenerator
+from tests.faults.sources import create_sources
 from tests.support.service import operator
 from tests.support.waiting import until
 
@@ -78,15 +78,15 @@ def run_drill(kind: DatabaseKind, plan: Plan, directory: Path) -> DrillResult:
     deadline = began + plan.seconds
     with running_site(kind, directory) as site:
         with site.management() as management:
-            sources = furnish(management, runner=RUNNER)
+            sources = create_sources(management, runner=RUNNER)
             may = operator(management)
             changing = ChangingWebhook(management.webhooks.create(may, "changing"), site.ports)
             aged = AgedLog(site.url, management.webhooks.create(may, "aged").webhook, directory)
 
         def draw(chance: random.Random, number: int) -> Event:
-            return chance.choice(sources).draw(chance, number, urgent=URGENT_SHARE, fillings=FILLINGS)
+            return chance.choice(sources).new_event(chance, number, urgent=URGENT_SHARE, fillers=FILLINGS)
 
-        with Fleet(
+        with LoadGenerator(
             site.ports,
             draw,
             chance,
@@ -94,25 +94,25 @@ def run_drill(kind: DatabaseKind, plan: Plan, directory: Path) -> DrillResult:
             per_second=plan.per_second,
             repeats=REPEATED_SHARE,
             copies=COPIED_SHARE,
-        ) as fleet:
-            scene = Scene(site, fleet, random.Random(plan.seed), plan.hold_seconds_max, changing, aged)
+        ) as load:
+            scene = Scene(site, load, random.Random(plan.seed), plan.hold_seconds_max, changing, aged)
             recoveries = _inject(scene, plan, deadline)
-            _wait_for_deliveries(fleet, plan.deliveries, deadline)
-            fleet.settle(SETTLE_SECONDS)
+            _wait_for_deliveries(load, plan.deliveries, deadline)
+            load.drain(SETTLE_SECONDS)
         site.require_hosts()
         wait_until_runs_have_ended(site.url, seconds=RUNS_SECONDS)
         wrong_rows = aged.count_wrong_rows()
         unclean_stops = scene.unclean_stops + site.stop()
 
-        findings = audit(site.url, [*fleet.events, *changing.events])
+        findings = audit(site.url, [*load.events, *changing.events])
         runs, run_troubles = audit_attempts(site.url, site.notes, sources[0].when_urgent)
         troubles = {
-            **{each.name: getattr(findings, each.name) for each in fields(findings) if each.name != "accepted"},
+            **findings.counts(),
             **run_troubles,
             "accepted_outdated": changing.accepted_outdated,
             "refused_current": changing.refused_current,
             "retention_wrong": wrong_rows,
-            "unexpected_answers": len(fleet.unexpected),
+            "unexpected_answers": len(load.unexpected_answers),
             "unclean_stops": unclean_stops,
             "damaged_files": _count_damaged_files(site),
         }
@@ -121,12 +121,12 @@ def run_drill(kind: DatabaseKind, plan: Plan, directory: Path) -> DrillResult:
         plan=plan,
         seconds=time.monotonic() - began,
         recoveries=recoveries,
-        answers=dict(fleet.answers),
-        events=len(fleet.events) + len(changing.events),
+        answers=dict(load.answers),
+        events=len(load.events) + len(changing.events),
         accepted=findings.accepted,
         runs=runs,
         troubles=troubles,
-        unexpected=fleet.unexpected[:10],
+        unexpected=load.unexpected_answers[:10],
     )
 
 
@@ -136,7 +136,7 @@ def _inject(scene: Scene, plan: Plan, deadline: float) -> Mapping[str, Sequence[
     faults = FAULTS[scene.site.kind]
     names = _in_random_order([name for name in faults if plan.with_slow_faults or name not in SLOW], scene.chance)
     for number in range(plan.faults):
-        _wait_for_deliveries(scene.fleet, number * plan.deliveries // plan.faults, deadline)
+        _wait_for_deliveries(scene.load, number * plan.deliveries // plan.faults, deadline)
         time.sleep(scene.chance.uniform(0.05, 0.25) * scene.hold_seconds_max)
         if time.monotonic() > deadline:
             break
@@ -146,8 +146,8 @@ def _inject(scene: Scene, plan: Plan, deadline: float) -> Mapping[str, Sequence[
     return dict(recoveries)
 
 
-def _wait_for_deliveries(fleet: Fleet, deliveries: int, deadline: float) -> None:
-    while fleet.taken < deliveries and time.monotonic() < deadline:
+def _wait_for_deliveries(load: LoadGenerator, deliveries: int, deadline: float) -> None:
+    while load.accepted < deliveries and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
@@ -158,10 +158,10 @@ def _in_random_order(names: Sequence[str], chance: random.Random) -> Iterator[st
 
 
 def _recovery_seconds(scene: Scene, name: str, disturbance: Disturbance) -> float:
-    accepted_at = scene.fleet.last_taken_at
+    accepted_at = scene.load.last_accepted_at
     until(
         lambda: all(accepted_at[port] > disturbance.since for port in disturbance.ports),
-        lambda: f"deliveries are accepted again after: {name} ({dict(scene.fleet.answers)})",
+        lambda: f"deliveries are accepted again after: {name} ({dict(scene.load.answers)})",
         seconds=RECOVERY_SECONDS_MAX,
     )
     return max(0.0, time.monotonic() - disturbance.since)
@@ -171,4 +171,4 @@ def _count_damaged_files(site: Site) -> int:
     if site.kind is not DatabaseKind.SQLITE:
         return 0
     data_dir = site.services[0].data_dir
-    return sum(not sqlite_is_whole(data_dir / name) for name in ("hookmill.db", "engine.db"))
+    return sum(not is_intact(data_dir / name) for name in ("hookmill.db", "engine.db"))

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import psycopg
 
 from hookmill.management import Management
+from tests.faults.fault_injection import FaultyService
 from tests.faults.parts import wait_until_announced
-from tests.faults.plant import PlantedService
-from tests.faults.shim import Shim
+from tests.faults.tcp_proxy import TcpProxy
 from tests.support.loaded import Command
 from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer
@@ -38,7 +38,7 @@ class DatabaseKind(Enum):
     POSTGRESQL = "postgresql"
 
 
-class WorkerHost(PlantedService):
+class WorkerHost(FaultyService):
     """`hookmill worker` in a process of its own. It serves no port."""
 
     def start(self) -> "WorkerHost":
@@ -65,16 +65,16 @@ class Site:
     kind: DatabaseKind
     url: str
     """Leads to the database past every shim."""
-    services: Sequence[PlantedService]
+    services: Sequence[FaultyService]
     workers: Sequence[WorkerHost]
-    shims: Sequence[Shim]
+    shims: Sequence[TcpProxy]
     """One for each of `hosts`; none with SQLite."""
     server: PostgresServer | None
     notes: Path
     """Each performed attempt of a run adds a line: the run's id and the attempt's number."""
 
     @property
-    def hosts(self) -> Sequence[PlantedService]:
+    def hosts(self) -> Sequence[FaultyService]:
         return [*self.services, *self.workers]
 
     @property
@@ -85,7 +85,7 @@ class Site:
         service = self.services[0]
         return (service if self.server is None else replace(service, database_url=self.url)).management()
 
-    def restart(self, host: PlantedService) -> None:
+    def restart(self, host: FaultyService) -> None:
         """Start a host that has ended. Returns once it can stand the next fault."""
         logged_before = len(host.log())
         host.start()
@@ -111,17 +111,17 @@ def running_site(kind: DatabaseKind, directory: Path) -> Iterator[Site]:
     settings = SETTINGS | {"runners": json.dumps({RUNNER: {"argv": ["sh", "-c", script]}})}
     with ExitStack() as stack:
         if kind is DatabaseKind.SQLITE:
-            service = _started(stack, PlantedService, directory / "service", None, settings)
+            service = _started(stack, FaultyService, directory / "service", None, settings)
             url = service.read_settings().store_url()
             yield Site(kind=kind, url=url, services=[service], workers=[], shims=[], server=None, notes=notes)
             return
         server = stack.enter_context(PostgresServer.start())
         url = server.create_database()
-        shims = [stack.enter_context(Shim(_port_of(url))) for _ in range(4)]
+        shims = [stack.enter_context(TcpProxy(_port_of(url))) for _ in range(4)]
         urls = [url.replace(f":{_port_of(url)}/", f":{shim.port}/") for shim in shims]
         settings["performs_runs"] = False
         services = [
-            _started(stack, PlantedService, directory / f"service-{number}", urls[number], settings)
+            _started(stack, FaultyService, directory / f"service-{number}", urls[number], settings)
             for number in range(2)
         ]
         workers = [
@@ -132,7 +132,7 @@ def running_site(kind: DatabaseKind, directory: Path) -> Iterator[Site]:
 
 
 def _started(
-    stack: ExitStack, host_type: type[PlantedService], data_dir: Path, url: str | None, settings: dict[str, Any]
+    stack: ExitStack, host_type: type[FaultyService], data_dir: Path, url: str | None, settings: dict[str, Any]
 ) -> Any:
     # A limit on pages is for SQLite.
     planted = ("CLOCK", "PAGES") if url is None else ("CLOCK",)
@@ -140,25 +140,25 @@ def _started(
         data_dir,
         database_url=url,
         settings={name.upper(): str(value) for name, value in settings.items()},
-        planted={name: str(data_dir.with_suffix(f".{name.lower()}")) for name in planted},
+        faults={name: str(data_dir.with_suffix(f".{name.lower()}")) for name in planted},
     )
     set_clock(host, 0)
     stack.callback(_end, host)
     host.start()
-    if host_type is PlantedService:
+    if host_type is FaultyService:
         wait_until_announced(host)
     return host
 
 
-def _end(host: PlantedService) -> None:
+def _end(host: FaultyService) -> None:
     if host.process is not None and host.process.poll() is None:
         # A paused process is killed all the same.
         host.kill()
 
 
-def set_clock(host: PlantedService, seconds: int) -> None:
+def set_clock(host: FaultyService, seconds: int) -> None:
     """Let the host's clock differ from this machine's by this."""
-    path = Path(host.planted["CLOCK"])
+    path = Path(host.faults["CLOCK"])
     path.touch()
     with path.open("r+b") as file:
         file.write(seconds.to_bytes(8, "little", signed=True))

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Final
@@ -28,8 +28,8 @@ from hookmill.store.database import Database, open_database
 from hookmill.store.migrate import stored_revision
 from tests.drill.old_installation import HISTORY_WEBHOOKS, POLICIES, SENDERS_WEBHOOKS
 from tests.drill.site import SETTINGS, DatabaseKind
-from tests.faults.audit import audit, sqlite_is_whole, wait_until_runs_have_ended
-from tests.faults.senders import ACCEPTED, Event, Fleet, Line, request
+from tests.faults.audit import audit, is_intact, wait_until_runs_have_ended
+from tests.faults.senders import ACCEPTED, Event, LoadGenerator, PersistentConnection, delivery_request
 from tests.support.digests import digests_of_queries, digests_of_tables
 from tests.support.loaded import Command
 from tests.support.ports import free_port
@@ -165,7 +165,7 @@ class _Installation:
     def events_of(self, name: str) -> list[Event]:
         made, automations = self.webhooks[name]
         return [
-            Event(made, b'{"name": "%s", "number": %d}' % (name.encode(), number), starts=frozenset(automations))
+            Event(made, b'{"name": "%s", "number": %d}' % (name.encode(), number), automations=frozenset(automations))
             for number in range(COPIES[name])
         ]
 
@@ -190,15 +190,17 @@ def run_upgrade(kind: DatabaseKind, directory: Path, *, runs: int = RUNS, seed: 
         _send_once(port, early)
 
         chance = random.Random(seed)
-        fleet = stack.enter_context(
-            Fleet([port], lambda chance, number: _drawn(installation, chance, number), chance, per_second=PER_SECOND)
+        load = stack.enter_context(
+            LoadGenerator(
+                [port], lambda chance, number: _drawn(installation, chance, number), chance, per_second=PER_SECOND
+            )
         )
         with open_database(installation.url) as database:
             until(
                 lambda: _has_every_state(database),
                 lambda: f"runs are in every state: {_states(database)} {installation.old_log()}",
             )
-        _wait_for_deliveries(fleet, PER_SECOND * OLD_LOAD_SECONDS)
+        _wait_for_deliveries(load, PER_SECOND * OLD_LOAD_SECONDS)
 
         migrations_beside_old = 0
         stopped_at = time.monotonic()
@@ -223,24 +225,24 @@ def run_upgrade(kind: DatabaseKind, directory: Path, *, runs: int = RUNS, seed: 
         stack.callback(_kill_if_running, installation.service)
         with _timed(seconds, "start, until the first 202"):
             installation.service.start()
-            until(lambda: fleet.last_taken_at[port] > stopped_at, "the new version accepts deliveries")
-        taken = fleet.taken
-        _wait_for_deliveries(fleet, taken + PER_SECOND * NEW_LOAD_SECONDS)
-        fleet.settle(SETTLE_SECONDS)
+            until(lambda: load.last_accepted_at[port] > stopped_at, "the new version accepts deliveries")
+        taken = load.accepted
+        _wait_for_deliveries(load, taken + PER_SECOND * NEW_LOAD_SECONDS)
+        load.drain(SETTLE_SECONDS)
         with _timed(seconds, "backlog performed, after the load"):
             wait_until_runs_have_ended(installation.url, seconds=RUNS_SECONDS)
         old_accepted = int(installation.start_old("migrate").process.wait(COMMAND_SECONDS) == 0)
         unclean_stops = int(installation.service.stop() != 0)
 
-        findings = audit(installation.url, [*fleet.events, *early])
+        findings = audit(installation.url, [*load.events, *early])
         troubles = {
-            **{each.name: getattr(findings, each.name) for each in fields(findings) if each.name != "accepted"},
+            **findings.counts(),
             **_audit_backlog(installation),
             "migrations_beside_old": migrations_beside_old,
             "old_accepted": old_accepted + ("which a newer version" not in installation.old_log()),
             "tables_changed_by_migration": sum(before[name] != after[name] for name in before),
             "history_changed": int(_history_digest(installation) != history),
-            "unexpected_answers": len(fleet.unexpected),
+            "unexpected_answers": len(load.unexpected_answers),
             "unclean_stops": unclean_stops,
             "damaged_files": _damaged_files(kind, installation),
         }
@@ -411,20 +413,20 @@ def _drawn(installation: _Installation, chance: random.Random, number: int) -> E
     made, automations = installation.webhooks[f"load-{number % SENDERS_WEBHOOKS}"]
     is_urgent = chance.random() < URGENT_SHARE
     body = b'{"number": %d, "urgent": %s}' % (number, b"true" if is_urgent else b"false")
-    return Event(made, body, starts=frozenset(automations if is_urgent else ()))
+    return Event(made, body, automations=frozenset(automations if is_urgent else ()))
 
 
 def _send_once(port: int, events: Sequence[Event]) -> None:
-    with Line(port) as line:
+    with PersistentConnection(port) as connection:
         for event in events:
-            answer = line.ask(request(event.made, event.body))
+            answer = connection.exchange(delivery_request(event.webhook, event.body))
             assert answer is not None
             assert answer.status == ACCEPTED, answer.body
-            event.taken_as.append(answer.delivery_id)
+            event.delivery_ids.append(answer.delivery_id)
 
 
-def _wait_for_deliveries(fleet: Fleet, deliveries: float) -> None:
-    until(lambda: fleet.taken >= deliveries, lambda: f"deliveries are accepted: {dict(fleet.answers)}")
+def _wait_for_deliveries(load: LoadGenerator, deliveries: float) -> None:
+    until(lambda: load.accepted >= deliveries, lambda: f"deliveries are accepted: {dict(load.answers)}")
 
 
 def _answers(service: Service) -> bool:
@@ -523,7 +525,7 @@ def _audit_backlog(installation: _Installation) -> dict[str, int]:
 def _damaged_files(kind: DatabaseKind, installation: _Installation) -> int:
     if kind is not DatabaseKind.SQLITE:
         return 0
-    return sum(not sqlite_is_whole(installation.service.data_dir / name) for name in ("hookmill.db", "engine.db"))
+    return sum(not is_intact(installation.service.data_dir / name) for name in ("hookmill.db", "engine.db"))
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""Crashes, races and faults, against the real service: its own command, its own processes, real stores."""
+"""Crashes, races and other faults: the tests start the real command, with its own processes and real databases."""

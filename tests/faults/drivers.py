@@ -1,6 +1,7 @@
-"""Database drivers of which one call fails: with an error, or by killing the process that calls it.
+"""Database drivers that fail at a chosen call: they raise an error, or kill the calling process.
 
-A call is what SQLAlchemy asks of the driver: a statement, a COMMIT or a ROLLBACK. The service's own code is untouched.
+A call is a statement, a COMMIT or a ROLLBACK that SQLAlchemy executes through the driver. The service's own code is
+unchanged.
 """
 
 import os
@@ -32,44 +33,51 @@ class Failure(Enum):
 
 
 class CallFault:
-    """Counts the calls of this process's drivers, and makes one of them fail."""
+    """Counts the calls of the drivers in this process, and lets one of them fail."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._failure = Failure.BEFORE
-        self._fatal_number = 0
-        """0 if no call is to fail."""
+        self._failing_number = 0
+        """0 if no call fails."""
         self._calls = 0
         self._failed_call: str | None = None
 
     def fail_at(self, number: int, failure: Failure) -> None:
-        """Let the call with this number fail. The first call from now on has the number 1."""
+        """Let the call with this number fail. The next call has the number 1."""
         with self._lock:
-            self._failure, self._fatal_number, self._calls, self._failed_call = failure, number, 0, None
+            self._failure, self._failing_number, self._calls, self._failed_call = failure, number, 0, None
 
-    def withdraw(self) -> str | None:
-        """Let no further call fail. Returns the name of the call that failed; None if there were fewer calls."""
+    def clear(self) -> str | None:
+        """Let no further call fail. Returns the name of the call that failed, or None if there were fewer calls."""
         with self._lock:
-            self._fatal_number = 0
+            self._failing_number = 0
             return self._failed_call
 
-    def call(self, name: str, act: Callable[[], T], *, error: Callable[[], Exception], lose: Callable[[], None]) -> T:
-        """The result of `act`. If it is to fail after its effect, `lose` is called, too."""
+    def call(
+        self,
+        name: str,
+        act: Callable[[], T],
+        *,
+        error: Callable[[], Exception],
+        disconnect: Callable[[], None] = lambda: None,
+    ) -> T:
+        """Return the result of `act`, or fail. If the call fails after its effect, `disconnect` is called, too."""
         if not self._must_fail(name):
             return act()
         if self._failure is Failure.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
         if self._failure is Failure.AFTER:
             act()
-            lose()
+            disconnect()
         raise error()
 
     def _must_fail(self, name: str) -> bool:
         with self._lock:
             self._calls += 1
-            if not self._fatal_number or self._calls < self._fatal_number:
+            if not self._failing_number or self._calls < self._failing_number:
                 return False
-            if self._calls == self._fatal_number:
+            if self._calls == self._failing_number:
                 self._failed_call = name
                 return True
             return self._failure is Failure.FROM_THEN_ON
@@ -77,13 +85,13 @@ class CallFault:
 
 @contextmanager
 def failing_drivers() -> Iterator[CallFault]:
-    """While the block runs, one call of `sqlite3` or psycopg can be made to fail. Open the database inside it."""
+    """While the block runs, a call of `sqlite3` or psycopg can be made to fail. Open the database inside the block."""
     fault = CallFault()
 
     class Cursor(sqlite3.Cursor):
         def execute(self, sql: str, *values: Any) -> "Cursor":
             name = " ".join(sql.split()[:3])
-            fault.call(name, lambda: sqlite3.Cursor.execute(self, sql, *values), error=_disk_error, lose=_nothing)
+            fault.call(name, lambda: sqlite3.Cursor.execute(self, sql, *values), error=_disk_error)
             return self
 
     class Connection(sqlite3.Connection):
@@ -91,10 +99,10 @@ def failing_drivers() -> Iterator[CallFault]:
             return super().cursor(Cursor)
 
         def commit(self) -> None:
-            fault.call("COMMIT", lambda: sqlite3.Connection.commit(self), error=_disk_error, lose=_nothing)
+            fault.call("COMMIT", lambda: sqlite3.Connection.commit(self), error=_disk_error)
 
         def rollback(self) -> None:
-            fault.call("ROLLBACK", lambda: sqlite3.Connection.rollback(self), error=_disk_error, lose=_nothing)
+            fault.call("ROLLBACK", lambda: sqlite3.Connection.rollback(self), error=_disk_error)
 
     connect, wait = sqlite3.dbapi2.connect, psycopg.Connection.wait
 
@@ -102,10 +110,12 @@ def failing_drivers() -> Iterator[CallFault]:
         return connect(*arguments, **options, factory=Connection)
 
     def wait_failing(connection: Any, generator: Any, *more: Any) -> Any:
-        name = _REQUESTS.get(generator.__name__)
+        name = _CALLS.get(generator.__name__)
         if name is None:
             return wait(connection, generator, *more)
-        return fault.call(name, lambda: wait(connection, generator, *more), error=_lost_answer, lose=connection.close)
+        return fault.call(
+            name, lambda: wait(connection, generator, *more), error=_lost_answer, disconnect=connection.close
+        )
 
     with (
         patch.object(sqlite3.dbapi2, "connect", connect_failing),
@@ -114,8 +124,8 @@ def failing_drivers() -> Iterator[CallFault]:
         yield fault
 
 
-_REQUESTS: Final = {"_execute_gen": "a statement", "_commit_gen": "COMMIT", "_rollback_gen": "ROLLBACK"}
-"""What psycopg waits for, by the name of its generator. A statement may include a BEGIN."""
+_CALLS: Final = {"_execute_gen": "a statement", "_commit_gen": "COMMIT", "_rollback_gen": "ROLLBACK"}
+"""The calls by the name of psycopg's generator. A statement may include a BEGIN."""
 
 
 def _disk_error() -> Exception:
@@ -126,22 +136,20 @@ def _lost_answer() -> Exception:
     return psycopg.OperationalError("the answer was lost")
 
 
-def _nothing() -> None:
-    return
+def deliver_until_killed(url: str, uid: str, token: str, body: bytes, fatal_call: int) -> None:
+    """Send one delivery to a service inside this process, and print the status.
 
-
-def deliver_and_die(url: str, uid: str, token: str, body: bytes, fatal_call: int) -> None:
-    """Send one delivery to a service inside this process, and print the status. The process dies before the call with
-    this number; the first call is the writer's."""
+    The process is killed before the call with this number. The first call is the writer's.
+    """
     from tests.support.world import World
 
     with failing_drivers() as fault:
         world = World(url)
         until(lambda: world.snapshot.get(uid), "the webhook is in memory")
-        # The thread that answers this has no further call to make for what it loaded before.
+        # After this answer, its thread makes no further call for what it loaded before.
         assert world.request("POST", "/webhooks/w/wh_unknown", body=body).status == 404
         fault.fail_at(fatal_call, Failure.KILL)
         answer = world.request("POST", f"/webhooks/w/{uid}", headers={"Authorization": f"Bearer {token}"}, body=body)
-        fault.withdraw()
+        fault.clear()
         print(answer.status, flush=True)
         world.close()

@@ -1,7 +1,7 @@
-"""`hookmill move` with small batches, which stops at a step of it.
+"""Runs `hookmill move` with small batches, and sends it a signal at a chosen step.
 
-A step is the beginning, the COMMIT or the end of a transaction that writes. The main function runs in a process of its
-own.
+A step is the BEGIN of a write transaction, its COMMIT, or the moment after its COMMIT. `move_until` runs in a process
+of its own.
 """
 
 import os
@@ -14,29 +14,32 @@ from hookmill.store.database import Database, Transaction
 from hookmill.store.move import steps
 
 
-def move_until(step: int | str, stop: signal.Signals) -> None:
-    """Move to what `HOOKMILL_TEST_TO` names. The process sends itself the signal at the step with this number, or at
-    the first one with this name, such as `sqlite after COMMIT`."""
-    # A test run in the background ignores SIGINT, and its processes inherit that.
+def move_until(step: int | str, stop_signal: signal.Signals) -> None:
+    """Move to the database of `HOOKMILL_TEST_TO`.
+
+    The process sends itself the signal at the step with this number, or at each step with this name, such as
+    `sqlite after COMMIT`.
+    """
+    # Tests that run in the background ignore SIGINT, and their processes inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     steps.BATCH_ROWS = 3  # type: ignore[misc]
     write = Database.write
-    taken = 0
+    steps_reached = 0
 
-    def take(name: str) -> None:
-        nonlocal taken
-        taken += 1
-        if step in (taken, name):
-            os.kill(os.getpid(), stop)
+    def reach(name: str) -> None:
+        nonlocal steps_reached
+        steps_reached += 1
+        if step in (steps_reached, name):
+            os.kill(os.getpid(), stop_signal)
 
     @contextmanager
-    def stepping(database: Database) -> Iterator[Transaction]:
+    def write_in_steps(database: Database) -> Iterator[Transaction]:
         kind = "sqlite" if database.on_sqlite else "postgres"
-        take(f"{kind} BEGIN")
+        reach(f"{kind} BEGIN")
         with write(database) as tx:
             yield tx
-            take(f"{kind} COMMIT")
-        take(f"{kind} after COMMIT")
+            reach(f"{kind} COMMIT")
+        reach(f"{kind} after COMMIT")
 
-    Database.write = stepping  # type: ignore[assignment, method-assign]
+    Database.write = write_in_steps  # type: ignore[assignment, method-assign]
     main(["move", "--to", os.environ["HOOKMILL_TEST_TO"], "--json"])

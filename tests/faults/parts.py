@@ -1,4 +1,4 @@
-"""The processes of a running service, told apart, so that one of them can be taken away alone."""
+"""Finds the processes of a running service by kind, so that a test can kill one of them."""
 
 import contextlib
 import os
@@ -12,6 +12,8 @@ from tests.support.waiting import until
 
 
 class Part(StrEnum):
+    """A kind of process of the service."""
+
     SUPERVISOR = "supervisor"
     INGRESS = "ingress"
     WRITER = "writer"
@@ -20,18 +22,18 @@ class Part(StrEnum):
 
 
 def parts_of(service: Service) -> dict[Part, list[psutil.Process]]:
-    """Every process of the service by what it is. Those that ended meanwhile are left out."""
+    """All running processes of the service, by kind."""
     assert service.process is not None
     supervisor = service.process.pid
-    found: dict[Part, list[psutil.Process]] = {part: [] for part in Part}
-    for number in psutil.pids():
+    processes: dict[Part, list[psutil.Process]] = {part: [] for part in Part}
+    for pid in psutil.pids():
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-            # Its family would not do: what a fork server started stays when that one is gone.
-            if os.getsid(number) == supervisor:
-                process = psutil.Process(number)
+            # Forks outlive their fork server, so a search for children would not find them.
+            if os.getsid(pid) == supervisor:
+                process = psutil.Process(pid)
                 if still_running([process]) and (part := _part(process, supervisor)) is not None:
-                    found[part].append(process)
-    return found
+                    processes[part].append(process)
+    return processes
 
 
 def _part(process: psutil.Process, supervisor: int) -> Part | None:
@@ -44,30 +46,33 @@ def _part(process: psutil.Process, supervisor: int) -> Part | None:
 
 
 def kill_part(service: Service, part: Part) -> psutil.Process:
-    """kill -9 to one process of this kind, once there is one."""
+    """Wait for a process of this kind, kill it with SIGKILL, and return it."""
 
-    def killed() -> psutil.Process | None:
+    def kill_one() -> psutil.Process | None:
         for process in parts_of(service)[part]:
-            # It may end by itself between the look and the kill.
+            # It may just have ended by itself.
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
                 return process
         return None
 
-    return until(killed, f"the service has a {part}")
+    return until(kill_one, f"the service has a process of the kind {part}")
 
 
 def wait_until_announced(service: Service, *, since: int = 0) -> None:
-    """Until it has said that it is ready, after so many bytes of its log: from then on it stands a crash."""
-    until(lambda: "is ready at" in service.log()[since:], "the service says that it is ready")
+    """Wait until the service has logged that it is ready. From then on, it restarts processes that crash.
+
+    `since` is a position in its log, in characters.
+    """
+    until(lambda: "is ready at" in service.log()[since:], "the service has logged that it is ready")
 
 
-def everything_of(service: Service) -> list[psutil.Process]:
+def all_processes_of(service: Service) -> list[psutil.Process]:
     return [process for processes in parts_of(service).values() for process in processes]
 
 
 def still_running(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """A zombie has ended: it only waits for somebody to ask how."""
+    """Those of the processes that have not ended. A zombie has ended."""
     running = []
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -77,8 +82,8 @@ def still_running(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 @contextlib.contextmanager
-def taken_away_afterwards(processes: list[psutil.Process]) -> Iterator[None]:
-    """Whatever the block finds out, these don't outlive it."""
+def killed_afterwards(processes: list[psutil.Process]) -> Iterator[None]:
+    """Kill the processes that are still running when the block ends."""
     try:
         yield
     finally:

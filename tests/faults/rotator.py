@@ -1,8 +1,6 @@
-"""Rotates the master key of what the environment names, and dies at a step of it.
+"""Rotates the master key in a process that is killed at a chosen step. The environment has the settings.
 
-A step is something that can be told apart afterwards: each sync to the disk, each rename, and the beginning, the COMMIT
-and the end of each transaction that writes. Orders come on a line: the number of the fatal step. The answer is its
-name, once the process is dead, or `done` when there was no such step.
+A step is a sync to the disk, a rename, the BEGIN of a write transaction, its COMMIT, or the moment after its COMMIT.
 """
 
 import os
@@ -19,59 +17,65 @@ from hookmill.store.database import Database, Transaction
 from hookmill.store.keys import rotation
 
 
-class Steps:
-    def __init__(self, fatal: int, told: int) -> None:
-        """The name of the fatal step is written to the descriptor `told`."""
-        self._left = fatal
-        self._told = told
+class FatalStep:
+    """Kills this process with SIGKILL at the step with this number."""
 
-    def take(self, name: str) -> None:
-        self._left -= 1
-        if not self._left:
-            os.write(self._told, name.encode())
+    def __init__(self, number: int, descriptor: int) -> None:
+        """Before, the name of the step is written to `descriptor`."""
+        self._steps_left = number
+        self._descriptor = descriptor
+
+    def reach(self, name: str) -> None:
+        self._steps_left -= 1
+        if not self._steps_left:
+            os.write(self._descriptor, name.encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
     def before(self, name: str, act: Callable[..., Any]) -> Callable[..., Any]:
-        def stepping(*arguments: Any) -> Any:
-            self.take(name)
+        def act_in_step(*arguments: Any) -> Any:
+            self.reach(name)
             return act(*arguments)
 
-        return stepping
+        return act_in_step
 
 
-def rotate(steps: Steps) -> None:
+def rotate(fatal_step: FatalStep) -> None:
     settings = read_settings()
     store = app.open_store(settings)
     management = app.build_management(settings, store)
-    os.fsync = steps.before("sync", os.fsync)
-    Path.rename = steps.before("rename", Path.rename)  # type: ignore[method-assign]
+    os.fsync = fatal_step.before("sync", os.fsync)
+    Path.rename = fatal_step.before("rename", Path.rename)  # type: ignore[method-assign]
     write = Database.write
 
     @contextmanager
-    def stepping(database: Database) -> Iterator[Transaction]:
-        steps.take("BEGIN")
+    def write_in_steps(database: Database) -> Iterator[Transaction]:
+        fatal_step.reach("BEGIN")
         with write(database) as tx:
             yield tx
-            steps.take("COMMIT")
-        steps.take("after COMMIT")
+            fatal_step.reach("COMMIT")
+        fatal_step.reach("after COMMIT")
 
-    Database.write = stepping  # type: ignore[assignment, method-assign]
+    Database.write = write_in_steps  # type: ignore[assignment, method-assign]
     app.keys.rotate(
         settings, store.database, management, confirm_new_key=lambda: None, report_progress=lambda _rows, _total: None
     )
 
 
-def rotate_when_told(line: "Connection[str, int]") -> None:
+def serve_rotations(pipe: "Connection[str, int]") -> None:
+    """Start a rotation for each number of a fatal step that comes through the pipe.
+
+    The answer is the name of this step, `done` if the rotation had fewer steps, or `failed`.
+    """
     rotation.PAGE_ROWS = 2  # type: ignore[misc]
     with suppress(EOFError):
         while True:
-            fatal = line.recv()
-            read, told = os.pipe()
+            number = pipe.recv()
+            reading, writing = os.pipe()
             child = os.fork()
             if not child:
-                rotate(Steps(fatal, told))
+                rotate(FatalStep(number, writing))
                 os._exit(0)
-            os.close(told)
+            os.close(writing)
             _, status = os.waitpid(child, 0)
-            line.send(os.read(read, 100).decode() or ("done" if not status else "failed"))
-            os.close(read)
+            pipe.send(os.read(reading, 100).decode() or ("done" if not status else "failed"))
+            os.close(reading)

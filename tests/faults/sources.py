@@ -1,4 +1,4 @@
-"""Webhooks of every kind with automations, and the events that senders deliver to them."""
+"""Webhooks of several kinds with automations, and the events that senders deliver to them."""
 
 import random
 from collections.abc import Sequence
@@ -9,39 +9,42 @@ from hookmill.management import Management, WebhookWithSecret
 from tests.faults.senders import Event
 from tests.support.service import operator
 
-FILLING_BYTES = (0, 10, 300, 5_000)
+FILLER_BYTES = (0, 10, 300, 5_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A webhook, and the automations that its events start: always, and when they say so."""
+    """A webhook, and the automations that its events start: all events, or only urgent ones."""
 
-    made: WebhookWithSecret
+    webhook: WebhookWithSecret
     always: frozenset[str]
     when_urgent: frozenset[str]
 
-    def draw(
-        self, chance: random.Random, number: int, *, urgent: float = 0.1, fillings: Sequence[int] = FILLING_BYTES
+    def new_event(
+        self, chance: random.Random, number: int, *, urgent: float = 0.1, fillers: Sequence[int] = FILLER_BYTES
     ) -> Event:
-        """The event with this number. `urgent` is the share of urgent events, and `fillings` are sizes in bytes."""
+        """The event with this number. `urgent` is the share of urgent events, and `fillers` are sizes in bytes."""
         is_urgent = chance.random() < urgent
-        body = b'{"number": %d, "urgent": %s, "filling": "%s"}' % (
+        body = b'{"number": %d, "urgent": %s, "filler": "%s"}' % (
             number,
             b"true" if is_urgent else b"false",
-            b"x" * chance.choice(fillings),
+            b"x" * chance.choice(fillers),
         )
-        header = self.made.webhook.delivery_id_header or chance.choice(["X-Service-Delivery-Id", None])
+        header = self.webhook.webhook.delivery_id_header or chance.choice(["X-Service-Delivery-Id", None])
         return Event(
-            self.made,
+            self.webhook,
             body,
             {header: f"event-{number}"} if header is not None else {},
             self.always | self.when_urgent if is_urgent else self.always,
         )
 
 
-def furnish(management: Management, *, runner: str | None = None) -> list[Source]:
-    """Twelve webhooks of every kind. Three automations listen: to one of them always, to most when it is urgent, and
-    never. `runner` performs the runs of the second one."""
+def create_sources(management: Management, *, runner: str | None = None) -> list[Source]:
+    """Create twelve webhooks of several kinds, and three automations.
+
+    Every event of the first webhook starts the first automation, urgent events of nine webhooks start the second one,
+    and the third one is disabled. `runner` performs the runs of the second one.
+    """
     may = operator(management)
     webhooks = [
         management.webhooks.create(
@@ -53,27 +56,27 @@ def furnish(management: Management, *, runner: str | None = None) -> list[Source
         for n in range(12)
     ]
 
-    def automation(
+    def create_automation(
         name: str,
-        listens_to: Sequence[WebhookWithSecret],
+        webhooks: Sequence[WebhookWithSecret],
         payload: object,
         *,
         enabled: bool = True,
         runner: str | None = None,
     ) -> str:
-        chosen: dict[str, object] = {"webhook_ids": [each.webhook.uid for each in listens_to]}
+        filter_: dict[str, object] = {"webhook_ids": [each.webhook.uid for each in webhooks]}
         if payload is not None:
-            chosen["payload"] = payload
-        trigger = {"provider": "webhook", "event": "received", "filter": chosen}
-        created = management.automations.create(
+            filter_["payload"] = payload
+        trigger = {"provider": "webhook", "event": "received", "filter": filter_}
+        automation = management.automations.create(
             may, name, prompt="Look.", triggers=[trigger], enabled=enabled, runner=runner
         )
-        return str(created.id)
+        return str(automation.id)
 
-    always = automation("always", webhooks[:1], None)
-    urgent = automation("urgent", webhooks[:9], {"urgent": [True]}, runner=runner)
-    automation("never", webhooks, None, enabled=False)
+    always = create_automation("always", webhooks[:1], None)
+    urgent = create_automation("urgent", webhooks[:9], {"urgent": [True]}, runner=runner)
+    create_automation("never", webhooks, None, enabled=False)
     return [
-        Source(each, frozenset({always} if n == 0 else ()), frozenset({urgent} if n < 9 else ()))
-        for n, each in enumerate(webhooks)
+        Source(webhook, frozenset({always} if n == 0 else ()), frozenset({urgent} if n < 9 else ()))
+        for n, webhook in enumerate(webhooks)
     ]

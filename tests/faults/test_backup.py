@@ -1,4 +1,4 @@
-"""A backup that is taken while deliveries come in, and restored: a consistent earlier state, which takes retries."""
+"""A backup from under load is restored: its state is consistent, and it accepts retries of later deliveries."""
 
 import random
 import sqlite3
@@ -12,15 +12,14 @@ import pytest
 
 from hookmill.domain.ids import delivery_id
 from hookmill.store.database import open_database
-from tests.faults import senders
 from tests.faults.audit import audit, wait_until_runs_have_ended
-from tests.faults.senders import Event, Fleet, Line
-from tests.faults.sources import furnish
+from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request
+from tests.faults.sources import create_sources
 from tests.support.postgres import Postgres, program
 from tests.support.service import serving
 from tests.support.waiting import until
 
-EVENTS_MIN = 150
+ACCEPTED_MIN = 150
 SETTINGS: dict[str, Any] = {
     "deliveries_per_minute": 100_000,
     "webhooks_per_factory": 100,
@@ -30,7 +29,7 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_restored_backup_has_what_was_accepted_and_takes_retries_once(
+def test_restored_backup_is_consistent_and_accepts_retries_once(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ):
     server: Postgres | None = request.getfixturevalue("postgres_server") if kind == "postgres" else None
@@ -40,47 +39,47 @@ def test_restored_backup_has_what_was_accepted_and_takes_retries_once(
 
     with serving(tmp_path / "data", database_url=url, **SETTINGS) as service:
         with service.management() as management:
-            sources = furnish(management)
-        with Fleet(
+            sources = create_sources(management)
+        with LoadGenerator(
             [service.port],
-            lambda chance, number: chance.choice(sources).draw(chance, number),
+            lambda chance, number: chance.choice(sources).new_event(chance, number),
             random.Random(5),
             senders=8,
-        ) as fleet:
-            until(lambda: fleet.taken >= EVENTS_MIN, "events are accepted")
-            answered_before = {delivery for event in list(fleet.events) for delivery in list(event.taken_as)}
+        ) as load:
+            until(lambda: load.accepted >= ACCEPTED_MIN, "events are accepted")
+            answered_before = {delivery for event in list(load.events) for delivery in list(event.delivery_ids)}
             back_up(tmp_path / "data" / "hookmill.db", url, backup)
-            until(lambda: fleet.taken >= len(answered_before) + EVENTS_MIN, "further events are accepted")
-            fleet.settle(30)
+            until(lambda: load.accepted >= len(answered_before) + ACCEPTED_MIN, "further events are accepted")
+            load.drain(30)
     if restored_url is not None:
         run("pg_restore", "--exit-on-error", "--dbname", restored_url, str(backup))
     store_url = restored_url or f"sqlite:///{backup}"
     restored = deliveries_in(store_url)
     with serving(tmp_path / "restored", database_url=restored_url, **SETTINGS) as service:
-        replay(service.port, fleet.events)
+        retry_all(service.port, load.events)
         wait_until_runs_have_ended(store_url)
-    findings = audit(store_url, fleet.events)
+    result = audit(store_url, load.events)
     if server is not None and url is not None and restored_url is not None:
         server.drop_database(url)
         server.drop_database(restored_url)
 
     assert answered_before <= restored
-    assert len(restored) < len(fleet.events)
-    assert findings.troubles() == {}
-    assert findings.accepted == len(fleet.events)
+    assert len(restored) < len(load.events)
+    assert result.violations() == {}
+    assert result.accepted == len(load.events)
 
 
-def back_up(file: Path, url: str | None, backup: Path) -> None:
+def back_up(sqlite_file: Path, url: str | None, backup: Path) -> None:
     if url is not None:
         run("pg_dump", "--format=custom", f"--file={backup}", url)
         return
-    with closing(sqlite3.connect(file)) as connection:
+    with closing(sqlite3.connect(sqlite_file)) as connection:
         connection.execute("VACUUM INTO ?", (str(backup),))
 
 
 def run(name: str, *arguments: str) -> None:
-    done = subprocess.run([program(name), *arguments], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run([program(name), *arguments], capture_output=True, text=True, timeout=60)
+    assert completed.returncode == 0, completed.stderr
 
 
 def deliveries_in(url: str) -> set[str]:
@@ -88,11 +87,11 @@ def deliveries_in(url: str) -> set[str]:
         return {delivery_id(row["id"]) for row in tx.all("SELECT id FROM deliveries")}
 
 
-def replay(port: int, events: Sequence[Event]) -> None:
-    """Send every event once again, as senders do that retry everything of the last hour."""
-    with Line(port) as line:
+def retry_all(port: int, events: Sequence[Event]) -> None:
+    """Send every event once again, like senders that retry everything of the last hour."""
+    with PersistentConnection(port) as connection:
         for event in events:
-            answer = line.ask(senders.request(event.made, event.body, headers=event.headers))
+            answer = connection.exchange(delivery_request(event.webhook, event.body, headers=event.headers))
             assert answer is not None
             assert answer.status == 202
-            event.taken_as[:] = [answer.delivery_id]
+            event.delivery_ids[:] = [answer.delivery_id]

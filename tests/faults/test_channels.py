@@ -1,5 +1,5 @@
-"""A change in one process takes effect immediately at the ingress of another: by the API, the command line and
-definition files alike."""
+"""A change in one process applies immediately at the ingress of another, in each channel: the API, the command line and
+definition files."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -20,14 +20,17 @@ ROUNDS = count(8, usually=3)
 
 @pytest.fixture(scope="module")
 def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two services on one PostgreSQL. People use the first one, senders the second one."""
+    """Two services on one PostgreSQL. Operators use the first one, senders the second one."""
     url = postgres_server.create_database()
     yield from paired(tmp_path_factory.mktemp("channels"), url, services=2, deliveries_per_minute=100_000)
     postgres_server.drop_database(url)
 
 
 class Channel:
-    """One way to change the webhook `source` of a factory of one's own."""
+    """A channel through which the tests change the webhook `source`, in a factory of its own."""
+
+    uid: str
+    """The uid of the webhook that `create` has created."""
 
     def __init__(self, pair: Pair, management: Management, factory: str) -> None:
         self.pair = pair
@@ -44,29 +47,26 @@ class Channel:
         return f"OF_{self.factory.upper()}"
 
     def replace_secret(self, value: str) -> None:
-        """As somebody else does who manages secrets."""
+        """Store a new value of the team secret. The webhook uses it only after a sync."""
         self.management.secrets.replace(self.may, self.secret_name, value)
 
     def status(self) -> int:
-        """What the other service answers to a delivery with the secret of before."""
-        [webhook] = [each for each in self.management.webhooks.all(self.may, with_deleted=True) if each.uid == self.uid]
+        """What the second service answers to a delivery with `token`."""
         headers = {"Authorization": f"Bearer {self.token}", "X-Service-Delivery-Id": f"{next(_numbers)}"}
-        path = f"/webhooks/w/{webhook.uid}"
+        path = f"/webhooks/w/{self.uid}"
         return self.pair.services[1].request("POST", path, headers=headers, body=b"{}").status
-
-    uid: str
 
 
 _numbers = iter(range(1_000_000))
 
 
-class ByApi(Channel):
+class ApiChannel(Channel):
     def __init__(self, pair: Pair, management: Management) -> None:
         super().__init__(pair, management, "by_api")
         team = management.access.operator_of_team()
         self.key = management.keys.create(team, "channels", Role.MANAGER, factory=self.factory).token.reveal()
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         answer = self.pair.services[0].request(
             method,
@@ -78,25 +78,25 @@ class ByApi(Channel):
         return answer.json if answer.body else None
 
     def create(self) -> None:
-        self.uid = self.ask("POST", "/webhooks", {"name": "source", "secret_name": self.secret_name})["uid"]
+        self.uid = self.call("POST", "/webhooks", {"name": "source", "secret_name": self.secret_name})["uid"]
 
     def disable(self) -> None:
-        self.ask("PATCH", f"/webhooks/{self.uid}", {"enabled": False})
+        self.call("PATCH", f"/webhooks/{self.uid}", {"enabled": False})
 
     def enable(self) -> None:
-        self.ask("PATCH", f"/webhooks/{self.uid}", {"enabled": True})
+        self.call("PATCH", f"/webhooks/{self.uid}", {"enabled": True})
 
     def rotate(self) -> None:
-        self.ask("POST", f"/webhooks/{self.uid}/rotate", {})
+        self.call("POST", f"/webhooks/{self.uid}/rotate", {})
 
     def sync(self) -> None:
-        self.ask("POST", f"/webhooks/{self.uid}/sync")
+        self.call("POST", f"/webhooks/{self.uid}/sync")
 
     def delete(self) -> None:
-        self.ask("DELETE", f"/webhooks/{self.uid}")
+        self.call("DELETE", f"/webhooks/{self.uid}")
 
 
-class ByCommand(Channel):
+class CommandChannel(Channel):
     name = "by_command"
 
     def __init__(self, pair: Pair, management: Management, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
@@ -107,10 +107,10 @@ class ByCommand(Channel):
                 monkeypatch.setenv(name, value)
         monkeypatch.chdir(directory)
 
-    def run(self, *arguments: str, ends: int = 0) -> None:
-        with pytest.raises(SystemExit) as ended:
+    def run(self, *arguments: str, exit_code: int = 0) -> None:
+        with pytest.raises(SystemExit) as exited:
             cli.main([*arguments, "--factory", self.factory])
-        assert int(ended.value.code or 0) == ends, arguments
+        assert int(exited.value.code or 0) == exit_code, arguments
 
     def create(self) -> None:
         self.run("webhook", "create", "source", "--secret-name", self.secret_name)
@@ -132,18 +132,19 @@ class ByCommand(Channel):
         self.run("webhook", "delete", "source", "--yes")
 
 
-class ByFiles(ByCommand):
+class FilesChannel(CommandChannel):
     name = "by_files"
 
-    def apply(self, text: str | None, *more: str) -> None:
-        for part in ("webhooks", "automations"):
-            (self.directory / part).mkdir(exist_ok=True)
+    def apply(self, text: str | None, *options: str) -> None:
+        """Apply a definition file with the webhook, or none if `text` is None."""
+        for name in ("webhooks", "automations"):
+            (self.directory / name).mkdir(exist_ok=True)
         file = self.directory / "webhooks" / "source.yaml"
         if text is None:
             file.unlink()
         else:
             file.write_text(f"secretName: {self.secret_name}\n{text}")
-        self.run("apply", str(self.directory), *more, ends=2)
+        self.run("apply", str(self.directory), *options, exit_code=2)
 
     def create(self) -> None:
         self.apply("")
@@ -156,7 +157,7 @@ class ByFiles(ByCommand):
         self.apply("enabled: true\n")
 
     def rotate(self) -> None:
-        # A file holds no secret: a new value is set, and applying the files syncs it.
+        # A file contains no secret, so applying it syncs a value that was stored before.
         self.replace_secret(f"another-value-{next(_numbers)}-0123456789")
         self.apply("enabled: true\n")
 
@@ -168,47 +169,47 @@ class ByFiles(ByCommand):
 
 
 @pytest.mark.parametrize("channel", ["api", "command", "files"])
-def test_a_change_through_any_channel_holds_in_the_other_service(
+def test_change_in_any_channel_applies_immediately_in_another_service(
     pair: Pair, channel: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     with pair.management() as management:
-        make: Mapping[str, Callable[[], Any]] = {
-            "api": lambda: ByApi(pair, management),
-            "command": lambda: ByCommand(pair, management, monkeypatch, tmp_path),
-            "files": lambda: ByFiles(pair, management, monkeypatch, tmp_path),
+        channels: Mapping[str, Callable[[], Any]] = {
+            "api": lambda: ApiChannel(pair, management),
+            "command": lambda: CommandChannel(pair, management, monkeypatch, tmp_path),
+            "files": lambda: FilesChannel(pair, management, monkeypatch, tmp_path),
         }
-        chosen = make[channel]()
-        seen: dict[str, set[int]] = {}
+        tested = channels[channel]()
+        statuses: dict[str, set[int]] = {}
 
-        def look(after: str) -> None:
-            seen.setdefault(after, set()).add(chosen.status())
+        def deliver_after(change: str) -> None:
+            statuses.setdefault(change, set()).add(tested.status())
 
         for number in range(ROUNDS):
-            chosen.create()
-            look("create")
-            chosen.disable()
-            look("disable")
-            chosen.enable()
-            look("enable")
-            chosen.replace_secret(f"value-{number}-synced-0123456789")
-            look("a new value")
-            chosen.sync()
-            look("sync")
-            chosen.token = f"value-{number}-synced-0123456789"
-            look("sync, with the new value")
-            chosen.rotate()
-            look("rotate")
-            chosen.delete()
-            look("delete")
-            chosen.replace_secret(f"value-{number + 1}-0123456789")
-            chosen.token = f"value-{number + 1}-0123456789"
+            tested.create()
+            deliver_after("create")
+            tested.disable()
+            deliver_after("disable")
+            tested.enable()
+            deliver_after("enable")
+            tested.replace_secret(f"value-{number}-synced-0123456789")
+            deliver_after("a new value")
+            tested.sync()
+            deliver_after("sync, with the old value")
+            tested.token = f"value-{number}-synced-0123456789"
+            deliver_after("sync, with the new value")
+            tested.rotate()
+            deliver_after("rotate")
+            tested.delete()
+            deliver_after("delete")
+            tested.replace_secret(f"value-{number + 1}-0123456789")
+            tested.token = f"value-{number + 1}-0123456789"
 
-    assert seen == {
+    assert statuses == {
         "create": {202},
         "disable": {404},
         "enable": {202},
         "a new value": {202},
-        "sync": {401},
+        "sync, with the old value": {401},
         "sync, with the new value": {202},
         "rotate": {401},
         "delete": {404},

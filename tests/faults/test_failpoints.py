@@ -1,5 +1,4 @@
-"""A crash or an error at every step of the transaction that admits: afterwards it is as if nothing had been, or as if
-all had been."""
+"""The writing process crashes or fails at each step of an admission: the delivery is stored whole or not at all."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,121 +10,136 @@ import pytest
 from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from tests.faults.audit import count_rows
-from tests.faults.plant import Steps, serving_planted
-from tests.faults.senders import Line, ask, at_one_instant, request
+from tests.faults.fault_injection import AdmissionFault, serving_with_faults
+from tests.faults.senders import PersistentConnection, delivery_request, exchange, exchange_simultaneously
 from tests.support.service import Answer, Service, operator
 from tests.support.waiting import until
 
 STEPS_MAX = 30
 """More steps than an admission has."""
-BATCH = 6
+DELIVERIES_PER_MINUTE = 6
 ROUNDS_MAX = 30
+NO_ROWS = (0, 0, 0, 0, 0, 0)
+ACCEPTED = (1, 0, 0, 1, 1, 1)
+ACCEPTED_AND_DUPLICATE = (1, 1, 0, 1, 1, 1)
+"""Accepted, Duplicate, other, identities, payloads, runs: see `count_rows`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class FailingService:
+    """A service whose admissions `fault` lets fail."""
+
     service: Service
-    steps: Steps
+    fault: AdmissionFault
     url: str
 
-    def post(self, made: WebhookWithSecret, body: bytes) -> Answer:
-        answer = ask(self.service.port, request(made, body))
+    def post(self, webhook: WebhookWithSecret, body: bytes) -> Answer:
+        answer = exchange(self.service.port, delivery_request(webhook, body))
         assert answer is not None
         return answer
 
-    def repeat(self, made: WebhookWithSecret, body: bytes) -> Answer:
-        """As a sender does, until it is no longer told to come again."""
+    def retry(self, webhook: WebhookWithSecret, body: bytes) -> Answer:
+        """Send the delivery until the answer is not a 503."""
 
-        def taken() -> Answer | None:
-            answer = self.post(made, body)
+        def other_answer() -> Answer | None:
+            answer = self.post(webhook, body)
             return answer if answer.status != 503 else None
 
-        return until(taken, "the repeat is answered")
+        return until(other_answer, "the answer is not a 503")
 
-    def webhook(self, management: Management, may: MayManage, name: str) -> WebhookWithSecret:
-        """One that an automation listens to."""
-        made = management.webhooks.create(may, name)
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+    def automated_webhook(self, management: Management, may: MayManage, name: str) -> WebhookWithSecret:
+        """A new webhook whose deliveries start a run."""
+        webhook = management.webhooks.create(may, name)
+        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
         management.automations.create(may, name, prompt="Look.", triggers=[trigger])
-        return made
+        return webhook
 
-    def count(self, made: WebhookWithSecret) -> tuple[int, ...]:
-        """How many rows of each kind the webhook has: Accepted, Duplicate, others, identities, payloads, runs."""
-        return count_rows(self.url, made.webhook.no)
+    def count_rows(self, webhook: WebhookWithSecret) -> tuple[int, ...]:
+        return count_rows(self.url, webhook.webhook.no)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def failing_service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FailingService]:
     directory = tmp_path_factory.mktemp("failpoints")
     server = request.getfixturevalue("postgres_server") if request.param == "postgres" else None
     url = server.create_database() if server is not None else None
-    steps = Steps(directory / "order")
-    with serving_planted(
+    fault = AdmissionFault(directory / "order")
+    with serving_with_faults(
         directory / "data",
-        {"STEPS": str(steps.path)},
+        {"STEPS": str(fault.path)},
         database_url=url,
-        deliveries_per_minute=BATCH,
+        deliveries_per_minute=DELIVERIES_PER_MINUTE,
         performs_runs=False,
         webhooks_per_factory=1000,
         master_key="A" * 43 + "=",
     ) as service:
-        yield Scene(service, steps, service.read_settings().store_url())
+        yield FailingService(service, fault, service.read_settings().store_url())
     if server is not None and url is not None:
         server.drop_database(url)
 
 
 @pytest.mark.parametrize("how", ["kill", "raise"])
 @pytest.mark.timeout(240)
-def test_an_admission_that_fails_at_any_step_is_repeated_safely(scene: Scene, how: Literal["kill", "raise"]):
-    struck: list[str] = []
-    with scene.service.management() as management:
+def test_delivery_can_be_retried_after_a_failure_at_any_admission_step(
+    failing_service: FailingService, how: Literal["kill", "raise"]
+):
+    failed_steps: list[str] = []
+    with failing_service.service.management() as management:
         may = operator(management)
-        for step in range(1, STEPS_MAX):
-            made = scene.webhook(management, may, f"{how}-{step}")
-            scene.steps.fail_at(step, how)
-            first = scene.post(made, b'{"event": 1}')
-            name = scene.steps.struck
-            if name is None:
-                scene.steps.withdraw()
+        for number in range(1, STEPS_MAX):
+            webhook = failing_service.automated_webhook(management, may, f"{how}-{number}")
+            failing_service.fault.fail_at(number, how)
+            first = failing_service.post(webhook, b'{"event": 1}')
+            step = failing_service.fault.take_failed_step()
+            if step is None:
+                failing_service.fault.clear()
                 break
-            struck.append(name)
-            was_kept = name == "after COMMIT"
+            failed_steps.append(step)
+            is_committed = step == "after COMMIT"
 
-            assert first.status == 503, name
+            assert first.status == 503, step
             assert first.headers["retry-after"]
-            assert scene.count(made) == ((1, 0, 0, 1, 1, 1) if was_kept else (0, 0, 0, 0, 0, 0)), name
-            second = scene.repeat(made, b'{"event": 1}')
-            assert second.status == 202, name
-            assert scene.count(made) == ((1, 1, 0, 1, 1, 1) if was_kept else (1, 0, 0, 1, 1, 1)), name
-            # What was rolled back has spent nothing of the minute's budget.
-            more = [scene.post(made, b"[%d]" % number).status for number in range(BATCH)]
-            spent = 2 if was_kept else 1
-            assert more == [202] * (BATCH - spent) + [429] * spent, name
-    print(f"{how}: {struck}")
+            assert failing_service.count_rows(webhook) == (ACCEPTED if is_committed else NO_ROWS), step
+            second = failing_service.retry(webhook, b'{"event": 1}')
+            assert second.status == 202, step
+            assert failing_service.count_rows(webhook) == (ACCEPTED_AND_DUPLICATE if is_committed else ACCEPTED), step
+            # A delivery that was rolled back does not count for the rate limit.
+            statuses = [failing_service.post(webhook, b"[%d]" % n).status for n in range(DELIVERIES_PER_MINUTE)]
+            counted = 2 if is_committed else 1
+            assert statuses == [202] * (DELIVERIES_PER_MINUTE - counted) + [429] * counted, step
+    print(f"{how}: {failed_steps}")
 
-    assert struck[-2:] == ["COMMIT", "after COMMIT"]
-    assert len(struck) >= 7, "state, rate, identity, log, payload, run, COMMIT"
+    assert failed_steps[-2:] == ["COMMIT", "after COMMIT"]
+    assert len(failed_steps) >= 7, "state, rate, identity, log, payload, run, COMMIT"
 
 
-def test_an_error_fails_its_own_transaction_and_none_after_it(scene: Scene):
+def test_transaction_error_fails_only_the_deliveries_of_its_batch(failing_service: FailingService):
     with ExitStack() as stack:
-        management = stack.enter_context(scene.service.management())
-        lines = [stack.enter_context(Line(scene.service.port)) for _ in range(16)]
+        management = stack.enter_context(failing_service.service.management())
+        connections = [stack.enter_context(PersistentConnection(failing_service.service.port)) for _ in range(16)]
 
-        def round_(number: int) -> tuple[list[WebhookWithSecret], list[int]]:
-            """As many webhooks as lines, and what each was answered when the first transaction failed."""
+        def deliver_to_new_webhooks(round_: int) -> tuple[list[WebhookWithSecret], list[int]]:
+            """Deliver to a new webhook on each connection, while the first transaction fails. Returns the webhooks and
+            the statuses."""
             may = operator(management)
-            made = [scene.webhook(management, may, f"shared-{number}-{place}") for place in range(len(lines))]
-            scene.steps.fail_at(3, "raise")
-            answers = at_one_instant(lines, [request(each, b"1") for each in made])
-            assert scene.steps.struck is not None
-            return made, [answer.status for answer in answers if answer is not None]
+            webhooks = [
+                failing_service.automated_webhook(management, may, f"shared-{round_}-{number}")
+                for number in range(len(connections))
+            ]
+            failing_service.fault.fail_at(3, "raise")
+            answers = exchange_simultaneously(connections, [delivery_request(webhook, b"1") for webhook in webhooks])
+            assert failing_service.fault.take_failed_step() is not None
+            return webhooks, [answer.status for answer in answers if answer is not None]
 
-        # How many share a transaction is left to chance.
-        rounds = (round_(number) for number in range(ROUNDS_MAX))
-        made, statuses = next(found for found in rounds if found[1].count(503) > 1)
-    print(f"{statuses.count(503)} of {len(statuses)} shared the transaction")
+        # How many deliveries share a transaction depends on chance.
+        rounds = (deliver_to_new_webhooks(round_) for round_ in range(ROUNDS_MAX))
+        webhooks, statuses = next(each for each in rounds if each[1].count(503) > 1)
+    print(f"{statuses.count(503)} of {len(statuses)} deliveries shared the transaction")
 
     assert set(statuses) <= {202, 503}
-    assert [scene.count(each)[0] for each in made] == [int(status == 202) for status in statuses]
-    assert [scene.repeat(each, b'"once more"').status for each in made] == [202] * len(made)
+    assert [failing_service.count_rows(webhook)[0] for webhook in webhooks] == [
+        int(status == 202) for status in statuses
+    ]
+    assert [failing_service.retry(webhook, b'"once more"').status for webhook in webhooks] == [202] * len(webhooks)

@@ -1,5 +1,5 @@
-"""The master key is replaced under load, and killed at every step: no delivery is refused for it, and no secret is
-lost."""
+"""The master key is rotated under load, and the rotation is killed at each step: every delivery is accepted, and every
+secret stays readable."""
 
 import hmac
 import multiprocessing
@@ -26,8 +26,8 @@ from hookmill.store.keys import binding, rotation
 from hookmill.store.keys.key_file import KeyFile
 from hookmill.store.keys.rotation import RotationResult
 from hookmill.store.keys.sealing import KeyRing, MasterKey
-from tests.faults.rotator import rotate_when_told
-from tests.faults.senders import Line, request
+from tests.faults.rotator import serve_rotations
+from tests.faults.senders import PersistentConnection, delivery_request
 from tests.support.loaded import Command, Forked
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import until
@@ -35,28 +35,29 @@ from tests.support.world import World
 
 STEPS_MAX = 60
 """More steps than a rotation of a few rows has."""
-FILLING = 200
-"""Secrets that nobody uses, so that a rotation takes as long as a rotation does."""
-TAKEN_BETWEEN = 200
+UNUSED_SECRETS = 200
+"""They make the rotation last longer."""
+DELIVERIES_MIN = 200
 """Deliveries before, between and after the rotations."""
-SIGNING_SECRET = "what github was given"
+SIGNING_SECRET = "a secret shared with github"
 
 
-def troubles(services: Sequence[Service]) -> list[str]:
-    """What the services' logs tell of faults. A sweep that a busy database kept waiting is made again, and no fault."""
+def failure_lines(services: Sequence[Service]) -> list[str]:
+    """The lines of the services' logs about failures. A retention pass that failed because the database was busy is
+    retried, and is ignored."""
     lines = [line for service in services for line in service.log().splitlines()]
     return [line for line in lines if '"failed"' in line and '"retention"' not in line]
 
 
-def delivery(made: WebhookWithSecret, body: bytes) -> bytes:
-    """A request that proves itself as its webhook asks."""
-    if made.webhook.auth_mode is not AuthMode.SIGNATURE:
-        return request(made, body)
+def authenticated_request(webhook: WebhookWithSecret, body: bytes) -> bytes:
+    """A delivery request with the credential that the webhook's `auth_mode` requires."""
+    if webhook.webhook.auth_mode is not AuthMode.SIGNATURE:
+        return delivery_request(webhook, body)
     signature = hmac.digest(SIGNING_SECRET.encode(), body, "sha256").hex()
-    return request(made, body, headers={"X-Hub-Signature-256": f"sha256={signature}"})
+    return delivery_request(webhook, body, headers={"X-Hub-Signature-256": f"sha256={signature}"})
 
 
-def one_of_each(management: Management, may: MayManage, name: str) -> list[WebhookWithSecret]:
+def webhook_of_each_mode(management: Management, may: MayManage, name: str) -> list[WebhookWithSecret]:
     create = management.webhooks.create
     return [
         create(may, f"{name}-token"),
@@ -67,63 +68,64 @@ def one_of_each(management: Management, may: MayManage, name: str) -> list[Webho
 
 @dataclass(slots=True)
 class Senders:
-    """They post to every webhook there is, at every process, until they are told to leave."""
+    """Senders that deliver to every webhook, at every port."""
 
     ports: Sequence[int]
     webhooks: list[WebhookWithSecret]
     answers: Counter[str] = field(default_factory=Counter)
-    _guard: threading.Lock = field(default_factory=threading.Lock)
-    _leaving: threading.Event = field(default_factory=threading.Event)
+    """`202`; of other answers, the status and the webhook's name; `none` if no answer came."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_stopping: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         threads = [threading.Thread(target=self._send, args=(port,)) for port in self.ports for _ in range(2)]
         for thread in threads:
             thread.start()
         try:
             yield
         finally:
-            self._leaving.set()
+            self._is_stopping.set()
             for thread in threads:
                 thread.join()
 
-    def take(self, more: int) -> None:
-        """Until so many more deliveries were taken."""
+    def wait_for_deliveries(self, count: int) -> None:
+        """Wait until this many further deliveries were accepted."""
         before = self.answers["202"]
-        until(lambda: self.answers["202"] >= before + more, f"{more} more deliveries were taken")
+        until(lambda: self.answers["202"] >= before + count, f"{count} more deliveries were accepted")
 
     def _send(self, port: int) -> None:
         number = 0
-        with Line(port) as line:
-            while not self._leaving.is_set():
-                # The newest ones first: those have never been read by any process.
-                for made in [*self.webhooks[-3:], *self.webhooks[:3]]:
+        with PersistentConnection(port) as connection:
+            while not self._is_stopping.is_set():
+                # No process has read the secrets of the newest webhooks yet.
+                for webhook in [*self.webhooks[-3:], *self.webhooks[:3]]:
                     number += 1
                     body = b'{"port": %d, "thread": %d, "number": %d}' % (port, threading.get_ident(), number)
-                    answer = line.ask(delivery(made, body))
-                    told = "none" if answer is None else f"{answer.status} {made.webhook.name}"
-                    with self._guard:
-                        self.answers[told if told[:3] != "202" else "202"] += 1
-                    # The others need the processor too.
-                    self._leaving.wait(0.002)
+                    answer = connection.exchange(authenticated_request(webhook, body))
+                    result = "none" if answer is None else f"{answer.status} {webhook.webhook.name}"
+                    with self._lock:
+                        self.answers[result if result[:3] != "202" else "202"] += 1
+                    # The service and the rotation need the processors, too.
+                    self._is_stopping.wait(0.002)
 
 
-def add_filling(service: Service) -> None:
+def add_unused_secrets(service: Service) -> None:
     store = app.open_store(service.read_settings())
     try:
         with store.database.write() as tx:
             [team] = tx.all("SELECT id FROM teams")
-            secrets.add_secret(tx, "sec_filling", team["id"], "FILLING", 0)  # type: ignore[arg-type]
-            for number in range(FILLING):
-                secrets.add_version(tx, "sec_filling", SecretValue(f"value {number}"), store.master_keys, 0)  # type: ignore[arg-type]
+            secrets.add_secret(tx, "sec_unused", team["id"], "UNUSED", 0)  # type: ignore[arg-type]
+            for number in range(UNUSED_SECRETS):
+                secrets.add_version(tx, "sec_unused", SecretValue(f"value {number}"), store.master_keys, 0)  # type: ignore[arg-type]
     finally:
         store.close()
 
 
 def rotate_by_command(service: Service) -> None:
-    output = service.data_dir.with_name("rotated")
-    done = Command(["keys", "rotate", "--yes"], service.environment(), service.data_dir, output)
-    assert done.wait(60) == 0, output.read_text()
+    output = service.data_dir.with_name("output")
+    command = Command(["keys", "rotate", "--yes"], service.environment(), service.data_dir, output)
+    assert command.wait(60) == 0, output.read_text()
 
 
 def rotate_in_this_process(service: Service) -> None:
@@ -138,10 +140,10 @@ def rotate(settings: Settings, management: Management) -> RotationResult:
         )
 
 
-def started(running: ExitStack, data_dir: Path, url: str | None, *, services: int) -> list[Service]:
-    """On PostgreSQL several may share a data directory, and with it the key file."""
+def start_services(stack: ExitStack, data_dir: Path, url: str | None, *, count: int) -> list[Service]:
+    """Start services that share a data directory, and with it the key file. SQLite allows only one."""
     return [
-        running.enter_context(
+        stack.enter_context(
             serving(
                 data_dir,
                 database_url=url,
@@ -150,30 +152,30 @@ def started(running: ExitStack, data_dir: Path, url: str | None, *, services: in
                 performs_runs=False,
             )
         )
-        for _ in range(services)
+        for _ in range(count)
     ]
 
 
-@pytest.mark.parametrize("on", ["sqlite", "postgres"])
-def test_a_rotation_under_load_costs_no_delivery(on: str, tmp_path: Path, request: pytest.FixtureRequest):
-    url = request.getfixturevalue("postgres_url") if on == "postgres" else None
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_key_rotation_under_load_refuses_no_delivery(kind: str, tmp_path: Path, request: pytest.FixtureRequest):
+    url = request.getfixturevalue("postgres_url") if kind == "postgres" else None
     data_dir = tmp_path / "data"
-    with ExitStack() as running:
-        services = started(running, data_dir, url, services=2 if url else 1)
+    with ExitStack() as stack:
+        services = start_services(stack, data_dir, url, count=2 if url else 1)
         with services[0].management() as management:
             may = operator(management)
-            senders = Senders([service.port for service in services], one_of_each(management, may, "first"))
-            add_filling(services[0])
+            senders = Senders([service.port for service in services], webhook_of_each_mode(management, may, "first"))
+            add_unused_secrets(services[0])
             [first_key] = KeyFile(data_dir / "master.key").read()
-            with senders.at_work():
-                for rotate_somehow in (rotate_by_command, rotate_in_this_process):
-                    senders.take(TAKEN_BETWEEN)
-                    rotating = threading.Thread(target=rotate_somehow, args=(services[0],))
-                    rotating.start()
-                    while rotating.is_alive():
-                        senders.webhooks.extend(one_of_each(management, may, f"made-{len(senders.webhooks)}"))
-                        rotating.join(0.1)
-                senders.take(TAKEN_BETWEEN)
+            with senders.running():
+                for rotate_key in (rotate_by_command, rotate_in_this_process):
+                    senders.wait_for_deliveries(DELIVERIES_MIN)
+                    rotation_thread = threading.Thread(target=rotate_key, args=(services[0],))
+                    rotation_thread.start()
+                    while rotation_thread.is_alive():
+                        senders.webhooks.extend(webhook_of_each_mode(management, may, f"new-{len(senders.webhooks)}"))
+                        rotation_thread.join(0.1)
+                senders.wait_for_deliveries(DELIVERIES_MIN)
         for service in services:
             service.stop()
 
@@ -182,34 +184,39 @@ def test_a_rotation_under_load_costs_no_delivery(on: str, tmp_path: Path, reques
         with open_database(services[0].read_settings().store_url()) as database, database.read() as tx:
             assert list(rotation.row_counts_by_key(tx)) == [new_key.id]
         assert list(senders.answers) == ["202"], senders.answers
-        assert troubles(services) == []
-        written = [key for file in data_dir.glob("master.key*") for key in file.read_text().split()]
-        assert len(written) == 3
-        assert [key for key in written if key in services[0].log()] == []
-        # Every secret is read now by a process that has the new key alone.
+        assert failure_lines(services) == []
+        all_keys = [key for file in data_dir.glob("master.key*") for key in file.read_text().split()]
+        assert len(all_keys) == 3
+        assert [key for key in all_keys if key in services[0].log()] == []
+        # This process has only the new key, and reads every secret.
         services[0].start()
-        with Line(services[0].port) as line:
-            answers = [line.ask(delivery(made, b'{"after": %d}' % at)) for at, made in enumerate(senders.webhooks)]
+        with PersistentConnection(services[0].port) as connection:
+            answers = [
+                connection.exchange(authenticated_request(webhook, b'{"after": %d}' % number))
+                for number, webhook in enumerate(senders.webhooks)
+            ]
         assert Counter(answer.status for answer in answers if answer) == {202: len(senders.webhooks)}
-    print(f"{on}: {senders.answers['202']} deliveries, {len(senders.webhooks)} webhooks")
+    print(f"{kind}: {senders.answers['202']} deliveries, {len(senders.webhooks)} webhooks")
 
 
 @dataclass(slots=True)
 class InterruptedRotation:
-    """Something to rotate the key of, and a command that dies on the way."""
+    """An installation whose rotations are killed at a chosen step."""
 
     settings: Settings
     rotator: "Connection[int, str]"
+    """The pipe to `serve_rotations`."""
     values: dict[str, str] = field(default_factory=dict)
+    """The secrets of the webhooks, by the webhook's name."""
 
     def rotate_until(self, step: int) -> str:
-        """The step that it died at, or `done`."""
+        """Start a rotation that is killed at the step. Returns the name of the step, or `done` if there is none."""
         self.rotator.send(step)
         return self.rotator.recv()
 
     @contextmanager
-    def process(self) -> Iterator[tuple[app.Store, Management]]:
-        """One that starts now."""
+    def open_store(self) -> Iterator[tuple[app.Store, Management]]:
+        """Open the store as a process does that starts now."""
         store = app.open_store(self.settings)
         try:
             yield store, app.build_management(self.settings, store)
@@ -230,47 +237,49 @@ def interrupted_rotation(store_url: str, tmp_path: Path) -> Iterator[Interrupted
     values = {f"source-{n}": management.webhooks.create(operator(management), f"source-{n}").reveal() for n in range(3)}
     store.close()
     environment = {"HOOKMILL_DATA_DIR": str(settings.data_dir), "HOOKMILL_DATABASE_URL": store_url}
-    ours, theirs = multiprocessing.Pipe()
-    rotator = Forked(rotate_when_told, (theirs,), os.environ | environment, tmp_path, tmp_path / "output")
-    theirs.close()
-    with ours:
-        yield InterruptedRotation(settings, ours, values)
+    pipe, rotators_end = multiprocessing.Pipe()
+    rotator = Forked(serve_rotations, (rotators_end,), os.environ | environment, tmp_path, tmp_path / "output")
+    rotators_end.close()
+    with pipe:
+        yield InterruptedRotation(settings, pipe, values)
     assert rotator.wait(60) == 0, (tmp_path / "output").read_text()
 
 
-def test_a_rotation_killed_at_any_step_is_finished_by_the_next(interrupted_rotation: InterruptedRotation):
-    died_at: list[str] = []
-    for step in range(1, STEPS_MAX):
-        name = interrupted_rotation.rotate_until(step)
-        if name == "done":
+def test_next_rotation_completes_one_that_was_killed_at_any_step(interrupted_rotation: InterruptedRotation):
+    settings, values = interrupted_rotation.settings, interrupted_rotation.values
+    fatal_steps: list[str] = []
+    for number in range(1, STEPS_MAX):
+        step = interrupted_rotation.rotate_until(number)
+        if step == "done":
             break
-        died_at.append(name)
+        fatal_steps.append(step)
 
-        where = f"after step {step}, {name}"
-        with interrupted_rotation.process() as (_, management):
-            assert interrupted_rotation.revealed(management) == interrupted_rotation.values, where
-            rotate(interrupted_rotation.settings, management)
-        [key] = KeyFile(interrupted_rotation.settings.data_dir / "master.key").read()
-        with interrupted_rotation.process() as (store, management):
-            assert interrupted_rotation.revealed(management) == interrupted_rotation.values, where
+        where = f"after step {number}, {step}"
+        with interrupted_rotation.open_store() as (_, management):
+            assert interrupted_rotation.revealed(management) == values, where
+            rotate(settings, management)
+        [key] = KeyFile(settings.data_dir / "master.key").read()
+        with interrupted_rotation.open_store() as (store, management):
+            assert interrupted_rotation.revealed(management) == values, where
             with store.database.read() as tx:
-                assert rotation.row_counts_by_key(tx) == {key.id: len(interrupted_rotation.values)}, where
-        left = {path.name for path in interrupted_rotation.settings.data_dir.glob("master.key*")}
-        assert left == {"master.key", "master.key.lock", "master.key.retired"}
-    print(died_at)
+                assert rotation.row_counts_by_key(tx) == {key.id: len(values)}, where
+        key_files = {path.name for path in settings.data_dir.glob("master.key*")}
+        assert key_files == {"master.key", "master.key.lock", "master.key.retired"}
+    print(fatal_steps)
 
-    # The new key enters the file; the database begins, seals two pages of rows, and ends; the old key leaves the file.
+    # The rotation adds the new key to the file. In the database it begins, seals two pages of rows, and ends. Then it
+    # removes the old key from the file.
     in_file, in_database = ["sync", "rename", "sync"], ["BEGIN", "COMMIT", "after COMMIT"]
-    assert died_at == [*in_file, *in_database * 4, *in_file * 2]
+    assert fatal_steps == [*in_file, *in_database * 4, *in_file * 2]
 
 
-# Ciphertexts that were moved
+# Ciphertexts in the wrong row
 
 
-def swap(world: World, one: WebhookWithSecret, other: WebhookWithSecret) -> None:
+def swap_ciphertexts(world: World, one: WebhookWithSecret, other: WebhookWithSecret) -> None:
     with world.database.write() as tx:
-        versions = {
-            each.webhook.uid: tx.one(
+        versions = [
+            tx.one(
                 """
                 SELECT v.id, v.sealed
                 FROM secret_versions v JOIN webhooks w ON w.secret_version_id = v.id
@@ -279,54 +288,54 @@ def swap(world: World, one: WebhookWithSecret, other: WebhookWithSecret) -> None
                 uid=each.webhook.uid,
             )
             for each in (one, other)
-        }
-        first, second = versions.values()
+        ]
+        first, second = versions
         assert first is not None
         assert second is not None
-        for to, sealed in ((first["id"], second["sealed"]), (second["id"], first["sealed"])):
-            tx.run("UPDATE secret_versions SET sealed = :sealed WHERE id = :id", sealed=bytes(sealed), id=to)
+        for version, sealed in ((first["id"], second["sealed"]), (second["id"], first["sealed"])):
+            tx.run("UPDATE secret_versions SET sealed = :sealed WHERE id = :id", sealed=bytes(sealed), id=version)
 
 
-def test_swapped_ciphertexts_close_their_webhooks_and_no_other(world: World):
-    mine, theirs, bystander = (world.webhook(name) for name in ("mine", "theirs", "bystander"))
-    swap(world, mine, theirs)
+def test_only_webhooks_with_swapped_ciphertexts_become_unavailable(world: World):
+    one, other, unchanged = (world.webhook(name) for name in ("one", "other", "unchanged"))
+    swap_ciphertexts(world, one, other)
 
-    fresh = world.beside()
+    new_process = world.beside()
 
-    for made in (mine, theirs):
-        for token in (mine.reveal(), theirs.reveal()):
-            answer = fresh.post(made, token=token)
+    for webhook in (one, other):
+        for token in (one.reveal(), other.reveal()):
+            answer = new_process.post(webhook, token=token)
             assert answer.status == 503
             assert answer.headers["retry-after"]
-    assert fresh.post(bystander).status == 202
-    assert world.log(mine) == world.log(theirs) == []
-    told = {why for where, why in fresh.failures if where == "snapshot"}
-    assert len(told) == 2
-    assert all("altered, or moved from another row" in why for why in told)
-    assert not any(secret in why for why in told for secret in (mine.reveal(), theirs.reveal()))
+    assert new_process.post(unchanged).status == 202
+    assert world.log(one) == world.log(other) == []
+    reasons = {reason for part, reason in new_process.failures if part == "snapshot"}
+    assert len(reasons) == 2
+    assert all("altered, or moved from another row" in reason for reason in reasons)
+    assert not any(secret in reason for reason in reasons for secret in (one.reveal(), other.reveal()))
 
 
-def test_a_webhook_whose_secret_was_damaged_is_open_again_with_a_new_one(world: World):
-    mine, theirs = world.webhook("mine"), world.webhook("theirs")
-    swap(world, mine, theirs)
-    fresh = world.beside()
-    assert fresh.post(mine).status == 503
+def test_rotation_repairs_a_webhook_with_a_damaged_secret(world: World):
+    one, other = world.webhook("one"), world.webhook("other")
+    swap_ciphertexts(world, one, other)
+    new_process = world.beside()
+    assert new_process.post(one).status == 503
 
-    rotated = world.management.webhooks.rotate(world.may, "mine")
+    rotated = world.management.webhooks.rotate(world.may, "one")
 
-    assert fresh.post(rotated).status == 202
-
-
-# Keys that are settings
+    assert new_process.post(rotated).status == 202
 
 
-def test_processes_restarted_one_by_one_with_a_new_key_all_accept(store_url: str):
+# Master keys in settings
+
+
+def test_rolling_restart_with_a_new_master_key_refuses_no_delivery(store_url: str):
     old, new = MasterKey(b"o" * 32), MasterKey(b"n" * 32)
     with open_database(store_url) as database, database.write() as tx:
         binding.bind_master_key(tx, old)
-    not_yet, both = World(store_url, key=KeyRing([old])), World(store_url, key=KeyRing([new, old]))
-    for world, name in ((not_yet, "not yet"), (both, "both")):
-        made = world.webhook(name)
-        assert [there.post(made).status for there in (not_yet, both)] == [202, 202]
-    for world in (not_yet, both):
+    not_restarted, restarted = World(store_url, key=KeyRing([old])), World(store_url, key=KeyRing([new, old]))
+    for world, name in ((not_restarted, "by the old process"), (restarted, "by the new process")):
+        webhook = world.webhook(name)
+        assert [each.post(webhook).status for each in (not_restarted, restarted)] == [202, 202]
+    for world in (not_restarted, restarted):
         world.close()

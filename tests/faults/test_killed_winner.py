@@ -1,4 +1,4 @@
-"""Copies of a delivery that wait for the first one's transaction, whose process is then killed."""
+"""Copies of a delivery wait for the transaction of the first one, whose process is then killed."""
 
 import threading
 from contextlib import ExitStack
@@ -6,22 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.audit import count_rows
+from tests.faults.fault_injection import AdmissionFault, serving_with_faults
 from tests.faults.parts import Part, kill_part
-from tests.faults.plant import Steps, serving_planted
-from tests.faults.senders import Line, ask, request
+from tests.faults.senders import PersistentConnection, delivery_request, exchange
 from tests.support.service import Answer, operator, serving
 from tests.support.waiting import until
 
 COPIES = 15
+"""The copies that wait."""
 SETTINGS: dict[str, Any] = {"deliveries_per_minute": 1_000, "performs_runs": False, "master_key": "A" * 43 + "="}
 
 
-def test_one_copy_is_accepted_when_the_winner_is_killed_while_others_wait(postgres_url: str, tmp_path: Path):
-    steps = Steps(tmp_path / "order")
-    answers: list[Answer | None] = []
+def test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed(postgres_url: str, tmp_path: Path):
+    fault = AdmissionFault(tmp_path / "order")
+    first_answers: list[Answer | None] = []
     with ExitStack() as stack:
         winner = stack.enter_context(
-            serving_planted(tmp_path / "winner", {"STEPS": str(steps.path)}, database_url=postgres_url, **SETTINGS)
+            serving_with_faults(tmp_path / "winner", {"STEPS": str(fault.path)}, database_url=postgres_url, **SETTINGS)
         )
         other = stack.enter_context(serving(tmp_path / "other", database_url=postgres_url, **SETTINGS))
         with winner.management() as management:
@@ -29,26 +30,27 @@ def test_one_copy_is_accepted_when_the_winner_is_killed_while_others_wait(postgr
             webhook = management.webhooks.create(may, "copied")
             trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
             management.automations.create(may, "all", prompt="Look.", triggers=[trigger])
-        delivery = request(webhook, b'{"event": 1}')
+        request = delivery_request(webhook, b'{"event": 1}')
 
-        # By this step, the identity is claimed.
-        steps.fail_at("INSERT INTO runs", "stop")
-        first = threading.Thread(target=lambda: answers.append(ask(winner.port, delivery)))
-        first.start()
-        until(lambda: steps.struck, "the winner stands still in its transaction")
-        lines = [stack.enter_context(Line(other.port)) for _ in range(COPIES)]
-        for line in lines:
-            assert line.say(delivery)
+        # At this step, the transaction has claimed the identity.
+        fault.fail_at("INSERT INTO runs", "stop")
+        first_sender = threading.Thread(target=lambda: first_answers.append(exchange(winner.port, request)))
+        first_sender.start()
+        until(fault.take_failed_step, "the winner is stopped in its transaction")
+        connections = [stack.enter_context(PersistentConnection(other.port)) for _ in range(COPIES)]
+        for connection in connections:
+            assert connection.send(request)
         rows_meanwhile = count_rows(postgres_url, webhook.webhook.no)
         kill_part(winner, Part.WRITER)
-        copies = [line.answer() for line in lines]
-        first.join()
+        answers = [connection.read_answer() for connection in connections]
+        first_sender.join()
         rows = count_rows(postgres_url, webhook.webhook.no)
-        retried = until(
-            lambda: (answer := ask(winner.port, delivery)) and answer.status == 202, "the winner's sender is answered"
+        until(
+            lambda: (answer := exchange(winner.port, request)) and answer.status == 202,
+            "a retry to the killed process's service is answered 202",
         )
 
     assert rows_meanwhile == (0, 0, 0, 0, 0, 0)
-    assert [answer.status if answer is not None else None for answer in (*answers, *copies)] == [503] + [202] * COPIES
+    statuses = [answer.status if answer is not None else None for answer in (*first_answers, *answers)]
+    assert statuses == [503] + [202] * COPIES
     assert rows == (1, COPIES - 1, 0, 1, 1, 1)
-    assert retried

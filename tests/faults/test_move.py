@@ -1,4 +1,4 @@
-"""The move from SQLite to PostgreSQL, interrupted at every kind of step; and the service, which continues there."""
+"""The move from SQLite to PostgreSQL is interrupted at each kind of step. The service continues on PostgreSQL."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.errors import Conflict, StoreUnavailable
 from hookmill.settings import Settings
 from tests.faults.mover import move_until
-from tests.faults.parts import everything_of, still_running
+from tests.faults.parts import all_processes_of, still_running
 from tests.support.counts import count
 from tests.support.loaded import Command, Forked
 from tests.support.odd_rows import ROWS, fill, rows_of_postgres, rows_of_sqlite
@@ -29,17 +29,18 @@ from tests.support.stores import migrated_sqlite_file
 from tests.support.waiting import LONG_SECONDS, until
 
 KILLS_MIN = 6
-FURTHER = count(2, usually=4)
-"""Each start takes so many more steps than the one before. Not a multiple of the three steps of a transaction."""
-NEVER = 0
-"""The number of no step."""
+STEPS_BETWEEN_KILLS = count(2, usually=4)
+"""Each start gets this many steps further than the one before. A transaction has three steps, so a multiple of three
+would always hit the same one."""
+NO_STEP = 0
 IN_SECOND_BATCH = 12
-"""Before its COMMIT. SQLite's BEGIN and the transactions of the tables, the mark and the first batch precede it."""
+"""The step before the COMMIT of the second batch. SQLite's BEGIN and the transactions of the tables, the mark and the
+first batch come earlier."""
 
 
 @dataclass(slots=True)
 class Move:
-    """A move of an installation, whose command is started again and again."""
+    """The move of an installation. The tests start its command repeatedly."""
 
     settings: Settings
     url: str
@@ -53,17 +54,18 @@ class Move:
     def output(self) -> Path:
         return self.directory / "output"
 
-    def start(self, step: int | str = NEVER, stop: signal.Signals = signal.SIGKILL) -> Forked:
+    def start(self, step: int | str = NO_STEP, stop_signal: signal.Signals = signal.SIGKILL) -> Forked:
         self.output.unlink(missing_ok=True)
-        return Forked(move_until, (step, stop), os.environ | self.environment(), self.directory, self.output)
+        return Forked(move_until, (step, stop_signal), os.environ | self.environment(), self.directory, self.output)
 
-    def run(self, step: int | str = NEVER) -> int:
-        """The exit code of the command, which is killed at the step."""
+    def run(self, step: int | str = NO_STEP) -> int:
+        """Run the command, which is killed at the step. Returns its exit code."""
         code = self.start(step).wait(LONG_SECONDS)
         assert code in (0, 1, -signal.SIGKILL), self.output.read_text()
         return code
 
-    def printed(self) -> Any:
+    def result(self) -> Any:
+        """What the command has printed as JSON."""
         return json.loads(self.output.read_text().splitlines()[-1])
 
     def environment(self) -> dict[str, str]:
@@ -75,8 +77,8 @@ class Move:
             "PGPASSWORD": password,
         }
 
-    def refused_start(self, url: str | None = None) -> str:
-        """Why a service can't start on SQLite, or at the URL; "" if it can."""
+    def start_refusal(self, url: str | None = None) -> str:
+        """Why a service can't start on SQLite, or on the database at `url`. An empty string if it can."""
         settings = Settings(data_dir=self.settings.data_dir, database_url=url)  # type: ignore[arg-type]
         try:
             app.open_store(settings, create=True).close()
@@ -87,7 +89,7 @@ class Move:
 
 @pytest.fixture
 def move(tmp_path: Path, postgres_url: str) -> Move:
-    """The move of an installation with a few rows in every table."""
+    """The move of an installation that has a few rows in each table."""
     settings = Settings(data_dir=tmp_path / "data")
     settings.data_dir.mkdir()
     shutil.copy(migrated_sqlite_file(), settings.data_dir / "hookmill.db")
@@ -98,63 +100,64 @@ def move(tmp_path: Path, postgres_url: str) -> Move:
     return Move(settings, postgres_url, tmp_path)
 
 
-def test_a_move_killed_at_any_step_is_continued_by_the_next(move: Move):
+def test_next_move_continues_one_that_was_killed_at_any_step(move: Move):
     before = rows_of_sqlite(move.sqlite)
     kills = 0
-    while (code := move.run(step=1 + FURTHER * kills)) == -signal.SIGKILL:
+    while (code := move.run(step=1 + STEPS_BETWEEN_KILLS * kills)) == -signal.SIGKILL:
         kills += 1
         assert rows_of_sqlite(move.sqlite) == before
 
     assert code == 0, move.output.read_text()
     print(f"{kills} starts were killed")
     assert kills >= KILLS_MIN
-    assert move.printed()["resumed"] is True
+    assert move.result()["resumed"] is True
     assert rows_of_postgres(move.url) == before
-    assert move.refused_start(move.url) == ""
-    assert "was moved to" in move.refused_start()
+    assert move.start_refusal(move.url) == ""
+    assert "was moved to" in move.start_refusal()
 
 
 @pytest.mark.parametrize(("step", "is_marked"), [("sqlite COMMIT", False), ("sqlite after COMMIT", True)])
-def test_postgresql_is_used_only_after_the_end_of_a_move(move: Move, step: str, is_marked: bool):
+def test_service_starts_on_postgresql_only_after_a_completed_move(move: Move, step: str, is_marked: bool):
     assert move.run(step) == -signal.SIGKILL
 
-    assert "holds an unfinished move" in move.refused_start(move.url)
-    assert ("was moved to" in move.refused_start()) == is_marked
+    assert "holds an unfinished move" in move.start_refusal(move.url)
+    assert ("was moved to" in move.start_refusal()) == is_marked
     assert move.run() == 0, move.output.read_text()
-    assert move.refused_start(move.url) == ""
-    assert "was moved to" in move.refused_start()
+    assert move.start_refusal(move.url) == ""
+    assert "was moved to" in move.start_refusal()
     assert rows_of_postgres(move.url) == rows_of_sqlite(move.sqlite)
 
 
-def test_rows_that_changed_while_a_move_was_interrupted_are_detected(move: Move):
+def test_move_detects_rows_that_changed_during_an_interruption(move: Move):
     assert move.run("sqlite COMMIT") == -signal.SIGKILL
     with closing(sqlite3.connect(move.sqlite)) as connection, connection:
         connection.execute("UPDATE secrets SET name = name || ' changed' WHERE name LIKE '3%'")
         connection.execute("DELETE FROM audit_log WHERE action LIKE '3%'")
-    with psycopg.connect(move.url) as on_postgres:
-        on_postgres.execute("UPDATE payloads SET body = 'changed' WHERE body = ''")
+    with psycopg.connect(move.url) as postgres_connection:
+        postgres_connection.execute("UPDATE payloads SET body = 'changed' WHERE body = ''")
 
     assert move.run() == 1
 
-    printed = move.output.read_text()
-    assert f"  secrets: the contents of its {ROWS} rows differ\n" in printed
-    assert f"  payloads: the contents of its {ROWS} rows differ\n" in printed
-    assert f"  audit_log: SQLite has {ROWS - 1} rows, PostgreSQL has {ROWS}\n" in printed
-    assert printed.count("  ") == 3
-    assert move.refused_start() == ""
-    assert "unfinished" in move.refused_start(move.url)
+    output = move.output.read_text()
+    assert f"  secrets: the contents of its {ROWS} rows differ\n" in output
+    assert f"  payloads: the contents of its {ROWS} rows differ\n" in output
+    assert f"  audit_log: SQLite has {ROWS - 1} rows, PostgreSQL has {ROWS}\n" in output
+    assert output.count("  ") == 3
+    assert move.start_refusal() == ""
+    assert "unfinished" in move.start_refusal(move.url)
 
 
-def test_nothing_else_writes_while_a_move_runs(move: Move):
-    process = paused(move)
+def test_running_move_blocks_the_service_and_other_moves(move: Move):
+    process = start_paused(move)
 
     with pytest.raises(StoreUnavailable, match="locked"):
-        move.refused_start()
+        move.start_refusal()
     environment = os.environ | move.environment()
+    other_output = move.directory / "other"
     arguments = ["move", "--to", environment["HOOKMILL_TEST_TO"]]
-    other = Command(arguments, environment, move.directory, move.directory / "other")
+    other = Command(arguments, environment, move.directory, other_output)
     assert other.wait(LONG_SECONDS) == 1
-    assert "or another move, uses the data directory" in (move.directory / "other").read_text()
+    assert "or another move, uses the data directory" in other_output.read_text()
     process.send_signal(signal.SIGCONT)
 
     assert process.wait(LONG_SECONDS) == 0, move.output.read_text()
@@ -175,80 +178,76 @@ def press_ctrl_c(move: Move, process: Forked) -> None:
 
 @pytest.mark.parametrize("interrupt", [lose_connection, press_ctrl_c])
 def test_interrupted_move_says_how_to_continue(move: Move, interrupt: Callable[[Move, Forked], None]):
-    process = paused(move)
+    process = start_paused(move)
     interrupt(move, process)
     process.send_signal(signal.SIGCONT)
 
     assert process.wait(LONG_SECONDS) == 1
-    printed = move.output.read_text()
-    assert "The move was interrupted" in printed
-    assert printed.endswith("To continue where it stopped, start the same command again.\n")
-    assert "Traceback" not in printed
+    output = move.output.read_text()
+    assert "The move was interrupted" in output
+    assert output.endswith("To continue where it stopped, start the same command again.\n")
+    assert "Traceback" not in output
     assert move.run() == 0, move.output.read_text()
-    assert move.printed()["resumed"] is True
+    assert move.result()["resumed"] is True
     assert rows_of_postgres(move.url) == rows_of_sqlite(move.sqlite)
 
 
-def paused(move: Move) -> Forked:
-    """A move that is stopped in the middle, with an open transaction on both sides."""
+def start_paused(move: Move) -> Forked:
+    """Start a move, and wait until it is stopped halfway, with open transactions on both databases."""
     process = move.start(IN_SECOND_BATCH, signal.SIGSTOP)
-    observed = psutil.Process(process.pid)
-    until(lambda: observed.status() == psutil.STATUS_STOPPED, "the move is paused")
+    until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, "the move is paused")
     return process
 
 
 def test_service_continues_on_postgresql_where_it_stopped_on_sqlite(tmp_path: Path, postgres_url: str):
-    noted, block = tmp_path / "noted", tmp_path / "block"
+    notes, block = tmp_path / "notes", tmp_path / "block"
     block.touch()
-    command = f'echo "$HOOKMILL_RUN_ID $HOOKMILL_ATTEMPT" >> {noted}; [ -e {block} ] && sleep 600; true'
+    command = f'echo "$HOOKMILL_RUN_ID $HOOKMILL_ATTEMPT" >> {notes}; [ -e {block} ] && sleep 600; true'
     settings: dict[str, Any] = {
-        "runners": json.dumps({"noting": {"argv": ["sh", "-c", command]}}),
-        "default_runner": "noting",
+        "runners": json.dumps({"note": {"argv": ["sh", "-c", command]}}),
+        "default_runner": "note",
         "runs_at_once": 1,
     }
     move = Move(Settings(data_dir=tmp_path / "data"), postgres_url, tmp_path)
     with serving(tmp_path / "data", **settings) as service:
         with service.management() as management:
-            made = management.webhooks.create(operator(management), "source")
+            webhook = management.webhooks.create(operator(management), "source")
+            trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
             management.automations.create(
-                operator(management),
-                "noting",
-                prompt="Look.",
-                triggers=[{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}],
-                runner="noting",
+                operator(management), "note", prompt="Look.", triggers=[trigger], runner="note"
             )
-        accepted = [service.post(made, b'{"number": %d}' % number).delivery_id for number in range(3)]
-        until(lambda: noted.exists() and noted.read_text(), "the first run has begun")
+        accepted = [service.post(webhook, b'{"number": %d}' % number).delivery_id for number in range(3)]
+        until(lambda: notes.exists() and notes.read_text(), "the first run has begun")
         assert move.run() == 1
         assert "A `hookmill serve`, or another move, uses the data directory" in move.output.read_text()
-        # One run is in progress, and two are queued.
-        processes = everything_of(service)
+        # One run is running, and two are queued.
+        processes = all_processes_of(service)
         service.kill()
-        until(lambda: not still_running(processes), "no process of the service is left")
+        until(lambda: not still_running(processes), "all processes of the service have ended")
     block.unlink()
 
     assert move.run() == 0, move.output.read_text()
 
-    assert move.printed()["unfinished_runs"] == 3
+    assert move.result()["unfinished_runs"] == 3
     with serving(tmp_path / "data", database_url=postgres_url, **settings) as service:
-        repeated = [service.post(made, b'{"number": %d}' % number) for number in range(3)]
-        new = service.post(made, b'{"number": 3}')
+        retries = [service.post(webhook, b'{"number": %d}' % number) for number in range(3)]
+        new = service.post(webhook, b'{"number": 3}')
         with service.management() as management:
             may = operator(management)
-            runs = until(lambda: _all_ended(management, may), "all runs have ended")
+            runs = until(lambda: _four_ended_runs(management, may), "all runs have ended")
             labels = {
                 delivery: management.log.get(may, delivery).label
-                for delivery in (*accepted, new.delivery_id, *(each.delivery_id for each in repeated))
+                for delivery in (*accepted, new.delivery_id, *(each.delivery_id for each in retries))
             }
 
-    assert [answer.status for answer in (*repeated, new)] == [202] * 4
+    assert [answer.status for answer in (*retries, new)] == [202] * 4
     assert list(labels.values()) == [Label.ACCEPTED] * 4 + [Label.DUPLICATE] * 3
     assert {run.state.value for run in runs} == {"succeeded"}
-    attempts = [line.split() for line in noted.read_text().splitlines()]
+    attempts = [line.split() for line in notes.read_text().splitlines()]
     assert sorted(attempt for _, attempt in attempts) == ["1", "1", "1", "1", "2"]
     assert len({run for run, _ in attempts}) == 4
 
 
-def _all_ended(management: Any, may: Any) -> Any:
+def _four_ended_runs(management: Any, may: Any) -> Any:
     runs = management.runs.oldest(may)
     return runs if len(runs) == 4 and all(run.state.is_final for run in runs) else None

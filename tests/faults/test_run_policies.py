@@ -1,4 +1,5 @@
-"""Run policies with several ingress processes and workers, one of which is killed. Commands watch the limit."""
+"""Run policies hold with several ingress processes and workers, one of which is killed. The commands of the runs detect
+runs of the same key that overlap."""
 
 import json
 from collections import Counter
@@ -25,7 +26,9 @@ QUIET_SECONDS: Final = 3
 FINAL_STATES: Final = {state for state in RunState if state.is_final}
 
 
-class Plant:
+class ServiceWithWorkers:
+    """A service on PostgreSQL that performs no runs, and three workers that perform them."""
+
     def __init__(self, service: Service, management: Management, stack: ExitStack, directory: Path) -> None:
         self.service = service
         self.management = management
@@ -46,15 +49,16 @@ class Plant:
         return worker
 
     def webhook(self, policy: dict[str, Any]) -> WebhookWithSecret:
-        made = self.management.webhooks.create(self.may, "of pull requests")
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+        """A new webhook whose deliveries start runs with this policy."""
+        webhook = self.management.webhooks.create(self.may, "pull requests")
+        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
         self.management.automations.create(
             self.may, "review", prompt="Review it.", runner="agent", triggers=[trigger], policy=policy
         )
-        return made
+        return webhook
 
     def deliver_with_a_kill(self, webhook: WebhookWithSecret) -> list[list[Run]]:
-        """Send deliveries over many connections, and kill a worker in the midst. Returns each key's runs, by age."""
+        """Deliver from many threads, and replace a killed worker halfway. Returns each key's runs, oldest first."""
 
         def deliver(number: int) -> int:
             if number == DELIVERIES // 2:
@@ -76,7 +80,7 @@ class Plant:
 
 
 @contextmanager
-def plant(database_url: str, directory: Path) -> Iterator[Plant]:
+def service_with_workers(database_url: str, directory: Path) -> Iterator[ServiceWithWorkers]:
     script = f"""
         key=$(sed 's/.*"pr": \\([0-9]*\\).*/\\1/' event-payload.json)
         exec 9> {directory}/lock-$key
@@ -97,14 +101,14 @@ def plant(database_url: str, directory: Path) -> Iterator[Plant]:
         service.management() as management,
         ExitStack() as stack,
     ):
-        yield Plant(service, management, stack, directory)
+        yield ServiceWithWorkers(service, management, stack, directory)
 
 
 @pytest.mark.parametrize("when_busy", ["queue", "skip", "replace"])
 def test_no_key_has_more_active_runs_than_its_limit(postgres_store: str, tmp_path: Path, when_busy: str):
-    with plant(postgres_store, tmp_path) as running:
-        webhook = running.webhook({"concurrency": {"key": "/pr", "when_busy": when_busy}})
-        groups = running.deliver_with_a_kill(webhook)
+    with service_with_workers(postgres_store, tmp_path) as service:
+        webhook = service.webhook({"concurrency": {"key": "/pr", "when_busy": when_busy}})
+        groups = service.deliver_with_a_kill(webhook)
 
     assert not (tmp_path / "overlaps").exists()
     assert (len(groups), sum(map(len, groups))) == (KEYS, DELIVERIES)
@@ -128,10 +132,10 @@ def test_no_key_has_more_active_runs_than_its_limit(postgres_store: str, tmp_pat
             assert run.finished_at <= active.finished_at
 
 
-def test_debounced_deliveries_start_one_run_of_each_key(postgres_store: str, tmp_path: Path):
-    with plant(postgres_store, tmp_path) as running:
+def test_debounced_deliveries_start_one_run_per_key(postgres_store: str, tmp_path: Path):
+    with service_with_workers(postgres_store, tmp_path) as service:
         policy = {"concurrency": {"key": "/pr"}, "debounce": {"seconds": QUIET_SECONDS, "max_seconds": 60}}
-        groups = running.deliver_with_a_kill(running.webhook(policy))
+        groups = service.deliver_with_a_kill(service.webhook(policy))
 
     assert not (tmp_path / "overlaps").exists()
     assert (len(groups), sum(map(len, groups))) == (KEYS, DELIVERIES)
@@ -139,6 +143,6 @@ def test_debounced_deliveries_start_one_run_of_each_key(postgres_store: str, tmp
         assert group[-1].state is RunState.SUCCEEDED
         for run, next_run in pairwise(group):
             assert run.state in (RunState.SUCCEEDED, RunState.SUPERSEDED)
-            # A slow machine may pause longer between two deliveries of a key.
+            # On a slow machine, two deliveries of a key may be further apart than the quiet period.
             is_quiet = next_run.created_at - run.created_at > QUIET_SECONDS * 1_000_000 - 100_000
             assert is_quiet or run.state is RunState.SUPERSEDED

@@ -1,4 +1,4 @@
-"""How the service ends and comes back: told to, killed as a whole, or robbed of one of its processes."""
+"""The service is stopped, killed as a whole, or one of its processes is killed: it ends in good order or recovers."""
 
 import os
 import random
@@ -13,24 +13,24 @@ from pathlib import Path
 import pytest
 
 from hookmill.management import WebhookWithSecret
-from tests.faults.audit import audit, sqlite_is_whole, wait_until_runs_have_ended
+from tests.faults.audit import audit, is_intact, wait_until_runs_have_ended
 from tests.faults.parts import (
     Part,
-    everything_of,
+    all_processes_of,
     kill_part,
+    killed_afterwards,
     parts_of,
     still_running,
-    taken_away_afterwards,
     wait_until_announced,
 )
-from tests.faults.senders import Event, Fleet, Line, ask, request
+from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request, exchange
 from tests.support.loaded import Command
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import until
 
-STOPPED_SECONDS = 15.0
-BACK_SECONDS = 30.0
-"""Generous: what is asked for is 3 s, and other tests may have the machine."""
+STOP_SECONDS_MAX = 15.0
+RECOVERY_SECONDS_MAX = 30.0
+"""The service should recover within 3 s, but other tests may use the processors at the same time."""
 
 
 @pytest.fixture
@@ -45,44 +45,47 @@ def webhook(service: Service) -> WebhookWithSecret:
         return management.webhooks.create(operator(management), "source")
 
 
-def numbered(made: WebhookWithSecret):
-    return lambda _chance, number: Event(made, b'{"number": %d}' % number)
-
-
-def is_taken(service: Service, made: WebhookWithSecret, body: bytes) -> bool:
+def is_accepted(service: Service, webhook: WebhookWithSecret, body: bytes) -> bool:
     with suppress(OSError):
-        return service.post(made, body).status == 202
+        return service.post(webhook, body).status == 202
     return False
 
 
-def test_a_request_that_was_read_is_answered_during_the_stop(service, webhook):
-    sent = request(webhook, b'{"held": "back"}')
-    with ExitStack() as connections:
-        lines = [connections.enter_context(Line(service.port)) for _ in range(8)]
-        for line in lines:
-            assert line.say(sent[:-1])
-        connections.enter_context(socket.create_connection(("127.0.0.1", service.port)))
-        fleet = connections.enter_context(Fleet([service.port], numbered(webhook), random.Random(1), senders=8))
-        # These came after the lines: what the lines have said is read by now.
-        until(lambda: fleet.answers["202"] >= 20, "deliveries are taken")
+def test_request_that_was_read_before_the_stop_is_answered(service, webhook):
+    request = delivery_request(webhook, b'{"last_byte": "late"}')
+    with ExitStack() as stack:
+        connections = [stack.enter_context(PersistentConnection(service.port)) for _ in range(8)]
+        for connection in connections:
+            assert connection.send(request[:-1])
+        stack.enter_context(socket.create_connection(("127.0.0.1", service.port)))
+        load = stack.enter_context(
+            LoadGenerator(
+                [service.port],
+                lambda _chance, number: Event(webhook, b'{"number": %d}' % number),
+                random.Random(1),
+                senders=8,
+            )
+        )
+        # These deliveries came later. So when they are accepted, the service has read the unfinished requests.
+        until(lambda: load.answers["202"] >= 20, "deliveries are accepted")
 
         service.process.send_signal(signal.SIGTERM)
-        told = time.monotonic()
-        until(lambda: _refuses(service), "no new connection is taken")
-        for line in lines:
-            line.say(sent[-1:])
-        answers = [line.answer() for line in lines]
-        code = service.process.wait(STOPPED_SECONDS + 10)
-        took = time.monotonic() - told
+        signalled_at = time.monotonic()
+        until(lambda: _refuses_connections(service), "the service accepts no new connection")
+        for connection in connections:
+            connection.send(request[-1:])
+        answers = [connection.read_answer() for connection in connections]
+        exit_code = service.process.wait(STOP_SECONDS_MAX + 10)
+        stop_seconds = time.monotonic() - signalled_at
 
     assert [answer.status if answer else None for answer in answers] == [202] * 8
-    assert code == 0
-    assert took < STOPPED_SECONDS
-    assert fleet.unexpected == []
-    assert fleet.answers["503"] == 0, "stopping is no fault"
+    assert exit_code == 0
+    assert stop_seconds < STOP_SECONDS_MAX
+    assert load.unexpected_answers == []
+    assert load.answers["503"] == 0, "a stop causes no 503"
 
 
-def _refuses(service: Service) -> bool:
+def _refuses_connections(service: Service) -> bool:
     try:
         socket.create_connection(("127.0.0.1", service.port), timeout=1).close()
     except OSError:
@@ -91,170 +94,177 @@ def _refuses(service: Service) -> bool:
 
 
 @pytest.mark.timeout(240)
-def test_what_was_taken_before_a_stop_is_there_after_it(tmp_path: Path):
+def test_stops_under_load_lose_and_double_no_delivery_or_run(tmp_path: Path):
     with serving(tmp_path / "data", deliveries_per_minute=100_000, runs_at_once=24) as service:
         with service.management() as management:
             may = operator(management)
-            made = management.webhooks.create(may, "source")
-            trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+            webhook = management.webhooks.create(may, "source")
+            trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
             automation = management.automations.create(may, "all", prompt="Look.", triggers=[trigger])
-        starts = frozenset({str(automation.id)})
-        with Fleet(
+        automations = frozenset({str(automation.id)})
+        with LoadGenerator(
             [service.port],
-            lambda _chance, number: Event(made, b'{"number": %d}' % number, starts=starts),
+            lambda _chance, number: Event(webhook, b'{"number": %d}' % number, automations=automations),
             random.Random(2),
             senders=8,
             per_second=100,
-        ) as fleet:
+        ) as load:
             for _ in range(2):
                 time.sleep(0.7)
                 assert service.stop() == 0
                 service.start()
-            fleet.settle(60)
+            load.drain(60)
         url = service.read_settings().store_url()
         wait_until_runs_have_ended(url)
 
-        findings = audit(url, fleet.events)
+        result = audit(url, load.events)
 
-    assert fleet.unexpected == []
-    assert findings.troubles() == {}
-    assert findings.accepted == len(fleet.events)
+    assert load.unexpected_answers == []
+    assert result.violations() == {}
+    assert result.accepted == len(load.events)
 
 
-def test_a_signal_to_the_whole_process_group_is_a_stop_in_good_order(service, webhook):
-    # As Ctrl-C at a terminal does, and systemd.
+def test_sigterm_to_the_whole_process_group_stops_the_service(service, webhook):
+    # Ctrl-C in a terminal and systemd signal the whole group.
     assert service.post(webhook).status == 202
-    processes = everything_of(service)
-    with taken_away_afterwards(processes):
+    processes = all_processes_of(service)
+    with killed_afterwards(processes):
         os.killpg(service.process.pid, signal.SIGTERM)
 
-        assert service.process.wait(STOPPED_SECONDS + 10) == 0
-        until(lambda: not still_running(processes), "all its processes have ended", seconds=STOPPED_SECONDS)
+        assert service.process.wait(STOP_SECONDS_MAX + 10) == 0
+        until(lambda: not still_running(processes), "all its processes have ended", seconds=STOP_SECONDS_MAX)
 
 
-def test_a_killed_supervisor_leaves_nobody_behind_and_a_new_start_works(service, webhook):
-    processes = everything_of(service)
-    alive = threading.Event()
+def test_all_processes_end_after_their_supervisor_was_killed(service, webhook):
+    processes = all_processes_of(service)
+    is_over = threading.Event()
 
-    # A connection that is in use must not keep an orphan alive.
-    def keep_asking() -> None:
+    # A connection in use must not keep an orphaned process running.
+    def keep_sending() -> None:
         number = 0
-        with Line(service.port, seconds=5) as line:
-            while not alive.wait(0.05):
+        with PersistentConnection(service.port, seconds=5) as connection:
+            while not is_over.wait(0.05):
                 number += 1
-                line.ask(request(webhook, b'{"asked": %d}' % number))
+                connection.exchange(delivery_request(webhook, b'{"number": %d}' % number))
 
-    asking = threading.Thread(target=keep_asking)
-    with taken_away_afterwards(processes):
-        asking.start()
+    sender = threading.Thread(target=keep_sending)
+    with killed_afterwards(processes):
+        sender.start()
         try:
             service.process.kill()
             service.process.wait()
 
-            until(lambda: not still_running(processes), "all its processes have ended", seconds=STOPPED_SECONDS)
+            until(lambda: not still_running(processes), "all its processes have ended", seconds=STOP_SECONDS_MAX)
         finally:
-            alive.set()
-            asking.join()
+            is_over.set()
+            sender.join()
         service.start()
 
         assert service.post(webhook, b'{"after": 1}').status == 202
-        assert sqlite_is_whole(service.data_dir / "hookmill.db")
+        assert is_intact(service.data_dir / "hookmill.db")
 
 
-def test_a_supervisor_killed_during_its_start_leaves_nobody_behind(service, webhook):
+def test_all_processes_end_after_a_supervisor_was_killed_at_its_start(service, webhook):
     service.stop()
     for _ in range(3):
         service.process = Command(["serve"], service.environment(), service.data_dir, service.log_path)
-        until(lambda: parts_of(service)[Part.INGRESS], "the ingress is being started")
-        processes = everything_of(service)
-        with taken_away_afterwards(processes):
+        until(lambda: parts_of(service)[Part.INGRESS], "the ingress is starting")
+        with killed_afterwards(all_processes_of(service)):
             service.process.kill()
             service.process.wait()
 
-            until(lambda: not everything_of(service), "all its processes have ended", seconds=STOPPED_SECONDS)
+            until(lambda: not all_processes_of(service), "all its processes have ended", seconds=STOP_SECONDS_MAX)
 
     service.start()
     assert service.post(webhook).status == 202
 
 
 @pytest.mark.parametrize("part", [Part.WRITER, Part.INGRESS])
-def test_deliveries_are_taken_again_soon_after_a_part_was_killed(service, webhook, part):
+def test_deliveries_are_accepted_again_soon_after_a_process_was_killed(service, webhook, part):
     wait_until_announced(service)
     assert service.post(webhook).status == 202
     for round_ in range(3):
         killed = kill_part(service, part)
-        since = time.monotonic()
+        killed_at = time.monotonic()
 
-        until(lambda: is_taken(service, webhook, b"[%d]" % time.time_ns()), "a delivery is taken", seconds=BACK_SECONDS)
+        wait_until_accepted(service, webhook)
 
-        print(f"202 again {time.monotonic() - since:.2f} s after the {part} was killed, round {round_}")
+        print(f"202 again {time.monotonic() - killed_at:.2f} s after the {part} was killed, round {round_}")
         assert not still_running([killed])
-    until(lambda: len(parts_of(service)[part]) == 1, "those of before are gone")
+    until(lambda: len(parts_of(service)[part]) == 1, "the previous processes have ended")
 
 
-def test_deliveries_are_taken_without_a_pause_while_the_worker_is_killed(service, webhook):
+def wait_until_accepted(service: Service, webhook: WebhookWithSecret) -> None:
+    until(
+        lambda: is_accepted(service, webhook, b"[%d]" % time.time_ns()),
+        "a delivery is accepted",
+        seconds=RECOVERY_SECONDS_MAX,
+    )
+
+
+def test_deliveries_are_accepted_while_the_worker_is_replaced(service, webhook):
     kill_part(service, Part.WORKER)
 
     assert [service.post(webhook, b"[%d]" % number).status for number in range(20)] == [202] * 20
-    until(lambda: parts_of(service)[Part.WORKER], "there is another worker", seconds=BACK_SECONDS)
+    until(lambda: parts_of(service)[Part.WORKER], "there is another worker", seconds=RECOVERY_SECONDS_MAX)
 
 
-def test_a_process_is_replaced_after_its_fork_server_was_killed(service, webhook):
+def test_processes_are_replaced_after_their_fork_server_was_killed(service, webhook):
     wait_until_announced(service)
     killed = kill_part(service, Part.FORKS)
-    until(lambda: parts_of(service)[Part.FORKS], "there is another", seconds=BACK_SECONDS)
+    until(lambda: parts_of(service)[Part.FORKS], "there is another fork server", seconds=RECOVERY_SECONDS_MAX)
     kill_part(service, Part.INGRESS)
 
-    until(lambda: is_taken(service, webhook, b"[%d]" % time.time_ns()), "a delivery is taken", seconds=BACK_SECONDS)
+    wait_until_accepted(service, webhook)
     assert not still_running([killed])
-    until(lambda: len(parts_of(service)[Part.WRITER]) == 1, "the writer of before is gone")
+    until(lambda: len(parts_of(service)[Part.WRITER]) == 1, "the previous writer has ended")
     assert service.stop() == 0
 
 
-def test_the_service_goes_on_however_often_its_ingress_is_killed(service, webhook):
-    # A request that could end the ingress must not be able to end the service.
+def test_repeated_kills_of_the_ingress_do_not_end_the_service(service, webhook):
+    # If a request could end the ingress, it must not be able to end the service.
     wait_until_announced(service)
     supervisor = service.process.pid
-    for number in range(4):
+    for _ in range(4):
         kill_part(service, Part.INGRESS)
-        until(lambda: is_taken(service, webhook, b"[%d]" % number), "a delivery is taken", seconds=BACK_SECONDS)  # noqa: B023
+        wait_until_accepted(service, webhook)
 
     assert service.process.poll() is None
     assert service.process.pid == supervisor
     assert service.stop() == 0
 
 
-def test_a_killed_service_accepts_soon_after_its_next_start(service, webhook):
+def test_killed_service_accepts_deliveries_soon_after_its_next_start(service, webhook):
     assert service.post(webhook).status == 202
     service.kill()
-    since = time.monotonic()
+    killed_at = time.monotonic()
     service.start()
 
     assert service.post(webhook, b'{"after": 1}').status == 202
-    took = time.monotonic() - since
-    print(f"202 again {took:.2f} s after kill -9")
-    assert took < BACK_SECONDS
+    recovery_seconds = time.monotonic() - killed_at
+    print(f"202 again {recovery_seconds:.2f} s after kill -9")
+    assert recovery_seconds < RECOVERY_SECONDS_MAX
 
 
-def test_half_a_request_at_the_moment_of_a_kill_leaves_nothing(service, webhook):
+def test_incomplete_request_is_not_recorded_if_the_ingress_is_killed(service, webhook):
     body = b'{"half": "a request"}'
-    sent = request(webhook, body, headers={"X-Service-Delivery-Id": "half"})
-    with Line(service.port) as line:
-        assert line.say(sent[: -len(body) // 2])
+    request = delivery_request(webhook, body, headers={"X-Service-Delivery-Id": "half"})
+    with PersistentConnection(service.port) as connection:
+        assert connection.send(request[: -len(body) // 2])
         kill_part(service, Part.INGRESS)
-        assert line.answer() is None
+        assert connection.read_answer() is None
 
-    def is_taken_again() -> bool:
-        answer = ask(service.port, sent)
-        # Nobody, or nobody who writes.
+    def is_retry_accepted() -> bool:
+        answer = exchange(service.port, request)
+        # Until there is another ingress, no answer comes. Until there is another writer, the answer is 503.
         assert answer is None or answer.status in {202, 503}
         return answer is not None and answer.status == 202
 
-    until(is_taken_again, "the repeat is taken", seconds=BACK_SECONDS)
+    until(is_retry_accepted, "the retry is accepted", seconds=RECOVERY_SECONDS_MAX)
     assert labels(service, webhook) == ["Accepted"]
 
 
-def labels(service: Service, made: WebhookWithSecret) -> list[str]:
+def labels(service: Service, webhook: WebhookWithSecret) -> list[str]:
     with service.management() as management:
-        log = management.log.newest(operator(management), webhook=made.webhook.uid)
+        log = management.log.newest(operator(management), webhook=webhook.webhook.uid)
     return [row.label.wording for row in log]

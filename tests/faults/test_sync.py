@@ -1,5 +1,7 @@
-"""A 202 says that the delivery is on disk. kill -9 can't show a missing sync, as the kernel keeps what was written; the
-order of system calls can."""
+"""The service answers 202 only when the delivery is on disk.
+
+kill -9 can't show a missing sync, because the kernel keeps what was written. The order of the system calls can.
+"""
 
 import secrets
 import threading
@@ -10,10 +12,10 @@ import pytest
 
 from hookmill.domain.ids import delivery_id
 from hookmill.management import WebhookWithSecret
-from tests.faults.audit import sqlite_is_whole
-from tests.faults.plant import serving_planted
-from tests.faults.senders import Line, request
-from tests.faults.trace import Story, story, traced
+from tests.faults.audit import is_intact
+from tests.faults.fault_injection import serving_with_faults
+from tests.faults.senders import PersistentConnection, delivery_request
+from tests.faults.system_calls import TracedDeliveries, read_deliveries, tracing_command
 from tests.support.service import Service, operator
 from tests.support.strace import strace
 from tests.support.waiting import until
@@ -22,78 +24,81 @@ SENDERS = 8
 DELIVERIES_EACH = 15
 
 
-def a_story_of_deliveries(directory: Path, planted: Mapping[str, str]) -> Story:
-    """Everything that the service asks the kernel for while deliveries come in on several connections."""
+def trace_deliveries(directory: Path, faults: Mapping[str, str]) -> TracedDeliveries:
+    """Deliver on several connections to a service with these faults, under strace."""
     output = directory / "trace"
-    under_strace = {"TRACE": traced(strace(), output)}
-    taken: dict[str, str] = {}
-    with serving_planted(
-        directory / "data", under_strace | dict(planted), deliveries_per_minute=10_000, performs_runs=False
+    bodies: dict[str, str] = {}
+    with serving_with_faults(
+        directory / "data",
+        {"TRACE": tracing_command(strace(), output)} | dict(faults),
+        deliveries_per_minute=10_000,
+        performs_runs=False,
     ) as service:
         with service.management() as management:
-            made = management.webhooks.create(operator(management), "source")
-        senders = [threading.Thread(target=send, args=(service, made, taken)) for _ in range(SENDERS)]
+            webhook = management.webhooks.create(operator(management), "source")
+        senders = [threading.Thread(target=deliver, args=(service, webhook, bodies)) for _ in range(SENDERS)]
         for sender in senders:
             sender.start()
         for sender in senders:
             sender.join()
-        assert len(taken) == SENDERS * DELIVERIES_EACH
+        assert len(bodies) == SENDERS * DELIVERIES_EACH
 
-        def whole() -> Story | None:
-            told = story(output, "/hookmill.db-wal", taken)
-            return told if told.answered == taken.keys() else None
+        def complete_trace() -> TracedDeliveries | None:
+            deliveries = read_deliveries(output, "/hookmill.db-wal", bodies)
+            return deliveries if deliveries.answered == bodies.keys() else None
 
-        # The trace is written some time after what it tells of.
-        told = until(whole, "the trace has every answer")
-    assert told.unwritten == set(), "the trace has every write"
-    return told
+        # strace writes a call some time after the call has ended.
+        deliveries = until(complete_trace, "the trace has every answer")
+    assert deliveries.unwritten == set(), "the trace has every write"
+    return deliveries
 
 
-def send(service: Service, made: WebhookWithSecret, taken: dict[str, str]) -> None:
-    with Line(service.port) as line:
+def deliver(service: Service, webhook: WebhookWithSecret, bodies: dict[str, str]) -> None:
+    with PersistentConnection(service.port) as connection:
         for _ in range(DELIVERIES_EACH):
             text = secrets.token_hex(16)
-            answer = line.ask(request(made, b'{"text": "%s"}' % text.encode()))
+            answer = connection.exchange(delivery_request(webhook, b'{"text": "%s"}' % text.encode()))
             assert answer is not None
             assert answer.status == 202
-            taken[answer.delivery_id] = text
+            bodies[answer.delivery_id] = text
 
 
-def test_a_sync_of_the_log_precedes_every_202(tmp_path: Path):
-    told = a_story_of_deliveries(tmp_path, {})
+def test_log_is_synced_to_disk_before_every_202(tmp_path: Path):
+    deliveries = trace_deliveries(tmp_path, {})
 
-    assert told.unsynced == set()
+    assert deliveries.unsynced == set()
 
 
 @pytest.mark.parametrize("synchronous", ["OFF", "NORMAL"])
-def test_the_check_above_sees_a_store_that_does_not_sync(tmp_path: Path, synchronous: str):
-    told = a_story_of_deliveries(tmp_path, {"PRAGMAS": f"PRAGMA synchronous = {synchronous}"})
+def test_trace_shows_a_store_that_does_not_sync(tmp_path: Path, synchronous: str):
+    deliveries = trace_deliveries(tmp_path, {"PRAGMAS": f"PRAGMA synchronous = {synchronous}"})
 
-    assert len(told.unsynced) > 0.9 * len(told.answered)
+    assert len(deliveries.unsynced) > 0.9 * len(deliveries.answered)
 
 
-def test_a_sync_that_fails_is_never_answered_with_202(tmp_path: Path):
-    # From its third sync on the writing process meets a disk that is broken, three times.
-    broken_disk = f"{strace()} -f -o {tmp_path / 'trace'} -e trace=fdatasync -e inject=fdatasync:error=EIO:when=3..5"
-    with serving_planted(
-        tmp_path / "data", {"TRACE_WRITER": broken_disk}, deliveries_per_minute=1_000, performs_runs=False
+def test_delivery_is_not_answered_202_if_its_sync_fails(tmp_path: Path):
+    # Three syncs of the writing process fail, beginning with its third one.
+    trace = tmp_path / "trace"
+    failing_syncs = f"{strace()} -f -o {trace} -e trace=fdatasync -e inject=fdatasync:error=EIO:when=3..5"
+    with serving_with_faults(
+        tmp_path / "data", {"TRACE_WRITER": failing_syncs}, deliveries_per_minute=1_000, performs_runs=False
     ) as service:
         with service.management() as management:
             may = operator(management)
-            made = management.webhooks.create(may, "source")
-        first = [service.post(made, b"[%d]" % number) for number in range(12)]
-        assert (tmp_path / "trace").read_text().count("EIO") == 3, "the disk was broken"
+            webhook = management.webhooks.create(may, "source")
+        answers = [service.post(webhook, b"[%d]" % number) for number in range(12)]
+        assert trace.read_text().count("EIO") == 3, "three syncs have failed"
 
-        refused = [number for number, answer in enumerate(first) if answer.status == 503]
-        for number in refused:
-            until(lambda: service.post(made, b"[%d]" % number).status == 202, "the repeat is taken")  # noqa: B023
+        unavailable = [number for number, answer in enumerate(answers) if answer.status == 503]
+        for number in unavailable:
+            until(lambda: service.post(webhook, b"[%d]" % number).status == 202, "the retry is accepted")  # noqa: B023
         service.kill()
         service.start()
         with service.management() as management:
-            log = management.log.newest(may, webhook=made.webhook.uid, limit=100)
+            log = management.log.newest(may, webhook=webhook.webhook.uid, limit=100)
 
-    assert {answer.status for answer in first} == {202, 503}
+    assert {answer.status for answer in answers} == {202, 503}
     accepted = [delivery_id(row.key) for row in log if row.label.wording == "Accepted"]
-    assert len(accepted) == len(first)
-    assert {answer.delivery_id for answer in first if answer.status == 202} <= set(accepted)
-    assert sqlite_is_whole(tmp_path / "data" / "hookmill.db")
+    assert len(accepted) == len(answers)
+    assert {answer.delivery_id for answer in answers if answer.status == 202} <= set(accepted)
+    assert is_intact(tmp_path / "data" / "hookmill.db")

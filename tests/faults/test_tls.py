@@ -1,4 +1,4 @@
-"""TLS to PostgreSQL: parameters of `database_url` apply to every connection, also to those of the engine."""
+"""TLS to PostgreSQL: the parameters of `database_url` apply to every connection, also to those of the engine."""
 
 import datetime
 import os
@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from hookmill.store.revision import application_name
-from tests.faults.test_databases_in_trouble import automated_webhook_of
+from tests.faults.test_database_failures import automated_webhook_of
 from tests.support.loaded import Command
 from tests.support.pooler import SSL_REQUEST
 from tests.support.service import operator, serving
@@ -29,7 +29,7 @@ from tests.support.waiting import until
 
 
 def certificate_for_this_host() -> tuple[str, str]:
-    """A certificate that nobody else has signed, and its key, as PEM."""
+    """A self-signed certificate for 127.0.0.1, and its key, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hookmill test")])
     now = datetime.datetime.now(datetime.UTC)
@@ -53,8 +53,8 @@ def certificate_for_this_host() -> tuple[str, str]:
     )
 
 
-class TlsFront:
-    """Speaks TLS in front of a PostgreSQL on this machine, because the one of the tests may be built without it."""
+class TlsProxy:
+    """Accepts TLS connections for a PostgreSQL on this machine, because the one of the tests may lack TLS."""
 
     def __init__(self, target: int, certificate: Path) -> None:
         self._target = target
@@ -63,9 +63,9 @@ class TlsFront:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.unencrypted = 0
-        """Connections that began without TLS."""
-        self.names: set[str] = set()
-        """The application names of the encrypted ones."""
+        """The number of connections without TLS."""
+        self.application_names: set[str] = set()
+        """Those of the connections with TLS."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -88,51 +88,50 @@ class TlsFront:
                 return
             client.sendall(b"S")
             with self._context.wrap_socket(client, server_side=True) as encrypted:
-                start = encrypted.recv(65_536)
-                words = start[8:].split(b"\0")
-                self.names.add(words[words.index(b"application_name") + 1].decode())
-                server.sendall(start)
-                back = threading.Thread(target=_pass_on, args=(server, encrypted), daemon=True)
-                back.start()
-                _pass_on(encrypted, server)
-                back.join()
+                startup_message = encrypted.recv(65_536)
+                words = startup_message[8:].split(b"\0")
+                self.application_names.add(words[words.index(b"application_name") + 1].decode())
+                server.sendall(startup_message)
+                answers = threading.Thread(target=_forward, args=(server, encrypted), daemon=True)
+                answers.start()
+                _forward(encrypted, server)
+                answers.join()
 
 
-def _pass_on(one: socket.socket, other: socket.socket) -> None:
+def _forward(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):
-        while piece := one.recv(65_536):
-            other.sendall(piece)
+        while chunk := source.recv(65_536):
+            target.sendall(chunk)
     with suppress(OSError):
-        other.shutdown(socket.SHUT_WR)
+        target.shutdown(socket.SHUT_WR)
 
 
 @dataclass(frozen=True, slots=True)
 class EncryptedDatabase:
-    front: TlsFront
+    proxy: TlsProxy
     url: str
-    """Without parameters."""
-    root: Path
-    """The file with the root certificate."""
+    """It has no parameters."""
+    root_certificate: Path
 
 
 @pytest.fixture
 def encrypted_database(postgres_url: str, tmp_path: Path) -> Iterator[EncryptedDatabase]:
     certificate, key = certificate_for_this_host()
-    root, chain = tmp_path / "root.crt", tmp_path / "server.pem"
-    root.write_text(certificate)
+    root_certificate, chain = tmp_path / "root.crt", tmp_path / "server.pem"
+    root_certificate.write_text(certificate)
     chain.write_text(certificate + key)
     parts = urlsplit(postgres_url)
     assert parts.port is not None
-    with TlsFront(parts.port, chain) as front:
-        url = parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{front.port}")).geturl()
-        yield EncryptedDatabase(front, url, root)
+    with TlsProxy(parts.port, chain) as proxy:
+        url = parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{proxy.port}")).geturl()
+        yield EncryptedDatabase(proxy, url, root_certificate)
 
 
 def test_tls_parameters_apply_to_every_connection(encrypted_database: EncryptedDatabase, tmp_path: Path):
-    url = f"{encrypted_database.url}?sslmode=verify-full&sslrootcert={encrypted_database.root}"
+    url = f"{encrypted_database.url}?sslmode=verify-full&sslrootcert={encrypted_database.root_certificate}"
     with serving(tmp_path / "data", database_url=url) as service:
-        made, _ = automated_webhook_of(service)
-        assert service.post(made).status == 202
+        webhook, _ = automated_webhook_of(service)
+        assert service.post(webhook).status == 202
 
         def has_succeeded() -> bool:
             with service.management() as management:
@@ -140,17 +139,19 @@ def test_tls_parameters_apply_to_every_connection(encrypted_database: EncryptedD
 
         until(has_succeeded, "the run has succeeded")
 
-    assert encrypted_database.front.unencrypted == 0
-    assert encrypted_database.front.names == {application_name(), f"{application_name()} runs"}
+    assert encrypted_database.proxy.unencrypted == 0
+    assert encrypted_database.proxy.application_names == {application_name(), f"{application_name()} runs"}
 
 
-def test_server_with_another_certificate_is_refused(encrypted_database: EncryptedDatabase, tmp_path: Path):
-    other = tmp_path / "other.crt"
-    other.write_text(certificate_for_this_host()[0])
-    missing = tmp_path / "missing.crt"
+def test_wrong_tls_parameters_are_refused_without_showing_the_password(
+    encrypted_database: EncryptedDatabase, tmp_path: Path
+):
+    other_certificate, missing_file = tmp_path / "other.crt", tmp_path / "missing.crt"
+    other_certificate.write_text(certificate_for_this_host()[0])
     output = tmp_path / "output"
 
-    def refusal(parameters: str) -> str:
+    def migrate(parameters: str) -> str:
+        """The output of a `hookmill migrate` that fails."""
         output.write_text("")
         environment = os.environ | {
             "HOOKMILL_DATABASE_URL": f"{encrypted_database.url}?{parameters}",
@@ -160,14 +161,15 @@ def test_server_with_another_certificate_is_refused(encrypted_database: Encrypte
         assert command.wait(60) == 1
         return output.read_text()
 
-    of_another = refusal(f"sslmode=verify-full&sslrootcert={other}")
-    without_root = refusal(f"sslmode=verify-full&sslrootcert={missing}")
-    of_unknown_mode = refusal("sslmode=strict")
+    with_other_certificate = migrate(f"sslmode=verify-full&sslrootcert={other_certificate}")
+    without_certificate = migrate(f"sslmode=verify-full&sslrootcert={missing_file}")
+    with_unknown_mode = migrate("sslmode=strict")
 
-    assert "certificate verify failed" in of_another
-    # The rest of a long line is cut.
-    assert f'root certificate file "{tmp_path.parents[-2]}' in without_root
-    assert 'invalid sslmode value: "strict"' in of_unknown_mode
-    for text in (of_another, without_root, of_unknown_mode):
+    assert "certificate verify failed" in with_other_certificate
+    # The output shows only the beginning of the path, because long lines are cut.
+    assert f'root certificate file "{tmp_path.parents[-2]}' in without_certificate
+    assert 'invalid sslmode value: "strict"' in with_unknown_mode
+    password = encrypted_database.url.split("@")[0].rpartition(":")[2]
+    for text in (with_other_certificate, without_certificate, with_unknown_mode):
         assert "Traceback" not in text
-        assert encrypted_database.url.split("@")[0].rpartition(":")[2] not in text, "the password is not shown"
+        assert password not in text, "the password is not shown"

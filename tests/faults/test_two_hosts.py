@@ -1,5 +1,5 @@
-"""One of two hosts is cut off, then killed or frozen, and comes back. Nothing is lost or doubled, and the other host
-finishes its runs."""
+"""One of two hosts is cut off, then killed or frozen, and returns. No delivery or run is lost or doubled, and the other
+host finishes the runs."""
 
 import random
 import time
@@ -10,7 +10,7 @@ import pytest
 from hookmill.domain.ids import run_key
 from hookmill.store.database import open_database
 from tests.faults.audit import audit, audit_attempts, wait_until_runs_have_ended
-from tests.faults.senders import Fleet
+from tests.faults.senders import LoadGenerator
 from tests.faults.two_hosts import HookmillHost, TwoHosts, two_hosts
 from tests.runs.worker import microseconds
 from tests.support.counts import count
@@ -21,9 +21,9 @@ ROUNDS = count(10, usually=1)
 GATED_RUNS = 4
 ANSWER_SECONDS = 2.0
 """How long senders wait for an answer."""
-TAKEN_OVER_SECONDS = 45
+TAKEOVER_SECONDS_MAX = 45
 """The longest time from the loss of a host until the other one has finished its runs."""
-PREPARED = {"envelope.json", "envelope.txt", "event-payload.json", "prompt.md"}
+PACKAGE_FILES = {"envelope.json", "envelope.txt", "event-payload.json", "prompt.md"}
 
 
 @pytest.fixture
@@ -35,61 +35,61 @@ def site(postgres_server: Postgres, migrated_postgres: str, tmp_path_factory) ->
     postgres_server.drop_database(url)
 
 
-def senders(site: TwoHosts):
+def random_load(site: TwoHosts):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    return site.senders(random.Random(seed), senders=8, per_second=40, copies=0.1, answer_seconds=ANSWER_SECONDS)
+    return site.load(random.Random(seed), senders=8, per_second=40, copies=0.1, answer_seconds=ANSWER_SECONDS)
 
 
-def chosen(site: TwoHosts, runs: list[str]) -> tuple[HookmillHost, HookmillHost, list[str]]:
-    """The host that performs most of the runs, the other one, and the first one's runs."""
+def choose_lost_host(site: TwoHosts, runs: list[str]) -> tuple[HookmillHost, HookmillHost, list[str]]:
+    """The host that performs most of the runs, the other host, and the first host's runs."""
     rows = site.runs
     lost, survivor = sorted(site.hosts, key=lambda host: -sum(rows[run].host == host.name for run in runs))
     return lost, survivor, [run for run in runs if rows[run].host == lost.name]
 
 
 def require_live_output(site: TwoHosts, runs: list[str], *hosts: HookmillHost, attempt: int) -> None:
-    """Each of these hosts shows the output of commands that still run, in the API and in the dashboard."""
+    """Fails unless each of these hosts shows the output of running commands, in the API and in the dashboard."""
     for run in runs:
         row = site.runs[run]
         assert (row.state, row.attempt) == ("running", attempt)
-        printed = f"attempt {attempt} on {row.host} begins\n"
+        output = f"attempt {attempt} on {row.host} begins\n"
         for host in hosts:
-            until(lambda: site.output(host, run) == printed, f"{host.name} shows the output")  # noqa: B023
-            assert f">{printed}</pre>" in site.page(host, run)
+            until(lambda: site.output(host, run) == output, f"{host.name} shows the output")  # noqa: B023
+            assert f">{output}</pre>" in site.page(host, run)
 
 
 def finish_on(site: TwoHosts, survivor: HookmillHost, runs: list[str], *, lost_at: float) -> None:
-    """Wait until the remaining host performs the second attempt of each run. Then let the commands end, and wait."""
+    """Wait until the remaining host performs the second attempt of each run. Then let the runs end, and wait for it."""
 
     def is_taken_over(run: str) -> bool:
         row = site.runs[run]
         return (row.state, row.attempt, row.host) == ("running", 2, survivor.name)
 
-    until(lambda: all(map(is_taken_over, runs)), f"{survivor.name} performs the runs", seconds=TAKEN_OVER_SECONDS)
+    until(lambda: all(map(is_taken_over, runs)), f"{survivor.name} performs the runs", seconds=TAKEOVER_SECONDS_MAX)
     require_live_output(site, runs, survivor, attempt=2)
     for run in runs:
         site.let_end(run, 2)
     until(lambda: all(site.runs[run].state == "succeeded" for run in runs), f"{survivor.name} has finished the runs")
-    took = time.monotonic() - lost_at
-    print(f"taken over and finished after {took:.1f} s")
-    assert took < TAKEN_OVER_SECONDS
+    seconds = time.monotonic() - lost_at
+    print(f"taken over and finished after {seconds:.1f} s")
+    assert seconds < TAKEOVER_SECONDS_MAX
 
 
-def require_that_nothing_is_lost_or_doubled(site: TwoHosts, fleet: Fleet) -> None:
-    print(dict(fleet.answers))
-    assert fleet.unexpected == []
-    findings = audit(site.url, site.events)
+def require_that_nothing_is_lost_or_doubled(site: TwoHosts, load: LoadGenerator) -> None:
+    print(dict(load.answers))
+    assert load.unexpected_answers == []
+    result = audit(site.url, site.events)
     automations = site.sources[0].when_urgent | site.gated.always
-    runs, attempt_troubles = audit_attempts(site.url, site.notes, automations)
-    print(f"{findings.accepted} deliveries accepted, {runs} runs")
-    assert findings.troubles() == {}
-    assert {name: count for name, count in attempt_troubles.items() if count} == {}
+    runs, attempt_violations = audit_attempts(site.url, site.notes, automations)
+    print(f"{result.accepted} deliveries accepted, {runs} runs")
+    assert result.violations() == {}
+    assert {name: count for name, count in attempt_violations.items() if count} == {}
 
 
 def require_files_on_both_hosts(site: TwoHosts) -> None:
-    """Both hosts show the same output and the same files of every run: those of its latest attempt."""
-    noted = {line.split()[0] for line in site.notes.read_text().splitlines()}
+    """Fails unless both hosts show the output and the files of each run's latest attempt."""
+    run_by_commands = {line.split()[0] for line in site.notes.read_text().splitlines()}
     for run, row in site.runs.items():
         shown = [
             (site.output(host, run), [(file["name"], file["size"], file["only_on_host"]) for file in files])
@@ -99,8 +99,9 @@ def require_files_on_both_hosts(site: TwoHosts) -> None:
         assert shown[0] == shown[1]
         output, files = shown[0]
         assert {only_on_host for _, _, only_on_host in files} == {None}
-        assert {name for name, _, _ in files} == PREPARED | ({"output.log", "result.txt"} if run in noted else set())
-        if run in noted:
+        command_files = {"output.log", "result.txt"} if run in run_by_commands else set()
+        assert {name for name, _, _ in files} == PACKAGE_FILES | command_files
+        if run in run_by_commands:
             attempt = f"attempt {row.attempt} on {row.host}"
             assert output == f"{attempt} begins\n{attempt} ends\n"
             for host in site.hosts:
@@ -110,7 +111,7 @@ def require_files_on_both_hosts(site: TwoHosts) -> None:
                 assert "result.txt" in page
 
 
-def stored(site: TwoHosts, runs: list[str]) -> list[dict[str, object]]:
+def stored_rows(site: TwoHosts, runs: list[str]) -> list[dict[str, object]]:
     """All rows about these runs and their files."""
     with open_database(site.url) as database, database.read() as tx:
         return [
@@ -126,51 +127,51 @@ def stored(site: TwoHosts, runs: list[str]) -> list[dict[str, object]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_host_that_is_cut_off_and_killed_loses_and_doubles_nothing(site: TwoHosts, number: int):
+def test_host_that_is_cut_off_and_killed_loses_and_doubles_no_run(site: TwoHosts, number: int):
     runs = site.start_gated_runs(GATED_RUNS)
-    lost, survivor, lost_runs = chosen(site, runs)
+    lost, survivor, lost_runs = choose_lost_host(site, runs)
     require_live_output(site, runs, lost, survivor, attempt=1)
 
-    with senders(site) as fleet:
-        until(lambda: all(fleet.last_taken_at.values()), "both hosts accept deliveries")
+    with random_load(site) as load:
+        until(lambda: all(load.last_accepted_at.values()), "both hosts accept deliveries")
         lost.host.unplug()
         lost_at = time.monotonic()
-        until(lambda: fleet.answers["none"], "a sender gets no answer")
+        until(lambda: load.answers["none"], "a sender gets no answer")
         lost.host.kill_all()
         finish_on(site, survivor, lost_runs, lost_at=lost_at)
         lost.host.plug_in()
         back_at = time.monotonic()
         lost.start()
-        until(lambda: fleet.last_taken_at[lost.port] > back_at, lambda: f"{lost.name} accepts again: {lost.log()}")
+        until(lambda: load.last_accepted_at[lost.port] > back_at, lambda: f"{lost.name} accepts again: {lost.log()}")
         for run in runs:
             site.let_end(run, 1)
-        fleet.settle(60)
+        load.drain(60)
     wait_until_runs_have_ended(site.url)
 
-    require_that_nothing_is_lost_or_doubled(site, fleet)
+    require_that_nothing_is_lost_or_doubled(site, load)
     assert {run: site.runs[run].attempt for run in runs} == {run: 1 + (run in lost_runs) for run in runs}
     require_files_on_both_hosts(site)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_host_that_is_cut_off_and_frozen_overwrites_nothing_afterwards(site: TwoHosts, number: int):
+def test_host_that_was_cut_off_and_frozen_overwrites_no_result(site: TwoHosts, number: int):
     runs = site.start_gated_runs(GATED_RUNS)
-    lost, survivor, lost_runs = chosen(site, runs)
+    lost, survivor, lost_runs = choose_lost_host(site, runs)
 
-    with senders(site) as fleet:
-        until(lambda: all(fleet.last_taken_at.values()), "both hosts accept deliveries")
+    with random_load(site) as load:
+        until(lambda: all(load.last_accepted_at.values()), "both hosts accept deliveries")
         lost.host.unplug()
         lost_at = time.monotonic()
-        # The worker of the lost host has results that it can't record.
+        # Now the worker of the lost host has results, and can't record them.
         for run in runs:
             site.let_end(run, 1)
         until(lambda: all(site.has_ended(run, 1) for run in runs), "the commands have ended")
         lost.host.freeze()
-        # From now on, the host's kernel takes requests that nobody reads.
+        # The host's kernel accepts connections again, but no process reads the requests.
         lost.host.plug_in()
         finish_on(site, survivor, lost_runs, lost_at=lost_at)
-        before = stored(site, lost_runs)
+        before = stored_rows(site, lost_runs)
         resumed_at = microseconds()
         lost.host.resume()
         until(
@@ -180,16 +181,16 @@ def test_host_that_is_cut_off_and_frozen_overwrites_nothing_afterwards(site: Two
             ),
             lambda: f"the worker of {lost.name} performs new runs: {lost.log()}",
         )
-        fleet.settle(60)
+        load.drain(60)
     wait_until_runs_have_ended(site.url)
-    # A worker that stops in good order waits for what it has begun.
+    # After SIGTERM, a worker first finishes what it has begun.
     lost.worker.terminate()
     assert lost.worker.wait() == 0
 
     for run in lost_runs:
         old_result = lost.service.data_dir / "runs" / run / "result.txt"
         assert old_result.read_text() == f"attempt 1 on {lost.name}\n"
-    assert stored(site, lost_runs) == before
-    require_that_nothing_is_lost_or_doubled(site, fleet)
+    assert stored_rows(site, lost_runs) == before
+    require_that_nothing_is_lost_or_doubled(site, load)
     assert {run: site.runs[run].attempt for run in runs} == {run: 1 + (run in lost_runs) for run in runs}
     require_files_on_both_hosts(site)

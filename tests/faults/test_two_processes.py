@@ -1,6 +1,5 @@
-"""Two ingress processes on one PostgreSQL are one service: one limit, one memory of events, and no moment in which
-one of
-them still goes by what was changed through the other."""
+"""Two ingress processes on one PostgreSQL share rate limits and deduplication, and a change in one of them applies
+immediately in the other."""
 
 import json
 import random
@@ -19,7 +18,14 @@ from hookmill.domain.ids import delivery_key
 from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.store.database import open_database
-from tests.faults.senders import Event, Fleet, Line, ask, at_one_instant, request
+from tests.faults.senders import (
+    Event,
+    LoadGenerator,
+    PersistentConnection,
+    delivery_request,
+    exchange,
+    exchange_simultaneously,
+)
 from tests.support.counts import count
 from tests.support.postgres import Postgres
 from tests.support.service import Answer, Service, operator, serving
@@ -29,14 +35,14 @@ ROUNDS = count(200, usually=16)
 COPIES = 16
 ATTEMPTS = 200
 LIMIT = 60
-RACERS = 6
+CONCURRENT_SENDERS = 6
 PAUSE_SECONDS_MAX = 0.03
 SHARED_KEY = "A" * 43 + "="
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Where the processes listen, and what they share. One port may be two processes."""
+    """Two ingress processes and their database: two services, or one service with two ingress processes."""
 
     services: Sequence[Service]
     url: str
@@ -54,9 +60,9 @@ class Pair:
 
 
 def paired(directory: Path, url: str, *, services: int, **settings: Any) -> Iterator[Pair]:
-    with ExitStack() as running:
-        started = [
-            running.enter_context(
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
                 serving(
                     directory / str(number),
                     database_url=url,
@@ -69,12 +75,12 @@ def paired(directory: Path, url: str, *, services: int, **settings: Any) -> Iter
             )
             for number in range(services)
         ]
-        yield Pair(started, url)
+        yield Pair(running, url)
 
 
 @pytest.fixture(scope="module")
 def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two services that limit nobody."""
+    """Two services with a rate limit that no test reaches."""
     url = postgres_server.create_database()
     directory = tmp_path_factory.mktemp("pair")
     yield from paired(directory, url, services=2, deliveries_per_minute=100_000)
@@ -82,67 +88,68 @@ def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(params=["two services", "one service of two processes"])
-def limiting(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) -> Iterator[Pair]:
+def rate_limited_pair(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) -> Iterator[Pair]:
     if request.param == "two services":
         yield from paired(tmp_path, postgres_url, services=2, deliveries_per_minute=LIMIT)
     else:
         yield from paired(tmp_path, postgres_url, services=1, processes=2, deliveries_per_minute=LIMIT)
 
 
-def test_two_hundred_attempts_in_ten_seconds_are_sixty_deliveries(limiting: Pair):
-    with limiting.management() as management:
+def test_60_of_200_attempts_in_ten_seconds_are_accepted(rate_limited_pair: Pair):
+    with rate_limited_pair.management() as management:
         may = operator(management)
         webhooks = [management.webhooks.create(may, f"busy-{number}") for number in range(5)]
-    statuses = {made.webhook.uid: Counter[int]() for made in webhooks}
-    waits: list[int] = []
-    guard = threading.Lock()
+    statuses = {webhook.webhook.uid: Counter[int]() for webhook in webhooks}
+    retry_after: list[int] = []
+    lock = threading.Lock()
 
-    def send(made: WebhookWithSecret, share: int) -> None:
-        with ExitStack() as connections:
-            lines = [connections.enter_context(Line(port)) for port in limiting.ports]
+    def send(webhook: WebhookWithSecret, share: int) -> None:
+        with ExitStack() as stack:
+            connections = [stack.enter_context(PersistentConnection(port)) for port in rate_limited_pair.ports]
             for number in range(share, ATTEMPTS, 4):
                 time.sleep(max(0.0, began + 10 * number / ATTEMPTS - time.monotonic()))
-                answer = lines[number // 4 % len(lines)].ask(request(made, b'{"number": %d}' % number))
+                connection = connections[number // 4 % len(connections)]
+                answer = connection.exchange(delivery_request(webhook, b'{"number": %d}' % number))
                 assert answer is not None
-                with guard:
-                    statuses[made.webhook.uid][answer.status] += 1
+                with lock:
+                    statuses[webhook.webhook.uid][answer.status] += 1
                     if answer.status == 429:
-                        waits.append(int(answer.headers["retry-after"]))
+                        retry_after.append(int(answer.headers["retry-after"]))
 
     began = time.monotonic()
-    senders = [threading.Thread(target=send, args=(made, share)) for made in webhooks for share in range(4)]
+    senders = [threading.Thread(target=send, args=(webhook, share)) for webhook in webhooks for share in range(4)]
     for sender in senders:
         sender.start()
     for sender in senders:
         sender.join()
 
     assert list(statuses.values()) == [{202: LIMIT, 429: ATTEMPTS - LIMIT}] * len(webhooks)
-    assert all(1 <= seconds <= 60 for seconds in waits)
-    counts = limiting.rows("SELECT COUNT(*) AS rows FROM deliveries GROUP BY webhook_no")
+    assert all(1 <= seconds <= 60 for seconds in retry_after)
+    counts = rate_limited_pair.rows("SELECT COUNT(*) AS rows FROM deliveries GROUP BY webhook_no")
     assert [row["rows"] for row in counts] == [LIMIT] * len(webhooks)
 
 
-@pytest.mark.parametrize("identified", ["by an id", "by the body"])
-def test_of_many_copies_at_one_instant_one_is_accepted(pair: Pair, identified: str):
+@pytest.mark.parametrize("identified_by", ["id", "body"])
+def test_one_of_16_simultaneous_copies_is_accepted(pair: Pair, identified_by: str):
     with pair.management() as management:
-        made = management.webhooks.create(operator(management), f"copied {identified}")
+        webhook = management.webhooks.create(operator(management), f"copies identified by {identified_by}")
     rounds = ROUNDS // 2
-    with ExitStack() as connections:
-        lines = [connections.enter_context(Line(pair.ports[n % 2])) for n in range(COPIES)]
+    with ExitStack() as stack:
+        connections = [stack.enter_context(PersistentConnection(pair.ports[n % 2])) for n in range(COPIES)]
         for number in range(rounds):
-            if identified == "by an id":
+            if identified_by == "id":
                 headers = {"X-Service-Delivery-Id": f"event-{number}"}
-                # Whose body it was that came first can be seen.
-                copies = [request(made, b'{"copy": %d}' % copy, headers=headers) for copy in range(COPIES)]
+                # The bodies differ, so only the id identifies the event.
+                copies = [delivery_request(webhook, b'{"copy": %d}' % copy, headers=headers) for copy in range(COPIES)]
             else:
-                copies = [request(made, b'{"number": %d}' % number)] * COPIES
-            answers = at_one_instant(lines, copies)
+                copies = [delivery_request(webhook, b'{"number": %d}' % number)] * COPIES
+            answers = exchange_simultaneously(connections, copies)
 
             assert [answer.status if answer is not None else None for answer in answers] == [202] * COPIES
             ids = {answer.delivery_id for answer in answers if answer is not None}
             assert len(ids) == COPIES
 
-    log = pair.rows(f"SELECT * FROM deliveries WHERE webhook_no = {made.webhook.no}")
+    log = pair.rows(f"SELECT * FROM deliveries WHERE webhook_no = {webhook.webhook.no}")
     accepted = {bytes(row["identity_digest"]): bytes(row["id"]) for row in log if row["label"] == 1}
     duplicates = [row for row in log if row["label"] == 2]
     assert len([row for row in log if row["label"] == 1]) == len(accepted) == rounds
@@ -151,25 +158,34 @@ def test_of_many_copies_at_one_instant_one_is_accepted(pair: Pair, identified: s
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
-    """One attempt of a racer: when it began and ended, what it went by, and what became of it."""
+class Target:
+    """The webhook and the secret of an attempt."""
+
+    webhook: WebhookWithSecret
+    token: str
+    number: int = 0
+    """The number of the secret or of the webhook, if a test has several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of a sender: when it began and ended, in monotonic seconds, its target, and its answer."""
 
     began: float
     ended: float
-    by: int
+    target: Target
     answer: Answer
 
 
-class Racers:
-    """Senders that hardly pause, on connections to every process."""
+class ConcurrentSenders:
+    """Senders that deliver to every process during the changes of a test, with short pauses, while the block runs."""
 
-    def __init__(self, pair: Pair, aim: Callable[[random.Random], tuple[WebhookWithSecret, str, int]]) -> None:
-        """`aim` says whom to send to, with which secret, and a number to tell the shots apart by."""
+    def __init__(self, pair: Pair, choose_target: Callable[[random.Random], Target]) -> None:
         self._pair = pair
-        self._aim = aim
-        self._over = threading.Event()
-        self.shots: list[Shot] = []
-        self._threads = [threading.Thread(target=self._shoot, args=(number,)) for number in range(RACERS)]
+        self._choose_target = choose_target
+        self._is_over = threading.Event()
+        self.attempts: list[Attempt] = []
+        self._threads = [threading.Thread(target=self._send, args=(number,)) for number in range(CONCURRENT_SENDERS)]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -177,201 +193,221 @@ class Racers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._is_over.set()
         for thread in self._threads:
             thread.join(30)
 
-    def see_one_through(self) -> None:
-        """Returns when somebody has shot, from the beginning to the answer, since the call."""
-        since = time.monotonic()
-        until(lambda: any(shot.began > since for shot in self.shots[-2 * RACERS :]), "somebody shot")
+    def wait_for_attempt(self) -> None:
+        """Wait until an attempt that begins after this call has ended."""
+        called_at = time.monotonic()
+        until(
+            lambda: any(attempt.began > called_at for attempt in self.attempts[-2 * CONCURRENT_SENDERS :]),
+            "an attempt has ended",
+        )
 
-    def _shoot(self, number: int) -> None:
+    def _send(self, number: int) -> None:
         chance = random.Random(number)
-        with Line(self._pair.ports[number % 2]) as line:
-            while not self._over.is_set():
-                made, token, by = self._aim(chance)
-                sent = request(made, b"[%d, %d]" % (number, time.monotonic_ns()), token=token)
+        with PersistentConnection(self._pair.ports[number % 2]) as connection:
+            while not self._is_over.is_set():
+                target = self._choose_target(chance)
+                body = b"[%d, %d]" % (number, time.monotonic_ns())
+                request = delivery_request(target.webhook, body, token=target.token)
                 began = time.monotonic()
-                answer = line.ask(sent)
+                answer = connection.exchange(request)
                 assert answer is not None
-                self.shots.append(Shot(began, time.monotonic(), by, answer))
-                # Pausing less, they would only keep the changes that they race waiting for the processor.
+                self.attempts.append(Attempt(began, time.monotonic(), target, answer))
+                # Without pauses, the changes of the test would wait long for the processor.
                 time.sleep(chance.uniform(0, PAUSE_SECONDS_MAX))
 
 
-def statuses_everywhere(pair: Pair, made: WebhookWithSecret, token: str) -> set[int]:
-    """What each process says at this moment."""
-    answers = [ask(port, request(made, b"%d" % time.monotonic_ns(), token=token)) for port in pair.ports]
+def statuses_in_all_processes(pair: Pair, webhook: WebhookWithSecret, token: str) -> set[int]:
+    """What each process answers now."""
+    answers = [
+        exchange(port, delivery_request(webhook, b"%d" % time.monotonic_ns(), token=token)) for port in pair.ports
+    ]
     return {answer.status for answer in answers if answer is not None}
 
 
-def setting(management: Management, name: str) -> tuple[MayManage, WebhookWithSecret]:
+def new_webhook(management: Management, name: str) -> tuple[MayManage, WebhookWithSecret]:
     may = operator(management)
     return may, management.webhooks.create(may, name)
 
 
-def test_a_secret_is_worth_nothing_from_the_moment_its_rotation_returned(pair: Pair):
+def test_rotated_secret_is_rejected_immediately_in_all_processes(pair: Pair):
     with pair.management() as management:
-        may, made = setting(management, "rotated")
-        tokens = [made.reveal()]
-        called: list[float] = [0.0]
-        returned: list[float] = [0.0]
+        may, webhook = new_webhook(management, "rotated")
+        tokens = [webhook.reveal()]
+        called_at: list[float] = [0.0]
+        returned_at: list[float] = [0.0]
 
-        def aim(chance: random.Random) -> tuple[WebhookWithSecret, str, int]:
+        def choose_target(chance: random.Random) -> Target:
             newest = len(tokens) - 1
-            by = max(0, newest - (chance.random() < 0.3))
-            return made, tokens[by], by
+            number = max(0, newest - (chance.random() < 0.3))
+            return Target(webhook, tokens[number], number)
 
-        with Racers(pair, aim) as racers:
+        with ConcurrentSenders(pair, choose_target) as senders:
             for _ in range(ROUNDS):
-                called.append(time.monotonic())
-                rotated = management.webhooks.rotate(may, made.webhook.uid)
-                returned.append(time.monotonic())
-                assert statuses_everywhere(pair, made, tokens[-1]) == {401}
+                called_at.append(time.monotonic())
+                rotated = management.webhooks.rotate(may, webhook.webhook.uid)
+                returned_at.append(time.monotonic())
+                assert statuses_in_all_processes(pair, webhook, tokens[-1]) == {401}
                 tokens.append(rotated.reveal())
-                assert statuses_everywhere(pair, made, tokens[-1]) == {202}
+                assert statuses_in_all_processes(pair, webhook, tokens[-1]) == {202}
 
     never = float("inf")
-    outdated = [shot for shot in racers.shots if shot.began > [*returned, never][shot.by + 1]]
-    current = [
-        shot for shot in racers.shots if shot.began > returned[shot.by] and shot.ended < [*called, never][shot.by + 1]
+    with_old_secret = [
+        attempt for attempt in senders.attempts if attempt.began > [*returned_at, never][attempt.target.number + 1]
     ]
-    assert {shot.answer.status for shot in outdated} == {401}
-    assert {shot.answer.status for shot in current} == {202}
-    assert {shot.answer.status for shot in racers.shots} == {202, 401}
-    print(f"{len(racers.shots)} shots, {len(outdated)} outdated, {len(current)} current")
+    with_current_secret = [
+        attempt
+        for attempt in senders.attempts
+        if attempt.began > returned_at[attempt.target.number]
+        and attempt.ended < [*called_at, never][attempt.target.number + 1]
+    ]
+    assert {attempt.answer.status for attempt in with_old_secret} == {401}
+    assert {attempt.answer.status for attempt in with_current_secret} == {202}
+    assert {attempt.answer.status for attempt in senders.attempts} == {202, 401}
+    print(
+        f"{len(senders.attempts)} attempts, {len(with_old_secret)} with the old secret, "
+        f"{len(with_current_secret)} with the current one"
+    )
 
 
-def test_a_webhook_takes_nothing_from_the_moment_it_was_disabled(pair: Pair):
+def test_disabled_webhook_accepts_no_delivery_in_any_process(pair: Pair):
     spans: list[tuple[bool, float, float]] = []
     with pair.management() as management:
-        may, made = setting(management, "toggled")
-        token = made.reveal()
-        with Racers(pair, lambda _: (made, token, 0)) as racers:
-            since = time.monotonic()
+        may, webhook = new_webhook(management, "toggled")
+        token = webhook.reveal()
+        with ConcurrentSenders(pair, lambda _: Target(webhook, token)) as senders:
+            began = time.monotonic()
             for number in range(2 * ROUNDS):
-                enabled = number % 2 == 1
-                spans.append((not enabled, since, time.monotonic()))
-                management.webhooks.set_enabled(may, made.webhook.uid, enabled)
-                since = time.monotonic()
-                assert statuses_everywhere(pair, made, token) == ({202} if enabled else {404})
+                is_enabled = number % 2 == 1
+                spans.append((not is_enabled, began, time.monotonic()))
+                management.webhooks.set_enabled(may, webhook.webhook.uid, is_enabled)
+                began = time.monotonic()
+                assert statuses_in_all_processes(pair, webhook, token) == ({202} if is_enabled else {404})
                 time.sleep(0.005)
-            spans.append((True, since, time.monotonic()))
+            spans.append((True, began, time.monotonic()))
 
-    inside = within(racers.shots, spans)
-    assert {shot.answer.status for shot in inside[True]} == {202}
-    assert {shot.answer.status for shot in inside[False]} == {404}
-    taken = sum(shot.answer.status == 202 for shot in racers.shots) + 2 * ROUNDS
-    (row,) = pair.rows(f"SELECT COUNT(*) AS rows FROM deliveries WHERE webhook_no = {made.webhook.no}")
-    assert row["rows"] == taken
-
-
-def within(shots: Sequence[Shot], spans: Sequence[tuple[bool, float, float]]) -> dict[bool, list[Shot]]:
-    """Those that began and ended inside one span, by what held in it. Each kind was hit."""
-    found: dict[bool, list[Shot]] = {True: [], False: []}
-    ordered = sorted(shots, key=lambda shot: shot.began)
-    place = 0
-    for held, since, until_ in spans:
-        while place < len(ordered) and ordered[place].began <= since:
-            place += 1
-        while place < len(ordered) and ordered[place].began < until_:
-            if ordered[place].ended < until_:
-                found[held].append(ordered[place])
-            place += 1
-    assert all(found.values()), "the racers shot in both states"
-    return found
+    by_state = attempts_by_state(senders.attempts, spans)
+    assert {attempt.answer.status for attempt in by_state[True]} == {202}
+    assert {attempt.answer.status for attempt in by_state[False]} == {404}
+    accepted = sum(attempt.answer.status == 202 for attempt in senders.attempts) + 2 * ROUNDS
+    (row,) = pair.rows(f"SELECT COUNT(*) AS rows FROM deliveries WHERE webhook_no = {webhook.webhook.no}")
+    assert row["rows"] == accepted
 
 
-def test_a_webhook_takes_nothing_from_the_moment_it_was_deleted(pair: Pair):
+def attempts_by_state(
+    attempts: Sequence[Attempt], spans: Sequence[tuple[bool, float, float]]
+) -> dict[bool, list[Attempt]]:
+    """The attempts that began and ended within one span, by whether the object was enabled. `spans` has this state, the
+    beginning and the end of each span, in monotonic seconds."""
+    by_state: dict[bool, list[Attempt]] = {True: [], False: []}
+    ordered = sorted(attempts, key=lambda attempt: attempt.began)
+    position = 0
+    for is_enabled, began, ended in spans:
+        while position < len(ordered) and ordered[position].began <= began:
+            position += 1
+        while position < len(ordered) and ordered[position].began < ended:
+            if ordered[position].ended < ended:
+                by_state[is_enabled].append(ordered[position])
+            position += 1
+    assert all(by_state.values()), "there were attempts in both states"
+    return by_state
+
+
+def test_deleted_webhook_accepts_no_delivery_in_any_process(pair: Pair):
     with pair.management() as management:
         may = operator(management)
         webhooks = [management.webhooks.create(may, f"deleted-{number}") for number in range(ROUNDS)]
+        # A trigger selects at most 100 webhooks, and `make proof` needs 200.
         triggers = [
             {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [each.webhook.uid for each in some]}}
             for some in (webhooks[::2], webhooks[1::2])
         ]
-        management.automations.create(may, "of the deleted", prompt="Look.", triggers=triggers)
-        returned = [float("inf")] * ROUNDS
-        now = 0
+        management.automations.create(may, "of deleted webhooks", prompt="Look.", triggers=triggers)
+        returned_at = [float("inf")] * ROUNDS
+        newest = 0
 
-        def aim(chance: random.Random) -> tuple[WebhookWithSecret, str, int]:
-            by = max(0, now - (chance.random() < 0.3))
-            return webhooks[by], webhooks[by].reveal(), by
+        def choose_target(chance: random.Random) -> Target:
+            number = max(0, newest - (chance.random() < 0.3))
+            return Target(webhooks[number], webhooks[number].reveal(), number)
 
-        with Racers(pair, aim) as racers:
-            for number, made in enumerate(webhooks):
-                now = number
+        with ConcurrentSenders(pair, choose_target) as senders:
+            for number, webhook in enumerate(webhooks):
+                newest = number
                 time.sleep(0.01)
-                management.webhooks.delete(may, made.webhook.uid)
-                returned[number] = time.monotonic()
-                assert statuses_everywhere(pair, made, made.reveal()) == {404}
+                management.webhooks.delete(may, webhook.webhook.uid)
+                returned_at[number] = time.monotonic()
+                assert statuses_in_all_processes(pair, webhook, webhook.reveal()) == {404}
 
-    late = [shot for shot in racers.shots if shot.began > returned[shot.by]]
-    assert {shot.answer.status for shot in late} == {404}
-    assert {shot.answer.status for shot in racers.shots} == {202, 404}
-    taken = {delivery_key(shot.answer.delivery_id) for shot in racers.shots if shot.answer.status == 202}
-    numbers = ", ".join(str(made.webhook.no) for made in webhooks)
+    after_deletion = [attempt for attempt in senders.attempts if attempt.began > returned_at[attempt.target.number]]
+    assert {attempt.answer.status for attempt in after_deletion} == {404}
+    assert {attempt.answer.status for attempt in senders.attempts} == {202, 404}
+    accepted = {
+        delivery_key(attempt.answer.delivery_id) for attempt in senders.attempts if attempt.answer.status == 202
+    }
+    numbers = ", ".join(str(webhook.webhook.no) for webhook in webhooks)
     log = pair.rows(f"SELECT id FROM deliveries WHERE webhook_no IN ({numbers})")
     runs = pair.rows(f"SELECT delivery_id FROM runs WHERE webhook_no IN ({numbers})")
-    assert {bytes(row["id"]) for row in log} == taken
-    assert Counter(bytes(row["delivery_id"]) for row in runs) == Counter(taken), "a 202 in flight has its run"
+    assert {bytes(row["id"]) for row in log} == accepted
+    assert Counter(bytes(row["delivery_id"]) for row in runs) == Counter(accepted), "each 202 has its run"
 
 
-def test_an_automation_starts_nothing_from_the_moment_it_was_disabled(pair: Pair):
+def test_disabled_automation_starts_no_run_in_any_process(pair: Pair):
     spans: list[tuple[bool, float, float]] = []
     with pair.management() as management:
-        may, made = setting(management, "automated")
-        token = made.reveal()
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+        may, webhook = new_webhook(management, "automated")
+        token = webhook.reveal()
+        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
         automation = management.automations.create(may, "toggled", prompt="Look.", triggers=[trigger])
-        with Racers(pair, lambda _: (made, token, 0)) as racers:
-            since = time.monotonic()
+        with ConcurrentSenders(pair, lambda _: Target(webhook, token)) as senders:
+            began = time.monotonic()
             for number in range(2 * ROUNDS):
-                enabled = number % 2 == 1
-                spans.append((not enabled, since, time.monotonic()))
-                management.automations.set_enabled(may, automation.id, enabled)
-                since = time.monotonic()
-                # Else a busy machine may take longer for every shot than a state lasts.
-                racers.see_one_through()
-            spans.append((True, since, time.monotonic()))
+                is_enabled = number % 2 == 1
+                spans.append((not is_enabled, began, time.monotonic()))
+                management.automations.set_enabled(may, automation.id, is_enabled)
+                began = time.monotonic()
+                # On a busy machine, each attempt could last longer than a span.
+                senders.wait_for_attempt()
+            spans.append((True, began, time.monotonic()))
 
-    runs = pair.rows(f"SELECT delivery_id FROM runs WHERE webhook_no = {made.webhook.no}")
-    started = Counter(bytes(row["delivery_id"]) for row in runs)
-    assert {shot.answer.status for shot in racers.shots} == {202}
-    inside = within(racers.shots, spans)
-    assert {started[delivery_key(shot.answer.delivery_id)] for shot in inside[True]} == {1}
-    assert {started[delivery_key(shot.answer.delivery_id)] for shot in inside[False]} == {0}
+    runs = pair.rows(f"SELECT delivery_id FROM runs WHERE webhook_no = {webhook.webhook.no}")
+    run_counts = Counter(bytes(row["delivery_id"]) for row in runs)
+    assert {attempt.answer.status for attempt in senders.attempts} == {202}
+    by_state = attempts_by_state(senders.attempts, spans)
+    assert {run_counts[delivery_key(attempt.answer.delivery_id)] for attempt in by_state[True]} == {1}
+    assert {run_counts[delivery_key(attempt.answer.delivery_id)] for attempt in by_state[False]} == {0}
 
 
 def test_run_records_the_version_whose_filter_matched_its_delivery(pair: Pair):
     sides = ("left", "right")
     with pair.management() as management:
-        may, edited = setting(management, "edited")
+        may, webhook = new_webhook(management, "edited")
 
         def triggers(side: str) -> list[object]:
-            selected = {"webhook_ids": [edited.webhook.uid], "payload": {"side": [side]}}
-            return [{"provider": "webhook", "event": "received", "filter": selected}]
+            filter_ = {"webhook_ids": [webhook.webhook.uid], "payload": {"side": [side]}}
+            return [{"provider": "webhook", "event": "received", "filter": filter_}]
 
         automation = management.automations.create(may, "edited", prompt="Look.", triggers=triggers(sides[0]))
 
-        def draw(chance: random.Random, number: int) -> Event:
-            return Event(edited, b'{"number": %d, "side": "%s"}' % (number, chance.choice(sides).encode()))
+        def new_event(chance: random.Random, number: int) -> Event:
+            return Event(webhook, b'{"number": %d, "side": "%s"}' % (number, chance.choice(sides).encode()))
 
-        with Fleet(pair.ports, draw, random.Random(8), senders=RACERS, per_second=200) as fleet:
+        with LoadGenerator(pair.ports, new_event, random.Random(8), senders=CONCURRENT_SENDERS, per_second=200) as load:
             for number in range(1, ROUNDS + 1):
-                taken = fleet.taken
+                accepted = load.accepted
                 management.automations.change(may, automation.id, triggers=triggers(sides[number % 2]))
-                until(lambda: fleet.taken > taken, "a delivery is accepted")  # noqa: B023
-            fleet.settle(30)
+                until(lambda: load.accepted > accepted, "a delivery is accepted")  # noqa: B023
+            load.drain(30)
 
     runs = pair.rows(
         "SELECT r.delivery_id, r.automation_version, p.body FROM runs r"
-        f" JOIN payloads p ON p.delivery_id = r.delivery_id WHERE r.webhook_no = {edited.webhook.no}"
+        f" JOIN payloads p ON p.delivery_id = r.delivery_id WHERE r.webhook_no = {webhook.webhook.no}"
     )
     assert {(run["automation_version"] % 2, json.loads(bytes(run["body"]))["side"]) for run in runs} == {
         (1, "left"),
         (0, "right"),
     }
     assert len({bytes(run["delivery_id"]) for run in runs}) == len(runs)
-    assert fleet.unexpected == []
+    assert load.unexpected_answers == []

@@ -19,9 +19,9 @@ from hookmill.management import Management, WebhookWithSecret
 from hookmill.store.database import open_database
 from hookmill.store.keys.sealing import as_text, new_master_key
 from hookmill.web.dashboard.access import cookie_name
-from tests.faults.senders import Event, Fleet, ask, request
-from tests.faults.shim import Shim
-from tests.faults.sources import Source, furnish
+from tests.faults.senders import Event, LoadGenerator, delivery_request, exchange
+from tests.faults.sources import Source, create_sources
+from tests.faults.tcp_proxy import TcpProxy
 from tests.support.hosts import Host, Network, ProcessOnHost
 from tests.support.ports import free_port
 from tests.support.service import Answer, Service, operator
@@ -42,12 +42,12 @@ echo "$attempt" > result.txt
 echo "$HOOKMILL_RUN_ID $HOOKMILL_ATTEMPT" >> {ended}
 """
 WAIT: Final = 'until test -e "{gates}/$HOOKMILL_RUN_ID $HOOKMILL_ATTEMPT"; do sleep 0.2; done'
-"""Each attempt of a gated run waits for a file of its own."""
+"""An attempt of a gated run waits for a file whose name contains the run's id and the attempt's number."""
 
 
 @dataclass(slots=True)
 class HookmillHost:
-    """One of the two hosts. `service` has its settings, and sends requests to it from this machine."""
+    """One of the two hosts. `service` has the settings of the host, and sends requests to it from this machine."""
 
     host: Host
     service: Service
@@ -66,7 +66,7 @@ class HookmillHost:
         return self.processes[1]
 
     def start(self) -> None:
-        """Start ingress and worker. Their logs are `service.log` and `worker.log` in the data directory."""
+        """Start the service and the worker. Their logs are `service.log` and `worker.log` in the data directory."""
         data_dir = self.service.data_dir
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.processes = [
@@ -104,16 +104,17 @@ class RunRow:
 class TwoHosts:
     hosts: Sequence[HookmillHost]
     url: str
-    """Connects to the database from this machine, without the hosts' network."""
+    """The URL of the database on this machine, outside the hosts' network."""
     directory: Path
     sources: Sequence[Source]
     gated: Source
+    """The webhook whose runs end only after `let_end`."""
     tokens: Iterator[str]
-    """The tokens of viewers' API keys, in turn: each key has a rate limit."""
+    """Tokens of several API keys in turn, because each key has a rate limit."""
     session: str
     """The session of a member who is signed in to the dashboard."""
     events: list[Event] = field(default_factory=list)
-    """All events that were sent so far."""
+    """The events that were sent so far, except those of a running `load`."""
 
     @property
     def ports(self) -> list[int]:
@@ -121,7 +122,7 @@ class TwoHosts:
 
     @property
     def notes(self) -> Path:
-        """A file to which each performed attempt of a command adds a line: the run's id and the attempt's number."""
+        """The file to which each attempt of a command adds a line: the run's id and the attempt's number."""
         return self.directory / "notes"
 
     def has_ended(self, run: str, attempt: int) -> bool:
@@ -133,26 +134,26 @@ class TwoHosts:
         (self.directory / "gates" / f"{run} {attempt}").touch()
 
     @contextmanager
-    def senders(self, chance: random.Random, **settings: Any) -> Iterator[Fleet]:
-        """Deliveries to both hosts while the block runs."""
+    def load(self, chance: random.Random, **options: Any) -> Iterator[LoadGenerator]:
+        """Deliver to both hosts while the block runs."""
 
-        def draw(chance: random.Random, number: int) -> Event:
-            return chance.choice(self.sources).draw(chance, len(self.events) * 1_000_000 + number)
+        def new_event(chance: random.Random, number: int) -> Event:
+            return chance.choice(self.sources).new_event(chance, len(self.events) * 1_000_000 + number)
 
-        with Fleet(self.ports, draw, chance, **settings) as fleet:
-            yield fleet
-        self.events += fleet.events
+        with LoadGenerator(self.ports, new_event, chance, **options) as load:
+            yield load
+        self.events += load.events
 
     def start_gated_runs(self, count: int) -> list[str]:
-        """The ids of new runs, started by deliveries to both hosts, which workers have claimed."""
+        """Start runs by deliveries to both hosts, and wait until workers have claimed them. Returns their ids."""
         runs = []
         for number in range(count):
             body = b'{"gated": %d}' % time.monotonic_ns()
-            event = Event(self.gated.made, body, starts=self.gated.always)
-            answer = ask(self.ports[number % 2], request(self.gated.made, body))
+            event = Event(self.gated.webhook, body, automations=self.gated.always)
+            answer = exchange(self.ports[number % 2], delivery_request(self.gated.webhook, body))
             assert answer is not None
             assert answer.status == 202
-            event.taken_as.append(answer.delivery_id)
+            event.delivery_ids.append(answer.delivery_id)
             self.events.append(event)
             with open_database(self.url) as database, database.read() as tx:
                 row = tx.one("SELECT id FROM runs WHERE delivery_id = :id", id=delivery_key(answer.delivery_id))
@@ -178,7 +179,7 @@ class TwoHosts:
         return {row.id: row for row in runs}
 
     def get(self, host: HookmillHost, path: str) -> Answer:
-        """Send a GET request to the API of this host. `path` begins after the factory."""
+        """Send a GET request to the API of this host. `path` is relative to the factory."""
         headers = {"Authorization": f"Bearer {next(self.tokens)}"}
         return host.service.request("GET", f"/api/v1/factories/default{path}", headers=headers)
 
@@ -196,7 +197,7 @@ class TwoHosts:
 
 @contextmanager
 def two_hosts(url: str, directory: Path, **settings: Any) -> Iterator[TwoHosts]:
-    """A new installation. `url` connects to the database from this machine. Its schema must be this version's."""
+    """Run a new installation until the block ends. `url` is its database, which has the schema of this version."""
     for name in ("notes", "ended"):
         (directory / name).touch()
     gates = directory / "gates"
@@ -220,35 +221,36 @@ def two_hosts(url: str, directory: Path, **settings: Any) -> Iterator[TwoHosts]:
         database_port = urlsplit(url).port
         assert database_port is not None
         listener = network.listen()
-        stack.enter_context(Shim(database_port, listener))
+        stack.enter_context(TcpProxy(database_port, listener))
         account = urlsplit(url).netloc.rpartition("@")[0]
-        place = f"{account}@{network.address}:{listener.getsockname()[1]}"
+        netloc = f"{account}@{network.address}:{listener.getsockname()[1]}"
         hosts = []
         for host in network.hosts:
             port = free_port()
             service = Service(
                 directory / host.name,
-                database_url=urlsplit(url)._replace(netloc=place).geturl(),
+                database_url=urlsplit(url)._replace(netloc=netloc).geturl(),
                 settings={name.upper(): str(value) for name, value in shared.items()},
                 port=port,
             )
-            stack.enter_context(_way_to(host, port))
+            stack.enter_context(_proxy_to(host, port))
             hosts.append(HookmillHost(host, service))
         # The first start creates the team and the factory.
         for host_with_service in hosts:
             host_with_service.start()
             host_with_service.wait_until_ready()
-        yield _furnished(hosts, url, directory)
+        yield _with_objects(hosts, url, directory)
 
 
-def _way_to(host: Host, port: int) -> Shim:
-    """Forwards connections from this port of this machine to the same port of the host."""
-    return Shim(lambda: host.connect(port), socket.create_server(("127.0.0.1", port)))
+def _proxy_to(host: Host, port: int) -> TcpProxy:
+    """Forwards connections from a port of this machine to the same port of the host."""
+    return TcpProxy(lambda: host.connect(port), socket.create_server(("127.0.0.1", port)))
 
 
-def _furnished(hosts: Sequence[HookmillHost], url: str, directory: Path) -> TwoHosts:
+def _with_objects(hosts: Sequence[HookmillHost], url: str, directory: Path) -> TwoHosts:
+    """Create the webhooks, automations, keys and the member that the tests need."""
     with replace(hosts[0].service, database_url=url).management() as management:
-        sources = furnish(management, runner="note")
+        sources = create_sources(management, runner="note")
         gated = management.webhooks.create(operator(management), "gated")
         return TwoHosts(
             hosts=hosts,
@@ -263,10 +265,10 @@ def _furnished(hosts: Sequence[HookmillHost], url: str, directory: Path) -> TwoH
 
 def _gated_automation(management: Management, webhook: WebhookWithSecret) -> str:
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-    created = management.automations.create(
+    automation = management.automations.create(
         operator(management), "gated", prompt="Look.", triggers=[trigger], runner="gated"
     )
-    return str(created.id)
+    return str(automation.id)
 
 
 def _tokens(management: Management) -> list[str]:

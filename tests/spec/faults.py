@@ -18,11 +18,13 @@ class ToleratedFault:
     """What the tests leave out, and why."""
 
 
-_FAILPOINTS: Final = "faults/test_failpoints.py::test_an_admission_that_fails_at_any_step_is_repeated_safely"
-_CALLS: Final = "faults/test_failing_calls.py::test_delivery_is_safe_whichever_call_of_the_storage_fails"
-_KILLED_CALLS: Final = "faults/test_failing_calls.py::test_delivery_is_safe_before_whichever_call_its_process_is_killed"
+_FAILPOINTS: Final = "faults/test_failpoints.py::test_delivery_can_be_retried_after_a_failure_at_any_admission_step"
+_CALLS: Final = "faults/test_failing_calls.py::test_delivery_can_be_retried_after_any_failing_database_call"
+_KILLED_CALLS: Final = (
+    "faults/test_failing_calls.py::test_delivery_can_be_retried_after_a_kill_before_any_database_call"
+)
 _DRILL: Final = "drill/test_drill.py::test_no_delivery_and_no_run_is_lost_or_doubled_by_faults_at_random"
-_TROUBLE: Final = "faults/test_databases_in_trouble.py::"
+_DATABASE: Final = "faults/test_database_failures.py::"
 _TWO: Final = "faults/test_two_processes.py::"
 _CRASHES: Final = "runs/test_crashes.py::"
 _HOSTS: Final = "faults/test_two_hosts.py::"
@@ -31,7 +33,7 @@ _STOPPING: Final = "faults/test_stopping.py::"
 FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F1": ToleratedFault(
         "The ingress is killed while a request arrives: nothing is recorded, and a retry is accepted.",
-        (_STOPPING + "test_half_a_request_at_the_moment_of_a_kill_leaves_nothing", _KILLED_CALLS),
+        (_STOPPING + "test_incomplete_request_is_not_recorded_if_the_ingress_is_killed", _KILLED_CALLS),
     ),
     "F2": ToleratedFault(
         "The writer is killed inside the transaction: it is rolled back as a whole, and no rate limit counts it.",
@@ -56,43 +58,43 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F5": ToleratedFault(
         "SQLite's disk is full: deliveries get a 503, reading works, and no acceptance is lost.",
         (
-            _TROUBLE + "test_a_full_disk_is_answered_503_and_loses_no_acceptance",
-            _TROUBLE + "test_below_the_free_space_that_is_to_be_kept_nothing_is_added",
+            _DATABASE + "test_full_disk_gives_503_and_loses_no_accepted_delivery",
+            _DATABASE + "test_low_disk_space_blocks_deliveries_and_new_webhooks",
         ),
     ),
     "F6": ToleratedFault(
         "PostgreSQL can't write its log, and crashes: senders get a 503, and no acceptance is lost.",
-        (_TROUBLE + "test_postgresql_that_cannot_write_its_log_loses_no_acceptance",),
+        (_DATABASE + "test_postgresql_that_cannot_write_its_log_loses_no_delivery",),
         "A limit on the size of files stands for the full disk.",
     ),
     "F7": ToleratedFault(
         "A write or a sync fails at any call: this delivery gets no 202, and the next one is accepted.",
-        (_CALLS, "faults/test_sync.py::test_a_sync_that_fails_is_never_answered_with_202"),
+        (_CALLS, "faults/test_sync.py::test_delivery_is_not_answered_202_if_its_sync_fails"),
     ),
     "F8": ToleratedFault(
         "PostgreSQL restarts under load: nothing is lost or doubled, and connections are opened again.",
         (
-            _TROUBLE + "test_restarts_of_postgresql_under_load_lose_and_double_nothing",
+            _DATABASE + "test_postgresql_restarts_under_load_lose_and_double_no_delivery",
             "runs/test_faults.py::test_restarts_of_the_database",
         ),
     ),
     "F9": ToleratedFault(
         "A failover leaves the service with a read-only PostgreSQL: deliveries get a 503, and it is not ready.",
-        (_TROUBLE + "test_a_postgresql_that_only_reads_takes_no_delivery",),
+        (_DATABASE + "test_deliveries_get_503_while_postgresql_is_read_only",),
     ),
     "F10": ToleratedFault(
         "PostgreSQL stays silent: senders get a 503 in time, and memory stays bounded.",
         (
-            _TROUBLE + "test_senders_are_answered_503_while_postgresql_is_silent",
-            _TROUBLE + "test_memory_stays_bounded_while_postgresql_is_silent",
-            _TROUBLE + "test_a_connection_that_stays_silent_for_ever_is_given_up",
+            _DATABASE + "test_requests_get_503_while_postgresql_does_not_respond",
+            _DATABASE + "test_memory_stays_bounded_while_postgresql_does_not_respond",
+            _DATABASE + "test_database_connections_that_never_respond_are_replaced",
         ),
     ),
     "F11": ToleratedFault(
         "Somebody holds a lock: senders get a 503 in time, and other webhooks don't wait on PostgreSQL.",
         (
-            _TROUBLE + "test_a_locked_webhook_is_the_only_one_that_waits",
-            _TROUBLE + "test_senders_are_answered_503_while_another_process_writes",
+            _DATABASE + "test_locked_webhook_delays_no_other_webhook",
+            _DATABASE + "test_deliveries_get_503_while_another_process_locks_sqlite",
             "store/test_group_commit.py::test_a_locked_webhook_delays_no_other_and_becomes_unavailable",
         ),
     ),
@@ -137,33 +139,33 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F17": ToleratedFault(
         "The copies arrive at two processes: the result is the same.",
         (
-            _TWO + "test_of_many_copies_at_one_instant_one_is_accepted",
+            _TWO + "test_one_of_16_simultaneous_copies_is_accepted",
             "spec/test_identity.py::test_exactly_one_copy_is_accepted_across_several_processes",
         ),
     ),
     "F18": ToleratedFault(
         "The process of the first copy is killed while the others wait: one of the others is Accepted.",
-        ("faults/test_killed_winner.py::test_one_copy_is_accepted_when_the_winner_is_killed_while_others_wait",),
+        ("faults/test_killed_winner.py::test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed",),
     ),
     "F19": ToleratedFault(
         "Senders exceed a rate limit through several processes: exactly the limit is accepted.",
         (
-            _TWO + "test_two_hundred_attempts_in_ten_seconds_are_sixty_deliveries",
+            _TWO + "test_60_of_200_attempts_in_ten_seconds_are_accepted",
             "spec/test_limits.py::test_60_of_200_simultaneous_deliveries_to_two_processes_are_accepted",
         ),
     ),
     "F20": ToleratedFault(
         "A secret is rotated during deliveries: every process then refuses the old one and accepts the new one.",
         (
-            _TWO + "test_a_secret_is_worth_nothing_from_the_moment_its_rotation_returned",
-            "faults/test_channels.py::test_a_change_through_any_channel_holds_in_the_other_service",
+            _TWO + "test_rotated_secret_is_rejected_immediately_in_all_processes",
+            "faults/test_channels.py::test_change_in_any_channel_applies_immediately_in_another_service",
         ),
     ),
     "F21": ToleratedFault(
         "A webhook is disabled or deleted during deliveries: every process then answers 404, and starts no run.",
         (
-            _TWO + "test_a_webhook_takes_nothing_from_the_moment_it_was_deleted",
-            _TWO + "test_a_webhook_takes_nothing_from_the_moment_it_was_disabled",
+            _TWO + "test_deleted_webhook_accepts_no_delivery_in_any_process",
+            _TWO + "test_disabled_webhook_accepts_no_delivery_in_any_process",
         ),
     ),
     "F22": ToleratedFault(
@@ -172,13 +174,13 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F23": ToleratedFault(
         "A webhook is enabled and disabled again and again: deliveries are recorded only while it is enabled.",
-        (_TWO + "test_a_webhook_takes_nothing_from_the_moment_it_was_disabled",),
+        (_TWO + "test_disabled_webhook_accepts_no_delivery_in_any_process",),
     ),
     "F24": ToleratedFault(
         "An automation is changed during deliveries: each run has the version whose filter matched.",
         (
             _TWO + "test_run_records_the_version_whose_filter_matched_its_delivery",
-            _TWO + "test_an_automation_starts_nothing_from_the_moment_it_was_disabled",
+            _TWO + "test_disabled_automation_starts_no_run_in_any_process",
         ),
     ),
     "F25": ToleratedFault(
@@ -207,7 +209,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _CRASHES + "test_a_worker_killed_repeatedly_loses_and_doubles_nothing",
             "runs/test_faults.py::test_killed_workers_on_sqlite",
             "runs/test_faults.py::test_killed_workers_on_postgresql",
-            _HOSTS + "test_host_that_is_cut_off_and_killed_loses_and_doubles_nothing",
+            _HOSTS + "test_host_that_is_cut_off_and_killed_loses_and_doubles_no_run",
         ),
     ),
     "F29": ToleratedFault(
@@ -216,7 +218,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _CRASHES + "test_a_worker_that_was_paused_past_its_time_has_no_say_afterwards",
             "runs/test_faults.py::test_interrupted_workers",
             "store/test_runs.py::test_what_a_stale_worker_writes_has_no_effect",
-            _HOSTS + "test_host_that_is_cut_off_and_frozen_overwrites_nothing_afterwards",
+            _HOSTS + "test_host_that_was_cut_off_and_frozen_overwrites_no_result",
         ),
     ),
     "F30": ToleratedFault(
@@ -233,15 +235,15 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F32": ToleratedFault(
         "The service is stopped under load: requests that were read are answered, and it ends in time.",
         (
-            _STOPPING + "test_a_request_that_was_read_is_answered_during_the_stop",
-            _STOPPING + "test_what_was_taken_before_a_stop_is_there_after_it",
+            _STOPPING + "test_request_that_was_read_before_the_stop_is_answered",
+            _STOPPING + "test_stops_under_load_lose_and_double_no_delivery_or_run",
             _DRILL,
         ),
     ),
     "F33": ToleratedFault(
         "No further file or process can be opened: the service answers what it can, 503 otherwise, and recovers.",
         (
-            "faults/test_open_files.py::test_service_without_files_to_open_answers_503_and_heals",
+            "faults/test_open_files.py::test_service_out_of_file_descriptors_answers_503_and_recovers",
             "test_fork_server.py::test_a_fork_server_that_cannot_be_forked_is_tried_again",
             "runs/test_health.py::test_a_guard_that_cannot_be_started_is_the_hosts_fault",
         ),
@@ -267,7 +269,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F36": ToleratedFault(
         "A backup from under load is restored: it is consistent, and retries of later deliveries are accepted once.",
-        ("faults/test_backup.py::test_restored_backup_has_what_was_accepted_and_takes_retries_once",),
+        ("faults/test_backup.py::test_restored_backup_is_consistent_and_accepts_retries_once",),
     ),
     "F37": ToleratedFault(
         "A sender closes the connection after its request: its retry is a Duplicate, if the first was recorded.",
@@ -275,7 +277,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F38": ToleratedFault(
         "A proxy sends a request again by itself: the second one is a Duplicate.",
-        (_TWO + "test_of_many_copies_at_one_instant_one_is_accepted", _DRILL),
+        (_TWO + "test_one_of_16_simultaneous_copies_is_accepted", _DRILL),
     ),
     "F39": ToleratedFault(
         "The log has a million deliveries: pages and admission are as fast as before.",
@@ -294,8 +296,8 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "One of two hosts is cut off, then killed or frozen, and returns: the other one accepts its deliveries once,"
         " finishes its runs within 45 s, and both show the files of all runs.",
         (
-            _HOSTS + "test_host_that_is_cut_off_and_killed_loses_and_doubles_nothing",
-            _HOSTS + "test_host_that_is_cut_off_and_frozen_overwrites_nothing_afterwards",
+            _HOSTS + "test_host_that_is_cut_off_and_killed_loses_and_doubles_no_run",
+            _HOSTS + "test_host_that_was_cut_off_and_frozen_overwrites_no_result",
         ),
         "The hosts are Linux namespaces of one machine, so they share its clock and kernel.",
     ),

@@ -1,6 +1,6 @@
-"""Stops an HTTP server with SIGTERM at each line that is executed while it starts or replaces a process.
+"""Sends SIGTERM to an HTTP server at each line that it executes while it starts or replaces a process.
 
-Where the server does not stop in time, all ends with the line's place.
+If the server does not stop in time, the trials print the line and end.
 """
 
 import multiprocessing
@@ -23,13 +23,14 @@ from hookmill.app import http_server
 from hookmill.app.http_server import HttpServer
 from hookmill.app.worker_process import StopSignal
 
-STOPPED_SECONDS = 6.0
-KILLED_SECONDS = 20
-"""After this time, the server kills a process that a signal did not reach."""
+STOP_SECONDS_MAX = 6.0
+KILL_SECONDS = 20
+"""After this time, the server kills a process that did not react to a signal. It is longer than `STOP_SECONDS_MAX`, so
+that a kill can't hide a lost signal."""
 
 
 class Situation(Enum):
-    """What happens while lines are counted. Its value is how many processes are killed before."""
+    """What the server does while lines are counted. The value is the number of processes that are killed before."""
 
     PROCESS_STARTS = 0
     PROCESS_IS_REPLACED = 1
@@ -37,16 +38,17 @@ class Situation(Enum):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The ends of the names of the files whose lines are counted."""
+        """The ends of the paths of the files whose lines are counted."""
         if self is Situation.PROCESS_STARTS:
             return ("/granian/server/mp.py", "/multiprocessing/process.py", "/hookmill/app/http_server.py")
         return ("/granian/server/common.py", "/hookmill/app/http_server.py")
 
 
 class ReportingApplication:
-    """Says which process it is in as soon as it starts."""
+    """Reports the id of its process when it starts."""
 
     def __init__(self, events: int) -> None:
+        """`events` is the descriptor to which it reports."""
         self._events = events
 
     async def __call__(
@@ -74,18 +76,19 @@ class Trial:
         self._has_ended = threading.Event()
         self._reading, self._events = os.pipe()
 
-    def reaches_the_line(self) -> bool:
-        # The signal of the trial before may have been sent twice.
+    def reaches_line(self) -> bool:
+        """Run the server until it has stopped. Returns whether it executed the line."""
+        # The previous trial may have sent the signal twice.
         signal.sigtimedwait(http_server.STOP_SIGNALS, 0)
-        guide = threading.Thread(target=self._guide)
-        guide.start()
+        controller = threading.Thread(target=self._control)
+        controller.start()
         sys.settrace(self._trace)
         try:
             http_server.serve_until_interrupted(self._create_server, lambda: ReportingApplication(self._events))
         finally:
             sys.settrace(None)
             self._has_ended.set()
-            guide.join()
+            controller.join()
             os.close(self._events)
             os.close(self._reading)
         return self._place is not None
@@ -99,11 +102,11 @@ class Trial:
             runtime_mode=RuntimeModes.st,
             log_level=LogLevels.critical,
             respawn_failed_workers=True,
-            workers_kill_timeout=KILLED_SECONDS,
+            workers_kill_timeout=KILL_SECONDS,
         )
 
-    def _guide(self) -> None:
-        """Kill processes until the situation has come; and stop a server that has not executed so many lines."""
+    def _control(self) -> None:
+        """Kill processes until the situation is reached. Stop a server that does not reach the line."""
         kills_left = self._situation.value
         stopped_at: float | None = None
         while not self._has_ended.is_set():
@@ -120,7 +123,7 @@ class Trial:
                         self._is_counting = False
                         stopped_at = time.monotonic()
                         os.kill(self._supervisor, signal.SIGTERM)
-            if stopped_at is not None and time.monotonic() - stopped_at > STOPPED_SECONDS:
+            if stopped_at is not None and time.monotonic() - stopped_at > STOP_SECONDS_MAX:
                 print(f"SIGTERM was lost at line {self._line}, {self._place} ({self._situation.name})", flush=True)
                 os.killpg(0, signal.SIGKILL)
 
@@ -134,25 +137,26 @@ class Trial:
                 os.write(self._events, f"reached {frame.f_code.co_filename}:{frame.f_lineno}\n".encode())
                 os.kill(self._supervisor, signal.SIGTERM)
                 if not is_supervisor:
-                    self._wait_for_the_supervisor()
+                    self._wait_for_signal()
         return self._trace
 
-    def _wait_for_the_supervisor(self) -> None:
-        """Wait at this line until the supervisor has sent a signal to this process, too."""
+    def _wait_for_signal(self) -> None:
+        """Wait at this line until the supervisor has passed the signal on to this process."""
         deadline = time.monotonic() + 0.5
         while time.monotonic() < deadline and signal.SIGTERM not in signal.sigpending():
             time.sleep(0.002)
 
 
-def stop_waiting_at_every_line() -> None:
-    """The same for a worker, which only waits for the signal. Prints the number of trials."""
+def stop_worker_at_every_line() -> None:
+    """Send SIGTERM to a worker at each line that it executes while it waits. Prints the number of trials."""
     trials = 0
-    while _is_interrupted_at(trials + 1):
+    while _waiting_worker_reaches(trials + 1):
         trials += 1
     print(f"stopped {trials} times", flush=True)
 
 
-def _is_interrupted_at(line: int) -> bool:
+def _waiting_worker_reaches(line: int) -> bool:
+    """Let a worker wait until SIGTERM stops it at the line with this number. Returns whether it executed this line."""
     stop = StopSignal()
     has_stopped = threading.Event()
     lines_left = line
@@ -165,31 +169,31 @@ def _is_interrupted_at(line: int) -> bool:
                 os.kill(os.getpid(), signal.SIGTERM)
         return trace
 
-    def guide() -> None:
-        # A worker that waits executes no more lines, or few.
+    def control() -> None:
+        # While a worker waits, it executes few lines or none.
         if not has_stopped.wait(1) and lines_left > 0:
             os.kill(os.getpid(), signal.SIGTERM)
-        if not has_stopped.wait(STOPPED_SECONDS):
+        if not has_stopped.wait(STOP_SECONDS_MAX):
             print(f"SIGTERM was lost at line {line} of the worker", flush=True)
             os.killpg(0, signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, lambda *_: stop.send())
-    guiding = threading.Thread(target=guide)
-    guiding.start()
+    controller = threading.Thread(target=control)
+    controller.start()
     sys.settrace(trace)
     stop.wait()
     sys.settrace(None)
     has_stopped.set()
-    guiding.join()
+    controller.join()
     return lines_left <= 0
 
 
-def stop_at_every_line(step: int, situation: Situation, port: int) -> None:
-    """`step`: 1 for every line, 2 for every other one. Prints the number of trials."""
+def stop_server_at_every_line(step: int, situation: Situation, port: int) -> None:
+    """Send SIGTERM to a server at each line, or if `step` is 2 at every other line. Prints the number of trials."""
     multiprocessing.set_start_method("fork", force=True)
     http_server.RESTART_SECONDS = http_server.STOP_INTERVAL_SECONDS = 0.01  # type: ignore[misc]
     http_server.block_stop_signals()
     trials = 0
-    while Trial(situation, 1 + trials * step, port).reaches_the_line():
+    while Trial(situation, 1 + trials * step, port).reaches_line():
         trials += 1
     print(f"stopped {trials} times", flush=True)

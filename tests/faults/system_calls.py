@@ -1,4 +1,4 @@
-"""What strace wrote down, read as a story: who wrote what to which file, when it was synced, when it was answered."""
+"""Reads from the output of strace whether the log was written and synced to disk before each delivery was answered."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,25 +10,26 @@ WRITES = "write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg"
 SYNCS = "fsync,fdatasync,sync_file_range"
 
 
-def traced(strace: str, output: Path) -> str:
-    """The command to put before a service's, for `calls`."""
-    # What a protected process writes is shown to root alone, so the service is kept from protecting itself.
+def tracing_command(strace: str, output: Path) -> str:
+    """The strace command that starts a service's command, and writes to `output` what `calls` reads."""
+    # Only root can trace a process that protects its memory. So the prctl calls of the service do nothing.
     unprotected = ["-e", "inject=prctl:retval=0"]
     return " ".join([strace, *OPTIONS, "-o", str(output), "-e", f"trace={WRITES},{SYNCS},prctl", *unprotected])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One system call. `begun` and `ended` count in the order in which the kernel was entered and left."""
+    """One system call."""
 
     begun: int
+    """The number of the line at which it began."""
     ended: int
     pid: int
     name: str
     arguments: str
 
     def is_on(self, file: str) -> bool:
-        """Whether its first argument, a descriptor, is of this file."""
+        """Whether its first argument is a descriptor of a file whose path ends with `file`."""
         return self.arguments.partition(">")[0].endswith(file)
 
 
@@ -41,16 +42,16 @@ _SUCCEEDED = re.compile(r"\) += \d+$")
 
 
 def calls(output: Path) -> Iterator[Call]:
-    """Those that succeeded, in the order in which they ended."""
-    under_way: dict[str, tuple[int, str, str]] = {}
+    """The successful calls, in the order in which they ended."""
+    unfinished: dict[str, tuple[int, str, str]] = {}
     for number, line in enumerate(output.read_text(encoding="latin-1").splitlines()):
         if (resumed := _RESUMED.match(line)) is not None:
-            begun, name, arguments = under_way.pop(resumed["pid"])
+            begun, name, arguments = unfinished.pop(resumed["pid"])
             rest, pid = arguments + resumed["rest"], resumed["pid"]
         elif (whole := _BEGUN.match(line)) is not None:
             begun, name, rest, pid = number, whole["name"], whole["rest"], whole["pid"]
             if rest.endswith(_UNFINISHED):
-                under_way[pid] = begun, name, rest.removesuffix(_UNFINISHED)
+                unfinished[pid] = begun, name, rest.removesuffix(_UNFINISHED)
                 continue
         else:
             continue
@@ -59,45 +60,45 @@ def calls(output: Path) -> Iterator[Call]:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """What can be told of deliveries by a trace."""
+class TracedDeliveries:
+    """Delivery ids by what the trace shows."""
 
     answered: frozenset[str]
-    """Delivery ids that went out on a socket."""
+    """The ids that were sent on a socket."""
     unwritten: frozenset[str]
-    """Of those: whose body was in no write to the log before."""
+    """The answered ids whose body was not written to the log before the answer."""
     unsynced: frozenset[str]
-    """Of those: without a sync of the log that began after that write and ended before the answer."""
+    """The answered ids without a sync of the log that began after this write and ended before the answer."""
 
 
-def story(output: Path, log: str, bodies: Mapping[str, str]) -> Story:
-    """`log` is the end of the log's path; `bodies` has for each delivery id 32 hexadecimal digits that are in its body
-    alone, in quotes."""
+def read_deliveries(output: Path, log: str, bodies: Mapping[str, str]) -> TracedDeliveries:
+    """`log` is the end of the path of the log, SQLite's WAL. `bodies` has for each delivery id 32 hexadecimal digits,
+    which are in its body only, in quotes."""
     written: dict[str, Call] = {}
     answers: dict[str, Call] = {}
     syncs: list[Call] = []
-    expected = {text: delivery for delivery, text in bodies.items()}
+    deliveries = {text: delivery for delivery, text in bodies.items()}
     for call in calls(output):
         if call.is_on(log):
             if call.name in ("fsync", "fdatasync"):
                 syncs.append(call)
             else:
                 for text in _TEXT.findall(call.arguments):
-                    if text in expected:
-                        written.setdefault(expected[text], call)
+                    if text in deliveries:
+                        written.setdefault(deliveries[text], call)
         elif call.name not in SYNCS:
             for delivery in _DELIVERY.findall(call.arguments):
                 if delivery in bodies:
                     answers.setdefault(delivery, call)
-    unwritten = {delivery for delivery, answer in answers.items() if not _before(written.get(delivery), answer)}
+    unwritten = {delivery for delivery, answer in answers.items() if not _precedes(written.get(delivery), answer)}
     unsynced = {
         delivery
         for delivery, answer in answers.items()
         if delivery not in unwritten
-        and not any(_before(written[delivery], sync) and _before(sync, answer) for sync in syncs)
+        and not any(_precedes(written[delivery], sync) and _precedes(sync, answer) for sync in syncs)
     }
-    return Story(frozenset(answers), frozenset(unwritten), frozenset(unsynced))
+    return TracedDeliveries(frozenset(answers), frozenset(unwritten), frozenset(unsynced))
 
 
-def _before(first: Call | None, second: Call) -> bool:
+def _precedes(first: Call | None, second: Call) -> bool:
     return first is not None and first.ended < second.begun

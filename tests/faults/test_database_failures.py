@@ -1,0 +1,474 @@
+"""The database restarts, is down, does not respond, is read-only, locked or full.
+
+Senders get a 503 in time, no accepted delivery is lost, and the service recovers by itself.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from hookmill.domain.ids import delivery_id
+from hookmill.domain.permission import Role
+from hookmill.domain.webhook import WebhookState
+from hookmill.management import WebhookWithSecret
+from tests.faults.audit import audit, is_intact, wait_until_runs_have_ended
+from tests.faults.fault_injection import serving_with_faults
+from tests.faults.limits import crash_postgresql_by_failed_writes
+from tests.faults.parts import Part, parts_of, wait_until_announced
+from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request, exchange
+from tests.faults.tcp_proxy import TcpProxy
+from tests.support.counts import count
+from tests.support.loaded import Command
+from tests.support.postgres import PostgresServer
+from tests.support.service import Answer, Service, operator, serving
+from tests.support.waiting import until
+
+RESTARTS = count(6, usually=2)
+ANSWER_SECONDS_MAX = 9.0
+"""The service answers 503 after 5 s, and later on a busy machine. Without this limit of its own, it would answer after
+10 s."""
+RECOVERY_SECONDS_MAX = 15.0
+LARGE_VALUE = b'"' + b"x" * 250_000 + b'"'
+MEGABYTE = 1024 * 1024
+
+
+def webhook_of(service: Service, name: str = "source") -> WebhookWithSecret:
+    with service.management() as management:
+        return management.webhooks.create(operator(management), name)
+
+
+def automated_webhook_of(service: Service) -> tuple[WebhookWithSecret, str]:
+    """A new webhook, and the id of the automation that all its deliveries start."""
+    with service.management() as management:
+        may = operator(management)
+        webhook = management.webhooks.create(may, "automated")
+        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+        return webhook, management.automations.create(may, "all", prompt="Look.", triggers=[trigger]).id
+
+
+def unique_body() -> bytes:
+    return b"[%d]" % time.monotonic_ns()
+
+
+def send_timed(service: Service, request: bytes) -> tuple[int, float]:
+    """Send the request. Returns the status, and how many seconds the answer took."""
+    began = time.monotonic()
+    answer = exchange(service.port, request)
+    assert answer is not None, "no answer came"
+    if answer.status == 503:
+        assert int(answer.headers["retry-after"]) > 0
+    return answer.status, time.monotonic() - began
+
+
+def request_to_unknown_webhook() -> bytes:
+    return b"POST /webhooks/w/wh_unknown HTTP/1.1\r\nHost: hooks.test\r\nContent-Length: 2\r\n\r\n{}"
+
+
+def require_recovery(service: Service, webhook: WebhookWithSecret) -> None:
+    until(
+        lambda: send_timed(service, delivery_request(webhook, unique_body()))[0] == 202,
+        "a delivery is accepted",
+        seconds=RECOVERY_SECONDS_MAX,
+    )
+    until(lambda: service.request("GET", "/readyz").status == 200, "the service is ready", seconds=RECOVERY_SECONDS_MAX)
+
+
+# PostgreSQL restarts, crashes, or is down
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server that the tests of this module may stop."""
+    with PostgresServer.start() as server:
+        yield server
+
+
+@pytest.mark.timeout(180)
+def test_postgresql_restarts_under_load_lose_and_double_no_delivery(own_server: PostgresServer, tmp_path: Path):
+    url = own_server.create_database()
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    recovery_seconds: list[float] = []
+    with serving(tmp_path / "data", database_url=url, deliveries_per_minute=100_000, runs_at_once=24) as service:
+        webhook, automation = automated_webhook_of(service)
+
+        def new_event(_: random.Random, number: int) -> Event:
+            return Event(webhook, b'{"number": %d}' % number, automations=frozenset({automation}))
+
+        with LoadGenerator([service.port], new_event, chance, per_second=50, senders=16) as load:
+            for number in range(RESTARTS):
+                time.sleep(chance.uniform(0.3, 1.2))
+                own_server.restart("fast" if number % 2 else "immediate")
+                restarted_at, accepted = time.monotonic(), load.answers["202"]
+                until(
+                    lambda: load.answers["202"] > accepted + 5,  # noqa: B023
+                    "deliveries are accepted again",
+                    seconds=RECOVERY_SECONDS_MAX,
+                )
+                recovery_seconds.append(time.monotonic() - restarted_at)
+            load.drain(40)
+        wait_until_runs_have_ended(url)
+        result = audit(url, load.events)
+
+    print(result.summary("PostgreSQL restarted", kills=RESTARTS, seed=seed))
+    print(f"answers {dict(load.answers)}, accepted again after {[round(seconds, 1) for seconds in recovery_seconds]} s")
+    assert load.unexpected_answers == []
+    assert result.violations() == {}
+
+
+def test_postgresql_that_cannot_write_its_log_loses_no_delivery(own_server: PostgresServer, tmp_path: Path):
+    url = own_server.create_database()
+    with serving(tmp_path / "data", database_url=url, deliveries_per_minute=100_000) as service:
+        webhook, automation = automated_webhook_of(service)
+
+        def new_event(_: random.Random, number: int) -> Event:
+            return Event(webhook, b'{"number": %d}' % number, automations=frozenset({automation}))
+
+        with LoadGenerator([service.port], new_event, random.Random(3), per_second=50, senders=8) as load:
+            until(lambda: load.accepted > 5, "deliveries are accepted")
+            has_crashed = crash_postgresql_by_failed_writes(url)
+            until(lambda: load.answers["503"] > 0, "senders get a 503")
+            accepted = load.accepted
+            until(lambda: load.accepted > accepted + 5, "deliveries are accepted again", seconds=RECOVERY_SECONDS_MAX)
+            load.drain(40)
+        wait_until_runs_have_ended(url)
+        result = audit(url, load.events)
+
+    assert has_crashed
+    assert load.unexpected_answers == []
+    assert result.violations() == {}
+
+
+def test_requests_get_503_while_postgresql_is_down(own_server: PostgresServer, tmp_path: Path):
+    url = own_server.create_database()
+    with serving(tmp_path / "data", database_url=url, deliveries_per_minute=1_000, performs_runs=False) as service:
+        webhook = webhook_of(service)
+        assert send_timed(service, delivery_request(webhook, unique_body()))[0] == 202
+        with own_server.down():
+            answers = [
+                send_timed(service, request)
+                for request in (
+                    delivery_request(webhook, unique_body()),
+                    delivery_request(webhook, b"no JSON"),
+                    request_to_unknown_webhook(),
+                )
+            ]
+            health = service.request("GET", "/healthz").status
+            readiness = service.request("GET", "/readyz").status
+        require_recovery(service, webhook)
+
+    assert [status for status, _ in answers] == [503, 503, 503], "only the database knows that a webhook is unknown"
+    assert max(seconds for _, seconds in answers) < ANSWER_SECONDS_MAX
+    assert (health, readiness) == (200, 503)
+
+
+# PostgreSQL does not respond
+
+
+@dataclass(frozen=True, slots=True)
+class StalledDatabase:
+    """A service whose connections to the database are open, but nothing arrives on them."""
+
+    service: Service
+    webhook: WebhookWithSecret
+    proxy: TcpProxy
+
+
+@pytest.fixture
+def stalled_database(postgres_url: str, tmp_path: Path) -> Iterator[StalledDatabase]:
+    parts = urlsplit(postgres_url)
+    assert parts.port is not None
+    with TcpProxy(parts.port) as proxy:
+        url = parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{proxy.port}")).geturl()
+        with serving(tmp_path / "data", database_url=url, deliveries_per_minute=100_000) as service:
+            webhook, _ = automated_webhook_of(service)
+            wait_until_announced(service)
+            assert send_timed(service, delivery_request(webhook, unique_body()))[0] == 202
+            proxy.stall()
+            yield StalledDatabase(service, webhook, proxy)
+            proxy.resume()
+
+
+def test_requests_get_503_while_postgresql_does_not_respond(stalled_database: StalledDatabase):
+    service, webhook = stalled_database.service, stalled_database.webhook
+    requests = {
+        "delivery": delivery_request(webhook, unique_body()),
+        "no JSON": delivery_request(webhook, b"no JSON"),
+        "wrong token": delivery_request(webhook, unique_body(), token="wrong"),
+        "unknown webhook": request_to_unknown_webhook(),
+    }
+    answers: dict[str, tuple[int, float]] = {}
+    threads = [
+        threading.Thread(target=lambda name, request: answers.update({name: send_timed(service, request)}), args=item)
+        for item in requests.items()
+    ]
+    threads.append(
+        threading.Thread(target=lambda: answers.update(ready=(service.request("GET", "/readyz").status, 0.0)))
+    )
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    began = time.monotonic()
+    health = service.request("GET", "/healthz").status
+    health_seconds = time.monotonic() - began
+    for thread in threads:
+        thread.join()
+    stalled_database.proxy.resume()
+    require_recovery(service, webhook)
+
+    assert {name: status for name, (status, _) in answers.items()} == dict.fromkeys((*requests, "ready"), 503)
+    assert max(seconds for _, seconds in answers.values()) < ANSWER_SECONDS_MAX
+    assert health == 200
+    assert health_seconds < 3.5, "requests that need no database don't wait for it"
+
+
+def test_memory_stays_bounded_while_postgresql_does_not_respond(stalled_database: StalledDatabase):
+    # Each round sends twice as many bodies as the service may hold. Its requests get a 503 before the next round.
+    ingress = parts_of(stalled_database.service)[Part.INGRESS][0]
+    memory_before = ingress.memory_info().rss
+    growth: list[int] = []
+    answers: Counter[int] = Counter()
+    for round_ in range(4):
+        with contextlib.ExitStack() as stack:
+            connections = [stack.enter_context(PersistentConnection(stalled_database.service.port)) for _ in range(500)]
+            for number, connection in enumerate(connections):
+                body = b"[%d, %d, %b]" % (round_, number, LARGE_VALUE)
+                assert connection.send(delivery_request(stalled_database.webhook, body))
+            answers.update(
+                answer.status for connection in connections if (answer := connection.read_answer()) is not None
+            )
+            growth.append((ingress.memory_info().rss - memory_before) // MEGABYTE)
+    stalled_database.proxy.resume()
+    require_recovery(stalled_database.service, stalled_database.webhook)
+
+    print(f"the memory grew by {growth} MB")
+    assert answers == {503: 4 * 500}
+    assert max(growth) < 4 * 64 + 64
+
+
+def test_database_connections_that_never_respond_are_replaced(stalled_database: StalledDatabase):
+    service, webhook = stalled_database.service, stalled_database.webhook
+    assert send_timed(service, delivery_request(webhook, unique_body()))[0] == 503
+
+    # As after a failover behind the same address: the new server does not know the old connections.
+    stalled_database.proxy.abandon_connections()
+    until(
+        lambda: send_timed(service, delivery_request(webhook, unique_body()))[0] == 202,
+        "a delivery is accepted",
+        seconds=RECOVERY_SECONDS_MAX + 10,
+    )
+
+    def states() -> set[str]:
+        with service.management() as management:
+            return {run.state for run in management.runs.newest(operator(management), limit=100)}
+
+    until(lambda: states() == {"succeeded"}, "every run has succeeded")
+
+
+# PostgreSQL is read-only or locked
+
+
+def test_deliveries_get_503_while_postgresql_is_read_only(own_server: PostgresServer, tmp_path: Path):
+    # As after a failover that left the service connected to the standby.
+    url = own_server.create_database()
+    name = urlsplit(url).path.removeprefix("/")
+    with serving(tmp_path / "data", database_url=url, deliveries_per_minute=1_000, performs_runs=False) as service:
+        webhook = webhook_of(service)
+        assert send_timed(service, delivery_request(webhook, unique_body()))[0] == 202
+        alter_database(own_server, name, "SET default_transaction_read_only = on")
+        until(
+            lambda: send_timed(service, delivery_request(webhook, unique_body()))[0] == 503,
+            "a delivery is answered 503",
+        )
+        statuses = {send_timed(service, delivery_request(webhook, unique_body()))[0] for _ in range(5)}
+        readiness = {service.request("GET", "/readyz").status for _ in range(5)}
+        unknown = send_timed(service, request_to_unknown_webhook())[0]
+        alter_database(own_server, name, "RESET default_transaction_read_only", ends_sessions=False)
+        require_recovery(service, webhook)
+
+    assert statuses == {503}
+    assert readiness == {503}
+    assert unknown == 404, "the service can still read which webhooks there are"
+
+
+def alter_database(server: PostgresServer, name: str, change: str, *, ends_sessions: bool = True) -> None:
+    """Change a setting of the database for new sessions. Then end the open ones, or leave them unchanged."""
+    with psycopg.connect(server.admin_url, autocommit=True) as connection:
+        connection.execute(f'ALTER DATABASE "{name}" {change}'.encode())
+        if ends_sessions:
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+
+
+def test_locked_webhook_delays_no_other_webhook(postgres_url: str, tmp_path: Path):
+    with serving(
+        tmp_path / "data", database_url=postgres_url, deliveries_per_minute=1_000, performs_runs=False
+    ) as service:
+        locked, other = webhook_of(service, "locked"), webhook_of(service, "other")
+        answers: list[tuple[int, float]] = []
+        with psycopg.connect(postgres_url) as holder:
+            holder.execute("SELECT no FROM webhooks WHERE uid = %s FOR UPDATE", [locked.webhook.uid])
+            sender = threading.Thread(
+                target=lambda: answers.append(send_timed(service, delivery_request(locked, unique_body())))
+            )
+            sender.start()
+            statuses = {send_timed(service, delivery_request(other, unique_body()))[0] for _ in range(20)}
+            is_waiting = sender.is_alive()
+            sender.join()
+        require_recovery(service, locked)
+
+    assert statuses == {202}
+    assert is_waiting, "the other webhook's deliveries were answered while the locked one's waited"
+    ((status, seconds),) = answers
+    assert status == 503
+    assert seconds < ANSWER_SECONDS_MAX
+
+
+# SQLite
+
+
+def test_deliveries_get_503_while_another_process_locks_sqlite(tmp_path: Path):
+    with serving(tmp_path / "data", deliveries_per_minute=1_000, performs_runs=False) as service:
+        webhook = webhook_of(service)
+        assert send_timed(service, delivery_request(webhook, unique_body()))[0] == 202
+        with contextlib.closing(sqlite3.connect(tmp_path / "data" / "hookmill.db", isolation_level=None)) as holder:
+            holder.execute("PRAGMA wal_autocheckpoint = 0")
+            holder.execute("BEGIN IMMEDIATE")
+            locked_at = time.monotonic()
+            answers = [send_timed(service, delivery_request(webhook, unique_body())) for _ in range(2)]
+            # The lock is held until this answer has come.
+            unknown, _ = send_timed(service, request_to_unknown_webhook())
+            time.sleep(max(0.0, locked_at + 5 - time.monotonic()))
+            holder.execute("ROLLBACK")
+        require_recovery(service, webhook)
+
+    assert [status for status, _ in answers] == [503, 503]
+    assert max(seconds for _, seconds in answers) < ANSWER_SECONDS_MAX
+    assert unknown == 404, "a request that only reads does not wait"
+    assert is_intact(tmp_path / "data" / "hookmill.db")
+
+
+class SmallDisk:
+    """A disk that a test can fill: a small file system if one can be mounted, otherwise a limit on SQLite's pages."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "disk"
+        self.directory.mkdir()
+        self._pages = directory / "pages"
+        mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "hookmill-test", str(self.directory)]
+        self._is_mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
+        self.faults = {} if self._is_mounted else {"PAGES": str(self._pages)}
+        """For `serving_with_faults`."""
+
+    def fill(self) -> None:
+        if not self._is_mounted:
+            with contextlib.closing(sqlite3.connect(self.directory / "data" / "hookmill.db")) as connection:
+                self._pages.write_text(str(connection.execute("PRAGMA page_count").fetchone()[0]))
+            return
+        with contextlib.suppress(OSError), (self.directory / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(MEGABYTE // 16))
+
+    def free(self) -> None:
+        self._pages.unlink(missing_ok=True)
+        (self.directory / "filler").unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_mounted:
+            # A process that has just ended may still have a file open.
+            until(lambda: not subprocess.run(["umount", str(self.directory)]).returncode, "the disk is unmounted")
+
+    def __str__(self) -> str:
+        return "a small file system" if self._is_mounted else "a limit on SQLite's pages"
+
+
+def test_full_disk_gives_503_and_loses_no_accepted_delivery(tmp_path: Path):
+    with SmallDisk(tmp_path) as disk:
+        print(disk)
+        data = disk.directory / "data"
+        with serving_with_faults(data, disk.faults, deliveries_per_minute=10_000, free_space_min_mb=0) as service:
+            webhook = webhook_of(service)
+            accepted: list[str] = []
+
+            def post() -> Answer:
+                body = b"[%b, %d]" % (LARGE_VALUE, time.monotonic_ns())
+                answer = exchange(service.port, delivery_request(webhook, body))
+                assert answer is not None
+                if answer.status == 202:
+                    accepted.append(answer.delivery_id)
+                return answer
+
+            for _ in range(5):
+                assert post().status == 202
+            disk.fill()
+            until(lambda: post().status == 503, "the disk is full")
+            answers = [post() for _ in range(10)]
+            unknown = send_timed(service, request_to_unknown_webhook())[0]
+            with service.management() as management:
+                log_while_full = management.log.newest(operator(management), limit=1_000)
+            disk.free()
+            require_recovery(service, webhook)
+            with service.management() as management:
+                may = operator(management)
+                logged = {delivery_id(row.key) for row in management.log.newest(may, limit=1_000)}
+            assert service.stop() == 0
+
+        assert {answer.status for answer in answers} <= {503, 202}
+        assert all(answer.headers["retry-after"] for answer in answers if answer.status == 503)
+        assert unknown == 404
+        assert {delivery_id(row.key) for row in log_while_full} <= logged
+        assert set(accepted) <= logged
+        assert is_intact(data / "hookmill.db")
+
+
+def test_low_disk_space_blocks_deliveries_and_new_webhooks(tmp_path: Path):
+    more_than_is_free = shutil.disk_usage(tmp_path).free // MEGABYTE + 1_000_000
+    with serving(tmp_path / "data", performs_runs=False) as service:
+        webhook = webhook_of(service)
+        with service.management() as management:
+            key = management.keys.create(
+                management.access.operator_of_team(), "a manager", Role.MANAGER, factory="default"
+            ).token.reveal()
+        service.stop()
+        service.settings = {**service.settings, "FREE_SPACE_MIN_MB": str(more_than_is_free)}
+        service.start()
+
+        statuses = [send_timed(service, delivery_request(webhook, unique_body()))[0] for _ in range(3)]
+        unknown = send_timed(service, request_to_unknown_webhook())[0]
+        webhooks = "/api/v1/factories/default/webhooks"
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        created = service.request("POST", webhooks, headers=headers, body=b'{"name": "new"}')
+        disabled = service.request(
+            "PATCH", f"{webhooks}/{webhook.webhook.uid}", headers=headers, body=b'{"enabled": false}'
+        )
+        output = tmp_path / "output"
+        command = Command(["webhook", "create", "new"], service.environment(), tmp_path, output)
+        assert command.wait(60) == 1
+        with service.management() as management:
+            log = management.log.newest(operator(management), webhook=webhook.webhook.uid)
+            states = {each.name: each.state for each in management.webhooks.all(operator(management))}
+
+    assert statuses == [503] * 3
+    assert unknown == 404
+    assert list(log) == []
+    assert (created.status, created.json["code"]) == (503, "unavailable")
+    assert disabled.status == 200
+    assert states == {"first": WebhookState.ENABLED, "source": WebhookState.DISABLED}
+    assert output.read_text() == f"{created.json['detail']}\n"
