@@ -1,4 +1,4 @@
-"""`python -m tests.drill`: disturbs a real service at random, or upgrades it, and audits every delivery and run."""
+"""`python -m tests.drill`: injects random faults into a service, or upgrades one, and audits deliveries and runs."""
 
 import argparse
 import secrets
@@ -10,24 +10,22 @@ from pathlib import Path
 
 from bench.machine import describe
 from tests.drill import report
-from tests.drill.run import DrillResult, Plan, run_drill
+from tests.drill.run import DrillPlan, DrillResult, run_drill
 from tests.drill.site import DatabaseKind
 from tests.drill.upgrade import RUNS, UpgradeResult, run_upgrade
 
-ENDING_SECONDS = 1_200
-"""After the deliveries and faults: for the last runs, and for the audit."""
-UPGRADE_SECONDS = 3_600
+END_SECONDS_MAX = 1_200
+"""The time limit of the last runs and the audit, after the deliveries and faults."""
+UPGRADE_SECONDS_MAX = 3_600
 FAULTS, UPGRADE = "faults", "upgrade"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns 1 if a drill or an upgrade found trouble, or a drill did not do everything in its time."""
+    """Returns 1 if a drill or an upgrade has violations, or if a drill did not complete in its time."""
     options = _parser().parse_args(arguments)
     kinds = [DatabaseKind(name) for name in options.database or [kind.value for kind in DatabaseKind]]
     if options.write and (set(kinds) != set(DatabaseKind) or options.only == UPGRADE):
-        print(
-            "--write keeps the figures of faults on both databases; leave out --database and --only.", file=sys.stderr
-        )
+        print("--write needs the faults on both databases: remove --database, and --only upgrade.", file=sys.stderr)
         return 2
     seed = options.seed if options.seed is not None else secrets.randbelow(2**32)
     signal.signal(signal.SIGTERM, _end)
@@ -35,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     results: list[DrillResult] = []
     upgrades: list[UpgradeResult] = []
     for kind in kinds if options.only != UPGRADE else ():
-        plan = Plan(
+        plan = DrillPlan(
             faults=options.faults,
             deliveries=options.deliveries,
             seconds=options.seconds,
@@ -43,15 +41,15 @@ def main(arguments: Sequence[str]) -> int:
             per_second=options.rate,
         )
         print(f"{kind.value}: {plan.faults} faults, {plan.deliveries} deliveries, seed {seed}", flush=True)
-        signal.alarm(int(options.seconds) + ENDING_SECONDS)
-        # On a real disk, so that commits wait for it.
+        signal.alarm(int(options.seconds) + END_SECONDS_MAX)
+        # Not in memory, so that commits wait for a disk.
         with tempfile.TemporaryDirectory(prefix="hookmill-drill-", dir="/var/tmp") as directory:
             results.append(run_drill(kind, plan, Path(directory)))
         signal.alarm(0)
         print(report.summary(results[-1]), flush=True)
     for kind in kinds if options.only != FAULTS else ():
         print(f"{kind.value}: upgrade of an installation with {options.runs:,} runs, seed {seed}", flush=True)
-        signal.alarm(UPGRADE_SECONDS)
+        signal.alarm(UPGRADE_SECONDS_MAX)
         with tempfile.TemporaryDirectory(prefix="hookmill-drill-", dir="/var/tmp") as directory:
             upgrades.append(run_upgrade(kind, Path(directory), runs=options.runs, seed=seed))
         signal.alarm(0)
@@ -63,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _end(number: int, _frame: object) -> None:
-    """Let the blocks of the drill end its processes."""
+    """Leave all `with` blocks, which end the processes of the drill."""
     raise SystemExit(f"The drill was ended by {signal.Signals(number).name}.")
 
 
@@ -74,10 +72,14 @@ def _parser() -> argparse.ArgumentParser:
         "--deliveries", type=int, default=200_000, metavar="N", help="accepted deliveries on each database (200000)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=3_600.0, metavar="S", help="end the load after this time at the latest (3600)"
+        "--seconds",
+        type=float,
+        default=3_600.0,
+        metavar="S",
+        help="end the deliveries and faults after this time at the latest (3600)",
     )
     parser.add_argument("--rate", type=float, default=400.0, metavar="N", help="deliveries a second (400)")
-    parser.add_argument("--seed", type=int, metavar="N", help="repeat the faults of another drill")
+    parser.add_argument("--seed", type=int, metavar="N", help="inject the same faults as the drill with this seed")
     parser.add_argument(
         "--database",
         action="append",
@@ -88,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--runs", type=int, default=RUNS, metavar="N", help=f"runs of the installation that is upgraded ({RUNS})"
     )
-    parser.add_argument("--write", action="store_true", help="keep the figures in docs/reliability.md")
+    parser.add_argument("--write", action="store_true", help="write the figures to docs/reliability.md")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Deliveries of two weeks ago, which retention removes while the drill goes on."""
+"""Adds deliveries that are two weeks old, which retention removes during the drill."""
 
 import os
 import time
@@ -18,32 +18,37 @@ from hookmill.store.database import Database, open_database
 
 ROWS: Final = 60
 """How many deliveries each fault adds."""
-KEPT: Final = 50
+KEPT_ROWS: Final = 50
+"""How many of a webhook's newest deliveries retention keeps, however old they are."""
 AGE_DAYS: Final = 14
 
 
 class AgedLog:
+    """The log of a webhook whose deliveries are all old."""
+
     def __init__(self, url: str, webhook: Webhook, directory: Path) -> None:
         self._url = url
         self._webhook = webhook
-        self._packages = directory / "no packages"
+        self._packages = directory / "no-packages"
+        """It does not exist, because these deliveries start no runs."""
         self._keys: list[bytes] = []
-        """Of the added deliveries, oldest first."""
+        """The keys of the added deliveries, oldest first."""
 
-    def grow_and_prune(self, patiently: Callable[[Callable[[], Any]], Any]) -> None:
+    def grow_and_prune(self, retry: Callable[[Callable[[], Any]], Any]) -> None:
+        """Add old deliveries, then run retention. `retry` repeats a step while the database is unavailable."""
         with open_database(self._url) as database:
-            patiently(lambda: self._add_rows(database))
-            patiently(lambda: self._prune(database))
+            retry(lambda: self._add_rows(database))
+            retry(lambda: self._prune(database))
 
     def count_wrong_rows(self) -> int:
-        """How many rows are missing or should have gone, after a last pass of retention."""
+        """Run retention a last time. Returns how many rows are missing or should have been removed."""
         with open_database(self._url) as database:
-            # A worker's own pass may hold the lock; it then removes the rows.
+            # If retention of a worker holds the lock, the worker removes the rows.
             deadline = time.monotonic() + 30
-            while self._rows(database) != set(self._keys[-KEPT:]) and time.monotonic() < deadline:
+            while self._rows(database) != set(self._keys[-KEPT_ROWS:]) and time.monotonic() < deadline:
                 self._prune(database)
                 time.sleep(0.05)
-            return len(self._rows(database) ^ set(self._keys[-KEPT:]))
+            return len(self._rows(database) ^ set(self._keys[-KEPT_ROWS:]))
 
     def _prune(self, database: Database) -> None:
         run_retention(database, self._packages, _now_us())
@@ -57,13 +62,13 @@ class AgedLog:
         plans = [self._plan(number) for number in range(ROWS)]
         keys = [bytes(plan.delivery_key) for plan in plans]
         with database.write() as tx:
-            # If an earlier try was committed although it failed, its rows are known by now.
-            self._keys = sorted({*self._keys, *self._rows_in(tx)})
+            # A previous attempt may have reported a failure although its COMMIT succeeded. Find its rows.
+            self._keys = sorted({*self._keys, *self._newer_rows(tx)})
             outcomes = admit(tx, plans)
         assert [type(outcome) for outcome in outcomes] == [Accepted] * ROWS
         self._keys += keys
 
-    def _rows_in(self, tx: Any) -> list[bytes]:
+    def _newer_rows(self, tx: Any) -> list[bytes]:
         newest = self._keys[-1] if self._keys else b""
         rows = tx.all(
             "SELECT id FROM deliveries WHERE webhook_no = :webhook AND id > :newest",

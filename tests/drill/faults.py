@@ -1,4 +1,4 @@
-"""The faults of the drill, by name. Each one happens, lasts for a moment, and ends."""
+"""The faults of the drill, by name. Each fault lasts for a moment, and ends by itself."""
 
 import contextlib
 import random
@@ -30,50 +30,52 @@ from tests.support.waiting import LONG_SECONDS, until
 T = TypeVar("T")
 COPIES: Final = 16
 CLOCK_OFFSETS_SECONDS: Final = (-3_600, -180, 180, 3_600)
-PATIENCE_SECONDS: Final = 30.0
+RETRY_SECONDS_MAX: Final = 30.0
 FILE_BYTES_MAX: Final = 4_096
-"""Less than a page of SQLite's write-ahead log with its header."""
+"""Smaller than a page of SQLite's write-ahead log with its header."""
 OPEN_FILES_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Disturbance:
-    """A fault that is over: since when, in monotonic seconds, and the ports that must accept deliveries again."""
+class EndedFault:
+    """When the recovery begins, in monotonic seconds, and the ports that must accept deliveries again."""
 
     since: float
     ports: Sequence[int]
 
 
 @dataclass(slots=True)
-class Scene:
-    """What a fault may touch."""
+class FaultContext:
+    """What a fault may use."""
 
     site: Site
     load: LoadGenerator
     chance: random.Random
-    hold_seconds_max: float
-    changing: ChangingWebhook
-    aged: AgedLog
+    fault_seconds_max: float
+    changing_webhook: ChangingWebhook
+    aged_log: AgedLog
     unclean_stops: int = 0
+    """The number of services and workers whose exit code after SIGTERM was not 0."""
 
-    def hold(self, factor: float = 1.0) -> None:
-        time.sleep(self.chance.uniform(0.3, 1.0) * self.hold_seconds_max * factor)
+    def let_last(self, factor: float = 1.0) -> None:
+        """Let the fault last for a random time, up to `factor` times `fault_seconds_max`."""
+        time.sleep(self.chance.uniform(0.3, 1.0) * self.fault_seconds_max * factor)
 
     def any_service(self) -> FaultyService:
         return self.chance.choice(self.site.services)
 
-    def over(self, *services: FaultyService, since: float | None = None) -> Disturbance:
-        """The fault has ended. Without services, it has touched all of them."""
+    def ended(self, *services: FaultyService, since: float | None = None) -> EndedFault:
+        """The fault has ended. It affected these services, or without arguments all services."""
         ports = [service.port for service in services] or self.site.ports
-        return Disturbance(time.monotonic() if since is None else since, ports)
+        return EndedFault(time.monotonic() if since is None else since, ports)
 
 
-Fault = Callable[[Scene], Disturbance]
+Fault = Callable[[FaultContext], EndedFault]
 
 
-def patiently(act: Callable[[], T]) -> T:
-    """The result of `act`, which is repeated while the store is unavailable."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def retry_while_unavailable(act: Callable[[], T]) -> T:
+    """The result of `act`. While the database is unavailable, `act` is repeated."""
+    deadline = time.monotonic() + RETRY_SECONDS_MAX
     while True:
         try:
             return act()
@@ -83,29 +85,29 @@ def patiently(act: Callable[[], T]) -> T:
             time.sleep(0.05)
 
 
-# Processes end
+# Processes are killed or stopped
 
 
-def killed(part: Part) -> Fault:
-    def kill(scene: Scene) -> Disturbance:
-        service = scene.any_service()
+def kill(part: Part) -> Fault:
+    def kill_process(context: FaultContext) -> EndedFault:
+        service = context.any_service()
         since = time.monotonic()
         kill_part(service, part)
-        return scene.over(service, since=since)
+        return context.ended(service, since=since)
 
-    return kill
+    return kill_process
 
 
-def killed_service(scene: Scene) -> Disturbance:
-    service = scene.any_service()
+def kill_service(context: FaultContext) -> EndedFault:
+    service = context.any_service()
     since = time.monotonic()
     service.kill()
-    scene.site.restart(service)
-    return scene.over(service, since=since)
+    context.site.restart(service)
+    return context.ended(service, since=since)
 
 
-def killed_supervisor(scene: Scene) -> Disturbance:
-    service = scene.any_service()
+def kill_supervisor(context: FaultContext) -> EndedFault:
+    service = context.any_service()
     processes = all_processes_of(service)
     since = time.monotonic()
     assert service.process is not None
@@ -113,33 +115,33 @@ def killed_supervisor(scene: Scene) -> Disturbance:
     service.process.wait(LONG_SECONDS)
     until(lambda: not still_running(processes), "the processes of a killed supervisor have ended")
     until(lambda: is_free(service.port), "the port is free")
-    scene.site.restart(service)
-    return scene.over(service, since=since)
+    context.site.restart(service)
+    return context.ended(service, since=since)
 
 
-def stopped_service(scene: Scene) -> Disturbance:
-    service = scene.any_service()
+def stop_service(context: FaultContext) -> EndedFault:
+    service = context.any_service()
     since = time.monotonic()
-    scene.unclean_stops += service.stop() != 0
-    scene.site.restart(service)
-    return scene.over(service, since=since)
+    context.unclean_stops += service.stop() != 0
+    context.site.restart(service)
+    return context.ended(service, since=since)
 
 
-def killed_worker(scene: Scene) -> Disturbance:
-    worker = scene.chance.choice(scene.site.workers)
+def kill_worker(context: FaultContext) -> EndedFault:
+    worker = context.chance.choice(context.site.workers)
     worker.kill()
-    scene.site.restart(worker)
-    return scene.over()
+    context.site.restart(worker)
+    return context.ended()
 
 
-def stopped_worker(scene: Scene) -> Disturbance:
-    worker = scene.chance.choice(scene.site.workers)
-    scene.unclean_stops += worker.stop() != 0
-    scene.site.restart(worker)
-    return scene.over()
+def stop_worker(context: FaultContext) -> EndedFault:
+    worker = context.chance.choice(context.site.workers)
+    context.unclean_stops += worker.stop() != 0
+    context.site.restart(worker)
+    return context.ended()
 
 
-# Processes stand still
+# Processes are paused
 
 
 @contextlib.contextmanager
@@ -152,227 +154,228 @@ def suspended(process: psutil.Process) -> Iterator[None]:
             process.resume()
 
 
-def paused(part: Part) -> Fault:
-    def pause(scene: Scene) -> Disturbance:
-        service = scene.any_service()
-        process = until(lambda: parts_of(service)[part], f"the service has a {part}")[0]
-        with suspended(process):
-            scene.hold()
-        return scene.over(service)
+def pause(part: Part) -> Fault:
+    def pause_process(context: FaultContext) -> EndedFault:
+        service = context.any_service()
+        with suspended(_process_of(service, part)):
+            context.let_last()
+        return context.ended(service)
 
-    return pause
+    return pause_process
 
 
-def paused_worker(scene: Scene) -> Disturbance:
-    worker = scene.chance.choice(scene.site.workers)
+def _process_of(service: FaultyService, part: Part) -> psutil.Process:
+    return until(lambda: parts_of(service)[part], f"the service has a process of the kind {part}")[0]
+
+
+def pause_worker(context: FaultContext) -> EndedFault:
+    worker = context.chance.choice(context.site.workers)
     assert worker.process is not None
     with suspended(psutil.Process(worker.process.pid)):
-        # Long enough, sometimes, for the other worker to take it for dead.
-        scene.hold(factor=4)
-    return scene.over()
+        # Sometimes, this is so long that the other worker requeues its runs.
+        context.let_last(factor=4)
+    return context.ended()
 
 
-# The host
+# The host is out of file descriptors, or its clock is wrong
 
 
-def without_files(scene: Scene) -> Disturbance:
-    service = scene.any_service()
-    ingress = until(lambda: parts_of(service)[Part.INGRESS], "the service has an ingress")[0]
-    with lowered_limit(ingress.pid, resource.RLIMIT_NOFILE, OPEN_FILES_MAX):
-        scene.hold()
-    return scene.over(service)
+def exhaust_open_files(context: FaultContext) -> EndedFault:
+    service = context.any_service()
+    with lowered_limit(_process_of(service, Part.INGRESS).pid, resource.RLIMIT_NOFILE, OPEN_FILES_MAX):
+        context.let_last()
+    return context.ended(service)
 
 
-def wrong_clock(scene: Scene) -> Disturbance:
-    host = scene.chance.choice(scene.site.hosts)
-    set_clock(host, scene.chance.choice(CLOCK_OFFSETS_SECONDS))
+def shift_clock(context: FaultContext) -> EndedFault:
+    host = context.chance.choice(context.site.hosts)
+    set_clock(host, context.chance.choice(CLOCK_OFFSETS_SECONDS))
     try:
-        scene.hold()
+        context.let_last()
     finally:
         set_clock(host, 0)
-    return scene.over()
+    return context.ended()
 
 
 # SQLite
 
 
-def _sqlite_file(scene: Scene) -> Path:
-    return scene.site.services[0].data_dir / "hookmill.db"
+def _sqlite_file(context: FaultContext) -> Path:
+    return context.site.services[0].data_dir / "hookmill.db"
 
 
-def full_disk(scene: Scene) -> Disturbance:
-    pages = Path(scene.site.services[0].faults["PAGES"])
-    with closing(sqlite3.connect(_sqlite_file(scene))) as connection:
+def fill_disk(context: FaultContext) -> EndedFault:
+    pages = Path(context.site.services[0].faults["PAGES"])
+    with closing(sqlite3.connect(_sqlite_file(context))) as connection:
         prepared = pages.with_suffix(".new")
         prepared.write_text(str(connection.execute("PRAGMA page_count").fetchone()[0]))
     prepared.rename(pages)
     try:
-        scene.hold()
+        context.let_last()
     finally:
         pages.unlink()
-    return scene.over()
+    return context.ended()
 
 
-def unwritable_files(scene: Scene) -> Disturbance:
-    service = scene.any_service()
-    writer = until(lambda: parts_of(service)[Part.WRITER], "the service has a writer")[0]
-    with lowered_limit(writer.pid, resource.RLIMIT_FSIZE, FILE_BYTES_MAX):
-        scene.hold()
-    return scene.over(service)
+def let_writes_fail(context: FaultContext) -> EndedFault:
+    service = context.any_service()
+    with lowered_limit(_process_of(service, Part.WRITER).pid, resource.RLIMIT_FSIZE, FILE_BYTES_MAX):
+        context.let_last()
+    return context.ended(service)
 
 
-def locked_sqlite(scene: Scene) -> Disturbance:
-    with closing(sqlite3.connect(_sqlite_file(scene), isolation_level=None, timeout=10)) as holder:
-        # Only the service may checkpoint.
+def lock_sqlite(context: FaultContext) -> EndedFault:
+    with closing(sqlite3.connect(_sqlite_file(context), isolation_level=None, timeout=10)) as holder:
+        # Checkpoints by several connections could corrupt the WAL.
         holder.execute("PRAGMA wal_autocheckpoint = 0")
         holder.execute("BEGIN IMMEDIATE")
-        scene.hold(factor=1.5)
+        context.let_last(factor=1.5)
         holder.execute("ROLLBACK")
-    return scene.over()
+    return context.ended()
 
 
 # PostgreSQL
 
 
-def restarted_postgresql(mode: StopMode) -> Fault:
-    def restart(scene: Scene) -> Disturbance:
-        assert scene.site.server is not None
-        scene.site.server.restart(mode)
-        return scene.over()
+def restart_postgresql(mode: StopMode) -> Fault:
+    def restart_server(context: FaultContext) -> EndedFault:
+        assert context.site.server is not None
+        context.site.server.restart(mode)
+        return context.ended()
 
-    return restart
+    return restart_server
 
 
-def crashed_postgresql(scene: Scene) -> Disturbance:
-    has_crashed = crash_postgresql_by_failed_writes(scene.site.url)
+def crash_postgresql(context: FaultContext) -> EndedFault:
+    has_crashed = crash_postgresql_by_failed_writes(context.site.url)
     assert has_crashed, "no server process has failed to write its log"
-    return scene.over()
+    return context.ended()
 
 
-def _administer(scene: Scene, *statements: str) -> None:
-    """Execute the statements, in which `{}` is the database, and end all its sessions."""
-    server = scene.site.server
+def _administer(context: FaultContext, *statements: str) -> None:
+    """Execute the statements, in which `{}` is the name of the database. Then end all its sessions."""
+    server = context.site.server
     assert server is not None
-    name = sql.Identifier(scene.site.url.rpartition("/")[2])
+    name = sql.Identifier(context.site.url.rpartition("/")[2])
     with psycopg.connect(server.admin_url, autocommit=True) as connection:
         for statement in statements:
             connection.execute(sql.SQL(statement).format(name))
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
-            [scene.site.url.rpartition("/")[2]],
+            [context.site.url.rpartition("/")[2]],
         )
 
 
-def ended_sessions(scene: Scene) -> Disturbance:
-    _administer(scene)
-    return scene.over()
+def end_sessions(context: FaultContext) -> EndedFault:
+    _administer(context)
+    return context.ended()
 
 
-def read_only(scene: Scene) -> Disturbance:
-    _administer(scene, "ALTER DATABASE {} SET default_transaction_read_only = on")
+def make_read_only(context: FaultContext) -> EndedFault:
+    _administer(context, "ALTER DATABASE {} SET default_transaction_read_only = on")
     try:
-        scene.hold()
+        context.let_last()
     finally:
-        _administer(scene, "ALTER DATABASE {} RESET default_transaction_read_only")
-    return scene.over()
+        _administer(context, "ALTER DATABASE {} RESET default_transaction_read_only")
+    return context.ended()
 
 
-def locked_postgresql(scene: Scene) -> Disturbance:
-    with psycopg.connect(scene.site.url) as holder:
-        lock = scene.chance.choice(("SELECT no FROM webhooks FOR UPDATE", "LOCK TABLE deliveries IN EXCLUSIVE MODE"))
+def lock_postgresql(context: FaultContext) -> EndedFault:
+    with psycopg.connect(context.site.url) as holder:
+        lock = context.chance.choice(("SELECT no FROM webhooks FOR UPDATE", "LOCK TABLE deliveries IN EXCLUSIVE MODE"))
         holder.execute(lock.encode())
-        scene.hold(factor=1.5)
+        context.let_last(factor=1.5)
         holder.rollback()
-    return scene.over()
+    return context.ended()
 
 
-def _network_of_one_host(scene: Scene) -> tuple[Any, list[FaultyService]]:
-    """A host's link to the database, and the service if the host is one."""
-    number = scene.chance.randrange(len(scene.site.hosts))
-    return scene.site.shims[number], [*scene.site.services][number : number + 1]
+def _proxy_of_any_host(context: FaultContext) -> tuple[Any, list[FaultyService]]:
+    """The proxy between a host and the database, and the host if it is a service."""
+    number = context.chance.randrange(len(context.site.hosts))
+    return context.site.proxies[number], [*context.site.services][number : number + 1]
 
 
-def cut_network(scene: Scene) -> Disturbance:
-    shim, services = _network_of_one_host(scene)
-    shim.close_connections()
-    return scene.over(*services)
+def close_connections(context: FaultContext) -> EndedFault:
+    proxy, services = _proxy_of_any_host(context)
+    proxy.close_connections()
+    return context.ended(*services)
 
 
-def silent_network(scene: Scene) -> Disturbance:
-    shim, services = _network_of_one_host(scene)
-    shim.stall()
+def stall_network(context: FaultContext) -> EndedFault:
+    proxy, services = _proxy_of_any_host(context)
+    proxy.stall()
     try:
-        scene.hold(factor=2)
+        context.let_last(factor=2)
     finally:
-        shim.resume()
-    return scene.over(*services)
+        proxy.resume()
+    return context.ended(*services)
 
 
-def abandoned_connections(scene: Scene) -> Disturbance:
-    shim, services = _network_of_one_host(scene)
-    shim.abandon_connections()
-    return scene.over(*services)
+def abandon_connections(context: FaultContext) -> EndedFault:
+    proxy, services = _proxy_of_any_host(context)
+    proxy.abandon_connections()
+    return context.ended(*services)
 
 
-# Senders, managers and maintenance
+# Events that are no faults, but race with deliveries
 
 
-def copies_at_one_instant(scene: Scene) -> Disturbance:
-    scene.load.send_copies(COPIES)
-    return scene.over()
+def send_copies(context: FaultContext) -> EndedFault:
+    context.load.send_copies(COPIES)
+    return context.ended()
 
 
-def changed_webhook(scene: Scene) -> Disturbance:
+def change_webhook(context: FaultContext) -> EndedFault:
     with ExitStack() as stack:
-        management = patiently(lambda: stack.enter_context(scene.site.management()))
-        scene.changing.change(management, scene.chance, patiently)
-    return scene.over()
+        management = retry_while_unavailable(lambda: stack.enter_context(context.site.management()))
+        context.changing_webhook.change(management, context.chance, retry_while_unavailable)
+    return context.ended()
 
 
-def pruned_log(scene: Scene) -> Disturbance:
-    scene.aged.grow_and_prune(patiently)
-    return scene.over()
+def prune_log(context: FaultContext) -> EndedFault:
+    context.aged_log.grow_and_prune(retry_while_unavailable)
+    return context.ended()
 
 
 _OF_BOTH: Final[Mapping[str, Fault]] = {
-    "ingress killed": killed(Part.INGRESS),
-    "writer killed": killed(Part.WRITER),
-    "fork server killed": killed(Part.FORKS),
-    "service killed and started": killed_service,
-    "supervisor killed and started": killed_supervisor,
-    "service stopped and started": stopped_service,
-    "ingress paused": paused(Part.INGRESS),
-    "writer paused": paused(Part.WRITER),
-    "ingress without open files": without_files,
-    "clock of a host wrong": wrong_clock,
-    "copies at one instant": copies_at_one_instant,
-    "secret rotated, webhook disabled": changed_webhook,
-    "retention during load": pruned_log,
+    "ingress killed": kill(Part.INGRESS),
+    "writer killed": kill(Part.WRITER),
+    "fork server killed": kill(Part.FORKS),
+    "service killed and started": kill_service,
+    "supervisor killed and started": kill_supervisor,
+    "service stopped and started": stop_service,
+    "ingress paused": pause(Part.INGRESS),
+    "writer paused": pause(Part.WRITER),
+    "ingress without open files": exhaust_open_files,
+    "clock of a host wrong": shift_clock,
+    "copies at one instant": send_copies,
+    "secret rotated, webhook disabled": change_webhook,
+    "retention during load": prune_log,
 }
 FAULTS: Final[Mapping[DatabaseKind, Mapping[str, Fault]]] = {
     DatabaseKind.SQLITE: {
         **_OF_BOTH,
-        "worker killed": killed(Part.WORKER),
-        "worker paused": paused(Part.WORKER),
-        "disk full": full_disk,
-        "writes fail": unwritable_files,
-        "database locked": locked_sqlite,
+        "worker killed": kill(Part.WORKER),
+        "worker paused": pause(Part.WORKER),
+        "disk full": fill_disk,
+        "writes fail": let_writes_fail,
+        "database locked": lock_sqlite,
     },
     DatabaseKind.POSTGRESQL: {
         **_OF_BOTH,
-        "worker killed": killed_worker,
-        "worker stopped and started": stopped_worker,
-        "worker paused": paused_worker,
-        "database restarted (fast)": restarted_postgresql("fast"),
-        "database restarted (immediate)": restarted_postgresql("immediate"),
-        "database crashed, its log unwritable": crashed_postgresql,
-        "database read-only": read_only,
-        "sessions ended by the server": ended_sessions,
-        "rows or tables locked": locked_postgresql,
-        "connections cut": cut_network,
-        "network silent": silent_network,
-        "connections that stay silent": abandoned_connections,
+        "worker killed": kill_worker,
+        "worker stopped and started": stop_worker,
+        "worker paused": pause_worker,
+        "database restarted (fast)": restart_postgresql("fast"),
+        "database restarted (immediate)": restart_postgresql("immediate"),
+        "database crashed, its log unwritable": crash_postgresql,
+        "database read-only": make_read_only,
+        "sessions ended by the server": end_sessions,
+        "rows or tables locked": lock_postgresql,
+        "connections cut": close_connections,
+        "network silent": stall_network,
+        "connections that stay silent": abandon_connections,
     },
 }
 SLOW: Final = frozenset({"connections that stay silent"})
-"""Faults that take the service more than ten seconds to notice."""
+"""Faults that the service needs more than ten seconds to notice."""

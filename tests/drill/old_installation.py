@@ -1,7 +1,7 @@
 """Creates an installation with the code of an older version, which must be first in PYTHONPATH.
 
-The only argument is the file for the result: the pickled webhooks, and the automations that each delivery must start.
-Nothing here may use names that the older version lacks.
+The only argument is the file for the result: the pickled webhooks, each with the automations that its deliveries start.
+This file must not use names that the older version lacks.
 """
 
 import pickle
@@ -21,7 +21,7 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "debounced": ("note", {"priority": "high", "debounce": {"seconds": 40, "max_seconds": 80}}),
     "retried": ("fail", {"priority": "high", "retry": {"attempts": 2, "backoff_seconds": 40}}),
 }
-"""The runner and the policy of the only automation of a webhook, by the name of both."""
+"""The runner and the policy of an automation, by its name. Its webhook has the same name."""
 
 
 def main(result: Path) -> None:
@@ -39,23 +39,23 @@ def _create(management: Any) -> dict[str, tuple[Any, list[str]]]:
     may, admin = management.access.operator("default"), management.access.operator_of_team()
     webhooks: dict[str, tuple[Any, list[str]]] = {}
     for name in [f"load-{number}" for number in range(SENDERS_WEBHOOKS)]:
-        made = management.webhooks.create(may, name)
-        triggers = _triggers(made, {"urgent": [True]})
-        urgent = management.automations.create(may, name, prompt="Look.", triggers=triggers, runner="note")
-        webhooks[name] = (made, [urgent.id])
+        webhook = management.webhooks.create(may, name)
+        triggers = _triggers(webhook, {"urgent": [True]})
+        automation = management.automations.create(may, name, prompt="Look.", triggers=triggers, runner="note")
+        webhooks[name] = (webhook, [automation.id])
     for name, (runner, policy) in POLICIES.items():
-        made = management.webhooks.create(may, name)
-        one = management.automations.create(
-            may, name, prompt="Look.", triggers=_triggers(made, None), runner=runner, policy=policy
+        webhook = management.webhooks.create(may, name)
+        automation = management.automations.create(
+            may, name, prompt="Look.", triggers=_triggers(webhook, None), runner=runner, policy=policy
         )
-        webhooks[name] = (made, [one.id])
+        webhooks[name] = (webhook, [automation.id])
     for name in ["backlog", "backlog-noted", *(f"history-{number}" for number in range(HISTORY_WEBHOOKS))]:
-        made = management.webhooks.create(may, name)
+        webhook = management.webhooks.create(may, name)
         runner = "note" if name == "backlog-noted" else "package"
-        one = management.automations.create(
-            may, name, prompt="Look.", triggers=_triggers(made, {"never": [True]}), runner=runner
+        automation = management.automations.create(
+            may, name, prompt="Look.", triggers=_triggers(webhook, {"never": [True]}), runner=runner
         )
-        webhooks[name] = (made, [one.id])
+        webhooks[name] = (webhook, [automation.id])
 
     schedule = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "yearly", "cron": "0 0 1 1 *"}}
     management.automations.create(may, "scheduled", prompt="Look.", triggers=[schedule])
@@ -74,11 +74,11 @@ def _create(management: Any) -> dict[str, tuple[Any, list[str]]]:
     return webhooks
 
 
-def _triggers(made: Any, payload: object) -> list[dict[str, Any]]:
-    selected: dict[str, Any] = {"webhook_ids": [made.webhook.uid]}
+def _triggers(webhook: Any, payload: object) -> list[dict[str, Any]]:
+    filter_: dict[str, Any] = {"webhook_ids": [webhook.webhook.uid]}
     if payload is not None:
-        selected["payload"] = payload
-    return [{"provider": "webhook", "event": "received", "filter": selected}]
+        filter_["payload"] = payload
+    return [{"provider": "webhook", "event": "received", "filter": filter_}]
 
 
 if __name__ == "__main__":

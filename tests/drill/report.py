@@ -1,4 +1,4 @@
-"""What drills have shown, as text for a terminal and as docs/reliability.md."""
+"""The results of drills, as text for a terminal and as docs/reliability.md."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -106,24 +106,24 @@ delivery again. If a process ended, it begins there, and includes the next start
 
 def summary(result: DrillResult) -> str:
     """The result for a terminal."""
-    troubles = {name: count for name, count in result.troubles.items() if count}
+    violations = {name: count for name, count in result.violations.items() if count}
     lines = [
         TITLES[result.kind],
         f"  seed {result.plan.seed}, {result.seconds:.0f} s, {result.faults} faults of {len(result.recoveries)} kinds",
         f"  {result.accepted} deliveries accepted for {result.events} events, {result.runs} runs",
         f"  answers: {_answers(result)}",
         *(f"  {row}" for row in _recovery_table(result)),
-        f"  audit: {troubles or 'every figure is 0'}",
-        *(f"  unexpected: {each}" for each in result.unexpected),
+        f"  audit: {violations or 'every figure is 0'}",
+        *(f"  unexpected answer: {answer}" for answer in result.unexpected_answers),
     ]
     if not result.is_complete:
-        lines.append("  The drill ended before it had done everything: give it more --seconds.")
+        lines.append("  The drill is incomplete: its time was too short. Increase --seconds.")
     return "\n".join(lines)
 
 
 def upgrade_summary(result: UpgradeResult) -> str:
     """The result of an upgrade, for a terminal."""
-    troubles = {name: count for name, count in result.troubles.items() if count}
+    violations = {name: count for name, count in result.violations.items() if count}
     states = ", ".join(f"{count:,} {state}" for state, count in sorted(result.states.items()))
     return "\n".join(
         [
@@ -131,7 +131,7 @@ def upgrade_summary(result: UpgradeResult) -> str:
             f"  {result.rows:,} rows, of these {result.runs:,} runs: {states}",
             f"  {result.accepted:,} deliveries accepted before, during and after the upgrade",
             *(f"  {step}: {seconds:.1f} s" for step, seconds in result.seconds.items()),
-            f"  audit: {troubles or 'every figure is 0'}",
+            f"  audit: {violations or 'every figure is 0'}",
         ]
     )
 
@@ -145,7 +145,7 @@ def page(results: Sequence[DrillResult], machine: Mapping[str, str]) -> str:
 
 
 def _figures(result: DrillResult) -> str:
-    troubles = ", ".join(f"`{name}` {count}" for name, count in result.troubles.items() if count)
+    violations = ", ".join(f"`{name}` {count}" for name, count in result.violations.items() if count)
     return "\n".join(
         [
             f"### {TITLES[result.kind]}",
@@ -157,7 +157,7 @@ def _figures(result: DrillResult) -> str:
             f"| Runs | {result.runs:,} |",
             f"| Faults | {result.faults} of {len(result.recoveries)} kinds |",
             f"| Time, seed | {result.seconds:.0f} s, {result.plan.seed} |",
-            f"| Audit | {troubles or 'every figure is 0'} |",
+            f"| Audit | {violations or 'every figure is 0'} |",
             "",
             "```",
             *_recovery_table(result),

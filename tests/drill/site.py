@@ -1,4 +1,4 @@
-"""The installation under drill: its services and workers, each with a network link and a clock of its own."""
+"""The installation of a drill: its services and workers, each with its own clock and its own proxy to the database."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -39,10 +39,10 @@ class DatabaseKind(Enum):
 
 
 class WorkerHost(FaultyService):
-    """`hookmill worker` in a process of its own. It serves no port."""
+    """A `hookmill worker`, which has no port."""
 
     def start(self) -> "WorkerHost":
-        """Start, and wait until it performs runs."""
+        """Start the worker, and wait until it performs runs."""
         self.port = self.port or free_port()
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.process = Command(["worker"], self.environment(), self.data_dir, self.log_path)
@@ -64,14 +64,14 @@ class Site:
 
     kind: DatabaseKind
     url: str
-    """Leads to the database past every shim."""
+    """The URL of the database, without a proxy."""
     services: Sequence[FaultyService]
     workers: Sequence[WorkerHost]
-    shims: Sequence[TcpProxy]
-    """One for each of `hosts`; none with SQLite."""
+    proxies: Sequence[TcpProxy]
+    """One for each of `hosts`. None with SQLite."""
     server: PostgresServer | None
     notes: Path
-    """Each performed attempt of a run adds a line: the run's id and the attempt's number."""
+    """The file to which each performed attempt of a run adds a line: the run's id and the attempt's number."""
 
     @property
     def hosts(self) -> Sequence[FaultyService]:
@@ -86,78 +86,78 @@ class Site:
         return (service if self.server is None else replace(service, database_url=self.url)).management()
 
     def restart(self, host: FaultyService) -> None:
-        """Start a host that has ended. Returns once it can stand the next fault."""
+        """Start a host that has ended, and wait until it can recover from the next fault."""
         logged_before = len(host.log())
         host.start()
         if host in self.services:
             wait_until_announced(host, since=logged_before)
 
     def require_hosts(self) -> None:
-        """Fails if a host has ended by itself."""
+        """Fail if a host has ended by itself."""
         ended = [host for host in self.hosts if host.process is None or host.process.poll() is not None]
         assert not ended, "\n".join(f"{host.data_dir.name} has ended: {host.log()[-1_000:]}" for host in ended)
 
     def stop(self) -> int:
-        """Stop every host in good order. Returns how many did not end in good order."""
+        """Send SIGTERM to every host. Returns the number of hosts with another exit code than 0."""
         return sum(host.stop() != 0 for host in self.hosts)
 
 
 @contextmanager
 def running_site(kind: DatabaseKind, directory: Path) -> Iterator[Site]:
-    """A new installation with its files in `directory`. When the block ends, all its processes have ended."""
+    """Run a new installation with its files in `directory`, and kill all its processes when the block ends."""
     notes = directory / "notes"
     notes.touch()
     script = f'echo "$HOOKMILL_RUN_ID $HOOKMILL_ATTEMPT" >> {notes}; sleep {RUN_SECONDS}'
     settings = SETTINGS | {"runners": json.dumps({RUNNER: {"argv": ["sh", "-c", script]}})}
     with ExitStack() as stack:
         if kind is DatabaseKind.SQLITE:
-            service = _started(stack, FaultyService, directory / "service", None, settings)
+            service = _start_host(stack, FaultyService, directory / "service", None, settings)
             url = service.read_settings().store_url()
-            yield Site(kind=kind, url=url, services=[service], workers=[], shims=[], server=None, notes=notes)
+            yield Site(kind=kind, url=url, services=[service], workers=[], proxies=[], server=None, notes=notes)
             return
         server = stack.enter_context(PostgresServer.start())
         url = server.create_database()
-        shims = [stack.enter_context(TcpProxy(_port_of(url))) for _ in range(4)]
-        urls = [url.replace(f":{_port_of(url)}/", f":{shim.port}/") for shim in shims]
+        proxies = [stack.enter_context(TcpProxy(_port_of(url))) for _ in range(4)]
+        urls = [url.replace(f":{_port_of(url)}/", f":{proxy.port}/") for proxy in proxies]
         settings["performs_runs"] = False
         services = [
-            _started(stack, FaultyService, directory / f"service-{number}", urls[number], settings)
+            _start_host(stack, FaultyService, directory / f"service-{number}", urls[number], settings)
             for number in range(2)
         ]
         workers = [
-            _started(stack, WorkerHost, directory / f"worker-{number}", urls[2 + number], settings)
+            _start_host(stack, WorkerHost, directory / f"worker-{number}", urls[2 + number], settings)
             for number in range(2)
         ]
-        yield Site(kind=kind, url=url, services=services, workers=workers, shims=shims, server=server, notes=notes)
+        yield Site(kind=kind, url=url, services=services, workers=workers, proxies=proxies, server=server, notes=notes)
 
 
-def _started(
+def _start_host(
     stack: ExitStack, host_type: type[FaultyService], data_dir: Path, url: str | None, settings: dict[str, Any]
 ) -> Any:
-    # A limit on pages is for SQLite.
-    planted = ("CLOCK", "PAGES") if url is None else ("CLOCK",)
+    # Only SQLite has a limit on pages.
+    faults = ("CLOCK", "PAGES") if url is None else ("CLOCK",)
     host = host_type(
         data_dir,
         database_url=url,
         settings={name.upper(): str(value) for name, value in settings.items()},
-        faults={name: str(data_dir.with_suffix(f".{name.lower()}")) for name in planted},
+        faults={name: str(data_dir.with_suffix(f".{name.lower()}")) for name in faults},
     )
     set_clock(host, 0)
-    stack.callback(_end, host)
+    stack.callback(_kill_if_running, host)
     host.start()
     if host_type is FaultyService:
         wait_until_announced(host)
     return host
 
 
-def _end(host: FaultyService) -> None:
+def _kill_if_running(host: FaultyService) -> None:
     if host.process is not None and host.process.poll() is None:
-        # A paused process is killed all the same.
+        # SIGKILL also ends a paused process.
         host.kill()
 
 
 def set_clock(host: FaultyService, seconds: int) -> None:
-    """Let the host's clock differ from this machine's by this."""
+    """Let the host's clock differ from this machine's clock by this many seconds."""
     path = Path(host.faults["CLOCK"])
     path.touch()
     with path.open("r+b") as file:

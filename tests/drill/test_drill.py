@@ -1,4 +1,4 @@
-"""A short drill on each kind of database. `make drill` is the long one."""
+"""A short drill on each kind of database. `make drill` runs a long one."""
 
 import random
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from tests.drill import report
 from tests.drill.faults import FAULTS
-from tests.drill.run import Plan, run_drill
+from tests.drill.run import DrillPlan, run_drill
 from tests.drill.site import DatabaseKind
 from tests.drill.upgrade import extract_old_code
 from tests.support.counts import count
@@ -19,15 +19,15 @@ DELIVERIES = count(6_000, usually=360)
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", DatabaseKind, ids=lambda kind: kind.value)
-def test_no_delivery_and_no_run_is_lost_or_doubled_by_faults_at_random(kind: DatabaseKind, tmp_path: Path):
-    plan = Plan(
+def test_random_faults_lose_and_double_no_delivery_or_run(kind: DatabaseKind, tmp_path: Path):
+    plan = DrillPlan(
         faults=FAULTS_INJECTED,
         deliveries=DELIVERIES,
         seconds=300,
         seed=random.randrange(2**32),
         per_second=120,
         senders=16,
-        hold_seconds_max=0.6,
+        fault_seconds_max=0.6,
         with_slow_faults=False,
     )
     print(f"seed {plan.seed}")
@@ -35,25 +35,25 @@ def test_no_delivery_and_no_run_is_lost_or_doubled_by_faults_at_random(kind: Dat
     result = run_drill(kind, plan, tmp_path)
 
     print(report.summary(result))
-    assert {name: number for name, number in result.troubles.items() if number} == {}
+    assert {name: number for name, number in result.violations.items() if number} == {}
     assert result.is_complete
     assert len(result.recoveries) >= min(FAULTS_INJECTED, 10)
-    assert [name for name in result.troubles if f"| `{name}` |" not in report.PAGE_TEXT] == []
+    assert [name for name in result.violations if f"| `{name}` |" not in report.PAGE_TEXT] == []
 
 
-def test_page_has_the_present_text_and_both_databases():
+def test_reliability_page_is_up_to_date_and_covers_both_databases():
     page = report.PAGE.read_text()
 
-    assert [each for each in report.TITLES.values() if f"### {each}" not in page] == []
+    assert [title for title in report.TITLES.values() if f"### {title}" not in page] == []
     assert page.partition("## The machine")[0] == report.PAGE_TEXT.partition("## The machine")[0]
 
 
-def test_upgrade_without_the_history_says_what_to_fetch(tmp_path: Path):
+def test_upgrade_drill_without_the_history_says_what_to_fetch(tmp_path: Path):
     subprocess.run(["git", "init", "-q", str(tmp_path / "shallow")], timeout=60, check=True)
 
     with pytest.raises(AssertionError, match="git fetch --unshallow"):
         extract_old_code(tmp_path / "old", repository=tmp_path / "shallow")
 
 
-def test_drill_has_at_least_twelve_kinds_of_faults_for_each_database():
+def test_drill_has_at_least_12_kinds_of_faults_for_each_database():
     assert {kind: len(faults) >= 12 for kind, faults in FAULTS.items()} == dict.fromkeys(DatabaseKind, True)

@@ -1,4 +1,4 @@
-"""Upgrades a large installation of an older version: under load, with a backlog, and with runs in every state."""
+"""Upgrades a large installation of an older version, under load, with a backlog, and with runs in every state."""
 
 import json
 import os
@@ -42,23 +42,23 @@ OLD_REVISION: Final = "0016"
 RUNS: Final = 300_000
 BACKLOG_SHARE: Final = 0.02
 NOTED_SHARE: Final = 0.1
-"""Of the backlog, the share of runs that a command performs. The others write their packages."""
+"""The share of the backlog that a command performs, which adds notes. The other runs write their packages."""
 BACKLOG_MIN: Final = 2_000
 BATCH: Final = 10_000
-COPIES: Final = {"blocked": 2, "limited": 8, "debounced": 5, "retried": 4}
-"""Deliveries to the webhooks whose runs are running or held when the old version ends."""
+DELIVERIES: Final = {"blocked": 2, "limited": 8, "debounced": 5, "retried": 4}
+"""The number of deliveries to each webhook whose runs are running or held when the old version ends."""
 PER_SECOND: Final = 100.0
 URGENT_SHARE: Final = 0.05
 OLD_LOAD_SECONDS: Final = 5.0
 NEW_LOAD_SECONDS: Final = 5.0
-COMMAND_SECONDS: Final = 900.0
-SETTLE_SECONDS: Final = 120.0
-RUNS_SECONDS: Final = 900.0
+COMMAND_SECONDS_MAX: Final = 900.0
+DRAIN_SECONDS_MAX: Final = 120.0
+RUNS_SECONDS_MAX: Final = 900.0
 _SCRIPT: Final = Path(__file__).with_name("old_installation.py")
 _REPOSITORY: Final = Path(__file__).parents[2]
 _DAY_US: Final = 86_400_000_000
 
-_DELIVERIES: Final = RowStatement(
+_ADD_DELIVERIES: Final = RowStatement(
     f"""
     WITH stored (id, webhook_no, received_at, digest) AS ({{rows}})
     INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size, identity_kind, identity_digest)
@@ -68,12 +68,12 @@ _DELIVERIES: Final = RowStatement(
     """,
     ("bytea", "int", "bigint", "bytea"),
 )
-_PAYLOADS: Final = RowStatement("INSERT INTO payloads (delivery_id, body) {rows}", ("bytea", "bytea"))
-_IDENTITIES: Final = RowStatement(
+_ADD_PAYLOADS: Final = RowStatement("INSERT INTO payloads (delivery_id, body) {rows}", ("bytea", "bytea"))
+_ADD_IDENTITIES: Final = RowStatement(
     "INSERT INTO identities (webhook_no, digest, delivery_id, kind, claimed_at) {rows}",
     ("int", "bytea", "bytea", "smallint", "bigint"),
 )
-_ENDED_RUNS: Final = RowStatement(
+_ADD_ENDED_RUNS: Final = RowStatement(
     """
     INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state, attempt,
                       created_at, claimed_at, started_at, finished_at, output_tail)
@@ -84,7 +84,7 @@ _ENDED_RUNS: Final = RowStatement(
         *("bigint", "bigint", "bigint", "bigint", "text"),
     ),
 )
-_WAITING_RUNS: Final = RowStatement(
+_ADD_QUEUED_RUNS: Final = RowStatement(
     """
     INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state, attempt,
                       created_at)
@@ -99,24 +99,24 @@ class UpgradeResult:
     kind: DatabaseKind
     runs: int
     rows: int
-    """The rows of all tables before the upgrade."""
+    """The number of rows in all tables before the upgrade."""
     states: Mapping[str, int]
-    """The runs before the upgrade, by state or reason to wait."""
+    """The number of runs before the upgrade, by state and reason to wait."""
     seconds: Mapping[str, float]
-    """Of each step."""
+    """The duration of each step."""
     accepted: int
-    """Deliveries of the senders, which sent before, during and after the upgrade."""
-    troubles: Mapping[str, int]
-    """What must be 0, by name."""
+    """The number of accepted deliveries, from before, during and after the upgrade."""
+    violations: Mapping[str, int]
+    """Counts that must be 0, by name."""
 
     @property
     def is_clean(self) -> bool:
-        return not any(self.troubles.values())
+        return not any(self.violations.values())
 
 
 @dataclass(slots=True)
 class _OldProcess:
-    """A process of the older version, with everything that it has started."""
+    """A process of the older version, and the processes that it has started."""
 
     process: "subprocess.Popen[bytes]"
 
@@ -131,10 +131,13 @@ class _Installation:
     service: Service
     url: str
     notes: Path
+    """The file to which each attempt of a command adds a line: the run's id and the attempt's number."""
     block: Path
     """While this file exists, the runs of the webhooks `blocked` and `limited` don't end."""
     old_code: Path
+    """The directory with the package of the older version."""
     webhooks: Mapping[str, tuple[WebhookWithSecret, Sequence[str]]] = field(default_factory=dict)
+    """Each webhook with the ids of the automations that its deliveries start."""
 
     def start_old(self, *arguments: str) -> _OldProcess:
         with (self.service.data_dir / "old.log").open("ab") as log:
@@ -156,17 +159,19 @@ class _Installation:
         return (self.service.data_dir / "old.log").read_text(errors="replace")[-1_000:]
 
     def migrate(self) -> tuple[int, str]:
-        """The exit code and the output of this version's `hookmill migrate`."""
+        """Run this version's `hookmill migrate`. Returns its exit code and its output."""
         output = self.service.data_dir / "migrate.log"
         output.unlink(missing_ok=True)
         command = Command(["migrate"], self.service.environment(), self.service.data_dir, output)
-        return command.wait(COMMAND_SECONDS), output.read_text()
+        return command.wait(COMMAND_SECONDS_MAX), output.read_text()
 
     def events_of(self, name: str) -> list[Event]:
-        made, automations = self.webhooks[name]
+        webhook, automations = self.webhooks[name]
         return [
-            Event(made, b'{"name": "%s", "number": %d}' % (name.encode(), number), automations=frozenset(automations))
-            for number in range(COPIES[name])
+            Event(
+                webhook, b'{"name": "%s", "number": %d}' % (name.encode(), number), automations=frozenset(automations)
+            )
+            for number in range(DELIVERIES[name])
         ]
 
 
@@ -174,86 +179,87 @@ def run_upgrade(kind: DatabaseKind, directory: Path, *, runs: int = RUNS, seed: 
     """Upgrade an installation with this many runs. Raises `AssertionError` if a step fails or takes too long."""
     seconds: dict[str, float] = {}
     with ExitStack() as stack:
-        installation = _created(stack, kind, directory)
+        installation = _create(stack, kind, directory)
         port = installation.service.port
         with _timed(seconds, "fill"), open_database(installation.url) as database:
             assert _revision(database) == OLD_REVISION
             _fill(database, installation, runs, random.Random(seed))
 
-        old = [installation.start_old("serve")]
-        stack.callback(old[0].kill)
+        old_processes = [installation.start_old("serve")]
+        stack.callback(old_processes[0].kill)
         if kind is DatabaseKind.POSTGRESQL:
-            old.append(installation.start_old("worker"))
-            stack.callback(old[1].kill)
-        until(lambda: _answers(installation.service), lambda: f"the old version serves: {installation.old_log()}")
-        early = [event for name in POLICIES for event in installation.events_of(name)]
-        _send_once(port, early)
+            old_processes.append(installation.start_old("worker"))
+            stack.callback(old_processes[1].kill)
+        until(lambda: _is_ready(installation.service), lambda: f"the old version serves: {installation.old_log()}")
+        policy_events = [event for name in POLICIES for event in installation.events_of(name)]
+        _send_once(port, policy_events)
 
         chance = random.Random(seed)
         load = stack.enter_context(
             LoadGenerator(
-                [port], lambda chance, number: _drawn(installation, chance, number), chance, per_second=PER_SECOND
+                [port], lambda chance, number: _new_event(installation, chance, number), chance, per_second=PER_SECOND
             )
         )
         with open_database(installation.url) as database:
             until(
                 lambda: _has_every_state(database),
-                lambda: f"runs are in every state: {_states(database)} {installation.old_log()}",
+                lambda: f"there are runs in every state: {_states(database)} {installation.old_log()}",
             )
         _wait_for_deliveries(load, PER_SECOND * OLD_LOAD_SECONDS)
 
-        migrations_beside_old = 0
+        unrefused_migrations = 0
         stopped_at = time.monotonic()
-        for process in old:
-            migrations_beside_old += not _is_migration_refused(installation)
+        for process in old_processes:
+            unrefused_migrations += not _is_migration_refused(installation)
             process.kill()
         _wait_until_unused(kind, installation.url)
         installation.block.unlink()
 
-        before = digests_of_tables(installation.url)
+        tables_before = digests_of_tables(installation.url)
         with open_database(installation.url) as database:
             states = _states(database)
             assert _has_every_state(database), states
-        empty_tables = [name for name, table in before.items() if not table.rows]
+        empty_tables = [name for name, table in tables_before.items() if not table.rows]
         assert not empty_tables, f"these tables have no rows to upgrade: {empty_tables}"
         with _timed(seconds, "migrate"):
             code, output = installation.migrate()
         assert code == 0, output
-        after = digests_of_tables(installation.url, {name: table.columns for name, table in before.items()})
+        tables_after = digests_of_tables(
+            installation.url, {name: table.columns for name, table in tables_before.items()}
+        )
         history = _history_digest(installation)
 
         stack.callback(_kill_if_running, installation.service)
         with _timed(seconds, "start, until the first 202"):
             installation.service.start()
             until(lambda: load.last_accepted_at[port] > stopped_at, "the new version accepts deliveries")
-        taken = load.accepted
-        _wait_for_deliveries(load, taken + PER_SECOND * NEW_LOAD_SECONDS)
-        load.drain(SETTLE_SECONDS)
+        _wait_for_deliveries(load, load.accepted + PER_SECOND * NEW_LOAD_SECONDS)
+        load.drain(DRAIN_SECONDS_MAX)
         with _timed(seconds, "backlog performed, after the load"):
-            wait_until_runs_have_ended(installation.url, seconds=RUNS_SECONDS)
-        old_accepted = int(installation.start_old("migrate").process.wait(COMMAND_SECONDS) == 0)
+            wait_until_runs_have_ended(installation.url, seconds=RUNS_SECONDS_MAX)
+        old_accepted = int(installation.start_old("migrate").process.wait(COMMAND_SECONDS_MAX) == 0)
         unclean_stops = int(installation.service.stop() != 0)
 
-        findings = audit(installation.url, [*load.events, *early])
-        troubles = {
-            **findings.counts(),
+        audit_result = audit(installation.url, [*load.events, *policy_events])
+        violations = {
+            **audit_result.counts(),
             **_audit_backlog(installation),
-            "migrations_beside_old": migrations_beside_old,
+            "migrations_beside_old": unrefused_migrations,
             "old_accepted": old_accepted + ("which a newer version" not in installation.old_log()),
-            "tables_changed_by_migration": sum(before[name] != after[name] for name in before),
+            "tables_changed_by_migration": sum(tables_before[name] != tables_after[name] for name in tables_before),
             "history_changed": int(_history_digest(installation) != history),
             "unexpected_answers": len(load.unexpected_answers),
             "unclean_stops": unclean_stops,
-            "damaged_files": _damaged_files(kind, installation),
+            "damaged_files": _count_damaged_files(kind, installation),
         }
         return UpgradeResult(
             kind=kind,
             runs=sum(states.values()),
-            rows=sum(table.rows for table in before.values()),
+            rows=sum(table.rows for table in tables_before.values()),
             states=states,
             seconds=seconds,
-            accepted=findings.accepted,
-            troubles=troubles,
+            accepted=audit_result.accepted,
+            violations=violations,
         )
 
 
@@ -272,8 +278,8 @@ def extract_old_code(directory: Path, *, repository: Path = _REPOSITORY) -> Path
     return directory / "src"
 
 
-def _created(stack: ExitStack, kind: DatabaseKind, directory: Path) -> _Installation:
-    """A new installation of the older version, which does not run yet."""
+def _create(stack: ExitStack, kind: DatabaseKind, directory: Path) -> _Installation:
+    """Create an installation of the older version, without starting it."""
     notes, block = directory / "notes", directory / "block"
     notes.touch()
     block.touch()
@@ -313,7 +319,7 @@ def _created(stack: ExitStack, kind: DatabaseKind, directory: Path) -> _Installa
 
 
 def _fill(database: Database, installation: _Installation, runs: int, chance: random.Random) -> None:
-    """Add the history of the past days, a backlog, and rows to the tables that nothing else fills."""
+    """Add ended runs of the past days, a backlog, and rows in the tables that would otherwise be empty."""
     now = time.time_ns() // 1000
     backlog = max(BACKLOG_MIN, int(runs * BACKLOG_SHARE))
     noted = int(backlog * NOTED_SHARE)
@@ -374,7 +380,7 @@ def _fill(database: Database, installation: _Installation, runs: int, chance: ra
             now=now,
         )
         if not tx.on_sqlite:
-            # The server does so by itself, a minute after so many rows.
+            # Otherwise the server does so a minute after so many changes.
             dialect.allow_long_statements(tx, 600)
             tx.run("ANALYZE")
 
@@ -382,38 +388,38 @@ def _fill(database: Database, installation: _Installation, runs: int, chance: ra
 def _add_runs(
     database: Database,
     installation: _Installation,
-    wanted: Sequence[tuple[str, int, RunState]],
+    inputs: Sequence[tuple[str, int, RunState]],
     chance: random.Random,
 ) -> None:
-    """A delivery and its run for each webhook's name, time and state."""
-    deliveries, payloads, identities, ended_runs, waiting_runs = [], [], [], [], []
-    for name, at, state in wanted:
-        made, (automation,) = installation.webhooks[name]
+    """Add deliveries, each with its run. `inputs` has for each run the webhook's name, the time, and the state."""
+    deliveries, payloads, identities, ended_runs, queued_runs = [], [], [], [], []
+    for name, at, state in inputs:
+        webhook, (automation,) = installation.webhooks[name]
         key = bytearray(time_ordered_key(at, chance.randbytes(8)))
         digest = bytearray(chance.randbytes(16))
-        deliveries.append((key, made.webhook.no, at, digest))
+        deliveries.append((key, webhook.webhook.no, at, digest))
         payloads.append((key, bytearray(b'{"n": 1234}')))
-        identities.append((made.webhook.no, digest, key, int(IdentityKind.BODY_SHA256), at))
+        identities.append((webhook.webhook.no, digest, key, int(IdentityKind.BODY_SHA256), at))
         run_key = bytearray(time_ordered_key(at, chance.randbytes(8)))
-        run = (run_key, key, made.webhook.no, str(made.webhook.factory_id), automation, 1, state.value)
+        run = (run_key, key, webhook.webhook.no, str(webhook.webhook.factory_id), automation, 1, state.value)
         if state.is_final:
             ended_runs.append((*run, 1, at, at + 1, at + 2, at + 3, "done"))
         else:
-            waiting_runs.append((*run, 0, at))
+            queued_runs.append((*run, 0, at))
     with database.write() as tx:
         dialect.allow_long_statements(tx, 60)
-        _DELIVERIES.execute(tx, deliveries)
-        _PAYLOADS.execute(tx, payloads)
-        _IDENTITIES.execute(tx, identities)
-        _ENDED_RUNS.execute(tx, ended_runs)
-        _WAITING_RUNS.execute(tx, waiting_runs)
+        _ADD_DELIVERIES.execute(tx, deliveries)
+        _ADD_PAYLOADS.execute(tx, payloads)
+        _ADD_IDENTITIES.execute(tx, identities)
+        _ADD_ENDED_RUNS.execute(tx, ended_runs)
+        _ADD_QUEUED_RUNS.execute(tx, queued_runs)
 
 
-def _drawn(installation: _Installation, chance: random.Random, number: int) -> Event:
-    made, automations = installation.webhooks[f"load-{number % SENDERS_WEBHOOKS}"]
+def _new_event(installation: _Installation, chance: random.Random, number: int) -> Event:
+    webhook, automations = installation.webhooks[f"load-{number % SENDERS_WEBHOOKS}"]
     is_urgent = chance.random() < URGENT_SHARE
     body = b'{"number": %d, "urgent": %s}' % (number, b"true" if is_urgent else b"false")
-    return Event(made, body, automations=frozenset(automations if is_urgent else ()))
+    return Event(webhook, body, automations=frozenset(automations if is_urgent else ()))
 
 
 def _send_once(port: int, events: Sequence[Event]) -> None:
@@ -429,7 +435,7 @@ def _wait_for_deliveries(load: LoadGenerator, deliveries: float) -> None:
     until(lambda: load.accepted >= deliveries, lambda: f"deliveries are accepted: {dict(load.answers)}")
 
 
-def _answers(service: Service) -> bool:
+def _is_ready(service: Service) -> bool:
     with suppress(OSError, HTTPException):
         return service.request("GET", "/readyz").status == 200
     return False
@@ -468,7 +474,7 @@ def _is_migration_refused(installation: _Installation) -> bool:
 
 
 def _wait_until_unused(kind: DatabaseKind, url: str) -> None:
-    """Wait until PostgreSQL has noticed that the processes are dead."""
+    """Wait until PostgreSQL has ended the sessions of the killed processes."""
     if kind is not DatabaseKind.POSTGRESQL:
         return
     query = "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'hookmill%' AND datname = current_database()"
@@ -477,9 +483,9 @@ def _wait_until_unused(kind: DatabaseKind, url: str) -> None:
 
 
 def _history_digest(installation: _Installation) -> list[tuple[int, int]]:
-    """Of the runs that had ended long before the upgrade, and of their deliveries."""
+    """Digests of the runs that had ended long before the upgrade, and of their deliveries."""
     numbers = ", ".join(
-        str(made.webhook.no) for name, (made, _) in installation.webhooks.items() if name.startswith("history-")
+        str(webhook.webhook.no) for name, (webhook, _) in installation.webhooks.items() if name.startswith("history-")
     )
     return digests_of_queries(
         installation.url,
@@ -501,28 +507,28 @@ def _kill_if_running(service: Service) -> None:
 
 
 def _audit_backlog(installation: _Installation) -> dict[str, int]:
-    """What is wrong with the runs that the old version left."""
+    """Violations among the runs of the old version, by name."""
     lines = [line.split() for line in installation.notes.read_text().splitlines()]
     performed = Counter((name, int(attempt)) for name, attempt in lines)
     with open_database(installation.url) as database, database.read() as tx:
         runs = {
-            name: tx.all("SELECT id, attempt, state FROM runs WHERE webhook_no = :no", no=made.webhook.no)
-            for name, (made, _) in installation.webhooks.items()
+            name: tx.all("SELECT id, attempt, state FROM runs WHERE webhook_no = :no", no=webhook.webhook.no)
+            for name, (webhook, _) in installation.webhooks.items()
             if not name.startswith("history-")
         }
     debounced = Counter(row["state"] for row in runs.pop("debounced"))
-    expected = {RunState.SUCCEEDED: 1, RunState.SUPERSEDED: COPIES["debounced"] - 1}
-    noted = [row for name, rows in runs.items() if name != "backlog" for row in rows]
+    expected = {RunState.SUCCEEDED: 1, RunState.SUPERSEDED: DELIVERIES["debounced"] - 1}
+    runs_with_notes = [row for name, rows in runs.items() if name != "backlog" for row in rows]
     return {
         "runs_not_succeeded": sum(row["state"] != RunState.SUCCEEDED for rows in runs.values() for row in rows),
-        "runs_never_performed": sum((run_id(row["id"]), row["attempt"]) not in performed for row in noted),
+        "runs_never_performed": sum((run_id(row["id"]), row["attempt"]) not in performed for row in runs_with_notes),
         "attempts_performed_twice": sum(count - 1 for count in performed.values()),
         "debounced_wrong": int(debounced != expected),
         "running_not_repeated": sum(row["attempt"] < 2 for row in runs["blocked"]),
     }
 
 
-def _damaged_files(kind: DatabaseKind, installation: _Installation) -> int:
+def _count_damaged_files(kind: DatabaseKind, installation: _Installation) -> int:
     if kind is not DatabaseKind.SQLITE:
         return 0
     return sum(not is_intact(installation.service.data_dir / name) for name in ("hookmill.db", "engine.db"))
@@ -530,6 +536,7 @@ def _damaged_files(kind: DatabaseKind, installation: _Installation) -> int:
 
 @contextmanager
 def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Add the duration of the block to `seconds`."""
     began = time.monotonic()
     yield
     seconds[step] = time.monotonic() - began

@@ -23,7 +23,7 @@ _CALLS: Final = "faults/test_failing_calls.py::test_delivery_can_be_retried_afte
 _KILLED_CALLS: Final = (
     "faults/test_failing_calls.py::test_delivery_can_be_retried_after_a_kill_before_any_database_call"
 )
-_DRILL: Final = "drill/test_drill.py::test_no_delivery_and_no_run_is_lost_or_doubled_by_faults_at_random"
+_DRILL: Final = "drill/test_drill.py::test_random_faults_lose_and_double_no_delivery_or_run"
 _DATABASE: Final = "faults/test_database_failures.py::"
 _TWO: Final = "faults/test_two_processes.py::"
 _CRASHES: Final = "runs/test_crashes.py::"
