@@ -33,7 +33,8 @@ class TcpProxy:
         self._forwards.set()
 
     def abandon_connections(self) -> None:
-        """Forward new connections. Those that are stalled stay open, but nothing is ever forwarded on them."""
+        """Forward new connections. The present ones stay open, but nothing is ever forwarded on them again."""
+        self._forwards.clear()
         self._forwards = threading.Event()
         self._forwards.set()
 
