@@ -1,1 +1,1 @@
-"""The dashboard, in a real browser and through the real server."""
+"""Tests of the dashboard: in a real browser with the real server, and in the test's own process."""

@@ -1,4 +1,7 @@
-"""A browser at the dashboard of a real service. Whatever a page complains of, or asks of others, fails its test."""
+"""A browser, and an installation whose dashboard it opens.
+
+A test fails if one of its pages shows a dialog, reports an error, or sends a request to another host.
+"""
 
 import asyncio
 import base64
@@ -24,7 +27,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from hookmill.domain.permission import MayManage
+from hookmill.domain.permission import MayAdminister, MayManage, Role
+from hookmill.domain.secret import SecretValue
 from hookmill.management import Management
 from tests.support.browser import chromium
 from tests.support.counts import are_full
@@ -41,37 +45,38 @@ CHROMIUM_ARGUMENTS = [
     "--disable-dev-shm-usage",
     "--disable-gpu",
     "--disable-gpu-rasterization",
-    # None in reserve. Profiles don't share one, whatever the limit.
+    # This prevents a spare renderer process. Each profile has a renderer of its own in spite of this limit.
     "--renderer-process-limit=1",
 ]
 WIDE: ViewportSize = {"width": 1280, "height": 800}
 NARROW: ViewportSize = {"width": 360, "height": 740}
+# Options of axe-core.
 ALL_RULES: dict[str, Any] = {}
 CONTRAST: dict[str, Any] = {"runOnly": ["color-contrast"]}
-"""What another colour scheme can change."""
+"""The only rule whose result depends on the colour scheme."""
 ALL_BUT_CONTRAST: dict[str, Any] = {"rules": {"color-contrast": {"enabled": False}}}
-"""Contrast takes axe-core longer than everything else, and pages share their colours."""
-REMEMBER_COLOURS = """() => {
-    const { prototype } = axe.commons.color.Color, { parseString } = prototype, known = new Map();
+"""The contrast rule takes longer than all others together, and pages share their colours."""
+CACHE_COLOURS = """() => {
+    const { prototype } = axe.commons.color.Color, { parseString } = prototype, cache = new Map();
     prototype.parseString = function (text) {
-        if (!known.has(text)) {
+        if (!cache.has(text)) {
             parseString.call(this, text);
-            known.set(text, [this.red, this.green, this.blue, this.alpha]);
+            cache.set(text, [this.red, this.green, this.blue, this.alpha]);
         }
-        [this.red, this.green, this.blue, this.alpha] = known.get(text);
+        [this.red, this.green, this.blue, this.alpha] = cache.get(text);
         return this;
     };
 }"""
-"""A page has a dozen colours, and axe-core reads them anew for every element."""
+"""A page has a dozen colours, and axe-core parses them again for every element."""
 
 
-# What is waited for comes by itself; how soon is asked where a test says so.
+# This limits how long a failing test waits. Tests of a delay measure the time themselves.
 expect.set_options(timeout=1_000 * LONG_SECONDS)
 
 
 @pytest.fixture(scope="session")
-def launched() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
-    """A browser for all files' tests, as its start takes longer than most of them, and the loop that it needs."""
+def browser_and_loop() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """A browser for the tests of all files, and its event loop. Starting it takes longer than most tests."""
     with sync_playwright() as playwright:
         loop = asyncio.get_running_loop()
         browser = playwright.chromium.launch(
@@ -84,9 +89,9 @@ def launched() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
 
 
 @pytest.fixture(scope="module")
-def browser(launched: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
-    """For one file's tests: meanwhile an event loop runs in this thread. Other files' tests want their own."""
-    browser, loop = launched
+def browser(browser_and_loop: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """The browser. Its loop is this thread's running loop only during one file, because other files run their own."""
+    browser, loop = browser_and_loop
     asyncio._set_running_loop(loop)
     yield browser
     for context in browser.contexts:
@@ -96,99 +101,118 @@ def browser(launched: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Bro
 
 @dataclass(slots=True)
 class Installation:
-    """A served installation, and how to get into it."""
+    """A running service, and the management operations on its store."""
 
     service: Service
     management: Management
 
     @property
     def may(self) -> MayManage:
+        """Permission for the factory `default`."""
         return operator(self.management)
 
     @property
-    def address(self) -> str:
+    def may_administer(self) -> MayAdminister:
+        return self.management.access.operator_of_team()
+
+    @property
+    def base_url(self) -> str:
         return f"http://127.0.0.1:{self.service.port}"
 
-    def at(self, path: str) -> str:
-        return self.address + path
+    def url(self, path: str) -> str:
+        return self.base_url + path
 
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """One service for a file's tests, on SQLite, with an admin, ada@example.com."""
+    """A service on SQLite for the tests of one file, with an admin, ada@example.com."""
     with serving(tmp_path_factory.mktemp("installation") / "data") as service, service.management() as management:
-        link = management.sessions.create_first_link()
-        assert link is not None
-        management.sessions.accept_link(
-            link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None
-        )
+        create_first_admin(management)
         yield Installation(service, management)
 
 
+def create_first_admin(management: Management) -> SecretValue:
+    """Create the admin ada@example.com. Returns the token of a session."""
+    link = management.sessions.create_first_link()
+    assert link is not None
+    return management.sessions.accept_link(
+        link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None
+    )
+
+
 class Profile:
-    """A browser's profile in which every complaint of a page is kept, and so is every request to elsewhere."""
+    """A profile of the browser. `problems` are console messages, errors, dialogs, and requests to other hosts."""
 
-    def __init__(self, browser: Browser, installation: Installation, **choices: Any) -> None:
-        self.complaints: list[str] = []
+    def __init__(self, browser: Browser, installation: Installation, **options: Any) -> None:
+        self.problems: list[str] = []
         self._installation = installation
-        self.context = browser.new_context(**choices)
+        self.context = browser.new_context(**options)
         self.context.set_default_timeout(1_000 * LONG_SECONDS)
-        self.context.on("console", lambda message: self.complaints.append(f"console: {message.text}"))
-        self.context.on("weberror", lambda error: self.complaints.append(f"error: {error.error}"))
-        self.context.on("dialog", self._refuse)
-        self.context.on("request", self._note_if_to_elsewhere)
+        self.context.on("console", lambda message: self.problems.append(f"console: {message.text}"))
+        self.context.on("weberror", lambda error: self.problems.append(f"error: {error.error}"))
+        self.context.on("dialog", self._dismiss)
+        self.context.on("request", self._check_host)
 
-    def _refuse(self, dialog: Dialog) -> None:
-        self.complaints.append(f"dialog: {dialog.message}")
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.problems.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    def _note_if_to_elsewhere(self, request: Request) -> None:
-        if not request.url.startswith((self._installation.address, "data:", "blob:")):
-            self.complaints.append(f"request to elsewhere: {request.url[:200]}")
+    def _check_host(self, request: Request) -> None:
+        if not request.url.startswith((self._installation.base_url, "data:", "blob:")):
+            self.problems.append(f"request to another host: {request.url[:200]}")
 
-    def give_complaints(self) -> list[str]:
-        """Those since the last time, without what the browser notes itself: an answer with an error status, which tests
-        ask for on purpose, and that a test was faster with a field than the page was with its first one."""
-        noted = ("Failed to load resource: the server responded", "Autofocus processing was blocked")
-        given = [each for each in self.complaints if not any(note in each for note in noted)]
-        self.complaints.clear()
-        return given
+    def take_problems(self) -> list[str]:
+        """Return the problems since the last call, without messages of the browser that tests cause on purpose."""
+        # Tests request pages with an error status, and focus a field before the page focuses its first one.
+        ignored = ("Failed to load resource: the server responded", "Autofocus processing was blocked")
+        problems = [problem for problem in self.problems if not any(text in problem for text in ignored)]
+        self.problems.clear()
+        return problems
 
 
 @pytest.fixture
 def new_profile(browser: Browser, installation: Installation) -> Iterator[Callable[..., BrowserContext]]:
-    """Makes browsers' profiles."""
+    """Creates profiles of the browser. Nobody is signed in to them."""
     profiles: list[Profile] = []
 
-    def come(**choices: Any) -> BrowserContext:
-        profiles.append(Profile(browser, installation, **choices))
+    def create(**options: Any) -> BrowserContext:
+        profiles.append(Profile(browser, installation, **options))
         return profiles[-1].context
 
-    yield come
+    yield create
     for profile in profiles:
         profile.context.close()
-    assert [complaint for profile in profiles for complaint in profile.give_complaints()] == []
+    assert [problem for profile in profiles for problem in profile.take_problems()] == []
 
 
 def sign_in(page: Page, installation: Installation, email: str = "ada@example.com") -> None:
-    page.goto(installation.at("/sign-in"))
+    page.goto(installation.url("/sign-in"))
     enter_credentials(page, email)
     page.wait_for_url(re.compile(r"/(f/|$)"))
 
 
 def enter_credentials(page: Page, email: str = "ada@example.com") -> None:
-    """On the page for signing in."""
-    address = page.get_by_label("E-mail address")
-    # The page puts the focus there when it is drawn first, which may be late in a tab that was opened beside another.
-    expect(address).to_be_focused()
-    address.fill(email)
+    """Fill in and send the form of the sign-in page."""
+    email_field = page.get_by_label("E-mail address")
+    # The page focuses the field at its first rendering, which may be late in a background tab.
+    expect(email_field).to_be_focused()
+    email_field.fill(email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
 
 
+def sign_in_new_viewer(page: Page, installation: Installation, email: str, name: str) -> None:
+    """Create a viewer of the factory `default`, and sign in as this member."""
+    installation.management.members.add(installation.may_administer, email, name)
+    installation.management.members.set_role(installation.may_administer, email, "default", Role.VIEWER)
+    link = installation.management.sessions.create_link(installation.may_administer, email)
+    installation.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
+    sign_in(page, installation, email)
+
+
 @pytest.fixture(scope="module")
 def signed_in_state(browser: Browser, installation: Installation) -> Any:
-    """What the admin's browser holds after signing in once."""
+    """The cookies of a browser in which the admin is signed in, as Playwright stores them."""
     context = browser.new_context()
     page = context.new_page()
     sign_in(page, installation)
@@ -198,9 +222,11 @@ def signed_in_state(browser: Browser, installation: Installation) -> Any:
 
 
 @pytest.fixture(scope="module")
-def kept_profile(browser: Browser, installation: Installation) -> Iterator[Profile]:
-    """One for all of a file's tests, as a new one takes longer than to open a page. One page stays open: with the last
-    would go the process that pages are drawn in."""
+def shared_profile(browser: Browser, installation: Installation) -> Iterator[Profile]:
+    """A profile for the tests of one file: creating one takes longer than opening a page.
+
+    One page stays open, because the renderer process ends with its last page.
+    """
     profile = Profile(browser, installation)
     profile.context.new_page()
     yield profile
@@ -208,101 +234,108 @@ def kept_profile(browser: Browser, installation: Installation) -> Iterator[Profi
 
 
 @pytest.fixture
-def admins_profile(kept_profile: Profile, signed_in_state: Any) -> Iterator[BrowserContext]:
-    """In which the admin is signed in, and no page of an earlier test is open."""
-    context = kept_profile.context
-    sign_in_again(context, signed_in_state)
+def admin_profile(shared_profile: Profile, signed_in_state: Any) -> Iterator[BrowserContext]:
+    """The shared profile, in which the admin is signed in and no page of an earlier test is open."""
+    context = shared_profile.context
+    restore_cookies(context, signed_in_state)
     yield context
     for page in context.pages[1:]:
         page.close()
-    assert kept_profile.give_complaints() == []
+    assert shared_profile.take_problems() == []
 
 
-def sign_in_again(context: BrowserContext, state: Any) -> None:
+def restore_cookies(context: BrowserContext, state: Any) -> None:
     context.clear_cookies()
     context.add_cookies(state["cookies"])
 
 
 @pytest.fixture
-def page(admins_profile: BrowserContext) -> Page:
-    """The admin's browser, signed in."""
-    return admins_profile.new_page()
+def page(admin_profile: BrowserContext) -> Page:
+    """An empty page of a browser in which the admin is signed in."""
+    return admin_profile.new_page()
 
 
 @pytest.fixture
 def signed_out_page(new_profile: Callable[..., BrowserContext]) -> Page:
-    """Somebody's browser, not signed in."""
+    """An empty page of a browser in which nobody is signed in."""
     return new_profile().new_page()
 
 
 @pytest.fixture
 def check_accessibility(
     new_profile: Callable[..., BrowserContext],
-    admins_profile: BrowserContext,
+    admin_profile: BrowserContext,
     signed_in_state: Any,
     installation: Installation,
 ) -> Callable[..., None]:
-    """Asks axe-core what shuts people out of a page, and that it is no wider than a narrow screen. With full counts it
-    asks in light and dark, wide and narrow, and pictures are kept; else each page is asked about in one of these, and
-    one in three pages about its contrasts."""
+    """Checks a page with axe-core, and that it doesn't scroll sideways on a narrow screen.
 
-    def look(name: str, path: str, *, signed_in: bool = True, prepare: Callable[[Page], None] | None = None) -> None:
-        context = admins_profile if signed_in else new_profile()
+    With full counts, it checks each page in both colour schemes and both widths, and saves screenshots. Otherwise, it
+    checks each page in one combination of these, and the contrast of one page in three.
+    """
+
+    def check(name: str, path: str, *, signed_in: bool = True, prepare: Callable[[Page], None] | None = None) -> None:
+        context = admin_profile if signed_in else new_profile()
         page = context.new_page()
         page.set_viewport_size(WIDE)
-        page.goto(installation.at(path))
+        page.goto(installation.url(path))
         if prepare is not None:
             prepare(page)
-        # The content security policy keeps scripts of others out, axe's too: the debugger may bring it all the same.
+        # `evaluate` uses the debugger, so the content security policy does not block it.
         page.evaluate(AXE_SCRIPT)
-        page.evaluate(REMEMBER_COLOURS)
+        page.evaluate(CACHE_COLOURS)
         if are_full():
-            _look(page, f"{name}-light", ALL_RULES)
+            _check_rules(page, f"{name}-light", ALL_RULES)
             page.emulate_media(color_scheme="dark")
-            _look(page, f"{name}-dark", CONTRAST)
+            _check_rules(page, f"{name}-dark", CONTRAST)
             page.emulate_media(color_scheme="light")
             page.set_viewport_size(NARROW)
-            _look(page, f"{name}-narrow", ALL_RULES)
+            _check_rules(page, f"{name}-narrow", ALL_RULES)
         else:
             number = crc32(name.encode())
             is_narrow, is_dark, rules = number & 1, number & 2, ALL_BUT_CONTRAST if number % 3 else ALL_RULES
             page.emulate_media(color_scheme="dark" if is_dark else "light")
             page.set_viewport_size(NARROW if is_narrow else WIDE)
-            _look(page, f"{name}-{'narrow' if is_narrow else 'wide'}-{'dark' if is_dark else 'light'}", rules)
+            _check_rules(page, f"{name}-{'narrow' if is_narrow else 'wide'}-{'dark' if is_dark else 'light'}", rules)
             page.set_viewport_size(NARROW)
-        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wide <= 0, f"{name} is {wide} px wider than a narrow screen"
-        # A page that stays open goes on asking for what is new.
+        overflow = overflow_pixels(page)
+        assert overflow <= 0, f"{name} is {overflow} px wider than a narrow screen"
+        # Otherwise, a live page would continue to poll.
         page.close()
-        sign_in_again(admins_profile, signed_in_state)
+        restore_cookies(admin_profile, signed_in_state)
 
-    return look
+    return check
 
 
-def _look(page: Page, name: str, rules: dict[str, Any]) -> None:
+def overflow_pixels(page: Page) -> int:
+    """By how much the page is wider than the screen."""
+    return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+def _check_rules(page: Page, name: str, rules: dict[str, Any]) -> None:
     if are_full():
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        _keep_picture(page, SCREENSHOTS / f"{name}.png")
-    assert findings(page, rules) == [], name
+        _save_screenshot(page, SCREENSHOTS / f"{name}.png")
+    assert accessibility_violations(page, rules) == [], name
 
 
-def _keep_picture(page: Page, path: Path) -> None:
-    """Of the whole page. Playwright's own is packed closer, which takes more time than the picture."""
+def _save_screenshot(page: Page, path: Path) -> None:
+    """Save an image of the whole page. Playwright's own function compresses it more, which takes longer."""
     debugger = page.context.new_cdp_session(page)
-    taken = debugger.send("Page.captureScreenshot", {"captureBeyondViewport": True, "optimizeForSpeed": True})
+    screenshot = debugger.send("Page.captureScreenshot", {"captureBeyondViewport": True, "optimizeForSpeed": True})
     debugger.detach()
-    path.write_bytes(base64.b64decode(taken["data"]))
+    path.write_bytes(base64.b64decode(screenshot["data"]))
 
 
-def findings(page: Page, rules: dict[str, Any]) -> list[str]:
-    """What axe-core, which is in the page, finds serious or critical, each with the element."""
-    # What passes is longer than the page, and nobody reads it. What would be preloaded is for rules about playing by
-    # itself, which are less than serious, and about turned screens, which are off.
+def accessibility_violations(page: Page, rules: dict[str, Any]) -> list[str]:
+    """The serious and critical violations that axe-core detects, each with its element. The page must load it first."""
+    # Listing what passes takes long. Preloading serves only rules about autoplay, which are less than serious, and
+    # about screen orientation, which are off.
     options = rules | {"resultTypes": ["violations"], "preload": False}
-    found = page.evaluate("options => axe.run(options).then((results) => results.violations)", options)
+    violations = page.evaluate("options => axe.run(options).then((results) => results.violations)", options)
     return [
-        f"{each['id']}: {json.dumps(node['target'])} {node.get('failureSummary', '')}"
-        for each in found
-        if each["impact"] in {"serious", "critical"}
-        for node in each["nodes"]
+        f"{violation['id']}: {json.dumps(node['target'])} {node.get('failureSummary', '')}"
+        for violation in violations
+        if violation["impact"] in {"serious", "critical"}
+        for node in violation["nodes"]
     ]

@@ -1,4 +1,4 @@
-"""A dashboard with one of everything behind it, somebody of every role in front, and what was shown once."""
+"""A dashboard with one object of every kind, a visitor of every role, and the values that no page may contain."""
 
 import json
 import shutil
@@ -12,59 +12,64 @@ from hookmill.domain.webhook import AuthMode
 from hookmill.runs.package import write_package
 from hookmill.web.dashboard import PAGES
 from hookmill.web.dashboard.application import Page
-from tests.dashboard.client import Dashboard, Visitor
+from tests.dashboard.client import Dashboard
 from tests.support.world import World
 
-VISITORS: Final = ("stranger", "viewer", "manager", "admin", "other factory's manager")
+VISITORS: Final = ("unauthenticated client", "viewer", "manager", "admin", "other factory's manager")
 BODY: Final = {"action": "opened", "sender": {"login": "ada"}}
 
 
 class Scene:
-    """The factory `default`, stocked. `places` are the parts of its addresses, `shown_once` what no page may hold."""
+    """The factory `default` with its objects, and its visitors by role.
+
+    `path_parameters` are the values of the parameters in the paths of pages. `secrets` are tokens, credentials and
+    links: none of them may be on a page that is opened with GET.
+    """
 
     def __init__(self, world: World) -> None:
         self.dashboard = Dashboard(world)
         management = self.dashboard.management
         self.may: MayManage = world.may
-        self.shown_once: dict[str, str] = {}
+        self.secrets: dict[str, str] = {}
         world.elsewhere("other")
         self.visitors = {
-            "stranger": self.dashboard.stranger,
+            "unauthenticated client": self.dashboard.unauthenticated,
             "viewer": self.dashboard.member("viewer@example.com", roles={"default": Role.VIEWER}),
             "manager": self.dashboard.member("manager@example.com", roles={"default": Role.MANAGER}),
             "admin": self.dashboard.member("admin@example.com", is_admin=True),
             "other factory's manager": self.dashboard.member("other@example.com", roles={"other": Role.MANAGER}),
         }
         for name, visitor in self.visitors.items():
-            self.shown_once[f"session of the {name}"] = visitor.session or "no session"
+            self.secrets[f"session of the {name}"] = visitor.session or "no session"
 
         webhook = management.webhooks.create(self.may, "source")
-        by_url = management.webhooks.create(self.may, "by URL", auth_mode=AuthMode.URL_TOKEN)
-        given = management.webhooks.create(self.may, "given", secret="canary-that-somebody-typed")
-        assert given.webhook.has_secret
-        automation = world.automation("reader", webhook, by_url, payload={"action": ["opened"]})
+        url_webhook = management.webhooks.create(self.may, "by URL", auth_mode=AuthMode.URL_TOKEN)
+        typed_webhook = management.webhooks.create(self.may, "typed secret", secret="canary-that-was-typed")
+        assert typed_webhook.webhook.has_secret
+        automation = world.automation("reader", webhook, url_webhook, payload={"action": ["opened"]})
         answer = world.post(webhook, json.dumps(BODY).encode())
         assert answer.status == 202
         assert world.post(webhook, json.dumps(BODY).encode()).status == 202
-        assert world.post(by_url, b'{"action": "closed"}').status == 202
+        assert world.post(url_webhook, b'{"action": "closed"}').status == 202
         assert world.post(webhook, b"not JSON").status == 400
         assert world.post(webhook, token="wrong-credential-canary").status == 401
         (run,) = management.runs.of_delivery(self.may, answer.delivery_id)
         assert world.packages is not None
         write_package(world.packages, run, json.dumps(BODY).encode())
-        key = management.keys.create(self.dashboard.team, "pipeline", Role.VIEWER, factory="default")
-        spare = management.members.add(self.dashboard.team, "spare@example.com", "Spare")
-        link = management.sessions.create_link(self.dashboard.team, spare.id)
-        self.shown_once |= {
+        may_administer = self.dashboard.may_administer
+        key = management.keys.create(may_administer, "pipeline", Role.VIEWER, factory="default")
+        spare_member = management.members.add(may_administer, "spare@example.com", "Spare")
+        link = management.sessions.create_link(may_administer, spare_member.id)
+        self.secrets |= {
             "webhook's secret": webhook.reveal(),
-            "URL token": by_url.reveal(),
-            "secret that was typed": "canary-that-somebody-typed",
+            "URL token": url_webhook.reveal(),
+            "secret that was typed": "canary-that-was-typed",
             "wrong credential": "wrong-credential-canary",
             "team secret": management.secrets.create(self.may, "SPARE").reveal(),
             "API key's token": key.token.reveal(),
             "sign-in link": link.reveal(),
         }
-        self.places = {
+        self.path_parameters = {
             "factory": "default",
             "uid": webhook.webhook.uid,
             "webhook": webhook.webhook.uid,
@@ -74,32 +79,28 @@ class Scene:
             "delivery": answer.delivery_id,
             "run": "run_" + run.id.hex(),
             "file": "event-payload.json",
-            "member": spare.id,
+            "member": spare_member.id,
             "key": key.key.id,
         }
 
-    def address(self, page: Page) -> str:
-        """The page of this scene that a page of the dashboard stands for."""
+    def path_of(self, page: Page) -> str:
         if page.path == "/static/{digest}/{name}":
             return "/static/any/hookmill.css"
         if page.path == "/welcome/{token}":
-            return f"/welcome/{self.shown_once['sign-in link']}"
-        return page.path.format(**self.places)
-
-    def visitor(self, name: str) -> Visitor:
-        return self.visitors[name]
+            return f"/welcome/{self.secrets['sign-in link']}"
+        return page.path.format(**self.path_parameters)
 
 
 def pages_by_method(method: str) -> list[Page]:
     return [page for page in PAGES if page.method == method]
 
 
-def living_scene(migrated: Path) -> Iterator[Scene]:
+def scene_for_test(migrated_database: Path) -> Iterator[Scene]:
     with tempfile.TemporaryDirectory() as directory:
-        world = World(f"sqlite:///{shutil.copy(migrated, directory)}")
+        world = World(f"sqlite:///{shutil.copy(migrated_database, directory)}")
         try:
             scene = Scene(world)
             yield scene
-            assert scene.dashboard.unforeseen == []
+            assert scene.dashboard.failures == []
         finally:
             world.close()

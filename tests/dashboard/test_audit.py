@@ -14,7 +14,7 @@ from hookmill import definitions
 from hookmill.domain.permission import Channel, Role
 from hookmill.management import DefinitionAct, DefinitionOutcome
 from hookmill.web.dashboard.audit import ACTION_PHRASES, PAGE_SIZE
-from tests.dashboard.client import Dashboard, Elements, Visitor, living
+from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test
 from tests.dashboard.conftest import Installation
 from tests.definitions.conftest import write
 
@@ -23,7 +23,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e"
 
 @pytest.fixture
 def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from living(sqlite_store)
+    yield from dashboard_for_test(sqlite_store)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_line_says_who_did_what_to_which_thing_and_from_where(dashboard: Dashb
     answer = manager.get("/f/default/audit")
 
     newest = rows_of(answer.body)[0]
-    [link] = [each for each in Elements(answer.body).named("a") if "/webhooks/wh_" in each.attributes["href"]][:1]
+    [link] = [each for each in Elements(answer.body).with_tag("a") if "/webhooks/wh_" in each.attributes["href"]][:1]
     assert newest == (
         "2030-03-17 17:46:41 manager@example.com renamed webhook source of all before: source dashboard, 203.0.113.9"
     )
@@ -95,7 +95,7 @@ def test_the_log_is_paged_without_a_gap_or_a_repeat(dashboard: Dashboard, manage
     while path:
         body = manager.get(path).body
         seen += rows_of(body)
-        links = [each.attributes["href"] for each in Elements(body).named("a")]
+        links = [each.attributes["href"] for each in Elements(body).with_tag("a")]
         path = next((link for link in links if "before=aud_" in link), "")
 
     names = [found[1] for row in seen if (found := re.search(r"created secret (\w+)", row))]
@@ -120,10 +120,10 @@ def test_the_log_looks_right_whatever_things_are_called(
 ):
     installation.management.webhooks.create(installation.may, HOSTILE)
     installation.management.webhooks.rename(installation.may, HOSTILE, "harmless")
-    admin = installation.management.access.operator_of_team()
+    admin = installation.may_administer
     installation.management.keys.create(admin, HOSTILE, Role.ADMIN, expires_at=4_000_000_000_000_000)
 
-    page.goto(installation.at("/team/audit"))
+    page.goto(installation.url("/team/audit"))
     expect(page.get_by_role("row", name="created API key").first).to_contain_text("expires: 2096-10-02 07:06:40")
 
     check_accessibility("audit", "/f/default/audit")
@@ -229,7 +229,7 @@ def test_the_page_about_files_looks_right(
     check_accessibility: Callable[..., None], installation: Installation, tmp_path: Path
 ):
     may = installation.management.access.operator("default", channel=Channel.FILES)
-    admin = installation.management.access.operator_of_team()
+    admin = installation.may_administer
     installation.management.factories.create(admin, "by files")
     files = installation.management.access.operator("by files", channel=Channel.FILES)
     installation.management.secrets.create(installation.may, "TOKEN")

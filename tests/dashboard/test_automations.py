@@ -65,7 +65,7 @@ def runs_of(installation: Installation, name: str) -> list[Run]:
 
 def begin(page: Page, installation: Installation, made: WebhookWithSecret, name: str) -> None:
     """A new automation, begun from a webhook."""
-    page.goto(installation.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+    page.goto(installation.url(f"/f/default/automations/new?webhook={made.webhook.uid}"))
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Prompt").fill("Review it.")
 
@@ -182,7 +182,7 @@ def test_the_editor_begins_with_the_event_types_that_are_stored(page: Page, inst
     stored = installation.management.automations.create(
         installation.may, "Stored types", prompt="Look.", triggers=[trigger]
     )
-    page.goto(installation.at(f"/f/default/automations/{stored.id}/edit"))
+    page.goto(installation.url(f"/f/default/automations/{stored.id}/edit"))
 
     expect(page.get_by_label("Event types")).to_have_value("Push Hook\npaid")
     page.get_by_role("button", name="paid", exact=True).click()
@@ -293,7 +293,7 @@ def test_a_click_on_a_field_chooses_the_webhook_if_none_is_chosen(
     webhook(installation, "not this one")
     webhook(installation, "nor this one")
     page = new_profile(java_script_enabled=scripts, storage_state=signed_in_state).new_page()
-    page.goto(installation.at("/f/default/automations/new"))
+    page.goto(installation.url("/f/default/automations/new"))
     # A webhook that is younger than the page is not among its boxes.
     made = webhook(installation, "sender", OPENED)
     page.get_by_role("button", name="Check").click()
@@ -334,7 +334,7 @@ def test_a_new_automation_is_run_on_the_delivery_that_it_was_tried_on(
     tried = deliver(installation, made, OPENED)
     deliver(installation, made, CLOSED | {"n": 2})
     page = new_profile(java_script_enabled=scripts, storage_state=signed_in_state).new_page()
-    page.goto(installation.at(f"/f/default/automations/new?delivery={tried}"))
+    page.goto(installation.url(f"/f/default/automations/new?delivery={tried}"))
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Prompt").fill("Review it.")
     page.get_by_role("button", name='action "opened"').click()
@@ -352,10 +352,10 @@ def test_a_new_automation_is_run_on_the_delivery_that_it_was_tried_on(
     expect(page.get_by_text("replay 1")).to_be_visible()
     # What would not trigger is not offered, and what is offered may have changed since.
     for untried in (deliver(installation, made, CLOSED | {"n": 3}), "dlv_nobody"):
-        page.goto(installation.at(f"/f/default/automations/{known.id}?tested_delivery={untried}"))
+        page.goto(installation.url(f"/f/default/automations/{known.id}?tested_delivery={untried}"))
         expect(page.get_by_role("heading", name=name)).to_be_visible()
         expect(offer).to_have_count(0)
-    page.goto(installation.at(f"/f/default/automations/{known.id}?tested_delivery={tried}"))
+    page.goto(installation.url(f"/f/default/automations/{known.id}?tested_delivery={tried}"))
     installation.management.automations.set_enabled(installation.may, known.id, False)
     offer.get_by_role("button").click()
     expect(page.get_by_role("alert")).to_contain_text("is disabled. Enable it first. Nothing was started.")
@@ -373,13 +373,13 @@ def test_a_run_is_found_from_its_automation_however_many_came_after_it(page: Pag
     for _ in range(101):
         installation.management.log.replay(installation.may, delivery, often)
 
-    page.goto(installation.at("/f/default/automations"))
+    page.goto(installation.url("/f/default/automations"))
     expect(page.get_by_role("row").filter(has_text="Never")).to_contain_text("none yet")
     last = page.get_by_role("row").filter(has_text="Seldom").locator("td[data-name='Last run'] a")
     assert str(last.get_attribute("href")).endswith(run.id.hex())
-    page.goto(installation.at(f"/f/default/automations/{seldom}"))
+    page.goto(installation.url(f"/f/default/automations/{seldom}"))
     expect(page.locator("#run-list tbody tr")).to_have_count(1)
-    page.goto(installation.at(f"/f/default/automations/{often}"))
+    page.goto(installation.url(f"/f/default/automations/{often}"))
     expect(page.locator("#run-list tbody tr")).to_have_count(20)
     page.get_by_role("link", name="All runs of this automation").click()
     expect(page.locator("#run-list tbody tr")).to_have_count(50)
@@ -440,7 +440,7 @@ def test_the_backtest_tells_which_stored_deliveries_would_match(page: Page, inst
 
 def test_an_automation_is_written_by_keyboard_alone(page: Page, installation: Installation):
     made = webhook(installation, "keys", OPENED)
-    page.goto(installation.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+    page.goto(installation.url(f"/f/default/automations/new?webhook={made.webhook.uid}"))
 
     def tab_to(selector: str) -> None:
         for _ in range(120):
@@ -525,7 +525,7 @@ def test_saving_without_a_change_makes_no_new_version(page: Page, installation: 
     triggers[0]["filter"]["payload"] = {"n": [1.5, 2**60], "\u202e": {"exists": False}}  # type: ignore[index]
     known = installation.management.automations.create(installation.may, "Same", prompt=prompt, triggers=triggers)
 
-    page.goto(installation.at(f"/f/default/automations/{known.id}/edit"))
+    page.goto(installation.url(f"/f/default/automations/{known.id}/edit"))
     page.get_by_role("button", name="Save").first.click()
 
     expect(page.get_by_text("No changes to save")).to_be_visible()
@@ -535,7 +535,7 @@ def test_saving_without_a_change_makes_no_new_version(page: Page, installation: 
 def test_saving_over_another_members_change_warns_first(page: Page, installation: Installation):
     made = webhook(installation, "raced", OPENED)
     known = automation(installation, "Raced", made.webhook.uid)
-    page.goto(installation.at(f"/f/default/automations/{known}/edit"))
+    page.goto(installation.url(f"/f/default/automations/{known}/edit"))
     installation.management.automations.change(installation.may, known, prompt="Theirs.")
 
     page.get_by_label("Prompt").fill("Ours.")
@@ -553,13 +553,13 @@ def test_webhooks_that_are_gone_stay_visible_and_are_flagged(page: Page, install
     known = automation(installation, "Haunted", gone.webhook.uid, alive.webhook.uid, "wh_nobody")
     installation.management.webhooks.delete(installation.may, "gone")
 
-    page.goto(installation.at("/f/default/automations"))
+    page.goto(installation.url("/f/default/automations"))
     row = page.get_by_role("row").filter(has_text="Haunted")
     expect(row).to_contain_text("gone deleted")
     expect(row).to_contain_text("wh_nobody unknown")
-    page.goto(installation.at(f"/f/default/automations/{known}"))
+    page.goto(installation.url(f"/f/default/automations/{known}"))
     expect(page.locator(".warning")).to_have_count(2)
-    page.goto(installation.at(f"/f/default/automations/{known}/edit"))
+    page.goto(installation.url(f"/f/default/automations/{known}/edit"))
     expect(page.get_by_label("wh_nobody unknown")).to_be_checked()
     page.get_by_label("gone deleted").uncheck()
     page.get_by_role("button", name="Save").first.click()
@@ -572,7 +572,7 @@ def test_webhooks_that_are_gone_stay_visible_and_are_flagged(page: Page, install
 def test_an_automation_is_switched_off_and_deleted(page: Page, installation: Installation):
     made = webhook(installation, "switched")
     known = automation(installation, "Switched", made.webhook.uid)
-    page.goto(installation.at(f"/f/default/automations/{known}"))
+    page.goto(installation.url(f"/f/default/automations/{known}"))
 
     page.get_by_role("button", name="Disable").click()
     expect(page.get_by_text("Automation disabled.")).to_be_visible()
@@ -593,7 +593,7 @@ def test_several_triggers_are_edited_as_their_list(page: Page, installation: Ins
         for each in (one, two)
     ]
     known = installation.management.automations.create(installation.may, "Listed", prompt="Do it.", triggers=triggers)
-    page.goto(installation.at(f"/f/default/automations/{known.id}/edit"))
+    page.goto(installation.url(f"/f/default/automations/{known.id}/edit"))
     typed = page.get_by_label("Triggers", exact=True)
     expect(filter_result(page)).to_contain_text("Would trigger")
     expect(page.get_by_role("heading", name="Trigger 2: would not trigger")).to_be_visible()
@@ -614,7 +614,7 @@ def test_several_triggers_are_edited_as_their_list(page: Page, installation: Ins
 def test_a_viewer_reads_and_is_offered_no_change(signed_out_page: Page, installation: Installation):
     made = webhook(installation, "viewed", OPENED)
     known = automation(installation, "Viewed", made.webhook.uid)
-    admin = installation.management.access.operator_of_team()
+    admin = installation.may_administer
     installation.management.members.add(admin, "vera@example.com", "Vera")
     installation.management.members.set_role(admin, "vera@example.com", "default", Role.VIEWER)
     link = installation.management.sessions.create_link(admin, "vera@example.com")
@@ -622,16 +622,16 @@ def test_a_viewer_reads_and_is_offered_no_change(signed_out_page: Page, installa
     sign_in(signed_out_page, installation, "vera@example.com")
 
     for path in ("/f/default/automations", f"/f/default/automations/{known}"):
-        signed_out_page.goto(installation.at(path))
+        signed_out_page.goto(installation.url(path))
         expect(signed_out_page.locator("main form, main a.button")).to_have_count(0)
     for path in ("new", f"{known}/edit", f"{known}/delete"):
-        answer = signed_out_page.goto(installation.at(f"/f/default/automations/{path}"))
+        answer = signed_out_page.goto(installation.url(f"/f/default/automations/{path}"))
         assert answer is not None
         assert answer.status == 403
 
 
 def test_where_files_rule_an_automation_is_read_and_switched(page: Page, installation: Installation):
-    admin = installation.management.access.operator_of_team()
+    admin = installation.may_administer
     installation.management.factories.create(admin, "files")
     may = installation.management.access.operator("files")
     made = installation.management.webhooks.create(may, "hook")
@@ -639,12 +639,12 @@ def test_where_files_rule_an_automation_is_read_and_switched(page: Page, install
     known = installation.management.automations.create(may, "Filed", prompt="Do it.", triggers=triggers)
     installation.management.factories.define_by_files(may)
 
-    page.goto(installation.at(f"/f/files/automations/{known.id}"))
+    page.goto(installation.url(f"/f/files/automations/{known.id}"))
     expect(page.get_by_text("Definition files define this factory.")).to_be_visible()
     expect(page.get_by_role("link", name="Edit")).to_have_count(0)
     page.get_by_role("button", name="Disable").click()
     expect(page.get_by_text("Automation disabled.")).to_be_visible()
-    answer = page.goto(installation.at(f"/f/files/automations/{known.id}/edit"))
+    answer = page.goto(installation.url(f"/f/files/automations/{known.id}/edit"))
 
     assert answer is not None
     assert answer.status == 409
@@ -673,7 +673,7 @@ def test_hostile_payloads_and_names_are_inert(page: Page, installation: Installa
     expect(page.get_by_role("row", name="yes")).to_have_count(3)
     page.get_by_role("button", name="Create").last.click()
     expect(page.get_by_text("Automation created.")).to_be_visible()
-    page.goto(installation.at("/f/default/automations"))
+    page.goto(installation.url("/f/default/automations"))
 
     assert page.evaluate("({}).x") is None
     assert page.locator("main img, main script, main b").count() == 0
@@ -681,7 +681,7 @@ def test_hostile_payloads_and_names_are_inert(page: Page, installation: Installa
 
 
 def test_looks(check_accessibility, installation: Installation):
-    installation.management.factories.create(installation.management.access.operator_of_team(), "looks")
+    installation.management.factories.create(installation.may_administer, "looks")
     may = installation.management.access.operator("looks")
     bodies = [OPENED | {"n": n, "action": ["opened", "closed"][n % 3 == 0]} for n in range(14)]
     made, gone = webhook(installation, "github", *bodies, may=may), webhook(installation, "gone", may=may)
@@ -722,7 +722,7 @@ def test_looks(check_accessibility, installation: Installation):
 
 def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation: Installation):
     made = webhook(installation, "of policies", OPENED)
-    page.goto(installation.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+    page.goto(installation.url(f"/f/default/automations/new?webhook={made.webhook.uid}"))
     page.get_by_label("Name", exact=True).fill("With policy")
     page.get_by_label("Prompt").fill("Look at it.")
     page.get_by_text("When runs start").click()
@@ -783,7 +783,7 @@ def test_a_save_of_something_else_keeps_the_policy(page: Page, installation: Ins
     retry = {"attempts": 2, "backoff_seconds": 5, "max_backoff_seconds": 9}
     policy = {"concurrency": {"key": ["/a", "/b"], "limit": 3, "when_busy": "skip"}, "retry": retry, "priority": "low"}
     installation.management.automations.change(installation.may, key, policy=policy)
-    page.goto(installation.at(f"/f/default/automations/{key}/edit"))
+    page.goto(installation.url(f"/f/default/automations/{key}/edit"))
     page.get_by_label("Prompt").fill("Something else.")
     page.get_by_role("button", name="Save", exact=True).last.click()
     expect(page.get_by_text("Automation saved")).to_be_visible()
@@ -801,7 +801,7 @@ def test_a_paused_automation_says_why_and_is_enabled_again(page: Page, installat
         with database.write() as tx:
             tx.run("UPDATE automations SET failures_in_row = 2 WHERE id = :id", id=key)
         pause_failing(database, time.time_ns() // 1_000)
-    page.goto(installation.at(f"/f/default/automations/{key}"))
+    page.goto(installation.url(f"/f/default/automations/{key}"))
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
     expect(page.get_by_text("Its last 2 runs failed. Correct the cause, and enable it again.")).to_be_visible()
     page.get_by_role("button", name="Enable", exact=True).click()
@@ -820,7 +820,7 @@ def automation_named(installation: Installation, name: str) -> Automation:
 
 def test_schedules_are_written_shown_changed_and_removed(page: Page, installation: Installation):
     made = webhook(installation, "beside schedules", OPENED)
-    page.goto(installation.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+    page.goto(installation.url(f"/f/default/automations/new?webhook={made.webhook.uid}"))
     page.get_by_label("Name", exact=True).fill("Scheduled")
     page.get_by_label("Prompt").fill("Look at it.")
     first = page.get_by_role("group", name="Schedule 1")
@@ -853,13 +853,13 @@ def test_schedules_are_written_shown_changed_and_removed(page: Page, installatio
     ]
     assert [schedule.name for schedule in changed.schedules] == ["often"]
     assert changed.triggers == created.triggers
-    page.goto(installation.at("/f/default/automations"))
+    page.goto(installation.url("/f/default/automations"))
     expect(page.get_by_role("row", name="Scheduled")).to_contain_text("Schedule often, next 2")
     installation.management.automations.delete(installation.may, created.id)
 
 
 def test_an_automation_with_schedules_alone_needs_no_webhook(page: Page, installation: Installation):
-    page.goto(installation.at("/f/default/automations/new"))
+    page.goto(installation.url("/f/default/automations/new"))
     page.get_by_label("Name", exact=True).fill("Only scheduled")
     page.get_by_label("Prompt").fill("Look at it.")
     page.get_by_role("button", name="Create", exact=True).last.click()
@@ -892,7 +892,7 @@ def test_a_list_of_triggers_contains_the_schedules(page: Page, installation: Ins
         trigger,
     ]
     installation.management.automations.change(installation.may, key, triggers=triggers)
-    page.goto(installation.at(f"/f/default/automations/{key}/edit?triggers=list"))
+    page.goto(installation.url(f"/f/default/automations/{key}/edit?triggers=list"))
     typed = page.get_by_label("Triggers", exact=True)
 
     assert json.loads(typed.input_value()) == triggers
@@ -912,7 +912,7 @@ def test_a_list_of_triggers_contains_the_schedules(page: Page, installation: Ins
 
 def test_a_run_is_started_by_hand_after_a_confirmation(page: Page, installation: Installation):
     key = automation(installation, "By hand", webhook(installation, "of a run by hand").webhook.uid)
-    page.goto(installation.at(f"/f/default/automations/{key}"))
+    page.goto(installation.url(f"/f/default/automations/{key}"))
     page.get_by_role("link", name="Run now…").click()
     page.get_by_label("Payload").fill('{"n": ')
     page.get_by_role("button", name="Run now").click()
@@ -924,12 +924,12 @@ def test_a_run_is_started_by_hand_after_a_confirmation(page: Page, installation:
     expect(page.get_by_text("ada@example.com, by hand")).to_be_visible()
     [run] = runs_of(installation, "By hand")
     assert (run.person_name, run.has_payload) == ("ada@example.com", True)
-    page.goto(installation.at("/f/default/runs"))
+    page.goto(installation.url("/f/default/runs"))
     expect(page.get_by_role("row", name="By hand").first).to_contain_text("ada@example.com by hand")
-    page.goto(installation.at(f"/f/default/automations/{key}"))
+    page.goto(installation.url(f"/f/default/automations/{key}"))
     expect(page.get_by_role("row", name="ada@example.com by hand")).to_be_visible()
     installation.management.automations.set_enabled(installation.may, key, False)
-    page.goto(installation.at(f"/f/default/automations/{key}/run"))
+    page.goto(installation.url(f"/f/default/automations/{key}/run"))
     page.get_by_role("button", name="Run now").click()
     expect(page.get_by_text("is disabled. Enable it first.")).to_be_visible()
     expect(page.get_by_role("link", name="Run now…")).to_have_count(0)
@@ -954,7 +954,7 @@ def test_a_scheduled_run_names_its_schedule(page: Page, installation: Installati
     while not (runs := runs_of(installation, "Every hour")):
         assert time.monotonic() < deadline, "the schedule fires"
         page.wait_for_timeout(50)
-    page.goto(installation.at(f"/f/default/runs/{run_id(runs[0].id)}"))
+    page.goto(installation.url(f"/f/default/runs/{run_id(runs[0].id)}"))
 
     expect(page.get_by_text("schedule often")).to_be_visible()
     expect(page.get_by_text("Scheduled for (UTC)")).to_be_visible()

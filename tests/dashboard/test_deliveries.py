@@ -62,7 +62,7 @@ def test_the_log_shows_what_came_and_why_it_was_refused(
     assert installation.service.post(made, token="wrong").status == 401
     assert installation.service.post(made, b" " * 262_145).status == 413
 
-    page.goto(installation.at(f"{LOG}?webhook={made.webhook.uid}"))
+    page.goto(installation.url(f"{LOG}?webhook={made.webhook.uid}"))
 
     rows = page.locator("#log tr")
     expect(rows).to_have_count(5)
@@ -73,7 +73,7 @@ def test_the_log_shows_what_came_and_why_it_was_refused(
     expect(rows.nth(4)).to_contain_text("event 1")
     assert rows.nth(3).get_attribute("id") == again
     rows.nth(3).get_by_role("link", name="the original").click()
-    expect(page).to_have_url(installation.at(f"{LOG}/{first}"))
+    expect(page).to_have_url(installation.url(f"{LOG}/{first}"))
 
 
 def test_the_log_is_narrowed_by_label_time_and_event(page: Page, installation: Installation):
@@ -81,7 +81,7 @@ def test_the_log_is_narrowed_by_label_time_and_event(page: Page, installation: I
     one = accepted(installation, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event-a"})
     accepted(installation, made, '{"n": 2}', **{"X-Service-Delivery-Id": "event-b"})
     assert installation.service.post(made, b"{").status == 400
-    page.goto(installation.at(LOG))
+    page.goto(installation.url(LOG))
     page.get_by_label("Webhook").select_option(label="narrowed")
 
     page.get_by_label("Event or delivery id").fill("event-a")
@@ -102,14 +102,14 @@ def test_the_log_is_narrowed_by_label_time_and_event(page: Page, installation: I
     page.get_by_label("Until (UTC)").fill("")
     page.get_by_label("Event or delivery id").fill(one)
     page.get_by_role("button", name="Filter").click()
-    expect(page).to_have_url(installation.at(f"{LOG}/{one}"))
+    expect(page).to_have_url(installation.url(f"{LOG}/{one}"))
 
 
 def test_the_event_type_is_shown_and_narrows_the_log(page: Page, installation: Installation):
     made = installation.management.webhooks.create(installation.may, "typed", event_header="X-Kind")
     sent = accepted(installation, made, '{"n": 1}', **{"X-Kind": "order <paid>"})
     accepted(installation, made, '{"n": 2}', **{"X-Kind": "order refunded"})
-    page.goto(installation.at(LOG))
+    page.goto(installation.url(LOG))
     page.get_by_label("Webhook").select_option(label="typed")
 
     page.get_by_label("Event type").fill("order <paid>")
@@ -118,12 +118,12 @@ def test_the_event_type_is_shown_and_narrows_the_log(page: Page, installation: I
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
     expect(page.locator(f"#{sent} td.event")).to_contain_text("order <paid>")
     assert page.get_by_label("Event type").input_value() == "order <paid>"
-    page.goto(installation.at(f"{LOG}/{sent}"))
+    page.goto(installation.url(f"{LOG}/{sent}"))
     expect(page.locator("dl.facts")).to_contain_text("order <paid> (not signed)")
 
 
 def test_an_invalid_filter_is_reported_at_its_field(page: Page, installation: Installation):
-    page.goto(installation.at(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost"))
+    page.goto(installation.url(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost"))
 
     expect(page.get_by_label("Until (UTC)")).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#until-problem")).to_contain_text("The end must be later than the start")
@@ -134,7 +134,7 @@ def test_an_invalid_filter_is_reported_at_its_field(page: Page, installation: In
 def test_older_pages_go_on_where_the_newer_ended(page: Page, installation: Installation):
     made = installation.management.webhooks.create(installation.may, "pages")
     sent = [accepted(installation, made) for _ in range(53)]
-    page.goto(installation.at(f"{LOG}?webhook={made.webhook.uid}"))
+    page.goto(installation.url(f"{LOG}?webhook={made.webhook.uid}"))
     newest = [row.get_attribute("id") for row in page.locator("#log tr[data-key]").all()]
 
     page.get_by_role("link", name="Older").click()
@@ -159,7 +159,7 @@ def test_dropped_attempts_are_shown_at_their_time(page: Page, installation: Inst
         "all that was refused is counted",
     )
 
-    page.goto(installation.at(f"{LOG}?webhook={made.webhook.uid}"))
+    page.goto(installation.url(f"{LOG}?webhook={made.webhook.uid}"))
 
     expect(page.locator("#log tr").first).to_contain_text(
         re.compile(r"flooded: 5 dropped attempts \(over the rate limit\) between")
@@ -172,13 +172,13 @@ def test_a_delivery_says_why_it_started_its_run(
     started = accepted(installation, webhook, '{"action": "opened", "issue": {"labels": ["bug"]}}')
     not_started = accepted(installation, webhook, '{"action": "closed", "issue": {"labels": ["bug"]}}')
 
-    page.goto(installation.at(f"{LOG}/{started}"))
+    page.goto(installation.url(f"{LOG}/{started}"))
     triage = page.locator("section.card", has=page.get_by_role("link", name="triage"))
     expect(triage.get_by_text("Would trigger", exact=True)).to_be_visible()
     expect(page.locator("tr", has_text="triage")).to_have_count(1)
     expect(page.locator(".tree")).to_contain_text('"opened"')
 
-    page.goto(installation.at(f"{LOG}/{not_started}"))
+    page.goto(installation.url(f"{LOG}/{not_started}"))
     expect(triage.get_by_text("Would not trigger", exact=True)).to_be_visible()
     row = page.locator("tr", has_text="/action")
     expect(row).to_contain_text('in ["opened"]')
@@ -190,7 +190,7 @@ def test_a_delivery_is_run_again_by_keyboard_alone(
     page: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
 ):
     sent = accepted(installation, webhook, '{"action": "opened", "issue": {"labels": ["again"]}}')
-    page.goto(installation.at(f"{LOG}/{sent}"))
+    page.goto(installation.url(f"{LOG}/{sent}"))
 
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -209,7 +209,7 @@ def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, installat
     made = installation.management.webhooks.create(installation.may, "heard no more")
     listen(installation, "fickle", made)
     sent = accepted(installation, made)
-    page.goto(installation.at(f"{LOG}/{sent}"))
+    page.goto(installation.url(f"{LOG}/{sent}"))
     installation.management.automations.delete(installation.may, "fickle")
 
     page.get_by_role("button", name="Replay").click()
@@ -246,24 +246,24 @@ def test_the_log_says_what_each_delivery_started(page: Page, installation: Insta
     accepted(installation, heard, '{"to": "one"}')
     accepted(installation, unheard, '{"to": "nobody"}')
 
-    page.goto(installation.at(f"{LOG}?webhook={heard.webhook.uid}"))
+    page.goto(installation.url(f"{LOG}?webhook={heard.webhook.uid}"))
     expect(page.locator("#log td.runs")).to_have_text(["1 run", "2 runs"])
     page.get_by_role("link", name="2 runs").click()
     expect(page).to_have_url(re.compile("/deliveries/dlv_[0-9a-f]+#runs$"))
     expect(page.get_by_role("row").filter(has=page.get_by_text(re.compile("^(one|another)$")))).to_have_count(2)
 
-    page.goto(installation.at(f"{LOG}?webhook={unheard.webhook.uid}"))
+    page.goto(installation.url(f"{LOG}?webhook={unheard.webhook.uid}"))
     expect(page.locator("#log td.runs")).to_have_text("none")
     expect(page.locator("#log")).to_contain_text("no id")
 
 
 def test_automations_of_other_webhooks_are_not_failures(page: Page, installation: Installation):
-    installation.management.factories.create(installation.management.access.operator_of_team(), "apart")
+    installation.management.factories.create(installation.may_administer, "apart")
     may = installation.management.access.operator("apart")
     made, far, farther = (installation.management.webhooks.create(may, name) for name in ("near", "far", "farther"))
     listen(installation, "a far one", far, may=may)
     sent = accepted(installation, made)
-    page.goto(installation.at(f"/f/apart/deliveries/{sent}"))
+    page.goto(installation.url(f"/f/apart/deliveries/{sent}"))
     far_one = page.locator(".elsewhere li", has_text="a far one")
     expect(page.get_by_text("No automation selects near.")).to_be_visible()
     expect(far_one.get_by_text("selects another webhook")).to_be_visible()
@@ -273,7 +273,7 @@ def test_automations_of_other_webhooks_are_not_failures(page: Page, installation
     listen(installation, "a close miss", made, may=may, payload={"at": {"exists": False}})
     listen(installation, "willing", made, may=may)
     installation.management.webhooks.delete(may, made.webhook.uid)
-    page.goto(installation.at(f"/f/apart/deliveries/{sent}"))
+    page.goto(installation.url(f"/f/apart/deliveries/{sent}"))
 
     assert page.locator("section.card h3 a").all_inner_texts() == ["willing", "a close miss"]
     expect(page.locator("section.card .tag.no")).to_have_text(["Would not trigger", "failed", "no"])
@@ -293,7 +293,7 @@ def test_what_was_refused_has_no_payload_and_says_so(
         installation.may, webhook="source", label=Label.REJECTED_AUTH, limit=1
     )[0]
 
-    page.goto(installation.at(f"{LOG}/{delivery_id(refused.key)}"))
+    page.goto(installation.url(f"{LOG}/{delivery_id(refused.key)}"))
 
     expect(page.get_by_text("Only accepted deliveries have")).to_be_visible()
     expect(page.get_by_text("127.0.0.1")).to_be_visible()
@@ -304,14 +304,14 @@ def test_what_was_refused_has_no_payload_and_says_so(
 def test_a_payload_is_downloaded_byte_for_byte(page: Page, installation: Installation, webhook: WebhookWithSecret):
     body = '{"b":1, "a" : "\\u00e9 é",\n "number": 1.0e2}'
     sent = accepted(installation, webhook, body)
-    page.goto(installation.at(f"{LOG}/{sent}"))
+    page.goto(installation.url(f"{LOG}/{sent}"))
 
     with page.expect_download() as downloading:
         page.get_by_role("link", name="Download event-payload.json").click()
 
     assert downloading.value.suggested_filename == "event-payload.json"
     assert downloading.value.path().read_bytes() == body.encode()
-    answer = page.request.get(installation.at(f"{LOG}/{sent}/payload"))
+    answer = page.request.get(installation.url(f"{LOG}/{sent}/payload"))
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-content-type-options"] == "nosniff"
 
@@ -324,7 +324,7 @@ def test_a_hostile_payload_is_text_and_nothing_else(
     sent = accepted(installation, webhook, body)
 
     for raw in ("", "?raw=all"):
-        answer = page.goto(installation.at(f"{LOG}/{sent}{raw}"))
+        answer = page.goto(installation.url(f"{LOG}/{sent}{raw}"))
         assert answer is not None
         assert answer.status == 200
 
@@ -340,7 +340,7 @@ def test_hostile_names_and_event_ids_are_text_in_the_log(page: Page, installatio
     made = installation.management.webhooks.create(installation.may, "<b>mark & up</b>")
     accepted(installation, made, **{"X-Service-Delivery-Id": "<script>alert(1)</script>'\"&amp;"})
 
-    page.goto(installation.at(f"{LOG}?webhook={made.webhook.uid}"))
+    page.goto(installation.url(f"{LOG}?webhook={made.webhook.uid}"))
 
     row = page.locator("#log tr[data-key]")
     expect(row).to_contain_text("<b>mark & up</b>")
@@ -356,7 +356,7 @@ def test_without_scripts_the_log_is_read_and_a_delivery_run_again(
 ):
     sent = accepted(installation, webhook, '{"action": "opened", "issue": {"n": "no script"}}')
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    page.goto(installation.at(LOG))
+    page.goto(installation.url(LOG))
     page.get_by_label("Webhook").select_option(label="source")
     page.get_by_role("button", name="Filter").click()
 
@@ -368,7 +368,7 @@ def test_without_scripts_the_log_is_read_and_a_delivery_run_again(
 
 @pytest.fixture
 def viewer(signed_out_page: Page, installation: Installation) -> Iterator[Page]:
-    admin = installation.management.access.operator_of_team()
+    admin = installation.may_administer
     installation.management.members.add(admin, "vera@example.com", "Vera")
     installation.management.members.set_role(admin, "vera@example.com", "default", Role.VIEWER)
     link = installation.management.sessions.create_link(admin, "vera@example.com")
@@ -382,7 +382,7 @@ def test_a_viewer_reads_and_runs_nothing(
     viewer: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
 ):
     sent = accepted(installation, webhook, '{"action": "opened", "issue": {"for": "viewers"}}')
-    viewer.goto(installation.at(f"{LOG}/{sent}"))
+    viewer.goto(installation.url(f"{LOG}/{sent}"))
     expect(viewer.get_by_role("heading", name="Payload")).to_be_visible()
     expect(viewer.get_by_role("button", name="Replay")).to_have_count(0)
 
@@ -422,7 +422,7 @@ def test_the_pages_look_right(
 def test_a_delivery_leads_to_an_automation_that_begins_with_it(page: Page, installation: Installation):
     made = installation.management.webhooks.create(installation.may, "led from")
     sent = installation.service.post(made, b'{"led": "here"}').delivery_id
-    page.goto(installation.at(f"{LOG}/{sent}"))
+    page.goto(installation.url(f"{LOG}/{sent}"))
 
     page.get_by_role("link", name="New automation from this delivery").click()
 

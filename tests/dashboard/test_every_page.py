@@ -11,7 +11,7 @@ from hookmill.domain.permission import Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.web.dashboard import PAGES
 from tests.dashboard.conftest import WIDE, Installation
-from tests.dashboard.running import automation, member
+from tests.dashboard.runners import create_automation, create_manager
 from tests.support.counts import are_full, count
 
 NO_PAGES: Final = ("/static/{digest}/{name}", "/live", "/payload")
@@ -71,12 +71,12 @@ TOO_WIDE = """() => [...document.querySelectorAll("body *")]
 def addresses(installation: Installation) -> list[str]:
     """The address of every page, in a factory where there is one of everything, under names that are hard to break."""
     management, may = installation.management, installation.may
-    team = management.access.operator_of_team()
+    team = installation.may_administer
     webhook = management.webhooks.create(may, LONG, delivery_id_header="X-Event-Id")
     of_provider = management.webhooks.create(
         may, "of a provider", auth_mode=AuthMode.SIGNATURE, signature_scheme="github"
     )
-    listens = automation(installation, LONG, webhook)
+    listens = create_automation(installation, LONG, webhook)
     body = json.dumps({"action": "opened", LONG: {"deep": [1, {LONG: "y" * 300}]}}).encode()
     accepted = installation.service.post(webhook, body, headers={"X-Event-Id": "e" * 200})
     assert accepted.status == 202
@@ -84,7 +84,7 @@ def addresses(installation: Installation) -> list[str]:
     installation.service.post(webhook, b"no JSON")
     installation.service.post(webhook, token="wrong")
     management.secrets.create(may, "S" * 64)
-    member(installation, "m" * 50 + "@" + "long." * 8 + "example.com", LONG)
+    create_manager(installation, "m" * 50 + "@" + "long." * 8 + "example.com", LONG)
     (named,) = [each for each in management.members.all(team) if each.name == LONG]
     key = management.keys.create(team, LONG, Role.VIEWER, factory="default").key
     management.factories.create(team, LONG)
@@ -136,7 +136,7 @@ def test_every_stop_of_the_keyboard_is_seen_and_nothing_scrolls_sideways(
     seen = 0
     for number, address in enumerate(addresses):
         page.set_viewport_size(WIDE)
-        answer = page.goto(installation.at(address))
+        answer = page.goto(installation.url(address))
         assert answer is not None
         assert answer.status < 500, address
         if page.get_by_role("main").count() == 0:
@@ -156,7 +156,7 @@ def test_every_stop_of_the_keyboard_is_seen_and_nothing_scrolls_sideways(
 
 def test_a_narrow_screen_has_its_menu_behind_one_link(page: Page, installation: Installation):
     page.set_viewport_size({"width": 320, "height": 740})
-    page.goto(installation.at("/f/default/deliveries"))
+    page.goto(installation.url("/f/default/deliveries"))
     links = page.get_by_role("navigation", name="Factory").get_by_role("link")
     height = page.get_by_role("banner").evaluate("element => element.getBoundingClientRect().height")
     expect(links.first).to_be_hidden()
@@ -176,7 +176,7 @@ def test_a_narrow_screen_has_its_menu_behind_one_link(page: Page, installation: 
 
     expect(page.get_by_role("link", name="Menu: Automations")).to_be_visible()
     assert height < 60
-    page.goto(installation.at("/team/keys"))
+    page.goto(installation.url("/team/keys"))
     expect(page.get_by_role("link", name="Audit log")).to_be_visible()
     page.get_by_role("link", name="Menu: Team").press("Enter")
     page.get_by_role("link", name="All factories").press("Enter")

@@ -9,7 +9,7 @@ import pytest
 
 from hookmill.web import dashboard
 from tests.dashboard.client import Elements
-from tests.dashboard.scene import Scene, living_scene, pages_by_method
+from tests.dashboard.scene import Scene, pages_by_method, scene_for_test
 
 STATIC = Path(dashboard.__file__).parent / "static"
 OURS = {"hookmill.css", "hookmill.js", "icon.svg", "VENDORED.md"}
@@ -18,7 +18,7 @@ FIRST_LOAD_BYTES_MAX = 100_000
 
 @pytest.fixture(scope="module")
 def scene(migrated_sqlite: Path) -> Iterator[Scene]:
-    yield from living_scene(migrated_sqlite)
+    yield from scene_for_test(migrated_sqlite)
 
 
 def vendored() -> dict[str, str]:
@@ -29,13 +29,13 @@ def vendored() -> dict[str, str]:
 
 def brought_by(scene: Scene, path: str) -> dict[str, int]:
     """What a browser loads to show a page, and how large each is."""
-    admin = scene.visitor("admin")
+    admin = scene.visitors["admin"]
     answer = admin.get(path)
     elements = Elements(answer.body)
     asked_for = [
-        *(link.attributes["href"] for link in elements.named("link")),
-        *(script.attributes["src"] for script in elements.named("script")),
-        *(image.attributes["src"] for image in elements.named("img")),
+        *(link.attributes["href"] for link in elements.with_tag("link")),
+        *(script.attributes["src"] for script in elements.with_tag("script")),
+        *(image.attributes["src"] for image in elements.with_tag("img")),
     ]
     sizes = {path: len(answer.body)}
     for each in asked_for:
@@ -67,14 +67,16 @@ def test_a_first_look_at_the_home_page_takes_less_than_100_kilobytes(scene: Scen
 def test_whatever_page_comes_first_takes_less_than_100_kilobytes(scene: Scene):
     pages = [page for page in pages_by_method("GET") if page.path.startswith(("/f/", "/team", "/settings", "/account"))]
     for page in pages:
-        address = scene.address(page)
-        if scene.visitor("admin").get(address).headers.get("content-type", "").startswith("text/html"):
+        address = scene.path_of(page)
+        if scene.visitors["admin"].get(address).headers.get("content-type", "").startswith("text/html"):
             sizes = brought_by(scene, address)
             assert sum(sizes.values()) < FIRST_LOAD_BYTES_MAX, sizes
 
 
 def test_a_file_may_be_kept_for_good_and_says_what_it_is(scene: Scene):
-    answers = {path: scene.dashboard.stranger.get(path) for path in brought_by(scene, "/account") if "static" in path}
+    answers = {
+        path: scene.dashboard.unauthenticated.get(path) for path in brought_by(scene, "/account") if "static" in path
+    }
 
     assert {answer.headers["content-type"].partition(";")[0] for answer in answers.values()} == {
         "text/css",
@@ -99,4 +101,4 @@ def test_a_file_may_be_kept_for_good_and_says_what_it_is(scene: Scene):
     ],
 )
 def test_no_other_file_is_served(scene: Scene, name: str):
-    assert scene.dashboard.stranger.get(f"/static/any/{name}").status == 404
+    assert scene.dashboard.unauthenticated.get(f"/static/any/{name}").status == 404

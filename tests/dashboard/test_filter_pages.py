@@ -10,14 +10,14 @@ from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.permission import Role
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.client import Dashboard, Elements, Visitor, living
+from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test
 
 EDITOR = "/f/default/automations/new"
 
 
 @pytest.fixture
 def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from living(sqlite_store)
+    yield from dashboard_for_test(sqlite_store)
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ from hookmill.domain.sample import FIRST_START_NAME, FIRST_START_PROMPT
 from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.management.activity import HOUR_US, Hour
 from hookmill.web.dashboard.chart import HEIGHT, chart
-from tests.dashboard.client import Dashboard, Elements, Visitor, living
+from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test
 from tests.dashboard.conftest import Installation
 from tests.support.world import World
 
 
 @pytest.fixture
 def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from living(sqlite_store)
+    yield from dashboard_for_test(sqlite_store)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_what_needs_attention_is_said_with_a_way_to_act(
     answer = manager.get("/f/default")
 
     assert said in text(manager)
-    buttons = [each for each in Elements(answer.body).named("a") if "small" in each.attributes.get("class", "")]
+    buttons = [each for each in Elements(answer.body).with_tag("a") if "small" in each.attributes.get("class", "")]
     assert [way_out in each.attributes["href"] for each in buttons] == [True]
 
 
@@ -148,7 +148,7 @@ def test_what_loses_events_stands_first(dashboard: Dashboard, manager: Visitor):
 
 
 def test_a_disk_without_room_is_said_before_everything(sqlite_store: str):
-    for dashboard in living(sqlite_store, lambda world: Dashboard(world, has_room=lambda: False)):
+    for dashboard in dashboard_for_test(sqlite_store, lambda world: Dashboard(world, has_room=lambda: False)):
         assert "The disk is nearly full" in text(dashboard.member("mia@example.com", roles={"default": Role.VIEWER}))
 
 
@@ -164,7 +164,7 @@ def test_forms_that_add_are_refused_on_a_disk_without_room(dashboard: Dashboard,
     assert renamed.status == 503
     assert "almost full, so nothing was changed" in renamed.body.decode()
     assert (disabled.status, webhook.name, webhook.state) == (303, "few", WebhookState.DISABLED)
-    dashboard.unforeseen.clear()
+    dashboard.failures.clear()
 
 
 def test_first_steps_lead_to_a_run_that_succeeded(dashboard: Dashboard, manager: Visitor):
@@ -205,7 +205,7 @@ def test_an_empty_factory_says_what_to_do_first(dashboard: Dashboard, role: Role
     page = Elements(somebody.get("/f/default").body)
 
     assert "Start here" in page.text
-    assert any("big" in each.attributes.get("class", "") for each in page.named("a")) == may_create
+    assert any("big" in each.attributes.get("class", "") for each in page.with_tag("a")) == may_create
 
 
 def test_the_list_of_webhooks_is_the_home(manager: Visitor):
@@ -264,16 +264,16 @@ def test_home_looks_right(check_accessibility: Callable[..., None], installation
     installation.service.post(made[1], b"{}", token="wrong")
     installation.service.post(made[2], b"no JSON")
     installation.management.secrets.replace(installation.may, made[3].webhook.secret_name)
-    installation.management.factories.create(installation.management.access.operator_of_team(), "empty")
+    installation.management.factories.create(installation.may_administer, "empty")
 
     check_accessibility("home", "/f/default")
     check_accessibility("home-empty", "/f/empty")
 
 
 def test_from_home_to_the_first_run(page: Page, installation: Installation):
-    page.goto(installation.at("/f/default"))
+    page.goto(installation.url("/f/default"))
     beside = page.context.new_page()
-    beside.goto(installation.at("/f/default"))
+    beside.goto(installation.url("/f/default"))
     steps = beside.get_by_role("region", name="First steps")
     expect(steps).not_to_contain_text("Run succeeded")
     expect(steps).to_contain_text("first has no filter, so every delivery starts a run.")
@@ -285,7 +285,7 @@ def test_from_home_to_the_first_run(page: Page, installation: Installation):
     answer = installation.service.request(
         "POST", first.ingress_path(), headers={"Authorization": f"Bearer {secret}"}, body=b'{"it": "works"}'
     )
-    page.goto(installation.at("/f/default"))
+    page.goto(installation.url("/f/default"))
 
     assert answer.status == 202
     card = page.locator(".webhooks .card").filter(has=page.get_by_role("link", name="first", exact=True))
@@ -297,6 +297,6 @@ def test_from_home_to_the_first_run(page: Page, installation: Installation):
     expect(steps).to_contain_text("Run succeeded: view the run. done")
     steps.get_by_role("link", name="view the run").click()
     expect(beside.get_by_role("heading", name="Run of first")).to_be_visible()
-    page.goto(installation.at("/f/default"))
+    page.goto(installation.url("/f/default"))
     expect(page.get_by_role("heading", name="Webhooks")).to_be_visible()
     expect(page.get_by_role("region", name="First steps")).to_have_count(0)

@@ -10,7 +10,7 @@ from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from hookmill.domain.webhook import WebhookState
 from tests.dashboard.conftest import PASSWORD, Installation
-from tests.dashboard.running import automation, installation_with_runners, member
+from tests.dashboard.runners import create_automation, create_manager, installation_with_runners
 from tests.support.waiting import until
 
 STOPS_MAX = 120
@@ -102,7 +102,7 @@ def keyboard(page: Page) -> Keyboard:
 
 def test_coming_in_changing_the_password_and_going_out(signed_out_page: Page, installation: Installation):
     keyboard = Keyboard(signed_out_page)
-    signed_out_page.goto(installation.at(member(installation, "kay@example.com", "Kay")))
+    signed_out_page.goto(installation.url(create_manager(installation, "kay@example.com", "Kay")))
     keyboard.type("Password", PASSWORD)
     keyboard.type("Confirm password", PASSWORD)
     keyboard.button("Set password and sign in")
@@ -137,7 +137,7 @@ def test_coming_in_changing_the_password_and_going_out(signed_out_page: Page, in
 
 def test_a_webhook_from_its_creation_to_its_end(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
-    page.goto(installation.at("/f/default"))
+    page.goto(installation.url("/f/default"))
     keyboard.link("Create webhook")
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
     page.keyboard.type("by keyboard")
@@ -181,8 +181,8 @@ def test_a_secret_is_copied_used_replaced_synced_rotated_and_deleted(
     keyboard: Keyboard, installation: Installation, page: Page
 ):
     context: BrowserContext = page.context
-    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=installation.address)
-    page.goto(installation.at("/f/default/secrets"))
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=installation.base_url)
+    page.goto(installation.url("/f/default/secrets"))
     keyboard.type("Name", "BY_KEYBOARD")
     keyboard.button("Create secret")
     keyboard.heading("BY_KEYBOARD is created")
@@ -193,7 +193,7 @@ def test_a_secret_is_copied_used_replaced_synced_rotated_and_deleted(
     keyboard.link("All secrets")
     keyboard.heading("Create a secret")
 
-    page.goto(installation.at("/f/default/webhooks/new"))
+    page.goto(installation.url("/f/default/webhooks/new"))
     keyboard.type("Name", "uses it")
     keyboard.to(page.get_by_role("radio", name="Generate a"))
     keyboard.press("ArrowDown")
@@ -237,7 +237,7 @@ def test_the_log_is_narrowed_paused_and_read(keyboard: Keyboard, installation: I
     made = installation.management.webhooks.create(installation.may, "read by keyboard")
     sent = installation.service.post(made, b'{"outer": {"inner": [1, 2]}, "plain": true}').delivery_id
     installation.service.post(made, b"no JSON")
-    page.goto(installation.at("/f/default"))
+    page.goto(installation.url("/f/default"))
     keyboard.link("Deliveries")
     keyboard.choose("Webhook", "read by keyboard")
     keyboard.choose("Label", "Accepted")
@@ -273,10 +273,10 @@ def test_the_log_is_narrowed_paused_and_read(keyboard: Keyboard, installation: I
 def test_an_automation_is_edited_tried_disabled_and_deleted(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
     made = installation.management.webhooks.create(installation.may, "listened to by keyboard")
-    automation(installation, "Edited by keyboard", made)
+    create_automation(installation, "Edited by keyboard", made)
     for number in range(3):
         installation.service.post(made, b'{"number": %d}' % number)
-    page.goto(installation.at("/f/default/automations"))
+    page.goto(installation.url("/f/default/automations"))
     keyboard.link("Edited by keyboard")
     keyboard.link("Edit")
     keyboard.heading("Edit Edited by keyboard")
@@ -305,13 +305,13 @@ def test_an_automation_is_edited_tried_disabled_and_deleted(keyboard: Keyboard, 
 def test_a_run_is_opened_while_it_runs_and_cancelled(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
     made = installation.management.webhooks.create(installation.may, "started by keyboard")
-    automation(installation, "Cancelled by keyboard", made, runner="waits")
+    create_automation(installation, "Cancelled by keyboard", made, runner="waits")
     [run] = installation.management.runs.of_delivery(installation.may, installation.service.post(made).delivery_id)
     until(
         lambda: installation.management.runs.get(installation.may, run_id(run.id)).state is RunState.RUNNING,
         "the run runs",
     )
-    page.goto(installation.at("/f/default"))
+    page.goto(installation.url("/f/default"))
     keyboard.link("Runs")
     keyboard.choose("Webhook", "started by keyboard")
     keyboard.button("Filter")
@@ -330,7 +330,7 @@ def test_a_run_is_opened_while_it_runs_and_cancelled(keyboard: Keyboard, install
 
 def test_the_team_is_managed(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
-    page.goto(installation.at("/f/default"))
+    page.goto(installation.url("/f/default"))
     keyboard.link("Team")
     keyboard.type("Name", "Grace")
     keyboard.type("E-mail address", "grace@example.com")

@@ -42,7 +42,7 @@ def webhook(installation: Installation) -> WebhookWithSecret:
 
 
 def watch(page: Page, installation: Installation, path: str = LOG) -> None:
-    page.goto(installation.at(path))
+    page.goto(installation.url(path))
     expect(page.locator("#live-state")).to_have_text("Live")
 
 
@@ -233,7 +233,7 @@ def test_a_stream_ends_soon_after_its_session(installation: Installation, listen
 
 
 def test_a_stream_ends_soon_after_a_role_was_taken_away(installation: Installation, listen: Callable[..., Listening]):
-    admin = installation.management.access.operator_of_team()
+    admin = installation.may_administer
     member = installation.management.members.add(admin, "leo@example.com", "Leo")
     installation.management.members.set_role(admin, member.id, "default", Role.VIEWER)
     link = installation.management.sessions.create_link(admin, "leo@example.com")
@@ -273,7 +273,7 @@ def test_a_page_whose_session_ended_says_that_it_is_no_longer_live(
     cookie = cookie_of(installation)
     name, _, value = cookie.partition("=")
     context = new_profile()
-    context.add_cookies([{"name": name, "value": value, "url": installation.address}])
+    context.add_cookies([{"name": name, "value": value, "url": installation.base_url}])
     page = context.new_page()
     watch(page, installation)
 
@@ -294,7 +294,7 @@ def test_open_streams_do_not_delay_a_stop_and_reconnect(tmp_path: Path, browser:
         )
         installation = Installation(service, management)
         made = management.webhooks.create(installation.may, "before and after")
-        context.add_cookies([{"name": "hookmill", "value": token.reveal(), "url": installation.address}])
+        context.add_cookies([{"name": "hookmill", "value": token.reveal(), "url": installation.base_url}])
         page = context.new_page()
         watch(page, installation)
         stream = Listening(installation, f"hookmill={token.reveal()}")

@@ -27,7 +27,7 @@ def test_from_the_link_to_a_filtered_run(signed_out_page: Page, installation: In
     link = installation.management.sessions.create_first_link()
     assert link is not None
 
-    page.goto(installation.at(f"/welcome/{link.reveal()}"))
+    page.goto(installation.url(f"/welcome/{link.reveal()}"))
     page.get_by_label("Your name").fill("Ada")
     page.get_by_label("E-mail address").fill("ada@example.com")
     page.get_by_label("Password", exact=True).fill(PASSWORD)
@@ -41,10 +41,10 @@ def test_from_the_link_to_a_filtered_run(signed_out_page: Page, installation: In
     assert bearer is not None
     webhook = installation.management.webhooks.get(installation.may, "builds")
 
-    page.goto(installation.at("/f/default/deliveries"))
+    page.goto(installation.url("/f/default/deliveries"))
     post(installation, webhook.uid, bearer[1], {"status": "failed", "build": 1})
     expect(page.get_by_role("row").filter(has_text="builds")).to_be_visible()
-    page.goto(installation.at(f"/f/default/automations/new?webhook={webhook.uid}"))
+    page.goto(installation.url(f"/f/default/automations/new?webhook={webhook.uid}"))
     page.get_by_label("Name", exact=True).fill("Look into failures")
     page.get_by_label("Prompt").fill("Find out why.")
     page.get_by_role("button", name='status "failed"').click()
@@ -54,7 +54,7 @@ def test_from_the_link_to_a_filtered_run(signed_out_page: Page, installation: In
     post(installation, webhook.uid, bearer[1], {"status": "passed", "build": 2})
     post(installation, webhook.uid, bearer[1], {"status": "failed", "build": 3})
 
-    page.goto(installation.at("/f/default/runs"))
+    page.goto(installation.url("/f/default/runs"))
     expect(page.get_by_role("row").filter(has_text="Look into failures")).to_have_count(1)
 
 

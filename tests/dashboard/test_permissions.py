@@ -9,8 +9,8 @@ import pytest
 from hookmill.web.dashboard import PAGES
 from hookmill.web.dashboard.access import MINIMUM_ROLES
 from hookmill.web.dashboard.application import Page
-from tests.dashboard.client import is_sign_in
-from tests.dashboard.scene import VISITORS, Scene, living_scene
+from tests.dashboard.client import redirects_to_sign_in
+from tests.dashboard.scene import VISITORS, Scene, scene_for_test
 
 ROLES: Final[dict[str, tuple[str, ...]]] = {
     "nobody": (
@@ -113,7 +113,7 @@ def decided(page: str, visitor: str) -> str:
     role = ROLE_OF[page]
     if role == "nobody":
         return MAY
-    if visitor == "stranger":
+    if visitor == "unauthenticated client":
         return SIGN_IN
     if visitor == "other factory's manager":
         return MAY if role == "anybody" else FORBIDDEN if role == "admin" else NOT_THERE
@@ -131,15 +131,15 @@ def those(visitor: str, decision: Callable[[str], bool]) -> list[Page]:
 
 @pytest.fixture(scope="module")
 def scene(migrated_sqlite: Path) -> Iterator[Scene]:
-    yield from living_scene(migrated_sqlite)
+    yield from scene_for_test(migrated_sqlite)
 
 
 def asked(scene: Scene, page: Page, visitor: str) -> str:
     """How the service decides, in the table's words."""
-    somebody = scene.visitor(visitor)
-    address = scene.address(page)
+    somebody = scene.visitors[visitor]
+    address = scene.path_of(page)
     answer: Any = somebody.post(address) if page.method == "POST" else somebody.get(address)
-    if is_sign_in(answer):
+    if redirects_to_sign_in(answer):
         return SIGN_IN
     if answer.status == 303 or answer.status in {200, 401, 409, 422} or answer.status < 300:
         return MAY
@@ -161,13 +161,13 @@ def test_every_page_asks_for_the_role_of_its_row():
 
 @pytest.mark.parametrize("visitor", VISITORS)
 def test_whoever_may_not_is_refused_and_changes_nothing(scene: Scene, visitor: str):
-    before = scene.dashboard.audit_lines()
+    before = scene.dashboard.audit_entry_count()
     refused = those(visitor, lambda decision: decision != MAY)
 
     answered = {named(page): asked(scene, page, visitor) for page in refused}
 
     assert answered == {named(page): decided(named(page), visitor) for page in refused}
-    assert scene.dashboard.audit_lines() == before
+    assert scene.dashboard.audit_entry_count() == before
 
 
 @pytest.mark.parametrize("visitor", VISITORS)
@@ -181,7 +181,7 @@ def test_whoever_may_look_sees_the_page(scene: Scene, visitor: str):
 
 def test_whoever_may_act_is_let_through_to_the_page(migrated_sqlite: Path):
     # What is deleted on the way makes later pages of the same thing a 404: that is no refusal.
-    for scene in living_scene(migrated_sqlite):
+    for scene in scene_for_test(migrated_sqlite):
         for visitor in ("viewer", "manager", "admin"):
             for page in those(visitor, lambda decision: decision == MAY):
                 if page.method == "POST" and page.path != "/sign-out":

@@ -9,7 +9,7 @@ from hookmill.domain.permission import Role
 from hookmill.store.runs import claims, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.web.dashboard import queue as queue_page
-from tests.dashboard.client import Dashboard, Elements, Visitor, living
+from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test
 
 QUEUE = "/f/default/runs/queue"
 WORKER = ExecutorId("worker-host-4711-0a1b2c3d")
@@ -17,7 +17,7 @@ WORKER = ExecutorId("worker-host-4711-0a1b2c3d")
 
 @pytest.fixture
 def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from living(sqlite_store)
+    yield from dashboard_for_test(sqlite_store)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_waiting_run_links_to_the_run_before_it(dashboard: Dashboard, viewer: 
     work(dashboard, most=1)
     [active] = dashboard.management.runs.queue(dashboard.world.may).running
 
-    links = [link.attributes["href"] for link in Elements(viewer.get(QUEUE).body).named("a")]
+    links = [link.attributes["href"] for link in Elements(viewer.get(QUEUE).body).with_tag("a")]
 
     assert links.count(f"/f/default/runs/{run_id(active.run.id)}") == 2
 
@@ -120,9 +120,9 @@ def test_pages_follow_each_other(dashboard: Dashboard, viewer: Visitor, monkeypa
     while address is not None:
         page = Elements(viewer.get(address).body)
         listed += [
-            link.attributes["id"] for link in page.named("a") if link.attributes.get("id", "").startswith("run_")
+            link.attributes["id"] for link in page.with_tag("a") if link.attributes.get("id", "").startswith("run_")
         ]
-        address = next((link.attributes["href"] for link in page.named("a") if "rel" in link.attributes), None)
+        address = next((link.attributes["href"] for link in page.with_tag("a") if "rel" in link.attributes), None)
 
     waiting = dashboard.management.runs.queue(dashboard.world.may).waiting
 
@@ -132,7 +132,7 @@ def test_pages_follow_each_other(dashboard: Dashboard, viewer: Visitor, monkeypa
 
 def test_an_open_page_gets_nothing_while_nothing_changes(dashboard: Dashboard, viewer: Visitor):
     arrive(dashboard, 1)
-    [part] = [each for each in Elements(viewer.get(QUEUE).body).named("div") if each.attributes.get("id") == "queue"]
+    [part] = [each for each in Elements(viewer.get(QUEUE).body).with_tag("div") if each.attributes.get("id") == "queue"]
 
     unchanged = viewer.get(part.attributes["hx-get"])
     arrive(dashboard, 1)
@@ -157,7 +157,7 @@ def test_waiting_runs_are_cancelled_after_a_confirmation(dashboard: Dashboard, m
     arrive(dashboard, 2, concurrency={})
     work(dashboard, most=1)
     arrive(dashboard, 2)
-    link = [each.attributes["href"] for each in Elements(manager.get(QUEUE).body).named("a")]
+    link = [each.attributes["href"] for each in Elements(manager.get(QUEUE).body).with_tag("a")]
 
     question = text_of(manager, f"{QUEUE}/cancel")
     answer = manager.post(f"{QUEUE}/cancel", {"automation": ""})

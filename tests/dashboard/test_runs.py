@@ -13,7 +13,7 @@ from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
 from tests.dashboard.conftest import Installation
-from tests.dashboard.running import automation, installation_with_runners
+from tests.dashboard.runners import create_automation, installation_with_runners
 from tests.support.waiting import until
 
 RUNS = "/f/default/runs"
@@ -52,7 +52,7 @@ def webhooks(installation: Installation) -> dict[str, WebhookWithSecret]:
     made = {}
     for runner in ("package", *RUNNERS):
         made[runner] = installation.management.webhooks.create(installation.may, f"for {runner}")
-        automation(installation, f"by {runner}", made[runner], runner=runner)
+        create_automation(installation, f"by {runner}", made[runner], runner=runner)
     return made
 
 
@@ -80,7 +80,7 @@ def test_a_run_is_seen_from_its_first_line_to_its_end(
     page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
 ):
     run = started(installation, webhooks["talks"])
-    page.goto(installation.at(f"{RUNS}/{run}"))
+    page.goto(installation.url(f"{RUNS}/{run}"))
     progress = page.locator("#progress")
     expect(progress).to_contain_text("running")
     # What a run prints may be anybody's words.
@@ -101,7 +101,7 @@ def test_a_finished_run_shows_its_package(
     run = started(installation, webhooks["talks"])
     wait_until(installation, run, RunState.SUCCEEDED)
 
-    page.goto(installation.at(f"{RUNS}/{run}"))
+    page.goto(installation.url(f"{RUNS}/{run}"))
 
     files = [cell.inner_text() for cell in page.locator("table th[scope=row]").all()]
     assert files == [
@@ -129,12 +129,12 @@ def test_a_link_in_a_package_leads_nowhere(
     wait_until(installation, run, RunState.SUCCEEDED, RunState.FAILED)
     key = (installation.service.data_dir / "master.key").read_text().strip()
 
-    page.goto(installation.at(f"{RUNS}/{run}"))
+    page.goto(installation.url(f"{RUNS}/{run}"))
 
     assert key not in page.content()
     expect(page.locator("main")).not_to_contain_text("also-linked")
     for name in ("also-linked", "output.log", "..", ".", "deeper", "pipe", "..%2F..%2Fmaster.key", "%00", "%FF"):
-        answer = page.request.get(installation.at(f"{RUNS}/{run}/files/{name}"))
+        answer = page.request.get(installation.url(f"{RUNS}/{run}/files/{name}"))
         assert answer.status == 404, name
         assert key not in answer.text()
 
@@ -142,7 +142,7 @@ def test_a_link_in_a_package_leads_nowhere(
 def test_a_run_is_cancelled(page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret]):
     run = started(installation, webhooks["talks"])
     wait_until(installation, run, RunState.RUNNING)
-    page.goto(installation.at(f"{RUNS}/{run}"))
+    page.goto(installation.url(f"{RUNS}/{run}"))
 
     page.get_by_role("button", name="Cancel run").click()
 
@@ -160,7 +160,7 @@ def test_a_run_that_is_over_is_not_cancelled_from_a_page_of_before(
     run = started(installation, webhooks["talks"])
     wait_until(installation, run, RunState.RUNNING)
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    page.goto(installation.at(f"{RUNS}/{run}"))
+    page.goto(installation.url(f"{RUNS}/{run}"))
     go_on.touch()
     wait_until(installation, run, RunState.SUCCEEDED)
 
@@ -179,7 +179,7 @@ def test_runs_are_narrowed_without_scripts(
     run = started(installation, webhooks["package"])
     wait_until(installation, run, RunState.SUCCEEDED)
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    page.goto(installation.at(RUNS))
+    page.goto(installation.url(RUNS))
 
     page.get_by_label("Webhook").select_option(label="for package")
     page.get_by_label("Automation").select_option(label="by package")
@@ -205,7 +205,7 @@ def test_a_list_of_runs_follows_what_happens(
     path = RUNS if place == "runs" else f"/f/default/automations/{talks.id}"
     first = started(installation, webhooks["talks"])
     wait_until(installation, first, RunState.RUNNING)
-    page.goto(installation.at(path))
+    page.goto(installation.url(path))
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     row = page.get_by_role("row").filter(has=page.locator(f"#{first}"))
     expect(row).to_contain_text("running")
@@ -225,7 +225,7 @@ def test_a_list_of_runs_that_nobody_looks_at_is_not_asked_for(page: Page, instal
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/runs/rows" in request.url else None)
     page.clock.install()
-    page.goto(installation.at(RUNS))
+    page.goto(installation.url(RUNS))
 
     hide(page, True)
     asked.clear()
@@ -279,7 +279,7 @@ def test_the_page_of_the_queue_looks_right(
 def test_the_page_of_the_queue_follows_what_happens(
     page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
 ):
-    page.goto(installation.at(f"{RUNS}/queue"))
+    page.goto(installation.url(f"{RUNS}/queue"))
     expect(page.get_by_text("No runs are running.")).to_be_visible()
 
     run = started(installation, webhooks["talks"])

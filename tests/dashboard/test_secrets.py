@@ -9,7 +9,7 @@ from tests.dashboard.conftest import Installation
 
 
 def test_a_secret_that_is_made_here_is_shown_once(page: Page, installation: Installation):
-    page.goto(installation.at("/f/default/secrets"))
+    page.goto(installation.url("/f/default/secrets"))
     page.get_by_label("Name").fill("MADE_HERE")
     page.get_by_role("button", name="Create secret").click()
     expect(page.get_by_role("heading", name="MADE_HERE is created")).to_be_visible()
@@ -22,7 +22,7 @@ def test_a_secret_that_is_made_here_is_shown_once(page: Page, installation: Inst
 
 
 def test_a_typed_secret_is_never_shown_even_if_its_name_is_refused(page: Page, installation: Installation):
-    page.goto(installation.at("/f/default/secrets"))
+    page.goto(installation.url("/f/default/secrets"))
     page.get_by_label("Name").fill("no good name")
     page.get_by_label("Use my own").check()
     page.get_by_label("Secret value").fill("known to me alone")
@@ -41,13 +41,13 @@ def test_a_typed_secret_is_never_shown_even_if_its_name_is_refused(page: Page, i
 
 def test_a_new_value_counts_once_its_webhook_is_synced(page: Page, installation: Installation):
     made = installation.management.webhooks.create(installation.may, "synced later", secret_name="CHANGING")
-    page.goto(installation.at("/f/default/secrets/CHANGING#replace"))
+    page.goto(installation.url("/f/default/secrets/CHANGING#replace"))
     page.get_by_role("button", name="Replace value").click()
     expect(page.get_by_role("heading", name="CHANGING has a new value")).to_be_visible()
     fresh = page.locator("#secret").inner_text()
     before = (installation.service.post(made, b"1").status, installation.service.post(made, b"2", token=fresh).status)
 
-    page.goto(installation.at("/f/default"))
+    page.goto(installation.url("/f/default"))
     expect(page.locator(".concern").filter(has_text="uses an old value of its secret")).to_be_visible()
     page.get_by_role("link", name="Sync for synced later").click()
     page.get_by_role("button", name="Sync").click()
@@ -60,10 +60,10 @@ def test_a_new_value_counts_once_its_webhook_is_synced(page: Page, installation:
 def test_a_secret_in_use_cannot_be_deleted_and_one_that_nothing_uses_can(page: Page, installation: Installation):
     installation.management.webhooks.create(installation.may, "its user", secret_name="IN_USE")
     installation.management.secrets.create(installation.may, "FREE")
-    page.goto(installation.at("/f/default/secrets/IN_USE#delete"))
+    page.goto(installation.url("/f/default/secrets/IN_USE#delete"))
     expect(page.get_by_text("You can't delete a secret while a webhook uses it.")).to_be_visible()
 
-    page.goto(installation.at("/f/default/secrets/FREE#delete"))
+    page.goto(installation.url("/f/default/secrets/FREE#delete"))
     page.get_by_role("button", name="Delete FREE permanently").click()
 
     expect(page.get_by_role("status")).to_contain_text("Team secret deleted")

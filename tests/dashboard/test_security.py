@@ -20,8 +20,17 @@ from hookmill.web.dashboard import sign_in, sign_in_limits
 from hookmill.web.dashboard.access import PLAIN_COOKIE, SECURE_COOKIE
 from hookmill.web.dashboard.application import CONTENT_SECURITY_POLICY, DashboardApplication
 from hookmill.web.dashboard.page_context import csrf_token_of
-from tests.dashboard.client import FORM, HOST, PASSWORD, Dashboard, Elements, Visitor, is_sign_in, living
-from tests.dashboard.scene import Scene, living_scene, pages_by_method
+from tests.dashboard.client import (
+    FORM,
+    HOST,
+    PASSWORD,
+    Dashboard,
+    Elements,
+    Visitor,
+    dashboard_for_test,
+    redirects_to_sign_in,
+)
+from tests.dashboard.scene import Scene, pages_by_method, scene_for_test
 from tests.support.service import Answer, serving
 from tests.support.world import World
 
@@ -47,18 +56,18 @@ STRICTER: Final = dict.fromkeys(
 
 @pytest.fixture(scope="module")
 def scene(migrated_sqlite: Path) -> Iterator[Scene]:
-    yield from living_scene(migrated_sqlite)
+    yield from scene_for_test(migrated_sqlite)
 
 
 @pytest.fixture
 def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from living(sqlite_store)
+    yield from dashboard_for_test(sqlite_store)
 
 
 @pytest.fixture
 def secure_dashboard(sqlite_store: str) -> Iterator[Dashboard]:
     """As it is when people reach the service through https."""
-    yield from living(sqlite_store, lambda world: Dashboard(world, is_https=True))
+    yield from dashboard_for_test(sqlite_store, lambda world: Dashboard(world, is_https=True))
 
 
 def kept(world: World) -> str:
@@ -76,7 +85,7 @@ def signing_in(
     dashboard: Dashboard, email: str, password: str = PASSWORD, *, client: str = "203.0.113.9", **fields: str
 ) -> Answer:
     form = {"email": email, "password": password, **fields}
-    return dashboard.stranger.post("/sign-in", form, headers=[("X-Forwarded-For", client)])
+    return dashboard.unauthenticated.post("/sign-in", form, headers=[("X-Forwarded-For", client)])
 
 
 # Forms of others
@@ -84,14 +93,16 @@ def signing_in(
 
 @pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
 def test_what_another_site_sends_changes_nothing(scene: Scene, headers: list[tuple[str, str]]):
-    admin = scene.visitor("admin")
+    admin = scene.visitors["admin"]
     before = kept(scene.dashboard.world)
 
     for page in pages_by_method("POST"):
         body = urlencode(
             {"csrf": csrf_token_of(admin.session or ""), "email": "admin@example.com", "password": PASSWORD}
         )
-        answer = admin.ask("POST", scene.address(page), headers=[("Content-Type", FORM), *headers], body=body.encode())
+        answer = admin.request(
+            "POST", scene.path_of(page), headers=[("Content-Type", FORM), *headers], body=body.encode()
+        )
 
         assert answer.status == 403, page.path
         assert "set-cookie" not in answer.headers
@@ -103,9 +114,9 @@ def test_a_form_without_the_sessions_own_token_changes_nothing(scene: Scene, giv
     before = kept(scene.dashboard.world)
 
     for page in ACTS:
-        answer = scene.visitor("admin").ask(
+        answer = scene.visitors["admin"].request(
             "POST",
-            scene.address(page),
+            scene.path_of(page),
             headers=[("Content-Type", FORM), ORIGIN, ("Sec-Fetch-Site", "same-origin")],
             body=urlencode({"csrf": given}).encode(),
         )
@@ -116,13 +127,13 @@ def test_a_form_without_the_sessions_own_token_changes_nothing(scene: Scene, giv
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", "multipart/form-data; boundary=x", ""])
 def test_only_forms_are_read(scene: Scene, kind: str):
-    admin = scene.visitor("admin")
+    admin = scene.visitors["admin"]
     before = kept(scene.dashboard.world)
 
     for page in pages_by_method("POST"):
-        answer = admin.ask(
+        answer = admin.request(
             "POST",
-            scene.address(page),
+            scene.path_of(page),
             headers=[("Content-Type", kind), ORIGIN, ("Sec-Fetch-Site", "same-origin")],
             body=urlencode({"csrf": csrf_token_of(admin.session or "")}).encode(),
         )
@@ -133,12 +144,12 @@ def test_only_forms_are_read(scene: Scene, kind: str):
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
 def test_nothing_but_a_post_acts(scene: Scene, method: str):
-    admin = scene.visitor("admin")
+    admin = scene.visitors["admin"]
     fields = urlencode({"csrf": csrf_token_of(admin.session or ""), "name": "changed", "is_admin": "yes"})
     before = kept(scene.dashboard.world)
 
     for page in pages_by_method("POST"):
-        answer = admin.ask(method, f"{scene.address(page)}?{fields}", headers=[ORIGIN])
+        answer = admin.request(method, f"{scene.path_of(page)}?{fields}", headers=[ORIGIN])
 
         assert answer.status in ({200, 303, 405} if method in {"GET", "HEAD"} else {405}), page.path
     assert kept(scene.dashboard.world) == before
@@ -148,7 +159,7 @@ def test_looking_changes_nothing(scene: Scene):
     before = kept(scene.dashboard.world)
 
     for page in pages_by_method("GET"):
-        assert scene.visitor("admin").get(scene.address(page)).status in {200, 303}, page.path
+        assert scene.visitors["admin"].get(scene.path_of(page)).status in {200, 303}, page.path
     assert kept(scene.dashboard.world) == before
 
 
@@ -169,7 +180,7 @@ def test_an_https_service_heeds_no_cookie_that_anybody_could_have_set(secure_das
     ada = secure_dashboard.member("ada-plain@example.com")
 
     assert ada.get("/account").status == 200
-    assert is_sign_in(ada.get("/account", headers=[("Cookie", f"{PLAIN_COOKIE}={ada.session}")]))
+    assert redirects_to_sign_in(ada.get("/account", headers=[("Cookie", f"{PLAIN_COOKIE}={ada.session}")]))
 
 
 def test_signing_out_takes_the_cookie_away_too(secure_dashboard: Dashboard):
@@ -179,14 +190,14 @@ def test_signing_out_takes_the_cookie_away_too(secure_dashboard: Dashboard):
 
     cookie = cookie_of(answer)
     assert (cookie.key, cookie.value, cookie["max-age"], cookie["secure"]) == (SECURE_COOKIE, "", "0", True)
-    assert is_sign_in(ada.get("/account"))
+    assert redirects_to_sign_in(ada.get("/account"))
 
 
 def test_a_session_that_was_chosen_before_signing_in_is_not_taken_on(dashboard: Dashboard):
     dashboard.member("ada-fixed@example.com")
     chosen = "c" * 43
 
-    answer = dashboard.stranger.post(
+    answer = dashboard.unauthenticated.post(
         "/sign-in",
         {"email": "ada-fixed@example.com", "password": PASSWORD},
         headers=[("Cookie", f"{PLAIN_COOKIE}={chosen}")],
@@ -194,7 +205,7 @@ def test_a_session_that_was_chosen_before_signing_in_is_not_taken_on(dashboard: 
 
     assert answer.status == 303
     assert cookie_of(answer).value != chosen
-    assert is_sign_in(Visitor(dashboard, chosen).get("/account"))
+    assert redirects_to_sign_in(Visitor(dashboard, chosen).get("/account"))
 
 
 def test_every_sign_in_is_a_new_session(dashboard: Dashboard):
@@ -213,8 +224,8 @@ def test_a_new_password_ends_every_session_but_the_one_it_begins(dashboard: Dash
     answer = here.post("/account", {"old": PASSWORD, "new": "another long password", "again": "another long password"})
 
     assert answer.status == 303
-    assert is_sign_in(here.get("/account"))
-    assert is_sign_in(elsewhere.get("/account"))
+    assert redirects_to_sign_in(here.get("/account"))
+    assert redirects_to_sign_in(elsewhere.get("/account"))
     assert Visitor(dashboard, cookie_of(answer).value).get("/account").status == 200
 
 
@@ -227,7 +238,7 @@ def test_a_session_ends_when_it_rests_and_when_it_is_old(dashboard: Dashboard, h
 
     dashboard.world.clock.advance(seconds=12 * 3600 if hours == SESSION_HOURS else hours * 3600)
 
-    assert is_sign_in(ada.get("/account"))
+    assert redirects_to_sign_in(ada.get("/account"))
 
 
 def test_a_live_page_left_open_keeps_no_session_alive(dashboard: Dashboard):
@@ -241,18 +252,18 @@ def test_a_live_page_left_open_keeps_no_session_alive(dashboard: Dashboard):
 
     dashboard.world.clock.advance(seconds=3600)
 
-    assert is_sign_in(ada.get("/account"))
+    assert redirects_to_sign_in(ada.get("/account"))
 
 
 def test_who_is_removed_or_loses_a_role_is_out_at_once(dashboard: Dashboard):
     ada = dashboard.member("ada-gone@example.com", roles={"default": Role.MANAGER})
     assert ada.get("/f/default/audit").status == 200
 
-    dashboard.management.members.set_role(dashboard.team, "ada-gone@example.com", "default", None)
+    dashboard.management.members.set_role(dashboard.may_administer, "ada-gone@example.com", "default", None)
     assert ada.get("/f/default/audit").status == 404
 
-    dashboard.management.members.remove(dashboard.team, "ada-gone@example.com")
-    assert is_sign_in(ada.get("/account"))
+    dashboard.management.members.remove(dashboard.may_administer, "ada-gone@example.com")
+    assert redirects_to_sign_in(ada.get("/account"))
 
 
 def test_a_copy_of_the_store_opens_no_session(dashboard: Dashboard):
@@ -263,7 +274,7 @@ def test_a_copy_of_the_store_opens_no_session(dashboard: Dashboard):
 
     assert (ada.session or "") not in dump
     assert digests
-    assert all(is_sign_in(Visitor(dashboard, digest).get("/account")) for digest in digests)
+    assert all(redirects_to_sign_in(Visitor(dashboard, digest).get("/account")) for digest in digests)
 
 
 # Guesses
@@ -275,7 +286,7 @@ def test_nothing_can_be_signed_in_to_before_somebody_has_an_account(dashboard: D
     for page in pages_by_method("GET"):
         if page.path not in {STATIC, "/sign-in", "/welcome/{token}"}:
             address = re.sub(r"{\w+}", "default", page.path)
-            assert is_sign_in(dashboard.stranger.get(address)), page.path
+            assert redirects_to_sign_in(dashboard.unauthenticated.get(address)), page.path
 
 
 def test_a_flood_of_guesses_does_not_lock_out_the_right_password(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
@@ -367,7 +378,7 @@ def test_signing_in_leads_to_no_other_site(dashboard: Dashboard, wanted: str):
 
 
 def test_signing_in_leads_to_the_requested_page(dashboard: Dashboard):
-    asked_for = dashboard.stranger.get("/f/B%C3%BCro%2F1/audit")
+    asked_for = dashboard.unauthenticated.get("/f/B%C3%BCro%2F1/audit")
     place = parse_qs(urlsplit(asked_for.headers["location"]).query)["next"][0]
     dashboard.member("ada-named@example.com")
 
@@ -378,7 +389,7 @@ def test_signing_in_leads_to_the_requested_page(dashboard: Dashboard):
 
 @pytest.mark.parametrize("host", ["[", "evil.example/account", "a b", "\u00fc"])
 def test_a_host_that_is_none_is_no_trouble(dashboard: Dashboard, host: str):
-    answer = dashboard.stranger.get("/account", headers=[("Host", host)])
+    answer = dashboard.unauthenticated.get("/account", headers=[("Host", host)])
 
     assert (answer.status, answer.json["code"]) == (421, "misdirected_request")
 
@@ -403,8 +414,8 @@ def test_what_a_request_calls_the_host_is_shown_nowhere(scene: Scene):
         ("Forwarded", "host=evil.example"),
     ]
     for page in pages_by_method("GET"):
-        for visitor in ("stranger", "admin"):
-            answer = scene.visitor(visitor).get(scene.address(page), headers=lies)
+        for visitor in ("unauthenticated client", "admin"):
+            answer = scene.visitors[visitor].get(scene.path_of(page), headers=lies)
 
             assert answer.status != 421, page.path
             for lie in ("evil.example", "evil-host"):
@@ -417,24 +428,24 @@ def test_what_a_request_calls_the_host_is_shown_nowhere(scene: Scene):
 
 def trouble(scene: Scene) -> dict[str, Answer]:
     """An answer of every kind that is no page."""
-    admin, viewer = scene.visitor("admin"), scene.visitor("viewer")
+    admin, viewer = scene.visitors["admin"], scene.visitors["viewer"]
     return {
-        "303": scene.dashboard.stranger.get("/account"),
+        "303": scene.dashboard.unauthenticated.get("/account"),
         "403": viewer.get("/team"),
         "403 to htmx": viewer.get("/team", headers=[("HX-Request", "true")]),
         "404": admin.get("/f/nothing/here"),
         "404 without a name": admin.get("/f/%ff/audit"),
         "404 of a file": admin.get("/static/any/..%2Fapplication.py"),
-        "405": admin.ask("DELETE", "/team"),
+        "405": admin.request("DELETE", "/team"),
         "422": admin.post("/team", {"email": "no address", "name": "x"}),
-        "to sign in, by htmx": scene.dashboard.stranger.get("/account", headers=[("HX-Request", "true")]),
+        "to sign in, by htmx": scene.dashboard.unauthenticated.get("/account", headers=[("HX-Request", "true")]),
     }
 
 
 def test_every_answer_carries_the_headers_that_guard_it(scene: Scene):
-    admin = scene.visitor("admin")
-    answers = {page.path: admin.get(scene.address(page)) for page in pages_by_method("GET")} | trouble(scene)
-    answers["HEAD"] = admin.ask("HEAD", "/team")
+    admin = scene.visitors["admin"]
+    answers = {page.path: admin.get(scene.path_of(page)) for page in pages_by_method("GET")} | trouble(scene)
+    answers["HEAD"] = admin.request("HEAD", "/team")
 
     for name, answer in answers.items():
         headers = answer.headers
@@ -459,13 +470,13 @@ def test_the_policy_lets_in_nothing_that_stands_in_a_page():
 
 def test_no_page_brings_a_script_a_style_or_anything_from_elsewhere(scene: Scene):
     for page in pages_by_method("GET"):
-        answer = scene.visitor("admin").get(scene.address(page))
+        answer = scene.visitors["admin"].get(scene.path_of(page))
         if not answer.headers.get("content-type", "").startswith("text/html"):
             continue
         elements = Elements(answer.body)
-        assert elements.named("style") == [], page.path
-        assert all("src" in script.attributes for script in elements.named("script")), page.path
-        for element in elements.found:
+        assert elements.with_tag("style") == [], page.path
+        assert all("src" in script.attributes for script in elements.with_tag("script")), page.path
+        for element in elements.all:
             at = f"{page.path}: {element}"
             assert "style" not in element.attributes, at
             assert not [name for name in element.attributes if name.startswith(("on", "hx-on"))], at
@@ -474,13 +485,13 @@ def test_no_page_brings_a_script_a_style_or_anything_from_elsewhere(scene: Scene
 
 
 def test_every_form_that_acts_carries_the_sessions_token(scene: Scene):
-    admin = scene.visitor("admin")
+    admin = scene.visitors["admin"]
     for page in pages_by_method("GET"):
-        answer = admin.get(scene.address(page))
+        answer = admin.get(scene.path_of(page))
         if page.path == "/welcome/{token}" or not answer.headers.get("content-type", "").startswith("text/html"):
             continue
-        forms = [form for form in Elements(answer.body).named("form") if form.attributes.get("method") == "post"]
-        tokens = [field for field in Elements(answer.body).named("input") if field.attributes.get("name") == "csrf"]
+        forms = [form for form in Elements(answer.body).with_tag("form") if form.attributes.get("method") == "post"]
+        tokens = [field for field in Elements(answer.body).with_tag("input") if field.attributes.get("name") == "csrf"]
 
         assert len(tokens) == len(forms), page.path
         assert {token.attributes["value"] for token in tokens} <= {csrf_token_of(admin.session or "")}, page.path
@@ -489,9 +500,9 @@ def test_every_form_that_acts_carries_the_sessions_token(scene: Scene):
 def test_what_was_shown_once_stands_on_no_page(scene: Scene):
     for visitor in ("viewer", "admin"):
         for page in pages_by_method("GET"):
-            body = scene.visitor(visitor).get(scene.address(page)).body.decode("utf-8", "replace")
+            body = scene.visitors[visitor].get(scene.path_of(page)).body.decode("utf-8", "replace")
 
-            for name, canary in scene.shown_once.items():
+            for name, canary in scene.secrets.items():
                 if page.path == "/welcome/{token}" and name == "sign-in link":
                     continue
                 assert canary not in body, f"{name} on {page.path}"
@@ -510,22 +521,22 @@ def test_an_unforeseen_fault_shows_no_details_without_a_session(dashboard: Dashb
     assert b"canary" not in answer.body
     assert b"Traceback" not in answer.body
     assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
-    [(where, error)] = dashboard.unforeseen
+    [(where, error)] = dashboard.failures
     assert (where, type(error)) == ("dashboard", RuntimeError)
-    dashboard.unforeseen.clear()
+    dashboard.failures.clear()
 
 
 def test_a_form_that_cannot_be_read_is_refused(dashboard: Dashboard):
     for body in (b"&".join([b"a=1"] * 1_001), b"email=\xff", b"email=%ff%fe"):
-        assert dashboard.stranger.ask("POST", "/sign-in", headers=SENT_FROM_HERE, body=body).status == 422
+        assert dashboard.unauthenticated.request("POST", "/sign-in", headers=SENT_FROM_HERE, body=body).status == 422
 
 
 def test_a_form_has_the_size_that_its_sender_may_use(dashboard: Dashboard):
     member = dashboard.member("ada-large@example.com")
     sizes = [
-        (dashboard.stranger, "/sign-in", 16_384),
-        (dashboard.stranger, "/welcome/unknown", 16_384),
-        (dashboard.stranger, "/account", 65_536),
+        (dashboard.unauthenticated, "/sign-in", 16_384),
+        (dashboard.unauthenticated, "/welcome/unknown", 16_384),
+        (dashboard.unauthenticated, "/account", 65_536),
         (member, "/account", 1_048_576),
     ]
     for who, path, most in sizes:
@@ -534,7 +545,7 @@ def test_a_form_has_the_size_that_its_sender_may_use(dashboard: Dashboard):
             for size in (most, most + 1):
                 body = b"email=" + b"x" * (size - 6)
                 sent = body if declared else iter([body[:100], body[100:]])
-                statuses.append(who.ask("POST", path, headers=SENT_FROM_HERE, body=sent).status)
+                statuses.append(who.request("POST", path, headers=SENT_FROM_HERE, body=sent).status)
             assert statuses[0] != 413, (path, declared)
             assert statuses[1] == 413, (path, declared)
 
@@ -542,7 +553,7 @@ def test_a_form_has_the_size_that_its_sender_may_use(dashboard: Dashboard):
 def test_a_form_of_nobodys_session_is_sent_back_at_a_bounded_size(dashboard: Dashboard):
     body = b"csrf=x&a=" + b"'" * 65_000
 
-    answer = dashboard.stranger.ask("POST", "/account", headers=SENT_FROM_HERE, body=body)
+    answer = dashboard.unauthenticated.request("POST", "/account", headers=SENT_FROM_HERE, body=body)
 
     # Once, escaped, for the form; and the beginning of it to be read.
     assert answer.status == 401
@@ -556,17 +567,17 @@ def test_a_form_that_breaks_off_is_answered_and_not_logged(dashboard: Dashboard)
 
     for body in (broken(), iter([b"email="])):
         headers = [*SENT_FROM_HERE, ("Content-Length", "900")]
-        answer = dashboard.stranger.ask("POST", "/sign-in", headers=headers, body=body)
+        answer = dashboard.unauthenticated.request("POST", "/sign-in", headers=headers, body=body)
 
         assert (answer.status, answer.headers["connection"]) == (400, "close")
-    assert dashboard.unforeseen == []
+    assert dashboard.failures == []
 
 
 def test_answers_to_unauthenticated_clients_end_the_connection(dashboard: Dashboard):
     member = dashboard.member("ada-stays@example.com")
 
     for path in ("/sign-in", "/account", "/nothing", "/static/x/hookmill.css"):
-        assert dashboard.stranger.get(path).headers["connection"] == "close", path
+        assert dashboard.unauthenticated.get(path).headers["connection"] == "close", path
     assert "connection" not in member.get("/account").headers
 
 

@@ -14,27 +14,27 @@ from hookmill.domain.webhook import WebhookState
 from hookmill.web.dashboard import PAGES, pages
 from hookmill.web.dashboard.kept_form import ACTIONS, NEVER_SENT_BACK
 from hookmill.web.dashboard.page_context import csrf_token_of
-from tests.dashboard.client import FORM, HOST, Dashboard, Elements, Visitor, living
+from tests.dashboard.client import FORM, HOST, Dashboard, Elements, Visitor, dashboard_for_test
 from tests.dashboard.conftest import PASSWORD, Installation, enter_credentials, sign_in
 from tests.support.service import Answer
 
 
 def test_a_visitor_signs_in_and_arrives_at_the_requested_page(signed_out_page: Page, installation: Installation):
-    signed_out_page.goto(installation.at("/account"))
-    expect(signed_out_page).to_have_url(installation.at("/sign-in?next=%2Faccount"))
+    signed_out_page.goto(installation.url("/account"))
+    expect(signed_out_page).to_have_url(installation.url("/sign-in?next=%2Faccount"))
 
     signed_out_page.get_by_label("E-mail address").fill("ada@example.com")
     signed_out_page.get_by_label("Password").fill(PASSWORD)
     signed_out_page.get_by_role("button", name="Sign in").click()
 
-    expect(signed_out_page).to_have_url(installation.at("/account"))
+    expect(signed_out_page).to_have_url(installation.url("/account"))
     expect(signed_out_page.get_by_role("heading", name="Your account")).to_be_visible()
 
 
 def test_a_wrong_password_says_no_more_than_an_unknown_address(signed_out_page: Page, installation: Installation):
     said = []
     for email in ("ada@example.com", "nobody@example.com"):
-        signed_out_page.goto(installation.at("/sign-in"))
+        signed_out_page.goto(installation.url("/sign-in"))
         signed_out_page.get_by_label("E-mail address").fill(email)
         signed_out_page.get_by_label("Password").fill("not the password at all")
         signed_out_page.get_by_role("button", name="Sign in").click()
@@ -51,15 +51,15 @@ def test_a_member_who_signs_out_has_no_access(signed_out_page: Page, installatio
     expect(signed_out_page.get_by_role("heading", name="Sign in")).to_be_visible()
 
     signed_out_page.context.add_cookies(state)
-    signed_out_page.goto(installation.at("/account"))
+    signed_out_page.goto(installation.url("/account"))
     expect(signed_out_page).to_have_url(re.compile("/sign-in"))
 
 
 def test_a_link_lets_a_member_choose_a_password_once(signed_out_page: Page, installation: Installation):
-    admin = installation.management.access.operator_of_team()
+    admin = installation.may_administer
     installation.management.members.add(admin, "grace@example.com", "Grace")
     installation.management.members.set_role(admin, "grace@example.com", "default", Role.VIEWER)
-    link = installation.at(
+    link = installation.url(
         f"/welcome/{installation.management.sessions.create_link(admin, 'grace@example.com').reveal()}"
     )
 
@@ -104,7 +104,7 @@ def end(installation: Installation, page: Page) -> None:
 def test_a_form_outlives_its_session_and_is_sent_on_request(signed_out_page: Page, installation: Installation):
     made = installation.management.webhooks.create(installation.may, "outliving")
     sign_in(signed_out_page, installation)
-    signed_out_page.goto(installation.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+    signed_out_page.goto(installation.url(f"/f/default/automations/new?webhook={made.webhook.uid}"))
     signed_out_page.get_by_label("Name", exact=True).fill("outlives")
     signed_out_page.get_by_label("Prompt").fill(TYPED)
     signed_out_page.get_by_label("Payload filter").fill('{"action": ["opened"]}')
@@ -139,7 +139,7 @@ def test_a_page_of_another_site_gets_nothing_sent_nor_kept(
     token = signed_out_page.locator("input[name=csrf]").first.get_attribute("value")
     if not is_signed_in:
         end(installation, signed_out_page)
-    action = installation.at(f"/f/default/webhooks/{made.webhook.uid}/delete")
+    action = installation.url(f"/f/default/webhooks/{made.webhook.uid}/delete")
     fields = f'<input name="csrf" value="{token}"><input name="planted" value="planted words">'
     attack = f'<form method="post" action="{action}">{fields}<button>Win a prize</button></form>'
 
@@ -176,7 +176,7 @@ def test_a_form_that_was_kept_looks_right(check_accessibility: Callable[..., Non
 
 @pytest.fixture
 def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from living(sqlite_store)
+    yield from dashboard_for_test(sqlite_store)
 
 
 OURS = [("Content-Type", FORM), ("Sec-Fetch-Site", "same-origin"), ("Origin", f"https://{HOST}")]
@@ -187,7 +187,7 @@ def sent(
     who: Visitor, path: str, fields: Sequence[tuple[str, str]], headers: Sequence[tuple[str, str]] = OURS
 ) -> Answer:
     """These fields and no others."""
-    return who.ask("POST", path, headers=headers, body=urlencode(fields).encode())
+    return who.request("POST", path, headers=headers, body=urlencode(fields).encode())
 
 
 def fields_of(answer: Answer) -> list[tuple[str, str]]:
@@ -195,7 +195,7 @@ def fields_of(answer: Answer) -> list[tuple[str, str]]:
     body = answer.body.partition(b"<main")[2]
     return [
         (each.attributes["name"], each.attributes.get("value", ""))
-        for each in Elements(body).named("input")
+        for each in Elements(body).with_tag("input")
         if "name" in each.attributes
     ]
 
@@ -230,13 +230,13 @@ def test_a_secret_is_not_kept_but_asked_for_again(dashboard: Dashboard):
 def test_a_form_of_another_session_does_nothing_until_its_reader_sends_it(dashboard: Dashboard):
     first = dashboard.member("ada@example.com", is_admin=True)
     admin = dashboard.member("grace@example.com", is_admin=True, name="Grace")
-    before = dashboard.audit_lines()
+    before = dashboard.audit_entry_count()
     for given in (csrf_token_of(first.session or ""), "guessed", csrf_token_of("")):
         answer = sent(
             admin, "/team/factories?x=1&y='\"<", [("csrf", given), ("name", "<b>'\"planted"), ("x", "1"), ("x", "2")]
         )
 
-        [form] = [each for each in Elements(answer.body).named("form") if each.attributes["action"] != "/sign-out"]
+        [form] = [each for each in Elements(answer.body).with_tag("form") if each.attributes["action"] != "/sign-out"]
         assert answer.status == 403
         assert form.attributes["action"] == "/team/factories?x=1&y='\"<"
         assert fields_of(answer) == [
@@ -245,11 +245,11 @@ def test_a_form_of_another_session_does_nothing_until_its_reader_sends_it(dashbo
         assert "Create a factory" in Elements(answer.body).text
         assert "Grace (grace@example.com)" in Elements(answer.body).text
         # Nothing on the page sends it: only its reader does.
-        assert {each.attributes["src"].rpartition("/")[2] for each in Elements(answer.body).named("script")} == {
+        assert {each.attributes["src"].rpartition("/")[2] for each in Elements(answer.body).with_tag("script")} == {
             "htmx.min.js", "sse.js", "hookmill.js",
         }  # fmt: skip
-        assert not [name for each in Elements(answer.body).found for name in each.attributes if name.startswith("hx-t")]
-    assert dashboard.audit_lines() == before
+        assert not [name for each in Elements(answer.body).all for name in each.attributes if name.startswith("hx-t")]
+    assert dashboard.audit_entry_count() == before
 
     # A form that never had a token, and one of another site, come to nothing at all.
     for fields, headers in (
@@ -257,12 +257,12 @@ def test_a_form_of_another_session_does_nothing_until_its_reader_sends_it(dashbo
         ([("csrf", "")], OURS),
         ([("csrf", csrf_token_of(admin.session or ""))], THEIRS),
     ):
-        for who in (admin, Visitor(dashboard, first.session), dashboard.stranger):
+        for who in (admin, Visitor(dashboard, first.session), dashboard.unauthenticated):
             if who is admin or headers is THEIRS:
                 answer = sent(who, "/team/factories", [*fields, ("name", "planted")], headers)
                 assert answer.status == 403
                 assert b"planted" not in answer.body
-    assert dashboard.audit_lines() == before
+    assert dashboard.audit_entry_count() == before
 
 
 def test_what_a_person_may_not_do_is_refused_when_they_send_it(dashboard: Dashboard):

@@ -16,7 +16,7 @@ from hookmill.web.dashboard.sign_in_limits import (
     SignInQueue,
     TooManyWaiting,
 )
-from tests.dashboard.client import PASSWORD, Dashboard, living
+from tests.dashboard.client import PASSWORD, Dashboard, dashboard_for_test
 from tests.support.passwords import quick_passwords
 from tests.support.service import Answer
 
@@ -28,7 +28,7 @@ MEMBER = "203.0.113.5"
 
 @pytest.fixture
 def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from living(sqlite_store)
+    yield from dashboard_for_test(sqlite_store)
 
 
 @pytest.fixture
@@ -220,10 +220,10 @@ def browser_of(answer: Answer) -> str:
 
 def signing_in(dashboard: Dashboard, account: str, browser: str = "", password: str = PASSWORD) -> Answer:
     headers = [("X-Forwarded-For", MEMBER), *([("Cookie", browser)] if browser else [])]
-    return dashboard.stranger.post("/sign-in", {"email": account, "password": password}, headers=headers)
+    return dashboard.unauthenticated.post("/sign-in", {"email": account, "password": password}, headers=headers)
 
 
 def guess(dashboard: Dashboard, account: str, address: str, password: str = "not the right one") -> int:
     """The status of the answer."""
     form = {"email": account, "password": password}
-    return dashboard.stranger.post("/sign-in", form, headers=[("X-Forwarded-For", address)]).status
+    return dashboard.unauthenticated.post("/sign-in", form, headers=[("X-Forwarded-For", address)]).status

@@ -12,7 +12,7 @@ from hookmill.app.effective_settings import effective_settings
 from hookmill.domain.permission import Role
 from hookmill.settings import Settings
 from hookmill.web.dashboard.team import is_local_url
-from tests.dashboard.client import Dashboard, Elements, Visitor, living
+from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test
 from tests.dashboard.conftest import PASSWORD, Installation
 
 HOSTILE = "<script>alert(1)</script>\u202e\"'{{7*7}}"
@@ -20,7 +20,7 @@ HOSTILE = "<script>alert(1)</script>\u202e\"'{{7*7}}"
 
 @pytest.fixture
 def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from living(sqlite_store)
+    yield from dashboard_for_test(sqlite_store)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def text_of(body: bytes) -> str:
 def test_somebody_is_added_with_a_role_and_signs_in_by_their_link(
     page: Page, signed_out_page: Page, installation: Installation
 ):
-    page.goto(installation.at("/team"))
+    page.goto(installation.url("/team"))
     page.get_by_label("Name").fill("Grace")
     page.get_by_label("E-mail address").fill("grace@example.com")
     page.get_by_role("button", name="Add member and create link").click()
@@ -62,7 +62,7 @@ def test_somebody_is_added_with_a_role_and_signs_in_by_their_link(
 
 
 def test_the_teams_pages_look_right(check_accessibility: Callable[..., None], installation: Installation):
-    admin = installation.management.access.operator_of_team()
+    admin = installation.may_administer
     member = installation.management.members.add(admin, "hostile@example.com", HOSTILE)
     installation.management.members.set_role(admin, member.id, "default", Role.MANAGER)
     key = installation.management.keys.create(admin, HOSTILE, Role.VIEWER, factory="default").key
@@ -77,7 +77,7 @@ def test_the_teams_pages_look_right(check_accessibility: Callable[..., None], in
         page.get_by_label("Role").select_option("no role yet")
         page.get_by_role("button", name="Add member and create link").click()
         expect(page.get_by_role("link", name="assign a role")).to_be_visible()
-        expect(page.get_by_text(f"The link starts with {installation.address}, so it works only")).to_be_visible()
+        expect(page.get_by_text(f"The link starts with {installation.base_url}, so it works only")).to_be_visible()
 
     def make_key(page: Page) -> None:
         page.get_by_label("Name").fill("for the looks")
@@ -121,18 +121,20 @@ def test_the_teams_pages_look_right(check_accessibility: Callable[..., None], in
 def test_a_member_who_cannot_be_added_is_reported_at_the_field(
     admin: Visitor, dashboard: Dashboard, fields: dict[str, str], field: str, said: str
 ):
-    before = dashboard.audit_lines()
+    before = dashboard.audit_entry_count()
     fields = {"name": "New", "email": "new@example.com"} | fields
 
     answer = admin.post("/team", fields)
 
-    [wrong] = [each for each in Elements(answer.body).found if "aria-invalid" in each.attributes]
-    typed = {each.attributes.get("name"): each.attributes.get("value") for each in Elements(answer.body).named("input")}
+    [wrong] = [each for each in Elements(answer.body).all if "aria-invalid" in each.attributes]
+    typed = {
+        each.attributes.get("name"): each.attributes.get("value") for each in Elements(answer.body).with_tag("input")
+    }
     assert answer.status == 422
     assert wrong.attributes["name"] == field
     assert said in text_of(answer.body)
     assert {name: typed[name] for name in ("name", "email")} == {name: fields[name] for name in ("name", "email")}
-    assert dashboard.audit_lines() == before
+    assert dashboard.audit_entry_count() == before
 
 
 @pytest.mark.parametrize(
@@ -156,21 +158,21 @@ def test_a_refused_form_keeps_the_role_that_was_chosen(admin: Visitor):
     for chosen in ("viewer in default", "manager in default", "admin", ""):
         answer = admin.post("/team", {"name": "Ada", "email": "nowhere", "role": chosen})
 
-        options = [each.attributes for each in Elements(answer.body).named("option")]
+        options = [each.attributes for each in Elements(answer.body).with_tag("option")]
         assert [each["value"] for each in options if "selected" in each] == [chosen]
 
 
 @pytest.mark.parametrize("factory", ["default", " in in in ", "<b>in</b> \"'"])
 def test_every_choice_of_the_form_makes_the_member_that_it_says(admin: Visitor, dashboard: Dashboard, factory: str):
     if factory != "default":
-        factory = dashboard.management.factories.create(dashboard.team, factory).name
-    offered = [each.attributes["value"] for each in Elements(admin.get("/team").body).named("option")]
+        factory = dashboard.management.factories.create(dashboard.may_administer, factory).name
+    offered = [each.attributes["value"] for each in Elements(admin.get("/team").body).with_tag("option")]
     made = {}
 
     for number, role in enumerate(offered):
         email = f"{number}@example.com"
         answer = admin.post("/team", {"name": "New", "email": email, "role": role})
-        member = dashboard.management.members.get(dashboard.team, email)
+        member = dashboard.management.members.get(dashboard.may_administer, email)
         made[role] = (member.is_admin, dict(member.roles))
         [link] = re.findall(r"https://hooks\.test/welcome/([\w-]+)", answer.body.decode())
         assert dashboard.management.sessions.link_target(link).email == email
@@ -204,22 +206,22 @@ def test_a_key_that_cannot_be_created_is_reported_at_the_field(
 ):
     answer = admin.post("/team/keys", fields)
 
-    [wrong] = [each for each in Elements(answer.body).found if "aria-invalid" in each.attributes]
+    [wrong] = [each for each in Elements(answer.body).all if "aria-invalid" in each.attributes]
     assert answer.status == 422
     assert wrong.attributes["name"] == field
     assert said in text_of(answer.body)
-    assert dashboard.management.keys.all(dashboard.team) == []
+    assert dashboard.management.keys.all(dashboard.may_administer) == []
 
 
 @pytest.mark.parametrize("factory", ["default", " in in in ", "<b>in</b> \"'"])
 def test_every_choice_of_the_form_makes_the_key_that_it_says(admin: Visitor, dashboard: Dashboard, factory: str):
     if factory != "default":
-        factory = dashboard.management.factories.create(dashboard.team, factory).name
-    offered = [each.attributes["value"] for each in Elements(admin.get("/team/keys").body).named("option")]
+        factory = dashboard.management.factories.create(dashboard.may_administer, factory).name
+    offered = [each.attributes["value"] for each in Elements(admin.get("/team/keys").body).with_tag("option")]
 
     answers = [admin.post("/team/keys", {"name": f"key {role}", "role": role}).status for role in offered]
 
-    made = {(key.role, key.factory_name) for key in dashboard.management.keys.all(dashboard.team)}
+    made = {(key.role, key.factory_name) for key in dashboard.management.keys.all(dashboard.may_administer)}
     assert set(answers) == {200}
     assert {(Role.VIEWER, factory), (Role.MANAGER, factory), (Role.ADMIN, None)} <= made
     assert len(made) == len(offered)
@@ -228,7 +230,7 @@ def test_every_choice_of_the_form_makes_the_key_that_it_says(admin: Visitor, das
 def test_a_key_is_good_to_the_end_of_its_last_day(admin: Visitor, dashboard: Dashboard):
     admin.post("/team/keys", {"name": "short", "role": "admin", "expires": "2030-12-31"})
 
-    [key] = dashboard.management.keys.all(dashboard.team)
+    [key] = dashboard.management.keys.all(dashboard.may_administer)
 
     assert key.expires_at == datetime(2031, 1, 1, tzinfo=UTC).timestamp() * 1_000_000
 
@@ -246,34 +248,34 @@ def test_a_keys_token_comes_with_a_line_to_try_it(admin: Visitor, dashboard: Das
 
 
 def test_roles_that_stay_are_not_written_down_again(admin: Visitor, dashboard: Dashboard):
-    member = dashboard.management.members.add(dashboard.team, "bob@example.com", "Bob")
+    member = dashboard.management.members.add(dashboard.may_administer, "bob@example.com", "Bob")
     factory = dashboard.world.factory
     elsewhere = dashboard.world.elsewhere("other").factory
     path = f"/team/members/{member.id}/roles"
 
     admin.post(path, {f"role.{factory.id}": "manager", f"role.{elsewhere.id}": ""})
-    before = dashboard.audit_lines()
+    before = dashboard.audit_entry_count()
     admin.post(path, {f"role.{factory.id}": "manager", f"role.{elsewhere.id}": ""})
 
-    assert dashboard.management.members.get(dashboard.team, member.id).roles == {"default": Role.MANAGER}
-    assert dashboard.audit_lines() == before
+    assert dashboard.management.members.get(dashboard.may_administer, member.id).roles == {"default": Role.MANAGER}
+    assert dashboard.audit_entry_count() == before
 
 
 @pytest.mark.parametrize("role", ["admin", "owner", "viewer "])
 def test_a_role_that_is_none_changes_nothing(admin: Visitor, dashboard: Dashboard, role: str):
-    member = dashboard.management.members.add(dashboard.team, "bob@example.com", "Bob")
+    member = dashboard.management.members.add(dashboard.may_administer, "bob@example.com", "Bob")
     elsewhere = dashboard.world.elsewhere("other").factory
     fields = {f"role.{dashboard.world.factory.id}": "viewer", f"role.{elsewhere.id}": role}
 
     answer = admin.post(f"/team/members/{member.id}/roles", fields)
 
     assert answer.status == 422
-    assert dashboard.management.members.get(dashboard.team, member.id).roles == {}
+    assert dashboard.management.members.get(dashboard.may_administer, member.id).roles == {}
 
 
 @pytest.mark.parametrize(("act", "fields"), [("admin", {"is_admin": "no"}), ("remove", {})])
 def test_the_only_admin_stays_one(admin: Visitor, dashboard: Dashboard, act: str, fields: dict[str, str]):
-    [member] = dashboard.management.members.all(dashboard.team)
+    [member] = dashboard.management.members.all(dashboard.may_administer)
 
     answer = admin.post(f"/team/members/{member.id}/{act}", fields)
 
@@ -293,9 +295,9 @@ def test_a_factorys_name_is_taken_once_and_can_stand_in_an_address(admin: Visito
 
 
 def test_names_that_mean_harm_are_words_on_every_page(admin: Visitor, dashboard: Dashboard):
-    member = dashboard.management.members.add(dashboard.team, "hostile@example.com", HOSTILE)
-    key = dashboard.management.keys.create(dashboard.team, HOSTILE, Role.ADMIN).key
-    dashboard.management.factories.create(dashboard.team, HOSTILE)
+    member = dashboard.management.members.add(dashboard.may_administer, "hostile@example.com", HOSTILE)
+    key = dashboard.management.keys.create(dashboard.may_administer, HOSTILE, Role.ADMIN).key
+    dashboard.management.factories.create(dashboard.may_administer, HOSTILE)
 
     for path in (
         "/team",
@@ -339,10 +341,10 @@ def test_every_setting_is_shown_and_no_secret_of_it(sqlite_store: str, monkeypat
         return Dashboard(world, settings=effective_settings(settings))
 
     body = b""
-    for dashboard in living(sqlite_store, with_facts):
+    for dashboard in dashboard_for_test(sqlite_store, with_facts):
         body = dashboard.member("admin@example.com", is_admin=True).get("/settings").body
 
-    rows = {each.attributes["id"] for each in Elements(body).named("tr") if "id" in each.attributes}
+    rows = {each.attributes["id"] for each in Elements(body).with_tag("tr") if "id" in each.attributes}
     words = text_of(body)
     assert rows == set(Settings.model_fields)
     assert b"canary" not in body

@@ -28,7 +28,7 @@ def made(installation: Installation) -> Callable[..., WebhookWithSecret]:
 
 
 def at(installation: Installation, one: WebhookWithSecret) -> str:
-    return installation.at(f"/f/default/webhooks/{one.webhook.uid}")
+    return installation.url(f"/f/default/webhooks/{one.webhook.uid}")
 
 
 def unfold(page: Page, name: str) -> None:
@@ -38,7 +38,7 @@ def unfold(page: Page, name: str) -> None:
 def test_a_token_webhook_shows_its_secret_once_with_a_curl_line(
     page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
-    page.goto(installation.at("/f/default"))
+    page.goto(installation.url("/f/default"))
     page.get_by_role("link", name="Create webhook").click()
     page.get_by_label("Name", exact=True).fill("by token")
     page.get_by_role("button", name="Create webhook").click()
@@ -58,7 +58,7 @@ def test_a_token_webhook_shows_its_secret_once_with_a_curl_line(
 def test_suggested_secret_name_is_the_one_that_is_used(
     page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
-    page.goto(installation.at("/f/default/webhooks/new"))
+    page.goto(installation.url("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("受信")
 
     suggestion = page.get_by_label("Name of the team secret").get_attribute("placeholder")
@@ -69,7 +69,7 @@ def test_suggested_secret_name_is_the_one_that_is_used(
 def test_a_url_token_is_shown_once_and_then_a_placeholder(
     page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
-    page.goto(installation.at("/f/default/webhooks/new"))
+    page.goto(installation.url("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("by URL")
     page.get_by_label("Token in the URL").check()
     page.get_by_role("button", name="Create webhook").click()
@@ -85,7 +85,7 @@ def test_a_url_token_is_shown_once_and_then_a_placeholder(
 def test_a_providers_webhook_accepts_once_its_secret_is_set(
     page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
-    page.goto(installation.at("/f/default/webhooks/new"))
+    page.goto(installation.url("/f/default/webhooks/new"))
     expect(page.get_by_label("Signature scheme")).to_be_hidden()
     page.get_by_label("Name", exact=True).fill("code host")
     page.get_by_label("Signature.").check()
@@ -124,7 +124,7 @@ def test_what_cannot_be_used_is_said_at_its_field_and_the_rest_stays(
     field: str,
     problem: str,
 ):
-    page.goto(installation.at("/f/default/webhooks/new"))
+    page.goto(installation.url("/f/default/webhooks/new"))
     for name, value in {"name": "kept", **filled}.items():
         page.locator(f"#{name}").fill(value)
     page.get_by_role("button", name="Create webhook").click()
@@ -138,7 +138,7 @@ def test_what_cannot_be_used_is_said_at_its_field_and_the_rest_stays(
 def test_a_custom_signature_is_described_fixed_and_accepted(
     page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
-    page.goto(installation.at("/f/default/webhooks/new"))
+    page.goto(installation.url("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("own")
     page.get_by_label("Signature.").check()
     page.get_by_label("Signature scheme").select_option("hmac")
@@ -165,7 +165,7 @@ def test_help_and_team_secrets_work_without_javascript(
 ):
     installation.management.secrets.create(installation.may, "SHARED_SECRET", "of the whole team")
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    page.goto(installation.at("/f/default/webhooks/new"))
+    page.goto(installation.url("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("plain")
     page.get_by_label("Signature.").check()
     page.get_by_label("Signature scheme").select_option("github")
@@ -221,7 +221,7 @@ def test_a_hostile_name_is_shown_and_does_nothing(
 
     expect(page.get_by_role("heading", level=1)).to_contain_text("<script>alert(1)</script>")
     expect(page.get_by_role("heading", level=1)).to_contain_text("\\u202egnp.exe")
-    page.goto(installation.at("/f/default"))
+    page.goto(installation.url("/f/default"))
     expect(page.get_by_role("link", name="alert(1)").first).to_be_visible()
 
 
@@ -280,7 +280,7 @@ def test_in_a_factory_defined_by_files_only_state_and_secret_change_here(
     filed = factory(installation, "filed")
     one = installation.management.webhooks.create(filed, "in a file")
     installation.management.factories.define_by_files(filed)
-    page.goto(installation.at(f"/f/filed/webhooks/{one.webhook.uid}"))
+    page.goto(installation.url(f"/f/filed/webhooks/{one.webhook.uid}"))
 
     expect(page.get_by_text("hookmill apply")).to_be_visible()
     assert page.locator("summary").all_inner_texts() == ["Disable", "Rotate secret"]
@@ -290,7 +290,7 @@ def test_a_viewer_sees_a_webhook_and_no_way_to_change_it(
     signed_out_page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
     one = made("looked at")
-    admin = installation.management.access.operator_of_team()
+    admin = installation.may_administer
     installation.management.members.add(admin, "vi@example.com", "Vi")
     installation.management.members.set_role(admin, "vi@example.com", "default", Role.VIEWER)
     link = installation.management.sessions.create_link(admin, "vi@example.com")
@@ -300,7 +300,7 @@ def test_a_viewer_sees_a_webhook_and_no_way_to_change_it(
     signed_out_page.goto(at(installation, one))
     expect(signed_out_page.get_by_role("heading", name="looked at")).to_be_visible()
     assert signed_out_page.locator("main form").count() == 0
-    signed_out_page.goto(installation.at("/f/default/webhooks/new"))
+    signed_out_page.goto(installation.url("/f/default/webhooks/new"))
     expect(signed_out_page.get_by_role("heading", name="Not allowed")).to_be_visible()
 
 
@@ -334,5 +334,5 @@ def test_webhooks_look_right(
 
 
 def factory(installation: Installation, name: str) -> MayManage:
-    installation.management.factories.create(installation.management.access.operator_of_team(), name)
+    installation.management.factories.create(installation.may_administer, name)
     return installation.management.access.operator(name)

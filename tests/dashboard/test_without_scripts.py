@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from tests.dashboard.conftest import PASSWORD, Installation
-from tests.dashboard.running import automation, installation_with_runners, member
+from tests.dashboard.runners import create_automation, create_manager, installation_with_runners
 from tests.support.waiting import until
 
 
@@ -46,7 +46,7 @@ def test_a_password_is_chosen_changed_and_signed_in_with(
     new_profile: Callable[..., BrowserContext], installation: Installation
 ):
     page = new_profile(java_script_enabled=False, viewport={"width": 360, "height": 740}).new_page()
-    page.goto(installation.at(member(installation, "noah@example.com", "Noah")))
+    page.goto(installation.url(create_manager(installation, "noah@example.com", "Noah")))
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_label("Confirm password").fill(PASSWORD)
     press(page, "Set password and sign in")
@@ -68,14 +68,14 @@ def test_a_password_is_chosen_changed_and_signed_in_with(
 
 
 def test_a_webhook_and_its_secret_from_beginning_to_end(page: Page, installation: Installation):
-    page.goto(installation.at("/f/default/secrets"))
+    page.goto(installation.url("/f/default/secrets"))
     page.get_by_label("Name").fill("PLAIN")
     page.get_by_label("Use my own").check()
     page.get_by_label("Secret value").fill("known to me alone")
     press(page, "Create secret")
     expect(page.get_by_role("heading", name="PLAIN is created")).to_be_visible()
 
-    page.goto(installation.at("/f/default/webhooks/new"))
+    page.goto(installation.url("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("plain")
     page.get_by_label("Use an existing team secret").check()
     page.get_by_label("Team secret", exact=True).select_option("PLAIN")
@@ -128,9 +128,9 @@ def test_a_webhook_and_its_secret_from_beginning_to_end(page: Page, installation
 
 def test_the_log_is_paged_narrowed_and_a_delivery_run_again(page: Page, installation: Installation):
     made = installation.management.webhooks.create(installation.may, "logged plainly")
-    automation(installation, "runs plainly", made)
+    create_automation(installation, "runs plainly", made)
     sent = [installation.service.post(made, b'{"number": %d}' % number).delivery_id for number in range(55)]
-    page.goto(installation.at("/f/default/deliveries"))
+    page.goto(installation.url("/f/default/deliveries"))
     page.get_by_label("Webhook").select_option(label="logged plainly")
     page.get_by_label("Label").select_option(label="Accepted")
     press(page, "Filter")
@@ -156,7 +156,7 @@ def test_the_log_is_paged_narrowed_and_a_delivery_run_again(page: Page, installa
 def test_an_automation_is_written_run_cancelled_and_deleted(page: Page, installation: Installation):
     made = installation.management.webhooks.create(installation.may, "listened to plainly")
     installation.service.post(made, b'{"action": "opened"}')
-    page.goto(installation.at("/f/default/automations"))
+    page.goto(installation.url("/f/default/automations"))
     follow(page, "New automation")
     page.get_by_label("Name", exact=True).fill("Plain")
     page.get_by_label("Runner").select_option("waits")
@@ -203,7 +203,7 @@ def test_an_automation_is_written_run_cancelled_and_deleted(page: Page, installa
 
 
 def test_the_team_is_managed_and_what_was_done_is_read(page: Page, installation: Installation):
-    page.goto(installation.at("/team/factories"))
+    page.goto(installation.url("/team/factories"))
     page.get_by_label("Name").fill("payments")
     press(page, "Create factory")
     expect(page.get_by_role("link", name="payments")).to_be_visible()
@@ -251,7 +251,7 @@ def test_the_team_is_managed_and_what_was_done_is_read(page: Page, installation:
     expect(page.get_by_text("PAGED_49", exact=True)).to_be_visible()
     follow(page, "Settings")
     expect(page.get_by_role("row", name="data_dir")).to_contain_text("HOOKMILL_DATA_DIR")
-    page.goto(installation.at("/f/default/audit"))
+    page.goto(installation.url("/f/default/audit"))
     expect(page.get_by_text("PAGED_49", exact=True)).to_be_visible()
     follow(page, "Files")
     expect(page.get_by_text("in the dashboard, on the command line")).to_be_visible()

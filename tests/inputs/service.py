@@ -56,7 +56,7 @@ class Service:
 
         assert closed == {}
         assert self.api.unforeseen == []
-        assert self.dashboard.unforeseen == []
+        assert self.dashboard.failures == []
 
 
 OPENED: Final = {200, 303, 308}

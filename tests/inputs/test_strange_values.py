@@ -129,7 +129,7 @@ def try_pages(service: Service, many: int, first: int, step: int) -> None:
     for _, place, value in of_each(every, many):
         answer = place.fill(service, value)
         if answer.status >= 500:
-            failed.append((place, repr(value)[:300], answer.status, service.dashboard.unforeseen[-1:]))
+            failed.append((place, repr(value)[:300], answer.status, service.dashboard.failures[-1:]))
 
     assert (len(every) + 1) * step > 60
     assert failed == []

@@ -116,4 +116,4 @@ def test_every_channel_of_another_host_shows_output_and_files(service: Service, 
     shown = printed("run", "show", run).decode()
     assert "Package      not on this host; its files are stored copies\n" in shown
     assert f"             large (1,001 bytes, only on the host {socket.gethostname()})\n" in shown
-    assert service.api.unforeseen == service.dashboard.unforeseen == []
+    assert service.api.unforeseen == service.dashboard.failures == []
