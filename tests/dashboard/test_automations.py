@@ -1,4 +1,4 @@
-"""Automations: written with the filter editor, looked at, switched and deleted."""
+"""Automations: the editor with its payload filter, the pages, run policies, schedules and runs by hand."""
 
 import json
 import re
@@ -9,92 +9,96 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
 
 from hookmill.domain.automation import Automation
 from hookmill.domain.ids import delivery_id, run_id
-from hookmill.domain.permission import MayManage, Role
+from hookmill.domain.permission import MayManage
 from hookmill.domain.run import Run
 from hookmill.management import WebhookWithSecret
 from hookmill.store.database import open_database
 from hookmill.store.pauses import pause_failing
-from tests.dashboard.conftest import PASSWORD, Installation, sign_in
+from tests.dashboard.conftest import Installation, sign_in_new_viewer
 
 OPENED = {"action": "opened", "pull_request": {"draft": False, "number": 7, "labels": [{"name": "bug"}]}}
 CLOSED = OPENED | {"action": "closed"}
-Visitor = Callable[..., BrowserContext]
+NewProfile = Callable[..., BrowserContext]
 
 
 @pytest.fixture(autouse=True)
-def room_for_webhooks(installation: Installation) -> Iterator[None]:
-    """A factory has room for 20: each test's are deleted after it."""
+def webhook_cleanup(installation: Installation) -> Iterator[None]:
+    """Deletes the webhooks of each test, because a factory may have 20."""
     yield
-    for each in installation.management.webhooks.all(installation.may):
-        installation.management.webhooks.delete(installation.may, each.uid)
+    for webhook in installation.management.webhooks.all(installation.may):
+        installation.management.webhooks.delete(installation.may, webhook.uid)
 
 
-def webhook(installation: Installation, name: str, *bodies: Any, may: MayManage | None = None) -> WebhookWithSecret:
-    """A webhook that these deliveries came in on."""
-    made = installation.management.webhooks.create(may or installation.may, name)
+def create_webhook(
+    installation: Installation, name: str, *bodies: Any, may: MayManage | None = None
+) -> WebhookWithSecret:
+    """Create a webhook, and deliver these bodies to it."""
+    webhook = installation.management.webhooks.create(may or installation.may, name)
     for body in bodies:
-        deliver(installation, made, body)
-    return made
+        deliver(installation, webhook, body)
+    return webhook
 
 
-def deliver(installation: Installation, made: WebhookWithSecret, body: Any) -> str:
+def deliver(installation: Installation, webhook: WebhookWithSecret, body: Any) -> str:
+    """Returns the delivery's id."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    answer = installation.service.post(made, raw)
+    answer = installation.service.post(webhook, raw)
     assert answer.status == 202
     return answer.delivery_id
 
 
-def automation(
+def create_automation(
     installation: Installation, name: str, *uids: str, payload: Any = None, may: MayManage | None = None
 ) -> str:
-    chosen = {"webhook_ids": list(uids)} | ({"payload": payload} if payload is not None else {})
-    triggers = [{"provider": "webhook", "event": "received", "filter": chosen}]
-    made = installation.management.automations.create(
+    """Returns the automation's id."""
+    filters = {"webhook_ids": list(uids)} | ({"payload": payload} if payload is not None else {})
+    triggers = [{"provider": "webhook", "event": "received", "filter": filters}]
+    return installation.management.automations.create(
         may or installation.may, name, prompt="Review it.", triggers=triggers
-    )
-    return made.id
+    ).id
+
+
+def get_automation(installation: Installation, id_or_name: str) -> Automation:
+    return installation.management.automations.get(installation.may, id_or_name)
 
 
 def runs_of(installation: Installation, name: str) -> list[Run]:
     return [run for run in installation.management.runs.newest(installation.may) if run.automation_name == name]
 
 
-def begin(page: Page, installation: Installation, made: WebhookWithSecret, name: str) -> None:
-    """A new automation, begun from a webhook."""
-    page.goto(installation.url(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+def open_editor(page: Page, installation: Installation, webhook: WebhookWithSecret, name: str) -> None:
+    """Open the editor for a new automation that selects the webhook, and fill in the required fields."""
+    page.goto(installation.url(f"/f/default/automations/new?webhook={webhook.webhook.uid}"))
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Prompt").fill("Review it.")
 
 
-def held_requests(page: Page, address: str) -> Callable[[], Route]:
-    """Requests there wait. Each call gives the next of them, once it is made."""
-    held: list[Route] = []
+def hold_requests(page: Page, url_pattern: str) -> Callable[[], Route]:
+    """Hold the requests to these URLs. The returned function waits for the next one, and returns it."""
+    routes: list[Route] = []
 
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    def next_one() -> Route:
+    def next_request() -> Route:
         deadline = time.monotonic() + 10
-        while not held:
-            assert time.monotonic() < deadline, "no such request was made"
+        while not routes:
+            assert time.monotonic() < deadline, "the page sends a request"
             page.wait_for_timeout(10)
-        return held.pop(0)
+        return routes.pop(0)
 
-    page.route(address, hold)
-    return next_one
+    page.route(url_pattern, lambda route: routes.append(route))
+    return next_request
 
 
-def filter_result(page: Page) -> Any:
+def filter_result(page: Page) -> Locator:
     return page.locator("#result")
 
 
-def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, installation: Installation):
-    made = webhook(installation, "github", OPENED)
-    begin(page, installation, made, "Review")
+def test_filter_composed_by_clicks_starts_only_matching_runs(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "github", OPENED)
+    open_editor(page, installation, webhook, "Review")
 
     page.get_by_role("button", name='action "opened"').click()
     page.get_by_role("button", name='name "bug"').click()
@@ -105,94 +109,94 @@ def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, insta
     expect(page.get_by_role("row", name='/pull_request/labels/0/name in ["bug"] "bug" yes')).to_be_visible()
     page.get_by_role("button", name="Create").first.click()
     expect(page.get_by_text("Automation created.")).to_be_visible()
-    matching = deliver(installation, made, OPENED | {"n": 2})
-    deliver(installation, made, CLOSED)
+    matching = deliver(installation, webhook, OPENED | {"n": 2})
+    deliver(installation, webhook, CLOSED)
 
     [run] = runs_of(installation, "Review")
     assert delivery_id(run.delivery_key or b"") == matching
 
 
-def test_the_result_follows_what_is_typed(page: Page, installation: Installation):
-    made = webhook(installation, "typed", OPENED)
-    begin(page, installation, made, "Typed")
-    typed = page.get_by_label("Payload filter")
+def test_editor_updates_the_result_while_the_filter_is_typed(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "typed", OPENED)
+    open_editor(page, installation, webhook, "Typed")
+    field = page.get_by_label("Payload filter")
 
-    typed.fill('{"action": ["closed"]}')
+    field.fill('{"action": ["closed"]}')
     expect(filter_result(page)).to_contain_text("Would not trigger Webhook check: passed. Payload check: failed.")
     expect(page.get_by_role("row", name='/action in ["closed"] "opened" no')).to_be_visible()
-    expect(typed).to_have_attribute("aria-invalid", "false")
+    expect(field).to_have_attribute("aria-invalid", "false")
 
-    typed.fill('{"action":\n  opened}')
+    field.fill('{"action":\n  opened}')
     expect(filter_result(page)).to_contain_text("The filter is not valid JSON.")
     expect(page.locator("#filter-faults")).to_contain_text("Line 2, column 3: Expecting value.")
-    expect(typed).to_have_attribute("aria-invalid", "true")
+    expect(field).to_have_attribute("aria-invalid", "true")
 
-    typed.fill('{"pull_request": {"draft": "no"}}')
+    field.fill('{"pull_request": {"draft": "no"}}')
     expect(page.locator("#filter-faults")).to_contain_text("/pull_request/draft")
 
-    typed.fill("")
+    field.fill("")
     expect(filter_result(page)).to_contain_text("Would trigger")
-    expect(typed).to_have_attribute("aria-invalid", "false")
+    expect(field).to_have_attribute("aria-invalid", "false")
 
 
-def typed_webhook(installation: Installation, name: str, *events: str) -> WebhookWithSecret:
-    """A webhook that deliveries of these event types came in on."""
-    made = installation.management.webhooks.create(installation.may, name, event_header="X-Kind")
+def create_webhook_with_event_types(installation: Installation, name: str, *events: str) -> WebhookWithSecret:
+    """Create a webhook, and deliver a body of each event type to it."""
+    webhook = installation.management.webhooks.create(installation.may, name, event_header="X-Kind")
     for number, event in enumerate(events):
-        assert installation.service.post(made, b'{"n": %d}' % number, headers={"X-Kind": event}).status == 202
-    return made
+        assert installation.service.post(webhook, b'{"n": %d}' % number, headers={"X-Kind": event}).status == 202
+    return webhook
 
 
-def test_an_event_type_is_clicked_tried_and_saved(page: Page, installation: Installation):
-    made = typed_webhook(installation, "typed", "refunded", "paid")
-    begin(page, installation, made, "Payments")
-    typed = page.get_by_label("Event types")
+def test_event_types_are_clicked_typed_tested_and_saved(page: Page, installation: Installation):
+    webhook = create_webhook_with_event_types(installation, "typed", "refunded", "paid")
+    open_editor(page, installation, webhook, "Payments")
+    field = page.get_by_label("Event types")
 
     page.get_by_role("button", name="paid", exact=True).click()
-    expect(typed).to_have_value("paid")
+    expect(field).to_have_value("paid")
     expect(page.get_by_role("button", name="paid", exact=True)).to_have_attribute("aria-pressed", "true")
     expect(filter_result(page)).to_have_text(
         "Would trigger Webhook check: passed. Event check: passed. Payload check: passed."
     )
     expect(page.get_by_role("heading", name="Backtest: matches 1 of the last 2")).to_be_visible()
 
-    typed.fill("refunded\n\n chargeback ")
+    field.fill("refunded\n\n chargeback ")
     expect(filter_result(page)).to_contain_text("Would not trigger Webhook check: passed. Event check: failed.")
     expect(page.locator("#outcome")).to_contain_text("event type paid, expected refunded or chargeback")
     expect(page.get_by_role("button", name="paid", exact=True)).to_have_attribute("aria-pressed", "false")
 
-    typed.fill("x" * 201)
+    field.fill("x" * 201)
     expect(page.locator("#event-faults")).to_contain_text("a text of 1 to 200 printable characters")
-    expect(typed).to_have_attribute("aria-invalid", "true")
+    expect(field).to_have_attribute("aria-invalid", "true")
     expect(page.get_by_label("Payload filter")).to_have_attribute("aria-invalid", "false")
 
-    typed.fill("refunded\nchargeback")
-    expect(typed).to_have_attribute("aria-invalid", "false")
+    field.fill("refunded\nchargeback")
+    expect(field).to_have_attribute("aria-invalid", "false")
     page.get_by_role("button", name="Create").first.click()
     expect(page.get_by_text("Automation created.")).to_be_visible()
     expect(page.get_by_text("with event type refunded or chargeback")).to_be_visible()
-    [trigger] = installation.management.automations.get(installation.may, "Payments").triggers
+    [trigger] = get_automation(installation, "Payments").triggers
     assert (trigger.event_types, trigger.payload) == (("refunded", "chargeback"), None)
 
 
-def test_the_editor_begins_with_the_event_types_that_are_stored(page: Page, installation: Installation):
-    made = typed_webhook(installation, "stored types", "paid")
-    selected = {"webhook_ids": [made.webhook.uid], "event": ["Push Hook", "paid"]}
-    trigger = {"provider": "webhook", "event": "received", "filter": selected}
-    stored = installation.management.automations.create(
+def test_editor_shows_the_stored_event_types(page: Page, installation: Installation):
+    webhook = create_webhook_with_event_types(installation, "stored types", "paid")
+    filters = {"webhook_ids": [webhook.webhook.uid], "event": ["Push Hook", "paid"]}
+    trigger = {"provider": "webhook", "event": "received", "filter": filters}
+    automation = installation.management.automations.create(
         installation.may, "Stored types", prompt="Look.", triggers=[trigger]
     )
-    page.goto(installation.url(f"/f/default/automations/{stored.id}/edit"))
+    page.goto(installation.url(f"/f/default/automations/{automation.id}/edit"))
 
     expect(page.get_by_label("Event types")).to_have_value("Push Hook\npaid")
     page.get_by_role("button", name="paid", exact=True).click()
     expect(page.get_by_label("Event types")).to_have_value("Push Hook")
 
 
-def test_two_quick_clicks_are_both_in_the_filter(page: Page, installation: Installation):
-    made = webhook(installation, "quick", OPENED)
-    begin(page, installation, made, "Quick")
-    next_request = held_requests(page, "**/automations/new*")
+def test_second_click_during_the_request_of_the_first_is_kept(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "quick", OPENED)
+    open_editor(page, installation, webhook, "Quick")
+    next_request = hold_requests(page, "**/automations/new*")
 
     page.get_by_role("button", name="number 7").click()
     first = next_request()
@@ -206,10 +210,10 @@ def test_two_quick_clicks_are_both_in_the_filter(page: Page, installation: Insta
     expect(page.get_by_role("button", name="number 7")).to_have_attribute("aria-pressed", "true")
 
 
-def test_nothing_is_saved_while_a_click_is_answered(page: Page, installation: Installation):
-    made = webhook(installation, "hasty", OPENED)
-    begin(page, installation, made, "Hasty")
-    next_request = held_requests(page, "**/automations/new*")
+def test_create_buttons_are_disabled_during_the_request_of_a_click(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "hasty", OPENED)
+    open_editor(page, installation, webhook, "Hasty")
+    next_request = hold_requests(page, "**/automations/new*")
 
     page.get_by_role("button", name="number 7").click()
     first = next_request()
@@ -220,13 +224,13 @@ def test_nothing_is_saved_while_a_click_is_answered(page: Page, installation: In
     page.get_by_role("button", name="Create").first.click()
 
     expect(page.get_by_text("Automation created.")).to_be_visible()
-    assert installation.management.automations.get(installation.may, "Hasty").triggers[0].payload is not None
+    assert get_automation(installation, "Hasty").triggers[0].payload is not None
 
 
-def test_what_is_typed_while_a_click_is_answered_is_kept(page: Page, installation: Installation):
-    made = webhook(installation, "meanwhile", OPENED)
-    begin(page, installation, made, "Meanwhile")
-    next_request = held_requests(page, "**/automations/new*")
+def test_text_typed_during_the_request_of_a_click_is_kept(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "meanwhile", OPENED)
+    open_editor(page, installation, webhook, "Meanwhile")
+    next_request = hold_requests(page, "**/automations/new*")
 
     page.get_by_role("button", name="number 7").click()
     first = next_request()
@@ -238,20 +242,20 @@ def test_what_is_typed_while_a_click_is_answered_is_kept(page: Page, installatio
     expect(page.get_by_label("Payload filter")).to_have_value('{"mine": [1]}')
 
 
-def test_a_delivery_that_comes_in_meanwhile_is_there_to_be_clicked(page: Page, installation: Installation):
-    made = webhook(installation, "late")
-    begin(page, installation, made, "Late")
+def test_check_shows_a_delivery_that_arrived_after_the_page_opened(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "late")
+    open_editor(page, installation, webhook, "Late")
     expect(page.get_by_text("No deliveries from the selected webhooks yet.")).to_be_visible()
 
-    deliver(installation, made, OPENED)
+    deliver(installation, webhook, OPENED)
     page.get_by_role("button", name="Check").click()
 
     expect(page.get_by_role("button", name='action "opened"')).to_be_visible()
 
 
-def test_a_check_after_the_session_has_ended_leaves_what_was_typed(page: Page, installation: Installation):
-    made = webhook(installation, "ended", OPENED)
-    begin(page, installation, made, "Ended")
+def test_check_after_the_end_of_the_session_keeps_the_input(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "ended", OPENED)
+    open_editor(page, installation, webhook, "Ended")
     page.context.clear_cookies()
 
     page.get_by_label("Payload filter").fill('{"action": ["opened"]}')
@@ -260,10 +264,10 @@ def test_a_check_after_the_session_has_ended_leaves_what_was_typed(page: Page, i
     expect(page.get_by_label("Prompt")).to_have_value("Review it.")
 
 
-def test_a_delivery_of_another_webhook_fails_the_webhook_check(page: Page, installation: Installation):
-    made = webhook(installation, "one of two", OPENED)
-    other = webhook(installation, "other of two", CLOSED)
-    begin(page, installation, made, "Other")
+def test_delivery_of_an_unselected_webhook_fails_the_webhook_check(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "one of two", OPENED)
+    other = create_webhook(installation, "other of two", CLOSED)
+    open_editor(page, installation, webhook, "Other")
 
     page.get_by_label("other of two").check()
     expect(page.get_by_label("Test on").get_by_role("option")).to_have_count(2)
@@ -274,35 +278,35 @@ def test_a_delivery_of_another_webhook_fails_the_webhook_check(page: Page, insta
         "No filter: every delivery of the selected webhooks starts a run. "
         "The delivery is from one of two, which is not selected."
     )
-    settled(page)
+    wait_for_htmx(page)
     filter_result(page).get_by_role("button", name="Select one of two").click()
     expect(filter_result(page)).to_contain_text("Would trigger")
     expect(filter_result(page)).to_be_focused()
     expect(page.get_by_label("one of two")).to_be_checked()
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_text("Automation created.")).to_be_visible()
-    saved = installation.management.automations.get(installation.may, "Other").selected_webhook_uids()
-    assert saved == {made.webhook.uid, other.webhook.uid}
+    selected_uids = get_automation(installation, "Other").selected_webhook_uids()
+    assert selected_uids == {webhook.webhook.uid, other.webhook.uid}
 
 
-@pytest.mark.parametrize("scripts", [True, False])
-def test_a_click_on_a_field_chooses_the_webhook_if_none_is_chosen(
-    new_profile: Visitor, signed_in_state: Any, installation: Installation, scripts: bool
+@pytest.mark.parametrize("with_scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_click_on_a_field_selects_the_webhook_if_none_is_selected(
+    new_profile: NewProfile, signed_in_state: Any, installation: Installation, with_scripts: bool
 ):
-    name = f"Clicked {'with' if scripts else 'without'} scripts"
-    webhook(installation, "not this one")
-    webhook(installation, "nor this one")
-    page = new_profile(java_script_enabled=scripts, storage_state=signed_in_state).new_page()
+    name = f"Clicked {'with' if with_scripts else 'without'} scripts"
+    create_webhook(installation, "not this one")
+    create_webhook(installation, "nor this one")
+    page = new_profile(java_script_enabled=with_scripts, storage_state=signed_in_state).new_page()
     page.goto(installation.url("/f/default/automations/new"))
-    # A webhook that is younger than the page is not among its boxes.
-    made = webhook(installation, "sender", OPENED)
+    # The page was opened before this webhook was created, so it has no checkbox for it.
+    webhook = create_webhook(installation, "sender", OPENED)
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_label("Test on")).to_contain_text("sender")
-    if scripts:
-        settled(page)
+    if with_scripts:
+        wait_for_htmx(page)
         with page.expect_response(lambda answer: answer.request.method == "POST"):
             page.get_by_label("Test on").select_option(index=0)
-        settled(page)
+        wait_for_htmx(page)
     else:
         page.get_by_label("Test on").select_option(index=0)
         page.get_by_role("button", name="Check").click()
@@ -317,57 +321,58 @@ def test_a_click_on_a_field_chooses_the_webhook_if_none_is_chosen(
     page.get_by_label("Prompt").fill("Review it.")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_text("Automation created.")).to_be_visible()
-    assert installation.management.automations.get(installation.may, name).selected_webhook_uids() == {made.webhook.uid}
+    assert get_automation(installation, name).selected_webhook_uids() == {webhook.webhook.uid}
 
 
-def settled(page: Page) -> None:
-    """Until what was just swapped in answers: a list or a button that is being replaced takes no click."""
+def wait_for_htmx(page: Page) -> None:
+    """Wait until htmx has replaced all parts of the page. A part that is being replaced ignores clicks."""
     expect(page.locator(".htmx-request, .htmx-swapping, .htmx-settling")).to_have_count(0)
 
 
-@pytest.mark.parametrize("scripts", [True, False])
-def test_a_new_automation_is_run_on_the_delivery_that_it_was_tried_on(
-    new_profile: Visitor, signed_in_state: Any, installation: Installation, scripts: bool
+@pytest.mark.parametrize("with_scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_new_automation_replays_the_delivery_that_it_was_tested_on(
+    new_profile: NewProfile, signed_in_state: Any, installation: Installation, with_scripts: bool
 ):
-    name = f"Tried {'with' if scripts else 'without'} scripts"
-    made = webhook(installation, "tried", CLOSED)
-    tried = deliver(installation, made, OPENED)
-    deliver(installation, made, CLOSED | {"n": 2})
-    page = new_profile(java_script_enabled=scripts, storage_state=signed_in_state).new_page()
-    page.goto(installation.url(f"/f/default/automations/new?delivery={tried}"))
+    name = f"Tested {'with' if with_scripts else 'without'} scripts"
+    webhook = create_webhook(installation, "under test", CLOSED)
+    tested_delivery = deliver(installation, webhook, OPENED)
+    deliver(installation, webhook, CLOSED | {"n": 2})
+    page = new_profile(java_script_enabled=with_scripts, storage_state=signed_in_state).new_page()
+    page.goto(installation.url(f"/f/default/automations/new?delivery={tested_delivery}"))
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Prompt").fill("Review it.")
     page.get_by_role("button", name='action "opened"').click()
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_text("Automation created.")).to_be_visible()
     offer = page.locator("form.offer")
-    expect(offer.get_by_role("link")).to_have_attribute("href", f"/f/default/deliveries/{tried}")
-    known = installation.management.automations.get(installation.may, name)
+    expect(offer.get_by_role("link")).to_have_attribute("href", f"/f/default/deliveries/{tested_delivery}")
+    automation = get_automation(installation, name)
 
     offer.get_by_role("button", name="Replay the tested delivery").click()
 
     expect(page.get_by_role("heading", name=f"Run of {name}")).to_be_visible()
     [run] = runs_of(installation, name)
-    assert delivery_id(run.delivery_key or b"") == tried
+    assert delivery_id(run.delivery_key or b"") == tested_delivery
     expect(page.get_by_text("replay 1")).to_be_visible()
-    # What would not trigger is not offered, and what is offered may have changed since.
-    for untried in (deliver(installation, made, CLOSED | {"n": 3}), "dlv_nobody"):
-        page.goto(installation.url(f"/f/default/automations/{known.id}?tested_delivery={untried}"))
+    # A delivery that would not trigger the automation is not offered.
+    for delivery in (deliver(installation, webhook, CLOSED | {"n": 3}), "dlv_nobody"):
+        page.goto(installation.url(f"/f/default/automations/{automation.id}?tested_delivery={delivery}"))
         expect(page.get_by_role("heading", name=name)).to_be_visible()
         expect(offer).to_have_count(0)
-    page.goto(installation.url(f"/f/default/automations/{known.id}?tested_delivery={tried}"))
-    installation.management.automations.set_enabled(installation.may, known.id, False)
+    # The automation may change while the page offers the delivery.
+    page.goto(installation.url(f"/f/default/automations/{automation.id}?tested_delivery={tested_delivery}"))
+    installation.management.automations.set_enabled(installation.may, automation.id, False)
     offer.get_by_role("button").click()
     expect(page.get_by_role("alert")).to_contain_text("is disabled. Enable it first. Nothing was started.")
     expect(offer).to_have_count(0)
 
 
-def test_a_run_is_found_from_its_automation_however_many_came_after_it(page: Page, installation: Installation):
-    made = webhook(installation, "busy")
-    seldom = automation(installation, "Seldom", made.webhook.uid, payload={"action": ["opened"]})
-    often = automation(installation, "Often", made.webhook.uid)
-    automation(installation, "Never", made.webhook.uid, payload={"action": ["nothing"]})
-    deliver(installation, made, OPENED)
+def test_pages_show_an_automations_runs_despite_many_newer_ones(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "busy")
+    seldom = create_automation(installation, "Seldom", webhook.webhook.uid, payload={"action": ["opened"]})
+    often = create_automation(installation, "Often", webhook.webhook.uid)
+    create_automation(installation, "Never", webhook.webhook.uid, payload={"action": ["nothing"]})
+    deliver(installation, webhook, OPENED)
     [run] = runs_of(installation, "Seldom")
     delivery = delivery_id(run.delivery_key or b"")
     for _ in range(101):
@@ -375,8 +380,8 @@ def test_a_run_is_found_from_its_automation_however_many_came_after_it(page: Pag
 
     page.goto(installation.url("/f/default/automations"))
     expect(page.get_by_role("row").filter(has_text="Never")).to_contain_text("none yet")
-    last = page.get_by_role("row").filter(has_text="Seldom").locator("td[data-name='Last run'] a")
-    assert str(last.get_attribute("href")).endswith(run.id.hex())
+    last_run = page.get_by_role("row").filter(has_text="Seldom").locator("td[data-name='Last run'] a")
+    assert str(last_run.get_attribute("href")).endswith(run.id.hex())
     page.goto(installation.url(f"/f/default/automations/{seldom}"))
     expect(page.locator("#run-list tbody tr")).to_have_count(1)
     page.goto(installation.url(f"/f/default/automations/{often}"))
@@ -386,21 +391,21 @@ def test_a_run_is_found_from_its_automation_however_many_came_after_it(page: Pag
     expect(page.get_by_label("Automation")).to_have_value(often)
 
 
-def test_on_a_laptop_the_actions_never_cover_the_focus(page: Page, installation: Installation):
-    made = webhook(
+def test_action_bar_never_covers_the_focused_element(page: Page, installation: Installation):
+    webhook = create_webhook(
         installation, "laptop", *[OPENED | {"n": n, "more": {f"k{k}": k for k in range(30)}} for n in range(8)]
     )
     page.set_viewport_size({"width": 1280, "height": 720})
-    begin(page, installation, made, "Reached")
+    open_editor(page, installation, webhook, "Covered")
     create = page.get_by_role("button", name="Create")
     expect(create).to_be_in_viewport(ratio=1)
     page.get_by_label("Name", exact=True).focus()
-    passed = 0
+    stops = 0
 
     while not page.evaluate("document.activeElement.matches('.bar button')"):
         page.keyboard.press("Tab")
-        passed += 1
-        hidden = page.evaluate(
+        stops += 1
+        covered_element = page.evaluate(
             """() => {
                 const bar = document.querySelector(".bar"), focused = document.activeElement;
                 if (bar.contains(focused) || focused.matches("textarea, .field-tree")) return "";
@@ -408,15 +413,15 @@ def test_on_a_laptop_the_actions_never_cover_the_focus(page: Page, installation:
                 return box.bottom > top || box.top < 0 ? focused.outerHTML : "";
             }"""
         )
-        assert hidden == ""
+        assert covered_element == ""
         expect(create).to_be_in_viewport(ratio=1)
 
-    assert passed > 30
+    assert stops > 30
 
 
-def test_the_backtest_tells_which_stored_deliveries_would_match(page: Page, installation: Installation):
-    made = webhook(installation, "tested", CLOSED, *[OPENED | {"n": n} for n in range(8)], CLOSED | {"n": 9})
-    begin(page, installation, made, "Tested")
+def test_backtest_lists_the_stored_deliveries_that_match(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "tested", CLOSED, *[OPENED | {"n": n} for n in range(8)], CLOSED | {"n": 9})
+    open_editor(page, installation, webhook, "Tested")
 
     page.get_by_label("Payload filter").fill('{"action": ["opened"]}')
 
@@ -438,16 +443,16 @@ def test_the_backtest_tells_which_stored_deliveries_would_match(page: Page, inst
     assert re.fullmatch(r"/f/default/deliveries/dlv_[0-9a-f]{32}", str(href))
 
 
-def test_an_automation_is_written_by_keyboard_alone(page: Page, installation: Installation):
-    made = webhook(installation, "keys", OPENED)
-    page.goto(installation.url(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+def test_automation_is_created_with_the_keyboard_alone(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "keys", OPENED)
+    page.goto(installation.url(f"/f/default/automations/new?webhook={webhook.webhook.uid}"))
 
     def tab_to(selector: str) -> None:
         for _ in range(120):
             page.keyboard.press("Tab")
             if page.evaluate("selector => document.activeElement.matches(selector)", selector):
                 return
-        raise AssertionError(f"Tab never reaches {selector}")
+        raise AssertionError(f"Tab does not reach {selector}")
 
     tab_to("#name")
     page.keyboard.type("By keyboard")
@@ -461,15 +466,15 @@ def test_an_automation_is_written_by_keyboard_alone(page: Page, installation: In
     page.keyboard.press("Enter")
 
     expect(page.get_by_text("Automation created.")).to_be_visible()
-    assert installation.management.automations.get(installation.may, "By keyboard").triggers[0].payload is not None
+    assert get_automation(installation, "By keyboard").triggers[0].payload is not None
 
 
-def test_an_automation_is_written_without_scripts(
-    new_profile: Visitor, signed_in_state: Any, installation: Installation
+def test_automation_is_created_without_scripts(
+    new_profile: NewProfile, signed_in_state: Any, installation: Installation
 ):
-    made = webhook(installation, "plain", OPENED)
+    webhook = create_webhook(installation, "plain", OPENED)
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    begin(page, installation, made, "Plain")
+    open_editor(page, installation, webhook, "Plain")
 
     page.get_by_role("button", name='action "opened"').click()
     expect(page.get_by_label("Payload filter")).to_have_value('{\n  "action": ["opened"]\n}')
@@ -488,10 +493,10 @@ def test_an_automation_is_written_without_scripts(
     expect(page.get_by_role("heading", name="Plain")).to_be_visible()
 
 
-def test_what_was_typed_stays_where_saving_fails(page: Page, installation: Installation):
-    made = webhook(installation, "kept", OPENED)
-    automation(installation, "Taken", made.webhook.uid)
-    begin(page, installation, made, "Taken")
+def test_rejected_form_keeps_the_input(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "kept", OPENED)
+    create_automation(installation, "Taken", webhook.webhook.uid)
+    open_editor(page, installation, webhook, "Taken")
     page.get_by_label("Prompt").fill("\n two lines\n</textarea><b>")
     page.get_by_label("Payload filter").fill('{ "action":["opened"] }')
     page.get_by_label("Enabled").uncheck()
@@ -507,9 +512,9 @@ def test_what_was_typed_stays_where_saving_fails(page: Page, installation: Insta
     expect(page.get_by_label("Enabled")).not_to_be_checked()
 
 
-def test_without_a_webhook_nothing_is_saved_and_the_webhooks_say_so(page: Page, installation: Installation):
-    made = webhook(installation, "unchosen", OPENED)
-    begin(page, installation, made, "Deaf")
+def test_automation_without_a_webhook_is_rejected_at_the_field(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "unchosen", OPENED)
+    open_editor(page, installation, webhook, "No webhook")
     page.get_by_label("unchosen").uncheck()
 
     page.get_by_role("button", name="Create").last.click()
@@ -518,139 +523,138 @@ def test_without_a_webhook_nothing_is_saved_and_the_webhooks_say_so(page: Page, 
     expect(group).to_have_accessible_description(re.compile("Select at least one webhook"))
 
 
-def test_saving_without_a_change_makes_no_new_version(page: Page, installation: Installation):
-    made = webhook(installation, "same", OPENED)
+def test_saving_without_a_change_creates_no_version(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "same", OPENED)
     prompt = "\nAn empty line first, and \ttabs.\n"
-    triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}]
+    triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}]
     triggers[0]["filter"]["payload"] = {"n": [1.5, 2**60], "\u202e": {"exists": False}}  # type: ignore[index]
-    known = installation.management.automations.create(installation.may, "Same", prompt=prompt, triggers=triggers)
+    automation = installation.management.automations.create(installation.may, "Same", prompt=prompt, triggers=triggers)
 
-    page.goto(installation.url(f"/f/default/automations/{known.id}/edit"))
+    page.goto(installation.url(f"/f/default/automations/{automation.id}/edit"))
     page.get_by_role("button", name="Save").first.click()
 
     expect(page.get_by_text("No changes to save")).to_be_visible()
-    assert installation.management.automations.get(installation.may, "Same") == known
+    assert get_automation(installation, "Same") == automation
 
 
 def test_saving_over_another_members_change_warns_first(page: Page, installation: Installation):
-    made = webhook(installation, "raced", OPENED)
-    known = automation(installation, "Raced", made.webhook.uid)
-    page.goto(installation.url(f"/f/default/automations/{known}/edit"))
-    installation.management.automations.change(installation.may, known, prompt="Theirs.")
+    webhook = create_webhook(installation, "raced", OPENED)
+    automation_id = create_automation(installation, "Raced", webhook.webhook.uid)
+    page.goto(installation.url(f"/f/default/automations/{automation_id}/edit"))
+    installation.management.automations.change(installation.may, automation_id, prompt="Theirs.")
 
     page.get_by_label("Prompt").fill("Ours.")
     page.get_by_role("button", name="Save").first.click()
     expect(page.get_by_role("alert")).to_contain_text("Version 2 of this automation was saved while you were editing")
-    assert installation.management.automations.get(installation.may, known).prompt == "Theirs."
+    assert get_automation(installation, automation_id).prompt == "Theirs."
     page.get_by_role("button", name="Save").first.click()
 
     expect(page.get_by_text("Automation saved.")).to_be_visible()
-    assert installation.management.automations.get(installation.may, known).prompt == "Ours."
+    assert get_automation(installation, automation_id).prompt == "Ours."
 
 
-def test_webhooks_that_are_gone_stay_visible_and_are_flagged(page: Page, installation: Installation):
-    gone, alive = webhook(installation, "gone"), webhook(installation, "alive")
-    known = automation(installation, "Haunted", gone.webhook.uid, alive.webhook.uid, "wh_nobody")
+def test_deleted_webhooks_of_an_automation_are_shown_and_flagged(page: Page, installation: Installation):
+    deleted, existing = create_webhook(installation, "gone"), create_webhook(installation, "existing")
+    automation_id = create_automation(
+        installation, "Selects deleted", deleted.webhook.uid, existing.webhook.uid, "wh_nobody"
+    )
     installation.management.webhooks.delete(installation.may, "gone")
 
     page.goto(installation.url("/f/default/automations"))
-    row = page.get_by_role("row").filter(has_text="Haunted")
+    row = page.get_by_role("row").filter(has_text="Selects deleted")
     expect(row).to_contain_text("gone deleted")
     expect(row).to_contain_text("wh_nobody unknown")
-    page.goto(installation.url(f"/f/default/automations/{known}"))
+    page.goto(installation.url(f"/f/default/automations/{automation_id}"))
     expect(page.locator(".warning")).to_have_count(2)
-    page.goto(installation.url(f"/f/default/automations/{known}/edit"))
+    page.goto(installation.url(f"/f/default/automations/{automation_id}/edit"))
     expect(page.get_by_label("wh_nobody unknown")).to_be_checked()
     page.get_by_label("gone deleted").uncheck()
     page.get_by_role("button", name="Save").first.click()
 
     expect(page.get_by_text("Automation saved.")).to_be_visible()
-    kept = installation.management.automations.get(installation.may, known).selected_webhook_uids()
-    assert kept == {alive.webhook.uid, "wh_nobody"}
+    selected_uids = get_automation(installation, automation_id).selected_webhook_uids()
+    assert selected_uids == {existing.webhook.uid, "wh_nobody"}
 
 
-def test_an_automation_is_switched_off_and_deleted(page: Page, installation: Installation):
-    made = webhook(installation, "switched")
-    known = automation(installation, "Switched", made.webhook.uid)
-    page.goto(installation.url(f"/f/default/automations/{known}"))
+def test_disabled_automation_starts_no_run_and_is_deleted(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "of obsolete")
+    automation_id = create_automation(installation, "Obsolete", webhook.webhook.uid)
+    page.goto(installation.url(f"/f/default/automations/{automation_id}"))
 
     page.get_by_role("button", name="Disable").click()
     expect(page.get_by_text("Automation disabled.")).to_be_visible()
-    deliver(installation, made, OPENED)
+    deliver(installation, webhook, OPENED)
     page.get_by_role("link", name="Delete").click()
     expect(page.get_by_text("Its runs are kept.")).to_be_visible()
     page.get_by_role("button", name="Delete automation").click()
 
     expect(page.get_by_text("Automation deleted.")).to_be_visible()
-    expect(page.get_by_role("row").filter(has_text="Switched")).to_have_count(0)
-    assert runs_of(installation, "Switched") == []
+    expect(page.get_by_role("row").filter(has_text="Obsolete")).to_have_count(0)
+    assert runs_of(installation, "Obsolete") == []
 
 
-def test_several_triggers_are_edited_as_their_list(page: Page, installation: Installation):
-    one, two = webhook(installation, "first of list", OPENED), webhook(installation, "second of list")
+def test_several_triggers_are_edited_as_a_json_list(page: Page, installation: Installation):
+    first = create_webhook(installation, "first of list", OPENED)
+    second = create_webhook(installation, "second of list")
     triggers = [
-        {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [each.webhook.uid]}}
-        for each in (one, two)
+        {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+        for webhook in (first, second)
     ]
-    known = installation.management.automations.create(installation.may, "Listed", prompt="Do it.", triggers=triggers)
-    page.goto(installation.url(f"/f/default/automations/{known.id}/edit"))
-    typed = page.get_by_label("Triggers", exact=True)
+    automation = installation.management.automations.create(
+        installation.may, "Listed", prompt="Do it.", triggers=triggers
+    )
+    page.goto(installation.url(f"/f/default/automations/{automation.id}/edit"))
+    field = page.get_by_label("Triggers", exact=True)
     expect(filter_result(page)).to_contain_text("Would trigger")
     expect(page.get_by_role("heading", name="Trigger 2: would not trigger")).to_be_visible()
 
     triggers[0]["filter"]["payload"] = {"action": []}  # type: ignore[index]
-    typed.fill(json.dumps(triggers))
+    field.fill(json.dumps(triggers))
     expect(page.locator("#filter-faults")).to_contain_text("/0/filter/payload/action")
     triggers[0]["filter"]["payload"] = {"action": ["closed"]}  # type: ignore[index]
-    typed.fill(json.dumps(triggers))
+    field.fill(json.dumps(triggers))
     expect(filter_result(page)).to_contain_text("Would not trigger")
     page.get_by_role("button", name="Save").first.click()
 
     expect(page.get_by_text("Automation saved.")).to_be_visible()
-    saved = installation.management.automations.get(installation.may, known.id)
-    assert [each.as_json() for each in saved.triggers] == triggers
+    saved = get_automation(installation, automation.id)
+    assert [trigger.as_json() for trigger in saved.triggers] == triggers
 
 
-def test_a_viewer_reads_and_is_offered_no_change(signed_out_page: Page, installation: Installation):
-    made = webhook(installation, "viewed", OPENED)
-    known = automation(installation, "Viewed", made.webhook.uid)
-    admin = installation.may_administer
-    installation.management.members.add(admin, "vera@example.com", "Vera")
-    installation.management.members.set_role(admin, "vera@example.com", "default", Role.VIEWER)
-    link = installation.management.sessions.create_link(admin, "vera@example.com")
-    installation.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
-    sign_in(signed_out_page, installation, "vera@example.com")
+def test_viewer_can_read_automations_but_not_change_them(signed_out_page: Page, installation: Installation):
+    webhook = create_webhook(installation, "viewed", OPENED)
+    automation_id = create_automation(installation, "Viewed", webhook.webhook.uid)
+    sign_in_new_viewer(signed_out_page, installation, "vera@example.com", "Vera")
 
-    for path in ("/f/default/automations", f"/f/default/automations/{known}"):
+    for path in ("/f/default/automations", f"/f/default/automations/{automation_id}"):
         signed_out_page.goto(installation.url(path))
         expect(signed_out_page.locator("main form, main a.button")).to_have_count(0)
-    for path in ("new", f"{known}/edit", f"{known}/delete"):
+    for path in ("new", f"{automation_id}/edit", f"{automation_id}/delete"):
         answer = signed_out_page.goto(installation.url(f"/f/default/automations/{path}"))
         assert answer is not None
         assert answer.status == 403
 
 
-def test_where_files_rule_an_automation_is_read_and_switched(page: Page, installation: Installation):
-    admin = installation.may_administer
-    installation.management.factories.create(admin, "files")
+def test_automation_defined_by_a_file_can_be_disabled_but_not_edited(page: Page, installation: Installation):
+    installation.management.factories.create(installation.may_administer, "files")
     may = installation.management.access.operator("files")
-    made = installation.management.webhooks.create(may, "hook")
-    triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}]
-    known = installation.management.automations.create(may, "Filed", prompt="Do it.", triggers=triggers)
+    webhook = installation.management.webhooks.create(may, "hook")
+    triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}]
+    automation = installation.management.automations.create(may, "Filed", prompt="Do it.", triggers=triggers)
     installation.management.factories.define_by_files(may)
 
-    page.goto(installation.url(f"/f/files/automations/{known.id}"))
+    page.goto(installation.url(f"/f/files/automations/{automation.id}"))
     expect(page.get_by_text("Definition files define this factory.")).to_be_visible()
     expect(page.get_by_role("link", name="Edit")).to_have_count(0)
     page.get_by_role("button", name="Disable").click()
     expect(page.get_by_text("Automation disabled.")).to_be_visible()
-    answer = page.goto(installation.url(f"/f/files/automations/{known.id}/edit"))
+    answer = page.goto(installation.url(f"/f/files/automations/{automation.id}/edit"))
 
     assert answer is not None
     assert answer.status == 409
 
 
-def test_hostile_payloads_and_names_are_inert(page: Page, installation: Installation):
+def test_hostile_payloads_and_names_are_shown_as_text(page: Page, installation: Installation):
     name = "<img src=x onerror=alert(1)>\u202e&quot;"
     body = {
         "__proto__": {"x": "polluted"},
@@ -661,8 +665,8 @@ def test_hostile_payloads_and_names_are_inert(page: Page, installation: Installa
         "deep": 1,
     }
     raw = json.dumps(body)[:-1].encode() + b', "pit": ' + b"[" * 500 + b"]" * 500 + b"}"
-    made = webhook(installation, name, raw)
-    begin(page, installation, made, name)
+    webhook = create_webhook(installation, name, raw)
+    open_editor(page, installation, webhook, name)
 
     page.get_by_role("button", name='x "polluted"').click()
     expect(page.get_by_label("Payload filter")).to_have_value('{\n  "__proto__": {"x": ["polluted"]}\n}')
@@ -680,49 +684,60 @@ def test_hostile_payloads_and_names_are_inert(page: Page, installation: Installa
     assert "\u202e" not in page.locator("main").inner_text()
 
 
-def test_looks(check_accessibility, installation: Installation):
-    installation.management.factories.create(installation.may_administer, "looks")
-    may = installation.management.access.operator("looks")
+def test_automation_pages_are_accessible(check_accessibility: Any, installation: Installation):
+    installation.management.factories.create(installation.may_administer, "checked")
+    may = installation.management.access.operator("checked")
     bodies = [OPENED | {"n": n, "action": ["opened", "closed"][n % 3 == 0]} for n in range(14)]
-    made, gone = webhook(installation, "github", *bodies, may=may), webhook(installation, "gone", may=may)
-    uids = (made.webhook.uid, gone.webhook.uid)
-    known = automation(installation, "Review pull requests", *uids, payload={"action": ["opened"]}, may=may)
+    webhook = create_webhook(installation, "github", *bodies, may=may)
+    deleted = create_webhook(installation, "gone", may=may)
+    uids = (webhook.webhook.uid, deleted.webhook.uid)
+    automation_id = create_automation(
+        installation, "Review pull requests", *uids, payload={"action": ["opened"]}, may=may
+    )
     installation.management.webhooks.delete(may, "gone")
-    deliver(installation, made, OPENED | {"n": 20})
-    check_accessibility("automations", "/f/looks/automations")
-    check_accessibility("automation", f"/f/looks/automations/{known}")
-    check_accessibility("automation-edit", f"/f/looks/automations/{known}/edit")
-    check_accessibility("automation-delete", f"/f/looks/automations/{known}/delete")
-    check_accessibility("automation-list", f"/f/looks/automations/{known}/edit?triggers=list")
+    deliver(installation, webhook, OPENED | {"n": 20})
+    check_accessibility("automations", "/f/checked/automations")
+    check_accessibility("automation", f"/f/checked/automations/{automation_id}")
+    check_accessibility("automation-edit", f"/f/checked/automations/{automation_id}/edit")
+    check_accessibility("automation-delete", f"/f/checked/automations/{automation_id}/delete")
+    check_accessibility("automation-list", f"/f/checked/automations/{automation_id}/edit?triggers=list")
 
     def mistype(page: Page) -> None:
         page.get_by_label("Payload filter").fill('{"action": ["opened",\n  "pull_request": {}}')
         expect(filter_result(page)).to_contain_text("The filter is not valid JSON.")
 
-    hostile = deliver(
-        installation, made, {"k" * 300: "v" * 300, "\u202eyek": ["<b>"] * 40, "a": {"b": {"c": {"d": {"e": "x" * 99}}}}}
+    hostile_delivery = deliver(
+        installation,
+        webhook,
+        {"k" * 300: "v" * 300, "\u202eyek": ["<b>"] * 40, "a": {"b": {"c": {"d": {"e": "x" * 99}}}}},
     )
-    check_accessibility("automation-mistyped", f"/f/looks/automations/{known}/edit?delivery={hostile}", prepare=mistype)
+    check_accessibility(
+        "automation-mistyped",
+        f"/f/checked/automations/{automation_id}/edit?delivery={hostile_delivery}",
+        prepare=mistype,
+    )
 
-    chosen = {
+    payload = {
         "action": {"$any": [["reopened"], {"$prefix": "open", "$not": {"$suffix": "x"}}]},
         "pull_request": {"labels": {"$not": {"name": {"$glob": "*-wip"}}}, "number": {"$gt": 5}},
     }
-    composed = automation(installation, "Review by operators", made.webhook.uid, payload=chosen, may=may)
+    with_operators = create_automation(
+        installation, "Review by operators", webhook.webhook.uid, payload=payload, may=may
+    )
 
     def unfold_help(page: Page) -> None:
         page.get_by_text("Filter syntax").click()
         expect(page.get_by_text("at least one of the alternatives holds")).to_be_visible()
 
-    check_accessibility("automation-operators", f"/f/looks/automations/{composed}/edit", prepare=unfold_help)
+    check_accessibility("automation-operators", f"/f/checked/automations/{with_operators}/edit", prepare=unfold_help)
 
 
 # Run policies
 
 
-def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation: Installation):
-    made = webhook(installation, "of policies", OPENED)
-    page.goto(installation.url(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+def test_run_policy_is_created_shown_and_changed(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "of policies", OPENED)
+    page.goto(installation.url(f"/f/default/automations/new?webhook={webhook.webhook.uid}"))
     page.get_by_label("Name", exact=True).fill("With policy")
     page.get_by_label("Prompt").fill("Look at it.")
     page.get_by_text("When runs start").click()
@@ -745,9 +760,7 @@ def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation:
     page.get_by_role("button", name="Create", exact=True).last.click()
 
     expect(page.get_by_text("at most 2 active runs for each /pull_request/number; a new run replaces")).to_be_visible()
-    [created] = [
-        each for each in installation.management.automations.all(installation.may) if each.name == "With policy"
-    ]
+    created = get_automation(installation, "With policy")
     page.get_by_role("link", name="Edit", exact=True).click()
     expect(page.get_by_label("Wait at most")).to_have_value("300")
     page.get_by_label("Active runs at the same time").fill("")
@@ -758,7 +771,7 @@ def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation:
     page.get_by_label("Longest wait between attempts").fill("")
     page.get_by_role("button", name="Save", exact=True).last.click()
     expect(page.get_by_text("Automation saved")).to_be_visible()
-    changed = installation.management.automations.get(installation.may, created.id)
+    changed = get_automation(installation, created.id)
 
     assert created.policy.as_json() == {
         "concurrency": {"key": ["/pull_request/number"], "limit": 2, "when_busy": "replace"},
@@ -777,50 +790,46 @@ def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation:
     installation.management.automations.delete(installation.may, created.id)
 
 
-def test_a_save_of_something_else_keeps_the_policy(page: Page, installation: Installation):
-    made = webhook(installation, "of kept policies", OPENED)
-    key = automation(installation, "Keeps its policy", made.webhook.uid)
+def test_saving_another_field_keeps_the_policy(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "of kept policies", OPENED)
+    automation_id = create_automation(installation, "Keeps its policy", webhook.webhook.uid)
     retry = {"attempts": 2, "backoff_seconds": 5, "max_backoff_seconds": 9}
     policy = {"concurrency": {"key": ["/a", "/b"], "limit": 3, "when_busy": "skip"}, "retry": retry, "priority": "low"}
-    installation.management.automations.change(installation.may, key, policy=policy)
-    page.goto(installation.url(f"/f/default/automations/{key}/edit"))
+    installation.management.automations.change(installation.may, automation_id, policy=policy)
+    page.goto(installation.url(f"/f/default/automations/{automation_id}/edit"))
     page.get_by_label("Prompt").fill("Something else.")
     page.get_by_role("button", name="Save", exact=True).last.click()
     expect(page.get_by_text("Automation saved")).to_be_visible()
 
-    changed = installation.management.automations.get(installation.may, key)
+    changed = get_automation(installation, automation_id)
     assert (changed.prompt, changed.policy.as_json()) == ("Something else.", policy)
-    installation.management.automations.delete(installation.may, key)
+    installation.management.automations.delete(installation.may, automation_id)
 
 
-def test_a_paused_automation_says_why_and_is_enabled_again(page: Page, installation: Installation):
-    made = webhook(installation, "of failures", OPENED)
-    key = automation(installation, "Fails too often", made.webhook.uid)
-    installation.management.automations.change(installation.may, key, policy={"pause_after_failures": 2})
+def test_paused_automation_shows_the_reason_and_is_enabled_again(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "of failures", OPENED)
+    automation_id = create_automation(installation, "Fails too often", webhook.webhook.uid)
+    installation.management.automations.change(installation.may, automation_id, policy={"pause_after_failures": 2})
     with closing(open_database(f"sqlite:///{installation.service.data_dir / 'hookmill.db'}")) as database:
         with database.write() as tx:
-            tx.run("UPDATE automations SET failures_in_row = 2 WHERE id = :id", id=key)
+            tx.run("UPDATE automations SET failures_in_row = 2 WHERE id = :id", id=automation_id)
         pause_failing(database, time.time_ns() // 1_000)
-    page.goto(installation.url(f"/f/default/automations/{key}"))
+    page.goto(installation.url(f"/f/default/automations/{automation_id}"))
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
     expect(page.get_by_text("Its last 2 runs failed. Correct the cause, and enable it again.")).to_be_visible()
     page.get_by_role("button", name="Enable", exact=True).click()
 
     expect(page.get_by_text("enabled", exact=True)).to_be_visible()
     assert page.get_by_text("Its last 2 runs failed").count() == 0
-    installation.management.automations.delete(installation.may, key)
+    installation.management.automations.delete(installation.may, automation_id)
 
 
 # Schedules
 
 
-def automation_named(installation: Installation, name: str) -> Automation:
-    return installation.management.automations.get(installation.may, name)
-
-
-def test_schedules_are_written_shown_changed_and_removed(page: Page, installation: Installation):
-    made = webhook(installation, "beside schedules", OPENED)
-    page.goto(installation.url(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+def test_schedules_are_created_shown_and_removed(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "beside schedules", OPENED)
+    page.goto(installation.url(f"/f/default/automations/new?webhook={webhook.webhook.uid}"))
     page.get_by_label("Name", exact=True).fill("Scheduled")
     page.get_by_label("Prompt").fill("Look at it.")
     first = page.get_by_role("group", name="Schedule 1")
@@ -839,13 +848,13 @@ def test_schedules_are_written_shown_changed_and_removed(page: Page, installatio
 
     expect(page.get_by_text("0 3 * * * (Europe/Berlin); next 2")).to_be_visible()
     expect(page.get_by_text("@every 30m (UTC, skips missed times); next 2")).to_be_visible()
-    created = automation_named(installation, "Scheduled")
+    created = get_automation(installation, "Scheduled")
     page.get_by_role("link", name="Edit", exact=True).click()
     first.get_by_label("Schedule name").fill("")
     first.get_by_label("Times", exact=True).fill("")
     page.get_by_role("button", name="Save", exact=True).last.click()
     expect(page.get_by_text("Automation saved")).to_be_visible()
-    changed = automation_named(installation, "Scheduled")
+    changed = get_automation(installation, "Scheduled")
 
     assert [schedule.schedule_json() for schedule in created.schedules] == [
         {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin"},
@@ -858,7 +867,7 @@ def test_schedules_are_written_shown_changed_and_removed(page: Page, installatio
     installation.management.automations.delete(installation.may, created.id)
 
 
-def test_an_automation_with_schedules_alone_needs_no_webhook(page: Page, installation: Installation):
+def test_automation_with_only_schedules_needs_no_webhook(page: Page, installation: Installation):
     page.goto(installation.url("/f/default/automations/new"))
     page.get_by_label("Name", exact=True).fill("Only scheduled")
     page.get_by_label("Prompt").fill("Look at it.")
@@ -873,46 +882,47 @@ def test_an_automation_with_schedules_alone_needs_no_webhook(page: Page, install
     page.get_by_role("button", name="Create", exact=True).last.click()
 
     expect(page.get_by_text("Automation created. Its schedules start runs.")).to_be_visible()
-    created = automation_named(installation, "Only scheduled")
+    created = get_automation(installation, "Only scheduled")
     assert (created.triggers, [schedule.name for schedule in created.schedules]) == ((), ["daily"])
     page.get_by_role("link", name="Edit", exact=True).click()
     page.get_by_label("Prompt").fill("Look twice.")
     page.get_by_role("button", name="Save", exact=True).last.click()
     expect(page.get_by_text("Automation saved")).to_be_visible()
-    assert automation_named(installation, "Only scheduled").all_triggers == created.all_triggers
+    assert get_automation(installation, "Only scheduled").all_triggers == created.all_triggers
     installation.management.automations.delete(installation.may, created.id)
 
 
-def test_a_list_of_triggers_contains_the_schedules(page: Page, installation: Installation):
-    made = webhook(installation, "of a list", OPENED)
-    key = automation(installation, "Listed with a schedule", made.webhook.uid)
-    trigger = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "daily", "cron": "@daily"}}
+def test_json_list_of_triggers_contains_the_schedules(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "of a list", OPENED)
+    automation_id = create_automation(installation, "Listed with a schedule", webhook.webhook.uid)
+    schedule = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "daily", "cron": "@daily"}}
     triggers = [
-        *(each.as_json() for each in automation_named(installation, "Listed with a schedule").triggers),
-        trigger,
+        *(trigger.as_json() for trigger in get_automation(installation, "Listed with a schedule").triggers),
+        schedule,
     ]
-    installation.management.automations.change(installation.may, key, triggers=triggers)
-    page.goto(installation.url(f"/f/default/automations/{key}/edit?triggers=list"))
-    typed = page.get_by_label("Triggers", exact=True)
+    installation.management.automations.change(installation.may, automation_id, triggers=triggers)
+    page.goto(installation.url(f"/f/default/automations/{automation_id}/edit?triggers=list"))
+    field = page.get_by_label("Triggers", exact=True)
 
-    assert json.loads(typed.input_value()) == triggers
-    typed.fill(json.dumps([*triggers, trigger | {"schedule": {"name": "hourly", "cron": "@hourly"}}]))
+    assert json.loads(field.input_value()) == triggers
+    field.fill(json.dumps([*triggers, schedule | {"schedule": {"name": "hourly", "cron": "@hourly"}}]))
     page.get_by_role("button", name="Save", exact=True).last.click()
 
     expect(page.get_by_text("Automation saved")).to_be_visible()
-    assert [schedule.name for schedule in automation_named(installation, "Listed with a schedule").schedules] == [
+    assert [schedule.name for schedule in get_automation(installation, "Listed with a schedule").schedules] == [
         "daily",
         "hourly",
     ]
-    installation.management.automations.delete(installation.may, key)
+    installation.management.automations.delete(installation.may, automation_id)
 
 
 # Runs by hand
 
 
-def test_a_run_is_started_by_hand_after_a_confirmation(page: Page, installation: Installation):
-    key = automation(installation, "By hand", webhook(installation, "of a run by hand").webhook.uid)
-    page.goto(installation.url(f"/f/default/automations/{key}"))
+def test_member_starts_a_run_by_hand(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "of a run by hand")
+    automation_id = create_automation(installation, "By hand", webhook.webhook.uid)
+    page.goto(installation.url(f"/f/default/automations/{automation_id}"))
     page.get_by_role("link", name="Run now…").click()
     page.get_by_label("Payload").fill('{"n": ')
     page.get_by_role("button", name="Run now").click()
@@ -926,14 +936,14 @@ def test_a_run_is_started_by_hand_after_a_confirmation(page: Page, installation:
     assert (run.person_name, run.has_payload) == ("ada@example.com", True)
     page.goto(installation.url("/f/default/runs"))
     expect(page.get_by_role("row", name="By hand").first).to_contain_text("ada@example.com by hand")
-    page.goto(installation.url(f"/f/default/automations/{key}"))
+    page.goto(installation.url(f"/f/default/automations/{automation_id}"))
     expect(page.get_by_role("row", name="ada@example.com by hand")).to_be_visible()
-    installation.management.automations.set_enabled(installation.may, key, False)
-    page.goto(installation.url(f"/f/default/automations/{key}/run"))
+    installation.management.automations.set_enabled(installation.may, automation_id, False)
+    page.goto(installation.url(f"/f/default/automations/{automation_id}/run"))
     page.get_by_role("button", name="Run now").click()
     expect(page.get_by_text("is disabled. Enable it first.")).to_be_visible()
     expect(page.get_by_role("link", name="Run now…")).to_have_count(0)
-    installation.management.automations.delete(installation.may, key)
+    installation.management.automations.delete(installation.may, automation_id)
 
 
 def let_an_hour_pass(installation: Installation) -> None:
@@ -944,9 +954,9 @@ def let_an_hour_pass(installation: Installation) -> None:
                          f"anchor = anchor - {hour}")  # fmt: skip
 
 
-def test_a_scheduled_run_names_its_schedule(page: Page, installation: Installation, check_accessibility: Any):
+def test_scheduled_run_shows_its_schedule(page: Page, installation: Installation, check_accessibility: Any):
     trigger = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "often", "cron": "@every 1h"}}
-    made = installation.management.automations.create(
+    automation = installation.management.automations.create(
         installation.may, "Every hour", prompt="Look.", triggers=[trigger]
     )
     let_an_hour_pass(installation)
@@ -959,7 +969,7 @@ def test_a_scheduled_run_names_its_schedule(page: Page, installation: Installati
     expect(page.get_by_text("schedule often")).to_be_visible()
     expect(page.get_by_text("Scheduled for (UTC)")).to_be_visible()
     check_accessibility("run-of-schedule", f"/f/default/runs/{run_id(runs[0].id)}")
-    check_accessibility("automation-scheduled", f"/f/default/automations/{made.id}")
-    check_accessibility("automation-scheduled-editor", f"/f/default/automations/{made.id}/edit")
-    check_accessibility("automation-run", f"/f/default/automations/{made.id}/run")
-    installation.management.automations.delete(installation.may, made.id)
+    check_accessibility("automation-scheduled", f"/f/default/automations/{automation.id}")
+    check_accessibility("automation-scheduled-editor", f"/f/default/automations/{automation.id}/edit")
+    check_accessibility("automation-run", f"/f/default/automations/{automation.id}/run")
+    installation.management.automations.delete(installation.may, automation.id)

@@ -1,4 +1,4 @@
-"""What the filter editor makes of what is typed, and of a click on a payload's field."""
+"""The filter editor's logic: how it parses the typed filter, shows a payload's fields, and toggles a clicked field."""
 
 import json
 from typing import Any
@@ -29,27 +29,27 @@ HOSTILE = {
 }
 
 
-def parsed(body: Any) -> Any:
-    found = payload.parse(body if isinstance(body, bytes) else json.dumps(body).encode())
-    assert isinstance(found, Parsed)
-    return found
+def parsed(body: Any) -> Parsed:
+    result = payload.parse(body if isinstance(body, bytes) else json.dumps(body).encode())
+    assert isinstance(result, Parsed)
+    return result
 
 
 def leaves(node: Node) -> list[Node]:
     return [leaf for child in node.children for leaf in leaves(child)] if node.is_branch else [node]
 
 
-def fields(body: Any, typed: str = "") -> list[Node]:
-    return leaves(tree(parsed(body).value, read_filter(typed, ())).root)
+def fields(body: Any, filter_text: str = "") -> list[Node]:
+    return leaves(tree(parsed(body).value, read_filter(filter_text, ())).root)
 
 
-def number_of(body: Any, shown: str) -> str:
-    """The number of the field with this value."""
-    return next(str(node.number) for node in fields(body) if node.display_text == shown and node.number is not None)
+def number_of(body: Any, value: str) -> str:
+    """The number of the clickable field with this displayed value."""
+    return next(str(node.number) for node in fields(body) if node.display_text == value and node.number is not None)
 
 
 @pytest.mark.parametrize(
-    ("typed", "body", "value", "becomes"),
+    ("filter_text", "body", "value", "expected"),
     [
         ("", {"a": "x"}, '"x"', {"a": ["x"]}),
         ("  \n ", {"a": {"b": "x"}}, '"x"', {"a": {"b": ["x"]}}),
@@ -84,54 +84,52 @@ def number_of(body: Any, shown: str) -> str:
         ),
     ],
 )
-def test_a_click_asks_for_the_fields_value_or_no_longer_does(typed: str, body: Any, value: str, becomes: Any):
-    changed = toggle_field(typed, parsed(body).value, number_of(body, value))
+def test_click_adds_or_removes_the_condition_on_a_field(filter_text: str, body: Any, value: str, expected: Any):
+    changed = toggle_field(filter_text, parsed(body).value, number_of(body, value))
 
-    assert (json.loads(changed) if changed else {}) == becomes
-    assert str(json.loads(changed) if changed else {}) == str(becomes)
+    assert (json.loads(changed) if changed else {}) == expected
+    # Equal values can differ in the order of names, and 1 equals true.
+    assert str(json.loads(changed) if changed else {}) == str(expected)
 
 
-def test_a_click_lets_the_payload_pass_and_a_second_undoes_it():
+def test_click_lets_the_payload_match_and_a_second_click_undoes_it():
     body = parsed(HOSTILE)
     clickable = [node for node in fields(HOSTILE) if node.number is not None]
     assert len(clickable) == 18
 
     for node in clickable:
-        typed = toggle_field("", body.value, str(node.number))
-        compiled = compile_filter(payload_value(typed))
+        filter_text = toggle_field("", body.value, str(node.number))
+        compiled = compile_filter(parsed(filter_text.encode()).value)
         assert isinstance(compiled, CompiledFilter)
         assert compiled.matches(body), node
-        assert node.number in tree(body.value, read_filter(typed, ())).chosen_numbers
-        assert toggle_field(typed, body.value, str(node.number)) == ""
+        assert node.number in tree(body.value, read_filter(filter_text, ())).chosen_numbers
+        assert toggle_field(filter_text, body.value, str(node.number)) == ""
 
 
-def payload_value(typed: str) -> Any:
-    return parsed(typed.encode()).value
-
-
-def test_what_cannot_be_seen_is_spelled_out_in_the_filter_and_in_the_tree():
+def test_invisible_characters_are_escaped_in_the_filter_and_in_the_tree():
     body = parsed(HOSTILE).value
-    typed = "".join(toggle_field("", body, str(number)) for number in range(18))
 
-    assert RTL not in typed
-    assert "\\u202eeulav" in typed
+    filters = "".join(toggle_field("", body, str(number)) for number in range(18))
+
+    assert RTL not in filters
+    assert "\\u202eeulav" in filters
     assert not any(
         RTL in node.name + node.display_text or "\ud83d" in node.name + node.display_text for node in fields(HOSTILE)
     )
 
 
 @pytest.mark.parametrize("number", ["9007199254740993", "-0.5", "1.50", "1e2", "123456789012345678901234567890"])
-def test_a_number_stays_what_it_is(number: str):
+def test_number_keeps_its_exact_value(number: str):
     body = parsed(f'{{"n": {number}}}'.encode())
 
-    compiled = compile_filter(payload_value(toggle_field("", body.value, "0")))
+    compiled = compile_filter(parsed(toggle_field("", body.value, "0").encode()).value)
 
     assert isinstance(compiled, CompiledFilter)
     assert compiled.matches(body)
 
 
 @pytest.mark.parametrize(
-    ("body", "value", "why"),
+    ("body", "value", "reason"),
     [
         ({"a": [["x"]]}, '"x"', ""),
         (["x"], '"x"', "only named fields"),
@@ -140,14 +138,14 @@ def test_a_number_stays_what_it_is(number: str):
         (b'{"a": 1e400}', "1E+400", "too many digits"),
     ],
 )
-def test_what_no_filter_can_ask_for_cannot_be_clicked_and_says_why(body: Any, value: str, why: str):
+def test_field_that_no_filter_can_match_is_not_clickable(body: Any, value: str, reason: str):
     [node] = fields(body)
 
     assert (node.display_text, node.number) == (value, None)
-    assert why in node.unmatchable_reason
+    assert reason in node.unmatchable_reason
 
 
-def test_a_field_deeper_than_filters_reach_cannot_be_clicked():
+def test_field_deeper_than_filters_reach_is_not_clickable():
     deep: Any = "x"
     for _ in range(DEPTH_MAX):
         deep = {"a": deep}
@@ -157,24 +155,24 @@ def test_a_field_deeper_than_filters_reach_cannot_be_clicked():
 
 
 @pytest.mark.parametrize(
-    ("body", "most"),
+    ("body", "fields_max"),
     [({f"k{n}": n for n in range(20_000)}, filter_editor.FIELDS_MAX), ([[{"a": 1}] * 3] * 5_000, 500)],
 )
-def test_of_a_big_payload_the_first_fields_are_shown(body: Any, most: int):
+def test_only_the_first_fields_of_a_large_payload_are_shown(body: Any, fields_max: int):
     shown = tree(parsed(body).value, read_filter("", ()))
 
     assert not shown.is_complete
-    assert len(leaves(shown.root)) <= most
+    assert len(leaves(shown.root)) <= fields_max
 
 
-def test_a_payload_of_500_levels_is_shown_as_deep_as_filters_reach():
+def test_deeply_nested_payload_is_shown_incompletely():
     shown = tree(parsed(b'{"a":' * 500 + b"1" + b"}" * 500).value, read_filter("", ()))
 
     assert not shown.is_complete
 
 
 @pytest.mark.parametrize(
-    ("typed", "body", "said"),
+    ("filter_text", "body", "reason"),
     [
         ('{"a": ["x"', {"a": "x"}, "has errors"),
         ('{"a": []}', {"a": "x"}, "has errors"),
@@ -185,19 +183,19 @@ def test_a_payload_of_500_levels_is_shown_as_deep_as_filters_reach():
         ('{"a": {"$not": ["w"]}}', {"a": {"b": "x"}}, "condition on the value of /a"),
     ],
 )
-def test_what_cannot_be_added_changes_nothing_and_says_why(typed: str, body: Any, said: str):
-    with pytest.raises(CannotToggle, match=said):
-        toggle_field(typed, parsed(body).value, "0")
+def test_click_that_cannot_change_the_filter_is_rejected(filter_text: str, body: Any, reason: str):
+    with pytest.raises(CannotToggle, match=reason):
+        toggle_field(filter_text, parsed(body).value, "0")
 
 
 @pytest.mark.parametrize("number", ["1", "-1", "x", "", "99999999999", "٣"])
-def test_a_number_of_no_field_adds_nothing(number: str):
+def test_unknown_field_number_is_rejected(number: str):
     with pytest.raises(CannotToggle, match="no such field"):
         toggle_field("", {"a": "x"}, number)
 
 
 @pytest.mark.parametrize(
-    ("typed", "line", "column"),
+    ("filter_text", "line", "column"),
     [
         ('{"a": ["x"', 1, 11),
         ('{\n  "a": ["x"],\n  b\n}', 3, 3),
@@ -208,16 +206,16 @@ def test_a_number_of_no_field_adds_nothing(number: str):
         ('{"a": ["x"], "a": ["y"]}', 0, 0),
     ],
 )
-def test_what_is_no_json_says_where_it_stops(typed: str, line: int, column: int):
-    syntax = read_filter(typed, ()).syntax_error
+def test_syntax_error_has_its_line_and_column(filter_text: str, line: int, column: int):
+    error = read_filter(filter_text, ()).syntax_error
 
-    assert syntax is not None
-    assert (syntax.line, syntax.column) == (line, column)
-    assert syntax.message.endswith(".")
+    assert error is not None
+    assert (error.line, error.column) == (line, column)
+    assert error.message.endswith(".")
 
 
 @pytest.mark.parametrize(
-    ("typed", "pointers"),
+    ("filter_text", "pointers"),
     [
         ("[]", [""]),
         ('{"a": [], "b": {"$in": [1]}}', ["/a", "/b/$in"]),
@@ -225,8 +223,8 @@ def test_what_is_no_json_says_where_it_stops(typed: str, line: int, column: int)
         ('{"a": [1e400, 0.12345678901234567890123]}', ["/a/0", "/a/1"]),
     ],
 )
-def test_every_fault_of_a_filter_has_its_place(typed: str, pointers: list[str]):
-    assert [fault.pointer for fault in read_filter(typed, ()).faults] == pointers
+def test_every_fault_of_a_filter_has_its_pointer(filter_text: str, pointers: list[str]):
+    assert [fault.pointer for fault in read_filter(filter_text, ()).faults] == pointers
 
 
 @pytest.mark.parametrize(
@@ -241,14 +239,14 @@ def test_every_fault_of_a_filter_has_its_place(typed: str, pointers: list[str]):
         ),
     ],
 )
-def test_a_fault_of_a_list_of_triggers_is_placed_from_the_lists_top(triggers: Any, pointer: str):
+def test_pointer_of_a_fault_is_relative_to_the_list_of_triggers(triggers: Any, pointer: str):
     [fault] = read_triggers(json.dumps(triggers)).faults
 
     assert fault.pointer == pointer
     assert "/triggers" not in fault.message
 
 
-def test_a_written_filter_reads_as_what_it_was():
+def test_formatted_filter_parses_as_its_source():
     source = {"a": ["x" * 40, "y" * 40], "b": {"c": {"not_in": [1, 2.5, None, True]}}, RTL: {"exists": False}}
 
     text = filter_editor.format_filter(source)

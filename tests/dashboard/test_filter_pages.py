@@ -1,4 +1,4 @@
-"""Payload filters in the pages, read without a browser: the editor's help, problems and explanations."""
+"""Payload filters on the pages, without a browser: the editor's help, problems and explanations."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.permission import Role
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test
+from tests.dashboard.client import Dashboard, Visitor, dashboard_for_test, text_of
 
 EDITOR = "/f/default/automations/new"
 
@@ -27,20 +27,16 @@ def manager(dashboard: Dashboard) -> Visitor:
 
 @pytest.fixture
 def webhook(dashboard: Dashboard) -> WebhookWithSecret:
-    """A webhook from which one delivery is stored."""
-    made = dashboard.world.webhook("source")
+    """A webhook with one delivery."""
+    webhook = dashboard.world.webhook("source")
     body = {"state": "closed", "labels": [{"name": "ui"}, {"name": "wip"}], "amount": 7}
-    assert dashboard.world.post(made, json.dumps(body).encode()).status == 202
-    return made
+    assert dashboard.world.post(webhook, json.dumps(body).encode()).status == 202
+    return webhook
 
 
-def text_of(page: bytes) -> str:
-    return " ".join(Elements(page).text.split())
-
-
-def checked(manager: Visitor, webhook: WebhookWithSecret, chosen: Any) -> str:
-    """What the editor says once this filter is checked."""
-    form = {"do": "check", "webhook": webhook.webhook.uid, "filter": json.dumps(chosen), "name": "a", "prompt": "b"}
+def check(manager: Visitor, webhook: WebhookWithSecret, payload: Any) -> str:
+    """The text of the editor after a check of this filter."""
+    form = {"do": "check", "webhook": webhook.webhook.uid, "filter": json.dumps(payload), "name": "a", "prompt": "b"}
     answer = manager.post(EDITOR, form)
     assert answer.status == 200
     return text_of(answer.body)
@@ -49,17 +45,18 @@ def checked(manager: Visitor, webhook: WebhookWithSecret, chosen: Any) -> str:
 def test_editor_explains_every_operator(manager: Visitor):
     text = text_of(manager.get(EDITOR).body)
 
-    assert [each.name for each in OPERATORS.values() if f"{each.example} {each.meaning}" not in text] == []
+    unexplained = [name for name, operator in OPERATORS.items() if f"{operator.example} {operator.meaning}" not in text]
+    assert unexplained == []
 
 
-def test_editor_shows_what_any_and_not_contain(manager: Visitor, webhook: WebhookWithSecret):
-    chosen = {
+def test_editor_explains_the_conditions_inside_any_and_not(manager: Visitor, webhook: WebhookWithSecret):
+    payload = {
         "state": {"$any": [["open"], {"$prefix": "re"}]},
         "labels": {"$not": {"name": ["wip"]}},
         "amount": {"$gt": 5},
     }
 
-    text = checked(manager, webhook, chosen)
+    text = check(manager, webhook, payload)
 
     assert "Would not trigger" in text
     assert '/state $any [[…], {…}] "closed" no' in text
@@ -71,8 +68,8 @@ def test_editor_shows_what_any_and_not_contain(manager: Visitor, webhook: Webhoo
     assert "matches 0 of the last 1" in text
 
 
-def test_editor_shows_the_way_to_an_operator_inside_operators(manager: Visitor, webhook: WebhookWithSecret):
-    text = checked(manager, webhook, {"$any": [{"x": [1]}, {"$not": {"state": ["open"]}}]})
+def test_editor_shows_the_path_to_a_condition_in_nested_operators(manager: Visitor, webhook: WebhookWithSecret):
+    text = check(manager, webhook, {"$any": [{"x": [1]}, {"$not": {"state": ["open"]}}]})
 
     assert "Would trigger" in text
     assert "$any 1 /x in [1] missing no" in text
@@ -80,8 +77,8 @@ def test_editor_shows_the_way_to_an_operator_inside_operators(manager: Visitor, 
     assert '$any 2 › $not /state in ["open"] "closed" no' in text
 
 
-def test_editor_says_how_to_name_a_field_with_a_dollar(manager: Visitor, webhook: WebhookWithSecret):
-    text = checked(manager, webhook, {"$ref": ["x"]})
+def test_editor_explains_how_to_name_a_field_that_starts_with_dollar(manager: Visitor, webhook: WebhookWithSecret):
+    text = check(manager, webhook, {"$ref": ["x"]})
 
     assert (
         "/$ref Unknown operator. Operators allowed here are $any, $not, $fields. For a field of this name write" in text
@@ -89,7 +86,9 @@ def test_editor_says_how_to_name_a_field_with_a_dollar(manager: Visitor, webhook
     assert '{"$fields": {"$ref": …}}' in text
 
 
-def test_delivery_page_shows_what_not_contains(dashboard: Dashboard, manager: Visitor, webhook: WebhookWithSecret):
+def test_delivery_page_explains_the_condition_inside_not(
+    dashboard: Dashboard, manager: Visitor, webhook: WebhookWithSecret
+):
     dashboard.world.automation("triage", webhook, payload={"state": {"$not": {"$suffix": "ed"}}})
     [delivery] = dashboard.world.log(webhook)
 
