@@ -1,4 +1,4 @@
-"""The delivery log and its deliveries, as people see them."""
+"""The pages of the delivery log and of its deliveries."""
 
 import json
 import re
@@ -11,20 +11,20 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import delivery_id
-from hookmill.domain.permission import MayManage, Role
+from hookmill.domain.permission import MayManage
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import PASSWORD, Installation, sign_in
+from tests.dashboard.conftest import Installation, overflow_pixels, sign_in_new_viewer
 from tests.support.waiting import until
 
 LOG = "/f/default/deliveries"
 HOSTILE_TEXT = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202egnp.exe\u0000\u200b{{7*7}}"
 HOSTILE_BODIES = {
     "markup in keys and values": json.dumps({HOSTILE_TEXT: HOSTILE_TEXT, "</pre><script>alert(3)</script>": [1]}),
-    "a line of 250 KB": json.dumps({"line": "<b>x" * 62_000}),
-    "500 levels": "[" * 500 + '"</pre><script>alert(4)</script>"' + "]" * 500,
-    "half a surrogate pair": '{"half": "\\ud83d", "numbers": [1e400, 123456789012345678901234567890]}',
+    "one line of 250 KB": json.dumps({"line": "<b>x" * 62_000}),
+    "500 nested arrays": "[" * 500 + '"</pre><script>alert(4)</script>"' + "]" * 500,
+    "lone surrogate, huge numbers": '{"half": "\\ud83d", "numbers": [1e400, 123456789012345678901234567890]}',
     "bidirectional overrides": json.dumps({"name": "\u202e\u2066abc\u2069", "\u202dkey": "\u061c"}, ensure_ascii=False),
-    "many keys": json.dumps({f"key {number}": number for number in range(5_000)}),
+    "5,000 keys": json.dumps({f"key {number}": number for number in range(5_000)}),
 }
 
 
@@ -46,23 +46,22 @@ def automation(installation: Installation, webhook: WebhookWithSecret) -> str:
     ).name
 
 
-def accepted(installation: Installation, webhook: WebhookWithSecret, body: str = "", **headers: str) -> str:
+def deliver(installation: Installation, webhook: WebhookWithSecret, body: str = "", **headers: str) -> str:
+    """Returns the id of the accepted delivery."""
     answer = installation.service.post(webhook, (body or f'{{"at": {time.time_ns()}}}').encode(), headers=headers)
     assert answer.status == 202
     return answer.delivery_id
 
 
-def test_the_log_shows_what_came_and_why_it_was_refused(
-    page: Page, installation: Installation, webhook: WebhookWithSecret
-):
-    made = installation.management.webhooks.create(installation.may, "labels")
-    first = accepted(installation, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
-    again = accepted(installation, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
-    assert installation.service.post(made, b"{", headers={}).status == 400
-    assert installation.service.post(made, token="wrong").status == 401
-    assert installation.service.post(made, b" " * 262_145).status == 413
+def test_log_shows_each_attempt_with_the_reason_of_its_rejection(page: Page, installation: Installation):
+    webhook = installation.management.webhooks.create(installation.may, "labels")
+    first = deliver(installation, webhook, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
+    duplicate = deliver(installation, webhook, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
+    assert installation.service.post(webhook, b"{", headers={}).status == 400
+    assert installation.service.post(webhook, token="wrong").status == 401
+    assert installation.service.post(webhook, b" " * 262_145).status == 413
 
-    page.goto(installation.url(f"{LOG}?webhook={made.webhook.uid}"))
+    page.goto(installation.url(f"{LOG}?webhook={webhook.webhook.uid}"))
 
     rows = page.locator("#log tr")
     expect(rows).to_have_count(5)
@@ -71,23 +70,23 @@ def test_the_log_shows_what_came_and_why_it_was_refused(
     expect(rows.nth(1)).to_contain_text("from 127.0.0.1")
     expect(rows.nth(2)).to_contain_text("not JSON at line 1, column 2")
     expect(rows.nth(4)).to_contain_text("event 1")
-    assert rows.nth(3).get_attribute("id") == again
+    assert rows.nth(3).get_attribute("id") == duplicate
     rows.nth(3).get_by_role("link", name="the original").click()
     expect(page).to_have_url(installation.url(f"{LOG}/{first}"))
 
 
-def test_the_log_is_narrowed_by_label_time_and_event(page: Page, installation: Installation):
-    made = installation.management.webhooks.create(installation.may, "narrowed")
-    one = accepted(installation, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event-a"})
-    accepted(installation, made, '{"n": 2}', **{"X-Service-Delivery-Id": "event-b"})
-    assert installation.service.post(made, b"{").status == 400
+def test_log_is_filtered_by_label_time_event_and_delivery_id(page: Page, installation: Installation):
+    webhook = installation.management.webhooks.create(installation.may, "filtered")
+    delivery = deliver(installation, webhook, '{"n": 1}', **{"X-Service-Delivery-Id": "event-a"})
+    deliver(installation, webhook, '{"n": 2}', **{"X-Service-Delivery-Id": "event-b"})
+    assert installation.service.post(webhook, b"{").status == 400
     page.goto(installation.url(LOG))
-    page.get_by_label("Webhook").select_option(label="narrowed")
+    page.get_by_label("Webhook").select_option(label="filtered")
 
     page.get_by_label("Event or delivery id").fill("event-a")
     page.get_by_role("button", name="Filter").click()
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
-    expect(page.locator("#log tr[data-key]")).to_have_attribute("id", one)
+    expect(page.locator("#log tr[data-key]")).to_have_attribute("id", delivery)
 
     page.get_by_label("Event or delivery id").fill("")
     page.get_by_label("Label").select_option(label="Rejected (invalid JSON)")
@@ -100,15 +99,15 @@ def test_the_log_is_narrowed_by_label_time_and_event(page: Page, installation: I
     expect(page.locator("#log-empty")).to_contain_text("No deliveries match")
 
     page.get_by_label("Until (UTC)").fill("")
-    page.get_by_label("Event or delivery id").fill(one)
+    page.get_by_label("Event or delivery id").fill(delivery)
     page.get_by_role("button", name="Filter").click()
-    expect(page).to_have_url(installation.url(f"{LOG}/{one}"))
+    expect(page).to_have_url(installation.url(f"{LOG}/{delivery}"))
 
 
-def test_the_event_type_is_shown_and_narrows_the_log(page: Page, installation: Installation):
-    made = installation.management.webhooks.create(installation.may, "typed", event_header="X-Kind")
-    sent = accepted(installation, made, '{"n": 1}', **{"X-Kind": "order <paid>"})
-    accepted(installation, made, '{"n": 2}', **{"X-Kind": "order refunded"})
+def test_event_type_is_shown_and_filters_the_log(page: Page, installation: Installation):
+    webhook = installation.management.webhooks.create(installation.may, "typed", event_header="X-Kind")
+    delivery = deliver(installation, webhook, '{"n": 1}', **{"X-Kind": "order <paid>"})
+    deliver(installation, webhook, '{"n": 2}', **{"X-Kind": "order refunded"})
     page.goto(installation.url(LOG))
     page.get_by_label("Webhook").select_option(label="typed")
 
@@ -116,13 +115,13 @@ def test_the_event_type_is_shown_and_narrows_the_log(page: Page, installation: I
     page.get_by_role("button", name="Filter").click()
 
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
-    expect(page.locator(f"#{sent} td.event")).to_contain_text("order <paid>")
+    expect(page.locator(f"#{delivery} td.event")).to_contain_text("order <paid>")
     assert page.get_by_label("Event type").input_value() == "order <paid>"
-    page.goto(installation.url(f"{LOG}/{sent}"))
+    page.goto(installation.url(f"{LOG}/{delivery}"))
     expect(page.locator("dl.facts")).to_contain_text("order <paid> (not signed)")
 
 
-def test_an_invalid_filter_is_reported_at_its_field(page: Page, installation: Installation):
+def test_invalid_filter_is_reported_at_its_field(page: Page, installation: Installation):
     page.goto(installation.url(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost"))
 
     expect(page.get_by_label("Until (UTC)")).to_have_attribute("aria-invalid", "true")
@@ -131,46 +130,47 @@ def test_an_invalid_filter_is_reported_at_its_field(page: Page, installation: In
     assert page.get_by_label("From (UTC)").input_value() == "2026-01-02T00:00"
 
 
-def test_older_pages_go_on_where_the_newer_ended(page: Page, installation: Installation):
-    made = installation.management.webhooks.create(installation.may, "pages")
-    sent = [accepted(installation, made) for _ in range(53)]
-    page.goto(installation.url(f"{LOG}?webhook={made.webhook.uid}"))
+def test_log_pages_contain_each_delivery_once(page: Page, installation: Installation):
+    webhook = installation.management.webhooks.create(installation.may, "pages")
+    deliveries = [deliver(installation, webhook) for _ in range(53)]
+    page.goto(installation.url(f"{LOG}?webhook={webhook.webhook.uid}"))
     newest = [row.get_attribute("id") for row in page.locator("#log tr[data-key]").all()]
 
     page.get_by_role("link", name="Older").click()
     page.wait_for_url(re.compile("before="))
 
     oldest = [row.get_attribute("id") for row in page.locator("#log tr[data-key]").all()]
-    assert newest + oldest == sent[::-1]
+    assert newest + oldest == deliveries[::-1]
     expect(page.get_by_role("link", name="Older")).to_be_hidden()
     expect(page.locator("#live")).to_have_count(0)
 
 
-def test_dropped_attempts_are_shown_at_their_time(page: Page, installation: Installation):
-    made = installation.management.webhooks.create(installation.may, "flooded")
+def test_dropped_attempts_are_shown_in_the_log(page: Page, installation: Installation):
+    webhook = installation.management.webhooks.create(installation.may, "flooded")
     for _ in range(60):
-        accepted(installation, made)
-    assert {installation.service.post(made, b'{"late": %d}' % number).status for number in range(5)} == {429}
-    # Counters are written down every second, by the minute.
+        deliver(installation, webhook)
+    assert {installation.service.post(webhook, b'{"late": %d}' % number).status for number in range(5)} == {429}
+    # The service stores the counts every second.
     until(
         lambda: (
-            sum(each.count for each in installation.management.log.dropped_attempts(installation.may, "flooded")) == 5
+            sum(period.count for period in installation.management.log.dropped_attempts(installation.may, "flooded"))
+            == 5
         ),
-        "all that was refused is counted",
+        "all dropped attempts are counted",
     )
 
-    page.goto(installation.url(f"{LOG}?webhook={made.webhook.uid}"))
+    page.goto(installation.url(f"{LOG}?webhook={webhook.webhook.uid}"))
 
     expect(page.locator("#log tr").first).to_contain_text(
         re.compile(r"flooded: 5 dropped attempts \(over the rate limit\) between")
     )
 
 
-def test_a_delivery_says_why_it_started_its_run(
+def test_delivery_page_explains_why_an_automation_was_triggered(
     page: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
 ):
-    started = accepted(installation, webhook, '{"action": "opened", "issue": {"labels": ["bug"]}}')
-    not_started = accepted(installation, webhook, '{"action": "closed", "issue": {"labels": ["bug"]}}')
+    started = deliver(installation, webhook, '{"action": "opened", "issue": {"labels": ["bug"]}}')
+    not_started = deliver(installation, webhook, '{"action": "closed", "issue": {"labels": ["bug"]}}')
 
     page.goto(installation.url(f"{LOG}/{started}"))
     triage = page.locator("section.card", has=page.get_by_role("link", name="triage"))
@@ -186,11 +186,11 @@ def test_a_delivery_says_why_it_started_its_run(
     expect(page.get_by_text("This delivery started no run.")).to_be_visible()
 
 
-def test_a_delivery_is_run_again_by_keyboard_alone(
+def test_delivery_is_replayed_with_the_keyboard_alone(
     page: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
 ):
-    sent = accepted(installation, webhook, '{"action": "opened", "issue": {"labels": ["again"]}}')
-    page.goto(installation.url(f"{LOG}/{sent}"))
+    delivery = deliver(installation, webhook, '{"action": "opened", "issue": {"labels": ["again"]}}')
+    page.goto(installation.url(f"{LOG}/{delivery}"))
 
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -202,15 +202,15 @@ def test_a_delivery_is_run_again_by_keyboard_alone(
 
     expect(page.get_by_role("status").first).to_contain_text("Delivery replayed")
     expect(page.get_by_text("replay 1")).to_be_visible()
-    assert [run.replay_number for run in installation.management.runs.of_delivery(installation.may, sent)] == [1, 0]
+    assert [run.replay_number for run in installation.management.runs.of_delivery(installation.may, delivery)] == [1, 0]
 
 
-def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, installation: Installation):
-    made = installation.management.webhooks.create(installation.may, "heard no more")
-    listen(installation, "fickle", made)
-    sent = accepted(installation, made)
-    page.goto(installation.url(f"{LOG}/{sent}"))
-    installation.management.automations.delete(installation.may, "fickle")
+def test_replay_is_rejected_if_no_automation_would_be_triggered(page: Page, installation: Installation):
+    webhook = installation.management.webhooks.create(installation.may, "no longer selected")
+    create_automation(installation, "deleted", webhook)
+    delivery = deliver(installation, webhook)
+    page.goto(installation.url(f"{LOG}/{delivery}"))
+    installation.management.automations.delete(installation.may, "deleted")
 
     page.get_by_role("button", name="Replay").click()
 
@@ -220,80 +220,84 @@ def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, installat
     expect(page.get_by_role("button", name="Replay")).to_have_count(0)
 
 
-def listen(
+def create_automation(
     installation: Installation,
     name: str,
-    *made: WebhookWithSecret,
+    *webhooks: WebhookWithSecret,
     payload: Any = None,
     may: MayManage | None = None,
-    **choices: Any,
+    **options: Any,
 ) -> None:
-    chosen: dict[str, Any] = {"webhook_ids": [each.webhook.uid for each in made]}
+    filters: dict[str, Any] = {"webhook_ids": [webhook.webhook.uid for webhook in webhooks]}
     if payload is not None:
-        chosen["payload"] = payload
-    trigger = {"provider": "webhook", "event": "received", "filter": chosen}
+        filters["payload"] = payload
+    trigger = {"provider": "webhook", "event": "received", "filter": filters}
     installation.management.automations.create(
-        may or installation.may, name, prompt="Look.", triggers=[trigger], **choices
+        may or installation.may, name, prompt="Look.", triggers=[trigger], **options
     )
 
 
-def test_the_log_says_what_each_delivery_started(page: Page, installation: Installation):
-    heard, unheard = (installation.management.webhooks.create(installation.may, name) for name in ("heard", "unheard"))
-    for name in ("one", "another"):
-        listen(installation, name, heard, payload={"to": {"not_in": ["one"]}} if name == "another" else None)
-    accepted(installation, heard, '{"to": "both"}')
-    accepted(installation, heard, '{"to": "both"}')
-    accepted(installation, heard, '{"to": "one"}')
-    accepted(installation, unheard, '{"to": "nobody"}')
+def test_log_shows_how_many_runs_each_delivery_started(page: Page, installation: Installation):
+    selected, unselected = (
+        installation.management.webhooks.create(installation.may, name) for name in ("selected", "unselected")
+    )
+    create_automation(installation, "one", selected)
+    create_automation(installation, "another", selected, payload={"to": {"not_in": ["one"]}})
+    deliver(installation, selected, '{"to": "both"}')
+    deliver(installation, selected, '{"to": "both"}')
+    deliver(installation, selected, '{"to": "one"}')
+    deliver(installation, unselected, '{"to": "nobody"}')
 
-    page.goto(installation.url(f"{LOG}?webhook={heard.webhook.uid}"))
+    page.goto(installation.url(f"{LOG}?webhook={selected.webhook.uid}"))
     expect(page.locator("#log td.runs")).to_have_text(["1 run", "2 runs"])
     page.get_by_role("link", name="2 runs").click()
     expect(page).to_have_url(re.compile("/deliveries/dlv_[0-9a-f]+#runs$"))
     expect(page.get_by_role("row").filter(has=page.get_by_text(re.compile("^(one|another)$")))).to_have_count(2)
 
-    page.goto(installation.url(f"{LOG}?webhook={unheard.webhook.uid}"))
+    page.goto(installation.url(f"{LOG}?webhook={unselected.webhook.uid}"))
     expect(page.locator("#log td.runs")).to_have_text("none")
     expect(page.locator("#log")).to_contain_text("no id")
 
 
-def test_automations_of_other_webhooks_are_not_failures(page: Page, installation: Installation):
+def test_automations_of_other_webhooks_are_listed_separately(page: Page, installation: Installation):
     installation.management.factories.create(installation.may_administer, "apart")
     may = installation.management.access.operator("apart")
-    made, far, farther = (installation.management.webhooks.create(may, name) for name in ("near", "far", "farther"))
-    listen(installation, "a far one", far, may=may)
-    sent = accepted(installation, made)
-    page.goto(installation.url(f"/f/apart/deliveries/{sent}"))
-    far_one = page.locator(".elsewhere li", has_text="a far one")
-    expect(page.get_by_text("No automation selects near.")).to_be_visible()
-    expect(far_one.get_by_text("selects another webhook")).to_be_visible()
+    webhook, other, third = (
+        installation.management.webhooks.create(may, name) for name in ("source", "other", "third")
+    )
+    create_automation(installation, "outside", other, may=may)
+    delivery = deliver(installation, webhook)
+    page.goto(installation.url(f"/f/apart/deliveries/{delivery}"))
+    other_automation = page.locator(".elsewhere li", has_text="outside")
+    expect(page.get_by_text("No automation selects source.")).to_be_visible()
+    expect(other_automation.get_by_text("selects another webhook")).to_be_visible()
 
-    for name in ("far too", "very far", "off and far"):
-        listen(installation, name, far, farther, may=may, enabled=name != "off and far")
-    listen(installation, "a close miss", made, may=may, payload={"at": {"exists": False}})
-    listen(installation, "willing", made, may=may)
-    installation.management.webhooks.delete(may, made.webhook.uid)
-    page.goto(installation.url(f"/f/apart/deliveries/{sent}"))
+    for name in ("first of two", "second of two", "disabled of two"):
+        create_automation(installation, name, other, third, may=may, enabled=name != "disabled of two")
+    create_automation(installation, "not matching", webhook, may=may, payload={"at": {"exists": False}})
+    create_automation(installation, "matching", webhook, may=may)
+    installation.management.webhooks.delete(may, webhook.webhook.uid)
+    page.goto(installation.url(f"/f/apart/deliveries/{delivery}"))
 
-    assert page.locator("section.card h3 a").all_inner_texts() == ["willing", "a close miss"]
+    assert page.locator("section.card h3 a").all_inner_texts() == ["matching", "not matching"]
     expect(page.locator("section.card .tag.no")).to_have_text(["Would not trigger", "failed", "no"])
-    expect(far_one).to_be_hidden()
+    expect(other_automation).to_be_hidden()
     page.locator("summary", has_text=re.compile("automations that select other webhooks")).click()
-    expect(far_one).to_be_visible()
-    expect(page.locator(".elsewhere")).to_contain_text("very far selects other webhooks")
+    expect(other_automation).to_be_visible()
+    expect(page.locator(".elsewhere")).to_contain_text("second of two selects other webhooks")
     expect(page.locator(".elsewhere .tag.no")).to_have_count(0)
     expect(page.locator(".facts")).to_contain_text("deleted")
 
 
-def test_what_was_refused_has_no_payload_and_says_so(
+def test_rejected_delivery_has_no_payload_and_no_replay(
     page: Page, installation: Installation, webhook: WebhookWithSecret
 ):
     installation.service.post(webhook, token="wrong")
-    refused = installation.management.log.newest(
+    rejected = installation.management.log.newest(
         installation.may, webhook="source", label=Label.REJECTED_AUTH, limit=1
     )[0]
 
-    page.goto(installation.url(f"{LOG}/{delivery_id(refused.key)}"))
+    page.goto(installation.url(f"{LOG}/{delivery_id(rejected.key)}"))
 
     expect(page.get_by_text("Only accepted deliveries have")).to_be_visible()
     expect(page.get_by_text("127.0.0.1")).to_be_visible()
@@ -301,130 +305,128 @@ def test_what_was_refused_has_no_payload_and_says_so(
     expect(page.get_by_role("button", name="Replay")).to_have_count(0)
 
 
-def test_a_payload_is_downloaded_byte_for_byte(page: Page, installation: Installation, webhook: WebhookWithSecret):
+def test_payload_is_downloaded_byte_for_byte(page: Page, installation: Installation, webhook: WebhookWithSecret):
     body = '{"b":1, "a" : "\\u00e9 é",\n "number": 1.0e2}'
-    sent = accepted(installation, webhook, body)
-    page.goto(installation.url(f"{LOG}/{sent}"))
+    delivery = deliver(installation, webhook, body)
+    page.goto(installation.url(f"{LOG}/{delivery}"))
 
     with page.expect_download() as downloading:
         page.get_by_role("link", name="Download event-payload.json").click()
 
     assert downloading.value.suggested_filename == "event-payload.json"
     assert downloading.value.path().read_bytes() == body.encode()
-    answer = page.request.get(installation.url(f"{LOG}/{sent}/payload"))
+    answer = page.request.get(installation.url(f"{LOG}/{delivery}/payload"))
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.parametrize("kind", HOSTILE_BODIES)
-def test_a_hostile_payload_is_text_and_nothing_else(
+def test_hostile_payload_is_shown_as_text(
     page: Page, installation: Installation, webhook: WebhookWithSecret, kind: str
 ):
     body = HOSTILE_BODIES[kind]
-    sent = accepted(installation, webhook, body)
+    delivery = deliver(installation, webhook, body)
 
     for raw in ("", "?raw=all"):
-        answer = page.goto(installation.url(f"{LOG}/{sent}{raw}"))
+        answer = page.goto(installation.url(f"{LOG}/{delivery}{raw}"))
         assert answer is not None
         assert answer.status == 200
 
-    # What the page itself has, and nothing of the payload's.
     assert page.locator("main script, main img, main b, main iframe, main object").count() == 0
     text = page.locator("main").inner_text()
     assert not set(text) & set("\u202e\u202d\u2066\u2069\u061c\u200b\x00")
-    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert wide <= 0
+    assert overflow_pixels(page) <= 0
 
 
-def test_hostile_names_and_event_ids_are_text_in_the_log(page: Page, installation: Installation):
-    made = installation.management.webhooks.create(installation.may, "<b>mark & up</b>")
-    accepted(installation, made, **{"X-Service-Delivery-Id": "<script>alert(1)</script>'\"&amp;"})
+def test_hostile_names_and_event_ids_are_shown_as_text_in_the_log(page: Page, installation: Installation):
+    webhook = installation.management.webhooks.create(installation.may, "<b>mark & up</b>")
+    deliver(installation, webhook, **{"X-Service-Delivery-Id": "<script>alert(1)</script>'\"&amp;"})
 
-    page.goto(installation.url(f"{LOG}?webhook={made.webhook.uid}"))
+    page.goto(installation.url(f"{LOG}?webhook={webhook.webhook.uid}"))
 
     row = page.locator("#log tr[data-key]")
     expect(row).to_contain_text("<b>mark & up</b>")
     expect(row).to_contain_text("<script>alert(1)</script>'\"&amp;")
 
 
-def test_without_scripts_the_log_is_read_and_a_delivery_run_again(
+def test_delivery_is_replayed_without_scripts(
     new_profile: Callable[..., BrowserContext],
     signed_in_state: Any,
     installation: Installation,
     webhook: WebhookWithSecret,
     automation: str,
 ):
-    sent = accepted(installation, webhook, '{"action": "opened", "issue": {"n": "no script"}}')
+    delivery = deliver(installation, webhook, '{"action": "opened", "issue": {"n": "no script"}}')
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
     page.goto(installation.url(LOG))
     page.get_by_label("Webhook").select_option(label="source")
     page.get_by_role("button", name="Filter").click()
 
-    page.locator(f"#{sent} a").first.click()
+    page.locator(f"#{delivery} a").first.click()
     page.get_by_role("button", name="Replay").click()
 
     expect(page.get_by_text("replay 1")).to_be_visible()
 
 
 @pytest.fixture
-def viewer(signed_out_page: Page, installation: Installation) -> Iterator[Page]:
-    admin = installation.may_administer
-    installation.management.members.add(admin, "vera@example.com", "Vera")
-    installation.management.members.set_role(admin, "vera@example.com", "default", Role.VIEWER)
-    link = installation.management.sessions.create_link(admin, "vera@example.com")
-    installation.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
-    sign_in(signed_out_page, installation, "vera@example.com")
+def viewers_page(signed_out_page: Page, installation: Installation) -> Iterator[Page]:
+    """A page of a browser in which a viewer is signed in."""
+    sign_in_new_viewer(signed_out_page, installation, "vera@example.com", "Vera")
     yield signed_out_page
-    installation.management.members.remove(admin, "vera@example.com")
+    installation.management.members.remove(installation.may_administer, "vera@example.com")
 
 
-def test_a_viewer_reads_and_runs_nothing(
-    viewer: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
+def test_viewer_can_read_a_delivery_but_not_replay_it(
+    viewers_page: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
 ):
-    sent = accepted(installation, webhook, '{"action": "opened", "issue": {"for": "viewers"}}')
-    viewer.goto(installation.url(f"{LOG}/{sent}"))
-    expect(viewer.get_by_role("heading", name="Payload")).to_be_visible()
-    expect(viewer.get_by_role("button", name="Replay")).to_have_count(0)
+    delivery = deliver(installation, webhook, '{"action": "opened", "issue": {"for": "viewers"}}')
+    viewers_page.goto(installation.url(f"{LOG}/{delivery}"))
+    expect(viewers_page.get_by_role("heading", name="Payload")).to_be_visible()
+    expect(viewers_page.get_by_role("button", name="Replay")).to_have_count(0)
 
-    csrf = viewer.locator("input[name=csrf]").first.get_attribute("value") or ""
-    refused = viewer.evaluate(
-        """([path, csrf]) => fetch(path, {method: "POST", headers: {"X-CSRF-Token": csrf},
+    csrf_token = viewers_page.locator("input[name=csrf]").first.get_attribute("value") or ""
+    status = viewers_page.evaluate(
+        """([path, token]) => fetch(path, {method: "POST", headers: {"X-CSRF-Token": token},
             body: new URLSearchParams({})}).then(answer => answer.status)""",
-        [f"{LOG}/{sent}/replay", csrf],
+        [f"{LOG}/{delivery}/replay", csrf_token],
     )
 
-    assert refused == 403
-    assert [run.replay_number for run in installation.management.runs.of_delivery(installation.may, sent)] == [0]
+    assert status == 403
+    assert [run.replay_number for run in installation.management.runs.of_delivery(installation.may, delivery)] == [0]
 
 
-def test_the_pages_look_right(
+def test_delivery_pages_are_accessible(
     check_accessibility: Any, installation: Installation, automation: str, webhook: WebhookWithSecret
 ):
-    made = installation.management.webhooks.create(installation.may, "looked at")
+    other = installation.management.webhooks.create(installation.may, "looked at")
     body = {"action": "opened", "issue": {"number": 12, "title": HOSTILE_TEXT, "labels": ["bug", None, True]}, "to": {}}
-    sent = accepted(installation, webhook, json.dumps(body), **{"X-Service-Delivery-Id": "a-long-event-id-" + "0" * 60})
-    accepted(installation, made, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
-    again = accepted(installation, made, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
-    installation.service.post(made, token="wrong")
+    delivery = deliver(
+        installation, webhook, json.dumps(body), **{"X-Service-Delivery-Id": "a-long-event-id-" + "0" * 60}
+    )
+    deliver(installation, other, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
+    duplicate = deliver(installation, other, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
+    installation.service.post(other, token="wrong")
     quiet = installation.management.webhooks.create(installation.may, "quiet")
-    for name in ("listener of others", "another listener of others"):
-        listen(installation, name, made, quiet)
+    for name in ("of other webhooks", "another of other webhooks"):
+        create_automation(installation, name, other, quiet)
     installation.management.webhooks.set_enabled(installation.may, webhook.webhook.uid, False)
 
     check_accessibility("deliveries", LOG)
     check_accessibility("deliveries-waiting", f"{LOG}?webhook={quiet.webhook.uid}")
     check_accessibility("deliveries-none", f"{LOG}?until=2001-01-01T00:00")
-    check_accessibility("delivery", f"{LOG}/{sent}", prepare=lambda page: page.locator(".elsewhere summary").click())
-    check_accessibility("delivery-duplicate", f"{LOG}/{again}")
+    check_accessibility(
+        "delivery", f"{LOG}/{delivery}", prepare=lambda page: page.locator(".elsewhere summary").click()
+    )
+    check_accessibility("delivery-duplicate", f"{LOG}/{duplicate}")
     installation.management.webhooks.set_enabled(installation.may, webhook.webhook.uid, True)
 
 
-def test_a_delivery_leads_to_an_automation_that_begins_with_it(page: Page, installation: Installation):
-    made = installation.management.webhooks.create(installation.may, "led from")
-    sent = installation.service.post(made, b'{"led": "here"}').delivery_id
-    page.goto(installation.url(f"{LOG}/{sent}"))
+def test_new_automation_is_created_from_a_delivery(page: Page, installation: Installation):
+    webhook = installation.management.webhooks.create(installation.may, "git host")
+    delivery = installation.service.post(webhook, b'{"action": "opened"}').delivery_id
+    page.goto(installation.url(f"{LOG}/{delivery}"))
 
     page.get_by_role("link", name="New automation from this delivery").click()
 
-    expect(page.get_by_role("button", name='led "here"')).to_be_visible()
-    expect(page.get_by_label("led from")).to_be_checked()
+    expect(page.get_by_role("button", name='action "opened"')).to_be_visible()
+    expect(page.get_by_label("git host")).to_be_checked()

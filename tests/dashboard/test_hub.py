@@ -1,4 +1,4 @@
-"""Who watches the log, as the server's process keeps them."""
+"""The hub of the live delivery log, which polls the database for all watchers of a process."""
 
 import asyncio
 import signal
@@ -22,7 +22,7 @@ def hub() -> Iterator[Hub]:
         signal.signal(number, handler)
 
 
-def test_a_failure_is_logged_although_every_listener_has_left(hub: Hub, world: World):
+def test_failed_poll_is_reported_although_all_watchers_have_left(hub: Hub, world: World):
     failures: list[str] = []
     service = Service(
         management=world.management,
@@ -30,11 +30,12 @@ def test_a_failure_is_logged_although_every_listener_has_left(hub: Hub, world: W
         report_failure=lambda where, _: failures.append(where),
         is_https=False,
     )
-    unforeseen: Any = object()
-    context = PageContext(request=Request({"type": "http"}), service=service, client=None, session_token=unforeseen)
+    # Looking up this session fails, and so does the poll.
+    invalid_token: Any = object()
+    context = PageContext(request=Request({"type": "http"}), service=service, client=None, session_token=invalid_token)
     watcher = Watcher(context=context, may=world.may, log_filter=LogFilter(), filters={}, newest_key=None)
 
-    async def scene() -> None:
+    async def leave_during_the_poll() -> None:
         hub.join(watcher)
         assert hub._poll_task is not None
         # The poll runs in a thread, and its result is not handled yet.
@@ -42,6 +43,6 @@ def test_a_failure_is_logged_although_every_listener_has_left(hub: Hub, world: W
         hub.leave(watcher)
         await hub._poll_task
 
-    asyncio.run(scene())
+    asyncio.run(leave_during_the_poll())
 
     assert failures == ["live log"]
