@@ -1,4 +1,4 @@
-"""The page of the queue: what it shows to a member, and how its pages follow each other."""
+"""The page of the queue: its counts, runs, workers and pages, and the cancellation of waiting runs."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from hookmill.domain.permission import Role
 from hookmill.store.runs import claims, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.web.dashboard import queue as queue_page
-from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test
+from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
 
 QUEUE = "/f/default/runs/queue"
 WORKER = ExecutorId("worker-host-4711-0a1b2c3d")
@@ -25,8 +25,8 @@ def viewer(dashboard: Dashboard) -> Visitor:
     return dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
 
 
-def arrive(dashboard: Dashboard, count: int, **policy: object) -> None:
-    """Runs of one automation, as deliveries start them."""
+def queue_runs(dashboard: Dashboard, count: int, **policy: object) -> None:
+    """Create an automation, and send deliveries that start runs of it."""
     name = f"automation {len(dashboard.management.automations.all(dashboard.world.may))}"
     webhook = dashboard.world.webhook(f"source of {name}")
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
@@ -37,41 +37,41 @@ def arrive(dashboard: Dashboard, count: int, **policy: object) -> None:
         assert dashboard.world.post(webhook, b'{"n": %d}' % number).status == 202
 
 
-def work(dashboard: Dashboard, *, most: int = 0) -> None:
-    """As a worker does: decide about held runs, and claim some."""
+def work(dashboard: Dashboard, *, claims_max: int = 0) -> None:
+    """Do what a worker does: send a heartbeat, decide about held runs, and claim some."""
     with dashboard.world.database.write() as tx:
         now = dashboard.world.clock()
         executors.heartbeat(tx, WORKER, now)
         held.decide(tx, now)
-        if most:
-            claims.claim(tx, executor=WORKER, at_most=most, after=FactoryId(""), now=now)
+        if claims_max:
+            claims.claim(tx, executor=WORKER, at_most=claims_max, after=FactoryId(""), now=now)
 
 
-def text_of(visitor: Visitor, path: str = QUEUE) -> str:
+def page_text(visitor: Visitor, path: str = QUEUE) -> str:
     answer = visitor.get(path)
     assert answer.status == 200
-    return " ".join(Elements(answer.body).text.split())
+    return text_of(answer.body)
 
 
-def test_the_page_shows_counts_runs_and_workers(dashboard: Dashboard, viewer: Visitor):
-    arrive(dashboard, 3, concurrency={})
-    work(dashboard, most=1)
-    arrive(dashboard, 2)
+def test_queue_page_shows_counts_runs_and_workers(dashboard: Dashboard, viewer: Visitor):
+    queue_runs(dashboard, 3, concurrency={})
+    work(dashboard, claims_max=1)
+    queue_runs(dashboard, 2)
     dashboard.world.clock.advance(seconds=20)
 
-    shown = text_of(viewer)
+    text = page_text(viewer)
 
-    assert "1 running 2 ready oldest for 20 s 0 new 2 busy 0 debounce 0 retry" in shown
-    assert "automation 0 1 package worker-host, process 4711" in shown
-    assert "20 s automation 1 normal It waits for a free slot." in shown
-    assert "20 s automation 0 normal It waits until the run with the same key ends." in shown
-    assert "worker-host, process 4711 alive 20 s ago 1" in shown
-    assert "No worker is alive" not in shown
+    assert "1 running 2 ready oldest for 20 s 0 new 2 busy 0 debounce 0 retry" in text
+    assert "automation 0 1 package worker-host, process 4711" in text
+    assert "20 s automation 1 normal It waits for a free slot." in text
+    assert "20 s automation 0 normal It waits until the run with the same key ends." in text
+    assert "worker-host, process 4711 alive 20 s ago 1" in text
+    assert "No worker is alive" not in text
 
 
-def test_a_waiting_run_links_to_the_run_before_it(dashboard: Dashboard, viewer: Visitor):
-    arrive(dashboard, 2, concurrency={})
-    work(dashboard, most=1)
+def test_waiting_run_links_to_the_run_that_it_waits_for(dashboard: Dashboard, viewer: Visitor):
+    queue_runs(dashboard, 2, concurrency={})
+    work(dashboard, claims_max=1)
     [active] = dashboard.management.runs.queue(dashboard.world.may).running
 
     links = [link.attributes["href"] for link in Elements(viewer.get(QUEUE).body).with_tag("a")]
@@ -79,69 +79,70 @@ def test_a_waiting_run_links_to_the_run_before_it(dashboard: Dashboard, viewer: 
     assert links.count(f"/f/default/runs/{run_id(active.run.id)}") == 2
 
 
-def test_the_list_of_runs_shows_why_a_queued_run_may_not_start(dashboard: Dashboard, viewer: Visitor):
-    arrive(dashboard, 2, concurrency={})
+def test_list_of_runs_shows_why_a_queued_run_waits(dashboard: Dashboard, viewer: Visitor):
+    queue_runs(dashboard, 2, concurrency={})
     work(dashboard)
 
-    shown = text_of(viewer, "/f/default/runs")
+    text = page_text(viewer, "/f/default/runs")
 
-    assert "queued (busy) automation 0" in shown
-    assert "queued automation 0" in shown
+    assert "queued (busy) automation 0" in text
+    assert "queued automation 0" in text
 
 
-def test_a_queue_without_a_live_worker_warns(dashboard: Dashboard, viewer: Visitor):
-    assert "No worker is alive" not in text_of(viewer)
-    arrive(dashboard, 1)
-    without_worker = text_of(viewer)
+def test_queue_page_warns_if_no_worker_is_alive(dashboard: Dashboard, viewer: Visitor):
+    assert "No worker is alive" not in page_text(viewer)
+
+    queue_runs(dashboard, 1)
+    without_worker = page_text(viewer)
     work(dashboard)
-    with_worker = text_of(viewer)
+    with_worker = page_text(viewer)
     dashboard.world.clock.advance(seconds=31)
+    with_dead_worker = page_text(viewer)
 
     assert "No worker is alive, so no run starts. Start `hookmill serve`" in without_worker
     assert "There are no workers." in without_worker
     assert "No worker is alive" not in with_worker
-    assert "No worker is alive" in text_of(viewer)
-    assert "no heartbeat" in text_of(viewer)
+    assert "No worker is alive" in with_dead_worker
+    assert "no heartbeat" in with_dead_worker
 
 
-def test_a_run_that_waits_for_a_limit_shows_it(dashboard: Dashboard, viewer: Visitor):
-    arrive(dashboard, 2, max_running=1)
-    work(dashboard, most=1)
+def test_run_that_waits_for_a_limit_shows_the_limit(dashboard: Dashboard, viewer: Visitor):
+    queue_runs(dashboard, 2, max_running=1)
+    work(dashboard, claims_max=1)
 
-    assert "It waits until another run of its automation ends: only 1 may run at the same time." in text_of(viewer)
+    assert "It waits until another run of its automation ends: only 1 may run at the same time." in page_text(viewer)
 
 
-def test_pages_follow_each_other(dashboard: Dashboard, viewer: Visitor, monkeypatch: pytest.MonkeyPatch):
+def test_queue_pages_contain_each_run_once(dashboard: Dashboard, viewer: Visitor, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(queue_page, "PAGE_SIZE", 2)
-    arrive(dashboard, 5)
+    queue_runs(dashboard, 5)
     work(dashboard)
-    listed: list[str] = []
-    address: str | None = QUEUE
-    while address is not None:
-        page = Elements(viewer.get(address).body)
-        listed += [
-            link.attributes["id"] for link in page.with_tag("a") if link.attributes.get("id", "").startswith("run_")
-        ]
-        address = next((link.attributes["href"] for link in page.with_tag("a") if "rel" in link.attributes), None)
-
     waiting = dashboard.management.runs.queue(dashboard.world.may).waiting
+    ids: list[str] = []
 
-    assert listed == [run_id(each.run.id) for each in waiting]
-    assert len(listed) == 5
+    path: str | None = QUEUE
+    while path is not None:
+        links = [link.attributes for link in Elements(viewer.get(path).body).with_tag("a")]
+        ids += [link["id"] for link in links if link.get("id", "").startswith("run_")]
+        path = next((link["href"] for link in links if "rel" in link), None)
+
+    assert ids == [run_id(waiting_run.run.id) for waiting_run in waiting]
+    assert len(ids) == 5
 
 
-def test_an_open_page_gets_nothing_while_nothing_changes(dashboard: Dashboard, viewer: Visitor):
-    arrive(dashboard, 1)
-    [part] = [each for each in Elements(viewer.get(QUEUE).body).with_tag("div") if each.attributes.get("id") == "queue"]
+def test_poll_of_an_unchanged_queue_gets_204(dashboard: Dashboard, viewer: Visitor):
+    queue_runs(dashboard, 1)
+    blocks = Elements(viewer.get(QUEUE).body).with_tag("div")
+    [poll_url] = [block.attributes["hx-get"] for block in blocks if block.attributes.get("id") == "queue"]
 
-    unchanged = viewer.get(part.attributes["hx-get"])
-    arrive(dashboard, 1)
-    changed = viewer.get(part.attributes["hx-get"])
+    unchanged = viewer.get(poll_url)
+    queue_runs(dashboard, 1)
+    changed = viewer.get(poll_url)
 
     assert (unchanged.status, changed.status) == (204, 200)
 
 
-def test_an_unusable_position_is_refused(viewer: Visitor):
+def test_invalid_queue_position_is_rejected(viewer: Visitor):
     assert viewer.get(f"{QUEUE}?after=run_1").status == 422
 
 
@@ -153,42 +154,42 @@ def manager(dashboard: Dashboard) -> Visitor:
     return dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
 
 
-def test_waiting_runs_are_cancelled_after_a_confirmation(dashboard: Dashboard, manager: Visitor):
-    arrive(dashboard, 2, concurrency={})
-    work(dashboard, most=1)
-    arrive(dashboard, 2)
-    link = [each.attributes["href"] for each in Elements(manager.get(QUEUE).body).with_tag("a")]
+def test_all_waiting_runs_are_cancelled_after_a_confirmation(dashboard: Dashboard, manager: Visitor):
+    queue_runs(dashboard, 2, concurrency={})
+    work(dashboard, claims_max=1)
+    queue_runs(dashboard, 2)
+    links = [link.attributes["href"] for link in Elements(manager.get(QUEUE).body).with_tag("a")]
 
-    question = text_of(manager, f"{QUEUE}/cancel")
+    confirmation = page_text(manager, f"{QUEUE}/cancel")
     answer = manager.post(f"{QUEUE}/cancel", {"automation": ""})
 
-    assert f"{QUEUE}/cancel" in link
-    assert "3 runs wait in this factory." in question
+    assert f"{QUEUE}/cancel" in links
+    assert "3 runs wait in this factory." in confirmation
     assert answer.status == 303
-    shown = text_of(manager, answer.headers["location"])
-    assert "3 waiting runs were cancelled." in shown
-    assert "1 running 0 ready" in shown
-    assert "No runs wait." in shown
+    text = page_text(manager, answer.headers["location"])
+    assert "3 waiting runs were cancelled." in text
+    assert "1 running 0 ready" in text
+    assert "No runs wait." in text
 
 
 def test_waiting_runs_of_one_automation_are_cancelled(dashboard: Dashboard, manager: Visitor):
-    arrive(dashboard, 2)
-    arrive(dashboard, 3)
+    queue_runs(dashboard, 2)
+    queue_runs(dashboard, 3)
     [first, _] = dashboard.management.automations.all(dashboard.world.may)
 
     location = manager.post(f"{QUEUE}/cancel", {"automation": first.id}).headers["location"]
 
-    shown = text_of(manager, location)
-    assert "2 waiting runs were cancelled." in shown
-    assert "0 running 3 ready" in shown
+    text = page_text(manager, location)
+    assert "2 waiting runs were cancelled." in text
+    assert "0 running 3 ready" in text
 
 
-def test_a_viewer_is_not_offered_to_cancel(dashboard: Dashboard, viewer: Visitor):
-    arrive(dashboard, 1)
+def test_viewer_is_not_offered_to_cancel_waiting_runs(dashboard: Dashboard, viewer: Visitor):
+    queue_runs(dashboard, 1)
 
-    assert "Cancel waiting runs" not in text_of(viewer)
+    assert "Cancel waiting runs" not in page_text(viewer)
 
 
-def test_a_number_in_the_address_is_shown_only_as_a_number(dashboard: Dashboard, viewer: Visitor):
-    assert "were cancelled" not in text_of(viewer, f"{QUEUE}?cancelled=many")
-    assert "1 waiting run was cancelled." in text_of(viewer, f"{QUEUE}?cancelled=1")
+def test_message_about_cancelled_runs_requires_a_number(dashboard: Dashboard, viewer: Visitor):
+    assert "were cancelled" not in page_text(viewer, f"{QUEUE}?cancelled=many")
+    assert "1 waiting run was cancelled." in page_text(viewer, f"{QUEUE}?cancelled=1")

@@ -1,4 +1,4 @@
-"""Runs, while they run and afterwards."""
+"""The pages of runs and of the queue: live while runs are in progress, then with the result and the files."""
 
 import sys
 import time
@@ -17,46 +17,50 @@ from tests.dashboard.runners import create_automation, installation_with_runners
 from tests.support.waiting import until
 
 RUNS = "/f/default/runs"
-TALKS = """
+PRINTING_SCRIPT = """
 import pathlib, time
 print("<script>alert(1)</script> begins \\u202e", flush=True)
-pathlib.Path('<b>left \\u202e"; behind').write_text("<script>alert(1)</script>" * 4000)
+pathlib.Path('<b>file \\u202e"; name').write_text("<script>alert(1)</script>" * 4000)
 open(b"no text \\xff", "w").close()
-go_on = pathlib.Path("../../go-on")
-while not go_on.exists():
+end_file = pathlib.Path("../../end-file")
+while not end_file.exists():
     time.sleep(0.05)
 print("and ends", flush=True)
 """
-LINKS = """
+LINKING_SCRIPT = """
 import os
 os.unlink("output.log")
 os.symlink("../../master.key", "output.log")
 os.symlink("../../master.key", "also-linked")
 os.mkdir("deeper")
 os.mkfifo("pipe")
-print("told through a link", flush=True)
+print("output after the link", flush=True)
 """
-RUNNERS = {"talks": [sys.executable, "-X", "utf8", "-c", TALKS], "links": [sys.executable, "-c", LINKS]}
+RUNNERS = {
+    "prints": [sys.executable, "-X", "utf8", "-c", PRINTING_SCRIPT],
+    "links": [sys.executable, "-c", LINKING_SCRIPT],
+}
 
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """A service whose operator has given it commands to run."""
+    """A service with two commands as runners."""
     with installation_with_runners(tmp_path_factory.mktemp("installation") / "data", RUNNERS) as installation:
         yield installation
 
 
 @pytest.fixture(scope="module")
 def webhooks(installation: Installation) -> dict[str, WebhookWithSecret]:
-    """A webhook for each runner, and an automation that runs by it."""
-    made = {}
+    """A webhook for each runner, by the runner's name. A delivery to it starts a run with this runner."""
+    webhooks = {}
     for runner in ("package", *RUNNERS):
-        made[runner] = installation.management.webhooks.create(installation.may, f"for {runner}")
-        create_automation(installation, f"by {runner}", made[runner], runner=runner)
-    return made
+        webhooks[runner] = installation.management.webhooks.create(installation.may, f"for {runner}")
+        create_automation(installation, f"by {runner}", webhooks[runner], runner=runner)
+    return webhooks
 
 
-def started(installation: Installation, webhook: WebhookWithSecret) -> str:
+def start_run(installation: Installation, webhook: WebhookWithSecret) -> str:
+    """Returns the run's id."""
     answer = installation.service.post(webhook, b'{"at": %d}' % time.time_ns())
     [run] = installation.management.runs.of_delivery(installation.may, answer.delivery_id)
     return run_id(run.id)
@@ -69,63 +73,63 @@ def wait_until(installation: Installation, run: str, *states: RunState) -> None:
 
 
 @pytest.fixture
-def go_on(installation: Installation) -> Iterator[Path]:
-    """The file that a talking run waits for."""
-    path = installation.service.data_dir / "go-on"
+def end_file(installation: Installation) -> Iterator[Path]:
+    """A path. Runs of the runner `prints` end when this file exists."""
+    path = installation.service.data_dir / "end-file"
     yield path
     path.unlink(missing_ok=True)
 
 
-def test_a_run_is_seen_from_its_first_line_to_its_end(
-    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
+def test_run_page_follows_the_output_and_the_state_of_a_run(
+    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
 ):
-    run = started(installation, webhooks["talks"])
+    run = start_run(installation, webhooks["prints"])
     page.goto(installation.url(f"{RUNS}/{run}"))
     progress = page.locator("#progress")
     expect(progress).to_contain_text("running")
-    # What a run prints may be anybody's words.
+    # The output may contain hostile text.
     expect(progress.locator("pre")).to_contain_text("<script>alert(1)</script> begins \\u202e")
     expect(page.get_by_role("button", name="Cancel run")).to_be_visible()
 
-    go_on.touch()
+    end_file.touch()
 
     expect(progress).to_contain_text("and ends")
     expect(progress).to_contain_text("succeeded")
     assert progress.get_attribute("hx-trigger") is None
 
 
-def test_a_finished_run_shows_its_package(
-    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
+def test_page_of_a_finished_run_shows_its_files(
+    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
 ):
-    go_on.touch()
-    run = started(installation, webhooks["talks"])
+    end_file.touch()
+    run = start_run(installation, webhooks["prints"])
     wait_until(installation, run, RunState.SUCCEEDED)
 
     page.goto(installation.url(f"{RUNS}/{run}"))
 
     files = [cell.inner_text() for cell in page.locator("table th[scope=row]").all()]
     assert files == [
-        '<b>left \\u202e"; behind', "envelope.json", "envelope.txt", "event-payload.json", "no text \\udcff",
+        '<b>file \\u202e"; name', "envelope.json", "envelope.txt", "event-payload.json", "no text \\udcff",
         "output.log", "prompt.md",
     ]  # fmt: skip
     page.get_by_text("Full prompt").click()
     expect(page.get_by_label("Prompt")).to_contain_text("Look at it.")
-    assert downloaded(page, "event-payload.json").read_bytes().startswith(b'{"at": ')
-    assert downloaded(page, "<b>left").read_bytes() == b"<script>alert(1)</script>" * 4000
+    assert download(page, "event-payload.json").read_bytes().startswith(b'{"at": ')
+    assert download(page, "<b>file").read_bytes() == b"<script>alert(1)</script>" * 4000
     expect(page.get_by_role("link", name="no text")).to_have_count(0)
 
 
-def downloaded(page: Page, name: str) -> Path:
+def download(page: Page, name: str) -> Path:
     with page.expect_download() as downloading:
         page.get_by_role("link", name=name).click()
     assert "\u202e" not in downloading.value.suggested_filename
     return downloading.value.path()
 
 
-def test_a_link_in_a_package_leads_nowhere(
+def test_symbolic_link_in_a_package_is_not_followed(
     page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret]
 ):
-    run = started(installation, webhooks["links"])
+    run = start_run(installation, webhooks["links"])
     wait_until(installation, run, RunState.SUCCEEDED, RunState.FAILED)
     key = (installation.service.data_dir / "master.key").read_text().strip()
 
@@ -139,8 +143,8 @@ def test_a_link_in_a_package_leads_nowhere(
         assert key not in answer.text()
 
 
-def test_a_run_is_cancelled(page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret]):
-    run = started(installation, webhooks["talks"])
+def test_run_is_cancelled(page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret]):
+    run = start_run(installation, webhooks["prints"])
     wait_until(installation, run, RunState.RUNNING)
     page.goto(installation.url(f"{RUNS}/{run}"))
 
@@ -150,18 +154,18 @@ def test_a_run_is_cancelled(page: Page, installation: Installation, webhooks: di
     expect(page.locator("#progress")).to_contain_text("cancelled")
 
 
-def test_a_run_that_is_over_is_not_cancelled_from_a_page_of_before(
+def test_cancellation_of_a_run_that_has_ended_is_rejected(
     new_profile: Callable[..., BrowserContext],
     signed_in_state: Any,
     installation: Installation,
     webhooks: dict[str, WebhookWithSecret],
-    go_on: Path,
+    end_file: Path,
 ):
-    run = started(installation, webhooks["talks"])
+    run = start_run(installation, webhooks["prints"])
     wait_until(installation, run, RunState.RUNNING)
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
     page.goto(installation.url(f"{RUNS}/{run}"))
-    go_on.touch()
+    end_file.touch()
     wait_until(installation, run, RunState.SUCCEEDED)
 
     page.get_by_role("button", name="Cancel run").click()
@@ -170,13 +174,13 @@ def test_a_run_that_is_over_is_not_cancelled_from_a_page_of_before(
     expect(page.get_by_role("button", name="Cancel run")).to_have_count(0)
 
 
-def test_runs_are_narrowed_without_scripts(
+def test_runs_are_filtered_without_scripts(
     new_profile: Callable[..., BrowserContext],
     signed_in_state: Any,
     installation: Installation,
     webhooks: dict[str, WebhookWithSecret],
 ):
-    run = started(installation, webhooks["package"])
+    run = start_run(installation, webhooks["package"])
     wait_until(installation, run, RunState.SUCCEEDED)
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
     page.goto(installation.url(RUNS))
@@ -188,7 +192,7 @@ def test_runs_are_narrowed_without_scripts(
 
     expect(page.locator(f"a[href$='{run}']")).to_be_visible()
     assert {cell.inner_text() for cell in page.locator("td[data-name=Automation]").all()} == {"by package"}
-    page.get_by_label("Automation").select_option(label="by talks")
+    page.get_by_label("Automation").select_option(label="by prints")
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_text("No runs match.")).to_be_visible()
     page.get_by_label("Automation").select_option(label="All")
@@ -197,13 +201,13 @@ def test_runs_are_narrowed_without_scripts(
     expect(page.get_by_text("No runs match.")).to_be_visible()
 
 
-@pytest.mark.parametrize("place", ["runs", "automation"])
-def test_a_list_of_runs_follows_what_happens(
-    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path, place: str
+@pytest.mark.parametrize("page_name", ["runs", "automation"])
+def test_list_of_runs_updates_itself_and_keeps_the_focus(
+    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path, page_name: str
 ):
-    talks = installation.management.automations.get(installation.may, "by talks")
-    path = RUNS if place == "runs" else f"/f/default/automations/{talks.id}"
-    first = started(installation, webhooks["talks"])
+    automation = installation.management.automations.get(installation.may, "by prints")
+    path = RUNS if page_name == "runs" else f"/f/default/automations/{automation.id}"
+    first = start_run(installation, webhooks["prints"])
     wait_until(installation, first, RunState.RUNNING)
     page.goto(installation.url(path))
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
@@ -211,34 +215,34 @@ def test_a_list_of_runs_follows_what_happens(
     expect(row).to_contain_text("running")
     page.locator(f"#{first}").focus()
 
-    second = started(installation, webhooks["talks"])
+    second = start_run(installation, webhooks["prints"])
     expect(page.locator(f"#{second}")).to_be_visible()
     expect(page.locator(f"#{first}")).to_be_focused()
-    go_on.touch()
+    end_file.touch()
 
     expect(row).to_contain_text("succeeded")
     expect(page.locator(f"#{first}")).to_be_focused()
     wait_until(installation, second, RunState.SUCCEEDED)
 
 
-def test_a_list_of_runs_that_nobody_looks_at_is_not_asked_for(page: Page, installation: Installation):
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "/runs/rows" in request.url else None)
+def test_hidden_page_does_not_poll_the_list_of_runs(page: Page, installation: Installation):
+    polls: list[str] = []
+    page.on("request", lambda request: polls.append(request.url) if "/runs/rows" in request.url else None)
     page.clock.install()
     page.goto(installation.url(RUNS))
 
-    hide(page, True)
-    asked.clear()
+    set_hidden(page, True)
+    polls.clear()
     page.clock.run_for(60_000)
-    assert asked == []
+    assert polls == []
     with page.expect_response(lambda response: "/runs/rows" in response.url) as answer:
-        hide(page, False)
+        set_hidden(page, False)
 
     assert answer.value.status == 204
 
 
-def hide(page: Page, hidden: bool) -> None:
-    """As if another tab came to the front."""
+def set_hidden(page: Page, hidden: bool) -> None:
+    """Tell the page that it is hidden, as when another tab comes to the front, or visible."""
     page.evaluate(
         """hidden => {
             Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
@@ -248,43 +252,43 @@ def hide(page: Page, hidden: bool) -> None:
     )
 
 
-def test_the_pages_of_runs_look_right(
-    check_accessibility: Any, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
+def test_pages_of_runs_are_accessible(
+    check_accessibility: Any, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
 ):
-    go_on.touch()
-    run = started(installation, webhooks["talks"])
+    end_file.touch()
+    run = start_run(installation, webhooks["prints"])
     wait_until(installation, run, RunState.SUCCEEDED)
 
     check_accessibility("runs", RUNS)
     check_accessibility("run", f"{RUNS}/{run}")
-    left = started(installation, webhooks["package"])
-    wait_until(installation, left, RunState.SUCCEEDED)
-    check_accessibility("run-left", f"{RUNS}/{left}")
+    package_run = start_run(installation, webhooks["package"])
+    wait_until(installation, package_run, RunState.SUCCEEDED)
+    check_accessibility("run-package", f"{RUNS}/{package_run}")
 
 
-def test_the_page_of_the_queue_looks_right(
-    check_accessibility: Any, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
+def test_page_of_the_queue_is_accessible(
+    check_accessibility: Any, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
 ):
-    runs = [started(installation, webhooks["talks"]) for _ in range(6)]
+    runs = [start_run(installation, webhooks["prints"]) for _ in range(6)]
     wait_until(installation, runs[3], RunState.RUNNING)
 
     check_accessibility("queue", f"{RUNS}/queue")
     check_accessibility("queue-cancel", f"{RUNS}/queue/cancel")
-    go_on.touch()
+    end_file.touch()
     for run in runs:
         wait_until(installation, run, RunState.SUCCEEDED)
     check_accessibility("queue-empty", f"{RUNS}/queue")
 
 
-def test_the_page_of_the_queue_follows_what_happens(
-    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
+def test_page_of_the_queue_updates_itself(
+    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
 ):
     page.goto(installation.url(f"{RUNS}/queue"))
     expect(page.get_by_text("No runs are running.")).to_be_visible()
 
-    run = started(installation, webhooks["talks"])
+    run = start_run(installation, webhooks["prints"])
 
     expect(page.locator(f"#{run}")).to_be_visible()
     page.locator(f"#{run}").focus()
-    go_on.touch()
+    end_file.touch()
     expect(page.locator(f"#{run}")).to_have_count(0)
