@@ -1,4 +1,4 @@
-"""The whole way once more, on PostgreSQL: from the link that a start prints to the run of a filtered automation."""
+"""The first use of the dashboard on PostgreSQL: from the first admin's link to the run of a filtered automation."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tests.support.service import serving
 
 @pytest.fixture(scope="module")
 def installation(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """A service on PostgreSQL that nobody has signed in to."""
+    """A service on PostgreSQL without members."""
     url = postgres_server.create_database()
     directory = tmp_path_factory.mktemp("installation") / "data"
     with serving(directory, database_url=url) as service, service.management() as management:
@@ -22,7 +22,9 @@ def installation(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFac
     postgres_server.drop_database(url)
 
 
-def test_from_the_link_to_a_filtered_run(signed_out_page: Page, installation: Installation):
+def test_first_admin_creates_a_webhook_and_an_automation_with_a_filter(
+    signed_out_page: Page, installation: Installation
+):
     page = signed_out_page
     link = installation.management.sessions.create_first_link()
     assert link is not None

@@ -1,4 +1,4 @@
-"""Webhooks on the dashboard: made in one page, their secret shown once, and everything that can be done with them."""
+"""Webhooks in the dashboard: how they are created, changed, rotated and deleted, and what viewers can see."""
 
 import re
 import subprocess
@@ -9,34 +9,33 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from hookmill.domain.permission import MayManage, Role
 from hookmill.domain.signatures.catalogue import find
 from hookmill.domain.signatures.sign import sign
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import PASSWORD, Installation, sign_in
+from tests.dashboard.conftest import Installation, sign_in_new_viewer
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202egnp.exe"
 
 
 @pytest.fixture
-def made(installation: Installation) -> Callable[..., WebhookWithSecret]:
-    """Makes webhooks, and takes them away again: a factory may have twenty."""
+def create_webhook(installation: Installation) -> Callable[..., WebhookWithSecret]:
+    """Creates webhooks. Those of earlier tests are deleted, because a factory may have 20."""
     for webhook in installation.management.webhooks.all(installation.may):
         if webhook.name != "first":
             installation.management.webhooks.delete(installation.may, webhook.uid)
-    return lambda name, **choices: installation.management.webhooks.create(installation.may, name, **choices)
+    return lambda name, **options: installation.management.webhooks.create(installation.may, name, **options)
 
 
-def at(installation: Installation, one: WebhookWithSecret) -> str:
-    return installation.url(f"/f/default/webhooks/{one.webhook.uid}")
+def page_url(installation: Installation, webhook: WebhookWithSecret) -> str:
+    return installation.url(f"/f/default/webhooks/{webhook.webhook.uid}")
 
 
 def unfold(page: Page, name: str) -> None:
     page.locator("summary", has_text=re.compile(f"^{name}$")).click()
 
 
-def test_a_token_webhook_shows_its_secret_once_with_a_curl_line(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_secret_of_a_token_webhook_is_shown_once_in_a_curl_command(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
     page.goto(installation.url("/f/default"))
     page.get_by_role("link", name="Create webhook").click()
@@ -46,44 +45,44 @@ def test_a_token_webhook_shows_its_secret_once_with_a_curl_line(
     secret = page.locator("#secret").inner_text()
     command = page.locator("#curl").inner_text()
 
-    sent = subprocess.run(["sh", "-c", f"{command} -s"], capture_output=True, timeout=20, check=True).stdout
+    output = subprocess.run(["sh", "-c", f"{command} -s"], capture_output=True, timeout=20, check=True).stdout
     page.get_by_role("link", name="View webhook").click()
 
-    assert b'"delivery_id":"dlv_' in sent
+    assert b'"delivery_id":"dlv_' in output
     assert secret in command
     expect(page.get_by_role("row").filter(has_text="Accepted")).to_have_count(1)
     assert secret not in page.content()
 
 
-def test_suggested_secret_name_is_the_one_that_is_used(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_suggested_secret_name_is_the_name_that_is_used(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
     page.goto(installation.url("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("受信")
 
     suggestion = page.get_by_label("Name of the team secret").get_attribute("placeholder")
 
-    assert suggestion == made("受信").webhook.secret_name
+    assert suggestion == create_webhook("受信").webhook.secret_name
 
 
-def test_a_url_token_is_shown_once_and_then_a_placeholder(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_url_token_is_shown_once_and_then_replaced_by_a_placeholder(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
     page.goto(installation.url("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("by URL")
     page.get_by_label("Token in the URL").check()
     page.get_by_role("button", name="Create webhook").click()
-    shown = page.locator("#url").inner_text()
+    url = page.locator("#url").inner_text()
     secret = page.locator("#secret").inner_text()
     page.get_by_role("link", name="View webhook").click()
-    afterwards = page.locator("#url").inner_text()
+    url_afterwards = page.locator("#url").inner_text()
 
-    assert shown.endswith(f"/{secret}")
-    assert afterwards == shown.replace(secret, "{token}")
+    assert url.endswith(f"/{secret}")
+    assert url_afterwards == url.replace(secret, "{token}")
 
 
-def test_a_providers_webhook_accepts_once_its_secret_is_set(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_signature_webhook_accepts_deliveries_after_its_secret_is_set(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
     page.goto(installation.url("/f/default/webhooks/new"))
     expect(page.get_by_label("Signature scheme")).to_be_hidden()
@@ -108,7 +107,7 @@ def test_a_providers_webhook_accepts_once_its_secret_is_set(
 
 
 @pytest.mark.parametrize(
-    ("filled", "field", "problem"),
+    ("values", "field", "problem"),
     [
         ({"name": "first"}, "name", "already has a webhook named"),
         ({"delivery_id_header": "Authorization"}, "delivery_id_header", "carries credentials"),
@@ -116,27 +115,28 @@ def test_a_providers_webhook_accepts_once_its_secret_is_set(
         ({"secret_name": "0"}, "secret_name", "can't name a team secret"),
     ],
 )
-def test_what_cannot_be_used_is_said_at_its_field_and_the_rest_stays(
+def test_rejected_form_reports_the_problem_and_keeps_the_input(
     page: Page,
     installation: Installation,
-    made: Callable[..., WebhookWithSecret],
-    filled: dict[str, str],
+    create_webhook: Callable[..., WebhookWithSecret],
+    values: dict[str, str],
     field: str,
     problem: str,
 ):
     page.goto(installation.url("/f/default/webhooks/new"))
-    for name, value in {"name": "kept", **filled}.items():
+    values = {"name": "kept", **values}
+    for name, value in values.items():
         page.locator(f"#{name}").fill(value)
     page.get_by_role("button", name="Create webhook").click()
 
-    place = page.locator(f"#{field}")
-    expect(place).to_have_attribute("aria-invalid", "true")
-    expect(place).to_have_accessible_description(re.compile(problem))
-    expect(page.locator("#name")).to_have_value({"name": "kept", **filled}["name"])
+    invalid_field = page.locator(f"#{field}")
+    expect(invalid_field).to_have_attribute("aria-invalid", "true")
+    expect(invalid_field).to_have_accessible_description(re.compile(problem))
+    expect(page.locator("#name")).to_have_value(values["name"])
 
 
-def test_a_custom_signature_is_described_fixed_and_accepted(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_invalid_hmac_options_are_reported_and_can_be_corrected(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
     page.goto(installation.url("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("own")
@@ -144,24 +144,24 @@ def test_a_custom_signature_is_described_fixed_and_accepted(
     page.get_by_label("Signature scheme").select_option("hmac")
     page.get_by_label("HMAC options, as JSON").fill('{"header": "X-Signature", "encoding": "hexx"}')
     page.get_by_label("Use my own").check()
-    page.get_by_label("Secret value").fill("a secret to be typed twice")
+    page.get_by_label("Secret value").fill("a typed secret")
     page.get_by_role("button", name="Create webhook").click()
     expect(page.locator("#problem-options")).to_contain_text("'hexx' is none of hex")
-    assert "a secret to be typed twice" not in page.content()
+    assert "a typed secret" not in page.content()
 
     page.get_by_label("HMAC options, as JSON").fill('{"header": "X-Signature", "encoding": "hex"}')
-    page.get_by_label("Secret value").fill("a secret to be typed twice")
+    page.get_by_label("Secret value").fill("a typed secret")
     page.get_by_role("button", name="Create webhook").click()
 
     expect(page.get_by_role("heading", name="own is ready")).to_be_visible()
-    assert "a secret to be typed twice" not in page.content()
+    assert "a typed secret" not in page.content()
 
 
-def test_help_and_team_secrets_work_without_javascript(
+def test_setup_instructions_and_team_secrets_work_without_scripts(
     new_profile: Callable[..., BrowserContext],
     signed_in_state: Any,
     installation: Installation,
-    made: Callable[..., WebhookWithSecret],
+    create_webhook: Callable[..., WebhookWithSecret],
 ):
     installation.management.secrets.create(installation.may, "SHARED_SECRET", "of the whole team")
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
@@ -180,41 +180,41 @@ def test_help_and_team_secrets_work_without_javascript(
     assert "of the whole team" not in page.content()
 
 
-def test_rotating_shows_the_new_secret_once_and_shuts_the_old_one_out(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_rotation_shows_the_new_secret_and_rejects_the_old_one(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
-    one = made("rotated")
-    page.goto(at(installation, one) + "#rotate")
+    webhook = create_webhook("rotated")
+    page.goto(page_url(installation, webhook) + "#rotate")
     page.get_by_role("button", name="Rotate secret now").click()
     expect(page.get_by_role("heading", name="rotated has a new secret")).to_be_visible()
-    fresh = page.locator("#secret").inner_text()
+    new_secret = page.locator("#secret").inner_text()
 
-    assert installation.service.post(one, b"1").status == 401
-    assert installation.service.post(one, b"2", token=fresh).status == 202
+    assert installation.service.post(webhook, b"1").status == 401
+    assert installation.service.post(webhook, b"2", token=new_secret).status == 202
 
 
-def test_a_webhook_is_disabled_and_enabled(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_disabled_webhook_rejects_deliveries_until_it_is_enabled(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
-    one = made("toggled")
-    page.goto(at(installation, one))
+    webhook = create_webhook("toggled")
+    page.goto(page_url(installation, webhook))
     unfold(page, "Disable")
     page.get_by_role("button", name="Disable webhook").click()
     expect(page.get_by_role("status")).to_contain_text("Senders receive 404")
-    while_disabled = installation.service.post(one, b"1").status
+    while_disabled = installation.service.post(webhook, b"1").status
 
     unfold(page, "Enable")
     page.get_by_role("button", name="Enable webhook").click()
     expect(page.get_by_role("status")).to_contain_text("Webhook enabled")
 
-    assert (while_disabled, installation.service.post(one, b"1").status) == (404, 202)
+    assert (while_disabled, installation.service.post(webhook, b"1").status) == (404, 202)
 
 
-def test_a_hostile_name_is_shown_and_does_nothing(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_hostile_name_is_shown_as_text(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
-    one = made("to be renamed")
-    page.goto(at(installation, one))
+    webhook = create_webhook("to be renamed")
+    page.goto(page_url(installation, webhook))
     unfold(page, "Rename")
     page.get_by_label("New name").fill(HOSTILE)
     page.get_by_role("button", name="Rename webhook").click()
@@ -225,11 +225,11 @@ def test_a_hostile_name_is_shown_and_does_nothing(
     expect(page.get_by_role("link", name="alert(1)").first).to_be_visible()
 
 
-def test_an_unusable_delivery_id_header_is_reported_at_its_field(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_unusable_delivery_id_header_is_reported_at_its_field(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
-    one = made("headed")
-    page.goto(at(installation, one))
+    webhook = create_webhook("headed")
+    page.goto(page_url(installation, webhook))
     unfold(page, "Change the delivery id header")
     page.get_by_label("Header", exact=True).fill("Cookie")
     page.get_by_role("button", name="Save delivery id header").click()
@@ -242,11 +242,11 @@ def test_an_unusable_delivery_id_header_is_reported_at_its_field(
     assert installation.management.webhooks.get(installation.may, "headed").delivery_id_header == "X-Event-Id"
 
 
-def test_the_event_type_header_is_changed_where_no_scheme_knows_it(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_event_type_header_of_a_webhook_without_a_scheme_is_changed(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
-    one = made("typed")
-    page.goto(at(installation, one))
+    webhook = create_webhook("typed")
+    page.goto(page_url(installation, webhook))
     unfold(page, "Change the event type header")
     page.get_by_label("Event type header").fill("X-Kind")
     page.get_by_role("button", name="Save event type header").click()
@@ -256,64 +256,62 @@ def test_the_event_type_header_is_changed_where_no_scheme_knows_it(
     assert installation.management.webhooks.get(installation.may, "typed").event_header == "X-Kind"
 
 
-def test_deleting_names_the_automations_that_lose_it(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_deletion_warns_about_automations_that_select_the_webhook(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
-    one = made("doomed")
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [one.webhook.uid]}}
-    installation.management.automations.create(installation.may, "bereft", prompt="Look.", triggers=[trigger])
-    page.goto(at(installation, one))
+    webhook = create_webhook("obsolete")
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+    installation.management.automations.create(installation.may, "triage", prompt="Look.", triggers=[trigger])
+    page.goto(page_url(installation, webhook))
     unfold(page, "Delete")
     expect(page.locator("#delete .warning")).to_contain_text("1 automation selects this webhook")
-    expect(page.locator("#delete .warning")).to_contain_text("bereft")
-    page.get_by_role("button", name="Delete doomed permanently").click()
+    expect(page.locator("#delete .warning")).to_contain_text("triage")
+    page.get_by_role("button", name="Delete obsolete permanently").click()
 
     expect(page.get_by_role("status")).to_contain_text("Webhook deleted")
-    expect(page.get_by_text("selects webhook “doomed”, which is deleted")).to_be_visible()
-    assert installation.service.post(one, b"1").status == 404
-    installation.management.automations.delete(installation.may, "bereft")
+    expect(page.get_by_text("selects webhook “obsolete”, which is deleted")).to_be_visible()
+    assert installation.service.post(webhook, b"1").status == 404
+    installation.management.automations.delete(installation.may, "triage")
 
 
-def test_in_a_factory_defined_by_files_only_state_and_secret_change_here(
-    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_only_state_and_secret_of_a_webhook_in_a_file_can_change(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
-    filed = factory(installation, "filed")
-    one = installation.management.webhooks.create(filed, "in a file")
-    installation.management.factories.define_by_files(filed)
-    page.goto(installation.url(f"/f/filed/webhooks/{one.webhook.uid}"))
+    installation.management.factories.create(installation.may_administer, "filed")
+    may = installation.management.access.operator("filed")
+    webhook = installation.management.webhooks.create(may, "in a file")
+    installation.management.factories.define_by_files(may)
+    page.goto(installation.url(f"/f/filed/webhooks/{webhook.webhook.uid}"))
 
     expect(page.get_by_text("hookmill apply")).to_be_visible()
     assert page.locator("summary").all_inner_texts() == ["Disable", "Rotate secret"]
 
 
-def test_a_viewer_sees_a_webhook_and_no_way_to_change_it(
-    signed_out_page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_viewer_can_see_a_webhook_but_not_change_it(
+    signed_out_page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
 ):
-    one = made("looked at")
-    admin = installation.may_administer
-    installation.management.members.add(admin, "vi@example.com", "Vi")
-    installation.management.members.set_role(admin, "vi@example.com", "default", Role.VIEWER)
-    link = installation.management.sessions.create_link(admin, "vi@example.com")
-    installation.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
-    sign_in(signed_out_page, installation, "vi@example.com")
+    webhook = create_webhook("looked at")
+    sign_in_new_viewer(signed_out_page, installation, "vera@example.com", "Vera")
 
-    signed_out_page.goto(at(installation, one))
+    signed_out_page.goto(page_url(installation, webhook))
     expect(signed_out_page.get_by_role("heading", name="looked at")).to_be_visible()
     assert signed_out_page.locator("main form").count() == 0
     signed_out_page.goto(installation.url("/f/default/webhooks/new"))
     expect(signed_out_page.get_by_role("heading", name="Not allowed")).to_be_visible()
 
 
-def test_webhooks_look_right(
-    check_accessibility: Callable[..., None], installation: Installation, made: Callable[..., WebhookWithSecret]
+def test_webhook_pages_are_accessible(
+    check_accessibility: Callable[..., None],
+    installation: Installation,
+    create_webhook: Callable[..., WebhookWithSecret],
 ):
-    one = made("orders", delivery_id_header="X-Event-Id")
+    webhook = create_webhook("orders", delivery_id_header="X-Event-Id")
     for number in range(4):
-        installation.service.post(one, b'{"order": %d}' % number)
-    installation.service.post(one, b'{"order": 1}')
-    installation.service.post(one, b"no JSON at all")
-    installation.service.post(one, b"{}", token="wrong")
-    path = f"/f/default/webhooks/{one.webhook.uid}"
+        installation.service.post(webhook, b'{"order": %d}' % number)
+    installation.service.post(webhook, b'{"order": 1}')
+    installation.service.post(webhook, b"no JSON at all")
+    installation.service.post(webhook, b"{}", token="wrong")
+    path = f"/f/default/webhooks/{webhook.webhook.uid}"
 
     def choose_a_provider(page: Page) -> None:
         page.get_by_label("Signature.").check()
@@ -331,8 +329,3 @@ def test_webhooks_look_right(
     check_accessibility("webhook", path, prepare=unfold_all)
     check_accessibility("webhook-once", path + "#rotate", prepare=rotate)
     check_accessibility("webhook-new", "/f/default/webhooks/new", prepare=choose_a_provider)
-
-
-def factory(installation: Installation, name: str) -> MayManage:
-    installation.management.factories.create(installation.may_administer, name)
-    return installation.management.access.operator(name)
