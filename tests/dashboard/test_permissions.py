@@ -1,26 +1,25 @@
-"""Every page, for everybody: one table decides who may, and a page without a row is red."""
+"""The permissions of every page: a table names the role that each page requires, and it has a row for every page."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from hookmill.web.dashboard import PAGES
 from hookmill.web.dashboard.access import MINIMUM_ROLES
-from hookmill.web.dashboard.application import Page
 from tests.dashboard.client import redirects_to_sign_in
 from tests.dashboard.scene import VISITORS, Scene, scene_for_test
 
 ROLES: Final[dict[str, tuple[str, ...]]] = {
-    "nobody": (
+    "none": (
         "GET /static/{digest}/{name}",
         "GET /sign-in",
         "POST /sign-in",
         "GET /welcome/{token}",
         "POST /welcome/{token}",
     ),
-    "anybody": (
+    "any": (
         "GET /",
         "GET /account",
         "POST /account",
@@ -101,32 +100,30 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
         "GET /settings",
     ),
 }  # fmt: skip
-"""The decisions: the least role that a page takes. `nobody` need not be signed in, `anybody` needs no role."""
+"""The lowest role that each page requires. `none`: no sign-in is required; `any`: any member."""
 
 ROLE_OF: Final = {page: role for role, pages in ROLES.items() for page in pages}
-RANKS: Final = {"anybody": 0, "viewer": 1, "manager": 2, "admin": 3}
-MAY, SIGN_IN, FORBIDDEN, NOT_THERE = "may", "signs in first", "403", "404"
+PAGES_BY_NAME: Final = {f"{page.method} {page.path}": page for page in PAGES}
+RANKS: Final = {"any": 0, "viewer": 1, "manager": 2, "admin": 3}
+ALLOWED, SIGN_IN, FORBIDDEN, NOT_FOUND = "allowed", "redirected to sign in", "403", "404"
 
 
-def decided(page: str, visitor: str) -> str:
-    """What the table says of a visitor to a page."""
+def expected_decision(page: str, visitor: str) -> str:
+    """The decision for this visitor of the page, according to the table."""
     role = ROLE_OF[page]
-    if role == "nobody":
-        return MAY
+    if role == "none":
+        return ALLOWED
     if visitor == "unauthenticated client":
         return SIGN_IN
     if visitor == "other factory's manager":
-        return MAY if role == "anybody" else FORBIDDEN if role == "admin" else NOT_THERE
-    return MAY if RANKS[visitor] >= RANKS[role] else FORBIDDEN
+        return ALLOWED if role == "any" else FORBIDDEN if role == "admin" else NOT_FOUND
+    return ALLOWED if RANKS[visitor] >= RANKS[role] else FORBIDDEN
 
 
-def named(page: Page) -> str:
-    return f"{page.method} {page.path}"
-
-
-def those(visitor: str, decision: Callable[[str], bool]) -> list[Page]:
-    """The pages of which the table decides so for the visitor."""
-    return [page for page in PAGES if named(page) in ROLE_OF and decision(decided(named(page), visitor))]
+def expected_decisions(visitor: str, *, allowed: bool) -> dict[str, str]:
+    """The decisions of the table for this visitor, by page: those that allow the page, or the others."""
+    decisions = {page: expected_decision(page, visitor) for page in PAGES_BY_NAME if page in ROLE_OF}
+    return {page: decision for page, decision in decisions.items() if (decision == ALLOWED) == allowed}
 
 
 @pytest.fixture(scope="module")
@@ -134,55 +131,58 @@ def scene(migrated_sqlite: Path) -> Iterator[Scene]:
     yield from scene_for_test(migrated_sqlite)
 
 
-def asked(scene: Scene, page: Page, visitor: str) -> str:
-    """How the service decides, in the table's words."""
-    somebody = scene.visitors[visitor]
-    address = scene.path_of(page)
-    answer: Any = somebody.post(address) if page.method == "POST" else somebody.get(address)
+def request(scene: Scene, page: str, visitor: str) -> str:
+    """Request a page. Returns the decision of the service."""
+    method = page.partition(" ")[0]
+    path = scene.path_of(PAGES_BY_NAME[page])
+    client = scene.visitors[visitor]
+    answer = client.post(path) if method == "POST" else client.get(path)
     if redirects_to_sign_in(answer):
         return SIGN_IN
+    # The form for signing in gets 401, because it has no password.
     if answer.status == 303 or answer.status in {200, 401, 409, 422} or answer.status < 300:
-        return MAY
+        return ALLOWED
     return str(answer.status)
 
 
-def test_every_page_has_one_row_and_every_row_its_page():
+def test_every_page_has_one_row_in_the_table():
     rows = [page for pages in ROLES.values() for page in pages]
 
-    assert sorted(map(named, PAGES)) == sorted(rows)
+    assert sorted(f"{page.method} {page.path}" for page in PAGES) == sorted(rows)
 
 
-def test_every_page_asks_for_the_role_of_its_row():
-    words = {None: "nobody", "any": "anybody"}
-    asked_for = {named(page): MINIMUM_ROLES[page.requirement] for page in PAGES}
-
-    assert {page: words.get(role, role) for page, role in asked_for.items()} == ROLE_OF
+def test_every_page_requires_the_role_of_its_row():
+    assert {name: MINIMUM_ROLES[page.requirement] or "none" for name, page in PAGES_BY_NAME.items()} == ROLE_OF
 
 
 @pytest.mark.parametrize("visitor", VISITORS)
-def test_whoever_may_not_is_refused_and_changes_nothing(scene: Scene, visitor: str):
-    before = scene.dashboard.audit_entry_count()
-    refused = those(visitor, lambda decision: decision != MAY)
+def test_visitor_without_permission_is_refused_and_changes_nothing(scene: Scene, visitor: str):
+    entries_before = scene.dashboard.audit_entry_count()
+    expected = expected_decisions(visitor, allowed=False)
 
-    answered = {named(page): asked(scene, page, visitor) for page in refused}
+    decisions = {page: request(scene, page, visitor) for page in expected}
 
-    assert answered == {named(page): decided(named(page), visitor) for page in refused}
-    assert scene.dashboard.audit_entry_count() == before
+    assert decisions == expected
+    assert scene.dashboard.audit_entry_count() == entries_before
 
 
 @pytest.mark.parametrize("visitor", VISITORS)
-def test_whoever_may_look_sees_the_page(scene: Scene, visitor: str):
-    allowed = [page for page in those(visitor, lambda decision: decision == MAY) if page.method == "GET"]
+def test_visitor_with_permission_sees_the_page(scene: Scene, visitor: str):
+    expected = {
+        page: decision
+        for page, decision in expected_decisions(visitor, allowed=True).items()
+        if page.startswith("GET ")
+    }
 
-    answered = {named(page): asked(scene, page, visitor) for page in allowed}
+    decisions = {page: request(scene, page, visitor) for page in expected}
 
-    assert answered == dict.fromkeys(map(named, allowed), MAY)
+    assert decisions == expected
 
 
-def test_whoever_may_act_is_let_through_to_the_page(migrated_sqlite: Path):
-    # What is deleted on the way makes later pages of the same thing a 404: that is no refusal.
+def test_visitor_with_permission_can_submit_the_form(migrated_sqlite: Path):
     for scene in scene_for_test(migrated_sqlite):
         for visitor in ("viewer", "manager", "admin"):
-            for page in those(visitor, lambda decision: decision == MAY):
-                if page.method == "POST" and page.path != "/sign-out":
-                    assert asked(scene, page, visitor) in {MAY, NOT_THERE}, (named(page), visitor)
+            for page in expected_decisions(visitor, allowed=True):
+                if page.startswith("POST ") and page != "POST /sign-out":
+                    # 404 is no refusal: an earlier form may have deleted the object.
+                    assert request(scene, page, visitor) in {ALLOWED, NOT_FOUND}, (page, visitor)

@@ -1,4 +1,4 @@
-"""The dashboard as a whole, as those meet it who want in, or want somebody else's browser to act for them."""
+"""Attacks on the dashboard: forged forms, foreign sessions, guessed passwords, redirects and injected content."""
 
 import re
 import sqlite3
@@ -35,23 +35,25 @@ from tests.support.service import Answer, serving
 from tests.support.world import World
 
 ORIGIN: Final = ("Origin", f"https://{HOST}")
-SENT_FROM_HERE: Final = [("Content-Type", FORM), ORIGIN, ("Sec-Fetch-Site", "same-origin")]
-FOREIGN: Final = {
-    "a form of another site": [("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.example")],
-    "a form of a sister site": [("Sec-Fetch-Site", "same-site"), ("Origin", "https://other.hooks.test")],
-    "a form that hides its site": [("Origin", "null")],
-    "a form of another site in an old browser": [("Origin", "https://evil.example")],
-    "another port of this host in an old browser": [("Origin", f"https://{HOST}:8443")],
-    "no browser at all": [],
-    "a site that says both": [("Sec-Fetch-Site", "cross-site"), ORIGIN],
+SAME_ORIGIN_FORM: Final = [("Content-Type", FORM), ORIGIN, ("Sec-Fetch-Site", "same-origin")]
+FOREIGN_ORIGINS: Final = {
+    "another site": [("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.example")],
+    "another subdomain": [("Sec-Fetch-Site", "same-site"), ("Origin", "https://other.hooks.test")],
+    "null origin": [("Origin", "null")],
+    "another site, old browser": [("Origin", "https://evil.example")],
+    "another port, old browser": [("Origin", f"https://{HOST}:8443")],
+    "no origin": [],
+    "contradicting headers": [("Sec-Fetch-Site", "cross-site"), ORIGIN],
 }
-ACTS: Final = [page for page in pages_by_method("POST") if page.path not in {"/sign-in", "/welcome/{token}"}]
+FORMS_OF_MEMBERS: Final = [
+    page for page in pages_by_method("POST") if page.path not in {"/sign-in", "/welcome/{token}"}
+]
 STATIC: Final = "/static/{digest}/{name}"
-STRICTER: Final = dict.fromkeys(
+STRICTER_POLICIES: Final = dict.fromkeys(
     ("/f/{factory}/deliveries/{delivery}/payload", "/f/{factory}/runs/{run}/files/{file}"),
     "default-src 'none'; sandbox",
 )
-"""What senders and commands wrote is served with a policy of its own, under which it may do nothing at all."""
+"""Content of senders and commands is served with a policy that forbids everything."""
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +68,12 @@ def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
 
 @pytest.fixture
 def secure_dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    """As it is when people reach the service through https."""
+    """The dashboard of a service whose base URL is https."""
     yield from dashboard_for_test(sqlite_store, lambda world: Dashboard(world, is_https=True))
 
 
-def kept(world: World) -> str:
-    """The digest of everything in the store."""
+def store_digest(world: World) -> str:
+    """A digest of everything in the store."""
     with closing(sqlite3.connect(world.url.removeprefix("sqlite:///"))) as connection:
         return sha256("\n".join(connection.iterdump()).encode()).hexdigest()
 
@@ -81,20 +83,20 @@ def cookie_of(answer: Answer) -> Morsel[str]:
     return cookie
 
 
-def signing_in(
+def submit_sign_in(
     dashboard: Dashboard, email: str, password: str = PASSWORD, *, client: str = "203.0.113.9", **fields: str
 ) -> Answer:
     form = {"email": email, "password": password, **fields}
     return dashboard.unauthenticated.post("/sign-in", form, headers=[("X-Forwarded-For", client)])
 
 
-# Forms of others
+# Forged forms
 
 
-@pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
-def test_what_another_site_sends_changes_nothing(scene: Scene, headers: list[tuple[str, str]]):
+@pytest.mark.parametrize("headers", FOREIGN_ORIGINS.values(), ids=FOREIGN_ORIGINS)
+def test_form_of_another_site_is_refused_and_changes_nothing(scene: Scene, headers: list[tuple[str, str]]):
     admin = scene.visitors["admin"]
-    before = kept(scene.dashboard.world)
+    digest_before = store_digest(scene.dashboard.world)
 
     for page in pages_by_method("POST"):
         body = urlencode(
@@ -106,84 +108,84 @@ def test_what_another_site_sends_changes_nothing(scene: Scene, headers: list[tup
 
         assert answer.status == 403, page.path
         assert "set-cookie" not in answer.headers
-    assert kept(scene.dashboard.world) == before
+    assert store_digest(scene.dashboard.world) == digest_before
 
 
-@pytest.mark.parametrize("given", ["", "guessed", csrf_token_of(""), csrf_token_of("another session")])
-def test_a_form_without_the_sessions_own_token_changes_nothing(scene: Scene, given: str):
-    before = kept(scene.dashboard.world)
+@pytest.mark.parametrize("token", ["", "guessed", csrf_token_of(""), csrf_token_of("another session")])
+def test_form_without_the_csrf_token_of_its_session_is_refused(scene: Scene, token: str):
+    digest_before = store_digest(scene.dashboard.world)
 
-    for page in ACTS:
+    for page in FORMS_OF_MEMBERS:
         answer = scene.visitors["admin"].request(
             "POST",
             scene.path_of(page),
-            headers=[("Content-Type", FORM), ORIGIN, ("Sec-Fetch-Site", "same-origin")],
-            body=urlencode({"csrf": given}).encode(),
+            headers=SAME_ORIGIN_FORM,
+            body=urlencode({"csrf": token}).encode(),
         )
 
         assert answer.status == 403, page.path
-    assert kept(scene.dashboard.world) == before
+    assert store_digest(scene.dashboard.world) == digest_before
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/json", "multipart/form-data; boundary=x", ""])
-def test_only_forms_are_read(scene: Scene, kind: str):
+@pytest.mark.parametrize("content_type", ["text/plain", "application/json", "multipart/form-data; boundary=x", ""])
+def test_body_of_another_content_type_is_rejected(scene: Scene, content_type: str):
     admin = scene.visitors["admin"]
-    before = kept(scene.dashboard.world)
+    digest_before = store_digest(scene.dashboard.world)
 
     for page in pages_by_method("POST"):
         answer = admin.request(
             "POST",
             scene.path_of(page),
-            headers=[("Content-Type", kind), ORIGIN, ("Sec-Fetch-Site", "same-origin")],
+            headers=[("Content-Type", content_type), ORIGIN, ("Sec-Fetch-Site", "same-origin")],
             body=urlencode({"csrf": csrf_token_of(admin.session or "")}).encode(),
         )
 
         assert answer.status == 422, page.path
-    assert kept(scene.dashboard.world) == before
+    assert store_digest(scene.dashboard.world) == digest_before
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
-def test_nothing_but_a_post_acts(scene: Scene, method: str):
+def test_only_post_changes_anything(scene: Scene, method: str):
     admin = scene.visitors["admin"]
     fields = urlencode({"csrf": csrf_token_of(admin.session or ""), "name": "changed", "is_admin": "yes"})
-    before = kept(scene.dashboard.world)
+    digest_before = store_digest(scene.dashboard.world)
 
     for page in pages_by_method("POST"):
         answer = admin.request(method, f"{scene.path_of(page)}?{fields}", headers=[ORIGIN])
 
         assert answer.status in ({200, 303, 405} if method in {"GET", "HEAD"} else {405}), page.path
-    assert kept(scene.dashboard.world) == before
+    assert store_digest(scene.dashboard.world) == digest_before
 
 
-def test_looking_changes_nothing(scene: Scene):
-    before = kept(scene.dashboard.world)
+def test_opening_every_page_changes_nothing(scene: Scene):
+    digest_before = store_digest(scene.dashboard.world)
 
     for page in pages_by_method("GET"):
         assert scene.visitors["admin"].get(scene.path_of(page)).status in {200, 303}, page.path
-    assert kept(scene.dashboard.world) == before
+    assert store_digest(scene.dashboard.world) == digest_before
 
 
 # Sessions
 
 
-def test_the_cookie_of_an_https_service_is_for_this_host_and_path_alone(secure_dashboard: Dashboard):
+def test_session_cookie_of_an_https_service_is_bound_to_its_host(secure_dashboard: Dashboard):
     secure_dashboard.member("ada-secure@example.com")
 
-    cookie = cookie_of(signing_in(secure_dashboard, "ada-secure@example.com"))
+    cookie = cookie_of(submit_sign_in(secure_dashboard, "ada-secure@example.com"))
 
     assert cookie.key == SECURE_COOKIE == "__Host-hookmill"
     assert (cookie["secure"], cookie["httponly"], cookie["path"], cookie["domain"]) == (True, True, "/", "")
     assert cookie["samesite"].lower() == "lax"
 
 
-def test_an_https_service_heeds_no_cookie_that_anybody_could_have_set(secure_dashboard: Dashboard):
+def test_https_service_ignores_the_cookie_without_a_host_prefix(secure_dashboard: Dashboard):
     ada = secure_dashboard.member("ada-plain@example.com")
 
     assert ada.get("/account").status == 200
     assert redirects_to_sign_in(ada.get("/account", headers=[("Cookie", f"{PLAIN_COOKIE}={ada.session}")]))
 
 
-def test_signing_out_takes_the_cookie_away_too(secure_dashboard: Dashboard):
+def test_sign_out_ends_the_session_and_deletes_the_cookie(secure_dashboard: Dashboard):
     ada = secure_dashboard.member("ada-out@example.com")
 
     answer = ada.post("/sign-out")
@@ -193,69 +195,77 @@ def test_signing_out_takes_the_cookie_away_too(secure_dashboard: Dashboard):
     assert redirects_to_sign_in(ada.get("/account"))
 
 
-def test_a_session_that_was_chosen_before_signing_in_is_not_taken_on(dashboard: Dashboard):
+def test_sign_in_does_not_adopt_a_session_chosen_by_the_client(dashboard: Dashboard):
     dashboard.member("ada-fixed@example.com")
-    chosen = "c" * 43
+    chosen_token = "c" * 43
 
     answer = dashboard.unauthenticated.post(
         "/sign-in",
         {"email": "ada-fixed@example.com", "password": PASSWORD},
-        headers=[("Cookie", f"{PLAIN_COOKIE}={chosen}")],
+        headers=[("Cookie", f"{PLAIN_COOKIE}={chosen_token}")],
     )
 
     assert answer.status == 303
-    assert cookie_of(answer).value != chosen
-    assert redirects_to_sign_in(Visitor(dashboard, chosen).get("/account"))
+    assert cookie_of(answer).value != chosen_token
+    assert redirects_to_sign_in(Visitor(dashboard, chosen_token).get("/account"))
 
 
-def test_every_sign_in_is_a_new_session(dashboard: Dashboard):
+def test_every_sign_in_starts_a_new_session(dashboard: Dashboard):
     first = dashboard.member("ada-twice@example.com").session
 
-    sessions = {cookie_of(signing_in(dashboard, "ada-twice@example.com")).value for _ in range(2)}
+    sessions = {cookie_of(submit_sign_in(dashboard, "ada-twice@example.com")).value for _ in range(2)}
 
     assert len({first, *sessions}) == 3
     assert all(len(session) >= 43 for session in sessions)
 
 
-def test_a_new_password_ends_every_session_but_the_one_it_begins(dashboard: Dashboard):
-    here = dashboard.member("ada-new@example.com")
-    elsewhere = Visitor(dashboard, cookie_of(signing_in(dashboard, "ada-new@example.com")).value)
+def test_password_change_ends_all_sessions_and_starts_a_new_one(dashboard: Dashboard):
+    ada = dashboard.member("ada-new@example.com")
+    other_session = Visitor(dashboard, cookie_of(submit_sign_in(dashboard, "ada-new@example.com")).value)
 
-    answer = here.post("/account", {"old": PASSWORD, "new": "another long password", "again": "another long password"})
+    answer = ada.post("/account", {"old": PASSWORD, "new": "another long password", "again": "another long password"})
 
     assert answer.status == 303
-    assert redirects_to_sign_in(here.get("/account"))
-    assert redirects_to_sign_in(elsewhere.get("/account"))
+    assert redirects_to_sign_in(ada.get("/account"))
+    assert redirects_to_sign_in(other_session.get("/account"))
     assert Visitor(dashboard, cookie_of(answer).value).get("/account").status == 200
 
 
-@pytest.mark.parametrize("hours", [SESSION_IDLE_HOURS, SESSION_HOURS])
-def test_a_session_ends_when_it_rests_and_when_it_is_old(dashboard: Dashboard, hours: int):
-    ada = dashboard.member("ada-old@example.com")
-    for _ in range(hours // 12 - 1):
-        dashboard.world.clock.advance(seconds=12 * 3600 if hours == SESSION_HOURS else 0)
-        assert ada.get("/account").status == 200
+def test_session_without_a_visit_ends(dashboard: Dashboard):
+    ada = dashboard.member("ada-idle@example.com")
+    assert ada.get("/account").status == 200
 
-    dashboard.world.clock.advance(seconds=12 * 3600 if hours == SESSION_HOURS else hours * 3600)
+    dashboard.world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600)
 
     assert redirects_to_sign_in(ada.get("/account"))
 
 
-def test_a_live_page_left_open_keeps_no_session_alive(dashboard: Dashboard):
+def test_old_session_ends_in_spite_of_visits(dashboard: Dashboard):
+    ada = dashboard.member("ada-old@example.com")
+    for _ in range(SESSION_HOURS // 12 - 1):
+        dashboard.world.clock.advance(seconds=12 * 3600)
+        assert ada.get("/account").status == 200
+
+    dashboard.world.clock.advance(seconds=12 * 3600)
+
+    assert redirects_to_sign_in(ada.get("/account"))
+
+
+def test_polls_of_an_open_page_do_not_keep_the_session_alive(dashboard: Dashboard):
     ada = dashboard.member("ada-watching@example.com", roles={"default": Role.VIEWER})
-    polled = "/f/default/runs/rows"
-    assert ada.get(polled).status == 200
-    assert f'hx-get="{polled}?' in ada.get("/f/default/runs").body.decode()
+    poll_path = "/f/default/runs/rows"
+    assert ada.get(poll_path).status == 200
+    assert f'hx-get="{poll_path}?' in ada.get("/f/default/runs").body.decode()
     for _ in range(SESSION_IDLE_HOURS - 1):
         dashboard.world.clock.advance(seconds=3600)
-        assert ada.get(polled).status == 200
+        assert ada.get(poll_path).status == 200
 
     dashboard.world.clock.advance(seconds=3600)
 
     assert redirects_to_sign_in(ada.get("/account"))
 
 
-def test_who_is_removed_or_loses_a_role_is_out_at_once(dashboard: Dashboard):
+def test_removal_of_a_role_or_member_takes_effect_immediately(dashboard: Dashboard):
     ada = dashboard.member("ada-gone@example.com", roles={"default": Role.MANAGER})
     assert ada.get("/f/default/audit").status == 200
 
@@ -266,7 +276,7 @@ def test_who_is_removed_or_loses_a_role_is_out_at_once(dashboard: Dashboard):
     assert redirects_to_sign_in(ada.get("/account"))
 
 
-def test_a_copy_of_the_store_opens_no_session(dashboard: Dashboard):
+def test_copy_of_the_store_contains_no_usable_session(dashboard: Dashboard):
     ada = dashboard.member("ada-dump@example.com")
     with closing(sqlite3.connect(dashboard.world.url.removeprefix("sqlite:///"))) as connection:
         dump = "\n".join(connection.iterdump())
@@ -277,26 +287,26 @@ def test_a_copy_of_the_store_opens_no_session(dashboard: Dashboard):
     assert all(redirects_to_sign_in(Visitor(dashboard, digest).get("/account")) for digest in digests)
 
 
-# Guesses
+# Guessed passwords
 
 
-def test_nothing_can_be_signed_in_to_before_somebody_has_an_account(dashboard: Dashboard):
+def test_installation_without_members_has_no_default_account(dashboard: Dashboard):
     for email in ("admin", "admin@example.com", "operator", ""):
-        assert signing_in(dashboard, email, "admin").status in {401, 429}
+        assert submit_sign_in(dashboard, email, "admin").status in {401, 429}
     for page in pages_by_method("GET"):
         if page.path not in {STATIC, "/sign-in", "/welcome/{token}"}:
-            address = re.sub(r"{\w+}", "default", page.path)
-            assert redirects_to_sign_in(dashboard.unauthenticated.get(address)), page.path
+            path = re.sub(r"{\w+}", "default", page.path)
+            assert redirects_to_sign_in(dashboard.unauthenticated.get(path)), page.path
 
 
-def test_a_flood_of_guesses_does_not_lock_out_the_right_password(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+def test_flood_of_guesses_does_not_lock_out_the_right_password(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sign_in_limits, "DELAY_SECONDS_MAX", 0.0)
     dashboard.member("ada-flood@example.com")
-    with ThreadPoolExecutor(8) as guessing:
+    with ThreadPoolExecutor(8) as threads:
         guesses = list(
-            guessing.map(
+            threads.map(
                 lambda number: (
-                    signing_in(
+                    submit_sign_in(
                         dashboard, "ada-flood@example.com", f"guess number {number}", client=f"198.51.100.{number}"
                     ).status
                 ),
@@ -304,55 +314,57 @@ def test_a_flood_of_guesses_does_not_lock_out_the_right_password(dashboard: Dash
             )
         )
 
-    right = signing_in(dashboard, "ada-flood@example.com", client="203.0.113.77")
+    answer = submit_sign_in(dashboard, "ada-flood@example.com", client="203.0.113.77")
 
     assert set(guesses) == {401}
-    assert right.status == 303
+    assert answer.status == 303
 
 
-def test_a_flood_of_guesses_from_one_address_is_answered_429(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+def test_flood_of_guesses_from_one_address_gets_429(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sign_in_limits, "DELAY_SECONDS_MAX", 0.0)
     monkeypatch.setattr(sign_in_limits, "GUESSES_PER_CLIENT", 5)
     dashboard.member("ada-one@example.com")
 
-    answers = [signing_in(dashboard, f"nobody-{n}@example.com", "a guess", client="198.51.100.200") for n in range(7)]
-    right = signing_in(dashboard, "ada-one@example.com", client="198.51.100.200")
+    guesses = [
+        submit_sign_in(dashboard, f"nobody-{n}@example.com", "a guess", client="198.51.100.200") for n in range(7)
+    ]
+    answer = submit_sign_in(dashboard, "ada-one@example.com", client="198.51.100.200")
 
-    assert [answer.status for answer in answers] == [401] * 5 + [429] * 2
-    assert answers[-1].headers["retry-after"] == str(sign_in_limits.WINDOW_SECONDS)
-    assert right.status == 303
+    assert [guess.status for guess in guesses] == [401] * 5 + [429] * 2
+    assert guesses[-1].headers["retry-after"] == str(sign_in_limits.WINDOW_SECONDS)
+    assert answer.status == 303
 
 
-def test_guesses_at_one_account_take_ever_longer(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
-    waited: list[float] = []
+def test_guesses_at_one_account_are_delayed_more_and_more(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+    delays: list[float] = []
 
-    async def note(seconds: float) -> None:
-        waited.append(seconds)
+    async def record_delay(seconds: float) -> None:
+        delays.append(seconds)
 
-    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
+    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=record_delay))
 
     for number in range(12):
-        signing_in(dashboard, "ada-slow@example.com", f"guess number {number}", client=f"198.51.100.{number}")
+        submit_sign_in(dashboard, "ada-slow@example.com", f"guess number {number}", client=f"198.51.100.{number}")
 
-    assert waited == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    assert delays == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
-def test_an_unknown_address_is_answered_as_a_wrong_password_is(dashboard: Dashboard):
+def test_unknown_email_gets_the_same_answer_as_a_wrong_password(dashboard: Dashboard):
     dashboard.member("ada-known@example.com")
 
     known, unknown = (
-        signing_in(dashboard, email, "no") for email in ("ada-known@example.com", "ada-nobody@example.com")
+        submit_sign_in(dashboard, email, "no") for email in ("ada-known@example.com", "ada-nobody@example.com")
     )
 
     assert known.status == unknown.status == 401
     assert known.body.replace(b"ada-known", b"") == unknown.body.replace(b"ada-nobody", b"")
 
 
-# Where one is sent
+# Redirects and host names
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "next_url",
     [
         "//evil.example",
         "/\\evil.example",
@@ -369,26 +381,26 @@ def test_an_unknown_address_is_answered_as_a_wrong_password_is(dashboard: Dashbo
         "/\u4ed5\u4e8b",
     ],
 )
-def test_signing_in_leads_to_no_other_site(dashboard: Dashboard, wanted: str):
+def test_sign_in_redirects_to_no_other_site(dashboard: Dashboard, next_url: str):
     dashboard.member("ada-led@example.com")
 
-    answer = signing_in(dashboard, "ada-led@example.com", next=wanted)
+    answer = submit_sign_in(dashboard, "ada-led@example.com", next=next_url)
 
     assert (answer.status, answer.headers["location"]) == (303, "/")
 
 
-def test_signing_in_leads_to_the_requested_page(dashboard: Dashboard):
-    asked_for = dashboard.unauthenticated.get("/f/B%C3%BCro%2F1/audit")
-    place = parse_qs(urlsplit(asked_for.headers["location"]).query)["next"][0]
+def test_sign_in_redirects_to_the_requested_page(dashboard: Dashboard):
+    redirect = dashboard.unauthenticated.get("/f/B%C3%BCro%2F1/audit")
+    next_url = parse_qs(urlsplit(redirect.headers["location"]).query)["next"][0]
     dashboard.member("ada-named@example.com")
 
-    answer = signing_in(dashboard, "ada-named@example.com", next=place)
+    answer = submit_sign_in(dashboard, "ada-named@example.com", next=next_url)
 
     assert (answer.status, answer.headers["location"]) == (303, "/f/B%C3%BCro%2F1/audit")
 
 
 @pytest.mark.parametrize("host", ["[", "evil.example/account", "a b", "\u00fc"])
-def test_a_host_that_is_none_is_no_trouble(dashboard: Dashboard, host: str):
+def test_invalid_host_header_is_rejected(dashboard: Dashboard, host: str):
     answer = dashboard.unauthenticated.get("/account", headers=[("Host", host)])
 
     assert (answer.status, answer.json["code"]) == (421, "misdirected_request")
@@ -396,18 +408,22 @@ def test_a_host_that_is_none_is_no_trouble(dashboard: Dashboard, host: str):
 
 def test_form_under_a_rebound_host_name_is_refused(dashboard: Dashboard):
     member = dashboard.member("rebound@example.com")
-    # All that a browser sends from a page of evil.example, whose name now resolves to this service.
-    rebound = [("Host", "evil.example"), ("Origin", "https://evil.example"), ("Sec-Fetch-Site", "same-origin")]
+    # The headers of a browser on a page of evil.example, whose name now resolves to this service (DNS rebinding).
+    rebinding_headers = [
+        ("Host", "evil.example"),
+        ("Origin", "https://evil.example"),
+        ("Sec-Fetch-Site", "same-origin"),
+    ]
 
-    answer = member.post("/sign-out", headers=rebound)
+    answer = member.post("/sign-out", headers=rebinding_headers)
 
     assert (answer.status, answer.json["code"]) == (421, "misdirected_request")
-    assert member.get("/account").status == 200, "still signed in"
+    assert member.get("/account").status == 200, "the session has not ended"
 
 
-def test_what_a_request_calls_the_host_is_shown_nowhere(scene: Scene):
-    lies = [
-        # A name without a dot is answered; see `web/hosts.py`.
+def test_host_names_from_request_headers_are_on_no_page(scene: Scene):
+    forged_headers = [
+        # A name without a dot is accepted; see `web/hosts.py`.
         ("Host", "evil-host"),
         ("X-Forwarded-Host", "evil.example"),
         ("X-Forwarded-Proto", "gopher"),
@@ -415,41 +431,42 @@ def test_what_a_request_calls_the_host_is_shown_nowhere(scene: Scene):
     ]
     for page in pages_by_method("GET"):
         for visitor in ("unauthenticated client", "admin"):
-            answer = scene.visitors[visitor].get(scene.path_of(page), headers=lies)
+            answer = scene.visitors[visitor].get(scene.path_of(page), headers=forged_headers)
 
             assert answer.status != 421, page.path
-            for lie in ("evil.example", "evil-host"):
-                assert lie.encode() not in answer.body, page.path
-                assert lie not in str(answer.headers), page.path
+            for name in ("evil.example", "evil-host"):
+                assert name.encode() not in answer.body, page.path
+                assert name not in str(answer.headers), page.path
 
 
-# What every answer says
+# The content of answers
 
 
-def trouble(scene: Scene) -> dict[str, Answer]:
-    """An answer of every kind that is no page."""
+def answers_without_a_page(scene: Scene) -> dict[str, Answer]:
+    """Redirects and errors, one of every kind."""
     admin, viewer = scene.visitors["admin"], scene.visitors["viewer"]
     return {
         "303": scene.dashboard.unauthenticated.get("/account"),
         "403": viewer.get("/team"),
-        "403 to htmx": viewer.get("/team", headers=[("HX-Request", "true")]),
+        "403, htmx": viewer.get("/team", headers=[("HX-Request", "true")]),
         "404": admin.get("/f/nothing/here"),
-        "404 without a name": admin.get("/f/%ff/audit"),
-        "404 of a file": admin.get("/static/any/..%2Fapplication.py"),
+        "404, invalid UTF-8": admin.get("/f/%ff/audit"),
+        "404, static file": admin.get("/static/any/..%2Fapplication.py"),
         "405": admin.request("DELETE", "/team"),
         "422": admin.post("/team", {"email": "no address", "name": "x"}),
-        "to sign in, by htmx": scene.dashboard.unauthenticated.get("/account", headers=[("HX-Request", "true")]),
+        "to sign in, htmx": scene.dashboard.unauthenticated.get("/account", headers=[("HX-Request", "true")]),
     }
 
 
-def test_every_answer_carries_the_headers_that_guard_it(scene: Scene):
+def test_every_answer_has_the_security_headers(scene: Scene):
     admin = scene.visitors["admin"]
-    answers = {page.path: admin.get(scene.path_of(page)) for page in pages_by_method("GET")} | trouble(scene)
+    answers = answers_without_a_page(scene)
+    answers |= {page.path: admin.get(scene.path_of(page)) for page in pages_by_method("GET")}
     answers["HEAD"] = admin.request("HEAD", "/team")
 
     for name, answer in answers.items():
         headers = answer.headers
-        assert headers["content-security-policy"] == STRICTER.get(name, CONTENT_SECURITY_POLICY), name
+        assert headers["content-security-policy"] == STRICTER_POLICIES.get(name, CONTENT_SECURITY_POLICY), name
         assert headers["x-content-type-options"] == "nosniff", name
         assert headers["referrer-policy"] == "no-referrer", name
         assert headers["cross-origin-opener-policy"] == "same-origin", name
@@ -458,7 +475,7 @@ def test_every_answer_carries_the_headers_that_guard_it(scene: Scene):
             assert headers["cache-control"] == "no-store", name
 
 
-def test_the_policy_lets_in_nothing_that_stands_in_a_page():
+def test_content_security_policy_allows_no_inline_code():
     policy = dict(part.split(" ", 1) for part in CONTENT_SECURITY_POLICY.split("; "))
 
     assert policy["default-src"] == "'none'"
@@ -468,7 +485,7 @@ def test_the_policy_lets_in_nothing_that_stands_in_a_page():
     assert "unsafe" not in CONTENT_SECURITY_POLICY
 
 
-def test_no_page_brings_a_script_a_style_or_anything_from_elsewhere(scene: Scene):
+def test_no_page_has_inline_code_or_content_of_other_hosts(scene: Scene):
     for page in pages_by_method("GET"):
         answer = scene.visitors["admin"].get(scene.path_of(page))
         if not answer.headers.get("content-type", "").startswith("text/html"):
@@ -477,14 +494,14 @@ def test_no_page_brings_a_script_a_style_or_anything_from_elsewhere(scene: Scene
         assert elements.with_tag("style") == [], page.path
         assert all("src" in script.attributes for script in elements.with_tag("script")), page.path
         for element in elements.all:
-            at = f"{page.path}: {element}"
-            assert "style" not in element.attributes, at
-            assert not [name for name in element.attributes if name.startswith(("on", "hx-on"))], at
+            place = f"{page.path}: {element}"
+            assert "style" not in element.attributes, place
+            assert not [name for name in element.attributes if name.startswith(("on", "hx-on"))], place
             for name in ("src", "href", "action", "hx-get", "hx-post", "sse-connect"):
-                assert re.match(r"(?:/(?!/)|#|\?|$)", element.attributes.get(name, "")), at
+                assert re.match(r"(?:/(?!/)|#|\?|$)", element.attributes.get(name, "")), place
 
 
-def test_every_form_that_acts_carries_the_sessions_token(scene: Scene):
+def test_every_form_contains_the_csrf_token_of_the_session(scene: Scene):
     admin = scene.visitors["admin"]
     for page in pages_by_method("GET"):
         answer = admin.get(scene.path_of(page))
@@ -497,7 +514,7 @@ def test_every_form_that_acts_carries_the_sessions_token(scene: Scene):
         assert {token.attributes["value"] for token in tokens} <= {csrf_token_of(admin.session or "")}, page.path
 
 
-def test_what_was_shown_once_stands_on_no_page(scene: Scene):
+def test_secrets_that_were_shown_once_are_on_no_page(scene: Scene):
     for visitor in ("viewer", "admin"):
         for page in pages_by_method("GET"):
             body = scene.visitors[visitor].get(scene.path_of(page)).body.decode("utf-8", "replace")
@@ -508,12 +525,12 @@ def test_what_was_shown_once_stands_on_no_page(scene: Scene):
                 assert canary not in body, f"{name} on {page.path}"
 
 
-def test_an_unforeseen_fault_shows_no_details_without_a_session(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
-    def fails(self: DashboardApplication, context: object) -> None:
+def test_error_page_of_an_unexpected_exception_shows_no_details(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+    def fail(self: DashboardApplication, context: object) -> None:
         raise RuntimeError("canary: postgresql://me:password@db/x")
 
-    ada = dashboard.member("ada-trouble@example.com")
-    monkeypatch.setattr(DashboardApplication, "_page_for", fails)
+    ada = dashboard.member("ada-error@example.com")
+    monkeypatch.setattr(DashboardApplication, "_page_for", fail)
 
     answer = ada.get("/account")
 
@@ -526,12 +543,12 @@ def test_an_unforeseen_fault_shows_no_details_without_a_session(dashboard: Dashb
     dashboard.failures.clear()
 
 
-def test_a_form_that_cannot_be_read_is_refused(dashboard: Dashboard):
+def test_unparsable_form_is_rejected(dashboard: Dashboard):
     for body in (b"&".join([b"a=1"] * 1_001), b"email=\xff", b"email=%ff%fe"):
-        assert dashboard.unauthenticated.request("POST", "/sign-in", headers=SENT_FROM_HERE, body=body).status == 422
+        assert dashboard.unauthenticated.request("POST", "/sign-in", headers=SAME_ORIGIN_FORM, body=body).status == 422
 
 
-def test_a_form_has_the_size_that_its_sender_may_use(dashboard: Dashboard):
+def test_maximum_size_of_a_form_depends_on_the_page_and_session(dashboard: Dashboard):
     member = dashboard.member("ada-large@example.com")
     sizes = [
         (dashboard.unauthenticated, "/sign-in", 16_384),
@@ -539,34 +556,34 @@ def test_a_form_has_the_size_that_its_sender_may_use(dashboard: Dashboard):
         (dashboard.unauthenticated, "/account", 65_536),
         (member, "/account", 1_048_576),
     ]
-    for who, path, most in sizes:
-        for declared in (True, False):
+    for visitor, path, bytes_max in sizes:
+        for is_chunked in (False, True):
             statuses = []
-            for size in (most, most + 1):
-                body = b"email=" + b"x" * (size - 6)
-                sent = body if declared else iter([body[:100], body[100:]])
-                statuses.append(who.request("POST", path, headers=SENT_FROM_HERE, body=sent).status)
-            assert statuses[0] != 413, (path, declared)
-            assert statuses[1] == 413, (path, declared)
+            for size in (bytes_max, bytes_max + 1):
+                form = b"email=" + b"x" * (size - 6)
+                body = iter([form[:100], form[100:]]) if is_chunked else form
+                statuses.append(visitor.request("POST", path, headers=SAME_ORIGIN_FORM, body=body).status)
+            assert statuses[0] != 413, (path, is_chunked)
+            assert statuses[1] == 413, (path, is_chunked)
 
 
-def test_a_form_of_nobodys_session_is_sent_back_at_a_bounded_size(dashboard: Dashboard):
+def test_answer_to_a_form_without_a_session_has_a_bounded_size(dashboard: Dashboard):
     body = b"csrf=x&a=" + b"'" * 65_000
 
-    answer = dashboard.unauthenticated.request("POST", "/account", headers=SENT_FROM_HERE, body=body)
+    answer = dashboard.unauthenticated.request("POST", "/account", headers=SAME_ORIGIN_FORM, body=body)
 
-    # Once, escaped, for the form; and the beginning of it to be read.
+    # The answer contains the form once, with escaped characters, and the beginning of it as text.
     assert answer.status == 401
     assert len(answer.body) < 6 * len(body)
 
 
-def test_a_form_that_breaks_off_is_answered_and_not_logged(dashboard: Dashboard):
-    def broken() -> Iterator[bytes]:
+def test_truncated_form_gets_400_and_is_not_logged(dashboard: Dashboard):
+    def broken_connection() -> Iterator[bytes]:
         yield b"email=a"
         raise OSError("the connection was reset")
 
-    for body in (broken(), iter([b"email="])):
-        headers = [*SENT_FROM_HERE, ("Content-Length", "900")]
+    for body in (broken_connection(), iter([b"email="])):
+        headers = [*SAME_ORIGIN_FORM, ("Content-Length", "900")]
         answer = dashboard.unauthenticated.request("POST", "/sign-in", headers=headers, body=body)
 
         assert (answer.status, answer.headers["connection"]) == (400, "close")
@@ -584,24 +601,21 @@ def test_answers_to_unauthenticated_clients_end_the_connection(dashboard: Dashbo
 # Through the real server
 
 
-def test_the_service_sets_a_host_cookie_when_its_address_is_https(tmp_path: Path):
-    address = "https://hooks.example.com"
-    with (
-        serving(tmp_path / "data", base_url=address) as service,
-        service.management() as management,
-    ):
+def test_service_with_an_https_base_url_sets_a_host_cookie(tmp_path: Path):
+    base_url = "https://hooks.example.com"
+    with serving(tmp_path / "data", base_url=base_url) as service, service.management() as management:
         link = management.sessions.create_first_link()
         assert link is not None
         form = {"name": "Ada", "email": "ada@example.com", "password": PASSWORD, "again": PASSWORD}
-        headers = {"Content-Type": FORM, "Sec-Fetch-Site": "same-origin", "Origin": address}
+        headers = {"Content-Type": FORM, "Sec-Fetch-Site": "same-origin", "Origin": base_url}
         path = f"/welcome/{link.reveal()}"
         answer = service.request("POST", path, headers=headers, body=urlencode(form).encode())
         cookie = cookie_of(answer)
-        again = service.request("GET", path)
+        used_link = service.request("GET", path)
         settings = service.request("GET", "/settings", headers={"Cookie": f"{cookie.key}={cookie.value}"})
 
     assert answer.status == 303
     assert (cookie.key, cookie["secure"], cookie["httponly"]) == ("__Host-hookmill", True, True)
-    assert again.status == 404
-    assert address.encode() in settings.body
+    assert used_link.status == 404
+    assert base_url.encode() in settings.body
     assert link.reveal() not in service.log()

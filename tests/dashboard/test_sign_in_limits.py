@@ -1,4 +1,4 @@
-"""Passwords are verified one at a time, and nobody waits behind those who guess."""
+"""The queue of sign-in attempts: passwords are verified one at a time, and guesses do not lock members out."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ from tests.support.service import Answer
 
 __all__ = ["quick_passwords"]
 
-ATTACKER = "198.51.100.7"
-MEMBER = "203.0.113.5"
+ATTACKER_ADDRESS = "198.51.100.7"
+MEMBER_ADDRESS = "203.0.113.5"
 
 
 @pytest.fixture
@@ -32,198 +32,203 @@ def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
 
 
 @pytest.fixture
-def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds for which guesses were held up. None of them is waited for."""
-    seconds: list[float] = []
+def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The delays of guesses, in seconds. They are recorded instead of waited for."""
+    delays: list[float] = []
 
-    async def note(delay: float) -> None:
-        seconds.append(delay)
+    async def record_delay(seconds: float) -> None:
+        delays.append(seconds)
 
-    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
-    return seconds
+    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=record_delay))
+    return delays
 
 
-class Crowd:
-    """Attempts that wait, and in which order they were verified."""
+class Attempts:
+    """Attempts in a queue. `verified` and `rejected` are their addresses, in the order of the decisions."""
 
     def __init__(self) -> None:
-        self.line = SignInQueue()
+        self.queue = SignInQueue()
         self.verified: list[str] = []
-        self.refused: list[str] = []
-        self.at_once = 0
+        self.rejected: list[str] = []
+        self._verifying = 0
 
     async def attempt(self, account: str, address: str) -> None:
         try:
-            async with self.line.wait(account, address), self.line.verifying(address):
-                self.at_once += 1
-                assert self.at_once == 1
+            async with self.queue.wait(account, address), self.queue.verifying(address):
+                self._verifying += 1
+                assert self._verifying == 1
                 await asyncio.sleep(0)
                 self.verified.append(address)
-                self.at_once -= 1
+                self._verifying -= 1
         except TooManyWaiting:
-            self.refused.append(address)
+            self.rejected.append(address)
 
 
-def crowd(attempts: list[tuple[str, str]]) -> Crowd:
-    """What became of attempts, as (account, address), that come at the same time in this order."""
-    found = Crowd()
+def attempt_all(accounts_and_addresses: list[tuple[str, str]]) -> Attempts:
+    """Make these attempts at the same time, in this order."""
+    attempts = Attempts()
 
-    async def all_at_once() -> None:
-        await asyncio.gather(*(found.attempt(*each) for each in attempts))
+    async def attempt_concurrently() -> None:
+        await asyncio.gather(*(attempts.attempt(account, address) for account, address in accounts_and_addresses))
 
-    asyncio.run(all_at_once())
-    return found
+    asyncio.run(attempt_concurrently())
+    return attempts
 
 
 def test_attempts_are_verified_one_at_a_time():
-    found = crowd([(f"account {number}", f"address {number}") for number in range(20)])
+    attempts = attempt_all([(f"account {number}", f"address {number}") for number in range(20)])
 
-    assert len(found.verified) == 20
+    assert len(attempts.verified) == 20
 
 
 def test_addresses_take_turns():
-    guesses = [(f"account {number}", ATTACKER) for number in range(WAITING_PER_ADDRESS // 2)]
+    guesses = [(f"account {number}", ATTACKER_ADDRESS) for number in range(WAITING_PER_ADDRESS // 2)]
 
-    found = crowd([*guesses, ("ada", MEMBER)])
+    attempts = attempt_all([*guesses, ("ada", MEMBER_ADDRESS)])
 
-    assert found.verified.index(MEMBER) <= 1
-    assert len(found.verified) == len(guesses) + 1
+    assert attempts.verified.index(MEMBER_ADDRESS) <= 1
+    assert len(attempts.verified) == len(guesses) + 1
 
 
 @pytest.mark.parametrize(
-    ("attempts", "let_in"),
+    ("guesses", "verified_count"),
     [
-        ([("ada", ATTACKER)] * 20, 1 + WAITING_PER_ACCOUNT),
-        ([(f"account {number}", ATTACKER) for number in range(20)], WAITING_PER_ADDRESS),
+        ([("ada", ATTACKER_ADDRESS)] * 20, 1 + WAITING_PER_ACCOUNT),
+        ([(f"account {number}", ATTACKER_ADDRESS) for number in range(20)], WAITING_PER_ADDRESS),
         ([(f"account {number}", f"address {number}") for number in range(100)], WAITING_MAX),
     ],
 )
-def test_lines_have_an_end(attempts: list[tuple[str, str]], let_in: int):
-    found = crowd(attempts)
+def test_attempts_over_a_limit_are_rejected(guesses: list[tuple[str, str]], verified_count: int):
+    attempts = attempt_all(guesses)
 
-    assert (len(found.verified), len(found.refused)) == (let_in, len(attempts) - let_in)
-
-
-def test_a_full_line_of_one_address_lets_others_in():
-    found = crowd([*[("ada", ATTACKER)] * 20, ("ada", MEMBER)])
-
-    assert MEMBER in found.verified
+    assert len(attempts.verified) == verified_count
+    assert len(attempts.rejected) == len(guesses) - verified_count
 
 
-def test_a_flood_from_many_addresses_keeps_no_new_one_out():
+def test_attempts_over_the_limit_of_an_address_reject_no_other_address():
+    attempts = attempt_all([*[("ada", ATTACKER_ADDRESS)] * 20, ("ada", MEMBER_ADDRESS)])
+
+    assert MEMBER_ADDRESS in attempts.verified
+
+
+def test_attempt_from_a_new_address_is_verified_although_queue_is_full():
     guesses = [(f"account {number}", f"198.51.100.{number % 16}") for number in range(2 * WAITING_MAX)]
 
-    found = crowd([*guesses, ("ada", MEMBER)])
+    attempts = attempt_all([*guesses, ("ada", MEMBER_ADDRESS)])
 
-    assert MEMBER in found.verified
-    assert len(found.refused) == len(guesses) + 1 - WAITING_MAX
+    assert MEMBER_ADDRESS in attempts.verified
+    assert len(attempts.rejected) == len(guesses) + 1 - WAITING_MAX
 
 
-def test_what_is_over_is_forgotten():
-    found = Crowd()
+def test_queue_is_empty_after_verified_and_cancelled_attempts():
+    attempts = Attempts()
 
-    async def cancelled() -> None:
-        first, second = (asyncio.ensure_future(found.attempt("ada", address)) for address in (MEMBER, ATTACKER))
+    async def cancel_one() -> None:
+        verified, cancelled = (
+            asyncio.ensure_future(attempts.attempt("ada", address)) for address in (MEMBER_ADDRESS, ATTACKER_ADDRESS)
+        )
         await asyncio.sleep(0)
-        second.cancel()
-        await asyncio.gather(first, second, return_exceptions=True)
-        await found.attempt("ada", ATTACKER)
+        cancelled.cancel()
+        await asyncio.gather(verified, cancelled, return_exceptions=True)
+        await attempts.attempt("ada", ATTACKER_ADDRESS)
 
-    asyncio.run(cancelled())
+    asyncio.run(cancel_one())
 
-    assert found.verified == [MEMBER, ATTACKER]
-    assert (found.line._addresses_by_timeout, found.line._account_locks, found.line._address_locks) == ({}, {}, {})
-
-
-def test_guesses_at_the_same_time_are_counted_before_they_are_verified(dashboard: Dashboard, waited: list[float]):
-    with ThreadPoolExecutor(12) as guessing:
-        guesses = [guessing.submit(guess, dashboard, "ada@example.com", f"198.51.100.{n}") for n in range(12)]
-
-    assert {each.result() for each in guesses} == {401}
-    assert sorted(waited) == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    queue = attempts.queue
+    assert attempts.verified == [MEMBER_ADDRESS, ATTACKER_ADDRESS]
+    assert (queue._addresses_by_timeout, queue._account_locks, queue._address_locks) == ({}, {}, {})
 
 
-def test_the_right_password_is_not_counted_as_a_guess(dashboard: Dashboard, waited: list[float]):
+def test_concurrent_guesses_are_counted_before_they_are_verified(dashboard: Dashboard, delays: list[float]):
+    with ThreadPoolExecutor(12) as threads:
+        guesses = [threads.submit(guess, dashboard, "ada@example.com", f"198.51.100.{n}") for n in range(12)]
+
+    assert {status.result() for status in guesses} == {401}
+    assert sorted(delays) == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+def test_right_password_is_not_counted_as_a_guess(dashboard: Dashboard, delays: list[float]):
     dashboard.member("ada@example.com")
 
-    statuses = {guess(dashboard, "ada@example.com", MEMBER, PASSWORD) for _ in range(8)}
+    statuses = {submit_sign_in(dashboard, "ada@example.com").status for _ in range(8)}
 
     assert statuses == {303}
-    assert waited == []
+    assert delays == []
 
 
-def test_a_known_browser_signs_in_during_a_flood_of_guesses(
-    dashboard: Dashboard, waited: list[float], monkeypatch: pytest.MonkeyPatch
+def test_known_browser_can_sign_in_during_a_flood_of_guesses(
+    dashboard: Dashboard, delays: list[float], monkeypatch: pytest.MonkeyPatch
 ):
     dashboard.member("ada@example.com")
-    browser = browser_of(signing_in(dashboard, "ada@example.com"))
+    browser = browser_cookie(submit_sign_in(dashboard, "ada@example.com"))
     for _ in range(40):
-        guess(dashboard, "ada@example.com", MEMBER)
-    waited.clear()
+        guess(dashboard, "ada@example.com", MEMBER_ADDRESS)
+    delays.clear()
     wait = SignInQueue.wait
 
-    def is_full(line: SignInQueue, account: str, address: str) -> AbstractAsyncContextManager[None]:
+    def reject_unknown_browsers(queue: SignInQueue, account: str, address: str) -> AbstractAsyncContextManager[None]:
         if not address.startswith("member "):
             raise TooManyWaiting
-        return wait(line, account, address)
+        return wait(queue, account, address)
 
-    monkeypatch.setattr(SignInQueue, "wait", is_full)
+    monkeypatch.setattr(SignInQueue, "wait", reject_unknown_browsers)
 
-    unknown = signing_in(dashboard, "ada@example.com")
-    others = signing_in(dashboard, "grace@example.com", browser)
-    known = signing_in(dashboard, "ada@example.com", browser)
+    unknown_browser = submit_sign_in(dashboard, "ada@example.com")
+    browser_of_another_account = submit_sign_in(dashboard, "grace@example.com", browser)
+    known_browser = submit_sign_in(dashboard, "ada@example.com", browser)
 
-    assert (unknown.status, others.status, known.status) == (429, 429, 303)
-    assert waited == []
+    assert (unknown_browser.status, browser_of_another_account.status, known_browser.status) == (429, 429, 303)
+    assert delays == []
 
 
-def test_the_browsers_of_one_account_take_turns_as_one_client(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+def test_known_browsers_of_an_account_take_turns_as_one_address(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
     dashboard.member("ada@example.com")
-    browsers = [browser_of(signing_in(dashboard, "ada@example.com")) for _ in range(2)]
-    turns: list[tuple[str, str]] = []
+    browsers = [browser_cookie(submit_sign_in(dashboard, "ada@example.com")) for _ in range(2)]
+    attempts: list[tuple[str, str]] = []
     wait = SignInQueue.wait
 
-    def noted(line: SignInQueue, account: str, address: str) -> AbstractAsyncContextManager[None]:
-        turns.append((account, address))
-        return wait(line, account, address)
+    def record_attempt(queue: SignInQueue, account: str, address: str) -> AbstractAsyncContextManager[None]:
+        attempts.append((account, address))
+        return wait(queue, account, address)
 
-    monkeypatch.setattr(SignInQueue, "wait", noted)
+    monkeypatch.setattr(SignInQueue, "wait", record_attempt)
 
-    statuses = [signing_in(dashboard, "ada@example.com", browser).status for browser in browsers]
+    statuses = [submit_sign_in(dashboard, "ada@example.com", browser).status for browser in browsers]
 
     assert statuses == [303, 303]
-    assert {address for _, address in turns} == {"member ada@example.com"}
-    assert len({account for account, _ in turns}) == 2
+    assert {address for _, address in attempts} == {"member ada@example.com"}
+    assert len({account for account, _ in attempts}) == 2
 
 
-def test_a_known_browser_that_guesses_is_slowed_down(dashboard: Dashboard, waited: list[float]):
+def test_guesses_of_a_known_browser_are_delayed_and_limited(dashboard: Dashboard, delays: list[float]):
     dashboard.member("ada@example.com")
-    browser = browser_of(signing_in(dashboard, "ada@example.com"))
+    browser = browser_cookie(submit_sign_in(dashboard, "ada@example.com"))
 
-    statuses = [signing_in(dashboard, "ada@example.com", browser, "a wrong one").status for _ in range(32)]
+    statuses = [submit_sign_in(dashboard, "ada@example.com", browser, "a wrong one").status for _ in range(32)]
 
     assert statuses == [401] * 30 + [429] * 2
-    assert waited[:6] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
+    assert delays[:6] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
 
 
-@pytest.mark.parametrize("forged", ["", "x", "AAAA" * 20, "é"])
-def test_what_no_browser_was_given_makes_none_known(dashboard: Dashboard, forged: str):
-    assert dashboard.management.sessions.known_browser_name(forged, "ada@example.com") is None
+@pytest.mark.parametrize("cookie", ["", "x", "AAAA" * 20, "é"])
+def test_forged_browser_cookie_makes_no_browser_known(dashboard: Dashboard, cookie: str):
+    assert dashboard.management.sessions.known_browser_name(cookie, "ada@example.com") is None
 
 
-def browser_of(answer: Answer) -> str:
-    """The cookie by which the browser is known, as it sends it."""
+def browser_cookie(answer: Answer) -> str:
+    """The cookie of a known browser, as the browser sends it."""
     (cookie,) = [cookie for cookie in answer.cookies if cookie.startswith("hookmill-browser=")]
     assert "HttpOnly" in cookie
     return cookie.partition(";")[0]
 
 
-def signing_in(dashboard: Dashboard, account: str, browser: str = "", password: str = PASSWORD) -> Answer:
-    headers = [("X-Forwarded-For", MEMBER), *([("Cookie", browser)] if browser else [])]
+def submit_sign_in(dashboard: Dashboard, account: str, browser: str = "", password: str = PASSWORD) -> Answer:
+    """`browser` is the cookie of a known browser."""
+    headers = [("X-Forwarded-For", MEMBER_ADDRESS), *([("Cookie", browser)] if browser else [])]
     return dashboard.unauthenticated.post("/sign-in", {"email": account, "password": password}, headers=headers)
 
 
-def guess(dashboard: Dashboard, account: str, address: str, password: str = "not the right one") -> int:
-    """The status of the answer."""
-    form = {"email": account, "password": password}
+def guess(dashboard: Dashboard, account: str, address: str) -> int:
+    """Submit a wrong password. Returns the status."""
+    form = {"email": account, "password": "not the right one"}
     return dashboard.unauthenticated.post("/sign-in", form, headers=[("X-Forwarded-For", address)]).status
