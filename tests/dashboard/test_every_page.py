@@ -1,4 +1,4 @@
-"""What holds for every page, whatever it shows: the keyboard's place is seen, and nothing scrolls sideways."""
+"""Properties of every page: the focused element is visible and marked, and no page scrolls sideways."""
 
 import json
 from collections import defaultdict
@@ -14,22 +14,22 @@ from tests.dashboard.conftest import WIDE, Installation
 from tests.dashboard.runners import create_automation, create_manager
 from tests.support.counts import are_full, count
 
-NO_PAGES: Final = ("/static/{digest}/{name}", "/live", "/payload")
-LONG: Final = "one-name-without-a-place-to-break-it-" + "x" * 60
-STOPS_MAX: Final = 250
-STOPS_AT_A_TIME: Final = 25
+NOT_PAGES: Final = ("/static/{digest}/{name}", "/live", "/payload")
+LONG_NAME: Final = "one-name-without-a-place-to-break-it-" + "x" * 60
+TAB_STOPS_MAX: Final = 250
+KEYS_PER_BATCH: Final = 25
 WIDTHS: Final = (360, 320) if are_full() else (320,)
 """In pixels."""
-PAGES_TO_A_WALK: Final = count(1, usually=12)
-"""Of so many pages one is walked through by keyboard."""
+KEYBOARD_CHECK_EVERY: Final = count(1, usually=12)
+"""One page in so many is checked with the keyboard."""
 
-STOP = """() => {
+CHECK_FOCUS = """() => {
     const element = document.activeElement;
-    if (element === document.body || (walked.has(element) && element !== window.last)) return null;
-    walked.add(element);
+    if (element === document.body || (visited.has(element) && element !== window.last)) return null;
+    visited.add(element);
     window.last = element;
     const box = [...element.getClientRects()].find((each) => each.width > 0 && each.height > 0);
-    if (!box) return [element.outerHTML.slice(0, 200), "has no place"];
+    if (!box) return [element.outerHTML.slice(0, 200), "is not rendered"];
     const middle = (from, to, most) => (Math.max(from, 0) + Math.min(to, most)) / 2;
     const x = middle(box.left, box.right, innerWidth), y = middle(box.top, box.bottom, innerHeight);
     const hit = document.elementFromPoint(x, y);
@@ -37,30 +37,30 @@ STOP = """() => {
     const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(element);
     const isMarked = (outlineStyle !== "none" && parseFloat(outlineWidth) >= 1) || boxShadow !== "none";
     const faults = [];
-    if (!isMarked || look(element) === resting.get(element)) faults.push("shows no focus");
+    if (!isMarked || outline(element) === unfocused.get(element)) faults.push("shows no focus");
     if (!isShown) faults.push(`is hidden by ${hit ? hit.outerHTML.slice(0, 100) : "the edge"}`);
     return [element.outerHTML.slice(0, 200), faults.join(", ")];
 }"""
-"""Where the focus is now, and what is wrong with that. Null once the walk is over."""
+"""Returns the focused element and its faults, or null if the focus has left the page or returned to its start."""
 
-REST = (
-    f"() => {{ const stop = {STOP};"
+PREPARE = (
+    f"() => {{ const checkFocus = {CHECK_FOCUS};"
     + """
     for (const details of document.querySelectorAll("details")) details.open = true;
-    window.look = (element) => {
+    window.outline = (element) => {
         const style = getComputedStyle(element);
         return [style.outlineStyle, style.outlineWidth, style.outlineColor, style.boxShadow].join(" ");
     };
     document.activeElement.blur();
-    window.resting = new Map([...document.querySelectorAll("*")].map((element) => [element, look(element)]));
-    window.walked = new Set();
-    window.stops = [];
-    window.onkeyup = () => stops.push(stop());
+    window.unfocused = new Map([...document.querySelectorAll("*")].map((element) => [element, outline(element)]));
+    window.visited = new Set();
+    window.results = [];
+    window.onkeyup = () => results.push(checkFocus());
 }"""
 )
-"""Unfolds the page, and notes how everything looks while nothing has the focus. After that, where each key leads."""
+"""Unfolds the page, and stores the outline of every element without the focus. Then every key adds a result."""
 
-TAKE_STOPS = "() => stops.splice(0)"
+TAKE_RESULTS = "() => results.splice(0)"
 
 TOO_WIDE = """() => [...document.querySelectorAll("body *")]
     .filter((each) => each.getBoundingClientRect().right > innerWidth + 0.5)
@@ -68,93 +68,90 @@ TOO_WIDE = """() => [...document.querySelectorAll("body *")]
 
 
 @pytest.fixture(scope="module")
-def addresses(installation: Installation) -> list[str]:
-    """The address of every page, in a factory where there is one of everything, under names that are hard to break."""
-    management, may = installation.management, installation.may
-    team = installation.may_administer
-    webhook = management.webhooks.create(may, LONG, delivery_id_header="X-Event-Id")
-    of_provider = management.webhooks.create(
+def paths(installation: Installation) -> list[str]:
+    """The paths of all pages. The factory has one object of every kind, and their names have no place to break."""
+    management, may, may_administer = installation.management, installation.may, installation.may_administer
+    webhook = management.webhooks.create(may, LONG_NAME, delivery_id_header="X-Event-Id")
+    provider_webhook = management.webhooks.create(
         may, "of a provider", auth_mode=AuthMode.SIGNATURE, signature_scheme="github"
     )
-    listens = create_automation(installation, LONG, webhook)
-    body = json.dumps({"action": "opened", LONG: {"deep": [1, {LONG: "y" * 300}]}}).encode()
+    automation_id = create_automation(installation, LONG_NAME, webhook)
+    body = json.dumps({"action": "opened", LONG_NAME: {"deep": [1, {LONG_NAME: "y" * 300}]}}).encode()
     accepted = installation.service.post(webhook, body, headers={"X-Event-Id": "e" * 200})
     assert accepted.status == 202
     installation.service.post(webhook, body, headers={"X-Event-Id": "e" * 200})
     installation.service.post(webhook, b"no JSON")
     installation.service.post(webhook, token="wrong")
     management.secrets.create(may, "S" * 64)
-    create_manager(installation, "m" * 50 + "@" + "long." * 8 + "example.com", LONG)
-    (named,) = [each for each in management.members.all(team) if each.name == LONG]
-    key = management.keys.create(team, LONG, Role.VIEWER, factory="default").key
-    management.factories.create(team, LONG)
+    create_manager(installation, "m" * 50 + "@" + "long." * 8 + "example.com", LONG_NAME)
+    (member,) = [member for member in management.members.all(may_administer) if member.name == LONG_NAME]
+    key = management.keys.create(may_administer, LONG_NAME, Role.VIEWER, factory="default").key
+    management.factories.create(may_administer, LONG_NAME)
     (run,) = management.runs.of_delivery(may, accepted.delivery_id)
-    places: dict[str, Any] = defaultdict(
+    parameters: dict[str, Any] = defaultdict(
         lambda: "nothing",
         factory="default",
         uid=webhook.webhook.uid,
         webhook=webhook.webhook.uid,
         name="S" * 64,
         secret="S" * 64,
-        automation=listens,
+        automation=automation_id,
         delivery=accepted.delivery_id,
         run="run_" + run.id.hex(),
-        member=named.id,
+        member=member.id,
         key=key.id,
         token="nothing",
     )
-    paths = [page.path for page in PAGES if page.method == "GET" and not page.path.endswith(NO_PAGES)]
+    patterns = [page.path for page in PAGES if page.method == "GET" and not page.path.endswith(NOT_PAGES)]
     return [
-        *(path.format_map(places) for path in paths),
-        f"/f/{LONG}",
-        f"/f/default/webhooks/{of_provider.webhook.uid}",
-        f"/f/default/automations/{listens}/edit?triggers=list",
+        *(pattern.format_map(parameters) for pattern in patterns),
+        f"/f/{LONG_NAME}",
+        f"/f/default/webhooks/{provider_webhook.webhook.uid}",
+        f"/f/default/automations/{automation_id}/edit?triggers=list",
         "/f/default/deliveries?label=no-such-label",
     ]
 
 
-def walk(page: Page) -> list[str]:
-    """Where Tab leads, stop by stop, and what is wrong there."""
-    page.evaluate(REST)
-    stops: list[list[str] | None] = []
-    while None not in stops and len(stops) < STOPS_MAX:
-        for _ in range(STOPS_AT_A_TIME):
+def focus_faults(page: Page) -> list[str]:
+    """Press Tab until the focus has been on all elements that it reaches. Returns the elements with faults."""
+    page.evaluate(PREPARE)
+    results: list[list[str] | None] = []
+    while None not in results and len(results) < TAB_STOPS_MAX:
+        for _ in range(KEYS_PER_BATCH):
             page.keyboard.press("Tab")
-        noted = page.evaluate(TAKE_STOPS)
-        assert len(noted) == STOPS_AT_A_TIME
-        stops += noted
-    if None not in stops:
-        return [f"more than {STOPS_MAX} stops"]
-    return [": ".join(stop) for stop in stops[: stops.index(None)] if stop is not None and stop[1]]
+        batch = page.evaluate(TAKE_RESULTS)
+        assert len(batch) == KEYS_PER_BATCH
+        results += batch
+    if None not in results:
+        return [f"more than {TAB_STOPS_MAX} elements"]
+    return [": ".join(result) for result in results[: results.index(None)] if result is not None and result[1]]
 
 
 @pytest.mark.timeout(300)
-def test_every_stop_of_the_keyboard_is_seen_and_nothing_scrolls_sideways(
-    page: Page, installation: Installation, addresses: list[str]
-):
-    wrong: dict[str, list[str]] = {}
-    seen = 0
-    for number, address in enumerate(addresses):
+def test_every_page_marks_the_focus_and_fits_narrow_screens(page: Page, installation: Installation, paths: list[str]):
+    faults: dict[str, list[str]] = {}
+    pages_shown = 0
+    for number, path in enumerate(paths):
         page.set_viewport_size(WIDE)
-        answer = page.goto(installation.url(address))
+        answer = page.goto(installation.url(path))
         assert answer is not None
-        assert answer.status < 500, address
+        assert answer.status < 500, path
         if page.get_by_role("main").count() == 0:
-            # A part of a page.
+            # The answer is a part of a page.
             continue
-        seen += answer.ok
-        if number % PAGES_TO_A_WALK == 0 and (found := walk(page)):
-            wrong[address] = found
+        pages_shown += answer.ok
+        if number % KEYBOARD_CHECK_EVERY == 0 and (page_faults := focus_faults(page)):
+            faults[path] = page_faults
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 740})
             if page.evaluate("document.scrollingElement.scrollWidth > innerWidth"):
-                wrong[f"{address} at {width} px"] = page.evaluate(TOO_WIDE)
+                faults[f"{path} at {width} px"] = page.evaluate(TOO_WIDE)
 
-    assert wrong == {}
-    assert seen >= 30
+    assert faults == {}
+    assert pages_shown >= 30
 
 
-def test_a_narrow_screen_has_its_menu_behind_one_link(page: Page, installation: Installation):
+def test_menu_of_a_narrow_screen_opens_and_closes_by_link(page: Page, installation: Installation):
     page.set_viewport_size({"width": 320, "height": 740})
     page.goto(installation.url("/f/default/deliveries"))
     links = page.get_by_role("navigation", name="Factory").get_by_role("link")
@@ -167,8 +164,8 @@ def test_a_narrow_screen_has_its_menu_behind_one_link(page: Page, installation: 
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Automations", exact=True)).to_be_focused()
-    # What comes after the menu is not hidden under it.
-    assert walk(page) == []
+    # The open menu does not cover the elements after it.
+    assert focus_faults(page) == []
     page.get_by_role("link", name="Close menu").press("Enter")
     expect(links.first).to_be_hidden()
     page.get_by_role("link", name="Menu: Deliveries").press("Enter")

@@ -1,7 +1,6 @@
-"""A factory's home: what needs attention first, then its webhooks and their last day."""
+"""The home page of a factory: what needs attention, the first steps, and the webhooks with their last 24 hours."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -14,7 +13,7 @@ from hookmill.domain.sample import FIRST_START_NAME, FIRST_START_PROMPT
 from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.management.activity import HOUR_US, Hour
 from hookmill.web.dashboard.chart import HEIGHT, chart
-from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test
+from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
 from tests.dashboard.conftest import Installation
 from tests.support.world import World
 
@@ -29,130 +28,131 @@ def manager(dashboard: Dashboard) -> Visitor:
     return dashboard.member("mia@example.com", roles={"default": Role.MANAGER})
 
 
-def text(visitor: Visitor, path: str = "/f/default") -> str:
-    """What the page says, with single spaces."""
-    answer = visitor.get(path)
+def home_text(visitor: Visitor) -> str:
+    answer = visitor.get("/f/default")
     assert answer.status == 200
-    return " ".join(Elements(answer.body).text.split())
+    return text_of(answer.body)
 
 
 def fail_to_authenticate(world: World) -> None:
     world.post(world.webhook("source"), b"1", token="wrong")
 
 
-def come_too_often(world: World) -> None:
-    made = world.webhook("source")
+def exceed_the_rate_limit(world: World) -> None:
+    webhook = world.webhook("source")
     for number in range(world.limits.deliveries_per_minute + 1):
-        world.post(made, b"%d" % number)
-    world.dropped_attempts(made)
+        world.post(webhook, b"%d" % number)
+    world.dropped_attempts(webhook)
 
 
 def repeat_a_body(world: World) -> None:
-    made = world.webhook("source")
-    world.post(made, b"1")
-    world.post(made, b"1")
+    webhook = world.webhook("source")
+    world.post(webhook, b"1")
+    world.post(webhook, b"1")
 
 
 def repeat_an_id(world: World) -> None:
-    made = world.webhook("source")
+    webhook = world.webhook("source")
     for body in (b"1", b"2"):
-        world.post(made, body, headers={"X-Service-Delivery-Id": "event-1"})
+        world.post(webhook, body, headers={"X-Service-Delivery-Id": "event-1"})
 
 
-def send_no_json(world: World) -> None:
+def send_invalid_json(world: World) -> None:
     world.post(world.webhook("source"), b"<xml/>")
 
 
-def change_the_secret(world: World) -> None:
+def replace_the_secret(world: World) -> None:
     world.management.webhooks.create(world.may, "source", secret_name="SOURCE")
     world.management.secrets.replace(world.may, "SOURCE")
 
 
-def await_the_provider(world: World) -> None:
+def create_without_secret(world: World) -> None:
     world.management.webhooks.create(world.may, "source", auth_mode=AuthMode.SIGNATURE, signature_scheme="github")
 
 
 def post_while_disabled(world: World) -> None:
-    made = world.webhook("source")
-    world.management.webhooks.set_enabled(world.may, made.webhook.uid, False)
-    world.post(made, b"1")
-    world.dropped_attempts(made)
+    webhook = world.webhook("source")
+    world.management.webhooks.set_enabled(world.may, webhook.webhook.uid, False)
+    world.post(webhook, b"1")
+    world.dropped_attempts(webhook)
 
 
-def select_what_is_gone(world: World) -> None:
-    made = world.webhook("source")
+def delete_a_selected_webhook(world: World) -> None:
+    webhook = world.webhook("source")
     world.webhook("other")
-    world.automation("listener", made)
-    world.management.webhooks.delete(world.may, made.webhook.uid)
+    world.automation("listener", webhook)
+    world.management.webhooks.delete(world.may, webhook.webhook.uid)
 
 
-def select_what_is_gone_while_disabled(world: World) -> None:
-    made = world.webhook("source")
-    world.automation("listener", made, enabled=False)
-    world.management.webhooks.delete(world.may, made.webhook.uid)
+def delete_a_webhook_of_a_disabled_automation(world: World) -> None:
+    webhook = world.webhook("source")
+    world.automation("listener", webhook, enabled=False)
+    world.management.webhooks.delete(world.may, webhook.webhook.uid)
 
 
-def select_what_never_was(world: World) -> None:
+def select_an_unknown_webhook(world: World) -> None:
     filters = {"webhook_ids": ["wh_nowhere"]}
     trigger = {"provider": "webhook", "event": "received", "filter": filters}
     world.management.automations.create(world.may, "listener", prompt="Look.", triggers=[trigger])
 
 
-def get_what_is_well(world: World) -> None:
+def receive_a_delivery(world: World) -> None:
     world.post(world.webhook("source"), b"1")
 
 
 @pytest.mark.parametrize(
-    ("happens", "said", "way_out"),
+    ("cause", "concern", "link"),
     [
         (fail_to_authenticate, "source rejected 1 attempt for failed authentication", "&label=rejected_auth"),
-        (come_too_often, "source dropped 1 attempt over its rate limit", "/deliveries?webhook="),
+        (exceed_the_rate_limit, "source dropped 1 attempt over its rate limit", "/deliveries?webhook="),
         (repeat_a_body, "source detected 1 of its last 1 duplicates by body hash only", "#delivery-id"),
-        (send_no_json, "source rejected 1 attempt with invalid JSON", "&label=rejected_invalid_json"),
-        (change_the_secret, "source uses an old value of its secret", "#secret"),
-        (await_the_provider, "source has no secret yet", "#secret"),
+        (send_invalid_json, "source rejected 1 attempt with invalid JSON", "&label=rejected_invalid_json"),
+        (replace_the_secret, "source uses an old value of its secret", "#secret"),
+        (create_without_secret, "source has no secret yet", "#secret"),
         (post_while_disabled, "source received 1 attempt while it was disabled", "#state"),
-        (select_what_is_gone, "listener selects webhook “source”, which is deleted", "/automations/aut_"),
-        (select_what_never_was, "listener selects wh_nowhere, which is not a webhook", "/automations/aut_"),
+        (delete_a_selected_webhook, "listener selects webhook “source”, which is deleted", "/automations/aut_"),
+        (select_an_unknown_webhook, "listener selects wh_nowhere, which is not a webhook", "/automations/aut_"),
     ],
 )
-def test_what_needs_attention_is_said_with_a_way_to_act(
-    dashboard: Dashboard, manager: Visitor, happens: Callable[[World], None], said: str, way_out: str
+def test_home_shows_what_needs_attention_with_a_link_to_fix_it(
+    dashboard: Dashboard, manager: Visitor, cause: Callable[[World], None], concern: str, link: str
 ):
-    happens(dashboard.world)
+    cause(dashboard.world)
 
-    answer = manager.get("/f/default")
+    page = Elements(manager.get("/f/default").body)
 
-    assert said in text(manager)
-    buttons = [each for each in Elements(answer.body).with_tag("a") if "small" in each.attributes.get("class", "")]
-    assert [way_out in each.attributes["href"] for each in buttons] == [True]
-
-
-@pytest.mark.parametrize("happens", [get_what_is_well, repeat_an_id, select_what_is_gone_while_disabled])
-def test_what_is_well_needs_no_attention(dashboard: Dashboard, manager: Visitor, happens: Callable[[World], None]):
-    happens(dashboard.world)
-
-    assert "Needs attention" not in text(manager)
+    assert concern in home_text(manager)
+    buttons = [anchor for anchor in page.with_tag("a") if "small" in anchor.attributes.get("class", "")]
+    assert [link in button.attributes["href"] for button in buttons] == [True]
 
 
-def test_what_loses_events_stands_first(dashboard: Dashboard, manager: Visitor):
+@pytest.mark.parametrize("cause", [receive_a_delivery, repeat_an_id, delete_a_webhook_of_a_disabled_automation])
+def test_normal_operation_needs_no_attention(dashboard: Dashboard, manager: Visitor, cause: Callable[[World], None]):
+    cause(dashboard.world)
+
+    assert "Needs attention" not in home_text(manager)
+
+
+def test_concerns_that_lose_events_are_listed_first(dashboard: Dashboard, manager: Visitor):
     repeat_a_body(dashboard.world)
-    made = dashboard.world.webhook("zoo")
-    dashboard.world.post(made, b"no JSON")
+    webhook = dashboard.world.webhook("zoo")
+    dashboard.world.post(webhook, b"no JSON")
 
-    said = text(manager)
+    text = home_text(manager)
 
-    assert said.index("zoo rejected 1 attempt with invalid JSON") < said.index(
+    assert text.index("zoo rejected 1 attempt with invalid JSON") < text.index(
         "source detected 1 of its last 1 duplicates"
     )
 
 
-def test_a_disk_without_room_is_said_before_everything(sqlite_store: str):
+def test_home_warns_that_the_disk_is_nearly_full(sqlite_store: str):
     for dashboard in dashboard_for_test(sqlite_store, lambda world: Dashboard(world, has_room=lambda: False)):
-        assert "The disk is nearly full" in text(dashboard.member("mia@example.com", roles={"default": Role.VIEWER}))
+        assert "The disk is nearly full" in home_text(
+            dashboard.member("mia@example.com", roles={"default": Role.VIEWER})
+        )
 
 
-def test_forms_that_add_are_refused_on_a_disk_without_room(dashboard: Dashboard, manager: Visitor):
+def test_full_disk_rejects_forms_that_add_but_not_a_disable(dashboard: Dashboard, manager: Visitor):
     path = f"/f/default/webhooks/{dashboard.world.webhook('few').webhook.uid}"
     dashboard.world.has_room = False
 
@@ -164,29 +164,30 @@ def test_forms_that_add_are_refused_on_a_disk_without_room(dashboard: Dashboard,
     assert renamed.status == 503
     assert "almost full, so nothing was changed" in renamed.body.decode()
     assert (disabled.status, webhook.name, webhook.state) == (303, "few", WebhookState.DISABLED)
+    # The rejected form is also reported.
     dashboard.failures.clear()
 
 
-def test_first_steps_lead_to_a_run_that_succeeded(dashboard: Dashboard, manager: Visitor):
+def test_first_steps_are_shown_until_a_run_has_succeeded(dashboard: Dashboard, manager: Visitor):
     world = dashboard.world
-    made = world.webhook(FIRST_START_NAME)
-    world.automation(FIRST_START_NAME, made, prompt=FIRST_START_PROMPT, payload={"to": ["first"]})
+    webhook = world.webhook(FIRST_START_NAME)
+    world.automation(FIRST_START_NAME, webhook, prompt=FIRST_START_PROMPT, payload={"to": ["first"]})
 
     def steps() -> str:
-        return text(manager).partition("First steps")[2].partition("Webhooks")[0]
+        return home_text(manager).partition("First steps")[2].partition("Webhooks")[0]
 
     assert "created at the first start: first. done" in steps()
     assert "printed it in the terminal" in steps()
-    assert "A factory groups webhooks, automations, deliveries and runs. This factory is named default." in text(
+    assert "A factory groups webhooks, automations, deliveries and runs. This factory is named default." in home_text(
         manager
     )
-    sent = world.post(made, b'{"to": "nobody"}')
+    delivery = world.post(webhook, b'{"to": "nobody"}').delivery_id
     assert "No delivery has started one yet" in steps()
-    assert f"/f/default/deliveries/{sent.delivery_id}" in manager.get("/f/default").body.decode()
+    assert f"/f/default/deliveries/{delivery}" in manager.get("/f/default").body.decode()
 
     world.clock.advance(seconds=1)
-    sent = world.post(made, b'{"to": "first"}')
-    (run,) = world.management.runs.of_delivery(world.may, sent.delivery_id)
+    delivery = world.post(webhook, b'{"to": "first"}').delivery_id
+    (run,) = world.management.runs.of_delivery(world.may, delivery)
     assert "A run is in progress: view the run. queued" in steps()
     assert f"/f/default/runs/{run_id(run.id)}" in manager.get("/f/default").body.decode()
     world.management.runs.cancel(world.may, run_id(run.id))
@@ -195,30 +196,30 @@ def test_first_steps_lead_to_a_run_that_succeeded(dashboard: Dashboard, manager:
     with world.database.write() as tx:
         tx.run("UPDATE runs SET state = 'succeeded'")
     assert steps() == ""
-    assert "A factory groups" not in text(manager)
+    assert "A factory groups" not in home_text(manager)
 
 
 @pytest.mark.parametrize(("role", "may_create"), [(Role.MANAGER, True), (Role.VIEWER, False)])
-def test_an_empty_factory_says_what_to_do_first(dashboard: Dashboard, role: Role, may_create: bool):
-    somebody = dashboard.member("new@example.com", roles={"default": role})
+def test_home_of_an_empty_factory_explains_the_start(dashboard: Dashboard, role: Role, may_create: bool):
+    member = dashboard.member("new@example.com", roles={"default": role})
 
-    page = Elements(somebody.get("/f/default").body)
+    page = Elements(member.get("/f/default").body)
 
     assert "Start here" in page.text
-    assert any("big" in each.attributes.get("class", "") for each in page.with_tag("a")) == may_create
+    assert any("big" in link.attributes.get("class", "") for link in page.with_tag("a")) == may_create
 
 
-def test_the_list_of_webhooks_is_the_home(manager: Visitor):
+def test_list_of_webhooks_redirects_to_the_home_page(manager: Visitor):
     answer = manager.get("/f/default/webhooks")
 
     assert (answer.status, answer.headers["location"]) == (303, "/f/default")
 
 
 def hours(*counts: AttemptCounts) -> list[Hour]:
-    return [Hour(start=place * HOUR_US, counts=each) for place, each in enumerate(counts)]
+    return [Hour(start=number * HOUR_US, counts=of_hour) for number, of_hour in enumerate(counts)]
 
 
-def test_a_chart_says_in_words_what_it_draws():
+def test_chart_has_a_summary_of_its_counts():
     drawn = chart(
         hours(
             AttemptCounts({Label.ACCEPTED: 2}),
@@ -233,48 +234,46 @@ def test_a_chart_says_in_words_what_it_draws():
     )
 
 
-def test_an_empty_day_draws_nothing_and_says_so():
+def test_chart_without_deliveries_is_empty():
     drawn = chart(hours(AttemptCounts(), AttemptCounts()))
 
     assert (drawn.parts, drawn.summary) == ((), "No deliveries in the last 24 hours.")
 
 
-def test_parts_of_an_hour_stand_on_each_other_up_to_the_full_height():
+def test_labels_of_an_hour_are_stacked_up_to_the_full_height():
     [accepted, duplicate] = chart(hours(AttemptCounts({Label.ACCEPTED: 3, Label.DUPLICATE: 1}))).parts
 
     assert (accepted.path, duplicate.path) == (f"M120 {HEIGHT // 4}V{HEIGHT}", f"M120 0V{HEIGHT // 4}")
 
 
-def test_one_among_a_million_is_drawn():
+def test_one_delivery_among_a_million_is_drawn():
     [_, rejected] = chart(hours(AttemptCounts({Label.ACCEPTED: 1_000_000, Label.REJECTED_AUTH: 1}))).parts
 
     assert rejected.path == "M120 0V1"
 
 
-def test_home_looks_right(check_accessibility: Callable[..., None], installation: Installation):
+def test_home_page_is_accessible(check_accessibility: Callable[..., None], installation: Installation):
     check_accessibility("home-new", "/f/default")
-    made: list[Any] = [
-        installation.management.webhooks.create(installation.may, f"service {number}") for number in range(4)
-    ]
+    webhooks = [installation.management.webhooks.create(installation.may, f"service {number}") for number in range(4)]
     installation.management.webhooks.create(
         installation.may, "<b>a name</b> that is long enough to be broken somewhere, \u202e and turned around"
     )
     for number in range(6):
-        installation.service.post(made[0], b'{"n": %d}' % (number % 4))
-    installation.service.post(made[1], b"{}", token="wrong")
-    installation.service.post(made[2], b"no JSON")
-    installation.management.secrets.replace(installation.may, made[3].webhook.secret_name)
+        installation.service.post(webhooks[0], b'{"n": %d}' % (number % 4))
+    installation.service.post(webhooks[1], b"{}", token="wrong")
+    installation.service.post(webhooks[2], b"no JSON")
+    installation.management.secrets.replace(installation.may, webhooks[3].webhook.secret_name)
     installation.management.factories.create(installation.may_administer, "empty")
 
     check_accessibility("home", "/f/default")
     check_accessibility("home-empty", "/f/empty")
 
 
-def test_from_home_to_the_first_run(page: Page, installation: Installation):
+def test_home_page_leads_to_the_first_successful_run(page: Page, installation: Installation):
     page.goto(installation.url("/f/default"))
-    beside = page.context.new_page()
-    beside.goto(installation.url("/f/default"))
-    steps = beside.get_by_role("region", name="First steps")
+    open_page = page.context.new_page()
+    open_page.goto(installation.url("/f/default"))
+    steps = open_page.get_by_role("region", name="First steps")
     expect(steps).not_to_contain_text("Run succeeded")
     expect(steps).to_contain_text("first has no filter, so every delivery starts a run.")
     page.get_by_role("link", name="first", exact=True).first.click()
@@ -293,10 +292,10 @@ def test_from_home_to_the_first_run(page: Page, installation: Installation):
     expect(card.get_by_role("img", name="Deliveries to first by hour")).to_be_visible()
     expect(card).to_contain_text("1 Accepted")
 
-    # The page that was open all the while has followed.
+    # The open page has updated itself.
     expect(steps).to_contain_text("Run succeeded: view the run. done")
     steps.get_by_role("link", name="view the run").click()
-    expect(beside.get_by_role("heading", name="Run of first")).to_be_visible()
+    expect(open_page.get_by_role("heading", name="Run of first")).to_be_visible()
     page.goto(installation.url("/f/default"))
     expect(page.get_by_role("heading", name="Webhooks")).to_be_visible()
     expect(page.get_by_role("region", name="First steps")).to_have_count(0)

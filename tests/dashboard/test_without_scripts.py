@@ -1,4 +1,4 @@
-"""What the dashboard is for, done in a browser that runs no script."""
+"""The main tasks on the dashboard, in a browser without JavaScript."""
 
 import re
 import time
@@ -23,6 +23,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
 
 @pytest.fixture
 def page(new_profile: Callable[..., BrowserContext], signed_in_state: Any) -> Page:
+    """An empty page of a browser without JavaScript, in which the admin is signed in."""
     return new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
 
 
@@ -38,11 +39,11 @@ def unfold(page: Page, name: str) -> None:
     page.locator("main summary", has_text=re.compile(rf"^\s*{name}")).click()
 
 
-def reads(page: Page, said: str) -> None:
-    expect(page.get_by_role("status").filter(has_text=said).first).to_be_visible()
+def expect_status(page: Page, message: str) -> None:
+    expect(page.get_by_role("status").filter(has_text=message).first).to_be_visible()
 
 
-def test_a_password_is_chosen_changed_and_signed_in_with(
+def test_member_sets_changes_and_signs_in_with_a_password(
     new_profile: Callable[..., BrowserContext], installation: Installation
 ):
     page = new_profile(java_script_enabled=False, viewport={"width": 360, "height": 740}).new_page()
@@ -57,7 +58,7 @@ def test_a_password_is_chosen_changed_and_signed_in_with(
     page.get_by_label("New password", exact=True).fill("another long password")
     page.get_by_label("Confirm new password").fill("another long password")
     press(page, "Change password")
-    reads(page, "Password changed")
+    expect_status(page, "Password changed")
 
     follow(page, "Menu")
     press(page, "Sign out")
@@ -67,7 +68,7 @@ def test_a_password_is_chosen_changed_and_signed_in_with(
     expect(page.get_by_role("heading", name="default")).to_be_visible()
 
 
-def test_a_webhook_and_its_secret_from_beginning_to_end(page: Page, installation: Installation):
+def test_webhook_and_its_secret_are_created_changed_and_deleted(page: Page, installation: Installation):
     page.goto(installation.url("/f/default/secrets"))
     page.get_by_label("Name").fill("PLAIN")
     page.get_by_label("Use my own").check()
@@ -81,55 +82,55 @@ def test_a_webhook_and_its_secret_from_beginning_to_end(page: Page, installation
     page.get_by_label("Team secret", exact=True).select_option("PLAIN")
     press(page, "Create webhook")
     follow(page, "View webhook")
-    made = next(each for each in installation.management.webhooks.all(installation.may) if each.name == "plain")
+    path = installation.management.webhooks.get(installation.may, "plain").ingress_path()
 
-    def deliver(secret: str) -> int:
+    def status_with(secret: str) -> int:
         headers = {"Authorization": f"Bearer {secret}"}
         body = b'{"at": %d}' % time.time_ns()
-        return installation.service.request("POST", made.ingress_path(), headers=headers, body=body).status
+        return installation.service.request("POST", path, headers=headers, body=body).status
 
-    assert deliver("known to me alone") == 202
+    assert status_with("known to me alone") == 202
     unfold(page, "Disable")
     press(page, "Disable webhook")
-    reads(page, "Webhook disabled")
-    assert deliver("known to me alone") == 404
+    expect_status(page, "Webhook disabled")
+    assert status_with("known to me alone") == 404
     unfold(page, "Enable")
     press(page, "Enable webhook")
-    reads(page, "Webhook enabled")
+    expect_status(page, "Webhook enabled")
     unfold(page, "Rotate secret")
     page.get_by_label("Use my own").check()
     page.get_by_label("New secret", exact=True).fill("a second one, just as good")
     press(page, "Rotate secret now")
-    reads(page, "The webhook uses your secret")
-    assert (deliver("known to me alone"), deliver("a second one, just as good")) == (401, 202)
+    expect_status(page, "The webhook uses your secret")
+    assert (status_with("known to me alone"), status_with("a second one, just as good")) == (401, 202)
 
     follow(page, "Secrets")
     follow(page, "PLAIN")
     unfold(page, "Replace the value")
     press(page, "Replace value")
-    fresh = page.locator("#secret").inner_text()
+    new_value = page.locator("#secret").inner_text()
     press(page, "Sync plain")
-    reads(page, "Only the newest value of its secret works")
-    assert deliver(fresh) == 202
+    expect_status(page, "Only the newest value of its secret works")
+    assert status_with(new_value) == 202
     unfold(page, "Rename")
     page.get_by_label("New name").fill("plainer")
     press(page, "Rename webhook")
-    reads(page, "Webhook renamed")
+    expect_status(page, "Webhook renamed")
     unfold(page, "Delete")
     press(page, "Delete plainer permanently")
-    reads(page, "Webhook deleted")
-    assert deliver(fresh) == 404
+    expect_status(page, "Webhook deleted")
+    assert status_with(new_value) == 404
     follow(page, "Secrets")
     follow(page, "PLAIN")
     unfold(page, "Delete")
     press(page, "Delete PLAIN permanently")
-    reads(page, "Team secret deleted")
+    expect_status(page, "Team secret deleted")
 
 
-def test_the_log_is_paged_narrowed_and_a_delivery_run_again(page: Page, installation: Installation):
-    made = installation.management.webhooks.create(installation.may, "logged plainly")
-    create_automation(installation, "runs plainly", made)
-    sent = [installation.service.post(made, b'{"number": %d}' % number).delivery_id for number in range(55)]
+def test_log_is_filtered_and_paged_and_a_delivery_is_replayed(page: Page, installation: Installation):
+    webhook = installation.management.webhooks.create(installation.may, "logged plainly")
+    create_automation(installation, "runs plainly", webhook)
+    deliveries = [installation.service.post(webhook, b'{"number": %d}' % number).delivery_id for number in range(55)]
     page.goto(installation.url("/f/default/deliveries"))
     page.get_by_label("Webhook").select_option(label="logged plainly")
     page.get_by_label("Label").select_option(label="Accepted")
@@ -139,23 +140,24 @@ def test_the_log_is_paged_narrowed_and_a_delivery_run_again(page: Page, installa
     follow(page, "Older")
     page.wait_for_url(re.compile("before="))
     second_page = [row.get_attribute("id") for row in page.locator("#log tr[id]").all()]
-    assert first_page + second_page == sent[::-1]
+    assert first_page + second_page == deliveries[::-1]
 
-    page.locator(f"#{sent[0]}").get_by_role("link").first.click()
+    page.locator(f"#{deliveries[0]}").get_by_role("link").first.click()
     expect(page.get_by_role("heading", name="Payload")).to_be_visible()
     unfold(page, "Raw payload")
     expect(page.get_by_label("Raw payload")).to_have_text('{"number": 0}')
     page.get_by_label("Automation to replay for").select_option(label="runs plainly")
     press(page, "Replay")
-    reads(page, "Delivery replayed")
-    assert [run.replay_number for run in installation.management.runs.of_delivery(installation.may, sent[0])] == [1, 0]
+    expect_status(page, "Delivery replayed")
+    runs = installation.management.runs.of_delivery(installation.may, deliveries[0])
+    assert [run.replay_number for run in runs] == [1, 0]
     installation.management.automations.delete(installation.may, "runs plainly")
-    installation.management.webhooks.delete(installation.may, made.webhook.uid)
+    installation.management.webhooks.delete(installation.may, webhook.webhook.uid)
 
 
-def test_an_automation_is_written_run_cancelled_and_deleted(page: Page, installation: Installation):
-    made = installation.management.webhooks.create(installation.may, "listened to plainly")
-    installation.service.post(made, b'{"action": "opened"}')
+def test_automation_is_created_and_its_run_is_cancelled(page: Page, installation: Installation):
+    webhook = installation.management.webhooks.create(installation.may, "listened to plainly")
+    installation.service.post(webhook, b'{"action": "opened"}')
     page.goto(installation.url("/f/default/automations"))
     follow(page, "New automation")
     page.get_by_label("Name", exact=True).fill("Plain")
@@ -169,23 +171,23 @@ def test_an_automation_is_written_run_cancelled_and_deleted(page: Page, installa
     press(page, "Check")
     expect(page.get_by_text("Would not trigger", exact=True).first).to_be_visible()
     press(page, "Create")
-    reads(page, "Automation created")
+    expect_status(page, "Automation created")
     follow(page, "Edit")
     page.get_by_label("Payload filter").fill('{"action": ["opened"]}')
     press(page, "Save")
-    reads(page, "Automation saved")
+    expect_status(page, "Automation saved")
 
     [run] = installation.management.runs.of_delivery(
-        installation.may, installation.service.post(made, b'{"action": "opened", "now": true}').delivery_id
+        installation.may, installation.service.post(webhook, b'{"action": "opened", "now": true}').delivery_id
     )
     until(
         lambda: installation.management.runs.get(installation.may, run_id(run.id)).state is RunState.RUNNING,
-        "the run runs",
+        "the run is running",
     )
     follow(page, "Runs")
     page.get_by_role("row", name="Plain").get_by_role("link").first.click()
     press(page, "Cancel run")
-    reads(page, "Cancellation requested")
+    expect_status(page, "Cancellation requested")
     until(
         lambda: installation.management.runs.get(installation.may, run_id(run.id)).state is RunState.CANCELLED,
         "the run is cancelled",
@@ -195,14 +197,14 @@ def test_an_automation_is_written_run_cancelled_and_deleted(page: Page, installa
 
     follow(page, "Automations")
     press(page, "Disable Plain")
-    reads(page, "Automation disabled")
+    expect_status(page, "Automation disabled")
     follow(page, "Delete…")
     press(page, "Delete automation")
     expect(page.get_by_role("link", name="Plain", exact=True)).to_have_count(0)
-    installation.management.webhooks.delete(installation.may, made.webhook.uid)
+    installation.management.webhooks.delete(installation.may, webhook.webhook.uid)
 
 
-def test_the_team_is_managed_and_what_was_done_is_read(page: Page, installation: Installation):
+def test_members_and_api_keys_are_managed_and_audited(page: Page, installation: Installation):
     page.goto(installation.url("/team/factories"))
     page.get_by_label("Name").fill("payments")
     press(page, "Create factory")
@@ -213,13 +215,13 @@ def test_the_team_is_managed_and_what_was_done_is_read(page: Page, installation:
     page.get_by_label("E-mail address").fill("linus@example.com")
     page.get_by_label("Role", exact=True).select_option(label="viewer in payments")
     press(page, "Add member and create link")
-    reads(page, "Linus is now a member: viewer in payments.")
+    expect_status(page, "Linus is now a member: viewer in payments.")
     expect(page.get_by_text("/welcome/")).to_be_visible()
     follow(page, "Back to Linus")
     expect(page.get_by_label("Role in payments")).to_have_value("viewer")
     page.get_by_label("Role in payments").select_option("manager")
     press(page, "Save roles")
-    reads(page, "Roles saved")
+    expect_status(page, "Roles saved")
     expect(page.get_by_label("Role in payments")).to_have_value("manager")
     press(page, "Make admin")
     expect(page.get_by_role("button", name="Remove admin role")).to_be_visible()
@@ -228,7 +230,7 @@ def test_the_team_is_managed_and_what_was_done_is_read(page: Page, installation:
     follow(page, "Back to Linus")
     follow(page, "Remove from the team…")
     press(page, "Remove from the team")
-    reads(page, "Member removed")
+    expect_status(page, "Member removed")
     expect(page.get_by_role("row", name="Linus")).to_have_count(0)
 
     follow(page, "API keys")
