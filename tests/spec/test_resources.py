@@ -9,7 +9,7 @@ from hookmill.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from hookmill.domain.permission import Role
 from hookmill.domain.webhook import AuthMode
 from tests.spec import shows
-from tests.store.shelf import Shelf
+from tests.store.managed_store import ManagedStore
 
 SECRET_OF_THE_TEAM = "value-of-the-team-0123456789"
 
@@ -246,8 +246,8 @@ def test_first_start_creates_the_default_factory_and_the_next_finds_it(world):
 
 def test_simultaneous_first_starts_create_one_factory(store_url):
     def start(_: int) -> tuple[str, bool]:
-        with Shelf(store_url) as shelf:
-            return shelf.factory.id, shelf.is_first
+        with ManagedStore(store_url) as store:
+            return store.factory.id, store.has_created_factory
 
     with ThreadPoolExecutor(4) as starts:
         started = list(starts.map(start, range(4)))

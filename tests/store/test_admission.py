@@ -16,112 +16,112 @@ from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Re
 from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection
 from hookmill.store.admission.transaction import WINDOW_US, PlanOutcome, Stale, add_dropped_counts
-from tests.store.shelf import Shelf
+from tests.store.managed_store import ManagedStore
 
 REJECTED = [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE]
 
 
-def test_an_accepted_attempt_has_a_row_a_body_an_identity_and_its_runs(shelf):
-    webhook = shelf.webhook()
-    plan = shelf.plan(webhook, "event-1", body=b"[1]", runs=[shelf.run("aut_a"), shelf.run("aut_b")])
+def test_an_accepted_attempt_has_a_row_a_body_an_identity_and_its_runs(store):
+    webhook = store.webhook()
+    plan = store.plan(webhook, "event-1", body=b"[1]", runs=[store.run("aut_a"), store.run("aut_b")])
 
-    [outcome] = shelf.admit(plan)
+    [outcome] = store.admit(plan)
 
     assert outcome == Accepted(plan.delivery_key)
-    [row] = shelf.rows("deliveries")
-    assert (bytes(row["id"]), row["webhook_no"], row["received_at"]) == (plan.delivery_key, webhook.no, shelf.clock.now)
+    [row] = store.rows("deliveries")
+    assert (bytes(row["id"]), row["webhook_no"], row["received_at"]) == (plan.delivery_key, webhook.no, store.clock.now)
     assert (row["label"], row["rate_limit"], row["size"], row["identity"]) == (1, 1, 3, "event-1")
     assert (row["duplicate_of"], row["reason"]) == (None, None)
-    assert [bytes(row["body"]) for row in shelf.rows("payloads")] == [b"[1]"]
-    assert [bytes(row["delivery_id"]) for row in shelf.rows("identities")] == [plan.delivery_key]
-    assert sorted((row["automation_id"], row["state"], row["attempt"]) for row in shelf.rows("runs")) == [
+    assert [bytes(row["body"]) for row in store.rows("payloads")] == [b"[1]"]
+    assert [bytes(row["delivery_id"]) for row in store.rows("identities")] == [plan.delivery_key]
+    assert sorted((row["automation_id"], row["state"], row["attempt"]) for row in store.rows("runs")) == [
         ("aut_a", "queued", 0),
         ("aut_b", "queued", 0),
     ]
 
 
 @pytest.mark.parametrize("label", REJECTED)
-def test_a_rejected_attempt_has_a_row_with_its_reason_and_nothing_else(shelf, label):
-    webhook = shelf.webhook()
+def test_a_rejected_attempt_has_a_row_with_its_reason_and_nothing_else(store, label):
+    webhook = store.webhook()
 
-    outcomes = shelf.admit(shelf.rejection(webhook, label, reason="because"))
+    outcomes = store.admit(store.rejection(webhook, label, reason="because"))
 
     assert outcomes == [Rejected(label)]
-    [row] = shelf.rows("deliveries")
+    [row] = store.rows("deliveries")
     assert (row["label"], row["reason"]) == (int(label), "because")
     assert (row["identity_kind"], row["identity"], row["identity_digest"]) == (None, None, None)
-    assert [shelf.count(table) for table in ("payloads", "identities", "runs")] == [0, 0, 0]
+    assert [store.count(table) for table in ("payloads", "identities", "runs")] == [0, 0, 0]
 
 
-def test_outcomes_come_in_the_order_of_the_plans(shelf):
-    one, other, full = [shelf.webhook(name) for name in ("one", "other", "full")]
-    shelf.admit(shelf.plan(full))
+def test_outcomes_come_in_the_order_of_the_plans(store):
+    one, other, full = [store.webhook(name) for name in ("one", "other", "full")]
+    store.admit(store.plan(full))
 
-    outcomes = shelf.admit(
-        shelf.plan(other, "a"),
-        shelf.plan(one, revision=99),
-        shelf.plan(one, "a"),
-        shelf.rejection(other),
-        shelf.plan(one, "a"),
-        shelf.plan(full, per_minute=1),
-        shelf.rejection(full, per_minute=1),
+    outcomes = store.admit(
+        store.plan(other, "a"),
+        store.plan(one, revision=99),
+        store.plan(one, "a"),
+        store.rejection(other),
+        store.plan(one, "a"),
+        store.plan(full, per_minute=1),
+        store.rejection(full, per_minute=1),
     )
 
     assert [type(each) for each in outcomes] == [Accepted, Stale, Accepted, Rejected, Duplicate, RateLimited, Rejected]
 
 
-def test_no_plans_are_no_outcomes(shelf):
-    assert shelf.admit() == []
+def test_no_plans_are_no_outcomes(store):
+    assert store.admit() == []
 
 
-def test_the_first_of_copies_in_a_batch_is_accepted(shelf):
-    webhook = shelf.webhook()
-    first, *copies = [shelf.plan(webhook, "event-1", runs=[shelf.run("aut_a")]) for _ in range(4)]
+def test_the_first_of_copies_in_a_batch_is_accepted(store):
+    webhook = store.webhook()
+    first, *copies = [store.plan(webhook, "event-1", runs=[store.run("aut_a")]) for _ in range(4)]
 
-    outcomes = shelf.admit(first, *copies)
+    outcomes = store.admit(first, *copies)
 
     assert outcomes == [
         Accepted(first.delivery_key),
         *(Duplicate(copy.delivery_key, first.delivery_key) for copy in copies),
     ]
-    assert (shelf.count("runs"), shelf.count("payloads"), shelf.count("identities")) == (1, 1, 1)
+    assert (store.count("runs"), store.count("payloads"), store.count("identities")) == (1, 1, 1)
 
 
-def test_a_copy_in_a_later_batch_names_the_first(shelf):
-    webhook = shelf.webhook()
-    first, again, new = shelf.plan(webhook, "a"), shelf.plan(webhook, "a"), shelf.plan(webhook, "b")
-    shelf.admit(first)
+def test_a_copy_in_a_later_batch_names_the_first(store):
+    webhook = store.webhook()
+    first, again, new = store.plan(webhook, "a"), store.plan(webhook, "a"), store.plan(webhook, "b")
+    store.admit(first)
 
-    assert shelf.admit(again, new) == [Duplicate(again.delivery_key, first.delivery_key), Accepted(new.delivery_key)]
+    assert store.admit(again, new) == [Duplicate(again.delivery_key, first.delivery_key), Accepted(new.delivery_key)]
 
 
-def test_a_copy_of_a_copy_names_the_original(shelf):
-    webhook = shelf.webhook()
-    first, *copies = [shelf.plan(webhook, "a") for _ in range(3)]
+def test_a_copy_of_a_copy_names_the_original(store):
+    webhook = store.webhook()
+    first, *copies = [store.plan(webhook, "a") for _ in range(3)]
 
     for plan in (first, *copies):
-        shelf.admit(plan)
+        store.admit(plan)
 
-    named = {bytes(row["duplicate_of"]) for row in shelf.rows("deliveries") if row["duplicate_of"] is not None}
+    named = {bytes(row["duplicate_of"]) for row in store.rows("deliveries") if row["duplicate_of"] is not None}
     assert named == {first.delivery_key}
 
 
-def test_a_duplicate_keeps_its_identity_but_no_body(shelf):
-    webhook = shelf.webhook()
-    shelf.admit(shelf.plan(webhook, "a"), shelf.plan(webhook, "a"))
+def test_a_duplicate_keeps_its_identity_but_no_body(store):
+    webhook = store.webhook()
+    store.admit(store.plan(webhook, "a"), store.plan(webhook, "a"))
 
-    rows = shelf.rows("deliveries")
+    rows = store.rows("deliveries")
 
     assert sorted((row["label"], row["identity"]) for row in rows) == [(1, "a"), (2, "a")]
-    assert shelf.count("payloads") == 1
+    assert store.count("payloads") == 1
 
 
-def test_a_replay_under_another_id_is_a_duplicate_and_claims_none(shelf):
-    webhook = shelf.webhook()
-    first, in_the_batch, later = [shelf.plan(webhook, event, signed=b"content 1") for event in ("a", "b", "c")]
-    own = shelf.plan(webhook, "c", signed=b"content 2")
+def test_a_replay_under_another_id_is_a_duplicate_and_claims_none(store):
+    webhook = store.webhook()
+    first, in_the_batch, later = [store.plan(webhook, event, fingerprint=b"content 1") for event in ("a", "b", "c")]
+    own = store.plan(webhook, "c", fingerprint=b"content 2")
 
-    outcomes = [*shelf.admit(first, in_the_batch), *shelf.admit(later), *shelf.admit(own)]
+    outcomes = [*store.admit(first, in_the_batch), *store.admit(later), *store.admit(own)]
 
     assert outcomes == [
         Accepted(first.delivery_key),
@@ -131,113 +131,113 @@ def test_a_replay_under_another_id_is_a_duplicate_and_claims_none(shelf):
     ]
 
 
-def test_the_same_signed_content_at_two_webhooks_is_no_replay(shelf):
-    plans = [shelf.plan(shelf.webhook(name), "a", signed=b"content 1") for name in ("one", "other")]
+def test_the_same_signed_content_at_two_webhooks_is_no_replay(store):
+    plans = [store.plan(store.webhook(name), "a", fingerprint=b"content 1") for name in ("one", "other")]
 
-    assert shelf.admit(*plans) == [Accepted(plan.delivery_key) for plan in plans]
+    assert store.admit(*plans) == [Accepted(plan.delivery_key) for plan in plans]
 
 
-def test_one_event_of_two_webhooks_is_two_events(shelf):
-    one, other = shelf.webhook("one"), shelf.webhook("other")
-    plans = [shelf.plan(one, "a"), shelf.plan(other, "a")]
+def test_one_event_of_two_webhooks_is_two_events(store):
+    one, other = store.webhook("one"), store.webhook("other")
+    plans = [store.plan(one, "a"), store.plan(other, "a")]
 
-    assert shelf.admit(*plans) == [Accepted(plan.delivery_key) for plan in plans]
+    assert store.admit(*plans) == [Accepted(plan.delivery_key) for plan in plans]
 
 
 @pytest.mark.parametrize(
     "batches", [[61], [60, 1], [1, 60], [30, 31], [1] * 61], ids=["61", "60+1", "1+60", "30+31", "1+1+…"]
 )
-def test_the_61st_in_a_minute_is_over_the_limit_however_they_are_batched(shelf, batches):
-    webhook = shelf.webhook()
+def test_the_61st_in_a_minute_is_over_the_limit_however_they_are_batched(store, batches):
+    webhook = store.webhook()
 
     outcomes: list[PlanOutcome] = []
     for count in batches:
-        outcomes += shelf.admit(*(shelf.plan(webhook, per_minute=60) for _ in range(count)))
+        outcomes += store.admit(*(store.plan(webhook, per_minute=60) for _ in range(count)))
 
     assert [type(outcome) for outcome in outcomes] == [Accepted] * 60 + [RateLimited]
-    assert outcomes[-1] == RateLimited(60, shelf.clock.now + WINDOW_US)
-    assert shelf.count("deliveries") == 60
+    assert outcomes[-1] == RateLimited(60, store.clock.now + WINDOW_US)
+    assert store.count("deliveries") == 60
 
 
-def test_a_batch_across_two_windows_is_limited_attempt_by_attempt(shelf):
-    webhook = shelf.webhook()
-    shelf.admit(*(shelf.plan(webhook, per_minute=60, at=0.0) for _ in range(59)))
+def test_a_batch_across_two_windows_is_limited_attempt_by_attempt(store):
+    webhook = store.webhook()
+    store.admit(*(store.plan(webhook, per_minute=60, at=0.0) for _ in range(59)))
 
     times = [59.0, 59.5, 59.999_999, 60.0, 60.1]
-    outcomes = shelf.admit(*(shelf.plan(webhook, per_minute=60, at=at) for at in times))
+    outcomes = store.admit(*(store.plan(webhook, per_minute=60, at=at) for at in times))
 
     assert [type(outcome) for outcome in outcomes] == [Accepted, RateLimited, RateLimited, Accepted, Accepted]
     assert [outcome.retry_after_seconds for outcome in outcomes if isinstance(outcome, RateLimited)] == [1, 1]
 
 
-def test_an_attempt_written_out_of_order_never_makes_a_61st(shelf):
-    webhook = shelf.webhook()
-    shelf.admit(*(shelf.plan(webhook, per_minute=60, at=30.0) for _ in range(60)))
+def test_an_attempt_written_out_of_order_never_makes_a_61st(store):
+    webhook = store.webhook()
+    store.admit(*(store.plan(webhook, per_minute=60, at=30.0) for _ in range(60)))
 
-    [outcome] = shelf.admit(shelf.plan(webhook, per_minute=60, at=0.0))
+    [outcome] = store.admit(store.plan(webhook, per_minute=60, at=0.0))
 
-    assert outcome == RateLimited(90, shelf.clock.now + 90_000_000)
-
-
-def test_rows_from_far_ahead_of_a_clock_that_was_set_back_do_not_count(shelf):
-    webhook = shelf.webhook()
-    shelf.admit(*(shelf.plan(webhook, per_minute=60, at=3_600.0) for _ in range(60)))
-
-    assert [type(each) for each in shelf.admit(shelf.plan(webhook, per_minute=60))] == [Accepted]
+    assert outcome == RateLimited(90, store.clock.now + 90_000_000)
 
 
-def test_the_two_rate_limits_of_a_webhook_are_independent(shelf):
-    webhook = shelf.webhook()
+def test_rows_from_far_ahead_of_a_clock_that_was_set_back_do_not_count(store):
+    webhook = store.webhook()
+    store.admit(*(store.plan(webhook, per_minute=60, at=3_600.0) for _ in range(60)))
+
+    assert [type(each) for each in store.admit(store.plan(webhook, per_minute=60))] == [Accepted]
+
+
+def test_the_two_rate_limits_of_a_webhook_are_independent(store):
+    webhook = store.webhook()
     mixed = [
-        plan for _ in range(6) for plan in (shelf.plan(webhook, per_minute=5), shelf.rejection(webhook, per_minute=5))
+        plan for _ in range(6) for plan in (store.plan(webhook, per_minute=5), store.rejection(webhook, per_minute=5))
     ]
 
-    outcomes = shelf.admit(*mixed)
+    outcomes = store.admit(*mixed)
 
     assert [type(outcome) for outcome in outcomes] == [Accepted, Rejected] * 5 + [RateLimited, RateLimited]
 
 
-def test_what_the_sender_sent_counts_whatever_its_label(shelf):
-    webhook = shelf.webhook()
+def test_what_the_sender_sent_counts_whatever_its_label(store):
+    webhook = store.webhook()
 
-    outcomes = shelf.admit(
-        shelf.plan(webhook, "same", per_minute=4),
-        shelf.plan(webhook, "same", per_minute=4),
-        shelf.rejection(webhook, Label.REJECTED_INVALID_JSON, per_minute=4),
-        shelf.rejection(webhook, Label.REJECTED_TOO_LARGE, per_minute=4),
-        shelf.plan(webhook, "same", per_minute=4),
+    outcomes = store.admit(
+        store.plan(webhook, "same", per_minute=4),
+        store.plan(webhook, "same", per_minute=4),
+        store.rejection(webhook, Label.REJECTED_INVALID_JSON, per_minute=4),
+        store.rejection(webhook, Label.REJECTED_TOO_LARGE, per_minute=4),
+        store.plan(webhook, "same", per_minute=4),
     )
 
     assert [type(outcome) for outcome in outcomes] == [Accepted, Duplicate, Rejected, Rejected, RateLimited]
 
 
-def test_an_attempt_over_the_limit_writes_nothing_and_claims_nothing(shelf):
-    webhook = shelf.webhook()
-    shelf.admit(shelf.plan(webhook))
-    shelf.admit(shelf.plan(webhook, "a", per_minute=1, runs=[shelf.run("aut_a")]))
+def test_an_attempt_over_the_limit_writes_nothing_and_claims_nothing(store):
+    webhook = store.webhook()
+    store.admit(store.plan(webhook))
+    store.admit(store.plan(webhook, "a", per_minute=1, runs=[store.run("aut_a")]))
 
-    assert [shelf.count(table) for table in ("deliveries", "payloads", "identities", "runs")] == [1, 1, 1, 0]
-    later = shelf.plan(webhook, "a")
-    assert shelf.admit(later) == [Accepted(later.delivery_key)]
+    assert [store.count(table) for table in ("deliveries", "payloads", "identities", "runs")] == [1, 1, 1, 0]
+    later = store.plan(webhook, "a")
+    assert store.admit(later) == [Accepted(later.delivery_key)]
 
 
 @pytest.mark.parametrize("stale", [0, 2, 99])
-def test_a_plan_that_was_made_for_another_revision_writes_nothing(shelf, stale):
-    webhook, other = shelf.webhook(), shelf.webhook("other")
-    outdated = shelf.plan(webhook, "a", revision=stale)
-    current = shelf.plan(other, "a")
+def test_a_plan_that_was_made_for_another_revision_writes_nothing(store, stale):
+    webhook, other = store.webhook(), store.webhook("other")
+    outdated = store.plan(webhook, "a", revision=stale)
+    current = store.plan(other, "a")
 
-    assert shelf.admit(outdated, current) == [Stale(), Accepted(current.delivery_key)]
-    assert shelf.count("deliveries") == 1
+    assert store.admit(outdated, current) == [Stale(), Accepted(current.delivery_key)]
+    assert store.count("deliveries") == 1
 
 
-def test_only_plans_of_the_webhooks_revision_are_admitted(shelf):
-    webhook = shelf.webhook()
-    before = shelf.plan(webhook, "a")
-    changed = shelf.management.webhooks.set_enabled(shelf.may, "source", False)
-    after = shelf.plan(changed, "a")
+def test_only_plans_of_the_webhooks_revision_are_admitted(store):
+    webhook = store.webhook()
+    before = store.plan(webhook, "a")
+    changed = store.management.webhooks.set_enabled(store.may, "source", False)
+    after = store.plan(changed, "a")
 
-    assert shelf.admit(before, after) == [Stale(), Accepted(after.delivery_key)]
+    assert store.admit(before, after) == [Stale(), Accepted(after.delivery_key)]
 
 
 @pytest.mark.parametrize(
@@ -252,63 +252,63 @@ def test_only_plans_of_the_webhooks_revision_are_admitted(shelf):
     ],
     ids=["disable", "rotate", "delete", "disable automation", "change automation", "delete automation"],
 )
-def test_whatever_changes_what_a_delivery_would_meet_makes_plans_stale(shelf, change):
-    webhook, other = shelf.webhook(), shelf.webhook("other")
+def test_whatever_changes_what_a_delivery_would_meet_makes_plans_stale(store, change):
+    webhook, other = store.webhook(), store.webhook("other")
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
-    shelf.management.automations.create(shelf.may, "triage", prompt="Look.", triggers=[trigger])
-    webhook = shelf.management.webhooks.get(shelf.may, "source")
-    plans = [shelf.plan(webhook), shelf.plan(other)]
+    store.management.automations.create(store.may, "triage", prompt="Look.", triggers=[trigger])
+    webhook = store.management.webhooks.get(store.may, "source")
+    plans = [store.plan(webhook), store.plan(other)]
 
-    change(shelf.management, shelf.may)
+    change(store.management, store.may)
 
-    assert [type(outcome) for outcome in shelf.admit(*plans)] == [Stale, Accepted]
+    assert [type(outcome) for outcome in store.admit(*plans)] == [Stale, Accepted]
 
 
-def test_a_delivery_starts_an_automation_once(shelf):
-    webhook = shelf.webhook()
-    twice = shelf.plan(webhook, runs=[shelf.run("aut_a"), shelf.run("aut_a")])
+def test_a_delivery_starts_an_automation_once(store):
+    webhook = store.webhook()
+    twice = store.plan(webhook, runs=[store.run("aut_a"), store.run("aut_a")])
 
     with pytest.raises(IntegrityError):
-        shelf.admit(shelf.plan(webhook), twice)
+        store.admit(store.plan(webhook), twice)
 
-    assert [shelf.count(table) for table in ("deliveries", "payloads", "identities", "runs")] == [0, 0, 0, 0]
+    assert [store.count(table) for table in ("deliveries", "payloads", "identities", "runs")] == [0, 0, 0, 0]
 
 
-def test_a_batch_may_have_any_size(shelf):
-    webhook = shelf.webhook()
+def test_a_batch_may_have_any_size(store):
+    webhook = store.webhook()
     kept: dict[bytes, bytes | None] = {}
     for count in (1, 2, 3, 255, 256, 1_023, 1_025, 2_100):
-        plans = [shelf.plan(webhook, body=b"%d" % i, runs=[shelf.run("aut_a")]) for i in range(count)]
+        plans = [store.plan(webhook, body=b"%d" % i, runs=[store.run("aut_a")]) for i in range(count)]
 
-        assert shelf.admit(*plans) == [Accepted(plan.delivery_key) for plan in plans]
+        assert store.admit(*plans) == [Accepted(plan.delivery_key) for plan in plans]
 
         kept |= {plan.delivery_key: plan.body for plan in plans}
-    assert {bytes(row["delivery_id"]): bytes(row["body"]) for row in shelf.rows("payloads")} == kept
-    assert shelf.count("runs") == len(kept)
+    assert {bytes(row["delivery_id"]): bytes(row["body"]) for row in store.rows("payloads")} == kept
+    assert store.count("runs") == len(kept)
 
 
-def test_bodies_are_kept_byte_for_byte(shelf):
-    webhook = shelf.webhook()
+def test_bodies_are_kept_byte_for_byte(store):
+    webhook = store.webhook()
     bodies = [bytes(range(256)), b"\x00", b"", b"\xff" * 262_144, "ü".encode()]
-    plans = [shelf.plan(webhook, body=body) for body in bodies]
+    plans = [store.plan(webhook, body=body) for body in bodies]
 
-    shelf.admit(*plans)
+    store.admit(*plans)
 
-    kept = {bytes(row["delivery_id"]): bytes(row["body"]) for row in shelf.rows("payloads")}
+    kept = {bytes(row["delivery_id"]): bytes(row["body"]) for row in store.rows("payloads")}
     assert [kept[plan.delivery_key] for plan in plans] == bodies
 
 
-def test_counts_of_dropped_attempts_add_up_by_webhook_minute_and_kind(shelf):
-    one, other = shelf.webhook("one").no, shelf.webhook("other").no
+def test_counts_of_dropped_attempts_add_up_by_webhook_minute_and_kind(store):
+    one, other = store.webhook("one").no, store.webhook("other").no
     for counts in (
         [(one, 0, "not_found", 2), (one, 60, "not_found", 1), (other, 0, "not_found", 1)],
         [(one, 0, "not_found", 3), (one, 0, "rate_limited", 5)],
         [],
     ):
-        with shelf.database.write() as tx:
+        with store.database.write() as tx:
             add_dropped_counts(tx, counts)
 
-    kept = {(row["webhook_no"], row["minute"], row["kind"]): row["count"] for row in shelf.rows("dropped_attempts")}
+    kept = {(row["webhook_no"], row["minute"], row["kind"]): row["count"] for row in store.rows("dropped_attempts")}
     assert kept == {
         (one, 0, "not_found"): 5,
         (one, 60, "not_found"): 1,
@@ -317,20 +317,20 @@ def test_counts_of_dropped_attempts_add_up_by_webhook_minute_and_kind(shelf):
     }
 
 
-def test_a_count_that_is_handed_over_twice_at_once_is_added_twice(shelf):
-    no = shelf.webhook().no
+def test_a_count_that_is_handed_over_twice_at_once_is_added_twice(store):
+    no = store.webhook().no
 
-    with shelf.database.write() as tx:
+    with store.database.write() as tx:
         add_dropped_counts(tx, [(no, 0, "not_found", 2), (no, 0, "not_found", 3)])
 
-    assert [row["count"] for row in shelf.rows("dropped_attempts")] == [5]
+    assert [row["count"] for row in store.rows("dropped_attempts")] == [5]
 
 
-def test_random_batches_are_admitted_as_if_one_by_one(shelf):
+def test_random_batches_are_admitted_as_if_one_by_one(store):
     seed = time.time_ns()
     print(f"seed {seed}")
     chance = random.Random(seed)
-    webhooks = [shelf.webhook(name) for name in "abc"]
+    webhooks = [store.webhook(name) for name in "abc"]
     model = Model()
 
     now = 0.0
@@ -344,11 +344,11 @@ def test_random_batches_are_admitted_as_if_one_by_one(shelf):
             at = now - chance.choice([0.0, 0.0, 0.0, 3.0, 59.999_999, 60.0])
             label = chance.choice([None, None, *REJECTED])
             if label is None:
-                plans.append(shelf.plan(webhook, chance.choice("vwxyz"), at=at, per_minute=5))
+                plans.append(store.plan(webhook, chance.choice("vwxyz"), at=at, per_minute=5))
             else:
-                plans.append(shelf.rejection(webhook, label, at=at, per_minute=5))
-        assert shelf.admit(*plans) == [model.admit(plan) for plan in plans]
-    assert shelf.count("deliveries") == len(model.log)
+                plans.append(store.rejection(webhook, label, at=at, per_minute=5))
+        assert store.admit(*plans) == [model.admit(plan) for plan in plans]
+    assert store.count("deliveries") == len(model.log)
 
 
 class Model:
@@ -375,16 +375,16 @@ class Model:
         return Accepted(plan.delivery_key) if owner == plan.delivery_key else Duplicate(plan.delivery_key, owner)  # type: ignore[arg-type]
 
 
-def test_no_minute_of_the_log_ever_holds_more_than_the_limit(shelf):
+def test_no_minute_of_the_log_ever_holds_more_than_the_limit(store):
     seed = time.time_ns()
     print(f"seed {seed}")
     chance = random.Random(seed)
-    webhook = shelf.webhook()
+    webhook = store.webhook()
     for batch in range(40):
         times = [batch * 4 + chance.random() * 60 for _ in range(chance.randrange(1, 12))]
-        shelf.admit(*(shelf.plan(webhook, at=at, per_minute=10) for at in times))
+        store.admit(*(store.plan(webhook, at=at, per_minute=10) for at in times))
 
-    times = sorted(row["received_at"] for row in shelf.rows("deliveries"))
+    times = sorted(row["received_at"] for row in store.rows("deliveries"))
 
     assert most_in_a_window(times) == 10
 
@@ -393,25 +393,25 @@ def most_in_a_window(times: Sequence[float]) -> int:
     return max(sum(start <= at < start + WINDOW_US for at in times) for start in times)
 
 
-def test_the_admission_of_a_deleted_webhook_is_stale_and_not_an_error(shelf):
-    webhook = shelf.webhook()
-    shelf.management.webhooks.delete(shelf.may, webhook.uid)
+def test_the_admission_of_a_deleted_webhook_is_stale_and_not_an_error(store):
+    webhook = store.webhook()
+    store.management.webhooks.delete(store.may, webhook.uid)
 
-    assert shelf.admit(shelf.plan(webhook)) == [Stale()]
+    assert store.admit(store.plan(webhook)) == [Stale()]
 
 
-def test_plans_travel_as_they_are(shelf: Shelf):
-    webhook = shelf.webhook()
+def test_plans_travel_as_they_are(store: ManagedStore):
+    webhook = store.webhook()
     plans: list[Plan] = [
-        shelf.plan(webhook, "event-1", body=b"\x00\xff", runs=[shelf.run("aut_a")], signed=b"content"),
-        shelf.rejection(webhook, Label.REJECTED_TOO_LARGE, reason="because"),
+        store.plan(webhook, "event-1", body=b"\x00\xff", runs=[store.run("aut_a")], fingerprint=b"content"),
+        store.rejection(webhook, Label.REJECTED_TOO_LARGE, reason="because"),
     ]
 
     assert msgspec.msgpack.Decoder(list[Plan]).decode(msgspec.msgpack.Encoder().encode(plans)) == plans
 
 
-def test_an_acceptance_without_a_proof_cannot_be_made(shelf: Shelf):
-    fields = msgspec.structs.asdict(shelf.plan(shelf.webhook()))
+def test_an_acceptance_without_a_proof_cannot_be_made(store: ManagedStore):
+    fields = msgspec.structs.asdict(store.plan(store.webhook()))
     del fields["proof"]
 
     with pytest.raises(TypeError, match="proof"):
@@ -420,8 +420,8 @@ def test_an_acceptance_without_a_proof_cannot_be_made(shelf: Shelf):
         Authentic()  # type: ignore[call-arg]
 
 
-def test_counts_of_periods_admit_the_same_as_counting_rows(shelf):
-    with_counts, with_rows = shelf.webhook("counts"), shelf.webhook("rows")
+def test_counts_of_periods_admit_the_same_as_counting_rows(store):
+    with_counts, with_rows = store.webhook("counts"), store.webhook("rows")
     limit = window_counts.ROWS_COUNTED_MAX + 1
     chance = random.Random(17)
     # Now and then the clock is set back, or jumps ahead, also by more than all counted periods.
@@ -430,8 +430,8 @@ def test_counts_of_periods_admit_the_same_as_counting_rows(shelf):
         clock += chance.choice([0, 1, 3, 7]) if chance.random() < 0.8 else chance.choice([-400, -90, -5, 20, 70, 300])
         times = [clock + chance.random() * 3 for _ in range(chance.choice([5, 150, 256]))]
         outcomes = [
-            shelf.admit(
-                *(shelf.plan(webhook, at=at, per_minute=limit) for at in times),
+            store.admit(
+                *(store.plan(webhook, at=at, per_minute=limit) for at in times),
                 has_window_counts=webhook is with_counts,
             )
             for webhook in (with_counts, with_rows)
@@ -447,33 +447,33 @@ def outcome_without_key(outcome: PlanOutcome) -> object:
     return Accepted if isinstance(outcome, Accepted) else outcome
 
 
-def test_a_window_that_surely_has_room_is_not_counted(shelf):
-    webhook = shelf.webhook()
+def test_a_window_that_surely_has_room_is_not_counted(store):
+    webhook = store.webhook()
     limit = window_counts.ROWS_COUNTED_MAX + 1
-    shelf.admit(*(shelf.plan(webhook, at=number / 25, per_minute=limit) for number in range(500)))
-    since, until = shelf.clock.now - WINDOW_US, shelf.clock.now + WINDOW_US
+    store.admit(*(store.plan(webhook, at=number / 25, per_minute=limit) for number in range(500)))
+    since, until = store.clock.now - WINDOW_US, store.clock.now + WINDOW_US
 
-    with shelf.database.read() as tx:
+    with store.database.read() as tx:
         enough = window_counts.windows_to_count(tx, [(webhook.no, 1, 499, since, until)])
         too_few = window_counts.windows_to_count(tx, [(webhook.no, 1, 500, since, until)])
 
     assert ([each[2] for each in enough], too_few) == ([499], [])
 
 
-def test_counts_need_few_rows_however_long_deliveries_come(shelf):
-    webhook = shelf.webhook()
+def test_counts_need_few_rows_however_long_deliveries_come(store):
+    webhook = store.webhook()
     for second in range(0, 2_000, 3):
-        shelf.admit(shelf.plan(webhook, at=second))
+        store.admit(store.plan(webhook, at=second))
 
-    assert 0 < shelf.count("window_counts") <= 40
+    assert 0 < store.count("window_counts") <= 40
 
 
-def test_replaced_counts_of_a_clock_that_was_ahead_let_nothing_through(shelf):
-    webhook = shelf.webhook()
+def test_replaced_counts_of_a_clock_that_was_ahead_let_nothing_through(store):
+    webhook = store.webhook()
     limit = window_counts.ROWS_COUNTED_MAX + 1
-    shelf.admit(*(shelf.plan(webhook, per_minute=limit) for _ in range(limit)))
-    shelf.admit(*(shelf.plan(webhook, at=second, per_minute=limit) for second in range(800, 1_000, 4)))
+    store.admit(*(store.plan(webhook, per_minute=limit) for _ in range(limit)))
+    store.admit(*(store.plan(webhook, at=second, per_minute=limit) for second in range(800, 1_000, 4)))
 
-    [outcome] = shelf.admit(shelf.plan(webhook, at=1, per_minute=limit), has_window_counts=True)
+    [outcome] = store.admit(store.plan(webhook, at=1, per_minute=limit), has_window_counts=True)
 
     assert isinstance(outcome, RateLimited)

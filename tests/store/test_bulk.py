@@ -10,11 +10,11 @@ SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 255, 257, ROWS_MAX - 1, ROWS_MAX, R
 
 
 @pytest.fixture
-def database(shelf):
-    with shelf.database.write() as tx:
+def database(store):
+    with store.database.write() as tx:
         blob = "BLOB" if tx.on_sqlite else "BYTEA"
         tx.run(f"CREATE TABLE many (no INTEGER PRIMARY KEY, words TEXT, bytes {blob}, gap BIGINT)")
-    return shelf.database
+    return store.database
 
 
 def test_any_number_of_rows_is_written_and_counted(database):

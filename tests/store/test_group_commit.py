@@ -29,7 +29,7 @@ from hookmill.store.admission.protocol import NumberedPlan, Report, Unframer, Wo
 from hookmill.store.admission.transaction import Stale
 from hookmill.store.admission.writer import serve_ingress
 from hookmill.store.database import open_database
-from tests.store.shelf import Shelf
+from tests.store.managed_store import ManagedStore
 
 
 class Line:
@@ -44,12 +44,12 @@ class Line:
 
 
 @contextlib.asynccontextmanager
-async def line_to(shelf: Shelf) -> AsyncIterator[Line]:
+async def line_to(store: ManagedStore) -> AsyncIterator[Line]:
     writers: list[threading.Thread] = []
 
     def start(theirs: socket.socket) -> None:
         mine = theirs.dup()
-        writers.append(threading.Thread(target=lambda: (serve_ingress(mine, shelf.database), mine.close())))
+        writers.append(threading.Thread(target=lambda: (serve_ingress(mine, store.database), mine.close())))
         writers[-1].start()
 
     async with opened(start) as line:
@@ -71,18 +71,18 @@ async def opened(start: Callable[[socket.socket], None]) -> AsyncIterator[Line]:
         await asyncio.sleep(0)
 
 
-def test_each_caller_gets_the_outcome_of_its_own_plan(shelf):
-    webhook = shelf.webhook()
+def test_each_caller_gets_the_outcome_of_its_own_plan(store):
+    webhook = store.webhook()
     plans = [
-        shelf.plan(webhook, "a"),
-        shelf.plan(webhook, "a"),
-        shelf.plan(webhook, "b", revision=7),
-        shelf.rejection(webhook, Label.REJECTED_INVALID_JSON, reason="because"),
-        shelf.plan(webhook, per_minute=3),
+        store.plan(webhook, "a"),
+        store.plan(webhook, "a"),
+        store.plan(webhook, "b", revision=7),
+        store.rejection(webhook, Label.REJECTED_INVALID_JSON, reason="because"),
+        store.plan(webhook, per_minute=3),
     ]
 
     async def scene():
-        async with line_to(shelf) as line:
+        async with line_to(store) as line:
             return await line.admit(*plans)
 
     assert asyncio.run(scene()) == [
@@ -90,28 +90,28 @@ def test_each_caller_gets_the_outcome_of_its_own_plan(shelf):
         Duplicate(plans[1].delivery_key, plans[0].delivery_key),
         Stale(),
         Rejected(Label.REJECTED_INVALID_JSON),
-        RateLimited(60, shelf.clock.now + 60_000_000),
+        RateLimited(60, store.clock.now + 60_000_000),
     ]
 
 
-def test_a_thousand_plans_are_answered_each_once_and_kept(shelf):
-    webhook = shelf.webhook()
-    plans = [shelf.plan(webhook, body=b"x" * (i % 3_000)) for i in range(1_000)]
+def test_a_thousand_plans_are_answered_each_once_and_kept(store):
+    webhook = store.webhook()
+    plans = [store.plan(webhook, body=b"x" * (i % 3_000)) for i in range(1_000)]
 
     async def scene():
-        async with line_to(shelf) as line:
+        async with line_to(store) as line:
             return await line.admit(*plans)
 
     assert asyncio.run(scene()) == [Accepted(plan.delivery_key) for plan in plans]
-    assert shelf.count("deliveries") == 1_000
+    assert store.count("deliveries") == 1_000
 
 
-def test_plans_that_wait_together_are_committed_together(shelf):
-    webhook = shelf.webhook()
+def test_plans_that_wait_together_are_committed_together(store):
+    webhook = store.webhook()
 
     async def scene():
-        async with line_to(shelf) as line:
-            return await line.admit(*(shelf.plan(webhook) for _ in range(200)))
+        async with line_to(store) as line:
+            return await line.admit(*(store.plan(webhook) for _ in range(200)))
 
     with commits() as counted:
         asyncio.run(scene())
@@ -119,14 +119,14 @@ def test_plans_that_wait_together_are_committed_together(shelf):
     assert counted() <= 3
 
 
-def test_a_fault_fails_its_own_batch_and_not_the_next(shelf):
-    webhook = shelf.webhook()
+def test_a_fault_fails_its_own_batch_and_not_the_next(store):
+    webhook = store.webhook()
     # Two runs of one automation by one delivery can't be.
-    faulty = shelf.plan(webhook, runs=[shelf.run("aut_a"), shelf.run("aut_a")])
-    beside, later = shelf.plan(webhook, "beside"), shelf.plan(webhook, "later")
+    faulty = store.plan(webhook, runs=[store.run("aut_a"), store.run("aut_a")])
+    beside, later = store.plan(webhook, "beside"), store.plan(webhook, "later")
 
     async def scene():
-        async with line_to(shelf) as line:
+        async with line_to(store) as line:
             return await line.admit(faulty, beside), await line.admit(later), line.failures
 
     together, afterwards, failures = asyncio.run(scene())
@@ -134,28 +134,28 @@ def test_a_fault_fails_its_own_batch_and_not_the_next(shelf):
     assert together == [Unavailable(), Unavailable()]
     assert afterwards == [Accepted(later.delivery_key)]
     assert failures == [("admission", "a fault of type IntegrityError")]
-    assert shelf.count("deliveries") == 1
+    assert store.count("deliveries") == 1
 
 
-def test_a_commit_that_fails_keeps_nothing_and_the_repetition_is_accepted(shelf):
-    webhook = shelf.webhook()
-    failing_commit(shelf, "poison")
+def test_a_commit_that_fails_keeps_nothing_and_the_repetition_is_accepted(store):
+    webhook = store.webhook()
+    failing_commit(store, "poison")
 
     async def scene():
-        async with line_to(shelf) as line:
-            failed = await line.admit(shelf.plan(webhook, "poison"), shelf.plan(webhook, "a"))
-            return failed, await line.admit(shelf.plan(webhook, "a"), shelf.plan(webhook, "b"))
+        async with line_to(store) as line:
+            failed = await line.admit(store.plan(webhook, "poison"), store.plan(webhook, "a"))
+            return failed, await line.admit(store.plan(webhook, "a"), store.plan(webhook, "b"))
 
     failed, repeated = asyncio.run(scene())
 
     assert failed == [Unavailable(), Unavailable()]
     assert [type(outcome) for outcome in repeated] == [Accepted, Accepted]
-    assert sorted(row["identity"] for row in shelf.rows("deliveries")) == ["a", "b"]
+    assert sorted(row["identity"] for row in store.rows("deliveries")) == ["a", "b"]
 
 
-def test_a_retry_after_a_lost_commit_answer_is_a_duplicate(shelf):
-    webhook = shelf.webhook()
-    plan, repeated = shelf.plan(webhook, "a"), shelf.plan(webhook, "a")
+def test_a_retry_after_a_lost_commit_answer_is_a_duplicate(store):
+    webhook = store.webhook()
+    plan, repeated = store.plan(webhook, "a"), store.plan(webhook, "a")
 
     async def scene():
         ours: list[socket.socket] = []
@@ -165,58 +165,58 @@ def test_a_retry_after_a_lost_commit_answer_is_a_duplicate(shelf):
             # A writer that dies between its commit and its report.
             ours[0].setblocking(True)
             [work] = await asyncio.to_thread(works, ours[0])
-            shelf.admit(*(item.plan for item in work.plans))
+            store.admit(*(item.plan for item in work.plans))
             ours[0].close()
             outcome = await answer
-        async with line_to(shelf) as line:
+        async with line_to(store) as line:
             return outcome, await line.admit(repeated)
 
     assert asyncio.run(scene()) == (Unavailable(), [Duplicate(repeated.delivery_key, plan.delivery_key)])
 
 
-def test_closing_writes_what_is_waiting(shelf):
-    webhook = shelf.webhook()
-    plans = [shelf.plan(webhook) for _ in range(300)]
+def test_closing_writes_what_is_waiting(store):
+    webhook = store.webhook()
+    plans = [store.plan(webhook) for _ in range(300)]
 
     async def scene():
-        async with line_to(shelf) as line:
+        async with line_to(store) as line:
             answers = [line.group.admit(plan) for plan in plans]
         return [await answer for answer in answers]
 
     assert asyncio.run(scene()) == [Accepted(plan.delivery_key) for plan in plans]
 
 
-def test_closing_writes_down_what_was_counted(shelf):
-    no = shelf.webhook().no
+def test_closing_writes_down_what_was_counted(store):
+    no = store.webhook().no
 
     async def scene():
-        async with line_to(shelf) as line:
+        async with line_to(store) as line:
             line.group.send_dropped_counts([(no, 0, "not_found", 2)])
 
     asyncio.run(scene())
 
-    assert [row["count"] for row in shelf.rows("dropped_attempts")] == [2]
+    assert [row["count"] for row in store.rows("dropped_attempts")] == [2]
 
 
-def test_counts_that_wait_for_a_busy_writer_add_up(shelf):
-    webhook = shelf.webhook()
-    plan = shelf.plan(webhook)
+def test_counts_that_wait_for_a_busy_writer_add_up(store):
+    webhook = store.webhook()
+    plan = store.plan(webhook)
 
     async def scene():
-        async with line_to(shelf) as line:
+        async with line_to(store) as line:
             for _ in range(3):
                 line.group.send_dropped_counts([(webhook.no, 0, "not_found", 2)])
             return await line.admit(plan)
 
     assert asyncio.run(scene()) == [Accepted(plan.delivery_key)]
-    assert [row["count"] for row in shelf.rows("dropped_attempts")] == [6]
+    assert [row["count"] for row in store.rows("dropped_attempts")] == [6]
 
 
-def test_after_closing_everything_is_unavailable(shelf):
-    plan = shelf.plan(shelf.webhook())
+def test_after_closing_everything_is_unavailable(store):
+    plan = store.plan(store.webhook())
 
     async def scene():
-        async with line_to(shelf) as line:
+        async with line_to(store) as line:
             pass
         await asyncio.sleep(0.05)
         return await line.group.admit(plan)
@@ -246,20 +246,20 @@ def test_five_seconds_are_as_long_as_a_sender_waits():
     assert group_commit.PLAN_TIMEOUT_SECONDS == 5.0
 
 
-def test_a_plan_whose_sender_was_answered_already_is_not_begun(shelf):
-    webhook = shelf.webhook()
-    late, in_time = shelf.plan(webhook, "late"), shelf.plan(webhook, "in time")
+def test_a_plan_whose_sender_was_answered_already_is_not_begun(store):
+    webhook = store.webhook()
+    late, in_time = store.plan(webhook, "late"), store.plan(webhook, "in time")
     ours, theirs = socket.socketpair()
 
     with ours, theirs:
         now = time.monotonic()
         ours.sendall(frame(Work([NumberedPlan(1, now - 1, late), NumberedPlan(2, now + 60, in_time)], [])))
         ours.shutdown(socket.SHUT_WR)
-        serve_ingress(theirs, shelf.database)
+        serve_ingress(theirs, store.database)
         _ready, report = reports(ours)
 
     assert [result.number for result in report.results] == [2]
-    assert [row["identity"] for row in shelf.rows("deliveries")] == ["in time"]
+    assert [row["identity"] for row in store.rows("deliveries")] == ["in time"]
 
 
 def test_a_queue_that_does_not_drain_is_unavailable_at_once(monkeypatch):
@@ -284,13 +284,13 @@ def test_a_queue_that_does_not_drain_is_unavailable_at_once(monkeypatch):
     assert afterwards is False
 
 
-def test_a_writer_that_reads_no_more_is_unavailable_at_once_until_it_does(shelf, monkeypatch):
+def test_a_writer_that_reads_no_more_is_unavailable_at_once_until_it_does(store, monkeypatch):
     monkeypatch.setattr(group_commit, "OUTSTANDING_BYTES_MAX", 100_000)
     monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
     held: list[socket.socket] = []
 
-    plan = shelf.plan(shelf.webhook(), body=b"x" * 90_000)
+    plan = store.plan(store.webhook(), body=b"x" * 90_000)
 
     async def scene():
         async with opened(lambda theirs: held.append(theirs.dup())) as line:
@@ -312,21 +312,21 @@ def test_a_declared_size_takes_no_room():
     assert memory_bytes(a_plan(size=10**9)) == PLAN_OVERHEAD_BYTES
 
 
-def test_a_locked_database_is_unavailable_until_it_is_released(shelf, monkeypatch):
+def test_a_locked_database_is_unavailable_until_it_is_released(store, monkeypatch):
     monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
     # It is the database that gives up, long before whoever asked.
     monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 60.0)
-    webhook = shelf.webhook()
-    again = shelf.plan(webhook, "b")
+    webhook = store.webhook()
+    again = store.plan(webhook, "b")
 
     async def scene():
-        with contextlib.closing(open_database(shelf.url)) as impatient:
-            shelf.database.close()
-            shelf.database = impatient
-            async with line_to(shelf) as line:
-                with somebody_holding(shelf):
+        with contextlib.closing(open_database(store.url)) as impatient:
+            store.database.close()
+            store.database = impatient
+            async with line_to(store) as line:
+                with somebody_holding(store):
                     began = time.monotonic()
-                    refused = await line.admit(shelf.plan(webhook, "a"))
+                    refused = await line.admit(store.plan(webhook, "a"))
                     waited = time.monotonic() - began
                 return refused, waited, await line.admit(again)
 
@@ -337,20 +337,20 @@ def test_a_locked_database_is_unavailable_until_it_is_released(shelf, monkeypatc
     assert afterwards == [Accepted(again.delivery_key)]
 
 
-def test_a_locked_webhook_delays_no_other_and_becomes_unavailable(on_postgres, monkeypatch):
+def test_a_locked_webhook_delays_no_other_and_becomes_unavailable(store_on_postgres, monkeypatch):
     monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 3.0)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.1)
-    held, other = on_postgres.webhook("held"), on_postgres.webhook("other")
+    held, other = store_on_postgres.webhook("held"), store_on_postgres.webhook("other")
 
     async def scene():
-        async with line_to(on_postgres) as line:
-            with holding(on_postgres, held.no):
-                waiting = line.group.admit(on_postgres.plan(held, "a"))
-                others = [await line.group.admit(on_postgres.plan(other)) for _ in range(10)]
+        async with line_to(store_on_postgres) as line:
+            with holding(store_on_postgres, held.no):
+                waiting = line.group.admit(store_on_postgres.plan(held, "a"))
+                others = [await line.group.admit(store_on_postgres.plan(other)) for _ in range(10)]
                 is_waiting = not waiting.done()
-                together = await line.admit(*(on_postgres.plan(each) for each in (other, held, other)))
+                together = await line.admit(*(store_on_postgres.plan(each) for each in (other, held, other)))
                 outcome = await waiting
-            return others, is_waiting, together, outcome, await line.admit(on_postgres.plan(held, "a"))
+            return others, is_waiting, together, outcome, await line.admit(store_on_postgres.plan(held, "a"))
 
     others, is_waiting, together, outcome, afterwards = asyncio.run(scene())
 
@@ -361,13 +361,13 @@ def test_a_locked_webhook_delays_no_other_and_becomes_unavailable(on_postgres, m
     assert [type(each) for each in afterwards] == [Accepted]
 
 
-def test_a_webhook_that_is_held_for_a_moment_is_only_waited_for(on_postgres):
-    webhook = on_postgres.webhook()
-    plan = on_postgres.plan(webhook)
+def test_a_webhook_that_is_held_for_a_moment_is_only_waited_for(store_on_postgres):
+    webhook = store_on_postgres.webhook()
+    plan = store_on_postgres.plan(webhook)
 
     async def scene():
-        async with line_to(on_postgres) as line:
-            with holding(on_postgres, webhook.no):
+        async with line_to(store_on_postgres) as line:
+            with holding(store_on_postgres, webhook.no):
                 waiting = line.group.admit(plan)
                 await asyncio.sleep(0.05)
                 still_waiting = not waiting.done()
@@ -376,19 +376,19 @@ def test_a_webhook_that_is_held_for_a_moment_is_only_waited_for(on_postgres):
     assert asyncio.run(scene()) == (True, Accepted(plan.delivery_key))
 
 
-def test_a_killed_writer_fails_waiting_plans_and_is_replaced(shelf, monkeypatch):
+def test_a_killed_writer_fails_waiting_plans_and_is_replaced(store, monkeypatch):
     # It has to load what it needs, and is waited for.
     monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 60.0)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
-    webhook = shelf.webhook()
-    first, last = shelf.plan(webhook, "first"), shelf.plan(webhook, "last")
+    webhook = store.webhook()
+    first, last = store.plan(webhook, "first"), store.plan(webhook, "last")
 
     async def scene():
-        async with opened(lambda theirs: started.append(writing_process(theirs, shelf.url))) as line:
+        async with opened(lambda theirs: started.append(writing_process(theirs, store.url))) as line:
             before = await line.admit(first)
             [writer] = started
             os.kill(writer.pid, signal.SIGSTOP)
-            waiting = line.group.admit(shelf.plan(webhook, "lost"))
+            waiting = line.group.admit(store.plan(webhook, "lost"))
             await asyncio.sleep(0)
             writer.kill()
             lost = await waiting
@@ -480,9 +480,9 @@ def commits() -> Iterator[Callable[[], int]]:
         event.remove(Engine, "commit", count)
 
 
-def failing_commit(shelf: Shelf, identity: str) -> None:
+def failing_commit(store: ManagedStore, identity: str) -> None:
     """From here on a transaction that logs this identity fails at COMMIT, and not before."""
-    with shelf.database.write() as tx:
+    with store.database.write() as tx:
         if tx.on_sqlite:
             tx.run("CREATE TABLE nobody (id INTEGER PRIMARY KEY)")
             tx.run("CREATE TABLE late (id INTEGER REFERENCES nobody (id) DEFERRABLE INITIALLY DEFERRED)")
@@ -508,16 +508,16 @@ def failing_commit(shelf: Shelf, identity: str) -> None:
 
 
 @contextlib.contextmanager
-def somebody_holding(shelf: Shelf) -> Iterator[None]:
+def somebody_holding(store: ManagedStore) -> Iterator[None]:
     """Another process has the writer's place on SQLite, or the log on PostgreSQL."""
-    with contextlib.closing(open_database(shelf.url)) as somebody, somebody.write() as tx:
+    with contextlib.closing(open_database(store.url)) as somebody, somebody.write() as tx:
         if not tx.on_sqlite:
             tx.run("LOCK TABLE deliveries IN ACCESS EXCLUSIVE MODE")
         yield
 
 
 @contextlib.contextmanager
-def holding(shelf: Shelf, webhook_no: int) -> Iterator[None]:
-    with psycopg.connect(shelf.url) as somebody:
+def holding(store: ManagedStore, webhook_no: int) -> Iterator[None]:
+    with psycopg.connect(store.url) as somebody:
         somebody.execute("SELECT * FROM webhooks WHERE no = %s FOR UPDATE", [webhook_no])
         yield

@@ -14,14 +14,14 @@ from hookmill.store.admission.plan import Acceptance
 from hookmill.store.admission.transaction import PlanOutcome, admit
 from hookmill.store.database import open_database
 from hookmill.store.identity_segments import SegmentCache
-from tests.store.shelf import Shelf
+from tests.store.managed_store import ManagedStore
 from tests.support.waiting import until
 
 DAY_US = 86_400_000_000
 
 
 @pytest.mark.parametrize("filter_bytes", [identity_segments.FILTER_BYTES_MAX, 16])
-def test_any_history_of_segments_accepts_each_event_once(shelf: Shelf, monkeypatch, filter_bytes):
+def test_any_history_of_segments_accepts_each_event_once(store: ManagedStore, monkeypatch, filter_bytes):
     """Two writing processes, each with its own cache, admit in turn while segments close, get filters, and go."""
     seed = time.time_ns()
     print(f"seed {seed}")
@@ -31,7 +31,7 @@ def test_any_history_of_segments_accepts_each_event_once(shelf: Shelf, monkeypat
     monkeypatch.setattr(identity_segments, "FILTER_DIGESTS_MAX", 16)
     monkeypatch.setattr(identity_segments, "FILTER_BYTES_MAX", filter_bytes)
     monkeypatch.setattr(identity_segments, "_DIGESTS_PER_QUERY", 3)
-    webhooks = [shelf.webhook("one"), shelf.webhook("other")]
+    webhooks = [store.webhook("one"), store.webhook("other")]
     caches = [SegmentCache(), SegmentCache()]
     owners: dict[tuple[int, int, str], Acceptance] = {}
     removed: set[bytes] = set()
@@ -43,28 +43,28 @@ def test_any_history_of_segments_accepts_each_event_once(shelf: Shelf, monkeypat
                 for _ in range(chance.randrange(1, 5)):
                     kind = chance.choice([IdentityKind.SENDER, IdentityKind.BODY_SHA256])
                     event = f"{kind} {chance.randrange(40)}"
-                    plan = shelf.plan(chance.choice(webhooks), event, kind=kind)
+                    plan = store.plan(chance.choice(webhooks), event, kind=kind)
                     plans.append(plan)
                     owner = owners.get((plan.webhook_no, kind, event))
                     if owner is not None and kind is IdentityKind.BODY_SHA256 and owner.delivery_key in removed:
                         owner = None
-                    if owner is not None and shelf.clock.now - owner.received_at > 30 * DAY_US:
+                    if owner is not None and store.clock.now - owner.received_at > 30 * DAY_US:
                         # Retention may have removed the identity, and may not have removed it yet.
-                        stored = {bytes(row["delivery_id"]) for row in shelf.rows("identities")}
+                        stored = {bytes(row["delivery_id"]) for row in store.rows("identities")}
                         owner = owner if owner.delivery_key in stored else None
                     if owner is None:
                         owners[plan.webhook_no, kind, event] = plan
                         expected.append(Accepted(plan.delivery_key))
                     else:
                         expected.append(Duplicate(plan.delivery_key, owner.delivery_key))
-                with shelf.database.write() as tx:
+                with store.database.write() as tx:
                     assert admit(tx, plans, segments=chance.choice(caches)) == expected
             case "close":
-                identity_segments.close_full_segment(shelf.database, shelf.clock.now)
+                identity_segments.close_full_segment(store.database, store.clock.now)
             case "keep":
-                keep_segments(shelf.database, shelf.clock.now)
+                keep_segments(store.database, store.clock.now)
             case "prune":
-                with shelf.database.write() as tx:
+                with store.database.write() as tx:
                     tx.run("DELETE FROM payloads")
                     rows = tx.all("SELECT id FROM deliveries")
                     gone = [bytes(row["id"]) for row in rows if chance.random() < 0.5]
@@ -72,63 +72,63 @@ def test_any_history_of_segments_accepts_each_event_once(shelf: Shelf, monkeypat
                         tx.run("DELETE FROM deliveries WHERE id = :id", id=key)
                 removed.update(gone)
             case "forget":
-                with shelf.database.write() as tx:
-                    identity_segments.forget_old(tx, shelf.clock.now, chance.randrange(1, 8))
+                with store.database.write() as tx:
+                    identity_segments.forget_old(tx, store.clock.now, chance.randrange(1, 8))
             case "wait":
-                shelf.clock.advance(days=chance.choice([0.1, 2, 12]))
-    identities = [(row["webhook_no"], bytes(row["digest"])) for row in shelf.rows("identities")]
+                store.clock.advance(days=chance.choice([0.1, 2, 12]))
+    identities = [(row["webhook_no"], bytes(row["digest"])) for row in store.rows("identities")]
     assert len(identities) == len(set(identities))
 
 
-def test_ids_are_kept_for_30_days_and_digests_of_bodies_as_long_as_their_deliveries(shelf: Shelf):
-    webhook = shelf.webhook()
-    keep_segments(shelf.database, shelf.clock.now)
-    plans = {kind: shelf.plan(webhook, f"event {kind}", kind=kind) for kind in IdentityKind}
-    shelf.admit(*plans.values())
-    shelf.clock.advance(days=1)
-    keep_segments(shelf.database, shelf.clock.now)
+def test_ids_are_kept_for_30_days_and_digests_of_bodies_as_long_as_their_deliveries(store: ManagedStore):
+    webhook = store.webhook()
+    keep_segments(store.database, store.clock.now)
+    plans = {kind: store.plan(webhook, f"event {kind}", kind=kind) for kind in IdentityKind}
+    store.admit(*plans.values())
+    store.clock.advance(days=1)
+    keep_segments(store.database, store.clock.now)
     left = []
     for days in (30, 1 / DAY_US, 60):
-        shelf.clock.advance(days=days)
-        forget(shelf)
-        keep_segments(shelf.database, shelf.clock.now)
-        left.append(sorted(row["kind"] for row in shelf.rows("identities")))
+        store.clock.advance(days=days)
+        forget(store)
+        keep_segments(store.database, store.clock.now)
+        left.append(sorted(row["kind"] for row in store.rows("identities")))
 
-    again = shelf.plan(webhook, "event 4", kind=IdentityKind.BODY_SHA256)
+    again = store.plan(webhook, "event 4", kind=IdentityKind.BODY_SHA256)
     assert left == [sorted(IdentityKind), [IdentityKind.BODY_SHA256], [IdentityKind.BODY_SHA256]]
-    assert shelf.admit(again) == [
+    assert store.admit(again) == [
         Duplicate(again.delivery_key, plans[IdentityKind.BODY_SHA256].delivery_key),
     ]
 
 
 @pytest.mark.parametrize("at_most", [1, 7, 1_000])
-def test_old_segment_is_removed_a_step_at_a_time(shelf: Shelf, at_most):
+def test_old_segment_is_removed_a_step_at_a_time(store: ManagedStore, at_most):
     for name in ("one", "other"):
-        webhook = shelf.webhook(name)
-        shelf.admit(*(shelf.plan(webhook) for _ in range(25)))
-    close_segment(shelf)
-    shelf.clock.advance(days=31)
+        webhook = store.webhook(name)
+        store.admit(*(store.plan(webhook) for _ in range(25)))
+    close_segment(store)
+    store.clock.advance(days=31)
 
-    steps = forget(shelf, at_most)
+    steps = forget(store, at_most)
 
-    assert shelf.count("identities") == 0
-    assert [row["closed_at"] for row in shelf.rows("identity_segments")] == [None]
+    assert store.count("identities") == 0
+    assert [row["closed_at"] for row in store.rows("identity_segments")] == [None]
     # The last one but one removes the segment itself.
     assert steps == -(-50 // at_most) + 2
 
 
-def test_segments_close_when_they_are_full_and_share_filters_that_grow(shelf: Shelf, monkeypatch):
+def test_segments_close_when_they_are_full_and_share_filters_that_grow(store: ManagedStore, monkeypatch):
     monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 10)
     monkeypatch.setattr(identity_segments, "FILTER_DIGESTS_MIN", 20)
     monkeypatch.setattr(identity_segments, "FILTER_DIGESTS_MAX", 40)
-    webhook = shelf.webhook()
-    keep_segments(shelf.database, shelf.clock.now)
+    webhook = store.webhook()
+    keep_segments(store.database, store.clock.now)
     for _ in range(10):
-        shelf.admit(*(shelf.plan(webhook) for _ in range(10)))
-        wait_for_filters(shelf)
+        store.admit(*(store.plan(webhook) for _ in range(10)))
+        wait_for_filters(store)
 
-    filters = [(row["no"], row["capacity"], row["identity_count"]) for row in shelf.rows("identity_filters")]
-    segments = [(row["no"], row["filter_no"]) for row in shelf.rows("identity_segments")]
+    filters = [(row["no"], row["capacity"], row["identity_count"]) for row in store.rows("identity_filters")]
+    segments = [(row["no"], row["filter_no"]) for row in store.rows("identity_segments")]
     assert sorted(filters) == [(1, 20, 20), (2, 40, 40), (3, 40, 40)]
     assert sorted(segments) == [
         *[(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 2), (7, 3), (8, 3), (9, 3), (10, 3)],
@@ -136,109 +136,113 @@ def test_segments_close_when_they_are_full_and_share_filters_that_grow(shelf: Sh
     ]
 
 
-def test_quiet_webhooks_segment_closes_after_a_day_and_an_empty_one_stays_open(shelf: Shelf):
-    keep_segments(shelf.database, shelf.clock.now)
-    shelf.clock.advance(days=5)
-    assert keep_segments(shelf.database, shelf.clock.now) == 0
-    assert [row["no"] for row in shelf.rows("identity_segments")] == [1]
+def test_quiet_webhooks_segment_closes_after_a_day_and_an_empty_one_stays_open(store: ManagedStore):
+    keep_segments(store.database, store.clock.now)
+    store.clock.advance(days=5)
+    assert keep_segments(store.database, store.clock.now) == 0
+    assert [row["no"] for row in store.rows("identity_segments")] == [1]
 
-    shelf.admit(shelf.plan(shelf.webhook(), "event-1"))
-    keep_segments(shelf.database, shelf.clock.now)
+    store.admit(store.plan(store.webhook(), "event-1"))
+    keep_segments(store.database, store.clock.now)
 
-    assert sorted(row["no"] for row in shelf.rows("identity_segments")) == [1, 2]
+    assert sorted(row["no"] for row in store.rows("identity_segments")) == [1, 2]
 
 
-def test_clock_that_was_set_back_does_not_make_identities_older(shelf: Shelf, monkeypatch):
+def test_clock_that_was_set_back_does_not_make_identities_older(store: ManagedStore, monkeypatch):
     monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 1)
-    right_time = shelf.clock.now
-    keep_segments(shelf.database, right_time)
-    original = shelf.plan(shelf.webhook(), "event-1")
-    shelf.admit(original)
+    right_time = store.clock.now
+    keep_segments(store.database, right_time)
+    original = store.plan(store.webhook(), "event-1")
+    store.admit(original)
 
-    keep_segments(shelf.database, right_time - 400 * DAY_US)
-    shelf.clock.now = right_time + DAY_US
-    forget(shelf)
+    keep_segments(store.database, right_time - 400 * DAY_US)
+    store.clock.now = right_time + DAY_US
+    forget(store)
 
-    assert [bytes(row["delivery_id"]) for row in shelf.rows("identities")] == [original.delivery_key]
+    assert [bytes(row["delivery_id"]) for row in store.rows("identities")] == [original.delivery_key]
 
 
-def test_no_filter_is_made_while_a_transaction_can_still_add_to_the_segment(on_postgres: Shelf):
-    webhook = on_postgres.webhook()
-    keep_segments(on_postgres.database, on_postgres.clock.now)
-    on_postgres.admit(on_postgres.plan(webhook, "event-1"))
-    late = on_postgres.plan(webhook, "event-2")
-    with open_database(on_postgres.url) as other:
+def test_no_filter_is_made_while_a_transaction_can_still_add_to_the_segment(store_on_postgres: ManagedStore):
+    webhook = store_on_postgres.webhook()
+    keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
+    store_on_postgres.admit(store_on_postgres.plan(webhook, "event-1"))
+    late = store_on_postgres.plan(webhook, "event-2")
+    with open_database(store_on_postgres.url) as other:
         with other.write() as tx:
             admit(tx, [late])
-            close_segment(on_postgres)
-            assert on_postgres.count("identity_filters") == 0
-    wait_for_filters(on_postgres)
-    again = on_postgres.plan(webhook, "event-2")
+            close_segment(store_on_postgres)
+            assert store_on_postgres.count("identity_filters") == 0
+    wait_for_filters(store_on_postgres)
+    again = store_on_postgres.plan(webhook, "event-2")
 
-    assert [row["identity_count"] for row in on_postgres.rows("identity_filters")] == [2]
-    assert on_postgres.admit(again) == [Duplicate(again.delivery_key, late.delivery_key)]
+    assert [row["identity_count"] for row in store_on_postgres.rows("identity_filters")] == [2]
+    assert store_on_postgres.admit(again) == [Duplicate(again.delivery_key, late.delivery_key)]
 
 
-def test_no_filter_is_made_before_an_admission_that_began_while_the_segment_was_closed(on_postgres: Shelf):
+def test_no_filter_is_made_before_an_admission_that_began_while_the_segment_was_closed(store_on_postgres: ManagedStore):
     """Its transaction number is higher than the one of the transaction that closes the segment, and may be the highest
     that PostgreSQL has assigned."""
-    webhook = on_postgres.webhook()
-    keep_segments(on_postgres.database, on_postgres.clock.now)
-    on_postgres.admit(on_postgres.plan(webhook, "event-1"))
-    late = on_postgres.plan(webhook, "event-2")
-    with open_database(on_postgres.url) as other, open_database(on_postgres.url) as third, other.write() as tx:
+    webhook = store_on_postgres.webhook()
+    keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
+    store_on_postgres.admit(store_on_postgres.plan(webhook, "event-1"))
+    late = store_on_postgres.plan(webhook, "event-2")
+    with (
+        open_database(store_on_postgres.url) as other,
+        open_database(store_on_postgres.url) as third,
+        other.write() as tx,
+    ):
         with third.write() as closing:
             closing.run("UPDATE identity_segments SET closed_at = opened_at WHERE no = 1")
             closing.run("INSERT INTO identity_segments (no, opened_at) SELECT 2, opened_at FROM identity_segments")
             admit(tx, [late])
-        keep_segments(on_postgres.database, on_postgres.clock.now)
-    wait_for_filters(on_postgres)
-    again = on_postgres.plan(webhook, "event-2")
+        keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
+    wait_for_filters(store_on_postgres)
+    again = store_on_postgres.plan(webhook, "event-2")
 
-    assert [row["identity_count"] for row in on_postgres.rows("identity_filters")] == [2]
-    assert on_postgres.admit(again) == [Duplicate(again.delivery_key, late.delivery_key)]
+    assert [row["identity_count"] for row in store_on_postgres.rows("identity_filters")] == [2]
+    assert store_on_postgres.admit(again) == [Duplicate(again.delivery_key, late.delivery_key)]
 
 
-def test_few_segments_wait_for_filters_while_a_transaction_stays_open(on_postgres: Shelf, monkeypatch):
+def test_few_segments_wait_for_filters_while_a_transaction_stays_open(store_on_postgres: ManagedStore, monkeypatch):
     """Otherwise, each delivery would search more and more segments, as long as any program has a transaction open."""
     monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 1)
-    webhook = on_postgres.webhook()
-    keep_segments(on_postgres.database, on_postgres.clock.now)
-    originals = [on_postgres.plan(webhook, f"event-{number}") for number in range(12)]
-    with open_database(on_postgres.url) as other, other.write() as tx:
+    webhook = store_on_postgres.webhook()
+    keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
+    originals = [store_on_postgres.plan(webhook, f"event-{number}") for number in range(12)]
+    with open_database(store_on_postgres.url) as other, other.write() as tx:
         tx.run("SELECT pg_current_xact_id()")
         for original in originals:
-            on_postgres.admit(original)
-            keep_segments(on_postgres.database, on_postgres.clock.now)
-        waiting = [row["no"] for row in on_postgres.rows("identity_segments") if row["closed_at"] is not None]
+            store_on_postgres.admit(original)
+            keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
+        waiting = [row["no"] for row in store_on_postgres.rows("identity_segments") if row["closed_at"] is not None]
     # The first call may close another segment, as soon as the others have filters.
-    wait_for_filters(on_postgres)
-    keep_segments(on_postgres.database, on_postgres.clock.now)
-    wait_for_filters(on_postgres)
-    copies = [on_postgres.plan(webhook, f"event-{number}") for number in range(12)]
+    wait_for_filters(store_on_postgres)
+    keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
+    wait_for_filters(store_on_postgres)
+    copies = [store_on_postgres.plan(webhook, f"event-{number}") for number in range(12)]
 
     assert len(waiting) == identity_segments.UNFILTERED_MAX
-    assert [row["no"] for row in on_postgres.rows("identity_segments") if row["filter_no"] is None] == [6]
-    assert on_postgres.admit(*copies) == [
+    assert [row["no"] for row in store_on_postgres.rows("identity_segments") if row["filter_no"] is None] == [6]
+    assert store_on_postgres.admit(*copies) == [
         Duplicate(copy.delivery_key, original.delivery_key) for copy, original in zip(copies, originals, strict=True)
     ]
 
 
-def test_large_segment_gets_its_filter_however_long_the_count_takes(on_postgres: Shelf, monkeypatch):
+def test_large_segment_gets_its_filter_however_long_the_count_takes(store_on_postgres: ManagedStore, monkeypatch):
     """If the oldest segment got no filter, no later segment would get one."""
-    on_postgres.admit(on_postgres.plan(on_postgres.webhook()))
-    keep_segments(on_postgres.database, on_postgres.clock.now)
-    identity_segments.close_full_segment(on_postgres.database, on_postgres.clock.now + DAY_US)
-    identity_segments.note_transactions(on_postgres.database)
+    store_on_postgres.admit(store_on_postgres.plan(store_on_postgres.webhook()))
+    keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
+    identity_segments.close_full_segment(store_on_postgres.database, store_on_postgres.clock.now + DAY_US)
+    identity_segments.note_transactions(store_on_postgres.database)
     monkeypatch.setattr(timeouts, "BUSY_SECONDS", 0.05)
     is_done = threading.Event()
 
     def keep() -> None:
-        with open_database(on_postgres.url) as impatient:
+        with open_database(store_on_postgres.url) as impatient:
             until(lambda: identity_segments.add_filter(impatient))
         is_done.set()
 
-    with on_postgres.database.write() as tx:
+    with store_on_postgres.database.write() as tx:
         tx.run("LOCK TABLE identities IN ACCESS EXCLUSIVE MODE")
         keeper = threading.Thread(target=keep)
         keeper.start()
@@ -246,87 +250,87 @@ def test_large_segment_gets_its_filter_however_long_the_count_takes(on_postgres:
     keeper.join(60)
 
     assert is_done.is_set()
-    assert on_postgres.count("identity_filters") == 1
+    assert store_on_postgres.count("identity_filters") == 1
 
 
-def test_filters_are_made_after_a_backup_was_restored_to_another_server(on_postgres: Shelf):
-    on_postgres.admit(on_postgres.plan(on_postgres.webhook()))
-    keep_segments(on_postgres.database, on_postgres.clock.now)
-    with on_postgres.database.write() as tx:
+def test_filters_are_made_after_a_backup_was_restored_to_another_server(store_on_postgres: ManagedStore):
+    store_on_postgres.admit(store_on_postgres.plan(store_on_postgres.webhook()))
+    keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
+    with store_on_postgres.database.write() as tx:
         tx.run("UPDATE identity_segments SET closed_at = opened_at, writable_before = 1 << 60")
         tx.run("INSERT INTO identity_segments (no, opened_at) VALUES (2, 0)")
 
-    wait_for_filters(on_postgres)
+    wait_for_filters(store_on_postgres)
 
-    assert on_postgres.count("identity_filters") == 1
+    assert store_on_postgres.count("identity_filters") == 1
 
 
-def test_identities_do_not_move_while_their_webhook_is_admitted(on_postgres: Shelf):
+def test_identities_do_not_move_while_their_webhook_is_admitted(store_on_postgres: ManagedStore):
     """A copy that arrives meanwhile could miss an identity that moves to a segment that the copy does not know."""
-    webhook = on_postgres.webhook()
-    original = on_postgres.plan(webhook, "event-1", kind=IdentityKind.BODY_SHA256)
-    on_postgres.admit(original)
-    close_segment(on_postgres)
-    on_postgres.clock.advance(days=31)
+    webhook = store_on_postgres.webhook()
+    original = store_on_postgres.plan(webhook, "event-1", kind=IdentityKind.BODY_SHA256)
+    store_on_postgres.admit(original)
+    close_segment(store_on_postgres)
+    store_on_postgres.clock.advance(days=31)
     moved = threading.Event()
 
     def move() -> None:
-        forget(on_postgres)
+        forget(store_on_postgres)
         moved.set()
 
-    with open_database(on_postgres.url) as other, other.write() as tx:
-        assert isinstance(admit(tx, [on_postgres.plan(webhook, "event-2")])[0], Accepted)
+    with open_database(store_on_postgres.url) as other, other.write() as tx:
+        assert isinstance(admit(tx, [store_on_postgres.plan(webhook, "event-2")])[0], Accepted)
         mover = threading.Thread(target=move)
         mover.start()
         assert not moved.wait(0.3)
     mover.join(10)
-    again = on_postgres.plan(webhook, "event-1", kind=IdentityKind.BODY_SHA256)
+    again = store_on_postgres.plan(webhook, "event-1", kind=IdentityKind.BODY_SHA256)
 
     assert moved.is_set()
-    assert [row["segment"] for row in on_postgres.rows("identities")] == [2, 2]
-    assert on_postgres.admit(again) == [Duplicate(again.delivery_key, original.delivery_key)]
+    assert [row["segment"] for row in store_on_postgres.rows("identities")] == [2, 2]
+    assert store_on_postgres.admit(again) == [Duplicate(again.delivery_key, original.delivery_key)]
 
 
-def test_number_of_a_removed_filter_is_not_used_again(shelf: Shelf):
+def test_number_of_a_removed_filter_is_not_used_again(store: ManagedStore):
     """Otherwise, a process that still has the old filter would take it for the new one."""
-    webhook = shelf.webhook()
+    webhook = store.webhook()
     cache = SegmentCache()
-    shelf.admit(shelf.plan(webhook, "event-1"))
-    close_segment(shelf)
-    with shelf.database.write() as tx:
-        admit(tx, [shelf.plan(webhook, "event-2")], segments=cache)
-    shelf.clock.advance(days=31)
-    close_segment(shelf)
-    shelf.clock.advance(days=31)
-    forget(shelf)
-    first = shelf.plan(webhook, "event-3")
-    shelf.admit(first)
-    close_segment(shelf)
-    again = shelf.plan(webhook, "event-3")
+    store.admit(store.plan(webhook, "event-1"))
+    close_segment(store)
+    with store.database.write() as tx:
+        admit(tx, [store.plan(webhook, "event-2")], segments=cache)
+    store.clock.advance(days=31)
+    close_segment(store)
+    store.clock.advance(days=31)
+    forget(store)
+    first = store.plan(webhook, "event-3")
+    store.admit(first)
+    close_segment(store)
+    again = store.plan(webhook, "event-3")
 
-    with shelf.database.write() as tx:
+    with store.database.write() as tx:
         assert admit(tx, [again], segments=cache) == [Duplicate(again.delivery_key, first.delivery_key)]
 
 
-def test_cache_of_a_lost_history_is_not_used(shelf: Shelf):
+def test_cache_of_a_lost_history_is_not_used(store: ManagedStore):
     """A failover can lose the last transactions. Then segments and filters get the same numbers again."""
-    webhook = shelf.webhook()
+    webhook = store.webhook()
     cache = SegmentCache()
-    shelf.admit(shelf.plan(webhook, "lost event"))
-    close_segment(shelf)
-    wait_for_filters(shelf)
-    with shelf.database.write() as tx:
-        admit(tx, [shelf.plan(webhook)], segments=cache)
-    with shelf.database.write() as tx:
+    store.admit(store.plan(webhook, "lost event"))
+    close_segment(store)
+    wait_for_filters(store)
+    with store.database.write() as tx:
+        admit(tx, [store.plan(webhook)], segments=cache)
+    with store.database.write() as tx:
         for table in ("identities", "identity_filters", "identity_segments"):
             tx.run(f"DELETE FROM {table}")
-    original = shelf.plan(webhook, "event-1")
-    shelf.admit(original)
-    close_segment(shelf)
-    wait_for_filters(shelf)
-    copies = [shelf.plan(webhook, "event-1") for _ in range(2)]
+    original = store.plan(webhook, "event-1")
+    store.admit(original)
+    close_segment(store)
+    wait_for_filters(store)
+    copies = [store.plan(webhook, "event-1") for _ in range(2)]
 
-    with shelf.database.write() as tx:
+    with store.database.write() as tx:
         outcomes = admit(tx, copies, segments=cache)
 
     assert outcomes == [Duplicate(copy.delivery_key, original.delivery_key) for copy in copies]
@@ -344,20 +348,20 @@ def test_filter_contains_what_was_added_and_little_else():
     assert sum(may_contain(os.urandom(16)) for _ in range(5_000)) < 100
 
 
-def test_retention_of_the_log_releases_a_bodys_digest(shelf: Shelf):
-    webhook = shelf.webhook()
-    original = shelf.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
-    shelf.admit(original)
-    close_segment(shelf)
-    shelf.clock.advance(days=8)
-    shelf.admit(*(shelf.plan(webhook) for _ in range(50)))
-    copies = [shelf.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256) for _ in range(3)]
+def test_retention_of_the_log_releases_a_bodys_digest(store: ManagedStore):
+    webhook = store.webhook()
+    original = store.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
+    store.admit(original)
+    close_segment(store)
+    store.clock.advance(days=8)
+    store.admit(*(store.plan(webhook) for _ in range(50)))
+    copies = [store.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256) for _ in range(3)]
 
-    outcomes = shelf.admit(copies[0])
-    [old] = log_retention.removable(shelf.database, shelf.clock.now, at_most=100)
-    with shelf.database.write() as tx:
+    outcomes = store.admit(copies[0])
+    [old] = log_retention.removable(store.database, store.clock.now, at_most=100)
+    with store.database.write() as tx:
         assert log_retention.remove(tx, old) == 1
-    outcomes += shelf.admit(*copies[1:])
+    outcomes += store.admit(*copies[1:])
 
     assert outcomes == [
         Duplicate(copies[0].delivery_key, original.delivery_key),
@@ -366,28 +370,28 @@ def test_retention_of_the_log_releases_a_bodys_digest(shelf: Shelf):
     ]
 
 
-def close_segment(shelf: Shelf) -> None:
+def close_segment(store: ManagedStore) -> None:
     """Close the open segment as a day would, and make its filter if no transaction can still add to it."""
-    keep_segments(shelf.database, shelf.clock.now)
-    shelf.clock.advance(days=1)
-    keep_segments(shelf.database, shelf.clock.now)
+    keep_segments(store.database, store.clock.now)
+    store.clock.advance(days=1)
+    keep_segments(store.database, store.clock.now)
 
 
-def wait_for_filters(shelf: Shelf) -> None:
+def wait_for_filters(store: ManagedStore) -> None:
     """Make the filters of all closed segments. On PostgreSQL, transactions of other databases may delay them."""
 
     def have_filters() -> bool:
-        keep_segments(shelf.database, shelf.clock.now)
-        return all(row["filter_no"] for row in shelf.rows("identity_segments") if row["closed_at"] is not None)
+        keep_segments(store.database, store.clock.now)
+        return all(row["filter_no"] for row in store.rows("identity_segments") if row["closed_at"] is not None)
 
     until(have_filters, "every closed segment has a filter")
 
 
-def forget(shelf: Shelf, at_most: int = 1_000) -> int:
+def forget(store: ManagedStore, at_most: int = 1_000) -> int:
     """Returns the number of steps, the last of which finds nothing."""
     steps = 1
     while True:
-        with shelf.database.write() as tx:
-            if not identity_segments.forget_old(tx, shelf.clock.now, at_most):
+        with store.database.write() as tx:
+            if not identity_segments.forget_old(tx, store.clock.now, at_most):
                 return steps
         steps += 1

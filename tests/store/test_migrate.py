@@ -30,7 +30,7 @@ from hookmill.store.migrate import migrate
 from hookmill.store.private_file import open_lock_file
 from hookmill.store.revision import application_name, revisions
 from hookmill.store.schema import metadata
-from tests.store.shelf import Shelf
+from tests.store.managed_store import ManagedStore
 from tests.store.test_identity_segments import wait_for_filters
 from tests.support.world import Clock
 
@@ -55,8 +55,8 @@ with open_database(sys.stdin.read()) as database:
 """
 
 
-def test_an_empty_database_is_brought_to_this_versions_schema_once(empty_url):
-    with open_database(empty_url) as database:
+def test_an_empty_database_is_brought_to_this_versions_schema_once(empty_database_url):
+    with open_database(empty_database_url) as database:
         assert [migrate(database) for _ in range(3)] == [True, False, False]
         assert set(tables(database)) == {*metadata.tables, "alembic_version"}
 
@@ -86,8 +86,8 @@ def test_the_migrated_schema_equals_the_declared_one_on_postgres(postgres_store,
         assert described_on_postgres(migrated) == described_on_postgres(made_directly)
 
 
-def test_webhooks_from_before_signatures_are_kept_as_they_were(empty_url):
-    with open_database(empty_url) as database:
+def test_webhooks_from_before_signatures_are_kept_as_they_were(empty_database_url):
+    with open_database(empty_database_url) as database:
         migrate(database, to="0001")
         with database.write() as tx:
             tx.run("INSERT INTO teams VALUES ('team_1', 'team', 1)")
@@ -171,9 +171,9 @@ def stored_triggers(database: Database) -> list[str]:
 
 
 @pytest.fixture
-def before_operators(empty_url: str) -> Iterator[Database]:
+def before_operators(empty_database_url: str) -> Iterator[Database]:
     """A database of the version whose filters had no operators with `$`, with an automation."""
-    with open_database(empty_url) as database:
+    with open_database(empty_database_url) as database:
         migrate(database, to="0008")
         with database.write() as tx:
             tx.run("INSERT INTO teams VALUES ('team_1', 'team', 1)")
@@ -227,8 +227,8 @@ def test_filter_at_the_limits_can_be_read_after_it_was_rewritten(before_operator
     assert (len(triggers.delivery_triggers), triggers.unreadable_triggers) == (1, ())
 
 
-def test_rows_under_the_names_of_before_are_kept(empty_url):
-    with open_database(empty_url) as database:
+def test_rows_under_the_names_of_before_are_kept(empty_database_url):
+    with open_database(empty_database_url) as database:
         migrate(database, to="0011")
         with database.write() as tx:
             tx.run("INSERT INTO refusals (webhook_no, minute, kind, count) VALUES (1, 60, 'rate_limited', 7)")
@@ -257,9 +257,9 @@ def test_rows_under_the_names_of_before_are_kept(empty_url):
             assert [row["claimed_at"] for row in tx.all("SELECT claimed_at FROM runs WHERE executor = 'exe_1'")] == [61]
 
 
-def test_events_from_before_the_segments_are_still_duplicates(empty_url):
+def test_events_from_before_the_segments_are_still_duplicates(empty_database_url):
     digest = sha256(b"event-1").digest()[:16]
-    with open_database(empty_url) as database:
+    with open_database(empty_database_url) as database:
         migrate(database, to="0018")
         with database.write() as tx:
             tx.run(
@@ -272,17 +272,17 @@ def test_events_from_before_the_segments_are_still_duplicates(empty_url):
                 now=Clock().now,
             )
         migrate(database)
-    with Shelf(empty_url) as shelf:
-        webhook = shelf.webhook()
+    with ManagedStore(empty_database_url) as store:
+        webhook = store.webhook()
         outcomes = []
         for _ in range(2):
-            copy = shelf.plan(webhook, "event-1")
-            outcomes.append((shelf.admit(copy), [Duplicate(copy.delivery_key, DeliveryKey(bytes(16)))]))
-            wait_for_filters(shelf)
+            copy = store.plan(webhook, "event-1")
+            outcomes.append((store.admit(copy), [Duplicate(copy.delivery_key, DeliveryKey(bytes(16)))]))
+            wait_for_filters(store)
 
         assert webhook.no == 1
         assert all(outcome == expected for outcome, expected in outcomes)
-        assert {row["no"]: row["filter_no"] for row in shelf.rows("identity_segments")} == {0: 1, 1: None}
+        assert {row["no"]: row["filter_no"] for row in store.rows("identity_segments")} == {0: 1, 1: None}
 
 
 def parsed(body: str) -> Parsed:
@@ -292,11 +292,13 @@ def parsed(body: str) -> Parsed:
 
 
 @pytest.mark.parametrize("statement", [3, 20])
-def test_a_killed_migration_leaves_nothing_and_is_repeated(empty_url, statement):
-    killed = subprocess.run([sys.executable, "-c", DIES_AT, str(statement)], input=empty_url, text=True, check=False)
+def test_a_killed_migration_leaves_nothing_and_is_repeated(empty_database_url, statement):
+    killed = subprocess.run(
+        [sys.executable, "-c", DIES_AT, str(statement)], input=empty_database_url, text=True, check=False
+    )
 
     assert killed.returncode == -signal.SIGKILL
-    with open_database(empty_url) as database:
+    with open_database(empty_database_url) as database:
         assert tables(database) == []
         assert migrate(database) is True
         assert set(tables(database)) == {*metadata.tables, "alembic_version"}

@@ -526,17 +526,17 @@ def test_a_start_with_the_wrong_key_says_so_and_touches_nothing(store_url, tmp_p
     vault.store.close()
 
 
-def test_a_start_with_the_wrong_key_migrates_nothing(empty_url, tmp_path):
-    with open_database(empty_url) as database:
+def test_a_start_with_the_wrong_key_migrates_nothing(empty_database_url, tmp_path):
+    with open_database(empty_database_url) as database:
         migrate(database, to="0002")
         with database.write() as tx:
             binding.bind_master_key(tx, new_master_key())
-    settings = Settings(data_dir=tmp_path, database_url=empty_url, master_key=as_text(new_master_key()))  # type: ignore[arg-type]
+    settings = Settings(data_dir=tmp_path, database_url=empty_database_url, master_key=as_text(new_master_key()))  # type: ignore[arg-type]
 
     with pytest.raises(WrongKey, match="Nothing was changed"):
         app.open_store(settings, create=True)
 
-    with open_database(empty_url) as database, database.read() as tx:
+    with open_database(empty_database_url) as database, database.read() as tx:
         assert [row["version_num"] for row in tx.all("SELECT version_num FROM alembic_version")] == ["0002"]
 
 

@@ -15,8 +15,8 @@ from hookmill.domain.run import BySchedule, Hold, Run, RunState
 from hookmill.store import automations, firing, schedules
 from hookmill.store.database import Transaction, open_database
 from hookmill.store.runs import adding, pages, reading, retention
+from tests.store.managed_store import ManagedStore
 from tests.store.plans import plans
-from tests.store.shelf import Shelf
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
@@ -27,114 +27,114 @@ NOW = parse_iso("2026-11-23T10:00:30Z")
 
 
 @pytest.fixture(autouse=True)
-def at_ten(shelf: Shelf) -> None:
-    shelf.clock.now = NOW
+def at_ten(store: ManagedStore) -> None:
+    store.clock.now = NOW
 
 
 def trigger(cron: str = "0 * * * *", **fields: str) -> dict[str, Any]:
     return {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "s", "cron": cron, **fields}}
 
 
-def automation(shelf: Shelf, *triggers: dict[str, Any], name: str = "report", **fields: Any) -> Automation:
-    return shelf.management.automations.create(
-        shelf.may, name, prompt="Look.", triggers=list(triggers or [trigger()]), **fields
+def automation(store: ManagedStore, *triggers: dict[str, Any], name: str = "report", **fields: Any) -> Automation:
+    return store.management.automations.create(
+        store.may, name, prompt="Look.", triggers=list(triggers or [trigger()]), **fields
     )
 
 
-def fire(shelf: Shelf, *, at: str | None = None) -> int:
+def fire(store: ManagedStore, *, at: str | None = None) -> int:
     if at is not None:
-        shelf.clock.now = parse_iso(at)
-    with shelf.database.write() as tx:
-        return fire_in(tx, shelf.clock.now)
+        store.clock.now = parse_iso(at)
+    with store.database.write() as tx:
+        return fire_in(tx, store.clock.now)
 
 
 def fire_in(tx: Transaction, now: int) -> int:
     return firing.fire_due(tx, now, lambda: RunKey(time_ordered_key(now, os.urandom(8))))
 
 
-def fired(shelf: Shelf) -> list[str]:
+def fired(store: ManagedStore) -> list[str]:
     """The scheduled times of all runs, to the minute, oldest first."""
-    return [iso(start.scheduled_at)[:16] for start in starts(shelf)]
+    return [iso(start.scheduled_at)[:16] for start in starts(store)]
 
 
-def starts(shelf: Shelf) -> list[BySchedule]:
+def starts(store: ManagedStore) -> list[BySchedule]:
     """What started all runs, oldest first."""
-    return [run.started_by for run in all_runs(shelf) if isinstance(run.started_by, BySchedule)]
+    return [run.started_by for run in all_runs(store) if isinstance(run.started_by, BySchedule)]
 
 
-def all_runs(shelf: Shelf) -> Sequence[Run]:
-    return shelf.management.runs.oldest(shelf.may)
+def all_runs(store: ManagedStore) -> Sequence[Run]:
+    return store.management.runs.oldest(store.may)
 
 
-def next_at(shelf: Shelf, *, name: str = "report") -> str | None:
+def next_at(store: ManagedStore, *, name: str = "report") -> str | None:
     """The next time of the automation's only schedule, to the minute."""
-    found = shelf.management.automations.get(shelf.may, name)
-    [at] = shelf.management.automations.next_times_of(shelf.may, found).values()
+    found = store.management.automations.get(store.may, name)
+    [at] = store.management.automations.next_times_of(store.may, found).values()
     return iso(at)[:16] if at is not None else None
 
 
-def due_at(shelf: Shelf) -> int | None:
-    with shelf.database.read() as tx:
-        return schedules.next_due_at(tx, shelf.clock.now)
+def due_at(store: ManagedStore) -> int | None:
+    with store.database.read() as tx:
+        return schedules.next_due_at(tx, store.clock.now)
 
 
 # Firing
 
 
-def test_each_time_starts_one_run(shelf):
-    report = automation(shelf, trigger(timezone="Europe/Berlin"))
+def test_each_time_starts_one_run(store):
+    report = automation(store, trigger(timezone="Europe/Berlin"))
 
-    assert next_at(shelf) == "2026-11-23T11:00"
-    assert (due_at(shelf), fire(shelf, at="2026-11-23T10:59:59Z")) == (parse_iso("2026-11-23T11:00Z"), 0)
-    assert fire(shelf, at="2026-11-23T11:00:00Z") == 1
-    assert fire(shelf, at="2026-11-23T11:00:00Z") == 0
-    assert fire(shelf, at="2026-11-23T12:00:01Z") == 1
+    assert next_at(store) == "2026-11-23T11:00"
+    assert (due_at(store), fire(store, at="2026-11-23T10:59:59Z")) == (parse_iso("2026-11-23T11:00Z"), 0)
+    assert fire(store, at="2026-11-23T11:00:00Z") == 1
+    assert fire(store, at="2026-11-23T11:00:00Z") == 0
+    assert fire(store, at="2026-11-23T12:00:01Z") == 1
 
-    assert fired(shelf) == ["2026-11-23T11:00", "2026-11-23T12:00"]
-    assert next_at(shelf) == "2026-11-23T13:00"
-    run = all_runs(shelf)[0]
+    assert fired(store) == ["2026-11-23T11:00", "2026-11-23T12:00"]
+    assert next_at(store) == "2026-11-23T13:00"
+    run = all_runs(store)[0]
     assert run.started_by == BySchedule(
         name="s", scheduled_at=parse_iso("2026-11-23T11:00:00Z"), timezone="Europe/Berlin"
     )
-    assert (run.automation_id, run.factory_id) == (report.id, shelf.factory.id)
+    assert (run.automation_id, run.factory_id) == (report.id, store.factory.id)
     assert (run.delivery_key, run.webhook_uid, run.webhook_name, run.event) == (None, None, None, None)
-    assert shelf.count("payloads") == 0
+    assert store.count("payloads") == 0
 
 
-def test_runs_follow_the_policy_of_the_automation(shelf):
+def test_runs_follow_the_policy_of_the_automation(store):
     automation(
-        shelf,
+        store,
         policy={"concurrency": {"key": ["/pull_request"], "when_busy": "skip"}, "priority": "low"},
         name="limited",
     )
-    automation(shelf, policy={"priority": "high"}, name="first")
+    automation(store, policy={"priority": "high"}, name="first")
 
-    fire(shelf, at="2026-11-23T11:00:00Z")
+    fire(store, at="2026-11-23T11:00:00Z")
 
-    by_name = {run.automation_name: run for run in all_runs(shelf)}
+    by_name = {run.automation_name: run for run in all_runs(store)}
     assert (by_name["limited"].hold, by_name["first"].hold) == (Hold.NEW, None)
-    assert {row["priority"] for row in shelf.rows("runs")} == {0, 2}
+    assert {row["priority"] for row in store.rows("runs")} == {0, 2}
 
 
-def test_several_schedules_of_an_automation_fire_by_themselves(shelf):
-    automation(shelf, trigger(name="a"), trigger("30 * * * *", name="b"), trigger("0 */2 * * *", name="c"))
+def test_several_schedules_of_an_automation_fire_by_themselves(store):
+    automation(store, trigger(name="a"), trigger("30 * * * *", name="b"), trigger("0 */2 * * *", name="c"))
 
-    fire(shelf, at="2026-11-23T12:00:00Z")
+    fire(store, at="2026-11-23T12:00:00Z")
 
-    assert sorted((start.name, iso(start.scheduled_at)[11:16]) for start in starts(shelf)) == [
+    assert sorted((start.name, iso(start.scheduled_at)[11:16]) for start in starts(store)) == [
         ("a", "12:00"),
         ("b", "11:30"),
         ("c", "12:00"),
     ]
 
 
-def test_intervals_do_not_drift(shelf):
-    automation(shelf, trigger("@every 1h"))
+def test_intervals_do_not_drift(store):
+    automation(store, trigger("@every 1h"))
 
     for at in ("11:00:45", "12:00:31", "13:05:00", "14:00:30"):
-        fire(shelf, at=f"2026-11-23T{at}Z")
+        fire(store, at=f"2026-11-23T{at}Z")
 
-    assert [iso(start.scheduled_at)[11:19] for start in starts(shelf)] == [
+    assert [iso(start.scheduled_at)[11:19] for start in starts(store)] == [
         "11:00:30",
         "12:00:30",
         "13:00:30",
@@ -142,13 +142,13 @@ def test_intervals_do_not_drift(shelf):
     ]
 
 
-def test_due_schedules_beyond_the_limit_fire_in_the_next_pass(shelf, monkeypatch):
+def test_due_schedules_beyond_the_limit_fire_in_the_next_pass(store, monkeypatch):
     for number in range(5):
-        automation(shelf, name=f"report {number}")
+        automation(store, name=f"report {number}")
     monkeypatch.setattr(firing, "SCHEDULES_MAX", 3)
 
-    assert [fire(shelf, at="2026-11-23T11:00:00Z"), fire(shelf), fire(shelf)] == [3, 2, 0]
-    assert len(all_runs(shelf)) == 5
+    assert [fire(store, at="2026-11-23T11:00:00Z"), fire(store), fire(store)] == [3, 2, 0]
+    assert len(all_runs(store)) == 5
 
 
 # Missed times
@@ -168,124 +168,124 @@ def test_due_schedules_beyond_the_limit_fire_in_the_next_pass(shelf, monkeypatch
         ("once", "2027-11-26T10:00:30Z", ["2027-11-26T10:00"]),
     ],
 )
-def test_missed_times_start_at_most_one_run(shelf, catch_up, at, expected):
-    automation(shelf, trigger(catch_up=catch_up))
+def test_missed_times_start_at_most_one_run(store, catch_up, at, expected):
+    automation(store, trigger(catch_up=catch_up))
 
-    fire(shelf, at=at)
-    fire(shelf)
+    fire(store, at=at)
+    fire(store)
 
-    assert fired(shelf) == expected
-    upcoming = next_at(shelf)
+    assert fired(store) == expected
+    upcoming = next_at(store)
     assert upcoming is not None
     assert upcoming > at
-    shelf.clock.now = parse_iso(f"{upcoming}:00Z")
-    fire(shelf)
-    assert fired(shelf) == [*expected, upcoming]
+    store.clock.now = parse_iso(f"{upcoming}:00Z")
+    fire(store)
+    assert fired(store) == [*expected, upcoming]
 
 
 # The clock
 
 
-def test_clock_that_is_set_back_repeats_no_time(shelf):
-    automation(shelf, trigger("*/10 * * * *"))
-    fire(shelf, at="2026-11-23T10:30:00Z")
+def test_clock_that_is_set_back_repeats_no_time(store):
+    automation(store, trigger("*/10 * * * *"))
+    fire(store, at="2026-11-23T10:30:00Z")
 
     for at in ("09:31:00", "10:20:00", "10:30:00", "10:39:59"):
-        assert fire(shelf, at=f"2026-11-23T{at}Z") == 0
-    fire(shelf, at="2026-11-23T10:40:00Z")
+        assert fire(store, at=f"2026-11-23T{at}Z") == 0
+    fire(store, at="2026-11-23T10:40:00Z")
 
-    assert fired(shelf) == ["2026-11-23T10:30", "2026-11-23T10:40"]
-
-
-def test_schedule_continues_after_a_clock_that_was_very_wrong(shelf):
-    automation(shelf, trigger("0 3 * * *"))
-    fire(shelf, at="2030-01-01T04:00:00Z")
-    assert next_at(shelf) == "2030-01-02T03:00"
-
-    shelf.clock.now = NOW
-    assert due_at(shelf) == NOW
-    fire(shelf)
-
-    assert fired(shelf) == ["2030-01-01T03:00"]
-    assert next_at(shelf) == "2026-11-24T03:00"
-    assert due_at(shelf) == parse_iso("2026-11-24T03:00Z")
-    fire(shelf, at="2026-11-24T03:00:00Z")
-    assert fired(shelf) == ["2026-11-24T03:00", "2030-01-01T03:00"]
+    assert fired(store) == ["2026-11-23T10:30", "2026-11-23T10:40"]
 
 
-def test_schedule_that_was_stored_under_a_wrong_clock_continues_too(shelf):
-    shelf.clock.now = parse_iso("2030-01-01T00:00:00Z")
-    automation(shelf, trigger("0 3 * * *"))
+def test_schedule_continues_after_a_clock_that_was_very_wrong(store):
+    automation(store, trigger("0 3 * * *"))
+    fire(store, at="2030-01-01T04:00:00Z")
+    assert next_at(store) == "2030-01-02T03:00"
 
-    fire(shelf, at="2026-11-23T10:00:00Z")
+    store.clock.now = NOW
+    assert due_at(store) == NOW
+    fire(store)
 
-    assert next_at(shelf) == "2026-11-24T03:00"
+    assert fired(store) == ["2030-01-01T03:00"]
+    assert next_at(store) == "2026-11-24T03:00"
+    assert due_at(store) == parse_iso("2026-11-24T03:00Z")
+    fire(store, at="2026-11-24T03:00:00Z")
+    assert fired(store) == ["2026-11-24T03:00", "2030-01-01T03:00"]
 
 
-def test_clock_that_is_set_forward_is_like_downtime(shelf):
-    automation(shelf, trigger("*/10 * * * *"))
+def test_schedule_that_was_stored_under_a_wrong_clock_continues_too(store):
+    store.clock.now = parse_iso("2030-01-01T00:00:00Z")
+    automation(store, trigger("0 3 * * *"))
 
-    fire(shelf, at="2026-11-23T14:05:00Z")
+    fire(store, at="2026-11-23T10:00:00Z")
 
-    assert fired(shelf) == ["2026-11-23T14:00"]
+    assert next_at(store) == "2026-11-24T03:00"
+
+
+def test_clock_that_is_set_forward_is_like_downtime(store):
+    automation(store, trigger("*/10 * * * *"))
+
+    fire(store, at="2026-11-23T14:05:00Z")
+
+    assert fired(store) == ["2026-11-23T14:00"]
 
 
 # Changes of the automation
 
 
-def test_disabled_automation_does_not_fire_and_nothing_is_caught_up(shelf):
-    automation(shelf)
-    shelf.management.automations.set_enabled(shelf.may, "report", False)
+def test_disabled_automation_does_not_fire_and_nothing_is_caught_up(store):
+    automation(store)
+    store.management.automations.set_enabled(store.may, "report", False)
 
-    assert (next_at(shelf), due_at(shelf)) == (None, None)
-    assert fire(shelf, at="2026-11-23T12:00:00Z") == 0
-    shelf.clock.now = parse_iso("2026-11-23T12:30:00Z")
-    shelf.management.automations.set_enabled(shelf.may, "report", True)
-    fire(shelf)
+    assert (next_at(store), due_at(store)) == (None, None)
+    assert fire(store, at="2026-11-23T12:00:00Z") == 0
+    store.clock.now = parse_iso("2026-11-23T12:30:00Z")
+    store.management.automations.set_enabled(store.may, "report", True)
+    fire(store)
 
-    assert (fired(shelf), next_at(shelf)) == ([], "2026-11-23T13:00")
-
-
-def test_paused_automation_does_not_fire(shelf):
-    made = automation(shelf, policy={"pause_after_failures": 1})
-    with shelf.database.write() as tx:
-        automations.pause(tx, made, "Its last run failed.", shelf.clock.now)
-
-    assert (next_at(shelf), due_at(shelf)) == (None, None)
-    assert fire(shelf, at="2026-11-23T12:00:00Z") == 0
+    assert (fired(store), next_at(store)) == ([], "2026-11-23T13:00")
 
 
-def test_due_schedule_that_is_disabled_before_a_worker_looks_does_not_fire(shelf):
-    automation(shelf)
-    shelf.clock.now = parse_iso("2026-11-23T11:00:00Z")
-    shelf.management.automations.change(shelf.may, "report", prompt="New.", enabled=False)
+def test_paused_automation_does_not_fire(store):
+    made = automation(store, policy={"pause_after_failures": 1})
+    with store.database.write() as tx:
+        automations.pause(tx, made, "Its last run failed.", store.clock.now)
 
-    assert fire(shelf) == 0
-
-
-def test_enabling_again_repeats_no_time_after_the_clock_was_set_back(shelf):
-    automation(shelf)
-    fire(shelf, at="2026-11-23T11:00:00Z")
-    shelf.clock.now = parse_iso("2026-11-23T10:30:00Z")
-    shelf.management.automations.set_enabled(shelf.may, "report", False)
-    shelf.management.automations.set_enabled(shelf.may, "report", True)
-
-    assert next_at(shelf) == "2026-11-23T12:00"
+    assert (next_at(store), due_at(store)) == (None, None)
+    assert fire(store, at="2026-11-23T12:00:00Z") == 0
 
 
-def test_deleted_automation_has_no_schedules(shelf):
-    automation(shelf)
-    shelf.management.automations.delete(shelf.may, "report")
+def test_due_schedule_that_is_disabled_before_a_worker_looks_does_not_fire(store):
+    automation(store)
+    store.clock.now = parse_iso("2026-11-23T11:00:00Z")
+    store.management.automations.change(store.may, "report", prompt="New.", enabled=False)
 
-    assert shelf.count("schedules") == 0
-    assert fire(shelf, at="2026-11-23T12:00:00Z") == 0
+    assert fire(store) == 0
 
 
-def test_changed_schedule_counts_from_the_change_and_others_continue(shelf):
-    automation(shelf, trigger("@every 1h", name="kept"), trigger("@every 1h", name="changed"))
-    shelf.clock.now = parse_iso("2026-11-23T10:30:00Z")
-    shelf.management.automations.change(
-        shelf.may,
+def test_enabling_again_repeats_no_time_after_the_clock_was_set_back(store):
+    automation(store)
+    fire(store, at="2026-11-23T11:00:00Z")
+    store.clock.now = parse_iso("2026-11-23T10:30:00Z")
+    store.management.automations.set_enabled(store.may, "report", False)
+    store.management.automations.set_enabled(store.may, "report", True)
+
+    assert next_at(store) == "2026-11-23T12:00"
+
+
+def test_deleted_automation_has_no_schedules(store):
+    automation(store)
+    store.management.automations.delete(store.may, "report")
+
+    assert store.count("schedules") == 0
+    assert fire(store, at="2026-11-23T12:00:00Z") == 0
+
+
+def test_changed_schedule_counts_from_the_change_and_others_continue(store):
+    automation(store, trigger("@every 1h", name="kept"), trigger("@every 1h", name="changed"))
+    store.clock.now = parse_iso("2026-11-23T10:30:00Z")
+    store.management.automations.change(
+        store.may,
         "report",
         triggers=[
             trigger("@every 1h", name="kept", catch_up="none"),
@@ -294,81 +294,81 @@ def test_changed_schedule_counts_from_the_change_and_others_continue(shelf):
         ],
     )
 
-    assert {row["name"]: iso(row["next_at"])[:19] for row in shelf.rows("schedules")} == {
+    assert {row["name"]: iso(row["next_at"])[:19] for row in store.rows("schedules")} == {
         "kept": "2026-11-23T11:00:30",
         "changed": "2026-11-23T12:30:00",
         "new": "2026-11-24T10:30:00",
     }
-    assert {row["name"]: row["catch_up"] for row in shelf.rows("schedules")}["kept"] == "none"
+    assert {row["name"]: row["catch_up"] for row in store.rows("schedules")}["kept"] == "none"
 
 
-def test_removed_schedule_does_not_fire(shelf):
-    automation(shelf, trigger(), trigger("30 * * * *", name="half"))
-    shelf.management.automations.change(shelf.may, "report", triggers=[trigger("30 * * * *", name="half")])
+def test_removed_schedule_does_not_fire(store):
+    automation(store, trigger(), trigger("30 * * * *", name="half"))
+    store.management.automations.change(store.may, "report", triggers=[trigger("30 * * * *", name="half")])
 
-    fire(shelf, at="2026-11-23T11:00:00Z")
+    fire(store, at="2026-11-23T11:00:00Z")
 
-    assert [start.name for start in starts(shelf)] == ["half"]
+    assert [start.name for start in starts(store)] == ["half"]
 
 
-def test_changed_prompt_counts_for_the_next_time(shelf):
-    automation(shelf)
-    shelf.management.automations.change(shelf.may, "report", prompt="Look twice.")
+def test_changed_prompt_counts_for_the_next_time(store):
+    automation(store)
+    store.management.automations.change(store.may, "report", prompt="Look twice.")
 
-    fire(shelf, at="2026-11-23T11:00:00Z")
+    fire(store, at="2026-11-23T11:00:00Z")
 
-    [run] = all_runs(shelf)
+    [run] = all_runs(store)
     assert (run.prompt, run.automation_version) == ("Look twice.", 2)
 
 
 # Newer versions
 
 
-def test_schedule_of_a_newer_version_stops_no_other_one(shelf):
-    automation(shelf, name="new")
-    automation(shelf, name="other")
-    with shelf.database.write() as tx:
+def test_schedule_of_a_newer_version_stops_no_other_one(store):
+    automation(store, name="new")
+    automation(store, name="other")
+    with store.database.write() as tx:
         tx.run("UPDATE schedules SET cron = '@sunrise', next_at = :now - 1 WHERE automation_id = "
                "(SELECT id FROM automations WHERE name = 'new')", now=parse_iso("2026-11-23T10:59:00Z"))  # fmt: skip
 
-    fire(shelf, at="2026-11-23T11:00:00Z")
+    fire(store, at="2026-11-23T11:00:00Z")
 
-    assert [run.automation_name for run in all_runs(shelf)] == ["other"]
+    assert [run.automation_name for run in all_runs(store)] == ["other"]
     # Newer versions see it soon, and this one is not busy with it.
-    assert next_at(shelf, name="new") == "2026-11-23T11:00"
-    assert fire(shelf) == 0
+    assert next_at(store, name="new") == "2026-11-23T11:00"
+    assert fire(store) == 0
 
 
-def test_change_keeps_the_schedules_of_a_newer_version(shelf):
-    made = automation(shelf, trigger(name="plain"), trigger(name="newer"))
-    with shelf.database.write() as tx:
+def test_change_keeps_the_schedules_of_a_newer_version(store):
+    made = automation(store, trigger(name="plain"), trigger(name="newer"))
+    with store.database.write() as tx:
         tx.run("UPDATE schedules SET cron = '@sunrise' WHERE name = 'newer'")
         stored = tx.one("SELECT triggers FROM automation_versions")
         triggers = stored["triggers"].replace('"newer", "cron": "0 * * * *"', '"newer", "cron": "@sunrise"')
         tx.run("UPDATE automation_versions SET triggers = :triggers", triggers=triggers)
 
-    shelf.management.automations.change(shelf.may, made.id, prompt="New.")
+    store.management.automations.change(store.may, made.id, prompt="New.")
 
-    after = shelf.management.automations.get(shelf.may, made.id)
+    after = store.management.automations.get(store.may, made.id)
     assert [schedule.name for schedule in after.schedules] == ["plain"]
     assert [unreadable.schedule_name for unreadable in after.unreadable_triggers] == ["newer"]
-    assert sorted(row["name"] for row in shelf.rows("schedules")) == ["newer", "plain"]
-    assert any("starts no runs" in warning for warning in shelf.management.automations.warnings(shelf.may, after))
+    assert sorted(row["name"] for row in store.rows("schedules")) == ["newer", "plain"]
+    assert any("starts no runs" in warning for warning in store.management.automations.warnings(store.may, after))
 
 
 # Several workers
 
 
-def test_each_time_fires_once_for_any_number_of_workers(shelf):
+def test_each_time_fires_once_for_any_number_of_workers(store):
     for number in range(8):
-        automation(shelf, trigger("* * * * *"), name=f"report {number}")
+        automation(store, trigger("* * * * *"), name=f"report {number}")
     minutes = [parse_iso("2026-11-23T10:01:00Z") + number * MINUTE for number in range(12)]
     ready = threading.Barrier(4)
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
-            with open_database(shelf.url) as database:
+            with open_database(store.url) as database:
                 for now in minutes:
                     ready.wait()
                     for _ in range(3):
@@ -385,76 +385,76 @@ def test_each_time_fires_once_for_any_number_of_workers(shelf):
         worker.join()
 
     assert failures == []
-    started = [(run.automation_name, run.schedule) for run in all_runs(shelf)]
+    started = [(run.automation_name, run.schedule) for run in all_runs(store)]
     assert len(started) == len(set(started)) == 8 * len(minutes)
 
 
 @pytest.mark.parametrize("change", [{"prompt": "New."}, {"triggers": [trigger(catch_up="none")]}], ids=str)
-def test_change_while_a_time_fires_does_not_repeat_it(shelf, change):
-    automation(shelf)
-    shelf.clock.now = parse_iso("2026-11-23T11:00:00Z")
+def test_change_while_a_time_fires_does_not_repeat_it(store, change):
+    automation(store)
+    store.clock.now = parse_iso("2026-11-23T11:00:00Z")
     changing = threading.Thread(
-        target=lambda: shelf.management.automations.change(shelf.may, "report", **change), daemon=True
+        target=lambda: store.management.automations.change(store.may, "report", **change), daemon=True
     )
 
-    with shelf.database.write() as tx:
-        assert fire_in(tx, shelf.clock.now) == 1
+    with store.database.write() as tx:
+        assert fire_in(tx, store.clock.now) == 1
         changing.start()
         # The change must get as far as it can before the run is stored.
         changing.join(0.5)
     changing.join()
-    fire(shelf)
+    fire(store)
 
-    assert (fired(shelf), next_at(shelf)) == (["2026-11-23T11:00"], "2026-11-23T12:00")
-    assert shelf.management.automations.get(shelf.may, "report").version == 2
+    assert (fired(store), next_at(store)) == (["2026-11-23T11:00"], "2026-11-23T12:00")
+    assert store.management.automations.get(store.may, "report").version == 2
 
 
-def test_time_fires_again_if_its_transaction_is_lost(shelf):
-    automation(shelf)
+def test_time_fires_again_if_its_transaction_is_lost(store):
+    automation(store)
     now = parse_iso("2026-11-23T11:00:00Z")
 
-    with pytest.raises(ZeroDivisionError), shelf.database.write() as tx:
+    with pytest.raises(ZeroDivisionError), store.database.write() as tx:
         assert fire_in(tx, now) == 1
         raise ZeroDivisionError
-    fire(shelf, at="2026-11-23T11:00:20Z")
+    fire(store, at="2026-11-23T11:00:20Z")
 
-    assert fired(shelf) == ["2026-11-23T11:00"]
+    assert fired(store) == ["2026-11-23T11:00"]
 
 
 # Pages and counts
 
 
-def test_runs_of_another_factory_are_not_on_the_page(shelf):
-    other = shelf.management.factories.create(shelf.management.access.operator_of_team(), "other")
-    automation(shelf)
-    fire(shelf, at="2026-11-23T11:00:00Z")
+def test_runs_of_another_factory_are_not_on_the_page(store):
+    other = store.management.factories.create(store.management.access.operator_of_team(), "other")
+    automation(store)
+    fire(store, at="2026-11-23T11:00:00Z")
 
-    with shelf.database.read() as tx:
+    with store.database.read() as tx:
         assert pages.page_of_runs(tx, factory=other.id) == []
         assert reading.oldest_runs(tx, factory=other.id) == []
-        assert len(pages.page_of_runs(tx, factory=shelf.factory.id)) == 1
+        assert len(pages.page_of_runs(tx, factory=store.factory.id)) == 1
 
 
 @pytest.mark.parametrize("state", [None, RunState.SUCCEEDED, RunState.FAILED])
-def test_pages_of_runs_without_a_delivery_are_index_scans(shelf, state):
-    report = automation(shelf)
-    with shelf.database.write() as tx:
+def test_pages_of_runs_without_a_delivery_are_index_scans(store, state):
+    report = automation(store)
+    with store.database.write() as tx:
         for _ in range(FILLING):
-            shelf.clock.advance(seconds=0.001)
-            add_run(tx, report, shelf.clock.now)
+            store.clock.advance(seconds=0.001)
+            add_run(tx, report, store.clock.now)
         tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
-    if not shelf.database.on_sqlite:
-        with shelf.database.write() as tx:
+    if not store.database.on_sqlite:
+        with store.database.write() as tx:
             tx.run("ANALYZE runs")
 
     def read(tx: Transaction) -> None:
         for of in (None, report.id):
-            pages.page_of_runs(tx, factory=shelf.factory.id, automation=of, state=state)
-        reading.newest_by_automation(tx, shelf.factory.id)
-        retention.automations_with_old_runs(tx, shelf.clock.now)
-        retention.prune_without_delivery(tx, report.id, shelf.clock.now, 10)
+            pages.page_of_runs(tx, factory=store.factory.id, automation=of, state=state)
+        reading.newest_by_automation(tx, store.factory.id)
+        retention.automations_with_old_runs(tx, store.clock.now)
+        retention.prune_without_delivery(tx, report.id, store.clock.now, 10)
 
-    executed = plans(shelf.database, read)
+    executed = plans(store.database, read)
 
     scans = [
         line for plan in executed for line in plan.splitlines() if re.search(r"\b(SCAN|Seq Scan) .*\bruns\b", line)

@@ -15,7 +15,7 @@ from hookmill.store import secrets
 from hookmill.store.admission.snapshot import Snapshot, read_for_ingress
 from hookmill.store.keys import binding
 from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey, as_text, master_key_from_text
-from tests.store.shelf import Shelf
+from tests.store.managed_store import ManagedStore
 from tests.support.waiting import LONG_SECONDS
 
 KEY = MasterKey(b"k" * 32)
@@ -134,9 +134,9 @@ def test_a_ring_whose_source_can_not_be_read_goes_on_with_what_it_has(trouble):
     assert ring.named(KEY.id) == KEY
 
 
-def test_a_database_remembers_the_first_key_and_refuses_any_other(shelf):
+def test_a_database_remembers_the_first_key_and_refuses_any_other(store):
     for key in (KEY, KEY):
-        with shelf.database.write() as tx:
+        with store.database.write() as tx:
             binding.bind_master_key(tx, key)
 
     with (
@@ -144,17 +144,17 @@ def test_a_database_remembers_the_first_key_and_refuses_any_other(shelf):
             WrongKey,
             match=f"Another master key seals the secrets of this database. Master key {KEY.id} is not available",
         ),
-        shelf.database.write() as tx,
+        store.database.write() as tx,
     ):
         binding.bind_master_key(tx, MasterKey(b"l" * 32))
 
 
-def test_of_first_starts_at_once_with_different_keys_one_key_stays(shelf):
+def test_of_first_starts_at_once_with_different_keys_one_key_stays(store):
     keys = [MasterKey(os.urandom(32)) for _ in range(8)]
 
     def start(key: MasterKey) -> bool:
         try:
-            with shelf.database.write() as tx:
+            with store.database.write() as tx:
                 binding.bind_master_key(tx, key)
         except WrongKey:
             return False
@@ -164,52 +164,52 @@ def test_of_first_starts_at_once_with_different_keys_one_key_stays(shelf):
         bound = list(starts.map(start, keys))
 
     assert bound.count(True) == 1
-    assert [bytes(row["value"]).decode() for row in shelf.rows("facts")] == [keys[bound.index(True)].id]
+    assert [bytes(row["value"]).decode() for row in store.rows("facts")] == [keys[bound.index(True)].id]
 
 
-def test_sealed_secrets_that_were_swapped_between_rows_do_not_open(shelf):
+def test_sealed_secrets_that_were_swapped_between_rows_do_not_open(store):
     for name in ("one", "other"):
-        shelf.management.webhooks.create(shelf.may, name, secret=f"the secret of {name}")
-    first, second = shelf.rows("secret_versions")
-    with shelf.database.write() as tx:
+        store.management.webhooks.create(store.may, name, secret=f"the secret of {name}")
+    first, second = store.rows("secret_versions")
+    with store.database.write() as tx:
         for to, sealed in ((first["id"], second["sealed"]), (second["id"], first["sealed"])):
             tx.run("UPDATE secret_versions SET sealed = :sealed WHERE id = :id", id=to, sealed=bytes(sealed))
 
     for name in ("one", "other"):
         with pytest.raises(WrongKey):
-            shelf.management.webhooks.secret_for_sending(shelf.may, name)
+            store.management.webhooks.secret_for_sending(store.may, name)
 
 
-def test_a_new_value_is_a_new_version_and_the_old_ones_stay(shelf):
-    webhook = shelf.webhook()
+def test_a_new_value_is_a_new_version_and_the_old_ones_stay(store):
+    webhook = store.webhook()
     for _ in range(3):
-        shelf.management.webhooks.rotate(shelf.may, webhook.uid)
+        store.management.webhooks.rotate(store.may, webhook.uid)
 
-    versions = sorted((row["version"], row["key_id"]) for row in shelf.rows("secret_versions"))
+    versions = sorted((row["version"], row["key_id"]) for row in store.rows("secret_versions"))
 
-    assert versions == [(version, shelf.key.id) for version in (1, 2, 3, 4)]
+    assert versions == [(version, store.key.id) for version in (1, 2, 3, 4)]
 
 
-def test_a_version_that_is_not_there_is_not_made_up(shelf):
-    with pytest.raises(LookupError), shelf.database.read() as tx:
-        secrets.reveal(tx, "sec_none.1", shelf.key)
+def test_a_version_that_is_not_there_is_not_made_up(store):
+    with pytest.raises(LookupError), store.database.read() as tx:
+        secrets.reveal(tx, "sec_none.1", store.key)
 
 
 # At the ingress
 
 
-def damage(shelf: Shelf, version_id: str) -> None:
-    with shelf.database.write() as tx:
+def damage(store: ManagedStore, version_id: str) -> None:
+    with store.database.write() as tx:
         assert tx.run("UPDATE secret_versions SET sealed = :altered WHERE id = :id", altered=bytes(60), id=version_id)
 
 
-def test_a_secret_that_does_not_open_blocks_no_other_webhook(shelf):
-    uids = [shelf.webhook(f"source {number}").uid for number in range(5)]
-    damage(shelf, shelf.rows("secret_versions")[0]["id"])
+def test_a_secret_that_does_not_open_blocks_no_other_webhook(store):
+    uids = [store.webhook(f"source {number}").uid for number in range(5)]
+    damage(store, store.rows("secret_versions")[0]["id"])
     told: list[str] = []
 
     async def scene() -> list[bool]:
-        snapshot = Snapshot(shelf.database, shelf.key, report_failure=lambda _where, error: told.append(str(error)))
+        snapshot = Snapshot(store.database, store.key, report_failure=lambda _where, error: told.append(str(error)))
         try:
             deadline = time.monotonic() + LONG_SECONDS
             while sum(snapshot.get(uid) is not None for uid in uids) < 4 and time.monotonic() < deadline:
@@ -225,15 +225,15 @@ def test_a_secret_that_does_not_open_blocks_no_other_webhook(shelf):
     assert "can't open row" in told[0]
 
 
-def test_an_earlier_secret_that_does_not_open_closes_nothing(shelf):
-    made = shelf.management.webhooks.create(
-        shelf.may, "signed", auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="the first"
+def test_an_earlier_secret_that_does_not_open_closes_nothing(store):
+    made = store.management.webhooks.create(
+        store.may, "signed", auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="the first"
     )
-    shelf.management.webhooks.rotate(shelf.may, "signed", "the second")
-    damage(shelf, min(row["id"] for row in shelf.rows("secret_versions")))
+    store.management.webhooks.rotate(store.may, "signed", "the second")
+    damage(store, min(row["id"] for row in store.rows("secret_versions")))
 
-    with shelf.database.read() as tx:
-        [live] = read_for_ingress(tx, [made.webhook.uid], shelf.key)
+    with store.database.read() as tx:
+        [live] = read_for_ingress(tx, [made.webhook.uid], store.key)
 
     assert live.accepts_deliveries
     assert live.signature_rule is not None

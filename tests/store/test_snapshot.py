@@ -12,13 +12,13 @@ from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.webhook import AuthMode
 from hookmill.store.admission import snapshot as snapshot_module
 from hookmill.store.admission.snapshot import Snapshot
-from tests.store.shelf import Shelf
+from tests.store.managed_store import ManagedStore
 
 
 @contextlib.asynccontextmanager
-async def snapshot_of(shelf: Shelf) -> AsyncIterator[tuple[Snapshot, list[tuple[str, BaseException]]]]:
+async def snapshot_of(store: ManagedStore) -> AsyncIterator[tuple[Snapshot, list[tuple[str, BaseException]]]]:
     failures: list[tuple[str, BaseException]] = []
-    snapshot = Snapshot(shelf.database, shelf.key, report_failure=lambda where, error: failures.append((where, error)))
+    snapshot = Snapshot(store.database, store.key, report_failure=lambda where, error: failures.append((where, error)))
     try:
         yield snapshot, failures
     finally:
@@ -38,20 +38,20 @@ async def confirmed_in_time(snapshot: Snapshot, uid: str):
             return await snapshot.revalidate(uid)
 
 
-def test_a_webhook_is_read_whole(shelf):
-    made = shelf.management.webhooks.create(
-        shelf.may, "source", auth_mode=AuthMode.URL_TOKEN, delivery_id_header="X-Event-Id"
+def test_a_webhook_is_read_whole(store):
+    made = store.management.webhooks.create(
+        store.may, "source", auth_mode=AuthMode.URL_TOKEN, delivery_id_header="X-Event-Id"
     )
 
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, _):
+        async with snapshot_of(store) as (snapshot, _):
             return await snapshot.revalidate(made.webhook.uid)
 
     live = asyncio.run(scene())
     assert (live.uid, live.no, live.factory_id, live.revision) == (
         made.webhook.uid,
         made.webhook.no,
-        shelf.factory.id,
+        store.factory.id,
         1,
     )
     assert (live.auth_mode, live.accepts_deliveries, live.delivery_id_header) == ("url_token", True, b"x-event-id")
@@ -59,23 +59,23 @@ def test_a_webhook_is_read_whole(shelf):
     assert (live.signature_rule, live.subscriptions) == (None, ())
 
 
-def test_an_unknown_uid_is_none_and_takes_no_place(shelf):
+def test_an_unknown_uid_is_none_and_takes_no_place(store):
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, _):
+        async with snapshot_of(store) as (snapshot, _):
             answers = [await snapshot.revalidate(uid) for uid in ("wh_unknown", "", "'; --", "ü", "x" * 10_000)]
             return answers, [snapshot.get(uid) for uid in ("wh_unknown", "")]
 
     assert asyncio.run(scene()) == ([None] * 5, [None] * 2)
 
 
-def test_confirming_brings_what_has_changed_and_looking_does_not(shelf):
-    uid = shelf.webhook().uid
+def test_confirming_brings_what_has_changed_and_looking_does_not(store):
+    uid = store.webhook().uid
 
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, _):
+        async with snapshot_of(store) as (snapshot, _):
             await read_ahead(snapshot, uid)
             await snapshot.revalidate(uid)
-            shelf.management.webhooks.set_enabled(shelf.may, uid, False)
+            store.management.webhooks.set_enabled(store.may, uid, False)
             looked = snapshot.get(uid)
             confirmed = await snapshot.revalidate(uid)
             return looked, confirmed, snapshot.get(uid)
@@ -86,24 +86,24 @@ def test_confirming_brings_what_has_changed_and_looking_does_not(shelf):
     assert afterwards is confirmed
 
 
-def test_what_has_not_changed_is_not_read_again(shelf):
-    uid = shelf.webhook().uid
+def test_what_has_not_changed_is_not_read_again(store):
+    uid = store.webhook().uid
 
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, _):
+        async with snapshot_of(store) as (snapshot, _):
             return [await snapshot.revalidate(uid) for _ in range(3)]
 
     first, *again = asyncio.run(scene())
     assert all(each is first for each in again)
 
 
-def test_a_rotation_brings_the_new_secret(shelf):
-    made = shelf.management.webhooks.create(shelf.may, "source")
+def test_a_rotation_brings_the_new_secret(store):
+    made = store.management.webhooks.create(store.may, "source")
 
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, _):
+        async with snapshot_of(store) as (snapshot, _):
             before = await snapshot.revalidate(made.webhook.uid)
-            rotated = shelf.management.webhooks.rotate(shelf.may, "source")
+            rotated = store.management.webhooks.rotate(store.may, "source")
             return before, rotated, await snapshot.revalidate(made.webhook.uid)
 
     before, rotated, after = asyncio.run(scene())
@@ -111,59 +111,59 @@ def test_a_rotation_brings_the_new_secret(shelf):
     assert after.secret_digest == sha256(rotated.reveal().encode()).digest()
 
 
-def test_subscriptions_are_enabled_automations_of_the_same_factory(shelf):
-    uid = shelf.webhook().uid
+def test_subscriptions_are_enabled_automations_of_the_same_factory(store):
+    uid = store.webhook().uid
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
-    create = shelf.management.automations.create
-    listening = create(shelf.may, "listening", prompt="Look.", triggers=[trigger])
-    create(shelf.may, "switched off", prompt="Look.", triggers=[trigger], enabled=False)
-    create(shelf.may, "deleted", prompt="Look.", triggers=[trigger])
-    shelf.management.automations.delete(shelf.may, "deleted")
-    create(shelf.may, "elsewhere", prompt="Look.", triggers=[trigger | {"filter": {"webhook_ids": ["wh_other"]}}])
+    create = store.management.automations.create
+    listening = create(store.may, "listening", prompt="Look.", triggers=[trigger])
+    create(store.may, "switched off", prompt="Look.", triggers=[trigger], enabled=False)
+    create(store.may, "deleted", prompt="Look.", triggers=[trigger])
+    store.management.automations.delete(store.may, "deleted")
+    create(store.may, "elsewhere", prompt="Look.", triggers=[trigger | {"filter": {"webhook_ids": ["wh_other"]}}])
 
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, _):
+        async with snapshot_of(store) as (snapshot, _):
             return await snapshot.revalidate(uid)
 
     live = asyncio.run(scene())
     assert [(each.automation_id, each.version) for each in live.subscriptions] == [(listening.id, 1)]
 
 
-def test_unreadable_triggers_match_nothing_and_harm_no_other(shelf):
-    uid = shelf.webhook().uid
+def test_unreadable_triggers_match_nothing_and_harm_no_other(store):
+    uid = store.webhook().uid
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
-    broken = shelf.management.automations.create(shelf.may, "broken", prompt="Look.", triggers=[trigger])
-    whole = shelf.management.automations.create(shelf.may, "whole", prompt="Look.", triggers=[trigger])
-    with shelf.database.write() as tx:
+    broken = store.management.automations.create(store.may, "broken", prompt="Look.", triggers=[trigger])
+    whole = store.management.automations.create(store.may, "whole", prompt="Look.", triggers=[trigger])
+    with store.database.write() as tx:
         tx.run("UPDATE automation_versions SET triggers = '[{' WHERE automation_id = :id", id=broken.id)
 
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, _):
+        async with snapshot_of(store) as (snapshot, _):
             return await snapshot.revalidate(uid)
 
     filters = {each.automation_id: each.triggers for each in asyncio.run(scene()).subscriptions}
     assert filters == {broken.id: (), whole.id: whole.triggers}
 
 
-def test_many_who_ask_at_once_are_all_answered(shelf, monkeypatch):
+def test_many_who_ask_at_once_are_all_answered(store, monkeypatch):
     monkeypatch.setattr(snapshot_module, "REVALIDATION_TIMEOUT_SECONDS", 60.0)
-    uids = [shelf.webhook(f"source {i}").uid for i in range(40)]
+    uids = [store.webhook(f"source {i}").uid for i in range(40)]
     asked = (uids + ["wh_unknown"] * 10) * 20
 
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, _):
+        async with snapshot_of(store) as (snapshot, _):
             return await asyncio.gather(*(snapshot.revalidate(uid) for uid in asked))
 
     answers = asyncio.run(scene())
     assert [answer.uid if answer else "wh_unknown" for answer in answers] == asked
 
 
-def test_memory_is_bounded_and_what_was_let_go_is_read_again(shelf, monkeypatch):
+def test_memory_is_bounded_and_what_was_let_go_is_read_again(store, monkeypatch):
     monkeypatch.setattr(snapshot_module, "WEBHOOKS_MAX", 3)
-    uids = [shelf.webhook(f"source {i}").uid for i in range(5)]
+    uids = [store.webhook(f"source {i}").uid for i in range(5)]
 
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, _):
+        async with snapshot_of(store) as (snapshot, _):
             for uid in uids:
                 await snapshot.revalidate(uid)
             kept = [uid for uid in uids if snapshot.get(uid) is not None]
@@ -174,18 +174,18 @@ def test_memory_is_bounded_and_what_was_let_go_is_read_again(shelf, monkeypatch)
     assert [live.uid for live in again] == uids
 
 
-def test_a_database_fault_is_unavailable_until_it_recovers(shelf):
-    uid = shelf.webhook().uid
+def test_a_database_fault_is_unavailable_until_it_recovers(store):
+    uid = store.webhook().uid
 
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, failures):
+        async with snapshot_of(store) as (snapshot, failures):
             await read_ahead(snapshot, uid)
             await snapshot.revalidate(uid)
-            with shelf.database.write() as tx:
+            with store.database.write() as tx:
                 tx.run("ALTER TABLE webhooks RENAME TO gone")
             with pytest.raises(StoreUnavailable):
                 await snapshot.revalidate(uid)
-            with shelf.database.write() as tx:
+            with store.database.write() as tx:
                 tx.run("ALTER TABLE gone RENAME TO webhooks")
             return await snapshot.revalidate(uid), [where for where, _ in failures]
 
@@ -194,23 +194,23 @@ def test_a_database_fault_is_unavailable_until_it_recovers(shelf):
 
 
 @contextlib.contextmanager
-def nobody_reads(shelf: Shelf) -> Iterator[None]:
+def nobody_reads(store: ManagedStore) -> Iterator[None]:
     """PostgreSQL answers no question about webhooks until the block ends."""
-    with shelf.database.write() as tx:
+    with store.database.write() as tx:
         tx.run("LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE")
         yield
 
 
-def test_who_has_waited_too_long_is_answered_although_the_database_hangs(on_postgres, monkeypatch):
+def test_who_has_waited_too_long_is_answered_although_the_database_hangs(store_on_postgres, monkeypatch):
     monkeypatch.setattr(snapshot_module, "REVALIDATION_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(snapshot_module, "CHECK_SECONDS", 0.05)
-    uid = on_postgres.webhook().uid
+    uid = store_on_postgres.webhook().uid
 
     async def scene():
-        async with snapshot_of(on_postgres) as (snapshot, failures):
+        async with snapshot_of(store_on_postgres) as (snapshot, failures):
             await read_ahead(snapshot, uid)
             await snapshot.revalidate(uid)
-            with nobody_reads(on_postgres):
+            with nobody_reads(store_on_postgres):
                 began = time.monotonic()
                 with pytest.raises(StoreUnavailable):
                     await snapshot.revalidate(uid)
@@ -223,14 +223,14 @@ def test_who_has_waited_too_long_is_answered_although_the_database_hangs(on_post
     assert live.uid == uid
 
 
-def test_more_questions_than_memory_should_hold_are_unavailable_at_once(on_postgres, monkeypatch):
+def test_more_questions_than_memory_should_hold_are_unavailable_at_once(store_on_postgres, monkeypatch):
     monkeypatch.setattr(snapshot_module, "REVALIDATIONS_WAITING_MAX", 3)
-    uid = on_postgres.webhook().uid
+    uid = store_on_postgres.webhook().uid
 
     async def scene():
-        async with snapshot_of(on_postgres) as (snapshot, _):
+        async with snapshot_of(store_on_postgres) as (snapshot, _):
             await snapshot.revalidate(uid)
-            with nobody_reads(on_postgres):
+            with nobody_reads(store_on_postgres):
                 snapshot.revalidate(uid)
                 while snapshot._revalidations:
                     await asyncio.sleep(0.01)
@@ -243,9 +243,9 @@ def test_more_questions_than_memory_should_hold_are_unavailable_at_once(on_postg
     assert at_once == unavailable == [False] * 4 + [True] * 2
 
 
-def test_a_webhook_whose_secret_does_not_open_is_unavailable(shelf):
-    broken, *whole = [shelf.webhook(name).uid for name in "abcde"]
-    with shelf.database.write() as tx:
+def test_a_webhook_whose_secret_does_not_open_is_unavailable(store):
+    broken, *whole = [store.webhook(name).uid for name in "abcde"]
+    with store.database.write() as tx:
         tx.run(
             """
             UPDATE secret_versions SET sealed = :altered
@@ -256,7 +256,7 @@ def test_a_webhook_whose_secret_does_not_open_is_unavailable(shelf):
         )
 
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, _):
+        async with snapshot_of(store) as (snapshot, _):
             answers = (snapshot.revalidate(uid) for uid in (whole[0], broken, *whole[1:]))
             return await asyncio.gather(*answers, return_exceptions=True)
 
@@ -265,16 +265,16 @@ def test_a_webhook_whose_secret_does_not_open_is_unavailable(shelf):
     assert [live.uid for live in (first, *rest)] == whole
 
 
-def test_a_revalidated_snapshot_admits_what_the_store_expects(shelf):
-    uid = shelf.webhook().uid
+def test_a_revalidated_snapshot_admits_what_the_store_expects(store):
+    uid = store.webhook().uid
     for _ in range(3):
-        shelf.management.webhooks.rotate(shelf.may, uid)
+        store.management.webhooks.rotate(store.may, uid)
 
     async def scene():
-        async with snapshot_of(shelf) as (snapshot, _):
+        async with snapshot_of(store) as (snapshot, _):
             return await snapshot.revalidate(uid)
 
     live = asyncio.run(scene())
-    webhook = shelf.management.webhooks.get(shelf.may, uid)
-    [outcome] = shelf.admit(shelf.plan(webhook, revision=live.revision))
+    webhook = store.management.webhooks.get(store.may, uid)
+    [outcome] = store.admit(store.plan(webhook, revision=live.revision))
     assert type(outcome).__name__ == "Accepted"

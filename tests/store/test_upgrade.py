@@ -15,17 +15,17 @@ OLD_REVISION = "0016"
 RUNS = 2_000
 
 
-def test_upgrade_keeps_every_row_of_every_table(empty_url: str):
-    with open_database(empty_url) as database:
+def test_upgrade_keeps_every_row_of_every_table(empty_database_url: str):
+    with open_database(empty_database_url) as database:
         migrate(database, to=OLD_REVISION)
-        fill(empty_url)
-        before = digests_of_tables(empty_url)
+        fill(empty_database_url)
+        before = digests_of_tables(empty_database_url)
         assert [name for name, table in before.items() if table.rows < ROWS] == []
         assert before["runs"].rows == RUNS + ROWS
 
         assert migrate(database) is True
 
-    assert digests_of_tables(empty_url, {name: table.columns for name, table in before.items()}) == before
+    assert digests_of_tables(empty_database_url, {name: table.columns for name, table in before.items()}) == before
 
 
 def fill(url: str) -> None:

@@ -1,4 +1,4 @@
-"""A store with webhooks on it, and plans as the ingress makes them."""
+"""A store with a factory and its management operations, and plans like those of the ingress."""
 
 import os
 from collections.abc import Sequence
@@ -19,31 +19,32 @@ from hookmill.store.keys.sealing import MasterKey
 from tests.support.stores import opened
 from tests.support.world import Clock
 
-MANY = 1_000_000
+UNLIMITED = 1_000_000
+"""A limit that no test reaches."""
 
 
-class Shelf:
+class ManagedStore:
     def __init__(self, url: str) -> None:
         self.url = url
         self.clock = Clock()
         self.key = MasterKey(b"k" * 32)
-        self._at_the_end = ExitStack()
-        self.database: Database = self._at_the_end.enter_context(opened(url))
+        self._exit_stack = ExitStack()
+        self.database: Database = self._exit_stack.enter_context(opened(url))
         config = InstallationConfig(
             public_url="https://hooks.test",
-            webhooks_per_factory=MANY,
+            webhooks_per_factory=UNLIMITED,
             runner_names=("package",),
             default_runner="package",
         )
         self.management = Management(self.database, self.key, config, self.clock)
-        self.factory, self.is_first = self.management.factories.set_up()
+        self.factory, self.has_created_factory = self.management.factories.set_up()
         self.may = self.management.access.operator(self.factory.name)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._at_the_end.close()
+        self._exit_stack.close()
 
     def webhook(self, name: str = "source") -> Webhook:
         return self.management.webhooks.create(self.may, name).webhook
@@ -54,21 +55,22 @@ class Shelf:
         event: str | None = None,
         *,
         at: float = 0.0,
-        per_minute: int = MANY,
+        per_minute: int = UNLIMITED,
         revision: int | None = None,
         body: bytes = b"{}",
         kind: IdentityKind = IdentityKind.SENDER,
         runs: Sequence[RunToStart] = (),
-        signed: bytes | None = None,
+        fingerprint: bytes | None = None,
     ) -> Acceptance:
-        """A delivery `at` seconds after the clock. Without an event named it is one that was never seen.
+        """An acceptance of a delivery that is received `at` seconds after the clock. Its identity is the `event`, or a
+        random one.
 
-        `signed`: what only a replay of the same signed request has again.
+        `fingerprint` identifies the signed content. A replay of the request has the same.
         """
         received_at = self.clock.now + round(at * 1_000_000)
         digest = sha256(event.encode() if event is not None else os.urandom(16)).digest()[:16]
         return Acceptance(
-            proof=Authentic(AuthMode.TOKEN, fingerprint=signed),
+            proof=Authentic(AuthMode.TOKEN, fingerprint=fingerprint),
             delivery_key=DeliveryKey(time_ordered_key(received_at, os.urandom(8))),
             webhook_no=webhook.no,
             factory_id=webhook.factory_id,
@@ -80,8 +82,8 @@ class Shelf:
             runs=tuple(runs),
         )
 
-    def plan_with(self, label: Label, webhook: Webhook, event: str | None = None, *, at: float = 0.0) -> Plan:
-        """The plan that is recorded under this label; what becomes a duplicate is only known in the transaction."""
+    def plan_with_label(self, label: Label, webhook: Webhook, event: str | None = None, *, at: float = 0.0) -> Plan:
+        """A plan that is recorded with this label. Only the transaction decides between Accepted and Duplicate."""
         if label in (Label.ACCEPTED, Label.DUPLICATE):
             return self.plan(webhook, event, at=at)
         return self.rejection(webhook, label, at=at)
@@ -92,10 +94,10 @@ class Shelf:
         label: Label = Label.REJECTED_AUTH,
         *,
         at: float = 0.0,
-        per_minute: int = MANY,
+        per_minute: int = UNLIMITED,
         reason: str | None = None,
     ) -> Rejection:
-        """An attempt that is rejected, `at` seconds after the clock."""
+        """A rejection of an attempt that is received `at` seconds after the clock."""
         is_authentic = label is not Label.REJECTED_AUTH
         received_at = self.clock.now + round(at * 1_000_000)
         return Rejection(
@@ -114,7 +116,7 @@ class Shelf:
         return RunToStart(time_ordered_key(self.clock.now, os.urandom(8)), automation, 1)  # type: ignore[arg-type]
 
     def admit(self, *plans: Plan, has_window_counts: bool = False) -> list[PlanOutcome]:
-        """All of them in one transaction."""
+        """Admit the plans in one transaction."""
         with self.database.write() as tx:
             return admit(tx, plans, has_window_counts=has_window_counts)
 
