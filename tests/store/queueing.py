@@ -1,4 +1,4 @@
-"""A backlog with one worker, whose steps a test takes: runs arrive, are decided about, and are claimed."""
+"""The steps of a queue with one worker: runs arrive, a worker decides about held runs, and claims runs."""
 
 import json
 
@@ -8,13 +8,13 @@ from hookmill.store.runs import claims, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
-from tests.store.plans import gather_statistics
+from tests.store.query_plans import gather_statistics
 
 FACTORY = FactoryId("fac_one")
 WORKER = ExecutorId("host-1-with-dashes-4711-0a1b2c3d")
 SERIAL = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)))
-FILLING = 4_000
-"""So many finished runs that PostgreSQL prefers an index to reading the whole table."""
+FINISHED_RUNS = 4_000
+"""With so many runs, PostgreSQL prefers an index to a scan of the table."""
 
 
 def register_worker(backlog: Backlog) -> None:
@@ -31,16 +31,16 @@ def decide(backlog: Backlog) -> None:
         held.decide(tx, microseconds())
 
 
-def claim(backlog: Backlog, most: int) -> list[RunKey]:
+def claim(backlog: Backlog, at_most: int) -> list[RunKey]:
     with backlog.database.write() as tx:
-        claimed = claims.claim(tx, executor=WORKER, at_most=most, after=FactoryId(""), now=microseconds())
-    return [each.run for each in claimed]
+        claimed = claims.claim(tx, executor=WORKER, at_most=at_most, after=FactoryId(""), now=microseconds())
+    return [claimed_run.run for claimed_run in claimed]
 
 
 def fill(backlog: Backlog) -> None:
-    """Many finished runs, and some in each part of the queue."""
+    """Add many finished runs, and some runs in each part of the queue."""
     automation, serial = backlog.automation(), backlog.automation(policy=SERIAL)
-    backlog.queue_many(automation, FILLING)
+    backlog.queue_many(automation, FINISHED_RUNS)
     with backlog.database.write() as tx:
         tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
     backlog.queue_many(automation, 20)

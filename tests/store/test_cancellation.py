@@ -1,4 +1,4 @@
-"""Many runs are cancelled: which ones, in which order, and what becomes of those that wait for them."""
+"""Cancellation of many runs: which runs are cancelled, in which order, and when runs that wait for them start."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from hookmill.store.runs import cancellation
 from hookmill.store.runs.cancellation import Part, RunFilter
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
-from tests.store.plans import plans, scans_many_runs
+from tests.store.query_plans import query_plans, scans_many_runs
 from tests.store.queueing import FACTORY, SERIAL, arrive, claim, decide, fill, register_worker
 
 NEWEST = RunKey(b"\xff" * 16)
@@ -28,31 +28,33 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
 
 
 def cancel(backlog: Backlog, run_filter: RunFilter = EVERY_RUN, part: Part | None = None) -> CancelledRuns:
-    """One pass over the queue, as the operation does it, or over one part of it."""
+    """Cancel one batch of each part of the queue, or of one part only."""
     cancelled = stopping = 0
-    for each in [part] if part is not None else cancellation.parts_with(run_filter.state):
+    for current_part in [part] if part is not None else cancellation.parts_with(run_filter.state):
         with backlog.database.read() as tx:
-            batch = cancellation.next_to_cancel(tx, run_filter, each, after=None)
+            batch = cancellation.next_to_cancel(tx, run_filter, current_part, after=None)
         with backlog.database.write() as tx:
             keys = [position.run_key for position in batch]
-            result = cancellation.request_cancel_of_batch(tx, keys, each, state=run_filter.state, now=microseconds())
+            result = cancellation.request_cancel_of_batch(
+                tx, keys, current_part, state=run_filter.state, now=microseconds()
+            )
         cancelled, stopping = cancelled + result.cancelled, stopping + result.stopping
     return CancelledRuns(cancelled=cancelled, stopping=stopping)
 
 
-def test_all_waiting_runs_end_and_running_ones_are_asked_to_stop(backlog):
+def test_queued_runs_are_cancelled_and_running_ones_are_asked_to_stop(backlog):
     automation = backlog.automation()
     running = backlog.queue(automation)
     assert claim(backlog, 1) == [running]
     ready = backlog.queue_many(automation, 3)
-    elsewhere = backlog.queue(backlog.automation("fac_two"), factory="fac_two")
+    of_other_factory = backlog.queue(backlog.automation("fac_two"), factory="fac_two")
 
     assert cancel(backlog) == CancelledRuns(cancelled=3, stopping=1)
 
     assert {backlog.run(key).state for key in ready} == {RunState.CANCELLED}
     assert all(backlog.run(key).finished_at is not None for key in ready)
     assert backlog.run(running).cancel_requested_at is not None
-    assert backlog.run(elsewhere).state is RunState.QUEUED
+    assert backlog.run(of_other_factory).state is RunState.QUEUED
     assert cancel(backlog) == CancelledRuns(cancelled=0, stopping=0)
 
 
@@ -73,17 +75,17 @@ def test_only_runs_in_the_state_are_cancelled(backlog, state, result):
 def test_only_runs_of_the_automation_and_the_webhook_are_cancelled(backlog):
     one, other = backlog.automation(), backlog.automation()
     backlog.webhook(uid="wh_other", name="Other")
-    wanted = backlog.queue(one)
-    rest = [backlog.queue(other), backlog.queue(one, webhook="wh_other")]
+    matching = backlog.queue(one)
+    others = [backlog.queue(other), backlog.queue(one, webhook="wh_other")]
 
-    narrow = RunFilter(factory=FACTORY, newest=NEWEST, automation=backlog.run(wanted).automation_id, webhook_no=1)
+    run_filter = RunFilter(factory=FACTORY, newest=NEWEST, automation=backlog.run(matching).automation_id, webhook_no=1)
 
-    assert cancel(backlog, narrow) == CancelledRuns(cancelled=1, stopping=0)
-    assert backlog.run(wanted).state is RunState.CANCELLED
-    assert {backlog.run(key).state for key in rest} == {RunState.QUEUED}
+    assert cancel(backlog, run_filter) == CancelledRuns(cancelled=1, stopping=0)
+    assert backlog.run(matching).state is RunState.CANCELLED
+    assert {backlog.run(key).state for key in others} == {RunState.QUEUED}
 
 
-def test_runs_that_arrive_later_are_not_cancelled(backlog):
+def test_runs_that_arrived_later_are_not_cancelled(backlog):
     automation = backlog.automation()
     first = backlog.queue(automation)
     with backlog.database.read() as tx:
@@ -96,20 +98,21 @@ def test_runs_that_arrive_later_are_not_cancelled(backlog):
     assert backlog.run(later).state is RunState.QUEUED
 
 
-def test_no_run_of_a_key_starts_while_all_of_them_are_cancelled(backlog):
+def test_no_held_run_starts_while_all_runs_of_its_key_are_cancelled(backlog):
     keys = arrive(backlog, backlog.automation(policy=SERIAL), 1, 1, 1)
     decide(backlog)
 
     for part in Part:
         cancel(backlog, part=part)
         decide(backlog)
-        assert [key for key in keys[1:] if backlog.run(key).hold is None and not backlog.run(key).state.is_final] == []
+        unfinished = [run for run in map(backlog.run, keys[1:]) if not run.state.is_final]
+        assert all(run.hold is not None for run in unfinished)
 
     assert {backlog.run(key).state for key in keys} == {RunState.CANCELLED}
     assert claim(backlog, 5) == []
 
 
-def test_a_run_outside_the_bulk_starts_when_the_active_run_of_its_key_is_cancelled(backlog):
+def test_held_run_outside_the_filter_starts_after_the_cancellation(backlog):
     automation = backlog.automation(policy=SERIAL)
     first, second = arrive(backlog, automation, 1, 1)
     decide(backlog)
@@ -126,7 +129,7 @@ def test_a_run_outside_the_bulk_starts_when_the_active_run_of_its_key_is_cancell
     assert claim(backlog, 5) == [later]
 
 
-def test_a_run_that_started_meanwhile_is_left_for_its_new_part(backlog):
+def test_run_that_leaves_its_part_is_cancelled_in_the_new_part(backlog):
     first, second = arrive(backlog, backlog.automation(policy=SERIAL), 1, 1)
     decide(backlog)
     with backlog.database.read() as tx:
@@ -135,30 +138,32 @@ def test_a_run_that_started_meanwhile_is_left_for_its_new_part(backlog):
     decide(backlog)
 
     with backlog.database.write() as tx:
-        keys = [each.run_key for each in batch]
+        keys = [position.run_key for position in batch]
         result = cancellation.request_cancel_of_batch(tx, keys, Part.HELD, state=None, now=microseconds())
 
-    assert [each.run_key for each in batch] == [second]
+    assert keys == [second]
     assert result.cancelled == 0
     assert cancel(backlog, part=Part.READY).cancelled == 1
 
 
 def test_cancelling_scans_no_other_runs(backlog):
     fill(backlog)
-    of_automation = backlog.page(limit=1)[0].automation_id
-    narrow = RunFilter(factory=FACTORY, newest=NEWEST, automation=of_automation, webhook_no=1, state=RunState.QUEUED)
-    position = QueuePosition(is_held=False, rank=1, run_key=RunKey(b"\x01" * 16))
+    automation = backlog.page(limit=1)[0].automation_id
+    narrow_filter = RunFilter(
+        factory=FACTORY, newest=NEWEST, automation=automation, webhook_no=1, state=RunState.QUEUED
+    )
+    first_position = QueuePosition(is_held=False, rank=1, run_key=RunKey(b"\x01" * 16))
 
     def cancel_all(tx: Transaction) -> None:
-        for run_filter in (EVERY_RUN, narrow):
+        for run_filter in (EVERY_RUN, narrow_filter):
             cancellation.count_to_cancel(tx, run_filter)
             for part in Part:
-                cancellation.next_to_cancel(tx, run_filter, part, after=position)
+                cancellation.next_to_cancel(tx, run_filter, part, after=first_position)
                 batch = cancellation.next_to_cancel(tx, run_filter, part, after=None)
-                keys = [each.run_key for each in batch]
+                keys = [position.run_key for position in batch]
                 cancellation.request_cancel_of_batch(tx, keys, part, state=run_filter.state, now=1)
 
-    executed = plans(backlog.database, cancel_all)
+    executed = query_plans(backlog.database, cancel_all)
 
     assert len(executed) > 20
     assert [plan for plan in executed if scans_many_runs(plan)] == []

@@ -15,7 +15,7 @@ from hookmill.store.database import Transaction
 from hookmill.store.runs import executors, queue
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
-from tests.store.plans import plans, scans_many_runs
+from tests.store.query_plans import query_plans, scans_many_runs
 from tests.store.queueing import FACTORY, SERIAL, WORKER, arrive, claim, decide, fill, register_worker
 
 
@@ -26,13 +26,13 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
         yield backlog
 
 
-def queue_now(backlog: Backlog, **choices: Any) -> Queue:
+def read_queue(backlog: Backlog, **arguments: Any) -> Queue:
     with backlog.database.read() as tx:
-        return queue.queue_of(tx, FACTORY, **{"after": None, "limit": 50, "now": microseconds(), **choices})
+        return queue.queue_of(tx, FACTORY, **{"after": None, "limit": 50, "now": microseconds(), **arguments})
 
 
-def waiting(backlog: Backlog, **choices: Any) -> list[RunKey]:
-    return [each.run.id for each in queue_now(backlog, **choices).waiting]
+def waiting_keys(backlog: Backlog, **arguments: Any) -> list[RunKey]:
+    return [waiting.run.id for waiting in read_queue(backlog, **arguments).waiting]
 
 
 # Counts and workers
@@ -48,7 +48,7 @@ def test_each_run_counts_in_one_part_of_the_queue(backlog):
     backlog.queue_many(backlog.automation(), 4)
     backlog.queue(backlog.automation("fac_two"), factory="fac_two")
 
-    counts = queue_now(backlog).counts
+    counts = read_queue(backlog).counts
 
     assert (counts.running.count, counts.ready.count) == (1, 4)
     assert {hold.name: count.count for hold, count in counts.held.items()} == {
@@ -61,55 +61,55 @@ def test_each_run_counts_in_one_part_of_the_queue(backlog):
     assert not counts.waiting.is_capped
 
 
-def test_counting_stops_at_a_maximum(backlog, monkeypatch):
+def test_count_stops_at_a_maximum(backlog, monkeypatch):
     monkeypatch.setattr(queue, "COUNTED_MAX", 3)
     backlog.queue_many(backlog.automation(), 4)
     arrive(backlog, backlog.automation(policy=SERIAL), 1, 1, 1)
 
-    counts = queue_now(backlog).counts
+    counts = read_queue(backlog).counts
 
     assert (counts.ready.count, counts.ready.is_capped) == (3, True)
     assert (counts.held[Hold.NEW].count, counts.held[Hold.NEW].is_capped) == (3, False)
 
 
-def test_the_oldest_ready_run_is_found_behind_newer_ones_of_a_higher_priority(backlog):
+def test_oldest_ready_run_is_found_behind_newer_ones_of_high_priority(backlog):
     oldest = backlog.queue(backlog.automation(policy=RunPolicy(priority=Priority.LOW)))
     backlog.queue(backlog.automation(policy=RunPolicy(priority=Priority.HIGH)))
 
-    oldest_ready_at = queue_now(backlog).counts.oldest_ready_at
+    oldest_ready_at = read_queue(backlog).counts.oldest_ready_at
 
     assert oldest_ready_at is not None
     assert abs(oldest_ready_at - backlog.run(oldest).created_at) < 1_000_000
 
 
-def test_an_empty_queue_has_its_workers_only(backlog):
-    found = queue_now(backlog)
+def test_empty_queue_has_only_workers(backlog):
+    empty = read_queue(backlog)
 
-    assert (found.counts.waiting.count, found.counts.oldest_ready_at) == (0, None)
-    assert (found.running, found.waiting) == ([], [])
-    assert [(worker.executor, worker.claimed_runs) for worker in found.workers] == [(WORKER, 0)]
-    assert found.has_live_worker
+    assert (empty.counts.waiting.count, empty.counts.oldest_ready_at) == (0, None)
+    assert (empty.running, empty.waiting) == ([], [])
+    assert [(worker.executor, worker.claimed_runs) for worker in empty.workers] == [(WORKER, 0)]
+    assert empty.has_live_worker
 
 
-def test_a_running_run_shows_its_worker_and_the_worker_its_runs_of_all_factories(backlog):
+def test_worker_of_a_running_run_counts_its_runs_of_all_factories(backlog):
     own, other = backlog.queue(backlog.automation()), backlog.queue(backlog.automation("fac_two"), factory="fac_two")
     assert set(claim(backlog, 2)) == {own, other}
 
-    found = queue_now(backlog)
+    current = read_queue(backlog)
 
-    assert [(running.run.id, running.executor) for running in found.running] == [(own, WORKER)]
-    assert found.running[0].has_live_worker(found.read_at)
-    assert [worker.claimed_runs for worker in found.workers] == [2]
+    assert [(running.run.id, running.executor) for running in current.running] == [(own, WORKER)]
+    assert current.running[0].has_live_worker(current.read_at)
+    assert [worker.claimed_runs for worker in current.workers] == [2]
 
 
-def test_a_worker_without_a_recent_heartbeat_is_not_alive(backlog):
+def test_worker_without_a_recent_heartbeat_is_not_alive(backlog):
     backlog.queue(backlog.automation())
     claim(backlog, 1)
 
-    later = queue_now(backlog, now=microseconds() + 31_000_000)
+    later = read_queue(backlog, now=microseconds() + 31_000_000)
     with backlog.database.write() as tx:
         executors.deregister(tx, WORKER)
-    deregistered = queue_now(backlog)
+    deregistered = read_queue(backlog)
 
     assert not later.has_live_worker
     assert not later.running[0].has_live_worker(later.read_at)
@@ -122,13 +122,14 @@ def test_a_worker_without_a_recent_heartbeat_is_not_alive(backlog):
 
 def test_waiting_runs_are_listed_in_the_order_in_which_they_start(backlog):
     low, normal, high = (
-        backlog.automation(policy=RunPolicy(priority=rank)) for rank in (Priority.LOW, Priority.NORMAL, Priority.HIGH)
+        backlog.automation(policy=RunPolicy(priority=priority))
+        for priority in (Priority.LOW, Priority.NORMAL, Priority.HIGH)
     )
-    arrived = [backlog.queue(automation) for automation in (low, normal, high, normal, high)]
+    keys = [backlog.queue(automation) for automation in (low, normal, high, normal, high)]
 
-    listed = waiting(backlog)
+    listed = waiting_keys(backlog)
 
-    assert listed == [arrived[index] for index in (2, 4, 1, 3, 0)]
+    assert listed == [keys[index] for index in (2, 4, 1, 3, 0)]
     assert claim(backlog, 5) == listed
 
 
@@ -137,39 +138,39 @@ def test_pages_contain_each_waiting_run_once(backlog):
         backlog.queue_many(backlog.automation(policy=RunPolicy(priority=priority)), 3)
     arrive(backlog, backlog.automation(policy=SERIAL), 1, 1, 2)
     decide(backlog)
-    whole = waiting(backlog)
+    all_waiting = waiting_keys(backlog)
 
     pages: list[RunKey] = []
     after: QueuePosition | None = None
-    while page := queue_now(backlog, after=after, limit=2).waiting:
-        pages += [each.run.id for each in page]
+    while page := read_queue(backlog, after=after, limit=2).waiting:
+        pages += [waiting.run.id for waiting in page]
         after = QueuePosition.parse(page[-1].position.as_text())
 
-    assert pages == whole
-    assert len(whole) == len(set(whole)) == 9
+    assert pages == all_waiting
+    assert len(all_waiting) == len(set(all_waiting)) == 9
 
 
-def test_a_page_continues_behind_a_run_that_has_started(backlog):
+def test_page_continues_after_a_run_that_has_started(backlog):
     keys = backlog.queue_many(backlog.automation(), 5)
-    [*_, last] = queue_now(backlog, limit=2).waiting
+    [*_, last] = read_queue(backlog, limit=2).waiting
 
     claim(backlog, 3)
 
-    assert waiting(backlog, after=last.position) == keys[3:]
+    assert waiting_keys(backlog, after=last.position) == keys[3:]
 
 
-def test_a_run_that_waits_for_its_key_shows_the_active_run(backlog):
+def test_run_that_waits_for_its_key_shows_the_active_run(backlog):
     first, second, other = arrive(backlog, backlog.automation(policy=SERIAL), 1, 1, 2)
     decide(backlog)
     claim(backlog, 2)
 
-    [only] = queue_now(backlog).waiting
+    [only] = read_queue(backlog).waiting
 
     assert (only.run.id, only.run.hold, only.waits_behind) == (second, Hold.BUSY, first)
     assert other != first
 
 
-def test_a_run_behind_one_that_is_retried_shows_that_one(backlog):
+def test_run_that_waits_for_a_retried_run_shows_that_run(backlog):
     first, second = arrive(backlog, backlog.automation(policy=SERIAL), 1, 1)
     decide(backlog)
     claim(backlog, 1)
@@ -181,10 +182,10 @@ def test_a_run_behind_one_that_is_retried_shows_that_one(backlog):
             due=microseconds() + 60_000_000,
         )
 
-    found = {each.run.id: each for each in queue_now(backlog).waiting}
+    waiting_by_key = {waiting.run.id: waiting for waiting in read_queue(backlog).waiting}
 
-    assert found[second].waits_behind == first
-    assert found[first].waits_behind is None
+    assert waiting_by_key[second].waits_behind == first
+    assert waiting_by_key[first].waits_behind is None
 
 
 def limit_factory(backlog: Backlog, limit: int) -> None:
@@ -192,24 +193,28 @@ def limit_factory(backlog: Backlog, limit: int) -> None:
         factories.set_max_running(tx, FACTORY, limit)
 
 
-def test_a_ready_run_shows_the_limit_that_it_waits_for(backlog):
+def reached_limits(backlog: Backlog) -> list[ReachedLimit | None]:
+    return [waiting.reached_limit for waiting in read_queue(backlog).waiting]
+
+
+def test_ready_run_shows_the_reached_limit(backlog):
     limited, other = backlog.automation(policy=RunPolicy(max_running=1)), backlog.automation()
     backlog.queue_many(limited, 2)
     backlog.queue(other)
-    before = [each.reached_limit for each in queue_now(backlog).waiting]
+    before = reached_limits(backlog)
 
     claim(backlog, 1)
-    of_automation = [each.reached_limit for each in queue_now(backlog).waiting]
+    with_automation_limit = reached_limits(backlog)
     limit_factory(backlog, 1)
-    of_factory = [each.reached_limit for each in queue_now(backlog).waiting]
+    with_both_limits = reached_limits(backlog)
 
-    own = ReachedLimit(by=LimitedBy.AUTOMATION, max_running=1)
+    of_automation = ReachedLimit(by=LimitedBy.AUTOMATION, max_running=1)
     assert before == [None] * 3
-    assert of_automation == [own, None]
-    assert of_factory == [own, ReachedLimit(by=LimitedBy.FACTORY, max_running=1)]
+    assert with_automation_limit == [of_automation, None]
+    assert with_both_limits == [of_automation, ReachedLimit(by=LimitedBy.FACTORY, max_running=1)]
 
 
-# The time to read
+# Query plans
 
 
 def test_reading_the_queue_scans_no_other_runs(backlog):
@@ -220,7 +225,7 @@ def test_reading_the_queue_scans_no_other_runs(backlog):
         for after in (None, position):
             queue.queue_of(tx, FACTORY, after=after, limit=50, now=1)
 
-    read = plans(backlog.database, read_pages)
+    executed = query_plans(backlog.database, read_pages)
 
-    assert len(read) > 15
-    assert [plan for plan in read if scans_many_runs(plan)] == []
+    assert len(executed) > 15
+    assert [plan for plan in executed if scans_many_runs(plan)] == []

@@ -1,4 +1,4 @@
-"""Due schedules start runs: each time once, also after downtime and after changes of the clock."""
+"""Due schedules start runs: each scheduled time at most one, even after downtime or a change of the clock."""
 
 import os
 import re
@@ -16,18 +16,18 @@ from hookmill.store import automations, firing, schedules
 from hookmill.store.database import Transaction, open_database
 from hookmill.store.runs import adding, pages, reading, retention
 from tests.store.managed_store import ManagedStore
-from tests.store.plans import plans
+from tests.store.query_plans import query_plans
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
-FILLING = 1_000
-"""Enough runs for an index scan to be cheaper than reading the table."""
+FINISHED_RUNS = 1_000
+"""With so many runs, an index scan is cheaper than a scan of the table."""
 NOW = parse_iso("2026-11-23T10:00:30Z")
 
 
 @pytest.fixture(autouse=True)
-def at_ten(store: ManagedStore) -> None:
+def clock_at_ten(store: ManagedStore) -> None:
     store.clock.now = NOW
 
 
@@ -42,6 +42,7 @@ def automation(store: ManagedStore, *triggers: dict[str, Any], name: str = "repo
 
 
 def fire(store: ManagedStore, *, at: str | None = None) -> int:
+    """Fire the due schedules, at this time or at the present one. Returns how many were due."""
     if at is not None:
         store.clock.now = parse_iso(at)
     with store.database.write() as tx:
@@ -52,13 +53,13 @@ def fire_in(tx: Transaction, now: int) -> int:
     return firing.fire_due(tx, now, lambda: RunKey(time_ordered_key(now, os.urandom(8))))
 
 
-def fired(store: ManagedStore) -> list[str]:
+def fired_times(store: ManagedStore) -> list[str]:
     """The scheduled times of all runs, to the minute, oldest first."""
-    return [iso(start.scheduled_at)[:16] for start in starts(store)]
+    return [iso(start.scheduled_at)[:16] for start in schedule_starts(store)]
 
 
-def starts(store: ManagedStore) -> list[BySchedule]:
-    """What started all runs, oldest first."""
+def schedule_starts(store: ManagedStore) -> list[BySchedule]:
+    """Which schedule and time started each run, oldest first."""
     return [run.started_by for run in all_runs(store) if isinstance(run.started_by, BySchedule)]
 
 
@@ -68,9 +69,9 @@ def all_runs(store: ManagedStore) -> Sequence[Run]:
 
 def next_at(store: ManagedStore, *, name: str = "report") -> str | None:
     """The next time of the automation's only schedule, to the minute."""
-    found = store.management.automations.get(store.may, name)
-    [at] = store.management.automations.next_times_of(store.may, found).values()
-    return iso(at)[:16] if at is not None else None
+    report = store.management.automations.get(store.may, name)
+    [time] = store.management.automations.next_times_of(store.may, report).values()
+    return iso(time)[:16] if time is not None else None
 
 
 def due_at(store: ManagedStore) -> int | None:
@@ -81,16 +82,17 @@ def due_at(store: ManagedStore) -> int | None:
 # Firing
 
 
-def test_each_time_starts_one_run(store):
+def test_each_scheduled_time_starts_one_run(store):
     report = automation(store, trigger(timezone="Europe/Berlin"))
 
     assert next_at(store) == "2026-11-23T11:00"
-    assert (due_at(store), fire(store, at="2026-11-23T10:59:59Z")) == (parse_iso("2026-11-23T11:00Z"), 0)
+    assert due_at(store) == parse_iso("2026-11-23T11:00Z")
+    assert fire(store, at="2026-11-23T10:59:59Z") == 0
     assert fire(store, at="2026-11-23T11:00:00Z") == 1
     assert fire(store, at="2026-11-23T11:00:00Z") == 0
     assert fire(store, at="2026-11-23T12:00:01Z") == 1
 
-    assert fired(store) == ["2026-11-23T11:00", "2026-11-23T12:00"]
+    assert fired_times(store) == ["2026-11-23T11:00", "2026-11-23T12:00"]
     assert next_at(store) == "2026-11-23T13:00"
     run = all_runs(store)[0]
     assert run.started_by == BySchedule(
@@ -101,7 +103,7 @@ def test_each_time_starts_one_run(store):
     assert store.count("payloads") == 0
 
 
-def test_runs_follow_the_policy_of_the_automation(store):
+def test_scheduled_runs_have_the_policy_of_their_automation(store):
     automation(
         store,
         policy={"concurrency": {"key": ["/pull_request"], "when_busy": "skip"}, "priority": "low"},
@@ -116,12 +118,12 @@ def test_runs_follow_the_policy_of_the_automation(store):
     assert {row["priority"] for row in store.rows("runs")} == {0, 2}
 
 
-def test_several_schedules_of_an_automation_fire_by_themselves(store):
+def test_schedules_of_one_automation_fire_independently(store):
     automation(store, trigger(name="a"), trigger("30 * * * *", name="b"), trigger("0 */2 * * *", name="c"))
 
     fire(store, at="2026-11-23T12:00:00Z")
 
-    assert sorted((start.name, iso(start.scheduled_at)[11:16]) for start in starts(store)) == [
+    assert sorted((start.name, iso(start.scheduled_at)[11:16]) for start in schedule_starts(store)) == [
         ("a", "12:00"),
         ("b", "11:30"),
         ("c", "12:00"),
@@ -134,7 +136,7 @@ def test_intervals_do_not_drift(store):
     for at in ("11:00:45", "12:00:31", "13:05:00", "14:00:30"):
         fire(store, at=f"2026-11-23T{at}Z")
 
-    assert [iso(start.scheduled_at)[11:19] for start in starts(store)] == [
+    assert [iso(start.scheduled_at)[11:19] for start in schedule_starts(store)] == [
         "11:00:30",
         "12:00:30",
         "13:00:30",
@@ -174,19 +176,19 @@ def test_missed_times_start_at_most_one_run(store, catch_up, at, expected):
     fire(store, at=at)
     fire(store)
 
-    assert fired(store) == expected
+    assert fired_times(store) == expected
     upcoming = next_at(store)
     assert upcoming is not None
     assert upcoming > at
     store.clock.now = parse_iso(f"{upcoming}:00Z")
     fire(store)
-    assert fired(store) == [*expected, upcoming]
+    assert fired_times(store) == [*expected, upcoming]
 
 
 # The clock
 
 
-def test_clock_that_is_set_back_repeats_no_time(store):
+def test_no_time_fires_twice_after_the_clock_was_set_back(store):
     automation(store, trigger("*/10 * * * *"))
     fire(store, at="2026-11-23T10:30:00Z")
 
@@ -194,10 +196,10 @@ def test_clock_that_is_set_back_repeats_no_time(store):
         assert fire(store, at=f"2026-11-23T{at}Z") == 0
     fire(store, at="2026-11-23T10:40:00Z")
 
-    assert fired(store) == ["2026-11-23T10:30", "2026-11-23T10:40"]
+    assert fired_times(store) == ["2026-11-23T10:30", "2026-11-23T10:40"]
 
 
-def test_schedule_continues_after_a_clock_that_was_very_wrong(store):
+def test_schedule_continues_after_the_clock_was_years_ahead(store):
     automation(store, trigger("0 3 * * *"))
     fire(store, at="2030-01-01T04:00:00Z")
     assert next_at(store) == "2030-01-02T03:00"
@@ -206,14 +208,14 @@ def test_schedule_continues_after_a_clock_that_was_very_wrong(store):
     assert due_at(store) == NOW
     fire(store)
 
-    assert fired(store) == ["2030-01-01T03:00"]
+    assert fired_times(store) == ["2030-01-01T03:00"]
     assert next_at(store) == "2026-11-24T03:00"
     assert due_at(store) == parse_iso("2026-11-24T03:00Z")
     fire(store, at="2026-11-24T03:00:00Z")
-    assert fired(store) == ["2026-11-24T03:00", "2030-01-01T03:00"]
+    assert fired_times(store) == ["2026-11-24T03:00", "2030-01-01T03:00"]
 
 
-def test_schedule_that_was_stored_under_a_wrong_clock_continues_too(store):
+def test_schedule_stored_while_the_clock_was_ahead_continues(store):
     store.clock.now = parse_iso("2030-01-01T00:00:00Z")
     automation(store, trigger("0 3 * * *"))
 
@@ -222,18 +224,18 @@ def test_schedule_that_was_stored_under_a_wrong_clock_continues_too(store):
     assert next_at(store) == "2026-11-24T03:00"
 
 
-def test_clock_that_is_set_forward_is_like_downtime(store):
+def test_clock_that_is_set_forward_has_the_effect_of_downtime(store):
     automation(store, trigger("*/10 * * * *"))
 
     fire(store, at="2026-11-23T14:05:00Z")
 
-    assert fired(store) == ["2026-11-23T14:00"]
+    assert fired_times(store) == ["2026-11-23T14:00"]
 
 
 # Changes of the automation
 
 
-def test_disabled_automation_does_not_fire_and_nothing_is_caught_up(store):
+def test_disabled_automation_does_not_fire_and_catches_up_nothing(store):
     automation(store)
     store.management.automations.set_enabled(store.may, "report", False)
 
@@ -243,19 +245,19 @@ def test_disabled_automation_does_not_fire_and_nothing_is_caught_up(store):
     store.management.automations.set_enabled(store.may, "report", True)
     fire(store)
 
-    assert (fired(store), next_at(store)) == ([], "2026-11-23T13:00")
+    assert (fired_times(store), next_at(store)) == ([], "2026-11-23T13:00")
 
 
 def test_paused_automation_does_not_fire(store):
-    made = automation(store, policy={"pause_after_failures": 1})
+    report = automation(store, policy={"pause_after_failures": 1})
     with store.database.write() as tx:
-        automations.pause(tx, made, "Its last run failed.", store.clock.now)
+        automations.pause(tx, report, "Its last run failed.", store.clock.now)
 
     assert (next_at(store), due_at(store)) == (None, None)
     assert fire(store, at="2026-11-23T12:00:00Z") == 0
 
 
-def test_due_schedule_that_is_disabled_before_a_worker_looks_does_not_fire(store):
+def test_due_schedule_does_not_fire_if_its_automation_was_disabled(store):
     automation(store)
     store.clock.now = parse_iso("2026-11-23T11:00:00Z")
     store.management.automations.change(store.may, "report", prompt="New.", enabled=False)
@@ -263,7 +265,7 @@ def test_due_schedule_that_is_disabled_before_a_worker_looks_does_not_fire(store
     assert fire(store) == 0
 
 
-def test_enabling_again_repeats_no_time_after_the_clock_was_set_back(store):
+def test_enabling_after_the_clock_was_set_back_repeats_no_time(store):
     automation(store)
     fire(store, at="2026-11-23T11:00:00Z")
     store.clock.now = parse_iso("2026-11-23T10:30:00Z")
@@ -281,25 +283,25 @@ def test_deleted_automation_has_no_schedules(store):
     assert fire(store, at="2026-11-23T12:00:00Z") == 0
 
 
-def test_changed_schedule_counts_from_the_change_and_others_continue(store):
-    automation(store, trigger("@every 1h", name="kept"), trigger("@every 1h", name="changed"))
+def test_changed_schedule_restarts_while_unchanged_ones_continue(store):
+    automation(store, trigger("@every 1h", name="unchanged"), trigger("@every 1h", name="changed"))
     store.clock.now = parse_iso("2026-11-23T10:30:00Z")
     store.management.automations.change(
         store.may,
         "report",
         triggers=[
-            trigger("@every 1h", name="kept", catch_up="none"),
+            trigger("@every 1h", name="unchanged", catch_up="none"),
             trigger("@every 2h", name="changed"),
             trigger("@every 1d", name="new"),
         ],
     )
 
     assert {row["name"]: iso(row["next_at"])[:19] for row in store.rows("schedules")} == {
-        "kept": "2026-11-23T11:00:30",
+        "unchanged": "2026-11-23T11:00:30",
         "changed": "2026-11-23T12:30:00",
         "new": "2026-11-24T10:30:00",
     }
-    assert {row["name"]: row["catch_up"] for row in store.rows("schedules")}["kept"] == "none"
+    assert {row["name"]: row["catch_up"] for row in store.rows("schedules")}["unchanged"] == "none"
 
 
 def test_removed_schedule_does_not_fire(store):
@@ -308,10 +310,10 @@ def test_removed_schedule_does_not_fire(store):
 
     fire(store, at="2026-11-23T11:00:00Z")
 
-    assert [start.name for start in starts(store)] == ["half"]
+    assert [start.name for start in schedule_starts(store)] == ["half"]
 
 
-def test_changed_prompt_counts_for_the_next_time(store):
+def test_next_run_has_the_changed_prompt(store):
     automation(store)
     store.management.automations.change(store.may, "report", prompt="Look twice.")
 
@@ -321,10 +323,10 @@ def test_changed_prompt_counts_for_the_next_time(store):
     assert (run.prompt, run.automation_version) == ("Look twice.", 2)
 
 
-# Newer versions
+# Schedules that only a newer version can read
 
 
-def test_schedule_of_a_newer_version_stops_no_other_one(store):
+def test_unreadable_schedule_does_not_stop_others(store):
     automation(store, name="new")
     automation(store, name="other")
     with store.database.write() as tx:
@@ -334,22 +336,22 @@ def test_schedule_of_a_newer_version_stops_no_other_one(store):
     fire(store, at="2026-11-23T11:00:00Z")
 
     assert [run.automation_name for run in all_runs(store)] == ["other"]
-    # Newer versions see it soon, and this one is not busy with it.
+    # Workers look at it again in 30 s, because a newer version may read it. Until then, it is not due.
     assert next_at(store, name="new") == "2026-11-23T11:00"
     assert fire(store) == 0
 
 
-def test_change_keeps_the_schedules_of_a_newer_version(store):
-    made = automation(store, trigger(name="plain"), trigger(name="newer"))
+def test_change_of_the_automation_keeps_unreadable_schedules(store):
+    report = automation(store, trigger(name="plain"), trigger(name="newer"))
     with store.database.write() as tx:
         tx.run("UPDATE schedules SET cron = '@sunrise' WHERE name = 'newer'")
         stored = tx.one("SELECT triggers FROM automation_versions")
         triggers = stored["triggers"].replace('"newer", "cron": "0 * * * *"', '"newer", "cron": "@sunrise"')
         tx.run("UPDATE automation_versions SET triggers = :triggers", triggers=triggers)
 
-    store.management.automations.change(store.may, made.id, prompt="New.")
+    store.management.automations.change(store.may, report.id, prompt="New.")
 
-    after = store.management.automations.get(store.may, made.id)
+    after = store.management.automations.get(store.may, report.id)
     assert [schedule.name for schedule in after.schedules] == ["plain"]
     assert [unreadable.schedule_name for unreadable in after.unreadable_triggers] == ["newer"]
     assert sorted(row["name"] for row in store.rows("schedules")) == ["newer", "plain"]
@@ -359,7 +361,7 @@ def test_change_keeps_the_schedules_of_a_newer_version(store):
 # Several workers
 
 
-def test_each_time_fires_once_for_any_number_of_workers(store):
+def test_each_time_fires_once_with_several_workers(store):
     for number in range(8):
         automation(store, trigger("* * * * *"), name=f"report {number}")
     minutes = [parse_iso("2026-11-23T10:01:00Z") + number * MINUTE for number in range(12)]
@@ -385,31 +387,31 @@ def test_each_time_fires_once_for_any_number_of_workers(store):
         worker.join()
 
     assert failures == []
-    started = [(run.automation_name, run.schedule) for run in all_runs(store)]
-    assert len(started) == len(set(started)) == 8 * len(minutes)
+    automations_and_times = [(run.automation_name, run.schedule) for run in all_runs(store)]
+    assert len(automations_and_times) == len(set(automations_and_times)) == 8 * len(minutes)
 
 
 @pytest.mark.parametrize("change", [{"prompt": "New."}, {"triggers": [trigger(catch_up="none")]}], ids=str)
-def test_change_while_a_time_fires_does_not_repeat_it(store, change):
+def test_change_while_a_schedule_fires_does_not_repeat_the_time(store, change):
     automation(store)
     store.clock.now = parse_iso("2026-11-23T11:00:00Z")
-    changing = threading.Thread(
+    change_thread = threading.Thread(
         target=lambda: store.management.automations.change(store.may, "report", **change), daemon=True
     )
 
     with store.database.write() as tx:
         assert fire_in(tx, store.clock.now) == 1
-        changing.start()
-        # The change must get as far as it can before the run is stored.
-        changing.join(0.5)
-    changing.join()
+        change_thread.start()
+        # Let the change get as far as possible before the run is committed.
+        change_thread.join(0.5)
+    change_thread.join()
     fire(store)
 
-    assert (fired(store), next_at(store)) == (["2026-11-23T11:00"], "2026-11-23T12:00")
+    assert (fired_times(store), next_at(store)) == (["2026-11-23T11:00"], "2026-11-23T12:00")
     assert store.management.automations.get(store.may, "report").version == 2
 
 
-def test_time_fires_again_if_its_transaction_is_lost(store):
+def test_time_fires_again_if_its_transaction_was_rolled_back(store):
     automation(store)
     now = parse_iso("2026-11-23T11:00:00Z")
 
@@ -418,13 +420,13 @@ def test_time_fires_again_if_its_transaction_is_lost(store):
         raise ZeroDivisionError
     fire(store, at="2026-11-23T11:00:20Z")
 
-    assert fired(store) == ["2026-11-23T11:00"]
+    assert fired_times(store) == ["2026-11-23T11:00"]
 
 
 # Pages and counts
 
 
-def test_runs_of_another_factory_are_not_on_the_page(store):
+def test_pages_have_no_runs_of_another_factory(store):
     other = store.management.factories.create(store.management.access.operator_of_team(), "other")
     automation(store)
     fire(store, at="2026-11-23T11:00:00Z")
@@ -439,7 +441,7 @@ def test_runs_of_another_factory_are_not_on_the_page(store):
 def test_pages_of_runs_without_a_delivery_are_index_scans(store, state):
     report = automation(store)
     with store.database.write() as tx:
-        for _ in range(FILLING):
+        for _ in range(FINISHED_RUNS):
             store.clock.advance(seconds=0.001)
             add_run(tx, report, store.clock.now)
         tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
@@ -447,24 +449,24 @@ def test_pages_of_runs_without_a_delivery_are_index_scans(store, state):
         with store.database.write() as tx:
             tx.run("ANALYZE runs")
 
-    def read(tx: Transaction) -> None:
-        for of in (None, report.id):
-            pages.page_of_runs(tx, factory=store.factory.id, automation=of, state=state)
+    def read_runs(tx: Transaction) -> None:
+        for automation_id in (None, report.id):
+            pages.page_of_runs(tx, factory=store.factory.id, automation=automation_id, state=state)
         reading.newest_by_automation(tx, store.factory.id)
         retention.automations_with_old_runs(tx, store.clock.now)
         retention.prune_without_delivery(tx, report.id, store.clock.now, 10)
 
-    executed = plans(store.database, read)
+    executed = query_plans(store.database, read_runs)
 
     scans = [
         line for plan in executed for line in plan.splitlines() if re.search(r"\b(SCAN|Seq Scan) .*\bruns\b", line)
     ]
     assert len(executed) == 5
     assert scans == []
-    page = "ix_runs_without_delivery" + ("_not_succeeded" if state is RunState.FAILED else "")
-    assert re.search(rf"\b{page}\b", executed[0])
+    index = "ix_runs_without_delivery" + ("_not_succeeded" if state is RunState.FAILED else "")
+    assert re.search(rf"\b{index}\b", executed[0])
 
 
-def add_run(tx: Transaction, of: Automation, now: int) -> None:
+def add_run(tx: Transaction, automation: Automation, now: int) -> None:
     started_by = BySchedule(name="s", scheduled_at=now, timezone="UTC")
-    adding.add(tx, RunKey(time_ordered_key(now, os.urandom(8))), automation=of, started_by=started_by, now=now)
+    adding.add(tx, RunKey(time_ordered_key(now, os.urandom(8))), automation=automation, started_by=started_by, now=now)

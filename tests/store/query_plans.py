@@ -1,4 +1,4 @@
-"""Query plans of what the store executes, on both databases."""
+"""The query plans of statements about runs, on SQLite and on PostgreSQL."""
 
 import re
 from collections.abc import Callable
@@ -11,21 +11,21 @@ from sqlalchemy import event
 from hookmill.store.database import Database, Transaction
 
 
-def plans(database: Database, read: Callable[[Transaction], object]) -> list[str]:
-    """The query plans of all statements that `read` executes, each with its statement."""
+def query_plans(database: Database, work: Callable[[Transaction], object]) -> list[str]:
+    """The plans of all statements about runs that `work` executes. Each begins with its statement."""
     statements: list[tuple[str, Any]] = []
 
-    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+    def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         if "runs" in statement and statement.lstrip()[:6] in ("SELECT", "WITH  ", "UPDATE"):
             statements.append((statement, parameters))
 
     with database.write() as tx:
         engine = tx.connection.engine
-        event.listen(engine, "before_cursor_execute", note)
+        event.listen(engine, "before_cursor_execute", record)
         try:
-            read(tx)
+            work(tx)
         finally:
-            event.remove(engine, "before_cursor_execute", note)
+            event.remove(engine, "before_cursor_execute", record)
         explain = "EXPLAIN QUERY PLAN " if tx.on_sqlite else "EXPLAIN "
         return [
             statement
@@ -36,20 +36,22 @@ def plans(database: Database, read: Callable[[Transaction], object]) -> list[str
 
 
 def gather_statistics(database: Database) -> None:
-    """Make PostgreSQL plan for the present rows. Entries of changed rows make an index look
-    more expensive, and a plain vacuum leaves their pages."""
+    """Let PostgreSQL plan for the present rows.
+
+    The index entries of changed rows make an index look more expensive, and a plain VACUUM leaves their pages.
+    """
     if not database.on_sqlite:
         with psycopg.connect(database.url, autocommit=True) as connection:
             connection.execute("VACUUM (FULL, ANALYZE)")
 
 
 def scans_many_runs(plan: str) -> bool:
-    """Whether a plan reads runs by anything but their keys and the indexes of unfinished runs."""
+    """Whether a plan reads runs other than by their keys or by an index of unfinished runs."""
     lines = plan.splitlines()
-    # PostgreSQL has the condition of a scan in the line below it.
+    # PostgreSQL prints the condition of a scan in the next line.
     scans = [
-        f"{line} {below}"
-        for line, below in pairwise([*lines, ""])
+        f"{line} {next_line}"
+        for line, next_line in pairwise([*lines, ""])
         if re.search(r"(SCAN|SEARCH|Scan) .*\b(runs|active|ended|waiting|pk_runs)\b", line)
     ]
     allowed = r"ix_runs_(claimed|backlog|held|due|key)\b|PRIMARY KEY \(id=\?\)|Index Cond: \(id = "
