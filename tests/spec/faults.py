@@ -44,7 +44,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             _FAILPOINTS,
             _KILLED_CALLS,
-            "store/test_group_commit.py::test_a_retry_after_a_lost_commit_answer_is_a_duplicate",
+            "store/test_group_commit.py::test_retry_after_a_lost_report_of_the_commit_is_a_duplicate",
         ),
     ),
     "F4": ToleratedFault(
@@ -95,7 +95,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             _DATABASE + "test_locked_webhook_delays_no_other_webhook",
             _DATABASE + "test_deliveries_get_503_while_another_process_locks_sqlite",
-            "store/test_group_commit.py::test_a_locked_webhook_delays_no_other_and_becomes_unavailable",
+            "store/test_group_commit.py::test_locked_webhook_is_unavailable_and_delays_no_other",
         ),
     ),
     "F12": ToleratedFault(
@@ -133,7 +133,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "Copies of a delivery arrive at one instant: one is Accepted, the others are Duplicates, all get a 202.",
         (
             "spec/test_identity.py::test_exactly_one_of_simultaneous_copies_is_accepted",
-            "store/test_admission.py::test_the_first_of_copies_in_a_batch_is_accepted",
+            "store/test_admission.py::test_only_the_first_copy_in_a_batch_is_accepted",
         ),
     ),
     "F17": ToleratedFault(

@@ -1,11 +1,13 @@
-"""Many rows in one statement: however many they are, each is taken once, on both databases."""
+"""Statements with many rows: each row is used once, however many there are."""
+
+from typing import Any
 
 import pytest
 
 from hookmill.store.bulk import ROWS_MAX, RowStatement
 
-INSERT = RowStatement("INSERT INTO many (no, words, bytes, gap) {rows}", ("int", "text", "bytea", "bigint"))
-ECHO = RowStatement("SELECT * FROM ({rows}) AS given", ("int", "text"))
+INSERT = RowStatement("INSERT INTO many (no, words, bytes, number) {rows}", ("int", "text", "bytea", "bigint"))
+ECHO = RowStatement("SELECT * FROM ({rows}) AS pairs", ("int", "text"))
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 255, 257, ROWS_MAX - 1, ROWS_MAX, ROWS_MAX + 1, 2 * ROWS_MAX + 3]
 
 
@@ -13,39 +15,41 @@ SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 255, 257, ROWS_MAX - 1, ROWS_MAX, R
 def database(store):
     with store.database.write() as tx:
         blob = "BLOB" if tx.on_sqlite else "BYTEA"
-        tx.run(f"CREATE TABLE many (no INTEGER PRIMARY KEY, words TEXT, bytes {blob}, gap BIGINT)")
+        tx.run(f"CREATE TABLE many (no INTEGER PRIMARY KEY, words TEXT, bytes {blob}, number BIGINT)")
     return store.database
 
 
-def test_any_number_of_rows_is_written_and_counted(database):
+def test_statement_with_any_number_of_rows_writes_each_row_once(database):
     for size in SIZES:
-        given = [(i, f"word {i}", bytearray(b"%d" % i), i << 40) for i in range(1, size + 1)]
+        rows: list[tuple[Any, ...]] = [(i, f"word {i}", bytearray(b"%d" % i), i << 40) for i in range(1, size + 1)]
+
         with database.write() as tx:
             tx.run("DELETE FROM many")
-            touched = INSERT.execute(tx, given)
-            kept = [(row["no"], row["words"], bytes(row["bytes"]), row["gap"]) for row in tx.all("SELECT * FROM many")]
+            changed_rows = INSERT.execute(tx, rows)
+            stored = tx.all("SELECT * FROM many ORDER BY no")
 
-        assert touched == size
-        assert sorted(kept) == [(no, words, bytes(raw), gap) for no, words, raw, gap in given]
+        assert changed_rows == size
+        assert [(row["no"], row["words"], row["bytes"], row["number"]) for row in stored] == rows
 
 
-def test_any_number_of_rows_is_asked_for_and_answered(database):
+def test_query_with_any_number_of_rows_gets_each_row_once(database):
     for size in SIZES:
-        given = [(i, f"word {i}") for i in range(1, size + 1)]
+        rows = [(i, f"word {i}") for i in range(1, size + 1)]
+
         with database.read() as tx:
-            answered = [(row[0], row[1]) for row in ECHO.select(tx, given)]
+            selected = [(row[0], row[1]) for row in ECHO.select(tx, rows)]
 
-        assert sorted(answered) == given
+        assert sorted(selected) == rows
 
 
-def test_no_rows_are_nothing_to_do(database):
+def test_statement_without_rows_changes_nothing(database):
     with database.write() as tx:
         assert INSERT.execute(tx, []) == 0
         assert ECHO.select(tx, []) == []
 
 
-def test_a_row_may_have_gaps_and_odd_values(database):
-    given = [
+def test_rows_can_contain_nulls_and_unusual_values(database):
+    rows = [
         (1, None, None, None),
         (2, "", b"", 0),
         (3, "0", b"\x00", -1),
@@ -54,15 +58,14 @@ def test_a_row_may_have_gaps_and_odd_values(database):
     ]
 
     with database.write() as tx:
-        INSERT.execute(tx, given)
+        INSERT.execute(tx, rows)
 
     with database.read() as tx:
-        rows = tx.all("SELECT * FROM many ORDER BY no")
-    kept = [(row["no"], row["words"], row["bytes"] and bytes(row["bytes"]), row["gap"]) for row in rows]
-    assert kept == [(no, words, raw or (None if raw is None else b""), gap) for no, words, raw, gap in given]
+        stored = tx.all("SELECT * FROM many ORDER BY no")
+    assert [(row["no"], row["words"], row["bytes"], row["number"]) for row in stored] == rows
 
 
-def test_what_was_touched_counts_only_what_a_conflict_let_through(database):
+def test_rows_with_a_conflict_are_not_counted_as_changed(database):
     insert = RowStatement("INSERT INTO many (no, words) {rows} ON CONFLICT (no) DO NOTHING", ("int", "text"))
 
     with database.write() as tx:

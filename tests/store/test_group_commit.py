@@ -1,5 +1,4 @@
-"""Group commit and its writer: everybody is told what became of theirs, whatever happens to the database or the
-writer."""
+"""Group commit and its writer: every plan gets an outcome, whatever happens to the database or the writer."""
 
 import asyncio
 import contextlib
@@ -32,42 +31,45 @@ from hookmill.store.database import open_database
 from tests.store.managed_store import ManagedStore
 
 
-class Line:
-    """A group commit whose writer is a thread of this process, and what it complained of."""
+class RunningGroupCommit:
+    """An open group commit, and the failures that it has reported: the component and the reason of each one."""
 
-    def __init__(self, group: GroupCommit, failures: list[tuple[str, str]]) -> None:
-        self.group = group
+    def __init__(self, group_commit: GroupCommit, failures: list[tuple[str, str]]) -> None:
+        self.group_commit = group_commit
         self.failures = failures
 
     async def admit(self, *plans: Plan) -> list[Any]:
-        return await asyncio.gather(*(self.group.admit(plan) for plan in plans))
+        return await asyncio.gather(*(self.group_commit.admit(plan) for plan in plans))
 
 
 @contextlib.asynccontextmanager
-async def line_to(store: ManagedStore) -> AsyncIterator[Line]:
+async def group_commit_to(store: ManagedStore) -> AsyncIterator[RunningGroupCommit]:
+    """A group commit whose writer is a thread of this process."""
     writers: list[threading.Thread] = []
 
-    def start(theirs: socket.socket) -> None:
-        mine = theirs.dup()
-        writers.append(threading.Thread(target=lambda: (serve_ingress(mine, store.database), mine.close())))
+    def start_writer(writer_end: socket.socket) -> None:
+        channel = writer_end.dup()
+        writers.append(threading.Thread(target=lambda: (serve_ingress(channel, store.database), channel.close())))
         writers[-1].start()
 
-    async with opened(start) as line:
-        yield line
+    async with open_group_commit(start_writer) as running:
+        yield running
     for writer in writers:
         writer.join()
 
 
 @contextlib.asynccontextmanager
-async def opened(start: Callable[[socket.socket], None]) -> AsyncIterator[Line]:
+async def open_group_commit(start_writer: Callable[[socket.socket], None]) -> AsyncIterator[RunningGroupCommit]:
     failures: list[tuple[str, str]] = []
-    group = GroupCommit(start, report_failure=lambda where, why: failures.append((where, why)))
-    await group.open()
+    group_commit = GroupCommit(
+        start_writer, report_failure=lambda component, reason: failures.append((component, reason))
+    )
+    await group_commit.open()
     try:
-        yield Line(group, failures)
+        yield RunningGroupCommit(group_commit, failures)
     finally:
-        await group.close()
-        # The transport is closed by the loop's next turn.
+        await group_commit.close()
+        # The transport is closed in the next turn of the event loop.
         await asyncio.sleep(0)
 
 
@@ -82,8 +84,8 @@ def test_each_caller_gets_the_outcome_of_its_own_plan(store):
     ]
 
     async def scene():
-        async with line_to(store) as line:
-            return await line.admit(*plans)
+        async with group_commit_to(store) as running:
+            return await running.admit(*plans)
 
     assert asyncio.run(scene()) == [
         Accepted(plans[0].delivery_key),
@@ -94,345 +96,350 @@ def test_each_caller_gets_the_outcome_of_its_own_plan(store):
     ]
 
 
-def test_a_thousand_plans_are_answered_each_once_and_kept(store):
+def test_each_of_a_thousand_plans_gets_its_outcome_and_is_stored(store):
     webhook = store.webhook()
     plans = [store.plan(webhook, body=b"x" * (i % 3_000)) for i in range(1_000)]
 
     async def scene():
-        async with line_to(store) as line:
-            return await line.admit(*plans)
+        async with group_commit_to(store) as running:
+            return await running.admit(*plans)
 
     assert asyncio.run(scene()) == [Accepted(plan.delivery_key) for plan in plans]
     assert store.count("deliveries") == 1_000
 
 
-def test_plans_that_wait_together_are_committed_together(store):
+def test_plans_that_wait_at_the_same_time_share_a_commit(store):
     webhook = store.webhook()
 
     async def scene():
-        async with line_to(store) as line:
-            return await line.admit(*(store.plan(webhook) for _ in range(200)))
+        async with group_commit_to(store) as running:
+            return await running.admit(*(store.plan(webhook) for _ in range(200)))
 
-    with commits() as counted:
+    with counting_commits() as commit_count:
         asyncio.run(scene())
 
-    assert counted() <= 3
+    assert commit_count() <= 3
 
 
-def test_a_fault_fails_its_own_batch_and_not_the_next(store):
+def test_faulty_plan_fails_its_batch_but_not_the_next(store):
     webhook = store.webhook()
-    # Two runs of one automation by one delivery can't be.
+    # A delivery can't have two runs of one automation.
     faulty = store.plan(webhook, runs=[store.run("aut_a"), store.run("aut_a")])
-    beside, later = store.plan(webhook, "beside"), store.plan(webhook, "later")
+    in_same_batch, later = store.plan(webhook, "same batch"), store.plan(webhook, "later")
 
     async def scene():
-        async with line_to(store) as line:
-            return await line.admit(faulty, beside), await line.admit(later), line.failures
+        async with group_commit_to(store) as running:
+            return await running.admit(faulty, in_same_batch), await running.admit(later), running.failures
 
-    together, afterwards, failures = asyncio.run(scene())
+    faulty_batch, next_batch, failures = asyncio.run(scene())
 
-    assert together == [Unavailable(), Unavailable()]
-    assert afterwards == [Accepted(later.delivery_key)]
+    assert faulty_batch == [Unavailable(), Unavailable()]
+    assert next_batch == [Accepted(later.delivery_key)]
     assert failures == [("admission", "a fault of type IntegrityError")]
     assert store.count("deliveries") == 1
 
 
-def test_a_commit_that_fails_keeps_nothing_and_the_repetition_is_accepted(store):
+def test_failed_commit_stores_nothing_and_the_retry_is_accepted(store):
     webhook = store.webhook()
-    failing_commit(store, "poison")
+    fail_commits_with(store, "poison")
 
     async def scene():
-        async with line_to(store) as line:
-            failed = await line.admit(store.plan(webhook, "poison"), store.plan(webhook, "a"))
-            return failed, await line.admit(store.plan(webhook, "a"), store.plan(webhook, "b"))
+        async with group_commit_to(store) as running:
+            failed = await running.admit(store.plan(webhook, "poison"), store.plan(webhook, "a"))
+            return failed, await running.admit(store.plan(webhook, "a"), store.plan(webhook, "b"))
 
-    failed, repeated = asyncio.run(scene())
+    failed, retried = asyncio.run(scene())
 
     assert failed == [Unavailable(), Unavailable()]
-    assert [type(outcome) for outcome in repeated] == [Accepted, Accepted]
+    assert [type(outcome) for outcome in retried] == [Accepted, Accepted]
     assert sorted(row["identity"] for row in store.rows("deliveries")) == ["a", "b"]
 
 
-def test_a_retry_after_a_lost_commit_answer_is_a_duplicate(store):
+def test_retry_after_a_lost_report_of_the_commit_is_a_duplicate(store):
     webhook = store.webhook()
-    plan, repeated = store.plan(webhook, "a"), store.plan(webhook, "a")
+    plan, retry = store.plan(webhook, "a"), store.plan(webhook, "a")
 
     async def scene():
-        ours: list[socket.socket] = []
-        async with opened(lambda theirs: ours.append(theirs.dup())) as line:
-            answer = line.group.admit(plan)
+        channels: list[socket.socket] = []
+        async with open_group_commit(lambda writer_end: channels.append(writer_end.dup())) as running:
+            outcome = running.group_commit.admit(plan)
             await asyncio.sleep(0)
-            # A writer that dies between its commit and its report.
-            ours[0].setblocking(True)
-            [work] = await asyncio.to_thread(works, ours[0])
-            store.admit(*(item.plan for item in work.plans))
-            ours[0].close()
-            outcome = await answer
-        async with line_to(store) as line:
-            return outcome, await line.admit(repeated)
+            # The writer dies between its commit and its report.
+            [channel] = channels
+            channel.setblocking(True)
+            [work] = await asyncio.to_thread(receive_work, channel)
+            store.admit(*(numbered.plan for numbered in work.plans))
+            channel.close()
+            lost_outcome = await outcome
+        async with group_commit_to(store) as running:
+            return lost_outcome, await running.admit(retry)
 
-    assert asyncio.run(scene()) == (Unavailable(), [Duplicate(repeated.delivery_key, plan.delivery_key)])
+    assert asyncio.run(scene()) == (Unavailable(), [Duplicate(retry.delivery_key, plan.delivery_key)])
 
 
-def test_closing_writes_what_is_waiting(store):
+def test_closing_waits_for_plans_in_flight(store):
     webhook = store.webhook()
     plans = [store.plan(webhook) for _ in range(300)]
 
     async def scene():
-        async with line_to(store) as line:
-            answers = [line.group.admit(plan) for plan in plans]
-        return [await answer for answer in answers]
+        async with group_commit_to(store) as running:
+            outcomes = [running.group_commit.admit(plan) for plan in plans]
+        return [await outcome for outcome in outcomes]
 
     assert asyncio.run(scene()) == [Accepted(plan.delivery_key) for plan in plans]
 
 
-def test_closing_writes_down_what_was_counted(store):
+def test_closing_writes_counts_of_dropped_attempts(store):
     no = store.webhook().no
 
     async def scene():
-        async with line_to(store) as line:
-            line.group.send_dropped_counts([(no, 0, "not_found", 2)])
+        async with group_commit_to(store) as running:
+            running.group_commit.send_dropped_counts([(no, 0, "not_found", 2)])
 
     asyncio.run(scene())
 
     assert [row["count"] for row in store.rows("dropped_attempts")] == [2]
 
 
-def test_counts_that_wait_for_a_busy_writer_add_up(store):
+def test_waiting_counts_of_dropped_attempts_are_added_up(store):
     webhook = store.webhook()
     plan = store.plan(webhook)
 
     async def scene():
-        async with line_to(store) as line:
+        async with group_commit_to(store) as running:
             for _ in range(3):
-                line.group.send_dropped_counts([(webhook.no, 0, "not_found", 2)])
-            return await line.admit(plan)
+                running.group_commit.send_dropped_counts([(webhook.no, 0, "not_found", 2)])
+            return await running.admit(plan)
 
     assert asyncio.run(scene()) == [Accepted(plan.delivery_key)]
     assert [row["count"] for row in store.rows("dropped_attempts")] == [6]
 
 
-def test_after_closing_everything_is_unavailable(store):
+def test_plans_after_closing_are_unavailable(store):
     plan = store.plan(store.webhook())
 
     async def scene():
-        async with line_to(store) as line:
+        async with group_commit_to(store) as running:
             pass
         await asyncio.sleep(0.05)
-        return await line.group.admit(plan)
+        return await running.group_commit.admit(plan)
 
     assert asyncio.run(scene()) == Unavailable()
 
 
-def test_who_has_waited_too_long_is_answered_although_the_database_hangs(monkeypatch):
+def test_plan_times_out_while_the_writer_does_not_answer(monkeypatch):
     monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
-    held: list[socket.socket] = []
+    channels: list[socket.socket] = []
 
     async def scene():
-        async with opened(lambda theirs: held.append(theirs.dup())) as line:
+        async with open_group_commit(lambda writer_end: channels.append(writer_end.dup())) as running:
             began = time.monotonic()
-            outcome = await line.group.admit(a_plan())
+            outcome = await running.group_commit.admit(small_plan())
             return outcome, time.monotonic() - began
 
     outcome, waited = asyncio.run(scene())
-    held[0].close()
+    channels[0].close()
 
     assert outcome == Unavailable()
     assert waited >= 0.2
 
 
-def test_five_seconds_are_as_long_as_a_sender_waits():
+def test_sender_waits_five_seconds_at_most():
     assert group_commit.PLAN_TIMEOUT_SECONDS == 5.0
 
 
-def test_a_plan_whose_sender_was_answered_already_is_not_begun(store):
+def test_writer_skips_plans_whose_sender_was_already_answered(store):
     webhook = store.webhook()
     late, in_time = store.plan(webhook, "late"), store.plan(webhook, "in time")
-    ours, theirs = socket.socketpair()
+    ingress_end, writer_end = socket.socketpair()
 
-    with ours, theirs:
+    with ingress_end, writer_end:
         now = time.monotonic()
-        ours.sendall(frame(Work([NumberedPlan(1, now - 1, late), NumberedPlan(2, now + 60, in_time)], [])))
-        ours.shutdown(socket.SHUT_WR)
-        serve_ingress(theirs, store.database)
-        _ready, report = reports(ours)
+        ingress_end.sendall(frame(Work([NumberedPlan(1, now - 1, late), NumberedPlan(2, now + 60, in_time)], [])))
+        ingress_end.shutdown(socket.SHUT_WR)
+        serve_ingress(writer_end, store.database)
+        _ready, report = receive_reports(ingress_end)
 
     assert [result.number for result in report.results] == [2]
     assert [row["identity"] for row in store.rows("deliveries")] == ["in time"]
 
 
-def test_a_queue_that_does_not_drain_is_unavailable_at_once(monkeypatch):
+def test_plan_is_unavailable_immediately_while_too_many_wait(monkeypatch):
     monkeypatch.setattr(group_commit, "OUTSTANDING_BYTES_MAX", 10_000)
     monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
-    held: list[socket.socket] = []
+    channels: list[socket.socket] = []
 
     async def scene():
-        async with opened(lambda theirs: held.append(theirs.dup())) as line:
-            answers = [line.group.admit(a_plan()) for _ in range(10)]
-            at_once = [answer.done() for answer in answers]
-            await asyncio.gather(*answers)
-            afterwards = line.group.admit(a_plan()).done()
-            return at_once, afterwards
+        async with open_group_commit(lambda writer_end: channels.append(writer_end.dup())) as running:
+            outcomes = [running.group_commit.admit(small_plan()) for _ in range(10)]
+            done_immediately = [outcome.done() for outcome in outcomes]
+            await asyncio.gather(*outcomes)
+            done_afterwards = running.group_commit.admit(small_plan()).done()
+            return done_immediately, done_afterwards
 
-    at_once, afterwards = asyncio.run(scene())
-    held[0].close()
+    done_immediately, done_afterwards = asyncio.run(scene())
+    channels[0].close()
 
-    # Each takes 2,000 bytes without a body: the seventh finds more than 10,000 outstanding.
-    assert at_once == [False] * 6 + [True] * 4
-    assert afterwards is False
+    # A plan without a body counts 2,000 bytes. So before the seventh, more than 10,000 bytes wait.
+    assert done_immediately == [False] * 6 + [True] * 4
+    assert done_afterwards is False
 
 
-def test_a_writer_that_reads_no_more_is_unavailable_at_once_until_it_does(store, monkeypatch):
+def test_plan_is_unavailable_immediately_while_the_writer_does_not_read(store, monkeypatch):
     monkeypatch.setattr(group_commit, "OUTSTANDING_BYTES_MAX", 100_000)
     monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
-    held: list[socket.socket] = []
-
+    channels: list[socket.socket] = []
     plan = store.plan(store.webhook(), body=b"x" * 90_000)
 
     async def scene():
-        async with opened(lambda theirs: held.append(theirs.dup())) as line:
-            # Their senders were answered, but the plans lie in the line.
+        async with open_group_commit(lambda writer_end: channels.append(writer_end.dup())) as running:
+            # The plans have timed out, but they are still in the channel.
             sent = 0
-            while await line.group.admit(plan) == Unavailable() and not line.group._is_backpressured:
+            while (
+                await running.group_commit.admit(plan) == Unavailable() and not running.group_commit._is_backpressured
+            ):
                 sent += 1
-            at_once = line.group.admit(a_plan()).done()
-            await asyncio.to_thread(drained, held[0], sent)
-            while line.group._is_backpressured:
+            done_immediately = running.group_commit.admit(small_plan()).done()
+            await asyncio.to_thread(drain, channels[0], sent)
+            while running.group_commit._is_backpressured:
                 await asyncio.sleep(0.01)
-            return at_once, line.group.admit(a_plan()).done()
+            return done_immediately, running.group_commit.admit(small_plan()).done()
 
     assert asyncio.run(scene()) == (True, False)
-    held[0].close()
+    channels[0].close()
 
 
-def test_a_declared_size_takes_no_room():
-    assert memory_bytes(a_plan(size=10**9)) == PLAN_OVERHEAD_BYTES
+def test_declared_size_of_a_rejected_body_counts_no_memory():
+    assert memory_bytes(small_plan(size=10**9)) == PLAN_OVERHEAD_BYTES
 
 
-def test_a_locked_database_is_unavailable_until_it_is_released(store, monkeypatch):
+def test_plans_are_unavailable_while_the_database_is_locked(store, monkeypatch):
     monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
-    # It is the database that gives up, long before whoever asked.
+    # The database times out long before the plan does.
     monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 60.0)
     webhook = store.webhook()
-    again = store.plan(webhook, "b")
+    retry = store.plan(webhook, "b")
 
     async def scene():
-        with contextlib.closing(open_database(store.url)) as impatient:
+        with contextlib.closing(open_database(store.url)) as database_with_short_timeout:
             store.database.close()
-            store.database = impatient
-            async with line_to(store) as line:
-                with somebody_holding(store):
+            store.database = database_with_short_timeout
+            async with group_commit_to(store) as running:
+                with locked_log(store):
                     began = time.monotonic()
-                    refused = await line.admit(store.plan(webhook, "a"))
+                    while_locked = await running.admit(store.plan(webhook, "a"))
                     waited = time.monotonic() - began
-                return refused, waited, await line.admit(again)
+                return while_locked, waited, await running.admit(retry)
 
-    refused, waited, afterwards = asyncio.run(scene())
+    while_locked, waited, afterwards = asyncio.run(scene())
 
-    assert refused == [Unavailable()]
+    assert while_locked == [Unavailable()]
     assert waited < group_commit.PLAN_TIMEOUT_SECONDS / 2
-    assert afterwards == [Accepted(again.delivery_key)]
+    assert afterwards == [Accepted(retry.delivery_key)]
 
 
-def test_a_locked_webhook_delays_no_other_and_becomes_unavailable(store_on_postgres, monkeypatch):
+def test_locked_webhook_is_unavailable_and_delays_no_other(store_on_postgres, monkeypatch):
     monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 3.0)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.1)
-    held, other = store_on_postgres.webhook("held"), store_on_postgres.webhook("other")
+    store = store_on_postgres
+    locked, other = store.webhook("locked"), store.webhook("other")
 
     async def scene():
-        async with line_to(store_on_postgres) as line:
-            with holding(store_on_postgres, held.no):
-                waiting = line.group.admit(store_on_postgres.plan(held, "a"))
-                others = [await line.group.admit(store_on_postgres.plan(other)) for _ in range(10)]
+        async with group_commit_to(store) as running:
+            with locked_webhook(store, locked.no):
+                waiting = running.group_commit.admit(store.plan(locked, "a"))
+                of_other = [await running.group_commit.admit(store.plan(other)) for _ in range(10)]
                 is_waiting = not waiting.done()
-                together = await line.admit(*(store_on_postgres.plan(each) for each in (other, held, other)))
-                outcome = await waiting
-            return others, is_waiting, together, outcome, await line.admit(store_on_postgres.plan(held, "a"))
+                of_both = await running.admit(*(store.plan(webhook) for webhook in (other, locked, other)))
+                timed_out = await waiting
+            return of_other, is_waiting, of_both, timed_out, await running.admit(store.plan(locked, "a"))
 
-    others, is_waiting, together, outcome, afterwards = asyncio.run(scene())
+    of_other, is_waiting, of_both, timed_out, afterwards = asyncio.run(scene())
 
-    assert {type(each) for each in others} == {Accepted}
+    assert {type(outcome) for outcome in of_other} == {Accepted}
     assert is_waiting
-    assert [type(each) for each in together] == [Accepted, Unavailable, Accepted]
-    assert outcome == Unavailable()
-    assert [type(each) for each in afterwards] == [Accepted]
+    assert [type(outcome) for outcome in of_both] == [Accepted, Unavailable, Accepted]
+    assert timed_out == Unavailable()
+    assert [type(outcome) for outcome in afterwards] == [Accepted]
 
 
-def test_a_webhook_that_is_held_for_a_moment_is_only_waited_for(store_on_postgres):
+def test_plan_waits_for_a_webhook_that_is_locked_briefly(store_on_postgres):
     webhook = store_on_postgres.webhook()
     plan = store_on_postgres.plan(webhook)
 
     async def scene():
-        async with line_to(store_on_postgres) as line:
-            with holding(store_on_postgres, webhook.no):
-                waiting = line.group.admit(plan)
+        async with group_commit_to(store_on_postgres) as running:
+            with locked_webhook(store_on_postgres, webhook.no):
+                outcome = running.group_commit.admit(plan)
                 await asyncio.sleep(0.05)
-                still_waiting = not waiting.done()
-            return still_waiting, await waiting
+                is_waiting = not outcome.done()
+            return is_waiting, await outcome
 
     assert asyncio.run(scene()) == (True, Accepted(plan.delivery_key))
 
 
-def test_a_killed_writer_fails_waiting_plans_and_is_replaced(store, monkeypatch):
-    # It has to load what it needs, and is waited for.
+def test_killed_writer_fails_waiting_plans_and_is_replaced(store, monkeypatch):
+    # The new process loads its modules first.
     monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 60.0)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
     webhook = store.webhook()
     first, last = store.plan(webhook, "first"), store.plan(webhook, "last")
 
     async def scene():
-        async with opened(lambda theirs: started.append(writing_process(theirs, store.url))) as line:
-            before = await line.admit(first)
-            [writer] = started
+        async with open_group_commit(
+            lambda writer_end: writers.append(start_writing_process(writer_end, store.url))
+        ) as running:
+            before = await running.admit(first)
+            [writer] = writers
             os.kill(writer.pid, signal.SIGSTOP)
-            waiting = line.group.admit(store.plan(webhook, "lost"))
+            waiting = running.group_commit.admit(store.plan(webhook, "lost"))
             await asyncio.sleep(0)
             writer.kill()
             lost = await waiting
-            while (afterwards := await line.admit(last)) == [Unavailable()]:
+            while (afterwards := await running.admit(last)) == [Unavailable()]:
                 await asyncio.sleep(0.02)
-            return before, lost, afterwards, line.failures
+            return before, lost, afterwards, running.failures
 
-    started: list[subprocess.Popen[bytes]] = []
+    writers: list[subprocess.Popen[bytes]] = []
     before, lost, afterwards, failures = asyncio.run(scene())
 
     assert before == [Accepted(first.delivery_key)]
     assert lost == Unavailable()
     assert type(afterwards[0]) in {Accepted, Duplicate}
     assert failures == [("writer", "the writing process ended; starting another")]
-    # The second one ends with its line.
-    assert [writer.wait(10) for writer in started] == [-signal.SIGKILL, 0]
+    # The second one ends when its channel is closed.
+    assert [writer.wait(10) for writer in writers] == [-signal.SIGKILL, 0]
 
 
-def test_frames_are_whole_again_however_they_were_cut():
+def test_frames_are_reassembled_from_parts_of_any_size():
     seed = time.time_ns()
     print(f"seed {seed}")
     chance = random.Random(seed)
-    frames = [chance.randbytes(chance.choice([0, 1, 3, 4, 5, 1_000, 70_000])) for _ in range(50)]
-    stream = b"".join(len(each).to_bytes(4, "big") + each for each in frames)
+    contents = [chance.randbytes(chance.choice([0, 1, 3, 4, 5, 1_000, 70_000])) for _ in range(50)]
+    stream = b"".join(len(content).to_bytes(4, "big") + content for content in contents)
 
-    unframer, whole = Unframer(), []
+    unframer, messages = Unframer(), []
     while stream:
-        cut = chance.choice([1, 2, 3, 4, 5, 100, 65_536])
-        whole += unframer.messages(stream[:cut])
-        stream = stream[cut:]
+        size = chance.choice([1, 2, 3, 4, 5, 100, 65_536])
+        messages += unframer.messages(stream[:size])
+        stream = stream[size:]
 
-    assert whole == frames
+    assert messages == contents
 
 
-def drained(line: socket.socket, plans: int) -> None:
-    """So many plans have been read, and dropped."""
-    line.setblocking(True)
+def drain(channel: socket.socket, plan_count: int) -> None:
+    """Read and drop this number of plans."""
+    channel.setblocking(True)
     unframer = Unframer()
-    while plans > 0:
-        frames = unframer.messages(line.recv(1 << 20))
-        plans -= sum(len(msgspec.msgpack.decode(each, type=Work).plans) for each in frames)
+    while plan_count > 0:
+        messages = unframer.messages(channel.recv(1 << 20))
+        plan_count -= sum(len(msgspec.msgpack.decode(message, type=Work).plans) for message in messages)
 
 
-def a_plan(size: int = 0) -> Plan:
+def small_plan(size: int = 0) -> Plan:
     return Rejection(
         delivery_key=DeliveryKey(bytes(16)),
         webhook_no=1,
@@ -445,51 +452,52 @@ def a_plan(size: int = 0) -> Plan:
     )
 
 
-def works(line: socket.socket) -> list[Work]:
+def receive_work(channel: socket.socket) -> list[Work]:
     unframer = Unframer()
-    while not (frames := unframer.messages(line.recv(1 << 20))):
+    while not (messages := unframer.messages(channel.recv(1 << 20))):
         pass
-    return [msgspec.msgpack.decode(each, type=Work) for each in frames]
+    return [msgspec.msgpack.decode(message, type=Work) for message in messages]
 
 
-def reports(line: socket.socket) -> list[Report]:
-    return [msgspec.msgpack.decode(each, type=Report) for each in Unframer().messages(line.recv(1 << 20))]
+def receive_reports(channel: socket.socket) -> list[Report]:
+    messages = Unframer().messages(channel.recv(1 << 20))
+    return [msgspec.msgpack.decode(message, type=Report) for message in messages]
 
 
-def writing_process(line: socket.socket, url: str) -> "subprocess.Popen[bytes]":
+def start_writing_process(channel: socket.socket, url: str) -> "subprocess.Popen[bytes]":
     program = (
         "import socket, sys; from hookmill.store.admission.writer import main; "
         "main(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])"
     )
-    return subprocess.Popen([sys.executable, "-c", program, str(line.fileno()), url], pass_fds=[line.fileno()])
+    return subprocess.Popen([sys.executable, "-c", program, str(channel.fileno()), url], pass_fds=[channel.fileno()])
 
 
 @contextlib.contextmanager
-def commits() -> Iterator[Callable[[], int]]:
-    """How often something has been committed since the block began."""
-    counted = 0
+def counting_commits() -> Iterator[Callable[[], int]]:
+    """Count the commits since the block began. The yielded function returns their number."""
+    commit_count = 0
 
-    def count(_connection: object) -> None:
-        nonlocal counted
-        counted += 1
+    def count_commit(_connection: object) -> None:
+        nonlocal commit_count
+        commit_count += 1
 
-    event.listen(Engine, "commit", count)
+    event.listen(Engine, "commit", count_commit)
     try:
-        yield lambda: counted
+        yield lambda: commit_count
     finally:
-        event.remove(Engine, "commit", count)
+        event.remove(Engine, "commit", count_commit)
 
 
-def failing_commit(store: ManagedStore, identity: str) -> None:
-    """From here on a transaction that logs this identity fails at COMMIT, and not before."""
+def fail_commits_with(store: ManagedStore, identity: str) -> None:
+    """Let each transaction that logs this identity fail at COMMIT, and not before."""
     with store.database.write() as tx:
         if tx.on_sqlite:
-            tx.run("CREATE TABLE nobody (id INTEGER PRIMARY KEY)")
-            tx.run("CREATE TABLE late (id INTEGER REFERENCES nobody (id) DEFERRABLE INITIALLY DEFERRED)")
+            tx.run("CREATE TABLE empty (id INTEGER PRIMARY KEY)")
+            tx.run("CREATE TABLE violating (id INTEGER REFERENCES empty (id) DEFERRABLE INITIALLY DEFERRED)")
             tx.run(
                 f"""
                 CREATE TRIGGER poisoned AFTER INSERT ON deliveries WHEN NEW.identity = '{identity}'
-                BEGIN INSERT INTO late VALUES (1); END
+                BEGIN INSERT INTO violating VALUES (1); END
                 """
             )
         else:
@@ -508,16 +516,17 @@ def failing_commit(store: ManagedStore, identity: str) -> None:
 
 
 @contextlib.contextmanager
-def somebody_holding(store: ManagedStore) -> Iterator[None]:
-    """Another process has the writer's place on SQLite, or the log on PostgreSQL."""
-    with contextlib.closing(open_database(store.url)) as somebody, somebody.write() as tx:
+def locked_log(store: ManagedStore) -> Iterator[None]:
+    """Until the block ends, another connection has the write lock on SQLite, or has locked the log on PostgreSQL."""
+    with contextlib.closing(open_database(store.url)) as other, other.write() as tx:
         if not tx.on_sqlite:
             tx.run("LOCK TABLE deliveries IN ACCESS EXCLUSIVE MODE")
         yield
 
 
 @contextlib.contextmanager
-def holding(store: ManagedStore, webhook_no: int) -> Iterator[None]:
-    with psycopg.connect(store.url) as somebody:
-        somebody.execute("SELECT * FROM webhooks WHERE no = %s FOR UPDATE", [webhook_no])
+def locked_webhook(store: ManagedStore, webhook_no: int) -> Iterator[None]:
+    """Until the block ends, another connection has locked the webhook's row."""
+    with psycopg.connect(store.url) as other:
+        other.execute("SELECT * FROM webhooks WHERE no = %s FOR UPDATE", [webhook_no])
         yield

@@ -1,4 +1,4 @@
-"""Workers on PostgreSQL hear that runs joined the backlog."""
+"""Notifications of workers on PostgreSQL about new runs in the backlog."""
 
 import asyncio
 
@@ -7,24 +7,24 @@ import pytest
 from hookmill.domain.delivery import Accepted, Duplicate
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.store.notifications import listening, notify_workers
-from tests.store.test_group_commit import line_to
+from tests.store.test_group_commit import group_commit_to
 
 
-def test_committed_transaction_notifies_and_rolled_back_one_does_not(store_on_postgres):
+def test_only_committed_transactions_notify_workers(store_on_postgres):
     with listening(store_on_postgres.database) as wait:
         with pytest.raises(ZeroDivisionError), store_on_postgres.database.write() as tx:
             notify_workers(tx)
             _ = 1 / 0
-        after_rollback = wait(0.2)
+        is_notified_by_rollback = wait(0.2)
         with store_on_postgres.database.write() as tx:
             notify_workers(tx)
 
-        assert not after_rollback
+        assert not is_notified_by_rollback
         assert wait(10)
         assert not wait(0.2)
 
 
-def test_only_an_admission_that_starts_runs_notifies(store_on_postgres):
+def test_only_admissions_with_runs_notify_workers(store_on_postgres):
     webhook = store_on_postgres.webhook()
     without_runs = store_on_postgres.plan(webhook, "first")
     with_runs, duplicate = (
@@ -32,18 +32,19 @@ def test_only_an_admission_that_starts_runs_notifies(store_on_postgres):
     )
 
     async def scene():
-        heard = []
+        results = []
         with listening(store_on_postgres.database) as wait:
-            async with line_to(store_on_postgres) as line:
+            async with group_commit_to(store_on_postgres) as running:
                 for plan in (without_runs, with_runs, duplicate):
-                    [outcome] = await line.admit(plan)
-                    heard.append((type(outcome), await asyncio.to_thread(wait, 10 if plan is with_runs else 0.3)))
-        return heard
+                    [outcome] = await running.admit(plan)
+                    is_notified = await asyncio.to_thread(wait, 10 if plan is with_runs else 0.3)
+                    results.append((type(outcome), is_notified))
+        return results
 
     assert asyncio.run(scene()) == [(Accepted, False), (Accepted, True), (Duplicate, False)]
 
 
-def test_lost_connection_is_reported(store_on_postgres):
+def test_lost_connection_makes_the_wait_unavailable(store_on_postgres):
     with pytest.raises(StoreUnavailable), listening(store_on_postgres.database) as wait:
         with store_on_postgres.database.write() as tx:
             tx.run(
@@ -53,6 +54,6 @@ def test_lost_connection_is_reported(store_on_postgres):
         wait(10)
 
 
-def test_sqlite_needs_no_notification(store_on_sqlite):
+def test_notification_has_no_effect_on_sqlite(store_on_sqlite):
     with store_on_sqlite.database.write() as tx:
         notify_workers(tx)
