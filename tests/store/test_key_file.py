@@ -1,4 +1,4 @@
-"""The file that the master keys are in: for its owner alone, and never without a key that is needed."""
+"""The file with the master keys: only its owner can read it, and no key is lost."""
 
 import os
 import stat
@@ -26,19 +26,19 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_first_start_makes_a_private_key_that_the_next_reads(tmp_path):
+def test_key_file_is_created_once_and_only_for_its_owner(tmp_path):
     file = KeyFile(tmp_path / "master.key")
     file.create()
-    [made] = file.read()
+    [key] = file.read()
 
     file.create()
 
     assert mode(file.path) == 0o600
-    assert file.read() == [made]
+    assert file.read() == [key]
     assert [path.name for path in tmp_path.iterdir()] == ["master.key"]
 
 
-def test_of_first_starts_at_once_one_makes_the_key_and_all_read_that_one(tmp_path):
+def test_simultaneous_first_starts_create_one_key(tmp_path):
     file = KeyFile(tmp_path / "master.key")
 
     def start(_: int) -> MasterKey:
@@ -46,22 +46,22 @@ def test_of_first_starts_at_once_one_makes_the_key_and_all_read_that_one(tmp_pat
         return file.read()[0]
 
     with ThreadPoolExecutor(8) as starts:
-        read = set(starts.map(start, range(32)))
+        keys = set(starts.map(start, range(32)))
 
-    assert len(read) == 1
+    assert len(keys) == 1
 
 
-def test_keys_are_read_in_the_order_that_they_were_written_in(file):
+def test_keys_are_read_in_the_order_in_which_they_were_written(file):
     assert file.read() == [NEW, OLD]
 
 
-def test_what_is_written_is_for_the_owner_alone(file):
+def test_written_files_are_readable_only_by_their_owner(file):
     file.retire([OLD])
 
     assert (mode(file.path), mode(file.retired_path)) == (0o600, 0o600)
 
 
-def test_a_mode_that_the_operator_chose_stays(file):
+def test_write_keeps_the_mode_that_the_operator_chose(file):
     file.path.chmod(0o640)
 
     file.write([NEW])
@@ -69,8 +69,8 @@ def test_a_mode_that_the_operator_chose_stays(file):
     assert mode(file.path) == 0o640
 
 
-def test_a_file_stays_its_owners_whoever_writes_it(file):
-    # Only root can give a file away; anybody else's stays theirs.
+def test_write_keeps_the_owner_of_the_file(file):
+    # Only root can change the owner of a file.
     owner = (12345, 23456) if os.getuid() == 0 else (os.getuid(), file.path.stat().st_gid)
     os.chown(file.path, *owner)
 
@@ -80,7 +80,7 @@ def test_a_file_stays_its_owners_whoever_writes_it(file):
         assert (path.stat().st_uid, path.stat().st_gid) == owner
 
 
-def test_a_link_to_the_file_stays_a_link(file, tmp_path):
+def test_write_through_a_link_replaces_its_target(file, tmp_path):
     link = KeyFile(tmp_path / "elsewhere" / "master.key")
     link.path.parent.mkdir()
     link.path.symlink_to(file.path)
@@ -91,7 +91,7 @@ def test_a_link_to_the_file_stays_a_link(file, tmp_path):
     assert file.read() == [OLD]
 
 
-def test_a_retired_key_is_kept_beside_the_file_the_newest_first(file):
+def test_retired_keys_are_stored_beside_the_file_newest_first(file):
     newest = MasterKey(b"3" * 32)
     file.retire([OLD])
     file.write([newest, NEW])
@@ -101,7 +101,7 @@ def test_a_retired_key_is_kept_beside_the_file_the_newest_first(file):
     assert file.retired_path.read_text() == f"{as_text(NEW)}\n{as_text(OLD)}\n"
 
 
-def test_retiring_again_what_was_retired_before_a_crash_keeps_it_once(file):
+def test_retiring_a_key_again_after_a_crash_stores_it_once(file):
     file.retired_path.write_text(f"{as_text(OLD)}\n")
 
     file.retire([OLD])
@@ -110,27 +110,27 @@ def test_retiring_again_what_was_retired_before_a_crash_keeps_it_once(file):
     assert file.retired_path.read_text() == f"{as_text(OLD)}\n"
 
 
-@pytest.mark.parametrize("written", ["", "\n", "canary", f"{as_text(NEW)}\ncanary\n", "\udcff"])
-def test_a_file_with_something_else_in_it_is_refused_and_left_alone(file, written):
-    file.path.write_text(written, errors="surrogateescape")
+@pytest.mark.parametrize("content", ["", "\n", "canary", f"{as_text(NEW)}\ncanary\n", "\udcff"])
+def test_invalid_key_file_is_refused_and_unchanged(file, content):
+    file.path.write_text(content, errors="surrogateescape")
 
-    with pytest.raises(Invalid, match="must be 32 bytes in base64") as refused:
+    with pytest.raises(Invalid, match="must be 32 bytes in base64") as error:
         file.read()
 
-    assert "canary" not in str(refused.value)
-    assert file.path.read_text(errors="surrogateescape") == written
+    assert "canary" not in str(error.value)
+    assert file.path.read_text(errors="surrogateescape") == content
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_error_names_the_missing_file(tmp_path):
     with pytest.raises(Invalid, match=r"master\.key is missing"):
         KeyFile(tmp_path / "master.key").read()
 
 
-def test_a_write_that_fails_leaves_the_keys_and_nothing_else(file, monkeypatch):
-    def refuse(_: int) -> None:
+def test_failed_write_changes_no_key_and_leaves_no_other_file(file, monkeypatch):
+    def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
         file.write([NEW])
 
@@ -138,7 +138,7 @@ def test_a_write_that_fails_leaves_the_keys_and_nothing_else(file, monkeypatch):
     assert [path.name for path in file.path.parent.iterdir()] == ["master.key"]
 
 
-def test_only_one_command_changes_the_keys_at_a_time(file):
+def test_second_command_that_changes_keys_is_refused(file):
     with file.locked():
         with pytest.raises(Conflict, match="Another command is changing the keys"), file.locked():
             pass
@@ -147,7 +147,7 @@ def test_only_one_command_changes_the_keys_at_a_time(file):
         pass
 
 
-def test_what_a_killed_command_was_writing_is_cleared_away_by_the_next(file):
+def test_next_command_removes_temporary_files_of_a_killed_one(file):
     leftovers = [file.path.with_name(f"{name}.0123abcd.new") for name in ("master.key", "master.key.retired")]
     for leftover in leftovers:
         leftover.write_text("half a key")

@@ -1,4 +1,4 @@
-"""Lock files of the data directory: nobody but their owner opens them, so nobody else can hold a lock."""
+"""Lock files of the data directory: only their owner can open them, so no other account can hold a lock."""
 
 import os
 import stat
@@ -13,9 +13,9 @@ from hookmill.store.private_file import open_lock_file
 
 @pytest.fixture
 def no_umask() -> Iterator[None]:
-    before = os.umask(0)
+    previous = os.umask(0)
     yield
-    os.umask(before)
+    os.umask(previous)
 
 
 def mode(path: Path) -> int:
@@ -23,7 +23,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.usefixtures("no_umask")
-def test_lock_file_is_private_whatever_the_umask(tmp_path: Path):
+def test_lock_file_is_private_with_any_umask(tmp_path: Path):
     path = tmp_path / "a.lock"
 
     open_lock_file(path).close()
@@ -33,13 +33,13 @@ def test_lock_file_is_private_whatever_the_umask(tmp_path: Path):
 
 def test_lock_file_of_an_earlier_version_becomes_private(tmp_path: Path):
     path = tmp_path / "a.lock"
-    path.write_bytes(b"kept")
+    path.write_bytes(b"content")
     path.chmod(0o666)
 
     open_lock_file(path).close()
 
     assert mode(path) == 0o600
-    assert path.read_bytes() == b"kept"
+    assert path.read_bytes() == b"content"
 
 
 @pytest.mark.usefixtures("no_umask")

@@ -1,5 +1,4 @@
-"""The master key is replaced: everything sealed comes along, whoever seals or reads meanwhile, and nothing that was
-sealed is ever without a key."""
+"""Rotation of the master key: every value stays readable, also while processes seal, and after an interruption."""
 
 import shutil
 import threading
@@ -27,8 +26,8 @@ NAMES = ("token", "other", "third")
 ANSWER = b'{"secret": "shown once"}'
 
 
-class Vault:
-    """An installation with a few secrets, and what its commands and processes do with its keys."""
+class SealedInstallation:
+    """An installation with three secrets, and the commands and processes that use its master keys."""
 
     def __init__(self, url: str, data_dir: Path, **keys: str) -> None:
         self.settings = Settings(data_dir=data_dir, database_url=url, **keys)  # type: ignore[arg-type]
@@ -46,14 +45,14 @@ class Vault:
         return file
 
     def with_keys(self, *keys: MasterKey) -> Settings:
-        """The settings of a process that was given these keys, the newest first."""
-        newest, *others = (as_text(key) for key in keys)
-        given = {"master_key": newest} | ({"master_key_previous": ",".join(others)} if others else {})
-        return Settings(data_dir=self.settings.data_dir, database_url=self.settings.database_url, **given)  # type: ignore[arg-type]
+        """The settings of a process whose keys are settings. The newest key is first."""
+        newest, *previous = (as_text(key) for key in keys)
+        key_settings = {"master_key": newest} | ({"master_key_previous": ",".join(previous)} if previous else {})
+        return Settings(data_dir=self.settings.data_dir, database_url=self.settings.database_url, **key_settings)  # type: ignore[arg-type]
 
     @contextmanager
     def process(self, settings: Settings | None = None) -> Iterator[Management]:
-        """Another process, from its start."""
+        """Start another process, and stop it when the block ends."""
         store = app.open_store(settings or self.settings)
         try:
             yield app.build_management(settings or self.settings, store)
@@ -61,9 +60,9 @@ class Vault:
             store.close()
 
     def rotate(
-        self, settings: Settings | None = None, *, seen: Callable[[int, int], None] = lambda _rows, _total: None
+        self, settings: Settings | None = None, *, on_progress: Callable[[int, int], None] = lambda _rows, _total: None
     ) -> RotationResult:
-        """The command."""
+        """Rotate the key as `hookmill keys rotate` does."""
         settings = settings or self.settings
         store = app.open_store(settings)
         try:
@@ -72,12 +71,13 @@ class Vault:
                 store.database,
                 app.build_management(settings, store),
                 confirm_new_key=lambda: None,
-                report_progress=seen,
+                report_progress=on_progress,
             )
         finally:
             store.close()
 
     def revealed(self, management: Management | None = None) -> dict[str, str]:
+        """The secrets by the names of their webhooks, as the process of `management` reads them."""
         webhooks = (management or self.management).webhooks
         return {name: webhooks.secret_for_sending(self.may, name).reveal() for name in self.values}
 
@@ -85,7 +85,8 @@ class Vault:
         with self.store.database.read() as tx:
             return tx.all(f"SELECT * FROM {table} ORDER BY 1")
 
-    def sealed_with(self) -> set[str]:
+    def sealing_key_ids(self) -> set[str]:
+        """The ids of all keys that have sealed a row."""
         return {row["key_id"] for table in rotation.SEALED_TABLES for row in self.rows(table)}
 
     def change(self, sql: str, **values: Any) -> None:
@@ -93,7 +94,7 @@ class Vault:
             assert tx.run(sql, **values)
 
     def begin(self, new: MasterKey) -> None:
-        """As far as a rotation comes that is killed before it has sealed anything."""
+        """Begin a rotation, and interrupt it before it reseals a row."""
         self.file.write([new, *self.file.read()])
         planned = rotation.plan(self.in_use(), self.file.read())
         assert planned is not None
@@ -107,22 +108,23 @@ class Vault:
 
 
 @pytest.fixture
-def vault(store_url: str, tmp_path: Path) -> Iterator[Vault]:
-    vault = Vault(store_url, tmp_path / "data")
-    yield vault
-    vault.store.close()
+def installation(store_url: str, tmp_path: Path) -> Iterator[SealedInstallation]:
+    """An installation with a key file."""
+    installation = SealedInstallation(store_url, tmp_path / "data")
+    yield installation
+    installation.store.close()
 
 
 @pytest.fixture
-def with_settings(store_url: str, tmp_path: Path) -> Iterator[tuple[Vault, MasterKey]]:
-    """One whose key is a setting, and the key."""
+def installation_with_key_setting(store_url: str, tmp_path: Path) -> Iterator[tuple[SealedInstallation, MasterKey]]:
+    """An installation whose key is a setting, and this key."""
     key = new_master_key()
-    vault = Vault(store_url, tmp_path / "data", master_key=as_text(key))
-    yield vault, key
-    vault.store.close()
+    installation = SealedInstallation(store_url, tmp_path / "data", master_key=as_text(key))
+    yield installation, key
+    installation.store.close()
 
 
-def test_every_table_with_something_sealed_is_rotated():
+def test_every_table_with_sealed_values_is_rotated():
     sealed = [table for table in metadata.tables.values() if "sealed" in table.columns]
 
     assert {table.name for table in sealed} == set(rotation.SEALED_TABLES)
@@ -131,353 +133,356 @@ def test_every_table_with_something_sealed_is_rotated():
         assert "key_id" in table.columns
 
 
-def test_afterwards_everything_is_sealed_with_the_new_key_alone(vault):
-    [old] = vault.file.read()
-    with vault.management.one_transaction(vault.may):
-        vault.management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
+def test_rotation_seals_every_row_with_the_new_key(installation):
+    [old] = installation.file.read()
+    with installation.management.one_transaction(installation.may):
+        installation.management.idempotency.store(installation.may, "a request", b"d" * 32, ANSWER)
 
-    rotated = vault.rotate()
+    result = installation.rotate()
 
-    [new] = vault.file.read()
+    [new] = installation.file.read()
     assert new != old
-    assert (rotated.key_id, rotated.has_begun_rotation) == (new.id, True)
-    assert (rotated.resealed_rows, rotated.unreadable_rows) == (4, ())
-    assert vault.sealed_with() == {new.id}
+    assert (result.key_id, result.has_begun_rotation) == (new.id, True)
+    assert (result.resealed_rows, result.unreadable_rows) == (4, ())
+    assert installation.sealing_key_ids() == {new.id}
     for table in rotation.SEALED_TABLES:
-        for row in vault.rows(table):
+        for row in installation.rows(table):
             new.open(bytes(row["sealed"]), row["id"])
             with pytest.raises(WrongKey):
                 old.open(bytes(row["sealed"]), row["id"])
 
 
-def test_afterwards_every_value_is_what_it_was(vault):
-    with vault.management.one_transaction(vault.may):
-        vault.management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
-    webhooks = vault.rows("webhooks")
+def test_rotation_changes_no_value(installation):
+    with installation.management.one_transaction(installation.may):
+        installation.management.idempotency.store(installation.may, "a request", b"d" * 32, ANSWER)
+    webhooks = installation.rows("webhooks")
 
-    vault.rotate()
+    installation.rotate()
 
-    with vault.process() as management:
-        assert vault.revealed(management) == vault.values
-        assert management.idempotency.stored_response(vault.may, "a request", b"d" * 32) == ANSWER
-    assert vault.rows("webhooks") == webhooks, "no revision was raised: nobody has to read anything again"
-
-
-def test_a_process_from_before_reads_and_seals_with_both_keys(vault):
-    vault.rotate()
-
-    assert vault.revealed() == vault.values
-    vault.values["late"] = vault.management.webhooks.create(vault.may, "late").reveal()
-    assert vault.sealed_with() == {vault.file.read()[0].id}
-    with vault.process() as management:
-        assert vault.revealed(management) == vault.values
+    with installation.process() as management:
+        assert installation.revealed(management) == installation.values
+        assert management.idempotency.stored_response(installation.may, "a request", b"d" * 32) == ANSWER
+    assert installation.rows("webhooks") == webhooks, "no revision was raised, so no process reads a webhook again"
 
 
-def test_it_can_be_done_again_and_again(vault):
+def test_process_from_before_a_rotation_reads_and_seals_afterwards(installation):
+    installation.rotate()
+
+    assert installation.revealed() == installation.values
+    installation.values["late"] = installation.management.webhooks.create(installation.may, "late").reveal()
+    assert installation.sealing_key_ids() == {installation.file.read()[0].id}
+    with installation.process() as management:
+        assert installation.revealed(management) == installation.values
+
+
+def test_keys_can_be_rotated_repeatedly(installation):
     for _ in range(3):
-        vault.rotate()
+        installation.rotate()
 
-    with vault.process() as management:
-        assert vault.revealed(management) == vault.values
-    assert len(vault.file.read()) == 1
-    assert len(vault.file.retired_path.read_text().splitlines()) == 3
-
-
-def test_progress_comes_to_the_number_of_rows(vault):
-    heard: list[tuple[int, int]] = []
-
-    vault.rotate(seen=lambda rows, total: heard.append((rows, total)))
-
-    assert sum(rows for rows, _ in heard) == 3
-    assert {total for _, total in heard} == {3}
+    with installation.process() as management:
+        assert installation.revealed(management) == installation.values
+    assert len(installation.file.read()) == 1
+    assert len(installation.file.retired_path.read_text().splitlines()) == 3
 
 
-def test_many_rows_are_sealed_a_few_at_a_time(vault, monkeypatch):
+def test_reported_progress_adds_up_to_the_number_of_rows(installation):
+    reports: list[tuple[int, int]] = []
+
+    installation.rotate(on_progress=lambda rows, total: reports.append((rows, total)))
+
+    assert sum(rows for rows, _ in reports) == 3
+    assert {total for _, total in reports} == {3}
+
+
+def test_rows_are_resealed_page_by_page(installation, monkeypatch):
     monkeypatch.setattr(rotation, "PAGE_ROWS", 2)
-    heard: list[int] = []
+    page_sizes: list[int] = []
 
-    rotated = vault.rotate(seen=lambda rows, _total: heard.append(rows))
+    result = installation.rotate(on_progress=lambda rows, _total: page_sizes.append(rows))
 
-    assert (heard, rotated.resealed_rows) == ([2, 1], 3)
-    assert vault.revealed() == vault.values
+    assert (page_sizes, result.resealed_rows) == ([2, 1], 3)
+    assert installation.revealed() == installation.values
 
 
-def test_it_is_written_down_in_the_audit_log_once(vault):
-    before = vault.in_use().sealing_id
-    rotated = vault.rotate()
+def test_rotation_is_recorded_in_the_audit_log(installation):
+    old_key_id = installation.in_use().sealing_id
 
-    [entry, *_] = vault.management.audit.of_team(vault.team)
+    result = installation.rotate()
+
+    [entry, *_] = installation.management.audit.of_team(installation.team)
     assert (entry.action, entry.subject_id, entry.details) == (
         "master_key.rotate",
-        rotated.key_id,
-        {"before": before},
+        result.key_id,
+        {"before": old_key_id},
     )
 
 
-def test_what_others_seal_while_it_goes_on_is_sealed_with_the_new_key(vault):
+def test_secrets_created_during_a_rotation_are_sealed_with_the_new_key(installation):
     names = iter(range(100))
 
     def create(_rows: int, _total: int) -> None:
         name = f"meanwhile-{next(names)}"
-        vault.values[name] = vault.management.webhooks.create(vault.may, name).reveal()
+        installation.values[name] = installation.management.webhooks.create(installation.may, name).reveal()
 
-    vault.rotate(seen=create)
+    installation.rotate(on_progress=create)
 
-    assert len(vault.values) > len(NAMES)
-    assert vault.sealed_with() == {vault.file.read()[0].id}
-    with vault.process() as management:
-        assert vault.revealed(management) == vault.values
+    assert len(installation.values) > len(NAMES)
+    assert installation.sealing_key_ids() == {installation.file.read()[0].id}
+    with installation.process() as management:
+        assert installation.revealed(management) == installation.values
 
 
-def test_who_has_begun_to_seal_with_the_old_key_is_waited_for(vault):
+def test_rotation_waits_for_a_transaction_that_seals_with_the_old_key(installation):
     has_sealed, may_commit = threading.Event(), threading.Event()
-    made: dict[str, str] = {}
+    values: dict[str, str] = {}
 
     def create() -> None:
-        with vault.management.one_transaction(vault.may):
-            made["slow"] = vault.management.webhooks.create(vault.may, "slow").reveal()
+        with installation.management.one_transaction(installation.may):
+            values["slow"] = installation.management.webhooks.create(installation.may, "slow").reveal()
             has_sealed.set()
             may_commit.wait(1)
 
-    creating = threading.Thread(target=create)
-    creating.start()
+    creating_thread = threading.Thread(target=create)
+    creating_thread.start()
     has_sealed.wait()
     threading.Timer(0.2, may_commit.set).start()
-    vault.rotate()
-    creating.join()
+    installation.rotate()
+    creating_thread.join()
 
-    assert vault.sealed_with() == {vault.file.read()[0].id}
-    with vault.process() as management:
-        assert management.webhooks.secret_for_sending(vault.may, "slow").reveal() == made["slow"]
-
-
-def test_a_sealing_that_holds_no_team_is_waited_for_too(vault):
-    with vault.store.database.write() as tx:
-        binding.sealing_key(tx, vault.store.master_keys)
-        rotating = threading.Thread(target=vault.rotate)
-        rotating.start()
-        rotating.join(0.3)
-        waits = rotating.is_alive()
-
-    rotating.join()
-    assert waits
-    assert len(vault.file.read()) == 1
+    assert installation.sealing_key_ids() == {installation.file.read()[0].id}
+    with installation.process() as management:
+        assert management.webhooks.secret_for_sending(installation.may, "slow").reveal() == values["slow"]
 
 
-def test_what_is_replaced_while_it_is_sealed_again_stays_replaced(vault, monkeypatch):
-    def keep(digest: bytes, answer: bytes) -> None:
-        with vault.management.one_transaction(vault.may):
-            vault.management.idempotency.store(vault.may, "a request", digest, answer)
+def test_rotation_waits_for_a_sealing_transaction_without_a_team_lock(installation):
+    with installation.store.database.write() as tx:
+        binding.sealing_key(tx, installation.store.master_keys)
+        rotating_thread = threading.Thread(target=installation.rotate)
+        rotating_thread.start()
+        rotating_thread.join(0.3)
+        is_waiting = rotating_thread.is_alive()
+    rotating_thread.join()
 
-    keep(b"1" * 32, b"the first answer")
+    assert is_waiting
+    assert len(installation.file.read()) == 1
+
+
+def test_row_that_changes_while_it_is_resealed_keeps_its_new_value(installation, monkeypatch):
+    def store_response(digest: bytes, answer: bytes) -> None:
+        with installation.management.one_transaction(installation.may):
+            installation.management.idempotency.store(installation.may, "a request", digest, answer)
+
+    store_response(b"1" * 32, b"the first answer")
     opening_key = rotation._opening_key
 
-    def opening_what_is_replaced(row: Row, planned: rotation.RotationPlan) -> MasterKey | None:
+    def replace_and_open(row: Row, planned: rotation.RotationPlan) -> MasterKey | None:
         if not row["id"].startswith("sec_"):
-            keep(b"2" * 32, ANSWER)
+            store_response(b"2" * 32, ANSWER)
         return opening_key(row, planned)
 
-    monkeypatch.setattr(rotation, "_opening_key", opening_what_is_replaced)
-    rotated = vault.rotate()
+    monkeypatch.setattr(rotation, "_opening_key", replace_and_open)
 
-    assert rotated.resealed_rows == 3
-    assert vault.management.idempotency.stored_response(vault.may, "a request", b"2" * 32) == ANSWER
+    result = installation.rotate()
 
-
-# What is there is not always what it says
+    assert result.resealed_rows == 3
+    assert installation.management.idempotency.stored_response(installation.may, "a request", b"2" * 32) == ANSWER
 
 
-def test_a_row_that_names_the_wrong_key_is_opened_with_the_right_one(vault):
+# Wrong key ids and unreadable rows
+
+
+def test_row_with_a_wrong_key_id_is_opened_with_the_right_key(installation):
     new = new_master_key()
-    vault.file.write([new, *vault.file.read()])
-    row = vault.rows()[0]
-    vault.change("UPDATE secret_versions SET key_id = :new WHERE id = :id", new=new.id, id=row["id"])
+    installation.file.write([new, *installation.file.read()])
+    row = installation.rows()[0]
+    installation.change("UPDATE secret_versions SET key_id = :new WHERE id = :id", new=new.id, id=row["id"])
 
-    rotated = vault.rotate()
+    result = installation.rotate()
 
-    assert rotated.resealed_rows == 3
-    assert vault.revealed() == vault.values
-
-
-def test_rows_that_do_not_open_are_named_and_the_others_rotated(vault):
-    first, second, _ = vault.rows()
-    for to, sealed in ((first, second), (second, first)):
-        vault.change("UPDATE secret_versions SET sealed = :sealed WHERE id = :id", sealed=sealed["sealed"], id=to["id"])
-    swapped = [bytes(row["sealed"]) for row in vault.rows()[:2]]
-
-    rotated = vault.rotate()
-
-    assert rotated.unreadable_rows == tuple(f"secret_versions {row['id']}" for row in (first, second))
-    assert rotated.resealed_rows == 1
-    assert [bytes(row["sealed"]) for row in vault.rows()[:2]] == swapped
-    assert vault.rows()[2]["key_id"] == rotated.key_id
-    with vault.process() as management:
-        assert management.webhooks.rotate(vault.may, NAMES[0]).reveal()
+    assert result.resealed_rows == 3
+    assert installation.revealed() == installation.values
 
 
-# Cut off, and begun again
+def test_unreadable_rows_are_named_and_the_others_resealed(installation):
+    first, second, _ = installation.rows()
+    for row, other_row in ((first, second), (second, first)):
+        installation.change(
+            "UPDATE secret_versions SET sealed = :sealed WHERE id = :id", sealed=other_row["sealed"], id=row["id"]
+        )
+    swapped = [bytes(row["sealed"]) for row in installation.rows()[:2]]
+
+    result = installation.rotate()
+
+    assert result.unreadable_rows == tuple(f"secret_versions {row['id']}" for row in (first, second))
+    assert result.resealed_rows == 1
+    assert [bytes(row["sealed"]) for row in installation.rows()[:2]] == swapped
+    assert installation.rows()[2]["key_id"] == result.key_id
+    with installation.process() as management:
+        assert management.webhooks.rotate(installation.may, NAMES[0]).reveal()
 
 
-def test_an_interrupted_rotation_is_finished_with_its_own_key(vault):
+# Interrupted and simultaneous rotations
+
+
+def test_interrupted_rotation_is_finished_with_the_same_new_key(installation):
     new = new_master_key()
-    vault.begin(new)
+    installation.begin(new)
 
-    rotated = vault.rotate()
+    result = installation.rotate()
 
-    assert (rotated.key_id, rotated.has_begun_rotation, rotated.resealed_rows) == (new.id, False, 3)
-    assert vault.file.read() == [new]
-    assert vault.sealed_with() == {new.id}
-    assert vault.in_use() == binding.KeysInUse(new.id, ())
-
-
-def test_a_rotation_interrupted_at_its_end_removes_the_old_key(vault):
-    [old] = vault.file.read()
-    vault.rotate()
-    [new] = vault.file.read()
-    vault.file.write([new, old])
-
-    rotated = vault.rotate()
-
-    assert (rotated.key_id, rotated.has_begun_rotation, rotated.retired_key_ids) == (new.id, False, (old.id,))
-    assert vault.file.read() == [new]
+    assert (result.key_id, result.has_begun_rotation, result.resealed_rows) == (new.id, False, 3)
+    assert installation.file.read() == [new]
+    assert installation.sealing_key_ids() == {new.id}
+    assert installation.in_use() == binding.KeysInUse(new.id, ())
 
 
-def test_in_the_middle_of_one_everybody_reads_and_seals_with_the_new_key(vault):
+def test_rotation_interrupted_before_its_last_step_is_finished(installation):
+    [old] = installation.file.read()
+    installation.rotate()
+    [new] = installation.file.read()
+    installation.file.write([new, old])
+
+    result = installation.rotate()
+
+    assert (result.key_id, result.has_begun_rotation, result.retired_key_ids) == (new.id, False, (old.id,))
+    assert installation.file.read() == [new]
+
+
+def test_all_processes_seal_with_the_new_key_during_a_rotation(installation):
     new = new_master_key()
-    vault.begin(new)
+    installation.begin(new)
 
-    with vault.process() as management:
-        assert vault.revealed(management) == vault.revealed() == vault.values
-        management.webhooks.create(vault.may, "by a new process")
-    vault.management.webhooks.create(vault.may, "by an old process")
-    with vault.management.one_transaction(vault.may):
-        vault.management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
+    with installation.process() as management:
+        assert installation.revealed(management) == installation.revealed() == installation.values
+        management.webhooks.create(installation.may, "by a new process")
+    installation.management.webhooks.create(installation.may, "by an old process")
+    with installation.management.one_transaction(installation.may):
+        installation.management.idempotency.store(installation.may, "a request", b"d" * 32, ANSWER)
 
-    assert [row["key_id"] for row in vault.rows()].count(new.id) == 2
-    assert [row["key_id"] for row in vault.rows("idempotency_keys")] == [new.id]
-    assert vault.management.idempotency.stored_response(vault.may, "a request", b"d" * 32) == ANSWER
+    assert [row["key_id"] for row in installation.rows()].count(new.id) == 2
+    assert [row["key_id"] for row in installation.rows("idempotency_keys")] == [new.id]
+    assert installation.management.idempotency.stored_response(installation.may, "a request", b"d" * 32) == ANSWER
 
 
-def test_in_the_middle_of_one_a_start_without_the_old_key_is_refused(vault):
-    [old] = vault.file.read()
+def test_start_without_the_old_key_is_refused_during_a_rotation(installation):
+    [old] = installation.file.read()
     new = new_master_key()
-    vault.begin(new)
+    installation.begin(new)
 
     with pytest.raises(WrongKey, match=f"rotation of the master key is unfinished.*{old.id}"):
-        app.open_store(vault.with_keys(new))
-    app.open_store(vault.with_keys(old, new)).close()
+        app.open_store(installation.with_keys(new))
+    app.open_store(installation.with_keys(old, new)).close()
 
 
-def test_of_two_commands_at_once_one_rotates(vault):
-    def rotate_too(_rows: int, _total: int) -> None:
+def test_second_rotation_command_is_refused_during_the_first(installation):
+    def rotate_again(_rows: int, _total: int) -> None:
         with pytest.raises(Conflict, match="Another command is changing the keys"):
-            vault.rotate()
+            installation.rotate()
 
-    rotated = vault.rotate(seen=rotate_too)
+    result = installation.rotate(on_progress=rotate_again)
 
-    assert rotated.resealed_rows == 3
-    assert len(vault.file.retired_path.read_text().splitlines()) == 1
+    assert result.resealed_rows == 3
+    assert len(installation.file.retired_path.read_text().splitlines()) == 1
 
 
-def test_a_rotation_overtaken_by_another_machine_harms_nothing(vault, monkeypatch):
+def test_rotation_that_another_host_supersedes_is_refused(installation, monkeypatch):
     monkeypatch.setattr(rotation, "PAGE_ROWS", 2)
-    [old] = vault.file.read()
-    mine, theirs = new_master_key(), new_master_key()
-    my_settings, their_settings = vault.with_keys(mine, old), vault.with_keys(theirs, mine, old)
+    [old] = installation.file.read()
+    first, second = new_master_key(), new_master_key()
 
-    def overtake(_rows: int, _total: int) -> None:
-        if vault.in_use().sealing_id == mine.id:
-            vault.rotate(their_settings)
+    def rotate_on_another_host(_rows: int, _total: int) -> None:
+        if installation.in_use().sealing_id == first.id:
+            installation.rotate(installation.with_keys(second, first, old))
 
     with pytest.raises(Conflict, match="Another rotation is in progress"):
-        vault.rotate(my_settings, seen=overtake)
+        installation.rotate(installation.with_keys(first, old), on_progress=rotate_on_another_host)
 
-    with vault.process(vault.with_keys(theirs)) as management:
-        assert vault.revealed(management) == vault.values
-    assert vault.sealed_with() == {theirs.id}
+    with installation.process(installation.with_keys(second)) as management:
+        assert installation.revealed(management) == installation.values
+    assert installation.sealing_key_ids() == {second.id}
 
 
-def test_two_machines_that_begin_at_once_with_different_keys_do_not_both(vault):
-    [old] = vault.file.read()
-    plans = [rotation.plan(vault.in_use(), [new_master_key(), old]) for _ in range(2)]
+def test_hosts_with_different_new_keys_cannot_both_begin(installation):
+    [old] = installation.file.read()
+    plans = [rotation.plan(installation.in_use(), [new_master_key(), old]) for _ in range(2)]
 
-    vault.management.master_key_rotations.begin(vault.team, plans[0])
+    installation.management.master_key_rotations.begin(installation.team, plans[0])
     with pytest.raises(Conflict, match="Another rotation is in progress"):
-        vault.management.master_key_rotations.begin(vault.team, plans[1])
+        installation.management.master_key_rotations.begin(installation.team, plans[1])
 
 
-# Several machines, and keys that are settings
+# Several hosts, and keys that are settings
 
 
-def test_a_key_that_was_added_waits_for_the_next_rotation(vault):
-    [old] = vault.file.read()
-    new, _, is_new = app.keys.add(vault.settings, vault.store.database)
+def test_added_key_is_used_from_the_next_rotation(installation):
+    [old] = installation.file.read()
+    new, _, is_new = app.keys.add(installation.settings, installation.store.database)
 
     assert is_new
-    assert app.keys.add(vault.settings, vault.store.database) == (new, vault.file, False)
-    assert vault.file.read() == [new, old]
-    with vault.process() as management, management.one_transaction(vault.may):
-        management.webhooks.create(vault.may, "still with the old")
-        management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
-    assert vault.sealed_with() == {old.id}
-    assert vault.rotate().key_id == new.id
-    assert vault.file.read() == [new]
+    assert app.keys.add(installation.settings, installation.store.database) == (new, installation.file, False)
+    assert installation.file.read() == [new, old]
+    with installation.process() as management, management.one_transaction(installation.may):
+        management.webhooks.create(installation.may, "sealed with the old key")
+        management.idempotency.store(installation.may, "a request", b"d" * 32, ANSWER)
+    assert installation.sealing_key_ids() == {old.id}
+    assert installation.rotate().key_id == new.id
+    assert installation.file.read() == [new]
 
 
-def test_a_machine_with_its_own_key_file_follows_the_rotation(vault, tmp_path):
-    app.keys.add(vault.settings, vault.store.database)
-    there = tmp_path / "another machine"
-    there.mkdir()
-    (there / "master.key").write_bytes(vault.file.path.read_bytes())
-    elsewhere = Settings(data_dir=there, database_url=vault.settings.database_url)
+def test_host_with_its_own_key_file_follows_a_rotation(installation, tmp_path):
+    app.keys.add(installation.settings, installation.store.database)
+    other_data_dir = tmp_path / "another host"
+    other_data_dir.mkdir()
+    (other_data_dir / "master.key").write_bytes(installation.file.path.read_bytes())
+    other_settings = Settings(data_dir=other_data_dir, database_url=installation.settings.database_url)
 
-    with vault.process(elsewhere) as management:
-        vault.rotate()
-        assert vault.revealed(management) == vault.values
-        management.webhooks.create(vault.may, "from there")
-    with vault.process(elsewhere) as management:
-        assert vault.revealed(management) == vault.values
-    assert vault.sealed_with() == {vault.in_use().sealing_id}
+    with installation.process(other_settings) as management:
+        installation.rotate()
+        assert installation.revealed(management) == installation.values
+        management.webhooks.create(installation.may, "of the other host")
+    with installation.process(other_settings) as management:
+        assert installation.revealed(management) == installation.values
+    assert installation.sealing_key_ids() == {installation.in_use().sealing_id}
 
 
-def test_a_key_in_the_settings_is_rotated_to_the_one_before_it(with_settings):
-    vault, old = with_settings
+def test_key_in_the_settings_is_rotated_to_the_newest_one(installation_with_key_setting):
+    installation, old = installation_with_key_setting
     new = new_master_key()
-    both = vault.with_keys(new, old)
+    both = installation.with_keys(new, old)
 
-    with vault.process(both) as restarted:
-        # Some processes were restarted, others not: both must be able to read what either has sealed.
-        vault.values["restarted"] = restarted.webhooks.create(vault.may, "restarted").reveal()
-        assert vault.revealed() == vault.values
-        rotated = vault.rotate(both)
-        assert (rotated.key_id, rotated.resealed_rows) == (new.id, 4)
-        assert vault.revealed(restarted) == vault.values
+    with installation.process(both) as restarted:
+        # While only some processes have been restarted, each must read what any of them has sealed.
+        installation.values["restarted"] = restarted.webhooks.create(installation.may, "restarted").reveal()
+        assert installation.revealed() == installation.values
+        result = installation.rotate(both)
+        assert (result.key_id, result.resealed_rows) == (new.id, 4)
+        assert installation.revealed(restarted) == installation.values
 
-    with vault.process(vault.with_keys(new)) as management:
-        assert vault.revealed(management) == vault.values
-    assert not (vault.settings.data_dir / "master.key").exists()
+    with installation.process(installation.with_keys(new)) as management:
+        assert installation.revealed(management) == installation.values
+    assert not (installation.settings.data_dir / "master.key").exists()
 
 
-def test_a_single_key_in_the_settings_cannot_be_rotated(with_settings):
-    vault, old = with_settings
+def test_single_key_in_the_settings_cannot_be_rotated(installation_with_key_setting):
+    installation, old = installation_with_key_setting
 
-    with pytest.raises(Conflict, match="HOOKMILL_MASTER_KEY_PREVIOUS to the present key") as refused:
-        vault.rotate()
+    with pytest.raises(Conflict, match="HOOKMILL_MASTER_KEY_PREVIOUS to the present key") as error:
+        installation.rotate()
 
-    assert as_text(old) not in str(refused.value)
+    assert as_text(old) not in str(error.value)
     with pytest.raises(Conflict, match="the master key is the setting HOOKMILL_MASTER_KEY"):
-        app.keys.add(vault.settings, vault.store.database)
+        app.keys.add(installation.settings, installation.store.database)
 
 
-def test_an_earlier_key_that_was_emptied_is_none(with_settings):
-    vault, old = with_settings
+def test_blank_previous_key_is_ignored(installation_with_key_setting):
+    installation, old = installation_with_key_setting
 
-    settings = Settings(**dict(vault.settings) | {"master_key_previous": " , "})
+    settings = Settings(**dict(installation.settings) | {"master_key_previous": " , "})
 
     assert app.keys.key_ring(settings).ids == (old.id,)
 
 
-def test_an_earlier_key_without_a_present_one_is_no_usable_setting(tmp_path):
+def test_previous_key_without_a_present_one_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="master_key_previous: set master_key, too"):
         Settings(data_dir=tmp_path, master_key_previous=as_text(new_master_key()))  # type: ignore[arg-type]
 
@@ -485,7 +490,7 @@ def test_an_earlier_key_without_a_present_one_is_no_usable_setting(tmp_path):
 # A start with the wrong key
 
 
-def everything_in(directory: Path) -> dict[str, tuple[bytes, int]]:
+def content_and_modes(directory: Path) -> dict[str, tuple[bytes, int]]:
     return {
         str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mode)
         for path in directory.rglob("*")
@@ -494,39 +499,39 @@ def everything_in(directory: Path) -> dict[str, tuple[bytes, int]]:
 
 
 @pytest.mark.parametrize("create", [True, False])
-@pytest.mark.parametrize("wrong", ["setting", "file", "no file", "no key in the file"])
-def test_a_start_with_the_wrong_key_says_so_and_touches_nothing(store_url, tmp_path, create: bool, wrong: str):
+@pytest.mark.parametrize("cause", ["setting", "file", "no file", "no key in the file"])
+def test_start_with_the_wrong_key_is_refused_and_changes_nothing(store_url, tmp_path, create: bool, cause: str):
     data_dir = tmp_path / "data"
     if store_url.startswith("sqlite"):
-        # Beside the keys, as it is outside the tests.
+        # As in an installation, the database is beside the key file.
         data_dir.mkdir()
         shutil.copy(store_url.removeprefix("sqlite:///"), data_dir)
         store_url = f"sqlite:///{data_dir / 'hookmill.db'}"
-    vault = Vault(store_url, data_dir)
-    rows = {table: vault.rows(table) for table in metadata.tables}
-    vault.store.close()
-    settings = vault.settings
-    match wrong:
+    installation = SealedInstallation(store_url, data_dir)
+    rows = {table: installation.rows(table) for table in metadata.tables}
+    installation.store.close()
+    settings = installation.settings
+    match cause:
         case "setting":
-            settings = vault.with_keys(new_master_key())
+            settings = installation.with_keys(new_master_key())
         case "file":
-            vault.file.write([new_master_key()])
+            installation.file.write([new_master_key()])
         case "no file":
-            vault.file.path.unlink()
+            installation.file.path.unlink()
         case _:
-            vault.file.path.write_text("")
-    files = everything_in(data_dir)
+            installation.file.path.write_text("")
+    files = content_and_modes(data_dir)
 
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as error:
         app.open_store(settings, create=create)
 
-    assert "key" in str(refused.value)
-    assert everything_in(data_dir) == files
-    assert {table: vault.rows(table) for table in metadata.tables} == rows
-    vault.store.close()
+    assert "key" in str(error.value)
+    assert content_and_modes(data_dir) == files
+    assert {table: installation.rows(table) for table in metadata.tables} == rows
+    installation.store.close()
 
 
-def test_a_start_with_the_wrong_key_migrates_nothing(empty_database_url, tmp_path):
+def test_start_with_the_wrong_key_does_not_migrate(empty_database_url, tmp_path):
     with open_database(empty_database_url) as database:
         migrate(database, to="0002")
         with database.write() as tx:
@@ -540,34 +545,34 @@ def test_a_start_with_the_wrong_key_migrates_nothing(empty_database_url, tmp_pat
         assert [row["version_num"] for row in tx.all("SELECT version_num FROM alembic_version")] == ["0002"]
 
 
-def test_a_start_on_another_machine_without_a_key_makes_none(vault, tmp_path):
-    elsewhere = Settings(data_dir=tmp_path / "elsewhere", database_url=vault.settings.database_url)
+def test_start_on_another_host_without_a_key_creates_none(installation, tmp_path):
+    other_settings = Settings(data_dir=tmp_path / "another host", database_url=installation.settings.database_url)
 
     with pytest.raises(Invalid, match=r"master\.key is missing"):
-        app.open_store(elsewhere, create=True)
+        app.open_store(other_settings, create=True)
 
-    assert not (tmp_path / "elsewhere").exists()
+    assert not other_settings.data_dir.exists()
 
 
-def test_a_backup_from_before_opens_once_its_key_is_back(vault):
-    [old] = vault.file.read()
-    vault.rotate()
-    [new] = vault.file.read()
-    # The database alone goes back to what it was.
-    for row in vault.rows():
-        again = old.reseal(bytes(row["sealed"]), row["id"], new)
-        vault.change(
+def test_backup_from_before_a_rotation_opens_with_the_retired_key(installation):
+    [old] = installation.file.read()
+    installation.rotate()
+    [new] = installation.file.read()
+    # Restore the database, but not the key file.
+    for row in installation.rows():
+        sealed = old.reseal(bytes(row["sealed"]), row["id"], new)
+        installation.change(
             "UPDATE secret_versions SET key_id = :key, sealed = :sealed WHERE id = :id",
             key=old.id,
-            sealed=again,
+            sealed=sealed,
             id=row["id"],
         )
-    vault.change("UPDATE facts SET value = :old", old=old.id.encode())
+    installation.change("UPDATE facts SET value = :old", old=old.id.encode())
 
     with pytest.raises(WrongKey, match="A restored backup needs the key"):
-        app.open_store(vault.settings)
-    vault.file.write([new, *KeyFile(vault.file.retired_path).read()])
+        app.open_store(installation.settings)
+    installation.file.write([new, *KeyFile(installation.file.retired_path).read()])
 
-    with vault.process() as management:
-        assert vault.revealed(management) == vault.values
-    assert vault.rotate().key_id == new.id
+    with installation.process() as management:
+        assert installation.revealed(management) == installation.values
+    assert installation.rotate().key_id == new.id

@@ -1,4 +1,4 @@
-"""Secrets at rest: sealed to the row that they stand in, with a key that the database remembers by its fingerprint."""
+"""Encryption of secrets at rest. A ciphertext is bound to its row, and a database to its master key."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ KEY = MasterKey(b"k" * 32)
 VALUE = SecretValue("the value ü")
 
 
-def test_what_was_sealed_for_a_row_opens_there():
+def test_value_sealed_for_a_row_opens_for_this_row():
     assert KEY.open(KEY.seal(VALUE, "row.1"), "row.1") == VALUE
 
 
@@ -31,41 +31,41 @@ def test_any_value_can_be_sealed(value):
     assert KEY.open(KEY.seal(SecretValue(value), "row.1"), "row.1").reveal() == value
 
 
-def test_no_two_seals_are_alike():
+def test_sealing_a_value_twice_gives_different_ciphertexts():
     assert len({KEY.seal(VALUE, "row.1") for _ in range(100)}) == 100
 
 
-def test_a_seal_shows_nothing_of_the_value():
+def test_ciphertext_does_not_contain_the_value():
     assert b"the value" not in KEY.seal(VALUE, "row.1")
 
 
 @pytest.mark.parametrize("row", ["row.2", "row.", "", "ROW.1"])
-def test_what_was_moved_to_another_row_does_not_open(row):
+def test_ciphertext_moved_to_another_row_does_not_open(row):
     with pytest.raises(WrongKey, match="can't open row"):
         KEY.open(KEY.seal(VALUE, "row.1"), row)
 
 
-def test_another_key_opens_nothing():
+def test_ciphertext_does_not_open_with_another_key():
     with pytest.raises(WrongKey):
         MasterKey(b"l" * 32).open(KEY.seal(VALUE, "row.1"), "row.1")
 
 
-def test_a_seal_that_was_altered_in_any_byte_or_cut_does_not_open():
+def test_altered_or_truncated_ciphertext_does_not_open():
     sealed = KEY.seal(VALUE, "row.1")
     altered = [sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in range(len(sealed))]
-    cut = [sealed[:-1], sealed[:12], sealed[:5], b""]
+    truncated = [sealed[:-1], sealed[:12], sealed[:5], b""]
 
-    for each in (*altered, *cut):
+    for ciphertext in (*altered, *truncated):
         with pytest.raises(WrongKey):
-            KEY.open(each, "row.1")
+            KEY.open(ciphertext, "row.1")
 
 
-def test_a_master_key_shows_a_fingerprint_and_nothing_of_itself():
+def test_text_of_a_master_key_contains_only_its_fingerprint():
     assert KEY.id == MasterKey(b"k" * 32).id != MasterKey(b"l" * 32).id
     assert "kkkk" not in f"{KEY} {KEY!r} {KEY.id}"
 
 
-def test_a_key_is_written_in_base64():
+def test_key_is_parsed_from_base64():
     assert master_key_from_text(f" {base64.b64encode(KEY.value).decode()}\n") == KEY
 
 
@@ -73,29 +73,29 @@ def test_a_key_is_written_in_base64():
     "text",
     ["", "canary", base64.b64encode(b"canary").decode(), base64.b64encode(b"k" * 33).decode(), "canary" * 8, "é"],
 )
-def test_what_is_no_key_is_refused_and_not_repeated(text):
-    with pytest.raises(Invalid, match="must be 32 bytes in base64") as refused:
+def test_invalid_key_is_refused_without_repeating_its_text(text):
+    with pytest.raises(Invalid, match="must be 32 bytes in base64") as error:
         master_key_from_text(text)
 
-    assert "canary" not in str(refused.value)
+    assert "canary" not in str(error.value)
 
 
-def test_what_is_sealed_again_opens_with_the_new_key_alone():
+def test_resealed_value_opens_only_with_the_new_key():
     new = MasterKey(b"n" * 32)
 
-    again = new.reseal(KEY.seal(VALUE, "row.1"), "row.1", KEY)
+    resealed = new.reseal(KEY.seal(VALUE, "row.1"), "row.1", KEY)
 
-    assert new.open(again, "row.1") == VALUE
+    assert new.open(resealed, "row.1") == VALUE
     with pytest.raises(WrongKey):
-        KEY.open(again, "row.1")
+        KEY.open(resealed, "row.1")
 
 
-def test_what_was_moved_is_not_sealed_again():
+def test_ciphertext_of_another_row_is_not_resealed():
     with pytest.raises(WrongKey):
         MasterKey(b"n" * 32).reseal(KEY.seal(VALUE, "row.1"), "row.2", KEY)
 
 
-def test_a_ring_knows_its_keys_by_their_ids_and_shows_nothing_of_them():
+def test_key_ring_finds_keys_by_id_and_its_text_contains_no_key():
     ring = KeyRing([MasterKey(b"n" * 32), KEY])
 
     assert ring.newest == MasterKey(b"n" * 32)
@@ -103,29 +103,29 @@ def test_a_ring_knows_its_keys_by_their_ids_and_shows_nothing_of_them():
     assert "kkkk" not in f"{ring} {ring!r} {ring.ids}"
 
 
-def test_a_key_that_is_missing_is_named_and_no_other_is_taken_for_it():
+def test_missing_key_is_refused_by_its_id():
     for keys in (KEY, KeyRing([KEY])):
-        with pytest.raises(WrongKey, match="Master key 0123456789abcdef is not available") as missing:
+        with pytest.raises(WrongKey, match="Master key 0123456789abcdef is not available") as error:
             keys.named("0123456789abcdef")
 
-        assert as_text(KEY) not in str(missing.value)
+        assert as_text(KEY) not in str(error.value)
 
 
-def test_a_key_ring_loads_a_missing_key_and_forgets_none():
+def test_key_ring_loads_a_missing_key_and_keeps_the_others():
     new = MasterKey(b"n" * 32)
-    written = [KEY]
-    ring = KeyRing([KEY], lambda: written)
+    source = [KEY]
+    ring = KeyRing([KEY], lambda: source)
 
-    written[:] = [new]
+    source[:] = [new]
 
     assert ring.named(new.id) == new
     assert ring.named(KEY.id) == KEY
 
 
-@pytest.mark.parametrize("trouble", [PermissionError("no"), Invalid("no key")])
-def test_a_ring_whose_source_can_not_be_read_goes_on_with_what_it_has(trouble):
+@pytest.mark.parametrize("error", [PermissionError("no"), Invalid("no key")])
+def test_key_ring_with_an_unreadable_source_keeps_its_keys(error):
     def reread():
-        raise trouble
+        raise error
 
     ring = KeyRing([KEY], reread)
 
@@ -134,7 +134,7 @@ def test_a_ring_whose_source_can_not_be_read_goes_on_with_what_it_has(trouble):
     assert ring.named(KEY.id) == KEY
 
 
-def test_a_database_remembers_the_first_key_and_refuses_any_other(store):
+def test_database_is_bound_to_its_first_key_and_refuses_others(store):
     for key in (KEY, KEY):
         with store.database.write() as tx:
             binding.bind_master_key(tx, key)
@@ -149,7 +149,7 @@ def test_a_database_remembers_the_first_key_and_refuses_any_other(store):
         binding.bind_master_key(tx, MasterKey(b"l" * 32))
 
 
-def test_of_first_starts_at_once_with_different_keys_one_key_stays(store):
+def test_simultaneous_first_starts_with_different_keys_bind_one_key(store):
     keys = [MasterKey(os.urandom(32)) for _ in range(8)]
 
     def start(key: MasterKey) -> bool:
@@ -167,20 +167,21 @@ def test_of_first_starts_at_once_with_different_keys_one_key_stays(store):
     assert [bytes(row["value"]).decode() for row in store.rows("facts")] == [keys[bound.index(True)].id]
 
 
-def test_sealed_secrets_that_were_swapped_between_rows_do_not_open(store):
+def test_secrets_swapped_between_rows_do_not_open(store):
     for name in ("one", "other"):
         store.management.webhooks.create(store.may, name, secret=f"the secret of {name}")
     first, second = store.rows("secret_versions")
     with store.database.write() as tx:
-        for to, sealed in ((first["id"], second["sealed"]), (second["id"], first["sealed"])):
-            tx.run("UPDATE secret_versions SET sealed = :sealed WHERE id = :id", id=to, sealed=bytes(sealed))
+        for row, other_row in ((first, second), (second, first)):
+            sealed = bytes(other_row["sealed"])
+            tx.run("UPDATE secret_versions SET sealed = :sealed WHERE id = :id", id=row["id"], sealed=sealed)
 
     for name in ("one", "other"):
         with pytest.raises(WrongKey):
             store.management.webhooks.secret_for_sending(store.may, name)
 
 
-def test_a_new_value_is_a_new_version_and_the_old_ones_stay(store):
+def test_rotated_secret_is_a_new_version_beside_the_old_ones(store):
     webhook = store.webhook()
     for _ in range(3):
         store.management.webhooks.rotate(store.may, webhook.uid)
@@ -190,12 +191,12 @@ def test_a_new_value_is_a_new_version_and_the_old_ones_stay(store):
     assert versions == [(version, store.key.id) for version in (1, 2, 3, 4)]
 
 
-def test_a_version_that_is_not_there_is_not_made_up(store):
+def test_missing_secret_version_raises_an_error(store):
     with pytest.raises(LookupError), store.database.read() as tx:
         secrets.reveal(tx, "sec_none.1", store.key)
 
 
-# At the ingress
+# Webhooks of the ingress
 
 
 def damage(store: ManagedStore, version_id: str) -> None:
@@ -203,13 +204,15 @@ def damage(store: ManagedStore, version_id: str) -> None:
         assert tx.run("UPDATE secret_versions SET sealed = :altered WHERE id = :id", altered=bytes(60), id=version_id)
 
 
-def test_a_secret_that_does_not_open_blocks_no_other_webhook(store):
+def test_unreadable_secret_does_not_block_other_webhooks(store):
     uids = [store.webhook(f"source {number}").uid for number in range(5)]
     damage(store, store.rows("secret_versions")[0]["id"])
-    told: list[str] = []
+    failures: list[str] = []
 
     async def scene() -> list[bool]:
-        snapshot = Snapshot(store.database, store.key, report_failure=lambda _where, error: told.append(str(error)))
+        snapshot = Snapshot(
+            store.database, store.key, report_failure=lambda _component, error: failures.append(str(error))
+        )
         try:
             deadline = time.monotonic() + LONG_SECONDS
             while sum(snapshot.get(uid) is not None for uid in uids) < 4 and time.monotonic() < deadline:
@@ -218,23 +221,23 @@ def test_a_secret_that_does_not_open_blocks_no_other_webhook(store):
         finally:
             await asyncio.to_thread(snapshot.close)
 
-    known = asyncio.run(scene())
+    are_cached = asyncio.run(scene())
 
-    assert known.count(True) == 4
-    assert len(told) == 1
-    assert "can't open row" in told[0]
+    assert are_cached.count(True) == 4
+    [failure] = failures
+    assert "can't open row" in failure
 
 
-def test_an_earlier_secret_that_does_not_open_closes_nothing(store):
-    made = store.management.webhooks.create(
+def test_webhook_with_an_unreadable_previous_secret_accepts_deliveries(store):
+    signed = store.management.webhooks.create(
         store.may, "signed", auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="the first"
     )
     store.management.webhooks.rotate(store.may, "signed", "the second")
     damage(store, min(row["id"] for row in store.rows("secret_versions")))
 
     with store.database.read() as tx:
-        [live] = read_for_ingress(tx, [made.webhook.uid], store.key)
+        [webhook] = read_for_ingress(tx, [signed.webhook.uid], store.key)
 
-    assert live.accepts_deliveries
-    assert live.signature_rule is not None
-    assert live.signature_rule.previous_keys == ()
+    assert webhook.accepts_deliveries
+    assert webhook.signature_rule is not None
+    assert webhook.signature_rule.previous_keys == ()
