@@ -217,7 +217,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             _CRASHES + "test_a_worker_that_was_paused_past_its_time_has_no_say_afterwards",
             "runs/test_faults.py::test_interrupted_workers",
-            "store/test_runs.py::test_what_a_stale_worker_writes_has_no_effect",
+            "store/test_runs.py::test_result_of_a_stale_worker_has_no_effect",
             _HOSTS + "test_host_that_was_cut_off_and_frozen_overwrites_no_result",
         ),
     ),
@@ -225,7 +225,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "Several workers claim runs: each run is performed once, and no factory waits for another.",
         (
             _CRASHES + "test_two_workers_share_the_runs_and_perform_each_once",
-            "store/test_runs.py::test_workers_that_take_at_once_take_different_runs",
+            "store/test_runs.py::test_workers_that_claim_at_the_same_time_claim_different_runs",
         ),
     ),
     "F31": ToleratedFault(

@@ -26,7 +26,7 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
         yield backlog
 
 
-def queue_rule(when_busy: WhenBusy = WhenBusy.QUEUE, *, limit: int = 1) -> RunPolicy:
+def concurrency_policy(when_busy: WhenBusy = WhenBusy.QUEUE, *, limit: int = 1) -> RunPolicy:
     return RunPolicy(concurrency=Concurrency(key_pointers=("/pr",), limit=limit, when_busy=when_busy))
 
 
@@ -39,11 +39,10 @@ def decide(backlog: Backlog, *, at: int | None = None) -> None:
         held.decide(tx, at or microseconds())
 
 
-def begin(backlog: Backlog, *, most: int = 10) -> list[RunKey]:
-    """Claim what may start, as a worker does."""
+def claim(backlog: Backlog, *, at_most: int = 10) -> list[RunKey]:
     with backlog.database.write() as tx:
-        claimed = claims.claim(tx, executor=WORKER, at_most=most, after=FactoryId(""), now=microseconds())
-    return [each.run for each in claimed]
+        claimed = claims.claim(tx, executor=WORKER, at_most=at_most, after=FactoryId(""), now=microseconds())
+    return [claimed_run.run for claimed_run in claimed]
 
 
 def end(backlog: Backlog, key: RunKey, state: RunState = RunState.SUCCEEDED) -> None:
@@ -61,7 +60,7 @@ def end(backlog: Backlog, key: RunKey, state: RunState = RunState.SUCCEEDED) -> 
 
 
 def states(backlog: Backlog, *keys: RunKey) -> list[str]:
-    """Of each run: its state, or why it may not start yet."""
+    """Of each run: the hold, or the state if it is not held."""
     runs = [backlog.run(key) for key in keys]
     return [run.hold.name if run.hold is not None else run.state.value for run in runs]
 
@@ -70,116 +69,116 @@ def states(backlog: Backlog, *keys: RunKey) -> list[str]:
 
 
 def test_new_runs_start_only_after_a_decision(backlog):
-    keys = arrive(backlog, backlog.automation(policy=queue_rule()), 1)
+    keys = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1)
 
-    before = begin(backlog)
+    claimed_before = claim(backlog)
     decide(backlog)
 
-    assert before == []
-    assert begin(backlog) == keys
+    assert claimed_before == []
+    assert claim(backlog) == keys
 
 
-def test_one_run_of_each_key_starts_and_the_others_wait_in_order(backlog):
-    first, second, other, third = arrive(backlog, backlog.automation(policy=queue_rule()), 1, 1, 2, 1)
+def test_one_run_of_each_key_starts_and_others_wait_in_order(backlog):
+    first, second, other, third = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1, 2, 1)
 
     decide(backlog)
-    started = begin(backlog)
+    claimed = claim(backlog)
     waiting = states(backlog, second, third)
     end(backlog, first)
     decide(backlog)
 
-    assert set(started) == {first, other}
+    assert set(claimed) == {first, other}
     assert waiting == ["BUSY", "BUSY"]
-    assert begin(backlog) == [second]
+    assert claim(backlog) == [second]
     assert states(backlog, third) == ["BUSY"]
 
 
-def test_a_limit_admits_as_many_runs(backlog):
-    keys = arrive(backlog, backlog.automation(policy=queue_rule(limit=2)), 1, 1, 1)
+def test_limit_of_two_lets_two_runs_of_a_key_start(backlog):
+    keys = arrive(backlog, backlog.automation(policy=concurrency_policy(limit=2)), 1, 1, 1)
 
     decide(backlog)
 
-    assert begin(backlog) == keys[:2]
+    assert claim(backlog) == keys[:2]
 
 
-def test_without_a_key_all_runs_of_the_automation_share_the_limit(backlog):
+def test_runs_of_an_automation_without_a_key_share_the_limit(backlog):
     policy = RunPolicy(concurrency=Concurrency())
     keys = arrive(backlog, backlog.automation(policy=policy), 1, 2)
     others = arrive(backlog, backlog.automation(policy=policy), 3)
 
     decide(backlog)
 
-    assert set(begin(backlog)) == {keys[0], *others}
+    assert set(claim(backlog)) == {keys[0], *others}
 
 
 @pytest.mark.parametrize("state", [RunState.FAILED, RunState.CANCELLED, RunState.INTERRUPTED])
-def test_any_end_lets_the_next_run_start(backlog, state):
-    first, second = arrive(backlog, backlog.automation(policy=queue_rule()), 1, 1)
+def test_next_run_starts_after_any_end_of_the_active_one(backlog, state):
+    first, second = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1)
     decide(backlog)
-    begin(backlog)
+    claim(backlog)
 
     end(backlog, first, state)
     decide(backlog)
 
-    assert begin(backlog) == [second]
+    assert claim(backlog) == [second]
 
 
-def test_a_run_that_is_cancelled_before_it_begins_lets_the_next_run_start(backlog):
-    first, second = arrive(backlog, backlog.automation(policy=queue_rule()), 1, 1)
+def test_next_run_starts_after_the_active_one_was_cancelled_unclaimed(backlog):
+    first, second = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1)
     decide(backlog)
 
     backlog.request_cancel(first)
     decide(backlog)
 
-    assert begin(backlog) == [second]
+    assert claim(backlog) == [second]
 
 
-def test_a_waiting_run_can_be_cancelled(backlog):
-    first, second, third = arrive(backlog, backlog.automation(policy=queue_rule()), 1, 1, 1)
+def test_waiting_run_can_be_cancelled(backlog):
+    first, second, third = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1, 1)
     decide(backlog)
-    begin(backlog)
+    claim(backlog)
 
     backlog.request_cancel(second)
     end(backlog, first)
     decide(backlog)
 
     assert states(backlog, second) == ["cancelled"]
-    assert begin(backlog) == [third]
+    assert claim(backlog) == [third]
 
 
-def test_a_run_whose_worker_died_stays_active(backlog):
-    first, second = arrive(backlog, backlog.automation(policy=queue_rule()), 1, 1)
+def test_run_whose_worker_died_stays_active(backlog):
+    first, second = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1)
     decide(backlog)
-    begin(backlog)
+    claim(backlog)
 
     with backlog.database.write() as tx:
         executors.requeue(tx, [first], attempts_max=3, now=microseconds())
     decide(backlog)
 
-    assert begin(backlog) == [first]
+    assert claim(backlog) == [first]
     assert states(backlog, second) == ["BUSY"]
 
 
-def test_a_run_that_died_too_often_lets_the_next_run_start(backlog):
-    first, second = arrive(backlog, backlog.automation(policy=queue_rule()), 1, 1)
+def test_next_run_starts_after_the_active_one_was_interrupted(backlog):
+    first, second = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1)
     decide(backlog)
-    begin(backlog)
+    claim(backlog)
 
     with backlog.database.write() as tx:
         executors.requeue(tx, [first], attempts_max=1, now=microseconds())
     decide(backlog)
 
-    assert begin(backlog) == [second]
+    assert claim(backlog) == [second]
 
 
 # Skip
 
 
-def test_a_new_run_is_skipped_while_one_is_active(backlog):
-    first, second = arrive(backlog, backlog.automation(policy=queue_rule(WhenBusy.SKIP)), 1, 1)
+def test_new_run_is_skipped_while_another_is_active(backlog):
+    first, second = arrive(backlog, backlog.automation(policy=concurrency_policy(WhenBusy.SKIP)), 1, 1)
 
     decide(backlog)
-    begin(backlog)
+    claim(backlog)
     (third,) = arrive(backlog, backlog.run(first).automation_id, 1)
     decide(backlog)
 
@@ -190,47 +189,47 @@ def test_a_new_run_is_skipped_while_one_is_active(backlog):
     assert all(run.finished_at is not None and run.attempt == 0 for run in skipped)
 
 
-def test_a_new_run_starts_after_the_active_one_ended(backlog):
-    automation = backlog.automation(policy=queue_rule(WhenBusy.SKIP))
+def test_new_run_is_not_skipped_after_the_active_one_ended(backlog):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.SKIP))
     (first,) = arrive(backlog, automation, 1)
     decide(backlog)
-    begin(backlog)
+    claim(backlog)
     end(backlog, first)
 
     (second,) = arrive(backlog, automation, 1)
     decide(backlog)
 
-    assert begin(backlog) == [second]
+    assert claim(backlog) == [second]
 
 
 # Replace
 
 
-def test_a_new_run_replaces_what_waits_and_stops_what_runs(backlog):
-    automation = backlog.automation(policy=queue_rule(WhenBusy.REPLACE))
+def test_new_run_replaces_waiting_runs_and_stops_the_running_one(backlog):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE))
     (first,) = arrive(backlog, automation, 1)
     decide(backlog)
-    begin(backlog)
+    claim(backlog)
     second, third = arrive(backlog, automation, 1, 1)
     decide(backlog)
 
-    stopping, waiting = backlog.run(first), begin(backlog)
+    stopping, claimed_meanwhile = backlog.run(first), claim(backlog)
     end(backlog, first, RunState.CANCELLED)
     decide(backlog)
 
     assert stopping.cancel_requested_at is not None
     assert stopping.state is RunState.RUNNING
-    assert waiting == []
+    assert claimed_meanwhile == []
     assert states(backlog, first, second) == ["replaced", "replaced"]
     assert (backlog.run(first).replaced_by, backlog.run(second).replaced_by) == (third, third)
-    assert begin(backlog) == [third]
+    assert claim(backlog) == [third]
 
 
-def test_a_run_that_ends_by_itself_while_it_is_replaced_keeps_its_result(backlog):
-    automation = backlog.automation(policy=queue_rule(WhenBusy.REPLACE))
+def test_replaced_run_that_ends_by_itself_keeps_its_result(backlog):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE))
     (first,) = arrive(backlog, automation, 1)
     decide(backlog)
-    begin(backlog)
+    claim(backlog)
     (second,) = arrive(backlog, automation, 1)
     decide(backlog)
 
@@ -238,11 +237,11 @@ def test_a_run_that_ends_by_itself_while_it_is_replaced_keeps_its_result(backlog
     decide(backlog)
 
     assert states(backlog, first) == ["succeeded"]
-    assert begin(backlog) == [second]
+    assert claim(backlog) == [second]
 
 
-def test_a_run_that_has_not_begun_is_replaced_immediately(backlog):
-    automation = backlog.automation(policy=queue_rule(WhenBusy.REPLACE))
+def test_unclaimed_run_is_replaced_immediately(backlog):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE))
     (first,) = arrive(backlog, automation, 1)
     decide(backlog)
     (second,) = arrive(backlog, automation, 1)
@@ -250,14 +249,14 @@ def test_a_run_that_has_not_begun_is_replaced_immediately(backlog):
     decide(backlog)
 
     assert states(backlog, first) == ["replaced"]
-    assert begin(backlog) == [second]
+    assert claim(backlog) == [second]
 
 
-def test_with_a_limit_of_two_the_two_newest_stay(backlog):
-    automation = backlog.automation(policy=queue_rule(WhenBusy.REPLACE, limit=2))
+def test_replace_with_a_limit_of_two_keeps_the_two_newest(backlog):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE, limit=2))
     first, second = arrive(backlog, automation, 1, 1)
     decide(backlog)
-    begin(backlog)
+    claim(backlog)
     (third,) = arrive(backlog, automation, 1)
     decide(backlog)
 
@@ -265,20 +264,20 @@ def test_with_a_limit_of_two_the_two_newest_stay(backlog):
     assert backlog.run(second).cancel_requested_at is None
     end(backlog, first, RunState.CANCELLED)
     decide(backlog)
-    assert begin(backlog) == [third]
+    assert claim(backlog) == [third]
 
 
 # Debounce
 
 
-def debounced(seconds: int = 10, most: int = 25) -> RunPolicy:
+def debounce_policy(seconds: int = 10, max_seconds: int = 25) -> RunPolicy:
     return RunPolicy(
-        concurrency=Concurrency(key_pointers=("/pr",)), debounce=Debounce(seconds=seconds, max_seconds=most)
+        concurrency=Concurrency(key_pointers=("/pr",)), debounce=Debounce(seconds=seconds, max_seconds=max_seconds)
     )
 
 
-def test_only_the_newest_delivery_starts_a_run_once_it_is_quiet(backlog):
-    automation = backlog.automation(policy=debounced())
+def test_debounced_key_starts_only_the_newest_run_after_a_quiet_time(backlog):
+    automation = backlog.automation(policy=debounce_policy())
     first, second = arrive(backlog, automation, 1, 1)
     (other,) = arrive(backlog, automation, 2)
     decide(backlog)
@@ -289,41 +288,41 @@ def test_only_the_newest_delivery_starts_a_run_once_it_is_quiet(backlog):
         next_due_at = held.next_due_at(tx)
         is_due_before, is_due = (held.needs_decision(tx, at) for at in (due_at - 1, due_at))
     decide(backlog, at=due_at - SECOND)
-    early = begin(backlog)
+    claimed_early = claim(backlog)
     decide(backlog, at=due_at + SECOND)
 
     assert due_at == backlog.run(second).created_at + 10 * SECOND
     assert next_due_at in (due_at, backlog.run(other).created_at + 10 * SECOND)
     assert (is_due_before, is_due) == (False, True)
-    assert early == []
+    assert claimed_early == []
     assert states(backlog, first) == ["superseded"]
     assert backlog.run(first).reason == f"Superseded by {run_id(second)}, which is newer and has the same key."
-    assert set(begin(backlog)) == {second, other}
+    assert set(claim(backlog)) == {second, other}
 
 
-def test_a_steady_stream_starts_a_run_at_the_maximum(backlog):
-    automation = backlog.automation(policy=debounced(seconds=10, most=25))
+def test_steady_stream_starts_a_run_after_the_maximum_time(backlog):
+    automation = backlog.automation(policy=debounce_policy(seconds=10, max_seconds=25))
     (first,) = arrive(backlog, automation, 1)
-    begins = backlog.run(first).created_at
+    first_created_at = backlog.run(first).created_at
     newest = first
-    for passed in (8, 16, 24):
+    for seconds in (8, 16, 24):
         (newest,) = arrive(backlog, automation, 1)
         with backlog.database.write() as tx:
-            tx.run("UPDATE runs SET created_at = :at WHERE id = :id", at=begins + passed * SECOND, id=newest)
-        decide(backlog, at=begins + passed * SECOND)
-    assert backlog.run(newest).due_at == begins + 25 * SECOND
+            tx.run("UPDATE runs SET created_at = :at WHERE id = :id", at=first_created_at + seconds * SECOND, id=newest)
+        decide(backlog, at=first_created_at + seconds * SECOND)
+    assert backlog.run(newest).due_at == first_created_at + 25 * SECOND
 
-    decide(backlog, at=begins + 25 * SECOND)
+    decide(backlog, at=first_created_at + 25 * SECOND)
 
-    assert begin(backlog) == [newest]
+    assert claim(backlog) == [newest]
     assert backlog.states() == {"superseded": 3, "running": 1}
 
 
-def test_a_debounced_run_waits_for_its_key_too(backlog):
-    automation = backlog.automation(policy=debounced(seconds=1))
+def test_debounced_run_waits_for_the_active_run_of_its_key(backlog):
+    automation = backlog.automation(policy=debounce_policy(seconds=1))
     (first,) = arrive(backlog, automation, 1)
     decide(backlog, at=microseconds() + 5 * SECOND)
-    begin(backlog)
+    claim(backlog)
     (second,) = arrive(backlog, automation, 1)
     decide(backlog, at=microseconds() + 5 * SECOND)
     waiting = states(backlog, second)
@@ -332,46 +331,46 @@ def test_a_debounced_run_waits_for_its_key_too(backlog):
     decide(backlog, at=microseconds() + 5 * SECOND)
 
     assert waiting == ["BUSY"]
-    assert begin(backlog) == [second]
+    assert claim(backlog) == [second]
 
 
-# Priority, and many runs
+# Priority, pages, and many runs
 
 
-def test_higher_priority_starts_first_within_a_factory(backlog):
+def test_run_of_higher_priority_starts_first_within_a_factory(backlog):
     low, normal, high = (
         backlog.queue(backlog.automation(policy=RunPolicy(priority=priority)))
         for priority in (Priority.LOW, Priority.NORMAL, Priority.HIGH)
     )
 
-    assert begin(backlog) == [high, normal, low]
+    assert claim(backlog) == [high, normal, low]
 
 
 @pytest.mark.parametrize("when_busy", list(WhenBusy))
-def test_a_flood_with_one_key_is_decided_in_parts(backlog, monkeypatch, when_busy):
+def test_many_runs_of_one_key_are_decided_in_parts(backlog, monkeypatch, when_busy):
     monkeypatch.setattr(held, "DECISIONS_MAX", 7)
-    automation = backlog.automation(policy=queue_rule(when_busy))
+    automation = backlog.automation(policy=concurrency_policy(when_busy))
     arrive(backlog, automation, *[1] * 40)
-    performed = []
+    claimed = []
 
     for _ in range(100):
         decide(backlog)
-        for key in begin(backlog, most=1):
-            performed.append(key)
+        for key in claim(backlog, at_most=1):
+            claimed.append(key)
             end(backlog, key, RunState.CANCELLED if backlog.run(key).cancel_requested_at else RunState.SUCCEEDED)
 
-    counted = backlog.states()
-    assert counted.get("queued", 0) == counted.get("running", 0) == 0
-    assert sum(counted.values()) == 40
+    counts = backlog.states()
+    assert counts.get("queued", 0) == counts.get("running", 0) == 0
+    assert sum(counts.values()) == 40
     if when_busy is WhenBusy.QUEUE:
-        assert counted == {"succeeded": 40}
-        assert performed == sorted(performed)
+        assert counts == {"succeeded": 40}
+        assert claimed == sorted(claimed)
 
 
-def test_pages_show_held_runs_and_those_that_never_started(backlog):
-    automation = backlog.automation(policy=queue_rule(WhenBusy.SKIP))
+def test_pages_contain_held_and_skipped_runs(backlog):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.SKIP))
     arrive(backlog, automation, 1, 1)
-    waiting = arrive(backlog, backlog.automation(policy=queue_rule()), 1, 1)
+    waiting = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1)
     decide(backlog)
 
     assert len(backlog.page(state=RunState.SKIPPED)) == 1
@@ -381,11 +380,11 @@ def test_pages_show_held_runs_and_those_that_never_started(backlog):
     assert backlog.run(waiting[1]).hold is Hold.BUSY
 
 
-def test_the_policy_of_the_newest_waiting_run_counts(backlog):
-    automation = backlog.automation(policy=queue_rule())
+def test_policy_of_the_newest_held_run_applies_to_its_key(backlog):
+    automation = backlog.automation(policy=concurrency_policy())
     first, second, third, fourth = arrive(backlog, automation, 1, 1, 1, 1)
     decide(backlog)
-    begin(backlog)
+    claim(backlog)
     with backlog.database.write() as tx:
         tx.run(
             "INSERT INTO automation_versions"
@@ -393,14 +392,14 @@ def test_the_policy_of_the_newest_waiting_run_counts(backlog):
             " SELECT automation_id, 2, name, prompt, runner, triggers, :policy, 0 FROM automation_versions"
             " WHERE automation_id = :id",
             id=automation,
-            policy=json.dumps(queue_rule(limit=2).as_json()),
+            policy=json.dumps(concurrency_policy(limit=2).as_json()),
         )
         tx.run("UPDATE runs SET automation_version = 2 WHERE id = :id", id=fourth)
 
     end(backlog, first)
     decide(backlog)
 
-    assert begin(backlog) == [second, third]
+    assert claim(backlog) == [second, third]
 
 
 def test_many_due_retries_are_decided_in_parts(backlog, monkeypatch):
@@ -412,20 +411,20 @@ def test_many_due_retries_are_decided_in_parts(backlog, monkeypatch):
     for _ in range(3):
         decide(backlog)
 
-    assert begin(backlog) == keys
+    assert claim(backlog) == keys
 
 
-def test_a_long_queue_is_replaced_in_parts(backlog, monkeypatch):
+def test_many_waiting_runs_are_replaced_in_parts(backlog, monkeypatch):
     monkeypatch.setattr(held, "DECISIONS_MAX", 3)
-    automation = backlog.automation(policy=queue_rule())
+    automation = backlog.automation(policy=concurrency_policy())
     (first, *waiting) = arrive(backlog, automation, *[1] * 9)
     for _ in range(4):
         decide(backlog)
-    begin(backlog)
+    claim(backlog)
     with backlog.database.write() as tx:
         tx.run(
             "UPDATE automation_versions SET policy = :policy",
-            policy=json.dumps(queue_rule(WhenBusy.REPLACE).as_json()),
+            policy=json.dumps(concurrency_policy(WhenBusy.REPLACE).as_json()),
         )
     (newest,) = arrive(backlog, automation, 1)
 
@@ -434,5 +433,5 @@ def test_a_long_queue_is_replaced_in_parts(backlog, monkeypatch):
     end(backlog, first, RunState.CANCELLED)
     decide(backlog)
 
-    assert begin(backlog) == [newest]
+    assert claim(backlog) == [newest]
     assert set(states(backlog, *waiting)) == {"replaced"}

@@ -1,4 +1,4 @@
-"""Any history of deliveries, dying workers, cancellations and policies: every run ends once, as its policy allows."""
+"""Random histories of deliveries, dying workers and cancellations: every run ends once, as its policy allows."""
 
 import json
 from collections import Counter
@@ -43,10 +43,10 @@ POLICIES: Final = [
         for debounce, retry in ((None, None), (DEBOUNCE, None), (None, RETRY))
     ),
 ]
-NEVER_BEGAN: Final = (RunState.SKIPPED, RunState.SUPERSEDED)
-BECAUSE_OF_ANOTHER: Final = (*NEVER_BEGAN, RunState.REPLACED)
+ENDED_UNSTARTED: Final = (RunState.SKIPPED, RunState.SUPERSEDED)
+ENDED_BY_ANOTHER_RUN: Final = (*ENDED_UNSTARTED, RunState.REPLACED)
 
-_executors = numbers(1)
+_worker_numbers = numbers(1)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class History:
-    """What happened to the runs of one automation. Its workers do what the real ones do, step by step."""
+    """Runs of one automation, and two workers that perform the steps of real ones in random order."""
 
     backlog: Backlog
     policy: RunPolicy
@@ -71,9 +71,10 @@ class History:
     now: int = field(init=False)
     keys: list[RunKey] = field(default_factory=list)
     workers: list[ExecutorId] = field(default_factory=list)
-    begun: dict[ExecutorId, list[Attempt]] = field(default_factory=dict)
-    of_dead_workers: list[tuple[ExecutorId, Attempt]] = field(default_factory=list)
-    began: Counter[RunKey] = field(default_factory=Counter)
+    current_attempts: dict[ExecutorId, list[Attempt]] = field(default_factory=dict)
+    lost_attempts: list[tuple[ExecutorId, Attempt]] = field(default_factory=list)
+    """The attempts of dead workers."""
+    claim_counts: Counter[RunKey] = field(default_factory=Counter)
     cancelled: set[RunKey] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -83,13 +84,13 @@ class History:
             self._start_worker()
 
     def _start_worker(self) -> None:
-        worker = ExecutorId(f"worker-{next(_executors)}")
+        worker = ExecutorId(f"worker-{next(_worker_numbers)}")
         self.workers.append(worker)
-        self.begun[worker] = []
+        self.current_attempts[worker] = []
         with self.backlog.database.write() as tx:
             executors.heartbeat(tx, worker, self.now)
 
-    # What may happen
+    # Events
 
     def arrive(self, number: int) -> None:
         body = json.dumps({"key": number % 2}).encode()
@@ -113,8 +114,8 @@ class History:
             claimed = claims.claim(
                 tx, executor=worker, at_most=1 + number % 3, after=FactoryId(""), now=self.now, skipped_runners=()
             )
-        self.begun[worker] += [Attempt(each.run, each.attempt) for each in claimed]
-        self.began.update(each.run for each in claimed)
+        self.current_attempts[worker] += [Attempt(claimed_run.run, claimed_run.attempt) for claimed_run in claimed]
+        self.claim_counts.update(claimed_run.run for claimed_run in claimed)
         self._require_limits()
 
     def succeed(self, number: int) -> None:
@@ -123,11 +124,11 @@ class History:
     def fail(self, number: int) -> None:
         self._end(number, Ended(state=RunState.FAILED, exit_status=1))
 
-    def meet_a_fault(self, number: int) -> None:
+    def release(self, number: int) -> None:
         """The host can't perform the run, and requeues it."""
-        if (found := self._begun_by_one(number)) is None:
+        if (current := self._next_attempt(number)) is None:
             return
-        worker, attempt = found
+        worker, attempt = current
         with self.backlog.database.write() as tx:
             attempts.release(
                 tx,
@@ -141,18 +142,18 @@ class History:
     def die(self, number: int) -> None:
         """A worker is killed, and another one requeues its runs."""
         worker = self.workers.pop(number % len(self.workers))
-        self.of_dead_workers += [(worker, attempt) for attempt in self.begun.pop(worker)]
+        self.lost_attempts += [(worker, attempt) for attempt in self.current_attempts.pop(worker)]
         with self.backlog.database.write() as tx:
             executors.deregister(tx, worker)
-            lost = executors.runs_of_dead_executors(tx)
-            executors.requeue(tx, lost, attempts_max=ATTEMPTS_MAX, now=self.now)
+            keys = executors.runs_of_dead_executors(tx)
+            executors.requeue(tx, keys, attempts_max=ATTEMPTS_MAX, now=self.now)
         self._start_worker()
 
     def write_late(self, _: int) -> None:
-        """A worker that was only frozen reports the result of an attempt that was requeued."""
-        if not self.of_dead_workers:
+        """A worker that was only frozen reports the result of an attempt whose run was requeued."""
+        if not self.lost_attempts:
             return
-        worker, attempt = self.of_dead_workers.pop()
+        worker, attempt = self.lost_attempts.pop()
         before = self.backlog.run(attempt.run)
         with self.backlog.database.write() as tx:
             is_recorded = attempts.finish(
@@ -174,20 +175,21 @@ class History:
                 cancellation.request_cancel(tx, key, now=self.now)
             self.cancelled.add(key)
 
-    # What a worker does at the end of an attempt
+    # The end of an attempt
 
-    def _begun_by_one(self, number: int) -> tuple[ExecutorId, Attempt] | None:
+    def _next_attempt(self, number: int) -> tuple[ExecutorId, Attempt] | None:
+        """The oldest current attempt of one of the workers, with this worker. It is no longer current."""
         worker = self.workers[number % len(self.workers)]
-        return (worker, self.begun[worker].pop(0)) if self.begun[worker] else None
+        return (worker, self.current_attempts[worker].pop(0)) if self.current_attempts[worker] else None
 
     def _end(self, number: int, ended: Ended) -> None:
-        if (found := self._begun_by_one(number)) is None:
+        if (current := self._next_attempt(number)) is None:
             return
-        worker, attempt = found
+        worker, attempt = current
         run = self.backlog.run(attempt.run)
         with self.backlog.database.write() as tx:
             status = attempts.status(tx, run.id, executor=worker, attempt=attempt.number)
-            assert status is not AttemptStatus.OUTDATED, "a live worker's attempts stay its own"
+            assert status is not AttemptStatus.OUTDATED, "no other executor claims the runs of a live worker"
             if status is AttemptStatus.CANCEL_REQUESTED:
                 ended = Ended(state=RunState.CANCELLED)
             retry = run.policy.retry
@@ -208,22 +210,24 @@ class History:
                 policy_key=run.policy_key,
             )
 
-    # What must hold
+    # Assertions
 
     def runs(self) -> list[Run]:
         return [self.backlog.run(key) for key in self.keys]
 
     def _require_limits(self) -> None:
-        at_work = Counter(
-            self.backlog.run(attempt.run).policy_key for begun in self.begun.values() for attempt in begun
+        running_by_key = Counter(
+            self.backlog.run(attempt.run).policy_key
+            for of_worker in self.current_attempts.values()
+            for attempt in of_worker
         )
         if (concurrency := self.policy.concurrency) is not None:
-            assert max(at_work.values(), default=0) <= concurrency.limit
+            assert max(running_by_key.values(), default=0) <= concurrency.limit
         if self.policy.max_running is not None:
-            assert at_work.total() <= self.policy.max_running
+            assert running_by_key.total() <= self.policy.max_running
 
     def drain(self) -> None:
-        """Let workers perform everything that is left."""
+        """Let the workers perform all runs that have not ended."""
         for _ in range(20 + 6 * len(self.keys)):
             if all(run.state.is_final for run in self.runs()):
                 return
@@ -231,7 +235,7 @@ class History:
             self.decide(0)
             for worker in range(2):
                 self.claim(worker + 4)
-                while self.begun[self.workers[worker]]:
+                while self.current_attempts[self.workers[worker]]:
                     self.succeed(worker)
         raise AssertionError([(run.state, run.hold, run.attempt) for run in self.runs()])
 
@@ -240,10 +244,10 @@ class History:
         for run in runs:
             assert run.state.is_final
             assert run.hold is None
-            assert (run.replaced_by is not None) or run.state not in BECAUSE_OF_ANOTHER
-            assert run.state not in NEVER_BEGAN or self.began[run.id] == 0
+            assert (run.replaced_by is not None) or run.state not in ENDED_BY_ANOTHER_RUN
+            assert run.state not in ENDED_UNSTARTED or self.claim_counts[run.id] == 0
             assert run.state is not RunState.CANCELLED or run.id in self.cancelled
-            assert run.state is not RunState.SUCCEEDED or self.began[run.id] > 0
+            assert run.state is not RunState.SUCCEEDED or self.claim_counts[run.id] > 0
             assert run.state is not RunState.INTERRUPTED or run.attempt >= ATTEMPTS_MAX
         states = {run.state for run in runs}
         when_busy = self.policy.concurrency.when_busy if self.policy.concurrency is not None else None
@@ -270,14 +274,14 @@ EVENTS: Final = [
     "wait",
     "succeed",
     "fail",
-    "meet_a_fault",
+    "release",
     "die",
     "write_late",
     "cancel",
     "reconsider",
 ]
 EXAMPLES: Final = count(12, usually=1)
-"""Histories of each policy on each database."""
+"""The number of histories of each policy on each database."""
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: json.dumps(policy.as_json()))

@@ -1,4 +1,4 @@
-"""Limits of running runs: of an automation and of a factory, also if several workers claim at the same time."""
+"""Limits of the running runs of automations and factories, also when several workers claim at the same time."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,13 +28,18 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
 
 
 def claim(
-    backlog: Backlog, *, most: int = 4, worker: ExecutorId = WORKERS[0], skipped: tuple[str, ...] = ()
+    backlog: Backlog, *, at_most: int = 4, worker: ExecutorId = WORKERS[0], skipped_runners: tuple[str, ...] = ()
 ) -> set[RunKey]:
     with backlog.database.write() as tx:
         claimed = claims.claim(
-            tx, executor=worker, at_most=most, after=FactoryId(""), now=microseconds(), skipped_runners=skipped
+            tx,
+            executor=worker,
+            at_most=at_most,
+            after=FactoryId(""),
+            now=microseconds(),
+            skipped_runners=skipped_runners,
         )
-    return {each.run for each in claimed}
+    return {claimed_run.run for claimed_run in claimed}
 
 
 def end(backlog: Backlog, key: RunKey) -> None:
@@ -51,7 +56,7 @@ def limit_factory(backlog: Backlog, limit: int | None) -> None:
         factories.set_max_running(tx, FactoryId("fac_one"), limit)
 
 
-def test_an_automation_gets_as_many_slots_as_its_limit(backlog):
+def test_running_runs_of_an_automation_stay_within_its_limit(backlog):
     limited = backlog.queue_many(backlog.automation(policy=RunPolicy(max_running=2)), 4)
     other = backlog.queue(backlog.automation())
 
@@ -59,55 +64,55 @@ def test_an_automation_gets_as_many_slots_as_its_limit(backlog):
     second = claim(backlog)
     end(backlog, limited[0])
 
-    # The limited automation's runs fill the first claim's page. The next claim passes over them.
+    # The query of the first claim returns only runs of the limited automation. The second claim excludes them.
     assert first == set(limited[:2])
     assert second == {other}
     assert claim(backlog) == {limited[2]}
     assert claim(backlog) == set()
 
 
-def test_a_factory_gets_as_many_slots_as_its_limit(backlog):
+def test_running_runs_of_a_factory_stay_within_its_limit(backlog):
     limit_factory(backlog, 3)
     keys = backlog.queue_many(backlog.automation(), 5)
     other = backlog.queue(backlog.automation("fac_two"), factory="fac_two")
 
-    first = claim(backlog, most=8)
-    nothing = claim(backlog, most=8)
+    first = claim(backlog, at_most=8)
+    second = claim(backlog, at_most=8)
     limit_factory(backlog, None)
 
     assert first == {*keys[:3], other}
-    assert nothing == set()
-    assert claim(backlog, most=8) == set(keys[3:])
+    assert second == set()
+    assert claim(backlog, at_most=8) == set(keys[3:])
 
 
-def test_the_stricter_limit_applies(backlog):
+def test_limits_of_automation_and_factory_both_apply(backlog):
     limit_factory(backlog, 3)
     policy = RunPolicy(max_running=2, priority=Priority.HIGH)
-    preferred = backlog.queue_many(backlog.automation(policy=policy), 3)
+    limited = backlog.queue_many(backlog.automation(policy=policy), 3)
     others = backlog.queue_many(backlog.automation(), 3)
 
-    claimed = claim(backlog, most=8) | claim(backlog, most=8)
+    claimed = claim(backlog, at_most=8) | claim(backlog, at_most=8)
 
-    assert claimed == {*preferred[:2], others[0]}
+    assert claimed == {*limited[:2], others[0]}
 
 
-def test_a_limit_below_the_running_runs_stops_none_of_them(backlog):
+def test_limit_below_the_number_of_running_runs_stops_none(backlog):
     keys = backlog.queue_many(backlog.automation(), 4)
-    claimed = claim(backlog, most=3)
+    claimed = claim(backlog, at_most=3)
     limit_factory(backlog, 1)
 
     assert claimed == set(keys[:3])
     assert claim(backlog) == set()
 
 
-def test_limits_apply_beside_skipped_runners(backlog):
+def test_limits_apply_while_runners_are_skipped(backlog):
     backlog.queue_many(backlog.automation(runner="absent", policy=RunPolicy(max_running=1)), 3)
     keys = backlog.queue_many(backlog.automation(policy=RunPolicy(max_running=1)), 3)
 
-    assert claim(backlog, skipped=("absent",)) == {keys[0]}
+    assert claim(backlog, skipped_runners=("absent",)) == {keys[0]}
 
 
-def test_a_deleted_automations_limit_no_longer_applies(backlog):
+def test_limit_of_a_deleted_automation_no_longer_applies(backlog):
     automation = backlog.automation(policy=RunPolicy(max_running=1))
     keys = backlog.queue_many(automation, 3)
     with backlog.database.write() as tx:
@@ -116,14 +121,14 @@ def test_a_deleted_automations_limit_no_longer_applies(backlog):
     assert claim(backlog) == set(keys)
 
 
-def test_workers_that_claim_at_the_same_time_respect_the_limits(backlog):
+def test_workers_that_claim_at_the_same_time_stay_within_the_limits(backlog):
     limit_factory(backlog, 5)
     automations = [backlog.automation(policy=RunPolicy(max_running=3)) for _ in range(2)]
     keys = {automation: set(backlog.queue_many(automation, 20)) for automation in automations}
 
     with ThreadPoolExecutor(len(WORKERS)) as threads:
-        rounds = [threads.submit(claim, backlog, worker=worker) for worker in WORKERS * 3]
-        claimed: list[RunKey] = [key for each in rounds for key in each.result()]
+        futures = [threads.submit(claim, backlog, worker=worker) for worker in WORKERS * 3]
+        claimed: list[RunKey] = [key for future in futures for key in future.result()]
 
     assert len(claimed) == len(set(claimed)) == 5
     assert all(len(keys[automation] & set(claimed)) <= 3 for automation in automations)

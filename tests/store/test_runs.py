@@ -1,4 +1,4 @@
-"""Runs as rows, on both databases: whose they are, who may write them, and what a page of them holds."""
+"""Claims, attempts, cancellations and pages of runs."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +13,9 @@ from hookmill.store.runs.attempts import AttemptStatus
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 
-US = ExecutorId("us")
-THEM = ExecutorId("them")
-DONE = Ended(state=RunState.SUCCEEDED, exit_status=0, output_tail="done")
+WORKER = ExecutorId("worker")
+OTHER_WORKER = ExecutorId("other worker")
+SUCCEEDED = Ended(state=RunState.SUCCEEDED, exit_status=0, output_tail="done")
 
 
 @pytest.fixture
@@ -24,19 +24,21 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
         yield backlog
 
 
-def take(backlog, most=10, *, after="", executor=US, skipped=()):
+def claim(backlog, at_most=10, *, after="", executor=WORKER, skipped_runners=()):
     with backlog.database.write() as tx:
-        return claims.claim(tx, executor=executor, at_most=most, after=FactoryId(after), skipped_runners=skipped, now=5)
+        return claims.claim(
+            tx, executor=executor, at_most=at_most, after=FactoryId(after), skipped_runners=skipped_runners, now=5
+        )
 
 
-def is_anything_waiting(backlog, skipped=()):
+def has_backlog(backlog, skipped_runners=()):
     with backlog.database.read() as tx:
-        return claims.has_backlog(tx, skipped_runners=skipped)
+        return claims.has_backlog(tx, skipped_runners=skipped_runners)
 
 
-def finish(backlog, key, attempt, executor=US, ended=DONE):
+def finish(backlog, key, attempt, executor=WORKER, result=SUCCEEDED):
     with backlog.database.write() as tx:
-        return attempts.finish(tx, key, ended, executor=executor, attempt=attempt, now=7)
+        return attempts.finish(tx, key, result, executor=executor, attempt=attempt, now=7)
 
 
 def cancel(backlog, key, factory=None):
@@ -44,28 +46,28 @@ def cancel(backlog, key, factory=None):
         return cancellation.request_cancel(tx, key, factory=factory, now=8)
 
 
-def take_back(backlog, keys, attempts_max=3):
+def requeue(backlog, keys, attempts_max=3):
     with backlog.database.write() as tx:
         executors.requeue(tx, keys, attempts_max=attempts_max, now=9)
 
 
-def begun(backlog, automation=None):
-    """A run whose first attempt is ours."""
-    key = backlog.queue(automation or backlog.automation())
-    take(backlog)
+def queue_and_claim(backlog):
+    """Queue a run, and let `WORKER` claim it. Returns its key."""
+    key = backlog.queue(backlog.automation())
+    claim(backlog)
     return key
 
 
 # The backlog
 
 
-def test_the_oldest_of_a_factory_comes_first(backlog):
+def test_oldest_runs_of_a_factory_are_claimed_first(backlog):
     keys = backlog.queue_many(backlog.automation(), 5)
 
-    assert [taken.run for taken in take(backlog, 3)] == keys[:3]
+    assert [claimed.run for claimed in claim(backlog, 3)] == keys[:3]
 
 
-def test_runs_for_a_skipped_runner_hold_up_no_other(backlog):
+def test_runs_of_a_skipped_runner_delay_no_others(backlog):
     for factory in ("fac_a", "fac_b"):
         backlog.queue_many(backlog.automation(factory, runner="broken"), 3, factory=factory)
     keys = [
@@ -73,152 +75,157 @@ def test_runs_for_a_skipped_runner_hold_up_no_other(backlog):
         *backlog.queue_many(backlog.automation("fac_c", runner="other"), 2, factory="fac_c"),
     ]
 
-    taken = take(backlog, 2, skipped=["broken"]) + take(backlog, 2, skipped=["broken"])
+    claimed = claim(backlog, 2, skipped_runners=["broken"]) + claim(backlog, 2, skipped_runners=["broken"])
 
-    assert [each.run for each in taken] == keys
-    assert not is_anything_waiting(backlog, skipped=["broken"])
-    assert is_anything_waiting(backlog)
-    assert len(take(backlog)) == 6
+    assert [claimed_run.run for claimed_run in claimed] == keys
+    assert not has_backlog(backlog, skipped_runners=["broken"])
+    assert has_backlog(backlog)
+    assert len(claim(backlog)) == 6
 
 
-def test_a_run_is_taken_once(backlog):
+def test_each_run_is_claimed_once(backlog):
     backlog.queue_many(backlog.automation(), 5)
 
-    first, second = take(backlog, 3), take(backlog, 3)
+    first, second = claim(backlog, 3), claim(backlog, 3)
 
     assert len(first) == 3
     assert len(second) == 2
-    assert take(backlog) == []
+    assert claim(backlog) == []
 
 
-def test_taking_says_whose_it_is_and_since_when(backlog):
+def test_claim_records_the_executor_and_the_time(backlog):
     key = backlog.queue(backlog.automation())
 
-    take(backlog)
+    claim(backlog)
 
     assert backlog.run(key).claimed_at == 5
-    assert backlog.column(key, "executor") == "us"
+    assert backlog.column(key, "executor") == "worker"
 
 
-def test_a_factory_that_floods_does_not_keep_the_others_waiting(backlog):
-    flood = backlog.queue_many(backlog.automation("fac_flood"), 50, factory="fac_flood")
+def test_factory_with_many_runs_does_not_delay_others(backlog):
+    many = backlog.queue_many(backlog.automation("fac_many"), 50, factory="fac_many")
     small = backlog.queue(backlog.automation("fac_small"), factory="fac_small")
     other = backlog.queue(backlog.automation("fac_other"), factory="fac_other")
 
-    taken = [one.run for one in take(backlog, 4)]
+    claimed = claim(backlog, 4)
 
-    assert taken == [flood[0], other, small, flood[1]]
+    assert [claimed_run.run for claimed_run in claimed] == [many[0], other, small, many[1]]
 
 
-def test_factories_are_served_in_turn_from_the_last_one_on(backlog):
+def test_factories_are_served_round_robin(backlog):
     for name in ("fac_a", "fac_b", "fac_c"):
         backlog.queue_many(backlog.automation(name), 3, factory=name)
 
     served: list[FactoryId] = []
     for _ in range(7):
-        (one,) = take(backlog, 1, after=served[-1] if served else "")
-        served.append(one.factory)
+        [claimed] = claim(backlog, 1, after=served[-1] if served else "")
+        served.append(claimed.factory)
 
     assert served == ["fac_a", "fac_b", "fac_c", "fac_a", "fac_b", "fac_c", "fac_a"]
 
 
-def test_workers_that_take_at_once_take_different_runs(backlog):
+def test_workers_that_claim_at_the_same_time_claim_different_runs(backlog):
     keys = backlog.queue_many(backlog.automation(), 60)
 
-    with ThreadPoolExecutor(6) as pool:
-        rounds = pool.map(lambda n: take(backlog, 7, executor=ExecutorId(f"worker-{n % 6}")), range(24))
-        taken = [one.run for one in (one for round_ in rounds for one in round_)]
-    taken += [one.run for one in take(backlog, 60)]
+    with ThreadPoolExecutor(6) as threads:
+        claim_results = threads.map(
+            lambda number: claim(backlog, 7, executor=ExecutorId(f"worker-{number % 6}")), range(24)
+        )
+        claimed = [claimed_run for result in claim_results for claimed_run in result]
+    claimed += claim(backlog, 60)
 
-    assert sorted(taken) == sorted(keys)
+    assert sorted(claimed_run.run for claimed_run in claimed) == sorted(keys)
 
 
-def test_finished_runs_do_not_wait(backlog):
+def test_finished_runs_are_not_in_the_backlog(backlog):
     key = backlog.queue(backlog.automation())
     cancel(backlog, key)
 
-    with backlog.database.read() as tx:
-        assert not claims.has_backlog(tx)
-    assert take(backlog) == []
+    assert not has_backlog(backlog)
+    assert claim(backlog) == []
 
 
 # One attempt
 
 
-def test_a_claim_begins_the_next_attempt(backlog):
+def test_claim_begins_the_next_attempt(backlog):
     key = backlog.queue(backlog.automation())
 
-    (claimed,) = take(backlog)
+    (claimed,) = claim(backlog)
 
     run = backlog.run(key)
     assert (claimed.run, claimed.attempt) == (key, 1)
     assert (run.state, run.attempt, run.started_at) == (RunState.RUNNING, 1, 5)
 
 
-def test_the_end_is_recorded(backlog):
-    key = begun(backlog)
+def test_end_of_an_attempt_is_recorded(backlog):
+    key = queue_and_claim(backlog)
 
-    assert finish(backlog, key, 1, ended=Ended(state=RunState.FAILED, reason="why", exit_status=3, output_tail="o"))
+    assert finish(backlog, key, 1, result=Ended(state=RunState.FAILED, reason="why", exit_status=3, output_tail="o"))
 
     run = backlog.run(key)
     assert (run.state, run.finished_at, run.reason) == (RunState.FAILED, 7, "why")
     assert (run.exit_status, run.output_tail) == (3, "o")
 
 
-def test_a_run_ends_once(backlog):
-    key = begun(backlog)
+def test_run_cannot_end_twice(backlog):
+    key = queue_and_claim(backlog)
     finish(backlog, key, 1)
 
-    assert not finish(backlog, key, 1, ended=Ended(state=RunState.FAILED))
+    assert not finish(backlog, key, 1, result=Ended(state=RunState.FAILED))
     assert backlog.run(key).state is RunState.SUCCEEDED
 
 
-def test_what_a_stale_worker_writes_has_no_effect(backlog):
-    key = begun(backlog)
-    take_back(backlog, [key])
-    take(backlog, executor=THEM)
+def test_result_of_a_stale_worker_has_no_effect(backlog):
+    key = queue_and_claim(backlog)
+    requeue(backlog, [key])
+    claim(backlog, executor=OTHER_WORKER)
 
     assert not finish(backlog, key, 1)
     assert not finish(backlog, key, 2)
     assert backlog.run(key).state is RunState.RUNNING
-    assert finish(backlog, key, 2, executor=THEM)
+    assert finish(backlog, key, 2, executor=OTHER_WORKER)
 
 
 @pytest.mark.parametrize(
-    ("attempt", "executor", "standing"),
-    [(1, US, AttemptStatus.CURRENT), (2, US, AttemptStatus.OUTDATED), (1, THEM, AttemptStatus.OUTDATED)],
+    ("attempt", "executor", "status"),
+    [
+        (1, WORKER, AttemptStatus.CURRENT),
+        (2, WORKER, AttemptStatus.OUTDATED),
+        (1, OTHER_WORKER, AttemptStatus.OUTDATED),
+    ],
 )
-def test_whose_an_attempt_is_can_be_asked(backlog, attempt, executor, standing):
-    key = begun(backlog)
+def test_attempt_is_current_only_for_its_executor_and_number(backlog, attempt, executor, status):
+    key = queue_and_claim(backlog)
 
     with backlog.database.read() as tx:
-        assert attempts.status(tx, key, executor=executor, attempt=attempt) is standing
+        assert attempts.status(tx, key, executor=executor, attempt=attempt) is status
 
 
 # Cancelling
 
 
-def test_a_queued_run_is_cancelled_at_once(backlog):
+def test_queued_run_is_cancelled_immediately(backlog):
     key = backlog.queue(backlog.automation())
 
     assert cancel(backlog, key) is RunState.CANCELLED
 
     assert backlog.run(key).finished_at == 8
-    assert take(backlog) == []
+    assert claim(backlog) == []
 
 
-def test_a_running_run_is_asked_to_end(backlog):
-    key = begun(backlog)
+def test_running_run_is_asked_to_stop(backlog):
+    key = queue_and_claim(backlog)
 
     assert cancel(backlog, key) is RunState.RUNNING
 
     assert backlog.run(key).cancel_requested_at == 8
     with backlog.database.read() as tx:
-        assert attempts.status(tx, key, executor=US, attempt=1) is AttemptStatus.CANCEL_REQUESTED
+        assert attempts.status(tx, key, executor=WORKER, attempt=1) is AttemptStatus.CANCEL_REQUESTED
 
 
-def test_cancelling_what_is_over_changes_nothing(backlog):
-    key = begun(backlog)
+def test_cancelling_a_finished_run_changes_nothing(backlog):
+    key = queue_and_claim(backlog)
     finish(backlog, key, 1)
     before = backlog.run(key)
 
@@ -226,7 +233,7 @@ def test_cancelling_what_is_over_changes_nothing(backlog):
     assert backlog.run(key) == before
 
 
-def test_there_is_no_cancelling_of_another_factorys_run(backlog):
+def test_run_of_another_factory_cannot_be_cancelled(backlog):
     key = backlog.queue(backlog.automation())
 
     assert cancel(backlog, key, factory="fac_other") is None
@@ -234,162 +241,162 @@ def test_there_is_no_cancelling_of_another_factorys_run(backlog):
     assert backlog.run(key).state is RunState.QUEUED
 
 
-# Dead hands
+# Dead executors
 
 
 def test_runs_of_a_live_executor_are_not_reclaimed(backlog):
-    begun(backlog)
+    queue_and_claim(backlog)
 
     with backlog.database.write() as tx:
-        executors.heartbeat(tx, US, 1)
+        executors.heartbeat(tx, WORKER, 1)
         assert executors.runs_of_dead_executors(tx) == []
 
 
 def test_runs_of_a_deregistered_executor_are_reclaimed(backlog):
-    key = begun(backlog)
+    key = queue_and_claim(backlog)
     backlog.queue(backlog.automation())
 
     with backlog.database.write() as tx:
-        executors.heartbeat(tx, US, 1)
-        assert executors.deregister(tx, US, last_beat=1)
+        executors.heartbeat(tx, WORKER, 1)
+        assert executors.deregister(tx, WORKER, last_beat=1)
         assert executors.runs_of_dead_executors(tx) == [key]
 
 
-def test_an_executor_that_was_heard_meanwhile_is_not_struck_off(backlog):
+def test_executor_with_a_later_heartbeat_is_not_deregistered(backlog):
     with backlog.database.write() as tx:
-        executors.heartbeat(tx, US, 1)
-        executors.heartbeat(tx, US, 2)
+        executors.heartbeat(tx, WORKER, 1)
+        executors.heartbeat(tx, WORKER, 2)
 
-        assert not executors.deregister(tx, US, last_beat=1)
-        assert executors.last_heartbeats(tx) == {US: 2}
+        assert not executors.deregister(tx, WORKER, last_beat=1)
+        assert executors.last_heartbeats(tx) == {WORKER: 2}
 
 
-def test_a_lost_run_goes_back_into_the_backlog_for_another_attempt(backlog):
-    key = begun(backlog)
+def test_run_of_a_dead_executor_is_requeued_for_another_attempt(backlog):
+    key = queue_and_claim(backlog)
 
-    take_back(backlog, [key])
+    requeue(backlog, [key])
 
     run = backlog.run(key)
     assert (run.state, run.attempt, run.claimed_at) == (RunState.QUEUED, 1, None)
-    assert [taken.attempt for taken in take(backlog, executor=THEM)] == [2]
+    assert [claimed.attempt for claimed in claim(backlog, executor=OTHER_WORKER)] == [2]
 
 
-def test_a_run_that_is_lost_too_often_is_interrupted_with_the_reason(backlog):
-    key = begun(backlog)
+def test_run_whose_workers_died_too_often_is_interrupted(backlog):
+    key = queue_and_claim(backlog)
     for _ in range(2):
-        take_back(backlog, [key])
-        take(backlog)
+        requeue(backlog, [key])
+        claim(backlog)
 
-    take_back(backlog, [key])
+    requeue(backlog, [key])
 
     run = backlog.run(key)
     assert (run.state, run.attempt, run.finished_at) == (RunState.INTERRUPTED, 3, 9)
     assert run.reason == "Its worker died while it ran. After 3 such attempts, it is not started again."
 
 
-def test_a_run_that_is_stopped_in_good_order_is_never_interrupted(backlog):
-    key = begun(backlog)
+def test_run_of_orderly_stopped_workers_is_never_interrupted(backlog):
+    key = queue_and_claim(backlog)
     for _ in range(9):
-        take_back(backlog, [key], attempts_max=None)
-        take(backlog)
+        requeue(backlog, [key], attempts_max=None)
+        claim(backlog)
 
     assert backlog.run(key).state is RunState.RUNNING
     assert backlog.run(key).attempt == 10
 
 
-def test_a_lost_run_that_was_to_be_cancelled_is_cancelled(backlog):
-    key = begun(backlog)
+def test_requeued_run_with_a_requested_cancellation_is_cancelled(backlog):
+    key = queue_and_claim(backlog)
     cancel(backlog, key)
 
-    take_back(backlog, [key])
+    requeue(backlog, [key])
 
     assert backlog.run(key).state is RunState.CANCELLED
 
 
-def test_what_is_over_is_not_taken_back(backlog):
-    key = begun(backlog)
+def test_finished_run_is_not_requeued(backlog):
+    key = queue_and_claim(backlog)
     finish(backlog, key, 1)
 
-    take_back(backlog, [key])
+    requeue(backlog, [key])
 
     assert backlog.run(key).state is RunState.SUCCEEDED
 
 
-def test_the_runs_that_end_when_they_are_taken_back_are_named(backlog):
-    lost, cancelled, poison = begun(backlog), begun(backlog), begun(backlog)
+def test_requeue_returns_the_runs_that_ended(backlog):
+    requeued, cancelled, interrupted = queue_and_claim(backlog), queue_and_claim(backlog), queue_and_claim(backlog)
     cancel(backlog, cancelled)
     with backlog.database.write() as tx:
-        tx.run("UPDATE runs SET attempt = 3 WHERE id = :id", id=poison)
+        tx.run("UPDATE runs SET attempt = 3 WHERE id = :id", id=interrupted)
 
     with backlog.database.write() as tx:
-        ended = executors.requeue(tx, [lost, cancelled, poison], attempts_max=3, now=9)
+        ended = executors.requeue(tx, [requeued, cancelled, interrupted], attempts_max=3, now=9)
 
-    assert ended == [cancelled, poison]
-
-
-# Given back
+    assert ended == [cancelled, interrupted]
 
 
-def give_back(backlog, key, attempt=1, executor=US, counts_as_attempt=False):
+# Released runs
+
+
+def release(backlog, key, attempt=1, executor=WORKER, counts_as_attempt=False):
     with backlog.database.write() as tx:
         return attempts.release(tx, key, executor=executor, attempt=attempt, counts_as_attempt=counts_as_attempt, now=9)
 
 
-def test_a_run_that_is_given_back_is_as_if_it_had_not_begun(backlog):
-    key = begun(backlog)
+def test_released_run_is_queued_as_if_it_had_not_begun(backlog):
+    key = queue_and_claim(backlog)
 
-    assert give_back(backlog, key)
+    assert release(backlog, key)
 
     run = backlog.run(key)
     assert (run.state, run.attempt, run.started_at, run.claimed_at) == (RunState.QUEUED, 0, None, None)
-    assert [taken.attempt for taken in take(backlog, executor=THEM)] == [1]
+    assert [claimed.attempt for claimed in claim(backlog, executor=OTHER_WORKER)] == [1]
 
 
-def test_an_attempt_that_may_have_acted_counts_when_its_run_is_given_back(backlog):
-    key = begun(backlog)
+def test_attempt_that_may_have_acted_counts_when_it_is_released(backlog):
+    key = queue_and_claim(backlog)
 
-    assert give_back(backlog, key, counts_as_attempt=True)
+    assert release(backlog, key, counts_as_attempt=True)
 
     assert (backlog.run(key).state, backlog.run(key).attempt) == (RunState.QUEUED, 1)
 
 
-def test_a_run_that_is_given_back_is_never_interrupted(backlog):
-    key = begun(backlog)
+def test_released_run_is_never_interrupted(backlog):
+    key = queue_and_claim(backlog)
     for _ in range(9):
-        give_back(backlog, key)
-        take(backlog)
+        release(backlog, key)
+        claim(backlog)
 
-    take_back(backlog, [key], attempts_max=2)
+    requeue(backlog, [key], attempts_max=2)
 
     assert (backlog.run(key).state, backlog.run(key).attempt) == (RunState.QUEUED, 1)
 
 
-def test_a_run_that_is_given_back_and_was_to_be_cancelled_is_cancelled(backlog):
-    key = begun(backlog)
+def test_released_run_with_a_requested_cancellation_is_cancelled(backlog):
+    key = queue_and_claim(backlog)
     cancel(backlog, key)
 
-    give_back(backlog, key)
+    release(backlog, key)
 
     assert (backlog.run(key).state, backlog.run(key).finished_at) == (RunState.CANCELLED, 9)
 
 
-def test_a_stale_worker_gives_nothing_back_and_ends_nothing_that_was(backlog):
-    key = begun(backlog)
-    take_back(backlog, [key])
-    take(backlog, executor=THEM)
+def test_stale_worker_cannot_release_or_end_a_run(backlog):
+    key = queue_and_claim(backlog)
+    requeue(backlog, [key])
+    claim(backlog, executor=OTHER_WORKER)
 
-    assert not give_back(backlog, key)
-    assert give_back(backlog, key, attempt=2, executor=THEM)
-    assert not give_back(backlog, key, attempt=2, executor=THEM)
+    assert not release(backlog, key)
+    assert release(backlog, key, attempt=2, executor=OTHER_WORKER)
+    assert not release(backlog, key, attempt=2, executor=OTHER_WORKER)
     assert not finish(backlog, key, 1)
-    assert not finish(backlog, key, 2, executor=THEM)
+    assert not finish(backlog, key, 2, executor=OTHER_WORKER)
     assert backlog.run(key).state is RunState.QUEUED
 
 
 # Reading
 
 
-def test_a_run_knows_its_webhook_its_automation_and_its_delivery(backlog):
+def test_run_has_its_webhook_automation_and_payload(backlog):
     backlog.webhook("fac_one", uid="wh_x", name="Alerts")
     key = backlog.queue(backlog.automation(prompt="Help.", name="Helper"), webhook="wh_x", payload=b"[1]")
 
@@ -401,14 +408,14 @@ def test_a_run_knows_its_webhook_its_automation_and_its_delivery(backlog):
         assert reading.payload_of(tx, run) == b"[1]"
 
 
-def test_another_factorys_run_is_no_run(backlog):
+def test_run_of_another_factory_is_not_found(backlog):
     key = backlog.queue(backlog.automation())
 
     with backlog.database.read() as tx:
         assert reading.run_by_key(tx, key, factory=FactoryId("fac_other")) is None
 
 
-def test_a_page_holds_the_newest_of_that_factory_first(backlog):
+def test_pages_contain_the_runs_of_the_factory_newest_first(backlog):
     backlog.queue(backlog.automation("fac_two"), factory="fac_two")
     keys = backlog.queue_many(backlog.automation(), 5)
 
@@ -418,14 +425,14 @@ def test_a_page_holds_the_newest_of_that_factory_first(backlog):
     assert [run.id for run in first + second] == keys[::-1]
 
 
-def test_a_page_can_be_of_one_webhook_one_state_or_one_delivery(backlog):
+def test_page_can_be_filtered_by_webhook_state_and_delivery(backlog):
     automation = backlog.automation()
     backlog.webhook("fac_one", uid="wh_x", name="Alerts")
-    elsewhere = backlog.queue(automation)
-    there = backlog.queue(automation, webhook="wh_x")
-    cancel(backlog, elsewhere)
+    cancelled = backlog.queue(automation)
+    of_webhook = backlog.queue(automation, webhook="wh_x")
+    cancel(backlog, cancelled)
 
-    assert [run.id for run in backlog.page(webhook=WebhookUid("wh_x"))] == [there]
-    assert [run.id for run in backlog.page(state=RunState.CANCELLED)] == [elsewhere]
-    assert [run.id for run in backlog.page(delivery=backlog.run(there).delivery_key)] == [there]
+    assert [run.id for run in backlog.page(webhook=WebhookUid("wh_x"))] == [of_webhook]
+    assert [run.id for run in backlog.page(state=RunState.CANCELLED)] == [cancelled]
+    assert [run.id for run in backlog.page(delivery=backlog.run(of_webhook).delivery_key)] == [of_webhook]
     assert backlog.page(webhook=WebhookUid("wh_x"), state=RunState.CANCELLED) == []
