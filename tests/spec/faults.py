@@ -188,14 +188,14 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             "management/test_log.py::test_readers_see_each_delivery_whole_or_not_at_all_during_retention",
             "management/test_log.py::test_replays_that_race_with_retention_are_kept_whole_or_refused",
-            "store/test_deliveries.py::test_a_delivery_with_an_unfinished_run_keeps_its_row_and_its_payload",
+            "store/test_deliveries.py::test_delivery_with_an_unfinished_run_is_kept_with_its_payload",
             "test_maintenance.py::test_deliveries_come_in_between_two_steps",
         ),
     ),
     "F26": ToleratedFault(
         "A delivery is sent again after retention removed its row: it is a Duplicate if the sender sent an id.",
         (
-            "store/test_deliveries.py::test_an_id_that_was_sent_is_remembered_when_its_delivery_has_gone",
+            "store/test_deliveries.py::test_senders_id_is_a_duplicate_after_its_delivery_was_removed",
             "spec/test_identity.py::test_senders_id_is_remembered_for_30_days_without_its_log_row",
         ),
     ),
@@ -281,7 +281,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F39": ToleratedFault(
         "The log has a million deliveries: pages and admission are as fast as before.",
-        ("store/test_pages_of_the_log.py::test_every_combination_of_filters_finds_the_same_rows_as_a_scan",),
+        ("store/test_pages_of_the_log.py::test_every_combination_of_filters_returns_the_same_rows_as_a_scan",),
         "The test shows what the pages contain. `make bench` measures them, as filling such a log takes minutes.",
     ),
     "F40": ToleratedFault(

@@ -1,5 +1,4 @@
-"""Retention: what the log promises to keep it keeps, what it does not it lets go in small steps, and identities go
-their own way."""
+"""Retention of the log, and reading its rows and pages."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,108 +15,108 @@ from hookmill.store.deliveries import LogRange
 from tests.store.managed_store import ManagedStore
 
 DAY = 86_400.0
-ALL_AT_ONCE = 100_000
+ONE_BATCH = 100_000
 
 
-def test_nothing_of_the_last_seven_days_goes(store):
+def test_deliveries_of_the_last_seven_days_are_kept(store):
     webhook = store.webhook()
-    logged(store, webhook, 200, at=0)
+    log_deliveries(store, webhook, 200, at=0)
     store.clock.advance(days=7)
 
-    assert thinned(store) == 0
+    assert prune(store) == 0
     assert store.count("deliveries") == 200
 
 
-def test_of_what_is_older_the_newest_50_stay(store):
+def test_newest_50_of_the_older_deliveries_are_kept(store):
     webhook = store.webhook()
-    plans = logged(store, webhook, 70, at=0)
+    plans = log_deliveries(store, webhook, 70, at=0)
     store.clock.advance(days=8)
 
-    assert thinned(store) == 20
-    assert kept(store) == {plan.delivery_key for plan in plans[20:]}
+    assert prune(store) == 20
+    assert logged_keys(store) == {plan.delivery_key for plan in plans[20:]}
 
 
-def test_younger_rows_count_to_the_newest_50(store):
+def test_deliveries_of_the_last_seven_days_count_to_the_newest_50(store):
     webhook = store.webhook()
-    logged(store, webhook, 70, at=0)
-    young = logged(store, webhook, 45, at=7 * DAY)
+    log_deliveries(store, webhook, 70, at=0)
+    recent = log_deliveries(store, webhook, 45, at=7 * DAY)
     store.clock.advance(days=8)
 
-    assert thinned(store) == 65
-    assert len(kept(store)) == 50
-    assert kept(store) >= {plan.delivery_key for plan in young}
+    assert prune(store) == 65
+    assert len(logged_keys(store)) == 50
+    assert logged_keys(store) >= {plan.delivery_key for plan in recent}
 
 
 @pytest.mark.parametrize("label", [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE])
-def test_the_newest_50_accepted_are_counted_by_themselves(store, label):
+def test_newest_50_accepted_are_kept_however_many_are_rejected(store, label):
     webhook = store.webhook()
-    accepted = logged(store, webhook, 60, at=0)
-    logged(store, webhook, 300, at=DAY, label=label)
+    accepted = log_deliveries(store, webhook, 60, at=0)
+    log_deliveries(store, webhook, 300, at=DAY, label=label)
     store.clock.advance(days=20)
 
-    assert thinned(store) == 10 + 250
-    assert kept(store) >= {plan.delivery_key for plan in accepted[10:]}
+    assert prune(store) == 10 + 250
+    assert logged_keys(store) >= {plan.delivery_key for plan in accepted[10:]}
     assert store.count("payloads") == 50
 
 
-def test_duplicates_push_no_payload_out(store):
+def test_duplicates_displace_no_payload(store):
     webhook = store.webhook()
-    accepted = logged(store, webhook, 50, at=0, event=None)
-    logged(store, webhook, 1, at=60, event="again and again")
-    logged(store, webhook, 300, at=DAY, event="again and again")
+    accepted = log_deliveries(store, webhook, 50, at=0, event=None)
+    log_deliveries(store, webhook, 1, at=60, event="event-1")
+    log_deliveries(store, webhook, 300, at=DAY, event="event-1")
     store.clock.advance(days=20)
 
-    assert thinned(store) == 1 + 250
-    assert kept(store) >= {plan.delivery_key for plan in accepted[1:]}
+    assert prune(store) == 1 + 250
+    assert logged_keys(store) >= {plan.delivery_key for plan in accepted[1:]}
     assert store.count("payloads") == 50
 
 
 def test_old_rejections_beyond_50_are_pruned_despite_few_accepted(store):
     webhook = store.webhook()
-    accepted = logged(store, webhook, 3, at=0)
-    logged(store, webhook, 80, at=DAY, label=Label.REJECTED_AUTH)
+    accepted = log_deliveries(store, webhook, 3, at=0)
+    log_deliveries(store, webhook, 80, at=DAY, label=Label.REJECTED_AUTH)
     store.clock.advance(days=20)
 
-    assert thinned(store) == 30
-    assert kept(store) >= {plan.delivery_key for plan in accepted}
+    assert prune(store) == 30
+    assert logged_keys(store) >= {plan.delivery_key for plan in accepted}
 
 
-def test_with_a_row_go_its_payload_and_its_finished_runs(store):
+def test_retention_removes_payload_and_finished_runs_with_the_delivery(store):
     webhook = store.webhook()
-    [plan] = logged(store, webhook, 1, at=0, runs=[store.run("aut_a")])
+    [plan] = log_deliveries(store, webhook, 1, at=0, runs=[store.run("aut_a")])
     finish(store)
-    logged(store, webhook, 50, at=1)
+    log_deliveries(store, webhook, 50, at=1)
     store.clock.advance(days=8)
 
-    assert thinned(store) == 1
-    assert plan.delivery_key not in kept(store)
+    assert prune(store) == 1
+    assert plan.delivery_key not in logged_keys(store)
     assert (store.count("payloads"), store.count("runs")) == (50, 0)
 
 
-def test_a_delivery_with_an_unfinished_run_keeps_its_row_and_its_payload(store):
+def test_delivery_with_an_unfinished_run_is_kept_with_its_payload(store):
     webhook = store.webhook()
-    [plan] = logged(store, webhook, 1, at=0, runs=[store.run("aut_a"), store.run("aut_b")])
+    [plan] = log_deliveries(store, webhook, 1, at=0, runs=[store.run("aut_a"), store.run("aut_b")])
     finish(store, automation="aut_a")
-    logged(store, webhook, 60, at=1)
+    log_deliveries(store, webhook, 60, at=1)
     store.clock.advance(days=300)
 
-    assert thinned(store) == 10
-    assert plan.delivery_key in kept(store)
+    assert prune(store) == 10
+    assert plan.delivery_key in logged_keys(store)
     assert (store.count("payloads"), store.count("runs")) == (51, 2)
 
     finish(store)
-    assert thinned(store) == 1
-    assert plan.delivery_key not in kept(store)
+    assert prune(store) == 1
+    assert plan.delivery_key not in logged_keys(store)
 
 
-def test_the_newest_50_are_counted_for_each_webhook(store):
+def test_newest_50_deliveries_of_each_webhook_are_kept(store):
     webhook, other, small = store.webhook(), store.webhook("other"), store.webhook("small")
-    logged(store, webhook, 60, at=0)
-    logged(store, other, 70, at=0)
-    logged(store, small, 50, at=0)
+    log_deliveries(store, webhook, 60, at=0)
+    log_deliveries(store, other, 70, at=0)
+    log_deliveries(store, small, 50, at=0)
     store.clock.advance(days=8)
 
-    assert thinned(store) == 10 + 20
+    assert prune(store) == 10 + 20
     assert Counter(row["webhook_no"] for row in store.rows("deliveries")) == {
         webhook.no: 50,
         other.no: 50,
@@ -125,10 +124,10 @@ def test_the_newest_50_are_counted_for_each_webhook(store):
     }
 
 
-def test_rows_are_found_in_batches_oldest_first_over_all_webhooks(store):
+def test_removable_rows_of_all_webhooks_come_oldest_first_in_batches(store):
     one, other = store.webhook("one"), store.webhook("other")
-    plans = [plan for at in range(80) for plan in logged(store, one if at % 2 else other, 1, at=at)]
-    plans += logged(store, one, 50, at=100) + logged(store, other, 50, at=200)
+    plans = [plan for at in range(80) for plan in log_deliveries(store, one if at % 2 else other, 1, at=at)]
+    plans += log_deliveries(store, one, 50, at=100) + log_deliveries(store, other, 50, at=200)
     store.clock.advance(days=8)
 
     batches = list(removable(store, at_most=12))
@@ -137,82 +136,80 @@ def test_rows_are_found_in_batches_oldest_first_over_all_webhooks(store):
     assert [key for batch in batches for key in batch] == [plan.delivery_key for plan in plans[:80]]
 
 
-def test_rows_are_found_beyond_a_part_of_the_log_without_any(store, monkeypatch):
+def test_removable_rows_are_found_after_a_scan_without_any(store, monkeypatch):
     monkeypatch.setattr(log_retention, "ROWS_PER_SCAN", 10)
     quiet, busy, third = store.webhook("quiet"), store.webhook("busy"), store.webhook("third")
-    logged(store, busy, 1, at=0)
-    logged(store, quiet, 25, at=10)
-    logged(store, busy, 54, at=100)
-    logged(store, third, 51, at=200)
+    log_deliveries(store, busy, 1, at=0)
+    log_deliveries(store, quiet, 25, at=10)
+    log_deliveries(store, busy, 54, at=100)
+    log_deliveries(store, third, 51, at=200)
     store.clock.advance(days=8)
 
     batches = list(removable(store, at_most=100))
 
     assert [len(batch) for batch in batches if batch] == [1, 4, 1]
     assert [] in batches
-    assert thinned(store) == 6
+    assert prune(store) == 6
 
 
-def test_a_row_stays_if_it_gets_a_run_after_it_was_found(store):
+def test_row_that_gets_a_run_before_its_removal_is_kept(store):
     webhook = store.webhook()
-    plans = [plan for at in (0, 1) for plan in logged(store, webhook, 1, at=at, runs=[store.run("aut_a")])]
+    plans = [plan for at in (0, 1) for plan in log_deliveries(store, webhook, 1, at=at, runs=[store.run("aut_a")])]
     finish(store)
-    logged(store, webhook, 50, at=10)
+    log_deliveries(store, webhook, 50, at=10)
     store.clock.advance(days=8)
-    [found] = removable(store, at_most=100)
+    [batch] = removable(store, at_most=100)
     with store.database.write() as tx:
         tx.run("UPDATE runs SET state = 'queued', finished_at = NULL WHERE delivery_id = :id", id=plans[0].delivery_key)
 
     with store.database.write() as tx:
-        removed = log_retention.remove(tx, found)
+        removed = log_retention.remove(tx, batch)
 
-    assert (len(found), removed) == (2, 1)
-    assert plans[0].delivery_key in kept(store)
+    assert (len(batch), removed) == (2, 1)
+    assert plans[0].delivery_key in logged_keys(store)
 
 
-def test_a_row_that_another_transaction_locks_stays(store_on_postgres):
+def test_row_that_another_transaction_has_locked_is_kept(store_on_postgres):
     store = store_on_postgres
     webhook = store.webhook()
-    plans = logged(store, webhook, 52, at=0)
+    plans = log_deliveries(store, webhook, 52, at=0)
     store.clock.advance(days=8)
 
-    with store.database.write() as replay:
-        deliveries.lock_against_pruning(replay, plans[0].delivery_key)
-        removed = thinned(store)
+    with store.database.write() as locking:
+        deliveries.lock_against_pruning(locking, plans[0].delivery_key)
+        removed = prune(store)
 
     assert removed == 1
-    assert plans[0].delivery_key in kept(store)
+    assert plans[0].delivery_key in logged_keys(store)
 
 
-def test_a_body_is_forgotten_with_its_delivery(store):
+def test_body_is_accepted_again_after_retention_removed_its_delivery(store):
     webhook = store.webhook()
-    [plan] = logged(store, webhook, 1, at=0, event="a body", kind=IdentityKind.BODY_SHA256)
-    logged(store, webhook, 50, at=1)
-    again = store.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
-    assert store.admit(again) == [Duplicate(again.delivery_key, plan.delivery_key)]
+    [plan] = log_deliveries(store, webhook, 1, at=0, event="a body", kind=IdentityKind.BODY_SHA256)
+    log_deliveries(store, webhook, 50, at=1)
+    before = store.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
+    assert store.admit(before) == [Duplicate(before.delivery_key, plan.delivery_key)]
     store.clock.advance(days=8)
-    thinned(store)
-
+    prune(store)
     after = store.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
 
     assert store.admit(after) == [Accepted(after.delivery_key)]
 
 
 @pytest.mark.parametrize("kind", [IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER])
-def test_an_id_that_was_sent_is_remembered_when_its_delivery_has_gone(store, kind):
+def test_senders_id_is_a_duplicate_after_its_delivery_was_removed(store, kind):
     webhook = store.webhook()
-    [plan] = logged(store, webhook, 1, at=0, event="event-1", kind=kind)
-    logged(store, webhook, 50, at=1)
+    [plan] = log_deliveries(store, webhook, 1, at=0, event="event-1", kind=kind)
+    log_deliveries(store, webhook, 50, at=1)
     store.clock.advance(days=8)
-    thinned(store)
-    assert plan.delivery_key not in kept(store)
+    prune(store)
+    assert plan.delivery_key not in logged_keys(store)
+    copy = store.plan(webhook, "event-1", kind=kind)
 
-    again = store.plan(webhook, "event-1", kind=kind)
-
-    assert store.admit(again) == [Duplicate(again.delivery_key, plan.delivery_key)]
+    assert store.admit(copy) == [Duplicate(copy.delivery_key, plan.delivery_key)]
 
 
-def test_counts_of_dropped_attempts_go_with_the_logs_days(store):
+def test_counts_of_dropped_attempts_are_removed_after_seven_days(store):
     no = store.webhook().no
     with store.database.write() as tx:
         add_dropped_counts(tx, [(no, store.clock.now + day * 86_400_000_000, "not_found", 1) for day in range(10)])
@@ -224,14 +221,14 @@ def test_counts_of_dropped_attempts_go_with_the_logs_days(store):
     assert store.count("dropped_attempts") == 7
 
 
-def test_a_page_of_the_log_goes_on_where_the_last_one_ended(store):
+def test_log_page_continues_after_the_last_row_of_the_previous_page(store):
     webhook, other = store.webhook(), store.webhook("other")
-    logged(store, webhook, 30, at=0)
-    logged(store, other, 30, at=0.5)
+    log_deliveries(store, webhook, 30, at=0)
+    log_deliveries(store, other, 30, at=0.5)
 
     with store.database.read() as tx:
-        whole = deliveries.newest(tx, store.factory.id, limit=100)
-        ours = deliveries.newest(tx, store.factory.id, webhooks=[webhook.uid], limit=100)
+        whole_log = deliveries.newest(tx, store.factory.id, limit=100)
+        of_webhook = deliveries.newest(tx, store.factory.id, webhooks=[webhook.uid], limit=100)
         pages, before = [], None
         while page := deliveries.newest(
             tx, store.factory.id, webhooks=[webhook.uid], log_range=LogRange(before=before), limit=7
@@ -239,12 +236,12 @@ def test_a_page_of_the_log_goes_on_where_the_last_one_ended(store):
             pages += page
             before = page[-1].key
 
-    assert (len(whole), len(ours)) == (60, 30)
-    assert pages == ours
-    assert [row.received_at for row in whole] == sorted((row.received_at for row in whole), reverse=True)
+    assert (len(whole_log), len(of_webhook)) == (60, 30)
+    assert pages == of_webhook
+    assert [row.received_at for row in whole_log] == sorted((row.received_at for row in whole_log), reverse=True)
 
 
-def test_a_row_is_read_as_it_was_written(store):
+def test_row_is_read_with_the_fields_that_were_written(store):
     webhook = store.webhook()
     plan = store.rejection(webhook, Label.REJECTED_INVALID_JSON, reason="because ü")
     store.admit(plan)
@@ -258,7 +255,7 @@ def test_a_row_is_read_as_it_was_written(store):
     assert (row.received_at, row.size, row.reason) == (store.clock.now, 2, "because ü")
 
 
-def logged(
+def log_deliveries(
     store: ManagedStore,
     webhook: Webhook,
     count: int,
@@ -266,12 +263,12 @@ def logged(
     at: float,
     event: str | None = None,
     label: Label = Label.ACCEPTED,
-    **choices,
-):
-    """So many rows from `at` seconds after the clock, a second apart."""
+    **fields: Any,
+) -> list[Any]:
+    """Log `count` deliveries, a second apart. The first is received `at` seconds after the clock. Returns the plans."""
     plans: list[Any]
     if label is Label.ACCEPTED:
-        plans = [store.plan(webhook, event, at=at + no, **choices) for no in range(count)]
+        plans = [store.plan(webhook, event, at=at + no, **fields) for no in range(count)]
     else:
         plans = [store.plan_with_label(label, webhook, event, at=at + no) for no in range(count)]
     store.admit(*plans)
@@ -282,10 +279,10 @@ def removable(store: ManagedStore, at_most: int) -> Iterator[Sequence[bytes]]:
     return log_retention.removable(store.database, store.clock.now, at_most=at_most)
 
 
-def thinned(store: ManagedStore) -> int:
-    """Removes what the log does not keep; returns how many rows."""
+def prune(store: ManagedStore) -> int:
+    """Remove the deliveries that the log does not keep, and return their number."""
     count = 0
-    for keys in removable(store, ALL_AT_ONCE):
+    for keys in removable(store, ONE_BATCH):
         if keys:
             with store.database.write() as tx:
                 count += log_retention.remove(tx, keys)
@@ -301,5 +298,5 @@ def finish(store: ManagedStore, automation: str | None = None) -> None:
         )
 
 
-def kept(store: ManagedStore) -> set[bytes]:
+def logged_keys(store: ManagedStore) -> set[bytes]:
     return {bytes(row["id"]) for row in store.rows("deliveries")}

@@ -1,4 +1,4 @@
-"""Segments of the identities: every event is accepted once, in whichever segment its identity is."""
+"""Segments of the identities: each event is accepted once, whatever segment has its identity."""
 
 import os
 import random
@@ -21,8 +21,8 @@ DAY_US = 86_400_000_000
 
 
 @pytest.mark.parametrize("filter_bytes", [identity_segments.FILTER_BYTES_MAX, 16])
-def test_any_history_of_segments_accepts_each_event_once(store: ManagedStore, monkeypatch, filter_bytes):
-    """Two writing processes, each with its own cache, admit in turn while segments close, get filters, and go."""
+def test_each_event_is_accepted_once_in_any_history_of_segments(store: ManagedStore, monkeypatch, filter_bytes):
+    """Two writing processes, each with its own cache, admit plans while segments are closed, filtered and removed."""
     seed = time.time_ns()
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -34,9 +34,9 @@ def test_any_history_of_segments_accepts_each_event_once(store: ManagedStore, mo
     webhooks = [store.webhook("one"), store.webhook("other")]
     caches = [SegmentCache(), SegmentCache()]
     owners: dict[tuple[int, int, str], Acceptance] = {}
-    removed: set[bytes] = set()
+    removed_keys: set[bytes] = set()
     for _ in range(250):
-        match chance.choices(["admit", "close", "keep", "prune", "forget", "wait"], [12, 3, 3, 1, 2, 2])[0]:
+        match chance.choices(["admit", "close", "maintain", "prune", "forget", "wait"], [12, 3, 3, 1, 2, 2])[0]:
             case "admit":
                 plans: list[Acceptance] = []
                 expected: list[PlanOutcome] = []
@@ -46,10 +46,10 @@ def test_any_history_of_segments_accepts_each_event_once(store: ManagedStore, mo
                     plan = store.plan(chance.choice(webhooks), event, kind=kind)
                     plans.append(plan)
                     owner = owners.get((plan.webhook_no, kind, event))
-                    if owner is not None and kind is IdentityKind.BODY_SHA256 and owner.delivery_key in removed:
+                    if owner is not None and kind is IdentityKind.BODY_SHA256 and owner.delivery_key in removed_keys:
                         owner = None
                     if owner is not None and store.clock.now - owner.received_at > 30 * DAY_US:
-                        # Retention may have removed the identity, and may not have removed it yet.
+                        # "forget" may have removed the identity.
                         stored = {bytes(row["delivery_id"]) for row in store.rows("identities")}
                         owner = owner if owner.delivery_key in stored else None
                     if owner is None:
@@ -61,16 +61,16 @@ def test_any_history_of_segments_accepts_each_event_once(store: ManagedStore, mo
                     assert admit(tx, plans, segments=chance.choice(caches)) == expected
             case "close":
                 identity_segments.close_full_segment(store.database, store.clock.now)
-            case "keep":
+            case "maintain":
                 keep_segments(store.database, store.clock.now)
             case "prune":
                 with store.database.write() as tx:
                     tx.run("DELETE FROM payloads")
                     rows = tx.all("SELECT id FROM deliveries")
-                    gone = [bytes(row["id"]) for row in rows if chance.random() < 0.5]
-                    for key in gone:
+                    keys = [bytes(row["id"]) for row in rows if chance.random() < 0.5]
+                    for key in keys:
                         tx.run("DELETE FROM deliveries WHERE id = :id", id=key)
-                removed.update(gone)
+                removed_keys.update(keys)
             case "forget":
                 with store.database.write() as tx:
                     identity_segments.forget_old(tx, store.clock.now, chance.randrange(1, 8))
@@ -80,29 +80,27 @@ def test_any_history_of_segments_accepts_each_event_once(store: ManagedStore, mo
     assert len(identities) == len(set(identities))
 
 
-def test_ids_are_kept_for_30_days_and_digests_of_bodies_as_long_as_their_deliveries(store: ManagedStore):
+def test_identities_are_kept_30_days_or_as_long_as_the_stored_body(store: ManagedStore):
     webhook = store.webhook()
     keep_segments(store.database, store.clock.now)
     plans = {kind: store.plan(webhook, f"event {kind}", kind=kind) for kind in IdentityKind}
     store.admit(*plans.values())
     store.clock.advance(days=1)
     keep_segments(store.database, store.clock.now)
-    left = []
+    remaining_kinds = []
     for days in (30, 1 / DAY_US, 60):
         store.clock.advance(days=days)
         forget(store)
         keep_segments(store.database, store.clock.now)
-        left.append(sorted(row["kind"] for row in store.rows("identities")))
+        remaining_kinds.append(sorted(row["kind"] for row in store.rows("identities")))
 
-    again = store.plan(webhook, "event 4", kind=IdentityKind.BODY_SHA256)
-    assert left == [sorted(IdentityKind), [IdentityKind.BODY_SHA256], [IdentityKind.BODY_SHA256]]
-    assert store.admit(again) == [
-        Duplicate(again.delivery_key, plans[IdentityKind.BODY_SHA256].delivery_key),
-    ]
+    copy = store.plan(webhook, "event 4", kind=IdentityKind.BODY_SHA256)
+    assert remaining_kinds == [sorted(IdentityKind), [IdentityKind.BODY_SHA256], [IdentityKind.BODY_SHA256]]
+    assert store.admit(copy) == [Duplicate(copy.delivery_key, plans[IdentityKind.BODY_SHA256].delivery_key)]
 
 
 @pytest.mark.parametrize("at_most", [1, 7, 1_000])
-def test_old_segment_is_removed_a_step_at_a_time(store: ManagedStore, at_most):
+def test_old_segment_is_removed_step_by_step(store: ManagedStore, at_most):
     for name in ("one", "other"):
         webhook = store.webhook(name)
         store.admit(*(store.plan(webhook) for _ in range(25)))
@@ -113,11 +111,11 @@ def test_old_segment_is_removed_a_step_at_a_time(store: ManagedStore, at_most):
 
     assert store.count("identities") == 0
     assert [row["closed_at"] for row in store.rows("identity_segments")] == [None]
-    # The last one but one removes the segment itself.
+    # The last step but one removes the segment itself. The last one finds nothing.
     assert steps == -(-50 // at_most) + 2
 
 
-def test_segments_close_when_they_are_full_and_share_filters_that_grow(store: ManagedStore, monkeypatch):
+def test_full_segments_are_closed_and_share_filters_that_grow(store: ManagedStore, monkeypatch):
     monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 10)
     monkeypatch.setattr(identity_segments, "FILTER_DIGESTS_MIN", 20)
     monkeypatch.setattr(identity_segments, "FILTER_DIGESTS_MAX", 40)
@@ -136,7 +134,7 @@ def test_segments_close_when_they_are_full_and_share_filters_that_grow(store: Ma
     ]
 
 
-def test_quiet_webhooks_segment_closes_after_a_day_and_an_empty_one_stays_open(store: ManagedStore):
+def test_segment_is_closed_after_a_day_unless_it_is_empty(store: ManagedStore):
     keep_segments(store.database, store.clock.now)
     store.clock.advance(days=5)
     assert keep_segments(store.database, store.clock.now) == 0
@@ -148,7 +146,7 @@ def test_quiet_webhooks_segment_closes_after_a_day_and_an_empty_one_stays_open(s
     assert sorted(row["no"] for row in store.rows("identity_segments")) == [1, 2]
 
 
-def test_clock_that_was_set_back_does_not_make_identities_older(store: ManagedStore, monkeypatch):
+def test_identities_stay_if_their_segment_closes_under_a_slow_clock(store: ManagedStore, monkeypatch):
     monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 1)
     right_time = store.clock.now
     keep_segments(store.database, right_time)
@@ -162,7 +160,7 @@ def test_clock_that_was_set_back_does_not_make_identities_older(store: ManagedSt
     assert [bytes(row["delivery_id"]) for row in store.rows("identities")] == [original.delivery_key]
 
 
-def test_no_filter_is_made_while_a_transaction_can_still_add_to_the_segment(store_on_postgres: ManagedStore):
+def test_filter_waits_for_transactions_that_can_add_to_the_segment(store_on_postgres: ManagedStore):
     webhook = store_on_postgres.webhook()
     keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
     store_on_postgres.admit(store_on_postgres.plan(webhook, "event-1"))
@@ -173,37 +171,37 @@ def test_no_filter_is_made_while_a_transaction_can_still_add_to_the_segment(stor
             close_segment(store_on_postgres)
             assert store_on_postgres.count("identity_filters") == 0
     wait_for_filters(store_on_postgres)
-    again = store_on_postgres.plan(webhook, "event-2")
+    copy = store_on_postgres.plan(webhook, "event-2")
 
     assert [row["identity_count"] for row in store_on_postgres.rows("identity_filters")] == [2]
-    assert store_on_postgres.admit(again) == [Duplicate(again.delivery_key, late.delivery_key)]
+    assert store_on_postgres.admit(copy) == [Duplicate(copy.delivery_key, late.delivery_key)]
 
 
-def test_no_filter_is_made_before_an_admission_that_began_while_the_segment_was_closed(store_on_postgres: ManagedStore):
-    """Its transaction number is higher than the one of the transaction that closes the segment, and may be the highest
-    that PostgreSQL has assigned."""
+def test_filter_waits_for_an_admission_that_began_during_the_closing(store_on_postgres: ManagedStore):
+    """The admission's transaction number is higher than that of the closing transaction, and may be the highest that
+    PostgreSQL has assigned."""
     webhook = store_on_postgres.webhook()
     keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
     store_on_postgres.admit(store_on_postgres.plan(webhook, "event-1"))
     late = store_on_postgres.plan(webhook, "event-2")
     with (
-        open_database(store_on_postgres.url) as other,
-        open_database(store_on_postgres.url) as third,
-        other.write() as tx,
+        open_database(store_on_postgres.url) as admitting,
+        open_database(store_on_postgres.url) as closing,
+        admitting.write() as tx,
     ):
-        with third.write() as closing:
-            closing.run("UPDATE identity_segments SET closed_at = opened_at WHERE no = 1")
-            closing.run("INSERT INTO identity_segments (no, opened_at) SELECT 2, opened_at FROM identity_segments")
+        with closing.write() as closing_tx:
+            closing_tx.run("UPDATE identity_segments SET closed_at = opened_at WHERE no = 1")
+            closing_tx.run("INSERT INTO identity_segments (no, opened_at) SELECT 2, opened_at FROM identity_segments")
             admit(tx, [late])
         keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
     wait_for_filters(store_on_postgres)
-    again = store_on_postgres.plan(webhook, "event-2")
+    copy = store_on_postgres.plan(webhook, "event-2")
 
     assert [row["identity_count"] for row in store_on_postgres.rows("identity_filters")] == [2]
-    assert store_on_postgres.admit(again) == [Duplicate(again.delivery_key, late.delivery_key)]
+    assert store_on_postgres.admit(copy) == [Duplicate(copy.delivery_key, late.delivery_key)]
 
 
-def test_few_segments_wait_for_filters_while_a_transaction_stays_open(store_on_postgres: ManagedStore, monkeypatch):
+def test_few_segments_are_unfiltered_while_a_transaction_stays_open(store_on_postgres: ManagedStore, monkeypatch):
     """Otherwise, each delivery would search more and more segments, as long as any program has a transaction open."""
     monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 1)
     webhook = store_on_postgres.webhook()
@@ -214,22 +212,22 @@ def test_few_segments_wait_for_filters_while_a_transaction_stays_open(store_on_p
         for original in originals:
             store_on_postgres.admit(original)
             keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
-        waiting = [row["no"] for row in store_on_postgres.rows("identity_segments") if row["closed_at"] is not None]
-    # The first call may close another segment, as soon as the others have filters.
+        unfiltered = [row["no"] for row in store_on_postgres.rows("identity_segments") if row["closed_at"] is not None]
+    # When all closed segments have filters, the first call may close another segment.
     wait_for_filters(store_on_postgres)
     keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
     wait_for_filters(store_on_postgres)
     copies = [store_on_postgres.plan(webhook, f"event-{number}") for number in range(12)]
 
-    assert len(waiting) == identity_segments.UNFILTERED_MAX
+    assert len(unfiltered) == identity_segments.UNFILTERED_MAX
     assert [row["no"] for row in store_on_postgres.rows("identity_segments") if row["filter_no"] is None] == [6]
     assert store_on_postgres.admit(*copies) == [
         Duplicate(copy.delivery_key, original.delivery_key) for copy, original in zip(copies, originals, strict=True)
     ]
 
 
-def test_large_segment_gets_its_filter_however_long_the_count_takes(store_on_postgres: ManagedStore, monkeypatch):
-    """If the oldest segment got no filter, no later segment would get one."""
+def test_large_segment_gets_its_filter_however_long_its_count_takes(store_on_postgres: ManagedStore, monkeypatch):
+    """Filters are added in the order of segments, so later segments would get none either."""
     store_on_postgres.admit(store_on_postgres.plan(store_on_postgres.webhook()))
     keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
     identity_segments.close_full_segment(store_on_postgres.database, store_on_postgres.clock.now + DAY_US)
@@ -237,23 +235,23 @@ def test_large_segment_gets_its_filter_however_long_the_count_takes(store_on_pos
     monkeypatch.setattr(timeouts, "BUSY_SECONDS", 0.05)
     is_done = threading.Event()
 
-    def keep() -> None:
-        with open_database(store_on_postgres.url) as impatient:
-            until(lambda: identity_segments.add_filter(impatient))
+    def add_filter() -> None:
+        with open_database(store_on_postgres.url) as database_with_short_timeout:
+            until(lambda: identity_segments.add_filter(database_with_short_timeout))
         is_done.set()
 
     with store_on_postgres.database.write() as tx:
         tx.run("LOCK TABLE identities IN ACCESS EXCLUSIVE MODE")
-        keeper = threading.Thread(target=keep)
-        keeper.start()
+        thread = threading.Thread(target=add_filter)
+        thread.start()
         assert not is_done.wait(0.3)
-    keeper.join(60)
+    thread.join(60)
 
     assert is_done.is_set()
     assert store_on_postgres.count("identity_filters") == 1
 
 
-def test_filters_are_made_after_a_backup_was_restored_to_another_server(store_on_postgres: ManagedStore):
+def test_filters_are_created_after_a_restore_to_another_server(store_on_postgres: ManagedStore):
     store_on_postgres.admit(store_on_postgres.plan(store_on_postgres.webhook()))
     keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
     with store_on_postgres.database.write() as tx:
@@ -266,33 +264,33 @@ def test_filters_are_made_after_a_backup_was_restored_to_another_server(store_on
 
 
 def test_identities_do_not_move_while_their_webhook_is_admitted(store_on_postgres: ManagedStore):
-    """A copy that arrives meanwhile could miss an identity that moves to a segment that the copy does not know."""
+    """Otherwise, the admission of a copy could miss an identity that moves to a segment that it has not read."""
     webhook = store_on_postgres.webhook()
     original = store_on_postgres.plan(webhook, "event-1", kind=IdentityKind.BODY_SHA256)
     store_on_postgres.admit(original)
     close_segment(store_on_postgres)
     store_on_postgres.clock.advance(days=31)
-    moved = threading.Event()
+    have_moved = threading.Event()
 
     def move() -> None:
         forget(store_on_postgres)
-        moved.set()
+        have_moved.set()
 
     with open_database(store_on_postgres.url) as other, other.write() as tx:
         assert isinstance(admit(tx, [store_on_postgres.plan(webhook, "event-2")])[0], Accepted)
-        mover = threading.Thread(target=move)
-        mover.start()
-        assert not moved.wait(0.3)
-    mover.join(10)
-    again = store_on_postgres.plan(webhook, "event-1", kind=IdentityKind.BODY_SHA256)
+        thread = threading.Thread(target=move)
+        thread.start()
+        assert not have_moved.wait(0.3)
+    thread.join(10)
+    copy = store_on_postgres.plan(webhook, "event-1", kind=IdentityKind.BODY_SHA256)
 
-    assert moved.is_set()
+    assert have_moved.is_set()
     assert [row["segment"] for row in store_on_postgres.rows("identities")] == [2, 2]
-    assert store_on_postgres.admit(again) == [Duplicate(again.delivery_key, original.delivery_key)]
+    assert store_on_postgres.admit(copy) == [Duplicate(copy.delivery_key, original.delivery_key)]
 
 
 def test_number_of_a_removed_filter_is_not_used_again(store: ManagedStore):
-    """Otherwise, a process that still has the old filter would take it for the new one."""
+    """Otherwise, a process that still has the old filter in memory would use it instead of the new one."""
     webhook = store.webhook()
     cache = SegmentCache()
     store.admit(store.plan(webhook, "event-1"))
@@ -306,13 +304,13 @@ def test_number_of_a_removed_filter_is_not_used_again(store: ManagedStore):
     first = store.plan(webhook, "event-3")
     store.admit(first)
     close_segment(store)
-    again = store.plan(webhook, "event-3")
+    copy = store.plan(webhook, "event-3")
 
     with store.database.write() as tx:
-        assert admit(tx, [again], segments=cache) == [Duplicate(again.delivery_key, first.delivery_key)]
+        assert admit(tx, [copy], segments=cache) == [Duplicate(copy.delivery_key, first.delivery_key)]
 
 
-def test_cache_of_a_lost_history_is_not_used(store: ManagedStore):
+def test_cache_of_lost_transactions_is_not_used(store: ManagedStore):
     """A failover can lose the last transactions. Then segments and filters get the same numbers again."""
     webhook = store.webhook()
     cache = SegmentCache()
@@ -336,7 +334,7 @@ def test_cache_of_a_lost_history_is_not_used(store: ManagedStore):
     assert outcomes == [Duplicate(copy.delivery_key, original.delivery_key) for copy in copies]
 
 
-def test_filter_contains_what_was_added_and_little_else():
+def test_filter_contains_added_digests_and_few_others():
     digests = [os.urandom(16) for _ in range(5_000)]
     bits = bytearray(bloom.size_bytes(5_000))
     bloom.add(bits, digests)
@@ -348,7 +346,7 @@ def test_filter_contains_what_was_added_and_little_else():
     assert sum(may_contain(os.urandom(16)) for _ in range(5_000)) < 100
 
 
-def test_retention_of_the_log_releases_a_bodys_digest(store: ManagedStore):
+def test_body_is_accepted_again_after_retention_of_a_closed_segment(store: ManagedStore):
     webhook = store.webhook()
     original = store.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
     store.admit(original)
@@ -371,14 +369,14 @@ def test_retention_of_the_log_releases_a_bodys_digest(store: ManagedStore):
 
 
 def close_segment(store: ManagedStore) -> None:
-    """Close the open segment as a day would, and make its filter if no transaction can still add to it."""
+    """Let a day pass, so that the open segment is closed. It gets a filter unless a transaction can still add to it."""
     keep_segments(store.database, store.clock.now)
     store.clock.advance(days=1)
     keep_segments(store.database, store.clock.now)
 
 
 def wait_for_filters(store: ManagedStore) -> None:
-    """Make the filters of all closed segments. On PostgreSQL, transactions of other databases may delay them."""
+    """Add filters to all closed segments. On PostgreSQL, transactions of other databases may delay them."""
 
     def have_filters() -> bool:
         keep_segments(store.database, store.clock.now)
@@ -388,7 +386,7 @@ def wait_for_filters(store: ManagedStore) -> None:
 
 
 def forget(store: ManagedStore, at_most: int = 1_000) -> int:
-    """Returns the number of steps, the last of which finds nothing."""
+    """Remove old identities. Returns the number of steps, including the last one, which finds nothing."""
     steps = 1
     while True:
         with store.database.write() as tx:

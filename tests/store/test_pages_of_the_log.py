@@ -1,4 +1,4 @@
-"""Pages of the log are what a reader of every row would have picked."""
+"""Pages of the log and of runs contain the same rows as a scan of the whole table."""
 
 import random
 from collections.abc import Callable
@@ -20,12 +20,12 @@ from hookmill.store.runs import pages, reading
 from tests.store.managed_store import ManagedStore
 
 DAY = 86_400
-IDENTITIES = ["often", "again", "once upon a time", None]
-TYPES = ["push", "push", "release", None]
+IDENTITIES = ["often", "sometimes", "seldom", None]
+EVENTS = ["push", "push", "release", None]
 
 
-def reporting(plan: Plan, event: str | None) -> Plan:
-    """The plan of an authenticated sender that reports an event of this type."""
+def with_event(plan: Plan, event: str | None) -> Plan:
+    """The plan with the event type, if its sender is authenticated."""
     if event is None or (isinstance(plan, Rejection) and plan.label is Label.REJECTED_AUTH):
         return plan
     return msgspec.structs.replace(plan, log_details=LogDetails(event=event, event_signed=False))
@@ -33,14 +33,14 @@ def reporting(plan: Plan, event: str | None) -> Plan:
 
 @pytest.fixture
 def log(store: ManagedStore) -> list[Delivery]:
-    """Two hundred deliveries of forty days, to three webhooks; identities from before the last thirty are forgotten."""
+    """200 deliveries of 40 days to three webhooks, newest first. Identities older than 30 days are removed."""
     chance = random.Random(11)
     webhooks = [store.webhook(name) for name in ("one", "two", "three")]
     times = sorted(chance.uniform(-40 * DAY, 0) for _ in range(200))
     for at in times:
         label = chance.choices(list(Label), [12, 0, 4, 2, 1])[0]
         plan = store.plan_with_label(label, chance.choice(webhooks), chance.choice(IDENTITIES), at=at)
-        store.admit(reporting(plan, chance.choice(TYPES)))
+        store.admit(with_event(plan, chance.choice(EVENTS)))
     with store.database.write() as tx:
         cutoff = store.clock.now - round(30 * DAY * 1_000_000)
         tx.run("DELETE FROM identities WHERE claimed_at < :cutoff", cutoff=cutoff)
@@ -50,11 +50,12 @@ def log(store: ManagedStore) -> list[Delivery]:
     return list(reversed(rows))
 
 
-def test_every_combination_of_filters_finds_the_same_rows_as_a_scan(store: ManagedStore, log: list[Delivery]):
+def test_every_combination_of_filters_returns_the_same_rows_as_a_scan(store: ManagedStore, log: list[Delivery]):
     uid = log[0].webhook_uid
     middle, later = log[100].received_at, log[40].received_at
     digest = sha256(b"often").digest()[:16]
-    choices: tuple[tuple[tuple[dict[str, Any], Callable[[Delivery], bool]], ...], ...] = (
+    # Of each filter: the arguments, and the condition on a row.
+    filters: tuple[tuple[tuple[dict[str, Any], Callable[[Delivery], bool]], ...], ...] = (
         (({}, lambda _: True), ({"webhooks": [uid]}, lambda row: row.webhook_uid == uid)),
         (({}, lambda _: True), *(({"label": label}, lambda row, label=label: row.label == label) for label in Label)),
         (({}, lambda _: True), ({"event": "release"}, lambda row: row.event == "release")),
@@ -64,16 +65,16 @@ def test_every_combination_of_filters_finds_the_same_rows_as_a_scan(store: Manag
             ({"before": log[60].key}, lambda row: row.key < log[60].key),
         ),
     )
-    found = {}
+    keys_by_query = {}
     with store.database.read() as tx:
-        for parts, is_of_event in product(product(*choices), (False, True)):
-            asked: dict[str, Any] = {}
-            for part, _ in parts:
-                asked |= part
-            log_range = LogRange(**{name: asked.pop(name, None) for name in ("since", "until", "before")})
-            wanted = [row.key for row in log if all(holds(row) for _, holds in parts)]
-            if is_of_event:
-                wanted = [row.key for row in log if row.key in wanted and row.identity_digest == digest]
+        for combination, by_identity in product(product(*filters), (False, True)):
+            arguments: dict[str, Any] = {}
+            for some_arguments, _ in combination:
+                arguments |= some_arguments
+            log_range = LogRange(**{name: arguments.pop(name, None) for name in ("since", "until", "before")})
+            expected = [row.key for row in log if all(holds(row) for _, holds in combination)]
+            if by_identity:
+                expected = [row.key for row in log if row.key in expected and row.identity_digest == digest]
                 rows = deliveries.of_identities(
                     tx,
                     store.factory.id,
@@ -81,24 +82,24 @@ def test_every_combination_of_filters_finds_the_same_rows_as_a_scan(store: Manag
                     now=store.clock.now,
                     log_range=log_range,
                     limit=9,
-                    **asked,
+                    **arguments,
                 )
             else:
-                rows = deliveries.newest(tx, store.factory.id, log_range=log_range, limit=9, **asked)
-            found[str((asked, log_range, is_of_event))] = ([row.key for row in rows], wanted[:9])
+                rows = deliveries.newest(tx, store.factory.id, log_range=log_range, limit=9, **arguments)
+            keys_by_query[str((arguments, log_range, by_identity))] = ([row.key for row in rows], expected[:9])
 
-    assert {asked: keys for asked, (keys, wanted) in found.items() if keys != wanted} == {}
-    assert sum(bool(wanted) for _, wanted in found.values()) > 40
+    assert {query: keys for query, (keys, expected) in keys_by_query.items() if keys != expected} == {}
+    assert sum(bool(expected) for _, expected in keys_by_query.values()) > 40
 
 
-def test_times_that_no_key_can_hold_are_the_ends_of_the_log(store: ManagedStore, log: list[Delivery]):
+def test_times_outside_the_range_of_keys_select_the_whole_log(store: ManagedStore, log: list[Delivery]):
     with store.database.read() as tx:
         page = deliveries.newest(tx, store.factory.id, log_range=LogRange(since=-(10**18), until=10**18), limit=1000)
 
     assert [row.key for row in page] == [row.key for row in log]
 
 
-def test_a_factory_sees_nothing_of_another(store: ManagedStore, log: list[Delivery]):
+def test_log_of_a_factory_has_no_rows_of_another(store: ManagedStore, log: list[Delivery]):
     admin = store.management.access.operator_of_team()
     other = store.management.factories.create(admin, "other")
 
@@ -107,33 +108,33 @@ def test_a_factory_sees_nothing_of_another(store: ManagedStore, log: list[Delive
         assert deliveries.of_identities(tx, other.id, [sha256(b"often").digest()[:16]], now=store.clock.now) == []
 
 
-def test_a_key_tells_the_time_that_it_was_made_of():
+def test_time_of_a_key_is_the_time_of_its_creation():
     for at in (0, 1, 999, 1_000, 1_795_289_589_913_769):
         assert time_of(time_ordered_key(at, b"\xff" * 8)) == at
 
 
-def test_dropped_attempts_belong_to_the_page_in_whose_time_their_minute_ends(store: ManagedStore):
+def test_dropped_attempts_are_on_the_page_in_which_their_minute_ends(store: ManagedStore):
     webhook = store.webhook()
     minute = 60_000_000
     with store.database.write() as tx:
         add_dropped_counts(tx, [(webhook.no, number * minute, "rate_limited", number) for number in range(1, 7)])
 
     with store.database.read() as tx:
-        pages_read = [
+        counts_of_pages = [
             [row.count for row in deliveries.dropped_attempts(tx, store.factory.id, since=since, until=until)]
             for since, until in ((5 * minute + 7, None), (3 * minute, 5 * minute + 7), (None, 3 * minute))
         ]
 
-    assert pages_read == [[6, 5], [4, 3], [2, 1]]
+    assert counts_of_pages == [[6, 5], [4, 3], [2, 1]]
 
 
-def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(store: ManagedStore):
+def test_pages_of_runs_contain_the_same_runs_as_a_scan(store: ManagedStore):
     webhooks = [store.webhook(name) for name in ("one", "two")]
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhooks[0].uid]}}
     often, seldom, never = (
         store.management.automations.create(store.may, name, prompt="Look.", triggers=[trigger]).id for name in "abc"
     )
-    # The automations have changed what their webhook does.
+    # The new automations have raised the revision of their webhook.
     webhooks = [store.management.webhooks.get(store.may, name) for name in ("one", "two")]
     states = list(RunState)
     for number in range(60):
@@ -147,7 +148,7 @@ def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(store: ManagedSt
         rows = tx.all("SELECT id, webhook_no, automation_id FROM runs ORDER BY id DESC")
         for number, row in enumerate(rows):
             state = states[number % len(states)]
-            in_hand = state is RunState.RUNNING or (state is RunState.QUEUED and number % 4 == 0)
+            is_claimed = state is RunState.RUNNING or (state is RunState.QUEUED and number % 4 == 0)
             tx.run(
                 """
                 UPDATE runs
@@ -156,32 +157,32 @@ def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(store: ManagedSt
                 """,
                 state=state.value,
                 finished_at=1 if state.is_final else None,
-                claimed_at=1 if in_hand else None,
-                executor="somebody" if in_hand else None,
+                claimed_at=1 if is_claimed else None,
+                executor="worker" if is_claimed else None,
                 id=row["id"],
             )
-    state_of = {bytes(row["id"]): states[number % len(states)] for number, row in enumerate(rows)}
+    state_by_key = {bytes(row["id"]): states[number % len(states)] for number, row in enumerate(rows)}
 
     with store.database.read() as tx:
-        for state, webhook, before, of in product(
+        for state, webhook, before, automation_id in product(
             (None, *RunState),
             (None, webhooks[0]),
             (None, RunKey(bytes(rows[30]["id"]))),
             (None, often, seldom, never),
         ):
-            wanted = [
+            expected = [
                 bytes(row["id"])
                 for row in rows
-                if (state is None or state_of[bytes(row["id"])] is state)
+                if (state is None or state_by_key[bytes(row["id"])] is state)
                 and (webhook is None or row["webhook_no"] == webhook.no)
                 and (before is None or bytes(row["id"]) < before)
-                and of in (None, row["automation_id"])
+                and automation_id in (None, row["automation_id"])
             ][:7]
             uid = webhook.uid if webhook is not None else None
             page = pages.page_of_runs(
-                tx, factory=store.factory.id, webhook=uid, automation=of, state=state, before=before, limit=7
+                tx, factory=store.factory.id, webhook=uid, automation=automation_id, state=state, before=before, limit=7
             )
-            assert [run.id for run in page] == wanted, (state, uid, before, of)
+            assert [run.id for run in page] == expected, (state, uid, before, automation_id)
         newest = reading.newest_by_automation(tx, store.factory.id)
     assert {automation: run.id for automation, run in newest.items()} == {
         automation: next(bytes(row["id"]) for row in rows if row["automation_id"] == automation)
@@ -189,7 +190,7 @@ def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(store: ManagedSt
     }
 
 
-def test_runs_are_counted_by_delivery_for_their_own_factory_alone(store: ManagedStore):
+def test_runs_are_counted_by_delivery_only_within_their_factory(store: ManagedStore):
     webhook = store.webhook()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
     automations = [
@@ -197,8 +198,8 @@ def test_runs_are_counted_by_delivery_for_their_own_factory_alone(store: Managed
     ]
     webhook = store.management.webhooks.get(store.may, "source")
     plans = []
-    for started in ((), automations[:1], automations):
-        plans.append(store.plan(webhook, runs=[store.run(automation) for automation in started]))
+    for triggered in ((), automations[:1], automations):
+        plans.append(store.plan(webhook, runs=[store.run(automation) for automation in triggered]))
         store.clock.advance(seconds=0.001)
     store.admit(*plans)
     none, one, two = (plan.delivery_key for plan in plans)
