@@ -252,9 +252,9 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F34": ToleratedFault(
         "Migrations are killed, started twice, or meet a newer schema: one migrates, and a newer schema is refused.",
         (
-            "store/test_migrate.py::test_a_killed_migration_leaves_nothing_and_is_repeated",
-            "store/test_migrate.py::test_of_several_that_migrate_at_once_one_does_it_and_the_others_wait",
-            "store/test_migrate.py::test_a_database_of_a_newer_version_is_refused_and_unchanged",
+            "store/test_migrate.py::test_killed_migration_changes_nothing_and_can_be_repeated",
+            "store/test_migrate.py::test_only_one_of_simultaneous_migrations_changes_the_database",
+            "store/test_migrate.py::test_database_of_a_newer_version_is_refused_and_unchanged",
         ),
     ),
     "F35": ToleratedFault(
@@ -262,8 +262,8 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             "cli/test_starts.py::test_lost_database_is_not_replaced_by_an_empty_one",
             "cli/test_starts.py::test_emptied_database_is_refused_like_a_lost_one",
-            "store/test_migrate.py::test_a_database_that_is_cut_short_is_refused",
-            "store/test_migrate.py::test_a_directory_that_can_not_be_written_is_unavailable",
+            "store/test_migrate.py::test_truncated_database_is_unavailable",
+            "store/test_migrate.py::test_database_in_a_missing_directory_is_unavailable",
         ),
         "If only the WAL was deleted, SQLite offers no way to notice it.",
     ),

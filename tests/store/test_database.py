@@ -1,4 +1,4 @@
-"""Access to the database: who may write, who waits for whom and for how long, and what an error tells."""
+"""Transactions and connections: isolation, locks, timeouts, and the texts of errors."""
 
 import contextlib
 import sqlite3
@@ -11,9 +11,8 @@ import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
-from hookmill.store import database as module
 from hookmill.store import postgres_engine, sqlite_engine, timeouts
-from hookmill.store.database import Database, open_database
+from hookmill.store.database import Database, Transaction, open_database, restrict_to_owner
 from hookmill.store.revision import application_name
 
 
@@ -23,52 +22,52 @@ def database(store_url):
         yield database
 
 
-def test_what_was_written_is_read(database):
+def test_committed_row_is_read(database):
     with database.write() as tx:
-        fact(tx, "a")
+        add_row(tx, "a")
 
     with database.read() as tx:
-        assert facts(tx) == ["a"]
+        assert row_names(tx) == ["a"]
 
 
-def test_a_transaction_is_kept_whole_or_not_at_all(database):
+def test_transaction_that_raises_is_rolled_back(database):
     with pytest.raises(RuntimeError, match="in the middle"), database.write() as tx:
-        fact(tx, "a")
+        add_row(tx, "a")
         raise RuntimeError("in the middle")
 
     with database.read() as tx:
-        assert facts(tx) == []
+        assert row_names(tx) == []
 
 
-def test_a_reader_can_not_write(database):
+def test_read_transaction_cannot_write(database):
     with pytest.raises((SQLAlchemyError, StoreUnavailable)), database.read() as tx:
-        fact(tx, "a")
+        add_row(tx, "a")
 
     with database.read() as tx:
-        assert facts(tx) == []
+        assert row_names(tx) == []
     with database.write() as tx:
-        fact(tx, "b")
+        add_row(tx, "b")
 
 
-def test_a_reading_is_of_one_moment(database):
+def test_read_transaction_has_a_consistent_snapshot(database):
     with database.read() as tx:
-        before = facts(tx)
+        before = row_names(tx)
         with database.write() as other:
-            fact(other, "a")
-        after = facts(tx)
+            add_row(other, "a")
+        after = row_names(tx)
 
     assert before == after == []
 
 
-def test_readers_do_not_wait_for_a_writer(database):
+def test_read_does_not_wait_for_a_writer(database):
     with database.write() as tx:
-        fact(tx, "a")
-        # Who waited for it here would wait in vain.
+        add_row(tx, "a")
+        # If the read waited for the writer, it would never end.
         with database.read() as other:
-            assert facts(other) == []
+            assert row_names(other) == []
 
 
-def test_writers_on_sqlite_take_turns_in_the_order_of_asking(sqlite_store):
+def test_writers_on_sqlite_get_the_lock_in_the_order_of_requests(sqlite_store):
     order: list[int] = []
     with open_database(sqlite_store) as database:
 
@@ -77,50 +76,50 @@ def test_writers_on_sqlite_take_turns_in_the_order_of_asking(sqlite_store):
                 order.append(no)
 
         with database.write():
-            waiting = []
+            threads = []
             for no in range(10):
-                waiting.append(threading.Thread(target=write, args=(no,)))
-                waiting[-1].start()
-                until_asking(database, no + 1)
-        for thread in waiting:
+                threads.append(threading.Thread(target=write, args=(no,)))
+                threads[-1].start()
+                wait_for_waiting_writers(database, no + 1)
+        for thread in threads:
             thread.join()
 
     assert order == list(range(10))
 
 
-def test_a_busy_writer_lets_the_next_one_write(sqlite_store):
+def test_busy_writer_does_not_starve_another(sqlite_store):
     with open_database(sqlite_store) as database:
         stop = threading.Event()
 
-        def write_again_and_again() -> None:
+        def write_repeatedly() -> None:
             while not stop.is_set():
                 with database.write() as tx:
                     tx.run("UPDATE facts SET value = value")
 
-        busy = threading.Thread(target=write_again_and_again)
-        busy.start()
+        busy_thread = threading.Thread(target=write_repeatedly)
+        busy_thread.start()
         began = time.monotonic()
         for no in range(20):
             with database.write() as tx:
-                fact(tx, str(no))
+                add_row(tx, str(no))
         waited = time.monotonic() - began
         stop.set()
-        busy.join()
+        busy_thread.join()
 
     assert waited < 20.0
 
 
-def test_a_writer_that_failed_lets_the_next_one_write(database):
+def test_failed_write_does_not_block_the_next(database):
     for _ in range(3):
         with pytest.raises(SQLAlchemyError), database.write() as tx:
-            fact(tx, "a")
-            fact(tx, "a")
+            add_row(tx, "a")
+            add_row(tx, "a")
 
     with database.write() as tx:
-        fact(tx, "a")
+        add_row(tx, "a")
 
 
-def test_a_server_that_is_replaced_by_an_unsuitable_one_is_unavailable(postgres_store, monkeypatch):
+def test_connection_to_a_server_that_became_too_old_is_unavailable(postgres_store, monkeypatch):
     with open_database(postgres_store) as database:
         with database.read():
             monkeypatch.setattr(postgres_engine, "OLDEST_VERSION", 99)
@@ -129,25 +128,25 @@ def test_a_server_that_is_replaced_by_an_unsuitable_one_is_unavailable(postgres_
         monkeypatch.undo()
 
         with database.read() as first, database.read() as second:
-            assert facts(first) == facts(second) == []
+            assert row_names(first) == row_names(second) == []
 
 
-def test_a_store_locked_for_too_long_is_unavailable(store_url, monkeypatch):
+def test_write_is_unavailable_if_the_database_stays_locked(store_url, monkeypatch):
     monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
-    with open_database(store_url) as database, open_database(store_url) as somebody, somebody.write() as tx:
+    with open_database(store_url) as database, open_database(store_url) as other, other.write() as tx:
         if not tx.on_sqlite:
             tx.run("LOCK TABLE facts IN ACCESS EXCLUSIVE MODE")
         began = time.monotonic()
-        with pytest.raises(StoreUnavailable), database.write() as other:
-            fact(other, "a")
+        with pytest.raises(StoreUnavailable), database.write() as waiting:
+            add_row(waiting, "a")
 
     assert 0.9 < time.monotonic() - began < 20.0
 
 
-def test_a_statement_that_takes_too_long_is_unavailable(postgres_store, monkeypatch):
+def test_statement_that_exceeds_its_timeout_is_unavailable(postgres_store, monkeypatch):
     monkeypatch.setattr(timeouts, "STATEMENT_SECONDS", 1)
     with open_database(postgres_store) as database:
-        # To connect may take as long, and is not what is asked here.
+        # Connect in advance, because this can take as long on a busy machine.
         with database.read() as tx:
             tx.one("SELECT 1")
         began = time.monotonic()
@@ -157,19 +156,19 @@ def test_a_statement_that_takes_too_long_is_unavailable(postgres_store, monkeypa
     assert time.monotonic() - began < 20.0
 
 
-def test_the_times_that_are_waited_fit_into_a_senders_patience():
+def test_database_timeouts_are_short_enough_for_senders():
     assert (timeouts.BUSY_SECONDS, timeouts.STATEMENT_SECONDS) == (2, 5)
 
 
-def test_a_missing_database_is_unavailable_without_its_password():
+def test_error_about_a_missing_database_omits_its_password():
     with open_database("postgresql://somebody:canary@127.0.0.1:1/nothing") as database:
-        with pytest.raises(StoreUnavailable) as refused, database.read() as tx:
+        with pytest.raises(StoreUnavailable) as error, database.read() as tx:
             tx.one("SELECT 1")
 
-    assert "canary" not in str(refused.value)
+    assert "canary" not in str(error.value)
 
 
-def test_a_file_that_is_no_database_is_unavailable(tmp_path):
+def test_file_that_is_not_a_database_is_unavailable(tmp_path):
     path = tmp_path / "hookmill.db"
     path.write_bytes(b"canary " * 10_000)
     with open_database(f"sqlite:///{path}") as database:
@@ -177,50 +176,50 @@ def test_a_file_that_is_no_database_is_unavailable(tmp_path):
             tx.one("SELECT 1")
 
 
-def test_an_error_tells_neither_the_statement_nor_what_was_written(database):
-    with pytest.raises(StoreUnavailable) as refused, database.write() as tx:
-        tx.run("INSERT INTO nowhere (value) VALUES (:value)", value="canary")
+def test_error_omits_the_statement_and_its_values(database):
+    with pytest.raises(StoreUnavailable) as error, database.write() as tx:
+        tx.run("INSERT INTO missing (value) VALUES (:value)", value="canary")
 
-    assert "nowhere" in str(refused.value)
-    assert "canary" not in str(refused.value)
-    assert "INSERT" not in str(refused.value)
+    assert "missing" in str(error.value)
+    assert "canary" not in str(error.value)
+    assert "INSERT" not in str(error.value)
 
 
-def test_connections_that_were_forgotten_are_made_anew(database):
+def test_discarded_connections_are_replaced(database):
     for no in range(3):
         database.discard_connections()
         with database.write() as tx:
-            fact(tx, str(no))
+            add_row(tx, str(no))
 
     with database.read() as tx:
-        assert facts(tx) == ["0", "1", "2"]
+        assert row_names(tx) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("url", ["mysql://somebody:canary@host/x", "sqlite://", "hookmill.db", "", "file:canary"])
-def test_a_url_of_another_kind_is_refused_and_not_repeated(url):
-    with pytest.raises(Invalid, match="Use sqlite:///PATH or postgresql://") as refused:
+def test_unknown_kind_of_url_is_refused_without_repeating_it(url):
+    with pytest.raises(Invalid, match="Use sqlite:///PATH or postgresql://") as error:
         open_database(url)
 
-    assert "canary" not in str(refused.value)
+    assert "canary" not in str(error.value)
 
 
 @pytest.mark.parametrize("prefix", ["postgresql://", "postgres://"])
-def test_both_spellings_of_a_postgres_url_are_understood(postgres_store, prefix):
+def test_both_schemes_of_postgresql_urls_are_accepted(postgres_store, prefix):
     with open_database(postgres_store.replace("postgresql://", prefix)) as database, database.read() as tx:
         assert dict(tx.one("SELECT 1 AS one") or {}) == {"one": 1}
 
 
 @pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_sqlite_is_durable_and_only_the_writer_checkpoints(sqlite_store, writes, checkpoints):
+def test_sqlite_syncs_and_only_the_writing_process_checkpoints(sqlite_store, writes, checkpoints):
     with open_database(sqlite_store, checkpoints=checkpoints) as database:
         with database.write() if writes else database.read() as tx:
-            found = {
+            pragmas = {
                 name: tx.connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
                 for name in ("journal_mode", "synchronous", "foreign_keys", "wal_autocheckpoint", "query_only")
             }
 
-    assert found == {
+    assert pragmas == {
         "journal_mode": "wal",
         "synchronous": 2,
         "foreign_keys": 1,
@@ -229,14 +228,14 @@ def test_sqlite_is_durable_and_only_the_writer_checkpoints(sqlite_store, writes,
     }
 
 
-def test_a_session_with_postgres_is_durable_bounded_and_in_utc(postgres_store):
+def test_postgresql_session_is_durable_with_timeouts_and_in_utc(postgres_store):
     with open_database(postgres_store) as database, database.write() as tx:
-        found = {
+        settings = {
             name: tx.connection.exec_driver_sql(f"SHOW {name}").scalar_one()
             for name in ("synchronous_commit", "lock_timeout", "statement_timeout", "timezone", "application_name")
         }
 
-    assert found == {
+    assert settings == {
         "synchronous_commit": "on",
         "lock_timeout": "2s",
         "statement_timeout": "5s",
@@ -245,35 +244,35 @@ def test_a_session_with_postgres_is_durable_bounded_and_in_utc(postgres_store):
     }
 
 
-def test_another_program_reads_the_database_of_a_running_service(sqlite_store):
+def test_other_program_reads_the_open_sqlite_database(sqlite_store):
     with open_database(sqlite_store) as database:
         with database.write() as tx:
-            fact(tx, "a")
+            add_row(tx, "a")
         with contextlib.closing(sqlite3.connect(sqlite_store.removeprefix("sqlite:///"))) as program:
             assert program.execute("SELECT name FROM facts").fetchall() == [("a",)]
 
 
-def test_a_database_file_is_readable_by_its_owner_alone(tmp_path):
+def test_database_file_is_restricted_to_its_owner(tmp_path):
     path = tmp_path / "hookmill.db"
     path.write_bytes(b"")
     path.chmod(0o644)
 
-    module.restrict_to_owner(path)
+    restrict_to_owner(path)
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    module.restrict_to_owner(Path("/nowhere/hookmill.db"))
+    restrict_to_owner(Path("/missing/hookmill.db"))
 
 
-def fact(tx, name: str) -> None:
+def add_row(tx: Transaction, name: str) -> None:
     tx.run("INSERT INTO facts (name, value) VALUES (:name, :value)", name=name, value=b"")
 
 
-def facts(tx) -> list[str]:
+def row_names(tx: Transaction) -> list[str]:
     return sorted(row["name"] for row in tx.all("SELECT name FROM facts"))
 
 
-def until_asking(database: Database, count: int) -> None:
-    """Until so many writers stand in the queue."""
+def wait_for_waiting_writers(database: Database, count: int) -> None:
+    """Wait until this number of writers waits for the write lock."""
     lock = database._write_lock
     assert lock is not None
     while len(lock._waiting) < count:
@@ -281,7 +280,7 @@ def until_asking(database: Database, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\ud800", "\udcff", "a\x00b"])
-def test_text_that_no_database_keeps_is_refused(store_url: str, text: str):
+def test_text_that_cannot_be_stored_is_refused(store_url: str, text: str):
     with open_database(store_url) as database, database.read() as tx:
         if tx.on_sqlite and "\x00" in text:
             assert tx.one("SELECT id FROM factories WHERE name = :name", name=text) is None

@@ -1,4 +1,4 @@
-"""Migrations: all of it or none of it, once, and never over something that is not ours to write."""
+"""Migrations: each is complete or has no effect, and foreign or newer databases are refused."""
 
 import fcntl
 import re
@@ -34,20 +34,20 @@ from tests.store.managed_store import ManagedStore
 from tests.store.test_identity_segments import wait_for_filters
 from tests.support.world import Clock
 
-DIES_AT = """
+MIGRATE_AND_DIE = """
 import os, signal, sys
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from hookmill.store.database import open_database
 from hookmill.store.migrate import migrate
 
-left = int(sys.argv[1])
+statements_left = int(sys.argv[1])
 
 @event.listens_for(Engine, "after_cursor_execute")
 def die(connection, cursor, statement, *_):
-    global left
-    left -= statement.lstrip().upper().startswith("CREATE")
-    if left == 0:
+    global statements_left
+    statements_left -= statement.lstrip().upper().startswith("CREATE")
+    if statements_left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 with open_database(sys.stdin.read()) as database:
@@ -55,38 +55,39 @@ with open_database(sys.stdin.read()) as database:
 """
 
 
-def test_an_empty_database_is_brought_to_this_versions_schema_once(empty_database_url):
+def test_empty_database_is_migrated_once(empty_database_url):
     with open_database(empty_database_url) as database:
         assert [migrate(database) for _ in range(3)] == [True, False, False]
         assert set(tables(database)) == {*metadata.tables, "alembic_version"}
 
 
-def test_the_migrated_schema_and_the_records_agree(store_url):
+def test_alembic_finds_no_difference_to_the_declared_schema(store_url):
     with open_database(store_url) as database, database.read() as tx:
         context = MigrationContext.configure(tx.connection, opts={"compare_type": True, "compare_server_default": True})
 
         assert compare_metadata(context, metadata) == []
 
 
-def test_the_migrated_schema_equals_the_declared_one_on_sqlite(sqlite_store, tmp_path):
-    made = create_engine(f"sqlite:///{tmp_path / 'made.db'}")
-    metadata.create_all(made)
-    made.dispose()
+def test_migrated_schema_equals_the_declared_one_on_sqlite(sqlite_store, tmp_path):
+    declared_url = f"sqlite:///{tmp_path / 'declared.db'}"
+    engine = create_engine(declared_url)
+    metadata.create_all(engine)
+    engine.dispose()
 
-    with open_database(sqlite_store) as migrated, open_database(f"sqlite:///{tmp_path / 'made.db'}") as made_directly:
-        assert described_on_sqlite(migrated) == described_on_sqlite(made_directly)
-
-
-def test_the_migrated_schema_equals_the_declared_one_on_postgres(postgres_store, postgres_url):
-    made = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
-    metadata.create_all(made)
-    made.dispose()
-
-    with open_database(postgres_store) as migrated, open_database(postgres_url) as made_directly:
-        assert described_on_postgres(migrated) == described_on_postgres(made_directly)
+    with open_database(sqlite_store) as migrated, open_database(declared_url) as declared:
+        assert sqlite_schema(migrated) == sqlite_schema(declared)
 
 
-def test_webhooks_from_before_signatures_are_kept_as_they_were(empty_database_url):
+def test_migrated_schema_equals_the_declared_one_on_postgresql(postgres_store, postgres_url):
+    engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
+    metadata.create_all(engine)
+    engine.dispose()
+
+    with open_database(postgres_store) as migrated, open_database(postgres_url) as declared:
+        assert postgresql_schema(migrated) == postgresql_schema(declared)
+
+
+def test_webhooks_of_the_first_schema_are_kept(empty_database_url):
     with open_database(empty_database_url) as database:
         migrate(database, to="0001")
         with database.write() as tx:
@@ -108,12 +109,12 @@ def test_webhooks_from_before_signatures_are_kept_as_they_were(empty_database_ur
         assert migrate(database) is True
 
         with database.read() as tx:
-            kept = tx.all("SELECT no, uid, secret_version_id, answers_handshakes, revision FROM webhooks ORDER BY no")
-    assert [list(row.values()) for row in kept] == [[1, "wh_1", "sec_1.1", False, 3], [7, "wh_7", "sec_1.1", False, 3]]
+            rows = tx.all("SELECT no, uid, secret_version_id, answers_handshakes, revision FROM webhooks ORDER BY no")
+    assert [list(row.values()) for row in rows] == [[1, "wh_1", "sec_1.1", False, 3], [7, "wh_7", "sec_1.1", False, 3]]
 
 
-STORED = [
-    # what a filter was, what it is now, and a body that it matched and one that it did not
+STORED_FILTERS = [
+    # The stored filter, the migrated one (None if it is the same), a body that matches, and one that does not.
     ('{"$ref": ["x"]}', '{"$fields": {"$ref": ["x"]}}', '{"$ref": "x"}', '{"$ref": "y"}'),
     ('{"$in": ["x"], "a": [1]}', '{"$fields": {"$in": ["x"], "a": [1]}}', '{"$in": "x", "a": 1}', '{"a": 1}'),
     ('{"a": {"$gt": ["x"]}}', '{"a": {"$fields": {"$gt": ["x"]}}}', '{"a": {"$gt": "x"}}', '{"a": 6}'),
@@ -139,7 +140,7 @@ STORED = [
     ('{"a": ["$x"], "gt": {"prefix": ["x"]}}', None, '{"a": "$x", "gt": {"prefix": "x"}}', '{"a": "x"}'),
     ("{}", None, "1", None),
 ]
-NEVER_READ = [
+INVALID_FILTERS = [
     '{"a": {"$in": ["$x"]}}',
     '{"a": {"$ref": ["x"], "notIn": ["x"]}}',
     '{"a": {"in": [1], "$type": ["x"]}}',
@@ -171,8 +172,8 @@ def stored_triggers(database: Database) -> list[str]:
 
 
 @pytest.fixture
-def before_operators(empty_database_url: str) -> Iterator[Database]:
-    """A database of the version whose filters had no operators with `$`, with an automation."""
+def database_before_operators(empty_database_url: str) -> Iterator[Database]:
+    """A database with an automation, of the schema before filters had operators with `$`."""
     with open_database(empty_database_url) as database:
         migrate(database, to="0008")
         with database.write() as tx:
@@ -188,13 +189,15 @@ def before_operators(empty_database_url: str) -> Iterator[Database]:
         yield database
 
 
-def test_stored_filters_on_fields_with_a_dollar_keep_their_meaning(before_operators):
-    for version, (before, _, _, _) in enumerate(STORED, 1):
-        store_triggers(before_operators, "aut_1", version, f"[{trigger_with(before)}, {trigger_with('{}')}]")
+def test_stored_filters_on_fields_with_a_dollar_keep_their_meaning(database_before_operators):
+    for version, (before, _, _, _) in enumerate(STORED_FILTERS, 1):
+        store_triggers(database_before_operators, "aut_1", version, f"[{trigger_with(before)}, {trigger_with('{}')}]")
 
-    assert migrate(before_operators) is True
+    assert migrate(database_before_operators) is True
 
-    for stored, (before, after, matching, other) in zip(stored_triggers(before_operators), STORED, strict=True):
+    for stored, (before, after, matching, other) in zip(
+        stored_triggers(database_before_operators), STORED_FILTERS, strict=True
+    ):
         assert stored == f"[{trigger_with(after or before)}, {trigger_with('{}')}]"
         triggers = parsed_triggers(stored)
         assert triggers.unreadable_triggers == ()
@@ -204,30 +207,30 @@ def test_stored_filters_on_fields_with_a_dollar_keep_their_meaning(before_operat
         assert other is None or not payload.matches(parsed(other)), before
 
 
-def test_stored_filters_that_were_never_read_are_not_made_readable(before_operators):
-    stored = [f"[{trigger_with(payload)}]" for payload in NEVER_READ]
+def test_invalid_stored_filters_stay_invalid(database_before_operators):
+    stored = [f"[{trigger_with(payload)}]" for payload in INVALID_FILTERS]
     stored += ["not JSON $", "[" * 600, "[" * 100_000 + "$", '{"$": 1}', '[5, "$"]', '[{"provider": "later", "$": 1}]']
     for version, triggers in enumerate(stored, 1):
-        store_triggers(before_operators, "aut_1", version, triggers)
+        store_triggers(database_before_operators, "aut_1", version, triggers)
 
-    migrate(before_operators)
+    migrate(database_before_operators)
 
-    assert stored_triggers(before_operators) == stored
-    assert [each for each in stored if parsed_triggers(each).delivery_triggers] == []
+    assert stored_triggers(database_before_operators) == stored
+    assert [triggers for triggers in stored if parsed_triggers(triggers).delivery_triggers] == []
 
 
-def test_filter_at_the_limits_can_be_read_after_it_was_rewritten(before_operators):
+def test_largest_stored_filter_is_valid_after_it_was_rewritten(database_before_operators):
     conditions = ",".join(f'"$f{number}":{{"$g":["{"x" * 1_000}"]}}' for number in range(64))
-    store_triggers(before_operators, "aut_1", 1, f"[{trigger_with('{' + conditions + '}')}]")
+    store_triggers(database_before_operators, "aut_1", 1, f"[{trigger_with('{' + conditions + '}')}]")
 
-    migrate(before_operators)
+    migrate(database_before_operators)
 
-    [stored] = stored_triggers(before_operators)
+    [stored] = stored_triggers(database_before_operators)
     triggers = parsed_triggers(stored)
     assert (len(triggers.delivery_triggers), triggers.unreadable_triggers) == (1, ())
 
 
-def test_rows_under_the_names_of_before_are_kept(empty_database_url):
+def test_rows_with_former_table_and_column_names_are_kept(empty_database_url):
     with open_database(empty_database_url) as database:
         migrate(database, to="0011")
         with database.write() as tx:
@@ -257,7 +260,7 @@ def test_rows_under_the_names_of_before_are_kept(empty_database_url):
             assert [row["claimed_at"] for row in tx.all("SELECT claimed_at FROM runs WHERE executor = 'exe_1'")] == [61]
 
 
-def test_events_from_before_the_segments_are_still_duplicates(empty_database_url):
+def test_identities_from_before_the_segments_are_still_claimed(empty_database_url):
     digest = sha256(b"event-1").digest()[:16]
     with open_database(empty_database_url) as database:
         migrate(database, to="0018")
@@ -274,37 +277,39 @@ def test_events_from_before_the_segments_are_still_duplicates(empty_database_url
         migrate(database)
     with ManagedStore(empty_database_url) as store:
         webhook = store.webhook()
-        outcomes = []
-        for _ in range(2):
-            copy = store.plan(webhook, "event-1")
-            outcomes.append((store.admit(copy), [Duplicate(copy.delivery_key, DeliveryKey(bytes(16)))]))
-            wait_for_filters(store)
+        before_filter, after_filter = store.plan(webhook, "event-1"), store.plan(webhook, "event-1")
+        outcomes = store.admit(before_filter)
+        wait_for_filters(store)
+        outcomes += store.admit(after_filter)
+        wait_for_filters(store)
 
         assert webhook.no == 1
-        assert all(outcome == expected for outcome, expected in outcomes)
+        assert outcomes == [
+            Duplicate(copy.delivery_key, DeliveryKey(bytes(16))) for copy in (before_filter, after_filter)
+        ]
         assert {row["no"]: row["filter_no"] for row in store.rows("identity_segments")} == {0: 1, 1: None}
 
 
 def parsed(body: str) -> Parsed:
-    read = parse(body.encode())
-    assert isinstance(read, Parsed)
-    return read
+    payload = parse(body.encode())
+    assert isinstance(payload, Parsed)
+    return payload
 
 
 @pytest.mark.parametrize("statement", [3, 20])
-def test_a_killed_migration_leaves_nothing_and_is_repeated(empty_database_url, statement):
-    killed = subprocess.run(
-        [sys.executable, "-c", DIES_AT, str(statement)], input=empty_database_url, text=True, check=False
+def test_killed_migration_changes_nothing_and_can_be_repeated(empty_database_url, statement):
+    process = subprocess.run(
+        [sys.executable, "-c", MIGRATE_AND_DIE, str(statement)], input=empty_database_url, text=True, check=False
     )
 
-    assert killed.returncode == -signal.SIGKILL
+    assert process.returncode == -signal.SIGKILL
     with open_database(empty_database_url) as database:
         assert tables(database) == []
         assert migrate(database) is True
         assert set(tables(database)) == {*metadata.tables, "alembic_version"}
 
 
-def test_of_several_that_migrate_at_once_one_does_it_and_the_others_wait(postgres_url):
+def test_only_one_of_simultaneous_migrations_changes_the_database(postgres_url):
     def start(_: int) -> bool:
         with open_database(postgres_url) as database:
             return migrate(database)
@@ -313,14 +318,14 @@ def test_of_several_that_migrate_at_once_one_does_it_and_the_others_wait(postgre
         assert sorted(starts.map(start, range(4))) == [False, False, False, True]
 
 
-def test_no_migration_while_another_version_uses_postgresql(postgres_url):
+def test_migration_is_refused_while_another_version_uses_postgresql(postgres_url):
     with open_database(postgres_url) as database:
         migrate(database, to="0013")
         with psycopg.connect(postgres_url, application_name="hookmill"):
             with pytest.raises(Conflict, match=r"processes of another version of Hookmill use it, on 127\.0\.0\.1\."):
                 migrate(database)
             before = revision(database)
-        # Others of this version may start at the same time, and other programs may use the database.
+        # Processes of this version and other programs may use the database.
         with (
             psycopg.connect(postgres_url, application_name=f"{application_name()} runs"),
             psycopg.connect(postgres_url, application_name="psql"),
@@ -332,7 +337,7 @@ def test_no_migration_while_another_version_uses_postgresql(postgres_url):
         assert revision(database) == revisions()[-1]
 
 
-def test_no_migration_while_a_service_uses_sqlite(tmp_path):
+def test_migration_is_refused_while_a_service_uses_sqlite(tmp_path):
     with open_database(f"sqlite:///{tmp_path}/hookmill.db", checkpoints=True) as database:
         migrate(database, to="0013")
         with open_lock_file(tmp_path / "serve.lock") as lock:
@@ -352,24 +357,24 @@ def revision(database: Database) -> str:
     return str(row["version_num"])
 
 
-def test_a_migration_waits_longer_than_a_statement_usually_may(postgres_url, monkeypatch):
+def test_migration_waits_longer_than_the_statement_timeout(postgres_url, monkeypatch):
     monkeypatch.setattr(timeouts, "STATEMENT_SECONDS", 1)
     monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
-    with open_database(postgres_url) as first, open_database(postgres_url) as second, ThreadPoolExecutor(1) as others:
-        # To connect may take as long, and is not what is asked here.
+    with open_database(postgres_url) as first, open_database(postgres_url) as second, ThreadPoolExecutor(1) as threads:
+        # Connect in advance, because this can take as long on a busy machine.
         with second.read() as tx:
             tx.one("SELECT 1")
         with first.write() as tx:
             tx.run("SET LOCAL statement_timeout = 0")
             tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=0x686F6F6B)
-            migrating = others.submit(migrate, second)
+            migration = threads.submit(migrate, second)
             tx.one("SELECT pg_sleep(1.5)")
-            assert not migrating.done()
+            assert not migration.done()
 
-        assert migrating.result() is True
+        assert migration.result() is True
 
 
-def test_a_database_of_a_newer_version_is_refused_and_unchanged(store_url):
+def test_database_of_a_newer_version_is_refused_and_unchanged(store_url):
     with open_database(store_url) as database:
         with database.write() as tx:
             tx.run("UPDATE alembic_version SET version_num = '9999'")
@@ -382,7 +387,7 @@ def test_a_database_of_a_newer_version_is_refused_and_unchanged(store_url):
 
 
 @pytest.mark.parametrize("content", [b"canary", b"SQLite format 2\x00" + bytes(4_000), b"PK\x03\x04" * 1_000])
-def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path, content):
+def test_file_that_is_not_a_database_is_refused_and_unchanged(tmp_path, content):
     path = tmp_path / "hookmill.db"
     path.write_bytes(content)
 
@@ -392,34 +397,34 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path, content)
     assert path.read_bytes() == content
 
 
-def test_a_database_that_is_cut_short_is_refused(sqlite_store, tmp_path):
+def test_truncated_database_is_unavailable(sqlite_store, tmp_path):
     path = tmp_path / "hookmill.db"
-    whole = Path(sqlite_store.removeprefix("sqlite:///")).read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
+    content = Path(sqlite_store.removeprefix("sqlite:///")).read_bytes()
+    path.write_bytes(content[: len(content) // 2])
 
     with open_database(f"sqlite:///{path}") as database, pytest.raises(StoreUnavailable):
         migrate(database)
 
 
-def test_a_directory_that_can_not_be_written_is_unavailable(tmp_path):
-    with open_database(f"sqlite:///{tmp_path}/nowhere/hookmill.db") as database, pytest.raises(StoreUnavailable):
+def test_database_in_a_missing_directory_is_unavailable(tmp_path):
+    with open_database(f"sqlite:///{tmp_path}/missing/hookmill.db") as database, pytest.raises(StoreUnavailable):
         migrate(database)
 
 
-def test_a_new_database_is_its_owners_alone(tmp_path):
+def test_new_database_is_readable_only_by_its_owner(tmp_path):
     path = tmp_path / "hookmill.db"
     with open_database(f"sqlite:///{path}") as database:
         migrate(database)
         with database.write() as tx:
             tx.run("INSERT INTO facts (name, value) VALUES ('a', :value)", value=b"")
 
-        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
 
     assert modes["hookmill.db"] == 0o600
     assert set(modes.values()) == {0o600}
 
 
-def test_what_is_kept_is_there_after_the_next_start(sqlite_store, tmp_path):
+def test_copy_of_the_database_file_needs_no_migration_and_has_its_rows(sqlite_store, tmp_path):
     with open_database(sqlite_store) as database, database.write() as tx:
         tx.run("INSERT INTO facts (name, value) VALUES ('a', :value)", value=b"1")
     copy = shutil.copy(sqlite_store.removeprefix("sqlite:///"), tmp_path)
@@ -439,8 +444,8 @@ def tables(database: Database) -> list[str]:
     return [row["name"] for row in rows]
 
 
-def described_on_sqlite(database: Database) -> dict[str, list[str]]:
-    """What made each table and index, but for white space, quotes and the order of a table's own constraints."""
+def sqlite_schema(database: Database) -> dict[str, list[str]]:
+    """The SQL of each table and index, in sorted parts, without white space and quotes."""
     with database.read() as tx:
         rows = tx.all("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE '%alembic%'")
     return {row["name"]: sorted(filter(None, _parts(row["sql"].replace('"', "")))) for row in rows}
@@ -450,7 +455,8 @@ def _parts(sql: str) -> list[str]:
     return [part.strip("() \t") for part in re.split(r",|\s\(\s|\n", sql)]
 
 
-def described_on_postgres(database: Database) -> set[tuple[object, ...]]:
+def postgresql_schema(database: Database) -> set[tuple[object, ...]]:
+    """All columns, indexes, constraints and comments of tables."""
     with database.read() as tx:
         columns = tx.all(
             """
@@ -476,19 +482,19 @@ def described_on_postgres(database: Database) -> set[tuple[object, ...]]:
             WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
             """
         )
-    described: set[tuple[object, ...]] = {
+    schema: set[tuple[object, ...]] = {
         tuple(dict(row).values()) for rows in (columns, indexes, constraints, comments) for row in rows
     }
-    return described - {("alembic_version", None)}
+    return schema - {("alembic_version", None)}
 
 
-def test_the_steps_are_named_for_their_place_in_the_chain():
+def test_revisions_are_in_the_order_of_the_migration_chain():
     script = ScriptDirectory(str(Path(migrations.__file__).parent))
 
     assert revisions() == [step.revision for step in reversed(list(script.walk_revisions()))]
 
 
-def test_a_database_that_is_up_to_date_needs_no_library_for_it(migrated_sqlite: Path):
+def test_up_to_date_database_is_opened_without_importing_alembic(migrated_sqlite: Path):
     code = (
         "import sys\n"
         "from hookmill.store.database import open_database\n"
@@ -496,8 +502,8 @@ def test_a_database_that_is_up_to_date_needs_no_library_for_it(migrated_sqlite: 
         "print(migrate(open_database(sys.argv[1])), 'alembic' in sys.modules)"
     )
 
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, f"sqlite:///{migrated_sqlite}"], capture_output=True, text=True, check=True
     )
 
-    assert told.stdout.split() == ["False", "False"]
+    assert process.stdout.split() == ["False", "False"]

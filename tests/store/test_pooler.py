@@ -1,4 +1,4 @@
-"""Connection poolers between the service and PostgreSQL."""
+"""Connection poolers between the service and PostgreSQL: only those that keep sessions are accepted."""
 
 from urllib.parse import urlsplit
 
@@ -11,7 +11,7 @@ from hookmill.store.migrate import migrate
 from tests.support.pooler import Options, Pooler
 
 
-def through(pooler: Pooler, url: str) -> str:
+def url_through(pooler: Pooler, url: str) -> str:
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{pooler.port}")).geturl()
 
@@ -34,7 +34,7 @@ def port_of(url: str) -> int:
 )
 def test_pooler_that_loses_sessions_is_refused(postgres_url, shares_sessions, options, reason):
     with Pooler(port_of(postgres_url), shares_sessions=shares_sessions, options=options) as pooler:
-        with open_database(through(pooler, postgres_url)) as database:
+        with open_database(url_through(pooler, postgres_url)) as database:
             with pytest.raises(Invalid, match=f"{reason}.* Connect to PostgreSQL directly: "):
                 migrate(database)
 
@@ -44,5 +44,5 @@ def test_pooler_that_loses_sessions_is_refused(postgres_url, shares_sessions, op
 
 def test_pooler_that_keeps_sessions_is_accepted(postgres_url):
     with Pooler(port_of(postgres_url), shares_sessions=False, options=Options.ARE_PASSED_ON) as pooler:
-        with open_database(through(pooler, postgres_url)) as database:
+        with open_database(url_through(pooler, postgres_url)) as database:
             assert migrate(database) is True

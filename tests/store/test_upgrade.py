@@ -1,4 +1,4 @@
-"""An upgrade keeps every row of every table. `make drill ARGS="--only upgrade"` is the large form, with old code."""
+"""An upgrade keeps every row of every table. `make drill ARGS="--only upgrade"` also runs the old version's code."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def test_upgrade_keeps_every_row_of_every_table(empty_database_url: str):
 
 
 def fill(url: str) -> None:
-    """Add odd rows to every table of the old schema, and deliveries with runs in every state."""
+    """Add rows with unusual values to every table of the old schema, and deliveries with runs in every state."""
     engine = engine_of(url)
     old_schema = sa.MetaData()
     try:
@@ -37,7 +37,7 @@ def fill(url: str) -> None:
         old_schema.remove(old_schema.tables["alembic_version"])
         with engine.begin() as connection:
             for table in old_schema.sorted_tables:
-                # The present schema knows the lengths of keys, which PostgreSQL does not store.
+                # Only the present schema has the lengths of keys. PostgreSQL does not store them.
                 columns = [metadata.tables[table.name].columns[column.name] for column in table.columns]
                 rows = [{column.name: _value(column, number) for column in columns} for number in range(ROWS)]
                 connection.execute(table.insert(), rows)

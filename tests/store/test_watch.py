@@ -1,4 +1,4 @@
-"""Whoever watches a store hears of every commit, and of nothing else where that can be told."""
+"""The commit watch reports every commit. On SQLite, it reports nothing else."""
 
 import shutil
 import sqlite3
@@ -16,64 +16,64 @@ def commit(database: Database) -> None:
 
 
 @pytest.fixture
-def watched(sqlite_store):
+def database(sqlite_store):
     with open_database(sqlite_store) as database:
         yield database
 
 
 @pytest.fixture
-def watch(watched):
-    watch = CommitWatch(watched)
+def watch(database):
+    watch = CommitWatch(database)
     yield watch
     watch.close()
 
 
-def test_the_first_answer_is_that_there_may_be_something(watch):
+def test_first_check_reports_a_commit(watch):
     assert watch.has_new_commit()
     assert not watch.has_new_commit()
 
 
-def test_each_commit_of_any_connection_is_reported_once(watched, watch):
+def test_each_commit_of_any_connection_is_reported_once(database, watch):
     watch.has_new_commit()
-    commit(watched)
+    commit(database)
     assert (watch.has_new_commit(), watch.has_new_commit()) == (True, False)
 
-    with open_database(watched.url) as other:
+    with open_database(database.url) as other:
         commit(other)
         assert (watch.has_new_commit(), watch.has_new_commit()) == (True, False)
 
 
-def test_readings_and_what_was_rolled_back_are_no_news(watched, watch):
+def test_reads_and_rollbacks_are_not_reported(database, watch):
     watch.has_new_commit()
-    with watched.read() as tx:
+    with database.read() as tx:
         tx.all("SELECT * FROM webhooks")
-    with pytest.raises(ZeroDivisionError), watched.write() as tx:
+    with pytest.raises(ZeroDivisionError), database.write() as tx:
         tx.run("UPDATE alembic_version SET version_num = version_num")
         _ = 1 / 0
 
     assert not watch.has_new_commit()
 
 
-def test_a_commit_after_the_question_is_reported_by_the_next(watched, watch):
+def test_commit_after_a_check_is_reported_by_the_next_check(database, watch):
     watch.has_new_commit()
-    commit(watched)
+    commit(database)
     assert watch.has_new_commit()
-    commit(watched)
+    commit(database)
 
     assert watch.has_new_commit()
 
 
-def test_a_checkpoint_hides_no_commit(watched, watch):
+def test_commit_is_reported_after_a_checkpoint(database, watch):
     watch.has_new_commit()
-    commit(watched)
-    with sqlite3.connect(watched.path) as connection:
+    commit(database)
+    with sqlite3.connect(database.path) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
 
     assert watch.has_new_commit()
 
 
-def test_a_damaged_store_never_reports_that_nothing_changed(sqlite_store, tmp_path):
+def test_damaged_database_reports_a_commit_at_every_check(sqlite_store, tmp_path):
     damaged = tmp_path / "hookmill.db"
     shutil.copy(sqlite_store.removeprefix("sqlite:///"), damaged)
     damaged.write_bytes(b"no database at all" * 1000)
@@ -85,7 +85,7 @@ def test_a_damaged_store_never_reports_that_nothing_changed(sqlite_store, tmp_pa
             tx.one("SELECT 1 FROM runs")
 
 
-def test_on_postgresql_there_may_always_be_something(postgres_store):
+def test_postgresql_reports_a_commit_at_every_check(postgres_store):
     with open_database(postgres_store) as database:
         watch = CommitWatch(database)
 
