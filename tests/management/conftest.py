@@ -1,10 +1,10 @@
-"""What tests of the operations share: callers with a role, made as people make them."""
+"""Callers and permissions for the tests of the management operations."""
 
 from collections.abc import Callable
 
 import pytest
 
-from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView, Role
+from hookmill.domain.permission import Caller, MayAdminister, MayManage, Role
 from tests.support.passwords import quick_passwords
 from tests.support.world import World
 
@@ -18,25 +18,20 @@ def admin(world: World) -> MayAdminister:
 
 @pytest.fixture
 def caller(world: World, admin: MayAdminister) -> Callable[..., Caller]:
-    """Somebody with a key of that role, for one factory or, as an admin, for all."""
+    """Creates an API key with a role, and returns its caller. The key of an admin is for all factories."""
 
-    def come(role: Role, factory: str = "default") -> Caller:
-        made = world.management.keys.create(
-            admin, f"a {role.value}'s", role, factory=None if role is Role.ADMIN else factory
+    def create(role: Role, factory: str = "default") -> Caller:
+        key = world.management.keys.create(
+            admin, f"{role.value}'s key", role, factory=None if role is Role.ADMIN else factory
         )
-        found = world.management.access.caller_with_token(made.token.reveal(), client="192.0.2.1")
-        assert found is not None
-        return found
+        caller = world.management.access.caller_with_token(key.token.reveal(), client="192.0.2.1")
+        assert caller is not None
+        return caller
 
-    return come
-
-
-@pytest.fixture
-def viewer(world: World, caller: Callable[..., Caller]) -> MayView:
-    return world.management.access.permission_to_view(caller(Role.VIEWER), "default")
+    return create
 
 
 @pytest.fixture
 def manager(world: World, caller: Callable[..., Caller]) -> MayManage:
-    """One who is no admin."""
+    """The permission of a caller who is a manager, and not an admin."""
     return world.management.access.permission_to_manage(caller(Role.MANAGER), "default")

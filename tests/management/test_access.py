@@ -1,4 +1,4 @@
-"""Who may do what, and what they can't even see."""
+"""API keys, roles and permissions: what each of them allows, and when they end."""
 
 import inspect
 import typing
@@ -11,15 +11,16 @@ from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdm
 from tests.support.world import World
 
 PERMISSIONS = (MayView, MayManage, MayAdminister)
-ASKS_NOBODY = {
-    "Access": "it is what gives permissions",
-    "Sessions": "they say who somebody is, before anybody may anything",
-    "Factories.set_up": "the first start, when there is nobody yet",
-    "Webhooks.url": "a webhook that somebody holds",
+WITHOUT_PERMISSION = {
+    "Access": "it grants permissions",
+    "Sessions": "they authenticate members",
+    "Factories.set_up": "the first start calls it before there are members and keys",
+    "Webhooks.url": "it reads nothing: its argument is a webhook that the caller has read",
 }
+"""The operations without a permission, and the reason."""
 
 
-def test_every_operation_asks_for_a_permission(world: World):
+def test_every_operation_requires_a_permission(world: World):
     groups = [type(group) for name, group in vars(world.management).items() if not name.startswith("_")]
     operations = {
         f"{group.__name__}.{name}": operation
@@ -27,55 +28,57 @@ def test_every_operation_asks_for_a_permission(world: World):
         for name, operation in inspect.getmembers(group, inspect.isfunction)
         if not name.startswith("_")
     }
-    asks_for_none = []
+    without_permission = []
     for name, operation in operations.items():
-        if name in ASKS_NOBODY or name.partition(".")[0] in ASKS_NOBODY:
+        if name in WITHOUT_PERMISSION or name.partition(".")[0] in WITHOUT_PERMISSION:
             continue
         _, first, *_ = inspect.signature(operation).parameters
         hint = typing.get_type_hints(operation)[first]
         if not set(typing.get_args(hint) or (hint,)) <= set(PERMISSIONS):
-            asks_for_none.append(name)
+            without_permission.append(name)
 
     assert len(operations) > 40
-    assert asks_for_none == []
+    assert without_permission == []
 
 
-def test_a_key_is_known_by_its_token_alone(world: World, admin: MayAdminister):
-    made = world.management.keys.create(admin, "ci", Role.VIEWER, factory="default")
-    token = made.token.reveal()
+def test_only_the_exact_token_authenticates_a_key(world: World, admin: MayAdminister):
+    created = world.management.keys.create(admin, "ci", Role.VIEWER, factory="default")
+    token = created.token.reveal()
 
-    found = world.management.access.caller_with_token(token, client="192.0.2.1")
+    caller = world.management.access.caller_with_token(token, client="192.0.2.1")
 
-    assert found is not None
-    assert found.actor == Actor(kind=ActorKind.KEY, id=made.key.id, name="ci", channel=Channel.API, client="192.0.2.1")
-    for other in ("", "hmk_", token[:-1], token + "x", token.upper(), token[4:], made.key.id, "hmk_\udcff"):
+    assert caller is not None
+    assert caller.actor == Actor(
+        kind=ActorKind.KEY, id=created.key.id, name="ci", channel=Channel.API, client="192.0.2.1"
+    )
+    for other in ("", "hmk_", token[:-1], token + "x", token.upper(), token[4:], created.key.id, "hmk_\udcff"):
         assert world.management.access.caller_with_token(other, client=None) is None
 
 
-def test_no_table_holds_a_keys_token(world: World, admin: MayAdminister):
+def test_token_of_a_key_is_not_stored(world: World, admin: MayAdminister):
     token = world.management.keys.create(admin, "ci", Role.ADMIN).token.reveal()
 
     with world.database.read() as tx:
-        kept = [value for row in tx.all("SELECT * FROM api_keys") for value in row.values()]
+        stored = [value for row in tx.all("SELECT * FROM api_keys") for value in row.values()]
 
-    assert kept
-    assert not any(token in str(value) for value in kept)
-
-
-def test_a_revoked_key_opens_nothing_at_once_in_another_process(world: World, admin: MayAdminister):
-    other = world.beside()
-    made = world.management.keys.create(admin, "ci", Role.VIEWER, factory="default")
-    token = made.token.reveal()
-    assert other.management.access.caller_with_token(token, client=None) is not None
-
-    world.management.keys.revoke(admin, made.key.id)
-
-    assert other.management.access.caller_with_token(token, client=None) is None
+    assert stored
+    assert not any(token in str(value) for value in stored)
 
 
-def test_a_key_opens_nothing_from_the_moment_that_it_expires(world: World, admin: MayAdminister):
-    soon = world.clock.now + 60_000_000
-    token = world.management.keys.create(admin, "ci", Role.ADMIN, expires_at=soon).token.reveal()
+def test_revoked_key_is_rejected_immediately_in_another_process(world: World, admin: MayAdminister):
+    other_process = world.beside()
+    created = world.management.keys.create(admin, "ci", Role.VIEWER, factory="default")
+    token = created.token.reveal()
+    assert other_process.management.access.caller_with_token(token, client=None) is not None
+
+    world.management.keys.revoke(admin, created.key.id)
+
+    assert other_process.management.access.caller_with_token(token, client=None) is None
+
+
+def test_key_is_rejected_from_its_expiry_time(world: World, admin: MayAdminister):
+    expires_at = world.clock.now + 60_000_000
+    token = world.management.keys.create(admin, "ci", Role.ADMIN, expires_at=expires_at).token.reveal()
 
     world.clock.advance(seconds=59)
     before = world.management.access.caller_with_token(token, client=None)
@@ -86,7 +89,7 @@ def test_a_key_opens_nothing_from_the_moment_that_it_expires(world: World, admin
     assert after is None
 
 
-def test_a_keys_last_use_is_kept_to_the_minute(world: World, admin: MayAdminister):
+def test_last_use_of_a_key_is_updated_once_a_minute_at_most(world: World, admin: MayAdminister):
     token = world.management.keys.create(admin, "ci", Role.ADMIN).token.reveal()
     world.management.access.caller_with_token(token, client=None)
     first = world.clock.now
@@ -99,21 +102,21 @@ def test_a_keys_last_use_is_kept_to_the_minute(world: World, admin: MayAdministe
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.MANAGER])
-def test_a_key_for_one_factory_does_not_know_of_another(world: World, caller: Callable[..., Caller], role: Role):
+def test_key_of_one_factory_cannot_see_another(world: World, caller: Callable[..., Caller], role: Role):
     world.elsewhere("other")
-    known = caller(role)
+    of_one_factory = caller(role)
     access = world.management.access
 
-    for name in ("other", "there is none"):
-        with pytest.raises(NotFound) as refused:
-            access.permission_to_view(known, name)
-        assert str(refused.value) == f"There is no factory {name!r}."
+    for name in ("other", "unknown"):
+        with pytest.raises(NotFound) as error:
+            access.permission_to_view(of_one_factory, name)
+        assert str(error.value) == f"There is no factory {name!r}."
         with pytest.raises(NotFound):
-            access.permission_to_manage(known, name)
-    assert [factory.name for factory in access.visible_factories(known)] == ["default"]
+            access.permission_to_manage(of_one_factory, name)
+    assert [factory.name for factory in access.visible_factories(of_one_factory)] == ["default"]
 
 
-def test_a_viewer_manages_nothing_and_a_manager_no_team(world: World, caller: Callable[..., Caller]):
+def test_viewer_cannot_manage_and_manager_cannot_administer(world: World, caller: Callable[..., Caller]):
     access = world.management.access
 
     with pytest.raises(Forbidden, match="role manager"):
@@ -123,51 +126,49 @@ def test_a_viewer_manages_nothing_and_a_manager_no_team(world: World, caller: Ca
     assert not access.permission_to_manage(caller(Role.MANAGER), "default").is_admin
 
 
-def test_an_admin_may_do_everything_in_every_factory(world: World, caller: Callable[..., Caller]):
+def test_admin_can_manage_every_factory_and_the_team(world: World, caller: Callable[..., Caller]):
     world.elsewhere("other")
-    known = caller(Role.ADMIN)
+    admin_caller = caller(Role.ADMIN)
     access = world.management.access
 
-    assert access.permission_to_manage(known, "other").is_admin
-    assert access.permission_to_administer(known).team_id == world.factory.team_id
-    assert [factory.name for factory in access.visible_factories(known)] == ["default", "other"]
+    assert access.permission_to_manage(admin_caller, "other").is_admin
+    assert access.permission_to_administer(admin_caller).team_id == world.factory.team_id
+    assert [factory.name for factory in access.visible_factories(admin_caller)] == ["default", "other"]
 
 
-def test_role_and_factory_of_a_key_go_together(world: World, admin: MayAdminister):
+def test_key_with_an_unsuitable_role_factory_or_expiry_is_refused(world: World, admin: MayAdminister):
     create = world.management.keys.create
 
     with pytest.raises(Invalid, match="whole team"):
         create(admin, "ci", Role.ADMIN, factory="default")
     with pytest.raises(Invalid, match="one factory"):
         create(admin, "ci", Role.VIEWER)
-    with pytest.raises(NotFound, match="no factory 'nope'"):
-        create(admin, "ci", Role.VIEWER, factory="nope")
+    with pytest.raises(NotFound, match="no factory 'unknown'"):
+        create(admin, "ci", Role.VIEWER, factory="unknown")
     with pytest.raises(Invalid, match="expired"):
         create(admin, "ci", Role.ADMIN, expires_at=world.clock.now)
 
 
 @pytest.mark.parametrize("group", ["webhooks", "automations", "log", "runs"])
-def test_another_factorys_things_are_not_there(world: World, group: str):
-    stranger = world.elsewhere()
-    made = world.webhook()
-    automation = world.automation("triage", made)
-    delivery_id = world.post(made).delivery_id
+def test_resources_of_another_factory_are_not_found(world: World, group: str):
+    other_factory = world.elsewhere()
+    source = world.webhook()
+    automation = world.automation("triage", source)
+    delivery_id = world.post(source).delivery_id
     [run] = world.management.runs.of_delivery(world.may, delivery_id)
-    named = {
-        "webhooks": made.webhook.uid,
+    resource_id = {
+        "webhooks": source.webhook.uid,
         "automations": automation.id,
         "log": delivery_id,
         "runs": f"run_{run.id.hex()}",
     }[group]
 
     with pytest.raises(NotFound):
-        getattr(world.management, group).get(stranger, named)
-    assert getattr(world.management, group).get(world.may, named)
+        getattr(world.management, group).get(other_factory, resource_id)
+    assert getattr(world.management, group).get(world.may, resource_id)
 
 
-def test_a_permission_from_before_a_key_was_revoked_changes_nothing(
-    world: World, admin: MayAdminister, manager: MayManage
-):
+def test_permission_from_before_the_key_was_revoked_is_refused(world: World, admin: MayAdminister, manager: MayManage):
     world.webhook("source")
     world.management.keys.revoke(admin, manager.actor.id)
 
@@ -179,7 +180,7 @@ def test_a_permission_from_before_a_key_was_revoked_changes_nothing(
     assert world.management.webhooks.get(world.may, "source").state == "enabled"
 
 
-def test_a_permission_from_before_a_role_was_taken_changes_nothing(world: World, admin: MayAdminister):
+def test_permission_from_before_the_role_was_removed_is_refused(world: World, admin: MayAdminister):
     members = world.management.members
     ada = members.add(admin, "ada@example.com", "Ada")
     members.set_role(admin, ada.id, "default", Role.MANAGER)

@@ -1,4 +1,4 @@
-"""Every act of management leaves a line: who, what, when, through which channel, from which address."""
+"""The audit log: every change has a line with its actor, time, channel and client address."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from hookmill.domain.errors import Conflict, HookmillError
 from hookmill.domain.permission import MayAdminister, MayManage, Role
 from tests.support.world import World
 
-SECRET = "a-secret-that-nobody-reads-again-0123456789"
+SECRET = "the-secret-of-the-webhook-0123456789"
 
 
 def actions(world: World) -> list[str]:
@@ -14,7 +14,7 @@ def actions(world: World) -> list[str]:
     return [entry.action for entry in reversed(entries)]
 
 
-def test_details_stored_under_former_names_are_read_under_their_names(world: World, admin: MayAdminister):
+def test_details_stored_with_former_names_are_read_with_current_names(world: World, admin: MayAdminister):
     stored = '{"authMode": "signature", "signatureScheme": "github", "secretName": "X", "deliveryIdHeader": null}'
     world.webhook("source")
     with world.database.write() as tx:
@@ -30,30 +30,30 @@ def test_details_stored_under_former_names_are_read_under_their_names(world: Wor
     }
 
 
-def test_each_change_is_a_line_in_its_order(world: World, admin: MayAdminister):
-    manage = world.management
-    made = world.webhook("source", secret=SECRET)
-    uid = made.webhook.uid
-    manage.webhooks.rename(world.may, uid, "origin")
-    manage.webhooks.set_enabled(world.may, uid, False)
-    manage.webhooks.set_enabled(world.may, uid, True)
-    manage.webhooks.rotate(world.may, uid, SECRET + "2")
-    manage.secrets.replace(world.may, "WEBHOOK_SOURCE_SECRET", SECRET + "3")
-    manage.webhooks.sync(world.may, uid)
-    made_automation = world.automation("triage", made)
-    delivery_id = world.post(made, token=SECRET + "3").delivery_id
-    manage.automations.change(world.may, "triage", prompt="Look twice.")
-    manage.log.replay(world.may, delivery_id)
-    [run, _] = manage.runs.of_delivery(world.may, delivery_id)
-    manage.runs.cancel(world.may, f"run_{run.id.hex()}")
-    manage.automations.delete(world.may, made_automation.id)
-    manage.webhooks.delete(world.may, uid)
-    manage.secrets.delete(world.may, "WEBHOOK_SOURCE_SECRET")
-    key = manage.keys.create(admin, "ci", Role.VIEWER, factory="default")
-    manage.keys.revoke(admin, key.key.id)
-    member = manage.members.add(admin, "ada@example.com", "Ada")
-    manage.members.set_role(admin, member.id, "default", Role.MANAGER)
-    manage.members.remove(admin, member.id)
+def test_each_change_adds_a_line_in_order(world: World, admin: MayAdminister):
+    management = world.management
+    source = world.webhook("source", secret=SECRET)
+    uid = source.webhook.uid
+    management.webhooks.rename(world.may, uid, "origin")
+    management.webhooks.set_enabled(world.may, uid, False)
+    management.webhooks.set_enabled(world.may, uid, True)
+    management.webhooks.rotate(world.may, uid, SECRET + "2")
+    management.secrets.replace(world.may, "WEBHOOK_SOURCE_SECRET", SECRET + "3")
+    management.webhooks.sync(world.may, uid)
+    automation = world.automation("triage", source)
+    delivery_id = world.post(source, token=SECRET + "3").delivery_id
+    management.automations.change(world.may, "triage", prompt="Look twice.")
+    management.log.replay(world.may, delivery_id)
+    [run, _] = management.runs.of_delivery(world.may, delivery_id)
+    management.runs.cancel(world.may, f"run_{run.id.hex()}")
+    management.automations.delete(world.may, automation.id)
+    management.webhooks.delete(world.may, uid)
+    management.secrets.delete(world.may, "WEBHOOK_SOURCE_SECRET")
+    key = management.keys.create(admin, "ci", Role.VIEWER, factory="default")
+    management.keys.revoke(admin, key.key.id)
+    member = management.members.add(admin, "ada@example.com", "Ada")
+    management.members.set_role(admin, member.id, "default", Role.MANAGER)
+    management.members.remove(admin, member.id)
 
     assert actions(world) == [
         "secret.create",
@@ -79,7 +79,7 @@ def test_each_change_is_a_line_in_its_order(world: World, admin: MayAdminister):
     ]
 
 
-def test_a_line_says_who_what_when_and_from_where(world: World, manager: MayManage):
+def test_line_has_actor_action_subject_time_channel_and_client(world: World, manager: MayManage):
     world.webhook("source")
     world.clock.advance(seconds=7)
 
@@ -87,14 +87,14 @@ def test_a_line_says_who_what_when_and_from_where(world: World, manager: MayMana
 
     entry = world.management.audit.of_factory(world.may)[0]
     webhook = world.management.webhooks.get(world.may, "source")
-    assert (entry.actor_kind, entry.actor_name) == ("key", "a manager's")
+    assert (entry.actor_kind, entry.actor_name) == ("key", "manager's key")
     assert (entry.channel, entry.client) == ("api", "192.0.2.1")
     assert (entry.action, entry.subject_id, entry.subject_name) == ("webhook.disable", webhook.uid, "source")
     assert entry.at == world.clock.now
     assert entry.factory_name == "default"
 
 
-def test_what_was_so_already_leaves_no_line(world: World):
+def test_operation_that_changes_nothing_adds_no_line(world: World):
     world.webhook("source")
     before = actions(world)
 
@@ -105,41 +105,41 @@ def test_what_was_so_already_leaves_no_line(world: World):
     assert actions(world) == before
 
 
-def test_what_was_refused_leaves_no_line(world: World):
+def test_refused_operation_adds_no_line(world: World):
     world.webhook("source")
     before = actions(world)
 
     with pytest.raises(Conflict):
         world.webhook("source")
     with pytest.raises(HookmillError):
-        world.management.webhooks.delete(world.may, "nothing")
+        world.management.webhooks.delete(world.may, "unknown")
 
     assert actions(world) == before
 
 
-def test_no_line_holds_a_secret(world: World):
+def test_no_line_contains_a_secret(world: World):
     world.webhook("source", secret=SECRET)
     world.management.webhooks.rotate(world.may, "source", SECRET + "2")
     world.management.secrets.create(world.may, "OTHER", SECRET + "3")
 
     with world.database.read() as tx:
-        kept = " ".join(str(dict(row)) for row in tx.all("SELECT * FROM audit_log"))
+        stored = " ".join(str(dict(row)) for row in tx.all("SELECT * FROM audit_log"))
 
-    assert "webhook.rotate" in kept
-    assert SECRET not in kept
+    assert "webhook.rotate" in stored
+    assert SECRET not in stored
 
 
-def test_a_factorys_lines_are_its_own(world: World):
-    elsewhere = world.elsewhere()
-    world.management.webhooks.create(elsewhere, "theirs")
+def test_audit_log_of_a_factory_has_only_its_own_lines(world: World):
+    other_factory = world.elsewhere()
+    world.management.webhooks.create(other_factory, "theirs")
     world.webhook("ours")
 
-    ours = [entry.subject_name for entry in world.management.audit.of_factory(world.may)]
+    names = [entry.subject_name for entry in world.management.audit.of_factory(world.may)]
 
-    assert ours == ["ours", "WEBHOOK_OURS_SECRET"]
+    assert names == ["ours", "WEBHOOK_OURS_SECRET"]
 
 
-def test_lines_come_page_by_page(world: World):
+def test_pages_of_the_audit_log_continue_after_the_last_line(world: World):
     for number in range(5):
         world.management.secrets.create(world.may, f"SECRET_{number}")
 

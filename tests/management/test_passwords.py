@@ -1,4 +1,4 @@
-"""What a stolen database costs whoever guesses at the passwords in it, and what nobody learns from the time taken."""
+"""The cost of guessing passwords from a stolen database, and of verifying those of unknown members."""
 
 import pytest
 
@@ -10,20 +10,19 @@ COST = "$argon2id$v=19$m=65536,t=3,p=1$"
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_passwords() -> None:
-    """Not here."""
+    """Replaces the fixture of the same name: these tests verify the real cost."""
 
 
-def test_a_password_is_kept_as_argon2id_with_64_mib_and_three_passes():
-    kept = passwords.hash_password(PASSWORD)
+def test_password_is_hashed_by_argon2id_with_64_mib_and_three_passes():
+    password_hash = passwords.hash_password(PASSWORD)
 
-    assert kept.startswith(COST)
-    assert passwords.is_correct_password(PASSWORD, kept)
-    assert not passwords.is_correct_password(PASSWORD + ".", kept)
+    assert password_hash.startswith(COST)
+    assert passwords.is_correct_password(PASSWORD, password_hash)
+    assert not passwords.is_correct_password(PASSWORD + ".", password_hash)
 
 
-def test_verifying_an_unknown_members_password_takes_as_long():
+def test_password_of_an_unknown_member_takes_as_long_to_verify():
     assert passwords._UNMATCHABLE_HASH.startswith(COST)
-    # As long as what is kept of somebody's.
     assert len(passwords._UNMATCHABLE_HASH) == len(passwords.hash_password(PASSWORD))
     assert not passwords._HASHER.check_needs_rehash(passwords._UNMATCHABLE_HASH)
     assert not passwords.is_correct_password("", None)

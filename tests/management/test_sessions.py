@@ -1,4 +1,4 @@
-"""Signing in, and how a session ends."""
+"""Sign-in links, passwords, and the end of sessions."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ PASSWORD = "correct horse battery staple"
 
 
 @pytest.fixture
-def ada(world: World) -> str:
-    """The first admin's session."""
+def ada_session(world: World) -> str:
+    """The session token of the first admin."""
     link = world.management.sessions.create_first_link()
     assert link is not None
     return world.management.sessions.accept_link(
@@ -25,13 +25,13 @@ def ada(world: World) -> str:
     ).reveal()
 
 
-def test_nobody_is_there_before_the_first_link_is_used(world: World):
+def test_no_member_exists_before_the_first_link_is_accepted(world: World):
     assert world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None) is None
     assert world.management.members.all(world.management.access.operator_of_team()) == []
 
 
-def test_the_first_link_makes_an_admin_who_is_signed_in(world: World, ada: str):
-    signed_in = world.management.sessions.by_session_token(ada, client="192.0.2.1")
+def test_first_link_creates_an_admin_who_is_signed_in(world: World, ada_session: str):
+    signed_in = world.management.sessions.by_session_token(ada_session, client="192.0.2.1")
 
     assert signed_in is not None
     assert (signed_in.email, signed_in.name, signed_in.caller.is_admin) == ("ada@example.com", "Ada", True)
@@ -39,7 +39,7 @@ def test_the_first_link_makes_an_admin_who_is_signed_in(world: World, ada: str):
     assert signed_in.caller.actor.channel == "dashboard"
 
 
-def test_a_link_is_good_once_and_for_a_day(world: World):
+def test_link_can_be_used_once_within_a_day(world: World):
     first = world.management.sessions.create_first_link()
     second = world.management.sessions.create_first_link()
     assert first is not None
@@ -59,7 +59,7 @@ def test_a_link_is_good_once_and_for_a_day(world: World):
     assert world.management.sessions.create_first_link() is None
 
 
-def test_the_right_password_signs_in_and_no_other(world: World, ada: str):
+def test_only_the_right_password_signs_in(world: World, ada_session: str):
     sign_in = world.management.sessions.sign_in
 
     assert sign_in(" ADA@example.com", PASSWORD, client=None) is not None
@@ -74,7 +74,7 @@ def test_the_right_password_signs_in_and_no_other(world: World, ada: str):
 
 
 @pytest.mark.parametrize("password", ["", "short", "aaaaaaaaaaaaaaaaaaaa", "x" * 300])
-def test_a_poor_password_is_refused(world: World, password: str):
+def test_weak_password_is_refused(world: World, password: str):
     link = world.management.sessions.create_first_link()
     assert link is not None
 
@@ -84,7 +84,7 @@ def test_a_poor_password_is_refused(world: World, password: str):
         )
 
 
-def test_a_member_chooses_a_password_by_a_link_of_their_own(world: World, ada: str, admin: MayAdminister):
+def test_member_sets_a_password_with_their_link(world: World, ada_session: str, admin: MayAdminister):
     grace = world.management.members.add(admin, "grace@example.com", "Grace")
     world.management.members.set_role(admin, grace.id, "default", Role.VIEWER)
     link = world.management.sessions.create_link(admin, "grace@example.com").reveal()
@@ -98,61 +98,61 @@ def test_a_member_chooses_a_password_by_a_link_of_their_own(world: World, ada: s
     assert world.management.access.permission_to_view(signed_in.caller, "default").factory == world.factory
 
 
-def test_a_session_ends_at_sign_out_in_every_process(world: World, ada: str):
-    other = world.beside()
-    assert other.management.sessions.by_session_token(ada, client=None) is not None
+def test_sign_out_ends_the_session_in_every_process(world: World, ada_session: str):
+    other_process = world.beside()
+    assert other_process.management.sessions.by_session_token(ada_session, client=None) is not None
 
-    world.management.sessions.sign_out(ada)
+    world.management.sessions.sign_out(ada_session)
 
-    assert other.management.sessions.by_session_token(ada, client=None) is None
+    assert other_process.management.sessions.by_session_token(ada_session, client=None) is None
 
 
-def test_a_session_ends_when_nothing_comes_from_it(world: World, ada: str):
+def test_idle_session_expires(world: World, ada_session: str):
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 - 1)
-    kept = world.management.sessions.by_session_token(ada, client=None)
+    before = world.management.sessions.by_session_token(ada_session, client=None)
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600)
-    ended = world.management.sessions.by_session_token(ada, client=None)
+    after = world.management.sessions.by_session_token(ada_session, client=None)
 
-    assert kept is not None
-    assert ended is None
+    assert before is not None
+    assert after is None
 
 
-def test_what_an_open_page_asks_for_by_itself_keeps_no_session_alive(world: World, ada: str):
+def test_automatic_requests_of_a_page_do_not_extend_a_session(world: World, ada_session: str):
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 - 1)
-    kept = world.management.sessions.by_session_token(ada, client=None, is_visit=False)
+    before = world.management.sessions.by_session_token(ada_session, client=None, is_visit=False)
     world.clock.advance(seconds=1)
-    ended = world.management.sessions.by_session_token(ada, client=None)
+    after = world.management.sessions.by_session_token(ada_session, client=None)
 
-    assert kept is not None
-    assert ended is None
+    assert before is not None
+    assert after is None
 
 
-def test_a_session_ends_in_the_end_whatever_comes_from_it(world: World, ada: str):
+def test_session_in_use_expires_after_its_maximum_time(world: World, ada_session: str):
     for _ in range(SESSION_HOURS // (SESSION_IDLE_HOURS // 2)):
-        assert world.management.sessions.by_session_token(ada, client=None) is not None
+        assert world.management.sessions.by_session_token(ada_session, client=None) is not None
         world.clock.advance(seconds=SESSION_IDLE_HOURS // 2 * 3600)
 
-    assert world.management.sessions.by_session_token(ada, client=None) is None
+    assert world.management.sessions.by_session_token(ada_session, client=None) is None
 
 
-def test_a_new_password_ends_every_other_session(world: World, ada: str):
-    elsewhere = world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None)
-    assert elsewhere is not None
-    signed_in = world.management.sessions.by_session_token(ada, client=None)
+def test_new_password_ends_all_earlier_sessions(world: World, ada_session: str):
+    other_session = world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None)
+    assert other_session is not None
+    signed_in = world.management.sessions.by_session_token(ada_session, client=None)
     assert signed_in is not None
     change = world.management.sessions.change_password
 
     with pytest.raises(Conflict):
         change(signed_in, old="wrong", new="another long password", client=None)
-    session = change(signed_in, old=PASSWORD, new="another long password", client=None)
+    new_session = change(signed_in, old=PASSWORD, new="another long password", client=None)
 
-    assert world.management.sessions.by_session_token(ada, client=None) is None
-    assert world.management.sessions.by_session_token(elsewhere.reveal(), client=None) is None
-    assert world.management.sessions.by_session_token(session.reveal(), client=None) is not None
+    assert world.management.sessions.by_session_token(ada_session, client=None) is None
+    assert world.management.sessions.by_session_token(other_session.reveal(), client=None) is None
+    assert world.management.sessions.by_session_token(new_session.reveal(), client=None) is not None
     assert world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None) is None
 
 
-def test_who_was_removed_is_signed_out(world: World, ada: str, admin: MayAdminister):
+def test_removed_member_is_signed_out(world: World, ada_session: str, admin: MayAdminister):
     grace = world.management.members.add(admin, "grace@example.com", "Grace", is_admin=True)
     link = world.management.sessions.create_link(admin, grace.id).reveal()
     session = world.management.sessions.accept_link(link, password=PASSWORD, client=None).reveal()
@@ -163,47 +163,47 @@ def test_who_was_removed_is_signed_out(world: World, ada: str, admin: MayAdminis
     assert world.management.sessions.sign_in("grace@example.com", PASSWORD, client=None) is None
 
 
-def test_a_copy_of_the_database_opens_no_session(world: World, ada: str):
+def test_database_contains_no_session_token_or_password(world: World, ada_session: str):
     with world.database.read() as tx:
-        kept = [*tx.all("SELECT * FROM sessions"), *tx.all("SELECT * FROM members")]
+        rows = [*tx.all("SELECT * FROM sessions"), *tx.all("SELECT * FROM members")]
 
-    held = " ".join(str(value) for row in kept for value in row.values())
-    assert ada not in held
-    assert PASSWORD not in held
-    assert "$argon2id$" in held
+    stored = " ".join(str(value) for row in rows for value in row.values())
+    assert ada_session not in stored
+    assert PASSWORD not in stored
+    assert "$argon2id$" in stored
 
 
-def test_a_sign_in_verified_by_an_old_password_opens_no_session(world: World, ada: str, monkeypatch):
-    signed_in = world.management.sessions.by_session_token(ada, client=None)
+def test_sign_in_fails_if_the_password_changes_meanwhile(world: World, ada_session: str, monkeypatch):
+    signed_in = world.management.sessions.by_session_token(ada_session, client=None)
     assert signed_in is not None
-    judged = passwords.is_correct_password
+    is_correct_password = passwords.is_correct_password
 
-    def slowly(password: str, kept: str | None) -> bool:
-        verdict = judged(password, kept)
-        monkeypatch.setattr(passwords, "is_correct_password", judged)
+    def verify_then_change(password: str, password_hash: str | None) -> bool:
+        is_correct = is_correct_password(password, password_hash)
+        monkeypatch.setattr(passwords, "is_correct_password", is_correct_password)
         world.management.sessions.change_password(signed_in, old=PASSWORD, new="another long password", client=None)
-        return verdict
+        return is_correct
 
-    monkeypatch.setattr(passwords, "is_correct_password", slowly)
+    monkeypatch.setattr(passwords, "is_correct_password", verify_then_change)
 
     assert world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None) is None
 
 
-def test_what_opens_nothing_any_more_is_forgotten(world: World, ada: str, admin: MayAdminister):
+def test_retention_removes_expired_sessions_links_and_responses(world: World, ada_session: str, admin: MayAdminister):
     world.management.members.add(admin, "grace@example.com", "Grace")
     world.management.sessions.create_link(admin, "grace@example.com")
     with world.management.one_transaction(world.may):
         world.management.idempotency.store(world.may, "key", b"d" * 32, b"{}")
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 + 1)
 
-    run_retention(world.database, Path("nowhere"), world.clock())
+    run_retention(world.database, Path("missing"), world.clock())
 
     with world.database.read() as tx:
-        left = [tx.all(f"SELECT * FROM {table}") for table in ("sessions", "sign_in_links", "idempotency_keys")]
-    assert left == [[], [], []]
+        rows = [tx.all(f"SELECT * FROM {table}") for table in ("sessions", "sign_in_links", "idempotency_keys")]
+    assert rows == [[], [], []]
 
 
-def test_whoever_comes_in_leaves_a_line(world: World, ada: str, admin: MayAdminister):
+def test_audit_log_has_a_line_for_each_successful_sign_in(world: World, ada_session: str, admin: MayAdminister):
     world.management.sessions.sign_in("ada@example.com", PASSWORD, client="192.0.2.9")
     world.management.sessions.sign_in("ada@example.com", "not the password", client="192.0.2.9")
 
