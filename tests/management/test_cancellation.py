@@ -1,4 +1,4 @@
-"""Many runs are cancelled in one operation: its conditions, its result, and its line in the audit log."""
+"""The operation that cancels many runs: its conditions, its result, and its line in the audit log."""
 
 from typing import Any
 
@@ -10,25 +10,25 @@ from hookmill.domain.queue import CancelledRuns
 from hookmill.domain.run import RunState
 from tests.support.world import World
 
-NOTHING = CancelledRuns(cancelled=0, stopping=0)
+NONE_CANCELLED = CancelledRuns(cancelled=0, stopping=0)
 
 
-@pytest.fixture
-def queued(world: World) -> World:
+@pytest.fixture(autouse=True)
+def queued_runs(world: World) -> None:
     """Two automations, each with a webhook and three queued runs."""
     for name in ("triage", "review"):
         webhook = world.webhook(f"source of {name}")
         world.automation(name, webhook)
         for number in range(3):
             assert world.post(webhook, b'{"n": %d}' % number).status == 202
-    return world
 
 
 def states(world: World) -> list[str]:
     return sorted(f"{run.automation_name} {run.state}" for run in world.management.runs.newest(world.may))
 
 
-def lines(world: World) -> list[Any]:
+def audit_lines(world: World) -> list[Any]:
+    """The subject and the details of each line about this operation."""
     return [
         (entry.subject_name, dict(entry.details))
         for entry in world.management.audit.of_factory(world.may)
@@ -36,14 +36,14 @@ def lines(world: World) -> list[Any]:
     ]
 
 
-def test_all_runs_of_a_factory_are_cancelled_in_several_transactions(queued: World, monkeypatch: pytest.MonkeyPatch):
+def test_all_runs_of_a_factory_are_cancelled_in_several_transactions(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH_RUNS", 2)
 
-    result = queued.management.runs.cancel_many(queued.may, all_runs=True)
+    result = world.management.runs.cancel_many(world.may, all_runs=True)
 
     assert result == CancelledRuns(cancelled=6, stopping=0)
-    assert set(states(queued)) == {"review cancelled", "triage cancelled"}
-    assert lines(queued) == [("default", {"runs": 6})]
+    assert set(states(world)) == {"review cancelled", "triage cancelled"}
+    assert audit_lines(world) == [("default", {"runs": 6})]
 
 
 @pytest.mark.parametrize(
@@ -54,26 +54,26 @@ def test_all_runs_of_a_factory_are_cancelled_in_several_transactions(queued: Wor
         ({"automation": "triage", "state": RunState.QUEUED}, {"automation": "triage", "state": "queued"}),
     ],
 )
-def test_conditions_restrict_the_runs_and_are_in_the_audit_log(
-    queued: World, conditions: dict[str, Any], details: dict[str, str]
+def test_conditions_restrict_the_cancelled_runs_and_are_in_the_audit_log(
+    world: World, conditions: dict[str, Any], details: dict[str, str]
 ):
-    assert queued.management.runs.count_to_cancel(queued.may, **conditions) == 3
+    assert world.management.runs.count_to_cancel(world.may, **conditions) == 3
 
-    result = queued.management.runs.cancel_many(queued.may, **conditions)
+    result = world.management.runs.cancel_many(world.may, **conditions)
 
     assert result == CancelledRuns(cancelled=3, stopping=0)
-    assert states(queued) == ["review queued"] * 3 + ["triage cancelled"] * 3
-    assert lines(queued) == [("default", details | {"runs": 3})]
+    assert states(world) == ["review queued"] * 3 + ["triage cancelled"] * 3
+    assert audit_lines(world) == [("default", details | {"runs": 3})]
 
 
-def test_conditions_that_no_run_meets_leave_no_line(queued: World):
-    cancel_many = queued.management.runs.cancel_many
+def test_conditions_that_no_run_meets_add_no_line(world: World):
+    cancel_many = world.management.runs.cancel_many
 
-    assert cancel_many(queued.may, automation="triage", webhook="source of review") == NOTHING
-    assert cancel_many(queued.may, state=RunState.RUNNING) == NOTHING
-    assert cancel_many(queued.elsewhere("other"), all_runs=True) == NOTHING
-    assert lines(queued) == []
-    assert set(states(queued)) == {"review queued", "triage queued"}
+    assert cancel_many(world.may, automation="triage", webhook="source of review") == NONE_CANCELLED
+    assert cancel_many(world.may, state=RunState.RUNNING) == NONE_CANCELLED
+    assert cancel_many(world.elsewhere("other"), all_runs=True) == NONE_CANCELLED
+    assert audit_lines(world) == []
+    assert set(states(world)) == {"review queued", "triage queued"}
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_conditions_that_no_run_meets_leave_no_line(queued: World):
         ({"webhook": "unknown"}, NotFound),
     ],
 )
-def test_unusable_conditions_change_nothing(queued: World, conditions: dict[str, Any], error: type[Exception]):
+def test_invalid_conditions_are_refused(world: World, conditions: dict[str, Any], error: type[Exception]):
     with pytest.raises(error):
-        queued.management.runs.cancel_many(queued.may, **conditions)
+        world.management.runs.cancel_many(world.may, **conditions)
 
-    assert set(states(queued)) == {"review queued", "triage queued"}
+    assert set(states(world)) == {"review queued", "triage queued"}
 
 
-def test_a_key_that_was_revoked_meanwhile_cancels_nothing(queued: World, admin: MayAdminister, manager: MayManage):
-    queued.management.keys.revoke(admin, manager.actor.id)
+def test_key_that_was_revoked_meanwhile_cannot_cancel(world: World, admin: MayAdminister, manager: MayManage):
+    world.management.keys.revoke(admin, manager.actor.id)
 
     with pytest.raises(Revoked):
-        queued.management.runs.cancel_many(manager, all_runs=True)
+        world.management.runs.cancel_many(manager, all_runs=True)
 
-    assert set(states(queued)) == {"review queued", "triage queued"}
+    assert set(states(world)) == {"review queued", "triage queued"}

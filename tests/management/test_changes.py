@@ -1,4 +1,4 @@
-"""How a change is made: whole or not at all, by one at a time, and not where files own the thing."""
+"""Changes of resources: transactions, limits, definitions by files, and idempotency."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,17 +12,17 @@ from hookmill.management import UNSET, IdempotencyKeyReused
 from tests.support.world import World
 
 
-def test_what_is_done_together_is_kept_whole(world: World):
+def test_changes_in_one_transaction_are_committed_together(world: World):
     with world.management.one_transaction(world.may):
         world.webhook("one")
         world.webhook("two")
-        seen_inside = [webhook.name for webhook in world.management.webhooks.all(world.may)]
+        names_inside = [webhook.name for webhook in world.management.webhooks.all(world.may)]
 
-    assert seen_inside == ["one", "two"]
+    assert names_inside == ["one", "two"]
     assert [webhook.name for webhook in world.management.webhooks.all(world.may)] == ["one", "two"]
 
 
-def test_what_is_done_together_is_undone_whole(world: World):
+def test_changes_in_one_transaction_are_rolled_back_together(world: World):
     with pytest.raises(Conflict), world.management.one_transaction(world.may):
         world.webhook("one")
         world.webhook("one")
@@ -31,28 +31,28 @@ def test_what_is_done_together_is_undone_whole(world: World):
     assert world.management.audit.of_factory(world.may) == []
 
 
-def test_others_see_nothing_of_it_before_it_is_done(world: World):
-    seen = []
+def test_uncommitted_changes_are_invisible_to_others(world: World):
+    visible_webhooks = []
 
-    def look() -> None:
-        seen.append(len(world.management.webhooks.all(world.may)))
+    def read_webhooks() -> None:
+        visible_webhooks.append(world.management.webhooks.all(world.may))
 
     with world.management.one_transaction(world.may):
         world.webhook("one")
-        looking = threading.Thread(target=look)
-        looking.start()
-        looking.join(10)
+        thread = threading.Thread(target=read_webhooks)
+        thread.start()
+        thread.join(10)
 
-    assert seen == [0]
+    assert visible_webhooks == [[]]
 
 
-def test_several_fields_change_at_once_or_not_at_all(world: World):
-    world.webhook("taken")
+def test_fields_of_a_webhook_change_together_or_not_at_all(world: World):
+    world.webhook("existing")
     world.webhook("source")
     change = world.management.webhooks.change
 
     with pytest.raises(Conflict):
-        change(world.may, "source", enabled=False, delivery_id_header="X-Event-Id", name="taken")
+        change(world.may, "source", enabled=False, delivery_id_header="X-Event-Id", name="existing")
     unchanged = world.management.webhooks.get(world.may, "source")
     changed = change(world.may, "source", enabled=False, delivery_id_header="X-Event-Id", name="origin")
 
@@ -62,20 +62,20 @@ def test_several_fields_change_at_once_or_not_at_all(world: World):
     assert change(world.may, "origin", delivery_id_header=UNSET).name == "origin"
 
 
-def test_a_new_delivery_id_header_holds_at_once_in_another_process(world: World):
-    made = world.webhook("source")
-    other = world.beside()
-    other.post(made, b"0")
+def test_new_delivery_id_header_applies_immediately_in_every_process(world: World):
+    source = world.webhook("source")
+    other_process = world.beside()
+    other_process.post(source, b"0")
 
     world.management.webhooks.change(world.may, "source", delivery_id_header="X-Event-Id")
 
-    assert other.post(made, b"1", headers={"X-Event-Id": "one"}).status == 202
+    assert other_process.post(source, b"1", headers={"X-Event-Id": "one"}).status == 202
     world.clock.advance(seconds=1)
-    other.post(made, b"2", headers={"X-Event-Id": "one"})
-    assert world.labels(made)[0] == "Duplicate"
+    other_process.post(source, b"2", headers={"X-Event-Id": "one"})
+    assert world.labels(source)[0] == "Duplicate"
 
 
-def test_forty_creates_at_once_make_twenty(world: World):
+def test_simultaneous_creations_cannot_exceed_the_webhook_limit(world: World):
     def create(number: int) -> bool:
         try:
             world.webhook(f"webhook {number}")
@@ -83,54 +83,54 @@ def test_forty_creates_at_once_make_twenty(world: World):
             return False
         return True
 
-    with ThreadPoolExecutor(40) as people:
-        made = list(people.map(create, range(40)))
+    with ThreadPoolExecutor(40) as threads:
+        are_created = list(threads.map(create, range(40)))
 
-    assert made.count(True) == 20
+    assert are_created.count(True) == 20
     assert len(world.management.webhooks.all(world.may)) == 20
 
 
-def test_a_factory_that_files_define_changes_through_them_alone(world: World):
-    made = world.webhook("source")
-    world.automation("triage", made)
+def test_only_files_can_change_the_definitions_of_their_factory(world: World):
+    source = world.webhook("source")
+    world.automation("triage", source)
     by_files = world.management.access.operator("default", channel=Channel.FILES)
     world.management.factories.define_by_files(by_files)
-    manage = world.management
+    management = world.management
 
-    for attempt in (
+    for change in (
         lambda: world.webhook("another"),
-        lambda: manage.webhooks.rename(world.may, "source", "origin"),
-        lambda: manage.webhooks.delete(world.may, "source"),
-        lambda: manage.webhooks.change(world.may, "source", delivery_id_header="X-Event-Id"),
-        lambda: world.automation("another", made),
-        lambda: manage.automations.change(world.may, "triage", prompt="Look twice."),
-        lambda: manage.automations.delete(world.may, "triage"),
+        lambda: management.webhooks.rename(world.may, "source", "origin"),
+        lambda: management.webhooks.delete(world.may, "source"),
+        lambda: management.webhooks.change(world.may, "source", delivery_id_header="X-Event-Id"),
+        lambda: world.automation("another", source),
+        lambda: management.automations.change(world.may, "triage", prompt="Look twice."),
+        lambda: management.automations.delete(world.may, "triage"),
     ):
         with pytest.raises(Conflict, match="defined by files"):
-            attempt()
+            change()
 
-    assert manage.webhooks.set_enabled(world.may, "source", False).state == "disabled"
-    assert manage.webhooks.set_enabled(world.may, "source", True).state == "enabled"
-    assert manage.webhooks.rotate(world.may, "source").secret is not None
-    manage.secrets.replace(world.may, made.webhook.secret_name)
-    assert manage.webhooks.sync(world.may, "source").secret_is_current
-    assert manage.automations.set_enabled(world.may, "triage", False).enabled is False
-    assert manage.webhooks.rename(by_files, "source", "origin").name == "origin"
+    assert management.webhooks.set_enabled(world.may, "source", False).state == "disabled"
+    assert management.webhooks.set_enabled(world.may, "source", True).state == "enabled"
+    assert management.webhooks.rotate(world.may, "source").secret is not None
+    management.secrets.replace(world.may, source.webhook.secret_name)
+    assert management.webhooks.sync(world.may, "source").secret_is_current
+    assert management.automations.set_enabled(world.may, "triage", False).enabled is False
+    assert management.webhooks.rename(by_files, "source", "origin").name == "origin"
 
 
-def test_files_name_a_team_secret_that_is_there(world: World):
+def test_files_with_an_unknown_team_secret_are_refused(world: World):
     by_files = world.management.access.operator("default", channel=Channel.FILES)
 
     with pytest.raises(NotFound, match="No team secret is named 'MISSING'"):
         world.management.webhooks.create(by_files, "source", secret_name="MISSING")
 
 
-def test_a_webhook_is_redefined_in_place(world: World):
-    made = world.webhook("source")
-    world.post(made)
-    world.management.secrets.create(world.may, "TOKEN", "fits-a-path-0123456789")
-    other = world.beside()
-    other.post(made, b"1")
+def test_redefined_webhook_keeps_its_uid_and_log(world: World):
+    source = world.webhook("source")
+    world.post(source)
+    world.management.secrets.create(world.may, "TOKEN", "valid-in-a-path-0123456789")
+    other_process = world.beside()
+    other_process.post(source, b"1")
 
     webhook = world.management.webhooks.redefine(
         world.may,
@@ -144,14 +144,14 @@ def test_a_webhook_is_redefined_in_place(world: World):
         event_header="X-Event-Type",
     )
 
-    assert (webhook.uid, webhook.auth_mode, webhook.secret_name) == (made.webhook.uid, AuthMode.URL_TOKEN, "TOKEN")
-    assert other.post(made, b"2").status == 401
-    path = f"/webhooks/w/{webhook.uid}/fits-a-path-0123456789"
-    assert other.request("POST", path, body=b"3").status == 202
-    assert len(world.log(made)) == 4
+    assert (webhook.uid, webhook.auth_mode, webhook.secret_name) == (source.webhook.uid, AuthMode.URL_TOKEN, "TOKEN")
+    assert other_process.post(source, b"2").status == 401
+    path = f"/webhooks/w/{webhook.uid}/valid-in-a-path-0123456789"
+    assert other_process.request("POST", path, body=b"3").status == 202
+    assert len(world.log(source)) == 4
 
 
-def test_a_repeated_request_finds_the_first_answer(world: World):
+def test_retry_gets_the_first_response_for_a_day(world: World):
     with world.management.one_transaction(world.may):
         assert world.management.idempotency.stored_response(world.may, "key", b"d" * 32) is None
         world.management.idempotency.store(world.may, "key", b"d" * 32, b'{"secret": "once"}')
@@ -165,7 +165,7 @@ def test_a_repeated_request_finds_the_first_answer(world: World):
         assert world.management.idempotency.stored_response(world.may, "key", b"d" * 32) is None
 
 
-def test_an_answer_that_is_kept_is_sealed(world: World):
+def test_response_stored_for_retries_is_sealed(world: World):
     with world.management.one_transaction(world.may):
         world.management.idempotency.store(world.may, "key", b"d" * 32, b'{"secret": "once"}')
 
@@ -175,42 +175,42 @@ def test_an_answer_that_is_kept_is_sealed(world: World):
     assert b"once" not in bytes(row["sealed"])
 
 
-def test_a_change_that_changes_nothing_is_no_version(world: World):
-    made = world.webhook("source")
-    before = world.automation("triage", made, payload={"action": ["opened"]})
+def test_change_without_a_difference_adds_no_version(world: World):
+    source = world.webhook("source")
+    before = world.automation("triage", source, payload={"action": ["opened"]})
 
-    same = world.management.automations.change(
+    after = world.management.automations.change(
         world.may, "triage", prompt=before.prompt, triggers=[trigger.as_json() for trigger in before.triggers]
     )
 
-    assert same.version == before.version == 1
+    assert after.version == before.version == 1
 
 
-def test_an_automation_of_another_factory_leaves_a_webhook_as_it_is(world: World):
-    made = world.webhook("source")
-    elsewhere = world.elsewhere()
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+def test_automation_of_another_factory_does_not_change_a_webhook(world: World):
+    source = world.webhook("source")
+    other_factory = world.elsewhere()
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [source.webhook.uid]}}
 
-    world.management.automations.create(elsewhere, "theirs", prompt="Look.", triggers=[trigger])
+    world.management.automations.create(other_factory, "theirs", prompt="Look.", triggers=[trigger])
 
-    assert world.management.webhooks.get(world.may, "source").revision == made.webhook.revision
+    assert world.management.webhooks.get(world.may, "source").revision == source.webhook.revision
 
 
 @pytest.mark.parametrize("uid", ["wh_", "wh_\ud800", "wh_a\x00b", "wh_" + "a" * 65, "source"])
-def test_what_is_no_uid_is_refused(world: World, uid: str):
+def test_invalid_webhook_uid_in_a_trigger_is_refused(world: World, uid: str):
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
 
     with pytest.raises(Invalid, match="not a webhook uid"):
         world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger])
 
 
-def test_no_description_of_a_new_webhook_shows_its_token(world: World):
-    made = world.webhook("source", auth_mode=AuthMode.URL_TOKEN)
+def test_repr_of_a_new_webhook_omits_its_token(world: World):
+    source = world.webhook("source", auth_mode=AuthMode.URL_TOKEN)
 
-    assert made.reveal() not in repr(made)
+    assert source.reveal() not in repr(source)
 
 
-def test_the_last_admin_stays(world: World, admin: MayAdminister):
+def test_last_admin_cannot_be_removed(world: World, admin: MayAdminister):
     members = world.management.members
     ada = members.add(admin, "Ada@Example.com ", "Ada", is_admin=True)
 
@@ -224,7 +224,7 @@ def test_the_last_admin_stays(world: World, admin: MayAdminister):
     assert [member.id for member in members.all(admin)] == [grace.id]
 
 
-def test_a_member_holds_one_role_in_a_factory(world: World, admin: MayAdminister):
+def test_member_has_at_most_one_role_in_a_factory(world: World, admin: MayAdminister):
     members = world.management.members
     ada = members.add(admin, "ada@example.com", "Ada")
     with pytest.raises(Conflict):
@@ -232,7 +232,7 @@ def test_a_member_holds_one_role_in_a_factory(world: World, admin: MayAdminister
 
     members.set_role(admin, ada.id, "default", Role.VIEWER)
     promoted = members.set_role(admin, ada.id, "default", Role.MANAGER)
-    dismissed = members.set_role(admin, ada.id, "default", None)
+    without_role = members.set_role(admin, ada.id, "default", None)
 
     assert promoted.roles == {"default": Role.MANAGER}
-    assert dismissed.roles == {}
+    assert without_role.roles == {}

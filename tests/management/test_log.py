@@ -1,4 +1,4 @@
-"""The log as its owner asks it: narrowed down, explained, tested against, and replayed."""
+"""The delivery log: filters, explanations, backtests of filters, and replays."""
 
 import hashlib
 import itertools
@@ -21,38 +21,38 @@ from tests.support.world import Answer, World
 OPENED = {"action": ["opened"]}
 
 
-def test_the_log_is_narrowed_to_a_time(world: World):
-    made = world.webhook()
+def test_log_is_filtered_by_time_range(world: World):
+    source = world.webhook()
     for number in range(3):
-        world.post(made, b"%d" % number)
+        world.post(source, b"%d" % number)
         world.clock.advance(seconds=10)
     start = world.clock.now - 30_000_000
 
-    found = world.management.log.newest(world.may, since=start + 10_000_000, until=start + 20_000_000)
+    rows = world.management.log.newest(world.may, since=start + 10_000_000, until=start + 20_000_000)
 
-    assert [row.received_at for row in found] == [start + 10_000_000]
+    assert [row.received_at for row in rows] == [start + 10_000_000]
 
 
-def test_the_log_is_narrowed_to_an_event(world: World):
-    made = world.webhook()
-    world.post(made, b"1", headers={"X-Service-Delivery-Id": "event-1"})
+def test_log_is_filtered_by_delivery_id(world: World):
+    source = world.webhook()
+    world.post(source, b"1", headers={"X-Service-Delivery-Id": "event-1"})
     world.clock.advance(seconds=1)
-    world.post(made, b"2", headers={"X-Service-Delivery-Id": "event-1"})
-    world.post(made, b"3", headers={"X-Service-Delivery-Id": "event-2"})
+    world.post(source, b"2", headers={"X-Service-Delivery-Id": "event-1"})
+    world.post(source, b"3", headers={"X-Service-Delivery-Id": "event-2"})
 
-    found = world.management.log.newest(world.may, identity="event-1")
+    rows = world.management.log.newest(world.may, identity="event-1")
 
-    assert [row.label for row in found] == [Label.DUPLICATE, Label.ACCEPTED]
+    assert [row.label for row in rows] == [Label.DUPLICATE, Label.ACCEPTED]
 
 
-def test_a_body_is_found_by_its_sha256(world: World):
-    made = world.webhook()
-    answer = world.post(made, b'{"n": 1}')
-    world.post(made, b'{"n": 2}')
+def test_delivery_is_found_by_the_sha256_of_its_body(world: World):
+    source = world.webhook()
+    answer = world.post(source, b'{"n": 1}')
+    world.post(source, b'{"n": 2}')
 
-    found = world.management.log.newest(world.may, identity=hashlib.sha256(b'{"n": 1}').hexdigest())
+    rows = world.management.log.newest(world.may, identity=hashlib.sha256(b'{"n": 1}').hexdigest())
 
-    assert [delivery_id(row.key) for row in found] == [answer.delivery_id]
+    assert [delivery_id(row.key) for row in rows] == [answer.delivery_id]
 
 
 def test_delivery_lists_more_than_fifty_runs(world: World):
@@ -67,38 +67,41 @@ def test_delivery_lists_more_than_fifty_runs(world: World):
     assert sorted(run.replay_number for run in runs) == list(range(52))
 
 
-def test_an_explanation_names_every_automation_and_why(world: World):
-    made = world.webhook("source")
+def test_explanation_contains_every_automation_with_its_reason(world: World):
+    source = world.webhook("source")
     other = world.webhook("other")
-    world.automation("fires", made, payload=OPENED)
-    world.automation("filtered out", made, payload={"action": ["closed"]})
-    world.automation("of another", other)
-    world.automation("off", made, enabled=False)
-    answer = world.post(made, b'{"action": "opened"}')
+    world.automation("enabled", source, payload=OPENED)
+    world.automation("filtered out", source, payload={"action": ["closed"]})
+    world.automation("of another webhook", other)
+    world.automation("disabled", source, enabled=False)
+    answer = world.post(source, b'{"action": "opened"}')
 
-    verdicts = {each.automation.name: each for each in world.management.filters.explain(world.may, answer.delivery_id)}
-
-    assert {name: each.would_trigger for name, each in verdicts.items()} == {
-        "fires": True,
-        "filtered out": False,
-        "of another": False,
-        "off": False,
+    explanations = {
+        explanation.automation.name: explanation
+        for explanation in world.management.filters.explain(world.may, answer.delivery_id)
     }
-    assert len(verdicts["fires"].runs) == 1
-    [trigger] = verdicts["filtered out"].trigger_tests
+
+    assert {name: explanation.would_trigger for name, explanation in explanations.items()} == {
+        "enabled": True,
+        "filtered out": False,
+        "of another webhook": False,
+        "disabled": False,
+    }
+    assert len(explanations["enabled"].runs) == 1
+    [trigger] = explanations["filtered out"].trigger_tests
     assert (trigger.webhook_check, trigger.payload_check) == (True, False)
     assert trigger.explanation is not None
     assert trigger.explanation.conditions[0].actual == '"opened"'
-    assert verdicts["of another"].trigger_tests[0].webhook_check is False
+    assert explanations["of another webhook"].trigger_tests[0].webhook_check is False
 
 
-def test_a_backtest_sorts_the_last_deliveries(world: World):
-    made = world.webhook("source")
+def test_backtest_separates_matching_deliveries_from_others(world: World):
+    source = world.webhook("source")
     other = world.webhook("other")
-    opened = world.post(made, b'{"action": "opened", "n": 1}').delivery_id
-    closed = world.post(made, b'{"action": "closed", "n": 2}').delivery_id
+    opened = world.post(source, b'{"action": "opened", "n": 1}').delivery_id
+    closed = world.post(source, b'{"action": "closed", "n": 2}').delivery_id
     world.post(other, b'{"action": "opened", "n": 3}')
-    world.post(made, b"not JSON")
+    world.post(source, b"not JSON")
 
     tested = world.management.filters.backtest(world.may, payload_filter=OPENED, webhook_ids=["source"])
 
@@ -106,25 +109,28 @@ def test_a_backtest_sorts_the_last_deliveries(world: World):
     assert [delivery_id(row.key) for row in tested.others] == [closed]
 
 
-def test_a_backtest_takes_every_operator(world: World):
-    made = world.webhook("source")
-    opened = world.post(made, b'{"action": "opened", "n": 1}').delivery_id
-    closed = world.post(made, b'{"action": "closed", "n": 2}').delivery_id
-    chosen = {"action": {"$prefix": "o"}, "n": {"$not": {"$gt": 1}}}
+def test_backtest_and_test_accept_nested_operators(world: World):
+    source = world.webhook("source")
+    opened = world.post(source, b'{"action": "opened", "n": 1}').delivery_id
+    closed = world.post(source, b'{"action": "closed", "n": 2}').delivery_id
+    payload_filter = {"action": {"$prefix": "o"}, "n": {"$not": {"$gt": 1}}}
 
-    tested = world.management.filters.backtest(world.may, payload_filter=chosen)
-    test = world.management.filters.test(world.may, closed, payload_filter=chosen)
+    tested = world.management.filters.backtest(world.may, payload_filter=payload_filter)
+    test = world.management.filters.test(world.may, closed, payload_filter=payload_filter)
 
     assert [delivery_id(row.key) for row in tested.matching] == [opened]
     assert [delivery_id(row.key) for row in tested.others] == [closed]
     assert test.explanation is not None
-    assert [(each.operator, each.held) for each in test.explanation.conditions] == [("$prefix", False), ("$not", False)]
+    assert [(condition.operator, condition.held) for condition in test.explanation.conditions] == [
+        ("$prefix", False),
+        ("$not", False),
+    ]
 
 
-def test_a_backtest_evaluates_the_requested_number_of_deliveries(world: World):
-    made = world.webhook("source")
+def test_backtest_evaluates_the_requested_number_of_deliveries(world: World):
+    source = world.webhook("source")
     for number in range(5):
-        world.post(made, b'{"n": %d}' % number)
+        world.post(source, b'{"n": %d}' % number)
         world.clock.advance(seconds=1)
 
     tested = world.management.filters.backtest(world.may, payload_filter={"n": [0, 3, 4]}, last=3)
@@ -132,33 +138,33 @@ def test_a_backtest_evaluates_the_requested_number_of_deliveries(world: World):
     assert (len(tested.matching), len(tested.others)) == (2, 1)
 
 
-def test_a_backtest_refuses_a_faulty_draft_with_its_places(world: World):
-    with pytest.raises(InvalidFilter) as refused:
+def test_backtest_refuses_an_invalid_filter_with_its_pointers(world: World):
+    with pytest.raises(InvalidFilter) as error:
         world.management.filters.backtest(world.may, payload_filter={"action": {"equals": 1}})
 
-    assert [fault.pointer for fault in refused.value.faults] == ["/action/equals"]
+    assert [fault.pointer for fault in error.value.faults] == ["/action/equals"]
 
 
-def test_a_replay_starts_new_runs_and_leaves_the_log_as_it_is(world: World):
-    made = world.webhook("source")
-    world.automation("one", made)
-    world.automation("two", made, payload=OPENED)
-    world.automation("three", made, payload={"action": ["closed"]})
-    answer = world.post(made, b'{"action": "opened"}')
-    before = world.log(made)
+def test_replay_starts_new_runs_and_does_not_change_the_log(world: World):
+    source = world.webhook("source")
+    world.automation("one", source)
+    world.automation("two", source, payload=OPENED)
+    world.automation("three", source, payload={"action": ["closed"]})
+    answer = world.post(source, b'{"action": "opened"}')
+    before = world.log(source)
 
     started = world.management.log.replay(world.may, answer.delivery_id)
 
     assert {run.automation_name for run in started} == {"one", "two"}
     assert {(run.state, run.replay_number) for run in started} == {(RunState.QUEUED, 1)}
     assert len(world.management.runs.of_delivery(world.may, answer.delivery_id)) == 4
-    assert world.log(made) == before
+    assert world.log(source) == before
 
 
-def test_each_replay_is_a_run_of_its_own(world: World):
-    made = world.webhook("source")
-    world.automation("one", made)
-    answer = world.post(made)
+def test_each_replay_starts_another_run(world: World):
+    source = world.webhook("source")
+    world.automation("one", source)
+    answer = world.post(source)
 
     replays = [world.management.log.replay(world.may, answer.delivery_id)[0] for _ in range(3)]
 
@@ -166,21 +172,21 @@ def test_each_replay_is_a_run_of_its_own(world: World):
     assert len({run.id for run in replays}) == 3
 
 
-def test_a_replay_to_one_automation_uses_it_as_it_is_now(world: World):
-    made = world.webhook("source")
-    answer = world.post(made, b'{"action": "opened"}')
-    world.automation("made later", made, payload=OPENED)
+def test_delivery_can_be_replayed_to_an_automation_created_later(world: World):
+    source = world.webhook("source")
+    answer = world.post(source, b'{"action": "opened"}')
+    world.automation("created later", source, payload=OPENED)
 
-    [run] = world.management.log.replay(world.may, answer.delivery_id, "made later")
+    [run] = world.management.log.replay(world.may, answer.delivery_id, "created later")
 
-    assert (run.automation_name, run.replay_number) == ("made later", 1)
+    assert (run.automation_name, run.replay_number) == ("created later", 1)
 
 
-def test_a_replay_starts_nothing_that_the_delivery_does_not_trigger(world: World):
-    made = world.webhook("source")
-    world.automation("filtered out", made, payload={"action": ["closed"]})
-    world.automation("off", made, enabled=False)
-    answer = world.post(made, b'{"action": "opened"}')
+def test_replay_is_refused_if_the_delivery_triggers_no_automation(world: World):
+    source = world.webhook("source")
+    world.automation("filtered out", source, payload={"action": ["closed"]})
+    world.automation("disabled", source, enabled=False)
+    answer = world.post(source, b'{"action": "opened"}')
     replay = world.management.log.replay
 
     with pytest.raises(Conflict, match="triggers no enabled automation"):
@@ -188,111 +194,115 @@ def test_a_replay_starts_nothing_that_the_delivery_does_not_trigger(world: World
     with pytest.raises(Conflict, match="does not trigger"):
         replay(world.may, answer.delivery_id, "filtered out")
     with pytest.raises(Conflict, match="disabled"):
-        replay(world.may, answer.delivery_id, "off")
-    assert world.runs(made) == []
+        replay(world.may, answer.delivery_id, "disabled")
+    assert world.runs(source) == []
 
 
-def test_only_what_was_accepted_is_replayed(world: World):
-    made = world.webhook("source")
-    world.automation("one", made)
-    world.post(made)
-    duplicate = world.post(made).delivery_id
+def test_replay_of_a_duplicate_is_refused(world: World):
+    source = world.webhook("source")
+    world.automation("one", source)
+    world.post(source)
+    duplicate = world.post(source).delivery_id
 
     with pytest.raises(NotFound, match="only Accepted deliveries have a stored payload"):
         world.management.log.replay(world.may, duplicate)
 
 
-def posted(world: World, made: WebhookWithSecret, count: int) -> list[Answer]:
-    """Deliveries, a second apart."""
+def post_deliveries(world: World, source: WebhookWithSecret, count: int) -> list[Answer]:
+    """Send `count` deliveries, a second apart."""
     answers = []
     for number in range(count):
-        answers.append(world.post(made, b"%d" % number))
+        answers.append(world.post(source, b"%d" % number))
         world.clock.advance(seconds=1)
     return answers
 
 
-def test_a_replay_keeps_its_payload_from_retention(world: World):
-    made = world.webhook("source")
-    world.automation("one", made)
-    answers = posted(world, made, 55)
+def test_replayed_delivery_and_its_payload_survive_retention(world: World):
+    source = world.webhook("source")
+    world.automation("one", source)
+    answers = post_deliveries(world, source, 55)
     with world.database.write() as tx:
         tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
     world.clock.advance(days=8)
 
     [replayed] = world.management.log.replay(world.may, answers[0].delivery_id)
-    run_retention(world.database, Path("nowhere"), world.clock())
+    run_retention(world.database, Path("missing"), world.clock())
 
-    kept = {delivery_id(row.key) for row in world.log(made)}
-    assert answers[0].delivery_id in kept
-    assert answers[1].delivery_id not in kept
+    logged_ids = {delivery_id(row.key) for row in world.log(source)}
+    assert answers[0].delivery_id in logged_ids
+    assert answers[1].delivery_id not in logged_ids
     assert world.management.runs.get(world.may, run_id(replayed.id)).state is RunState.QUEUED
     assert world.management.log.payload(world.may, answers[0].delivery_id) == b"0"
 
 
-def test_replays_that_race_with_retention_are_kept_whole_or_refused(world: World):
-    made = world.webhook("source")
-    world.automation("one", made)
-    answers = posted(world, made, 58)
+def test_replays_during_retention_are_complete_or_refused(world: World):
+    source = world.webhook("source")
+    world.automation("one", source)
+    answers = post_deliveries(world, source, 58)
     with world.database.write() as tx:
         tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
     world.clock.advance(days=8)
 
-    def replay(shown: str) -> bytes | None:
+    def replay(delivery: str) -> bytes | None:
         try:
-            [run] = world.management.log.replay(world.may, shown)
+            [run] = world.management.log.replay(world.may, delivery)
         except NotFound:
             return None
         return run.id
 
-    with ThreadPoolExecutor(9) as people:
-        sweeping = people.submit(run_retention, world.database, Path("nowhere"), world.clock())
-        runs = list(people.map(replay, [answer.delivery_id for answer in answers[:8]]))
-        sweeping.result()
+    with ThreadPoolExecutor(9) as threads:
+        retention = threads.submit(run_retention, world.database, Path("missing"), world.clock())
+        runs = list(threads.map(replay, [answer.delivery_id for answer in answers[:8]]))
+        retention.result()
 
-    for answer, run in zip(answers, runs, strict=False):
+    for answer, run in zip(answers[:8], runs, strict=True):
         if run is not None:
             assert world.management.runs.get(world.may, run_id(run)).replay_number == 1
             assert world.management.log.payload(world.may, answer.delivery_id)
 
 
-def test_readers_see_each_delivery_whole_or_not_at_all_during_retention(world: World, monkeypatch: pytest.MonkeyPatch):
+def test_delivery_is_read_with_its_payload_or_not_at_all_during_retention(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("hookmill.maintenance.ROWS_PER_STEP", 2)
     webhook = world.webhook("source")
-    deliveries = [answer.delivery_id for answer in posted(world, webhook, 110)]
+    deliveries = [answer.delivery_id for answer in post_deliveries(world, webhook, 110)]
     world.clock.advance(days=8)
     outcomes: Counter[str] = Counter()
     is_over = threading.Event()
 
-    def read(shown: str) -> None:
+    def read(delivery: str) -> None:
         try:
-            assert delivery_id(world.management.log.get(world.may, shown).key) == shown
-            assert world.management.log.payload(world.may, shown) == b"%d" % deliveries.index(shown)
-            outcomes["whole"] += 1
+            assert delivery_id(world.management.log.get(world.may, delivery).key) == delivery
+            assert world.management.log.payload(world.may, delivery) == b"%d" % deliveries.index(delivery)
+            outcomes["complete"] += 1
         except NotFound:
-            outcomes["gone"] += 1
+            outcomes["removed"] += 1
         page = world.log(webhook)
-        assert [delivery_id(row.key) for row in page] == deliveries[-len(page) :][::-1], "only the oldest rows go"
+        assert [delivery_id(row.key) for row in page] == deliveries[-len(page) :][::-1], (
+            "only the oldest rows are removed"
+        )
 
     def read_repeatedly() -> None:
-        for shown in itertools.cycle(deliveries):
+        for delivery in itertools.cycle(deliveries):
             if is_over.is_set():
                 return
-            read(shown)
+            read(delivery)
 
-    def rest() -> bool:
-        # Somebody reads between any two steps.
+    def wait_for_read() -> bool:
+        """Let the reader read a delivery between two steps of retention."""
         before = outcomes.total()
-        until(lambda: outcomes.total() > before or reading.done(), "somebody reads")
+        until(lambda: outcomes.total() > before or reading.done(), "a delivery was read")
         return False
 
-    with ThreadPoolExecutor(1) as readers:
-        reading = readers.submit(read_repeatedly)
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(read_repeatedly)
         try:
-            removed = run_retention(world.database, Path("nowhere"), world.clock(), pause=rest)
+            removed = run_retention(world.database, Path("missing"), world.clock(), pause=wait_for_read)
         finally:
             is_over.set()
         reading.result()
 
     assert removed == len(deliveries) - 50
-    assert outcomes["whole"] > 0
+    assert outcomes["complete"] > 0
     assert [delivery_id(row.key) for row in world.log(webhook)] == deliveries[-50:][::-1]

@@ -186,8 +186,8 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F25": ToleratedFault(
         "Retention removes rows while they are read or replayed: readers see a row whole or not at all.",
         (
-            "management/test_log.py::test_readers_see_each_delivery_whole_or_not_at_all_during_retention",
-            "management/test_log.py::test_replays_that_race_with_retention_are_kept_whole_or_refused",
+            "management/test_log.py::test_delivery_is_read_with_its_payload_or_not_at_all_during_retention",
+            "management/test_log.py::test_replays_during_retention_are_complete_or_refused",
             "store/test_deliveries.py::test_delivery_with_an_unfinished_run_is_kept_with_its_payload",
             "test_maintenance.py::test_deliveries_come_in_between_two_steps",
         ),
