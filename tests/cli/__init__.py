@@ -1,1 +1,1 @@
-"""The command line, through the command itself, on a real store."""
+"""Tests of the command line. They run the commands on a real store."""

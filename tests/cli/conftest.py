@@ -1,4 +1,4 @@
-"""A data directory of its own for each test, the command to use it with, and rows to fill its log with."""
+"""Fixtures: a data directory, the command `hookmill`, a log to write rows to, and a receiver for `hookmill send`."""
 
 import io
 import itertools
@@ -29,41 +29,42 @@ START_US = 1_795_252_356_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
-    """What a command printed, and how it ended."""
+class CommandResult:
+    """The exit code of a command, and the output it wrote."""
 
-    code: int
-    raw: bytes
+    exit_code: int
+    out_bytes: bytes
     err: str
 
     @property
     def out(self) -> str:
-        return self.raw.decode()
+        return self.out_bytes.decode()
 
     @property
     def json(self) -> Any:
-        return named_in_snake_case(json.loads(self.raw))
+        return parse_json(self.out_bytes)
 
     @property
     def json_lines(self) -> list[Any]:
-        return [named_in_snake_case(json.loads(line)) for line in self.raw.splitlines()]
+        return [parse_json(line) for line in self.out_bytes.splitlines()]
 
 
-def named_in_snake_case(printed: Any) -> Any:
-    """What a command printed with `--json`, in which every name must be in snake_case."""
-    assert names_not_in_snake_case(printed) == []
-    return printed
+def parse_json(output: str | bytes) -> Any:
+    """The output of a command with `--json`. Requires that every name in it is in snake_case."""
+    parsed = json.loads(output)
+    assert names_not_in_snake_case(parsed) == []
+    return parsed
 
 
-Hookmill = Callable[..., Printed]
+Hookmill = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this test's data will live. Nothing is there yet."""
+    """The path of the test's data directory, which does not exist yet."""
     monkeypatch.chdir(tmp_path)
     for name in ("CONFIG", "DATABASE_URL", "HOST", "PORT", "PROCESSES", "BASE_URL", "MASTER_KEY"):
-        # Set first, so that what an option of `serve` sets goes with the test.
+        # `setenv` first: then the test's end also removes a variable that an option of `serve` has set.
         monkeypatch.setenv(f"HOOKMILL_{name}", "")
         monkeypatch.delenv(f"HOOKMILL_{name}")
     monkeypatch.setenv("HOOKMILL_DATA_DIR", str(tmp_path / "data"))
@@ -72,29 +73,29 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def hookmill(data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Hookmill:
-    """The command, in this process: `hookmill("webhook", "list")`. `ends` is the exit code that is expected."""
+    """Runs the command in this process: `hookmill("webhook", "list")`. Requires that it ends with `exit_code`."""
 
-    def run(*arguments: str, stdin: bytes = b"", ends: int = 0) -> Printed:
+    def run(*arguments: str, stdin: bytes = b"", exit_code: int = 0) -> CommandResult:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capsysbinary.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as system_exit:
             cli.main(arguments)
         captured = capsysbinary.readouterr()
-        printed = Printed(int(ended.value.code or 0), captured.out, captured.err.decode())
-        assert printed.code == ends, f"{arguments} ended with {printed.code}:\n{printed.err}{printed.raw!r}"
-        return printed
+        result = CommandResult(int(system_exit.value.code or 0), captured.out, captured.err.decode())
+        assert result.exit_code == exit_code, f"{arguments} ended with {result}"
+        return result
 
     return run
 
 
 @dataclass(slots=True)
-class Log:
-    """Writes rows as admission and the runs' engine would have, at times of the test's choice."""
+class LogWriter:
+    """Writes the rows that admission and the worker would write, with times that the test chooses."""
 
     path: Path
     _entropy: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    def delivery(
+    def add_delivery(
         self,
         webhook_uid: str,
         label: Label = Label.ACCEPTED,
@@ -108,7 +109,7 @@ class Log:
         event: str | None = None,
     ) -> str:
         key = self._key(at)
-        # A sender's or provider's id is found by its digest, as admission writes it.
+        # Admission stores the digest of an id from the sender or provider, and looks it up by this digest.
         digest = possible_identity_digests(identity)[identity_kind - 1] if identity and identity_kind else key
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute(
@@ -144,19 +145,19 @@ class Log:
                 )
         return ids.delivery_id(key)
 
-    def deliveries(self, webhook_uid: str, count: int) -> list[str]:
-        """Many, a microsecond apart."""
+    def add_deliveries(self, webhook_uid: str, count: int) -> list[str]:
+        """Add deliveries that were received a microsecond apart."""
         keys = [self._key(START_US + number) for number in range(count)]
         with closing(sqlite3.connect(self.path)) as connection, connection:
-            (number,) = connection.execute("SELECT no FROM webhooks WHERE uid = ?", (webhook_uid,)).fetchone()
+            (webhook_no,) = connection.execute("SELECT no FROM webhooks WHERE uid = ?", (webhook_uid,)).fetchone()
             connection.executemany(
                 "INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size) "
                 "VALUES (?, ?, ?, 3, 2, 7)",
-                [(key, number, START_US + place) for place, key in enumerate(keys)],
+                [(key, webhook_no, START_US + number) for number, key in enumerate(keys)],
             )
         return [ids.delivery_id(key) for key in keys]
 
-    def run(
+    def add_run(
         self,
         delivery_id: str,
         automation_id: str,
@@ -194,8 +195,8 @@ class Log:
             )
         return ids.run_id(key)
 
-    def refused(self, webhook_uid: str, kind: str, counts: Sequence[tuple[int, int]]) -> None:
-        """Counters: minutes after the start of START_US's hour, and how many were refused in each."""
+    def add_dropped_attempts(self, webhook_uid: str, kind: str, counts: Sequence[tuple[int, int]]) -> None:
+        """Add counts of dropped attempts. `counts` has pairs of a minute in the hour of `START_US` and a count."""
         hour = START_US - START_US % 3_600_000_000
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.executemany(
@@ -209,69 +210,69 @@ class Log:
 
 
 @pytest.fixture
-def log(data_dir: Path, migrated_sqlite: Path) -> Log:
-    """The log of an installation that is set up and empty."""
+def log(data_dir: Path, migrated_sqlite: Path) -> LogWriter:
+    """The log of a new installation. It is empty."""
     data_dir.mkdir(mode=0o700)
     shutil.copy(migrated_sqlite, data_dir / "hookmill.db")
     settings = read_settings()
     store = app.open_store(settings, create=True)
     app.build_management(settings, store).factories.set_up()
     store.close()
-    return Log(data_dir / "hookmill.db")
+    return LogWriter(data_dir / "hookmill.db")
 
 
 @pytest.fixture
-def webhook(log: Log, hookmill: Hookmill) -> Any:
-    """A webhook named `source`, as its creation printed it."""
+def webhook(log: LogWriter, hookmill: Hookmill) -> Any:
+    """The JSON that the creation of the webhook `source` printed."""
     return hookmill("webhook", "create", "source", "--json").json
 
 
 @pytest.fixture
 def automation(webhook: Any, hookmill: Hookmill) -> Any:
-    """An automation named `triage` that `source` starts, as its creation printed it."""
+    """The JSON that the creation of the automation `triage` printed. Deliveries to `source` start it."""
     return hookmill("automation", "create", "triage", "--prompt", "Look.", "--webhook", "source", "--json").json
 
 
 @dataclass(slots=True)
 class Receiver:
-    """Answers every POST alike, and keeps what was sent."""
+    """An HTTP server that gives the same answer to every POST, and stores the requests."""
 
     url: str = ""
     status: int = 202
     answer: bytes = b'{"delivery_id": "dlv_1"}'
     headers: dict[str, str] = field(default_factory=dict)
-    reads_the_body: bool = True
+    reads_body: bool = True
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    told = Receiver()
+    receiver = Receiver()
 
-    class Channel(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             body = b""
-            if told.reads_the_body:
+            if receiver.reads_body:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-            told.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response(told.status)
-            for name, value in told.headers.items():
+            receiver.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(receiver.status)
+            for name, value in receiver.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(told.answer)))
-            if not told.reads_the_body:
+            self.send_header("Content-Length", str(len(receiver.answer)))
+            if not receiver.reads_body:
                 self.send_header("Connection", "close")
             self.end_headers()
-            self.wfile.write(told.answer)
+            self.wfile.write(receiver.answer)
 
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Channel) as server:
-        told.url = f"http://127.0.0.1:{server.server_port}"
-        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
-        serving.start()
-        yield told
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        receiver.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield receiver
         server.shutdown()
-        serving.join()
+        thread.join()

@@ -1,4 +1,4 @@
-"""A terminal of a test's own, and what a command sends to it."""
+"""Runs a command on a pseudo-terminal."""
 
 import os
 import pty
@@ -9,22 +9,22 @@ import termios
 from fcntl import ioctl
 
 
-def on_terminal(*arguments: str, columns: int = 80) -> str:
-    """What a terminal of that width is sent."""
-    ours, theirs = pty.openpty()
-    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+def terminal_output(*arguments: str) -> str:
+    """The output of the command on a terminal with 80 columns."""
+    controller, terminal = pty.openpty()
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}}
     command = [sys.executable, "-m", "hookmill", *arguments]
     environment["TERM"] = "xterm-256color"
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
-    sent = b""
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
+    os.close(terminal)
+    output = b""
     try:
-        while piece := os.read(ours, 65_536):
-            sent += piece
+        while chunk := os.read(controller, 65_536):
+            output += chunk
     except OSError:
         # Linux reports the closed terminal as an error.
         pass
-    assert process.wait(30) == 0, sent.decode()
-    os.close(ours)
-    return sent.decode().replace("\r\n", "\n")
+    assert process.wait(30) == 0, output.decode()
+    os.close(controller)
+    return output.decode().replace("\r\n", "\n")

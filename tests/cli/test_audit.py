@@ -3,7 +3,7 @@
 import getpass
 from typing import Any
 
-from tests.cli.conftest import Hookmill, Log
+from tests.cli.conftest import Hookmill, LogWriter
 
 
 def test_the_list_has_actor_action_and_channel_newest_first(webhook: Any, hookmill: Hookmill):
@@ -69,11 +69,11 @@ def test_pages_follow_on_each_other_by_the_line_that_is_offered(webhook: Any, ho
     assert [act["entry_id"] for act in second] == whole[2:]
 
 
-def test_what_is_no_entry_is_refused(log: Log, hookmill: Hookmill):
-    assert "'dlv_1' is not an entry's id" in hookmill("audit", "list", "--before", "dlv_1", ends=1).err
+def test_what_is_no_entry_is_refused(log: LogWriter, hookmill: Hookmill):
+    assert "'dlv_1' is not an entry's id" in hookmill("audit", "list", "--before", "dlv_1", exit_code=1).err
 
 
-def test_names_of_others_cannot_take_over_the_terminal(log: Log, hookmill: Hookmill):
+def test_names_of_others_cannot_take_over_the_terminal(log: LogWriter, hookmill: Hookmill):
     hookmill("webhook", "create", "a[red]\u202eb")
 
     assert "a[red]\\u202eb" in hookmill("audit", "list").out

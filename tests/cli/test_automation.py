@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Hookmill, Log
+from tests.cli.conftest import Hookmill, LogWriter
 
 UNKNOWN = "wh_" + "0" * 27
 
@@ -85,7 +85,8 @@ def test_a_deleted_webhook_is_a_warning_in_json(automation: Any, webhook: Any, h
 
 def test_an_unknown_name_is_refused(webhook: Any, hookmill: Hookmill):
     assert (
-        "no webhook 'nope'" in hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "nope", ends=1).err
+        "no webhook 'nope'"
+        in hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "nope", exit_code=1).err
     )
 
 
@@ -99,7 +100,7 @@ def test_an_unknown_name_is_refused(webhook: Any, hookmill: Hookmill):
     ],
 )
 def test_contradicting_options_are_wrong_usage(hookmill: Hookmill, options: list[str], said: str):
-    assert said in hookmill("automation", "create", "a", *options, ends=2).err
+    assert said in hookmill("automation", "create", "a", *options, exit_code=2).err
 
 
 @pytest.mark.parametrize(
@@ -119,11 +120,11 @@ def test_a_filter_that_cannot_be_used_is_refused_with_the_place(
 ):
     command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", given)
 
-    assert said in hookmill(*command, ends=1).err
+    assert said in hookmill(*command, exit_code=1).err
 
 
 def test_a_file_that_is_missing_is_named(webhook: Any, hookmill: Hookmill):
-    printed = hookmill("automation", "create", "a", "--prompt-file", "nope.md", "--webhook", "source", ends=1)
+    printed = hookmill("automation", "create", "a", "--prompt-file", "nope.md", "--webhook", "source", exit_code=1)
 
     assert printed.err == "The prompt file nope.md can't be read: No such file or directory.\n"
 
@@ -131,7 +132,7 @@ def test_a_file_that_is_missing_is_named(webhook: Any, hookmill: Hookmill):
 def test_a_prompt_that_is_no_text_is_refused(webhook: Any, hookmill: Hookmill, tmp_path: Path):
     (tmp_path / "prompt.md").write_bytes(b"abc\xff")
 
-    printed = hookmill("automation", "create", "a", "--prompt-file", "prompt.md", "--webhook", "source", ends=1)
+    printed = hookmill("automation", "create", "a", "--prompt-file", "prompt.md", "--webhook", "source", exit_code=1)
 
     assert printed.err == "The prompt file prompt.md is not UTF-8: byte 4 can't be read.\n"
 
@@ -139,7 +140,7 @@ def test_a_prompt_that_is_no_text_is_refused(webhook: Any, hookmill: Hookmill, t
 def test_an_unknown_runner_is_refused_with_those_that_are_configured(webhook: Any, hookmill: Hookmill):
     command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--runner", "agent")
 
-    assert "No runner is named 'agent'. The operator configured: package." in hookmill(*command, ends=1).err
+    assert "No runner is named 'agent'. The operator configured: package." in hookmill(*command, exit_code=1).err
 
 
 def test_one_can_be_created_disabled_and_enabled_later(webhook: Any, hookmill: Hookmill):
@@ -220,14 +221,14 @@ def test_one_of_several_triggers_is_not_guessed(automation: Any, hookmill: Hookm
     (tmp_path / "triggers.json").write_text(json.dumps(automation["triggers"] * 2))
     hookmill("automation", "change", "triage", "--triggers-file", "triggers.json")
 
-    printed = hookmill("automation", "change", "triage", "--no-filter", ends=1)
+    printed = hookmill("automation", "change", "triage", "--no-filter", exit_code=1)
 
     assert printed.err.startswith("Automation 'triage' has 2 triggers, but these options change a single trigger.")
     assert "--triggers-file FILE" in printed.err
 
 
 def test_a_change_that_is_refused_changes_nothing(automation: Any, hookmill: Hookmill):
-    hookmill("automation", "change", "triage", "--prompt", "New.", "--webhook", "nope", ends=1)
+    hookmill("automation", "change", "triage", "--prompt", "New.", "--webhook", "nope", exit_code=1)
 
     assert hookmill("automation", "show", "triage", "--json").json["version"] == 1
 
@@ -242,7 +243,7 @@ def test_a_change_that_is_refused_changes_nothing(automation: Any, hookmill: Hoo
     ],
 )
 def test_a_change_that_contradicts_itself_is_wrong_usage(hookmill: Hookmill, options: list[str], said: str):
-    assert said in hookmill("automation", "change", "a", *options, ends=2).err
+    assert said in hookmill("automation", "change", "a", *options, exit_code=2).err
 
 
 def test_the_list_says_what_became_of_the_selected_webhooks(automation: Any, hookmill: Hookmill):
@@ -265,7 +266,7 @@ def test_a_deleted_automation_is_gone(automation: Any, hookmill: Hookmill):
 
     assert deleted["deleted"] is True
     assert hookmill("automation", "list", "--json").json == {"automations": []}
-    assert "no automation 'triage'" in hookmill("automation", "show", "triage", ends=1).err
+    assert "no automation 'triage'" in hookmill("automation", "show", "triage", exit_code=1).err
 
 
 def test_a_prompt_cannot_take_over_the_terminal(webhook: Any, hookmill: Hookmill):
@@ -283,7 +284,7 @@ def test_filter_with_a_fraction_is_shown_exactly(automation: Any, hookmill: Hook
         assert '{"price": [0.1, 9007199254740993]}' in hookmill("automation", *command.split()).out
 
 
-def test_unreadable_trigger_is_reported_and_kept(automation: Any, log: Log, hookmill: Hookmill):
+def test_unreadable_trigger_is_reported_and_kept(automation: Any, log: LogWriter, hookmill: Hookmill):
     of_a_later_version = {"provider": "schedule", "event": "cron_fired", "filter": {"cron": "0 9 * * 1"}}
     stored = json.dumps([*automation["triggers"], of_a_later_version])
     with closing(sqlite3.connect(log.path)) as connection, connection:
@@ -292,7 +293,7 @@ def test_unreadable_trigger_is_reported_and_kept(automation: Any, log: Log, hook
     shown = hookmill("automation", "show", "triage")
     hookmill("automation", "change", "triage", "--prompt", "Another.")
     described = hookmill("automation", "show", "triage", "--json").json
-    refused = hookmill("automation", "change", "triage", "--no-filter", ends=1)
+    refused = hookmill("automation", "change", "triage", "--no-filter", exit_code=1)
 
     assert "Trigger     can't be read: {" in shown.out
     assert "Warning: A trigger that can't be read starts no runs" in shown.err
@@ -301,12 +302,12 @@ def test_unreadable_trigger_is_reported_and_kept(automation: Any, log: Log, hook
 
 
 def test_filter_of_an_automation_without_a_readable_trigger_is_not_tested(
-    automation: Any, log: Log, hookmill: Hookmill
+    automation: Any, log: LogWriter, hookmill: Hookmill
 ):
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE automation_versions SET triggers = '[{}]'")
 
-    refused = hookmill("filter", "test", "--automation", "triage", "--body", "-", stdin=b"{}", ends=1)
+    refused = hookmill("filter", "test", "--automation", "triage", "--body", "-", stdin=b"{}", exit_code=1)
 
     assert refused.err == "Automation 'triage' has no readable trigger. `hookmill automation show` says why.\n"
 
@@ -386,7 +387,7 @@ def test_a_policy_is_removed(webhook: Any, hookmill: Hookmill):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "ends", "error"),
+    ("arguments", "exit_code", "error"),
     [
         (("--concurrency", "0"), 1, "limit must be a whole number from 1 to 1,000"),
         (("--concurrency-key", "number"), 1, "A key must be a JSON pointer"),
@@ -396,9 +397,9 @@ def test_a_policy_is_removed(webhook: Any, hookmill: Hookmill):
     ],
 )
 def test_an_unusable_policy_is_refused(
-    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], ends: int, error: str
+    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], exit_code: int, error: str
 ):
-    refused = hookmill("automation", "change", "triage", *arguments, ends=ends)
+    refused = hookmill("automation", "change", "triage", *arguments, exit_code=exit_code)
 
     assert error in " ".join(refused.err.split())
 
@@ -410,7 +411,7 @@ def scheduled(hookmill: Hookmill, *options: str) -> Any:
     return hookmill("automation", "create", "report", "--prompt", "Look.", *options, "--json").json
 
 
-def test_schedules_have_names_times_and_options(log: Log, hookmill: Hookmill):
+def test_schedules_have_names_times_and_options(log: LogWriter, hookmill: Hookmill):
     made = scheduled(
         hookmill,
         *("--schedule", "nightly=0 3 * * *", "--schedule", "often=@every 1h30m"),
@@ -457,26 +458,26 @@ def test_a_webhook_is_added_to_schedules(webhook: Any, hookmill: Hookmill):
     scheduled(hookmill, "--schedule", "a=@daily")
 
     changed = hookmill("automation", "change", "report", "--webhook", "source", "--event", "push", "--json").json
-    refused = hookmill("automation", "change", "report", "--no-schedule", ends=0)
+    refused = hookmill("automation", "change", "report", "--no-schedule", exit_code=0)
 
     assert [trigger["provider"] for trigger in changed["triggers"]] == ["webhook", "schedule"]
     assert changed["triggers"][0]["filter"] == {"webhook_ids": [webhook["uid"]], "event": ["push"]}
     assert "is now at version 3" in refused.out
 
 
-def test_the_last_schedule_without_a_webhook_stays(log: Log, hookmill: Hookmill):
+def test_the_last_schedule_without_a_webhook_stays(log: LogWriter, hookmill: Hookmill):
     scheduled(hookmill, "--schedule", "a=@daily")
 
     assert (
         "needs a list of one or more triggers"
-        in hookmill("automation", "change", "report", "--no-schedule", ends=1).err
+        in hookmill("automation", "change", "report", "--no-schedule", exit_code=1).err
     )
-    refused = hookmill("automation", "change", "report", "--event", "push", ends=1)
+    refused = hookmill("automation", "change", "report", "--event", "push", exit_code=1)
     assert refused.err == "Automation 'report' has no webhook trigger. Add one with --webhook.\n"
 
 
 @pytest.mark.parametrize(
-    ("options", "said", "ends"),
+    ("options", "said", "exit_code"),
     [
         (["--schedule", "nightly"], "Write NAME=CRON", 2),
         (["--schedule", "nightly=@reboot"], "'@reboot' is not a schedule.", 1),
@@ -488,14 +489,16 @@ def test_the_last_schedule_without_a_webhook_stays(log: Log, hookmill: Hookmill)
         (["--timezone", "UTC", "--webhook", "source"], "--timezone and --catch-up need --schedule", 2),
     ],
 )
-def test_unusable_schedules_are_refused(log: Log, hookmill: Hookmill, options: list[str], said: str, ends: int):
-    assert said in hookmill("automation", "create", "report", "--prompt", "x", *options, ends=ends).err
+def test_unusable_schedules_are_refused(
+    log: LogWriter, hookmill: Hookmill, options: list[str], said: str, exit_code: int
+):
+    assert said in hookmill("automation", "create", "report", "--prompt", "x", *options, exit_code=exit_code).err
 
 
 # Runs by hand
 
 
-def test_a_run_by_hand_is_queued_and_shown(log: Log, hookmill: Hookmill):
+def test_a_run_by_hand_is_queued_and_shown(log: LogWriter, hookmill: Hookmill):
     scheduled(hookmill, "--schedule", "a=@daily")
 
     printed = hookmill("automation", "run", "report").out
@@ -509,21 +512,21 @@ def test_a_run_by_hand_is_queued_and_shown(log: Log, hookmill: Hookmill):
 
 
 def test_a_run_by_hand_takes_a_payload_from_a_file_or_a_pipe(
-    log: Log, hookmill: Hookmill, tmp_path: Path, data_dir: Path
+    log: LogWriter, hookmill: Hookmill, tmp_path: Path, data_dir: Path
 ):
     scheduled(hookmill, "--schedule", "a=@daily")
     (tmp_path / "order.json").write_bytes(b'{"n":  1.0}\n')
 
     hookmill("automation", "run", "report", "--payload", "order.json", "--json")
     hookmill("automation", "run", "report", "--payload", "-", stdin=b"[1]")
-    refused = hookmill("automation", "run", "report", "--payload", "-", stdin=b"{", ends=1)
+    refused = hookmill("automation", "run", "report", "--payload", "-", stdin=b"{", exit_code=1)
 
     with closing(sqlite3.connect(data_dir / "hookmill.db")) as database:
         assert {body for (body,) in database.execute("SELECT body FROM payloads")} == {b'{"n":  1.0}\n', b"[1]"}
     assert refused.err.startswith("The payload is not JSON")
 
 
-def test_a_disabled_automation_is_not_run(log: Log, hookmill: Hookmill):
+def test_a_disabled_automation_is_not_run(log: LogWriter, hookmill: Hookmill):
     scheduled(hookmill, "--schedule", "a=@daily", "--disabled")
 
-    assert "is disabled. Enable it first." in hookmill("automation", "run", "report", ends=1).err
+    assert "is disabled. Enable it first." in hookmill("automation", "run", "report", exit_code=1).err

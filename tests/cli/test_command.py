@@ -35,7 +35,7 @@ def test_every_summary_fits_its_line(hookmill: Hookmill, group: list[str]):
 
 
 def test_an_unknown_command_is_wrong_usage_with_a_suggestion(hookmill: Hookmill):
-    assert "Did you mean 'delivery'?" in hookmill("delivry", ends=2).err
+    assert "Did you mean 'delivery'?" in hookmill("delivry", exit_code=2).err
 
 
 def test_help_does_not_wait_for_what_only_other_commands_need():

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from hookmill.domain.delivery import Label
-from tests.cli.conftest import START_US, Hookmill, Log
-from tests.cli.terminal import on_terminal
+from tests.cli.conftest import START_US, Hookmill, LogWriter
+from tests.cli.terminal import terminal_output
 
 
 def test_a_filter_is_tested_on_a_body_without_any_installation(hookmill: Hookmill, data_dir: Path):
@@ -46,12 +46,12 @@ def test_both_results_of_a_test_are_a_success(hookmill: Hookmill):
 def test_the_result_can_be_the_exit_code(hookmill: Hookmill):
     command = ("filter", "test", "--body", "-", "--exit-code", "--filter", '{"a": [2]}')
 
-    hookmill(*command, stdin=b'{"a": 2}', ends=0)
-    hookmill(*command, stdin=b'{"a": 1}', ends=1)
+    hookmill(*command, stdin=b'{"a": 2}', exit_code=0)
+    hookmill(*command, stdin=b'{"a": 1}', exit_code=1)
 
 
-def test_a_filter_is_tested_on_a_delivery_of_the_log(webhook: Any, log: Log, hookmill: Hookmill):
-    delivery = log.delivery(webhook["uid"], body=b'{"a": {"b": "x"}}')
+def test_a_filter_is_tested_on_a_delivery_of_the_log(webhook: Any, log: LogWriter, hookmill: Hookmill):
+    delivery = log.add_delivery(webhook["uid"], body=b'{"a": {"b": "x"}}')
 
     printed = hookmill("filter", "test", "--delivery", delivery, "--filter", '{"a": {"b": ["x"]}}', "--json").json
 
@@ -71,22 +71,22 @@ def test_a_filter_is_tested_on_a_delivery_of_the_log(webhook: Any, log: Log, hoo
     ]
 
 
-def test_a_filter_can_come_from_a_file(webhook: Any, log: Log, hookmill: Hookmill, tmp_path: Path):
+def test_a_filter_can_come_from_a_file(webhook: Any, log: LogWriter, hookmill: Hookmill, tmp_path: Path):
     (tmp_path / "filter.json").write_text('{"a": {"exists": true}}')
-    delivery = log.delivery(webhook["uid"], body=b"{}")
+    delivery = log.add_delivery(webhook["uid"], body=b"{}")
 
     printed = hookmill("filter", "test", "--delivery", delivery, "--filter-file", "filter.json").out
 
     assert "  no    /a     exists true  missing\n" in printed
 
 
-def test_event_types_are_tested_on_a_delivery_with_what_it_has(webhook: Any, log: Log, hookmill: Hookmill):
-    pushed, plain = log.delivery(webhook["uid"], event="push"), log.delivery(webhook["uid"])
+def test_event_types_are_tested_on_a_delivery_with_what_it_has(webhook: Any, log: LogWriter, hookmill: Hookmill):
+    pushed, plain = log.add_delivery(webhook["uid"], event="push"), log.add_delivery(webhook["uid"])
     wanted = ("--event", "push", "--event", "ping")
 
     passes = hookmill("filter", "test", "--delivery", pushed, *wanted).out
     fails = hookmill("filter", "test", "--delivery", pushed, "--event", "ping", "--filter", "{}").out
-    none = hookmill("filter", "test", "--delivery", plain, *wanted, "--exit-code", ends=1).out
+    none = hookmill("filter", "test", "--delivery", plain, *wanted, "--exit-code", exit_code=1).out
     printed = hookmill("filter", "test", "--delivery", pushed, *wanted, "--json").json
 
     assert passes.startswith("Would trigger\n  Webhook check: passed\n  Event check: passed; the event type is push")
@@ -115,12 +115,12 @@ def test_a_body_comes_with_the_event_type_that_is_named(automation: Any, hookmil
     ],
 )
 def test_event_types_that_do_not_go_together_are_wrong_usage(hookmill: Hookmill, options: list[str], said: str):
-    assert said in hookmill("filter", "test", *options, ends=2).err
+    assert said in hookmill("filter", "test", *options, exit_code=2).err
 
 
-def test_event_types_are_tested_on_the_last_deliveries(webhook: Any, log: Log, hookmill: Hookmill):
-    pushed = log.delivery(webhook["uid"], event="Push Hook")
-    other = log.delivery(webhook["uid"], event="Tag Push Hook", at=START_US + 1)
+def test_event_types_are_tested_on_the_last_deliveries(webhook: Any, log: LogWriter, hookmill: Hookmill):
+    pushed = log.add_delivery(webhook["uid"], event="Push Hook")
+    other = log.add_delivery(webhook["uid"], event="Tag Push Hook", at=START_US + 1)
 
     printed = hookmill("filter", "backtest", "--event", "Push Hook", "--json").json
     offered = hookmill("filter", "backtest", "--event", "Push Hook").out.splitlines()[-1]
@@ -130,18 +130,18 @@ def test_event_types_are_tested_on_the_last_deliveries(webhook: Any, log: Log, h
     assert offered.endswith(f"filter test --delivery {other} --event 'Push Hook'")
 
 
-def test_the_webhook_check_fails_for_a_webhook_that_is_not_selected(webhook: Any, log: Log, hookmill: Hookmill):
+def test_the_webhook_check_fails_for_a_webhook_that_is_not_selected(webhook: Any, log: LogWriter, hookmill: Hookmill):
     hookmill("webhook", "create", "other")
-    delivery = log.delivery(webhook["uid"])
+    delivery = log.add_delivery(webhook["uid"])
 
     printed = hookmill("filter", "test", "--delivery", delivery, "--filter", "{}", "--webhook", "other").out
 
     assert printed.startswith("Would not trigger\n  Webhook check: failed\n  Payload check: passed\n")
 
 
-def test_an_automations_own_triggers_are_tested(webhook: Any, log: Log, hookmill: Hookmill):
+def test_an_automations_own_triggers_are_tested(webhook: Any, log: LogWriter, hookmill: Hookmill):
     hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", '{"n": {"not_in": [1]}}')
-    delivery = log.delivery(webhook["uid"], body=b'{"n": 1}')
+    delivery = log.add_delivery(webhook["uid"], body=b'{"n": 1}')
 
     on_delivery = hookmill("filter", "test", "--delivery", delivery, "--automation", "a", "--json").json
     on_body = hookmill("filter", "test", "--body", "-", "--automation", "a", "--json", stdin=b'{"n": 2}').json
@@ -150,18 +150,20 @@ def test_an_automations_own_triggers_are_tested(webhook: Any, log: Log, hookmill
     assert (on_body["would_trigger"], on_body["webhook_check"]) == (True, None)
 
 
-def test_an_automation_of_another_webhook_fails_the_webhook_check(webhook: Any, log: Log, hookmill: Hookmill):
+def test_an_automation_of_another_webhook_fails_the_webhook_check(webhook: Any, log: LogWriter, hookmill: Hookmill):
     hookmill("webhook", "create", "other")
     hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "other")
-    delivery = log.delivery(webhook["uid"])
+    delivery = log.add_delivery(webhook["uid"])
 
     printed = hookmill("filter", "test", "--delivery", delivery, "--automation", "a", "--json").json
 
     assert (printed["would_trigger"], printed["webhook_check"], printed["payload_check"]) == (False, False, True)
 
 
-def test_a_trigger_without_a_filter_passes_every_payload(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
-    delivery = log.delivery(webhook["uid"])
+def test_a_trigger_without_a_filter_passes_every_payload(
+    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
+):
+    delivery = log.add_delivery(webhook["uid"])
 
     printed = hookmill("filter", "test", "--delivery", delivery, "--automation", "triage").out
 
@@ -171,17 +173,17 @@ def test_a_trigger_without_a_filter_passes_every_payload(automation: Any, webhoo
     )
 
 
-def test_a_delivery_without_a_payload_cannot_be_tested_on(webhook: Any, log: Log, hookmill: Hookmill):
-    delivery = log.delivery(webhook["uid"], Label.DUPLICATE)
+def test_a_delivery_without_a_payload_cannot_be_tested_on(webhook: Any, log: LogWriter, hookmill: Hookmill):
+    delivery = log.add_delivery(webhook["uid"], Label.DUPLICATE)
 
     assert (
         "is Duplicate: only Accepted deliveries have a stored payload"
-        in hookmill("filter", "test", "--delivery", delivery, "--filter", "{}", ends=1).err
+        in hookmill("filter", "test", "--delivery", delivery, "--filter", "{}", exit_code=1).err
     )
 
 
 def test_a_body_that_is_not_json_is_refused_with_the_place(hookmill: Hookmill):
-    printed = hookmill("filter", "test", "--body", "-", "--filter", "{}", stdin=b"{]", ends=1)
+    printed = hookmill("filter", "test", "--body", "-", "--filter", "{}", stdin=b"{]", exit_code=1)
 
     assert printed.err == "The body is not JSON: not JSON at line 1, column 2.\n"
 
@@ -198,18 +200,18 @@ def test_a_body_that_is_not_json_is_refused_with_the_place(hookmill: Hookmill):
     ids=["nothing to test on", "two things to test on", "nothing to test", "two things to test", "a body's webhook"],
 )
 def test_contradicting_options_are_wrong_usage(hookmill: Hookmill, options: list[str]):
-    hookmill("filter", "test", *options, ends=2)
+    hookmill("filter", "test", *options, exit_code=2)
 
 
 OPENED = '{"action": ["opened"]}'
 
 
 @pytest.fixture
-def stored(webhook: Any, log: Log) -> list[str]:
+def stored(webhook: Any, log: LogWriter) -> list[str]:
     """Accepted deliveries of `source`, oldest first: every other one is OPENED."""
     actions = ("opened", "closed", "opened", "closed")
     return [
-        log.delivery(webhook["uid"], body=f'{{"action": "{action}"}}'.encode(), at=START_US + number)
+        log.add_delivery(webhook["uid"], body=f'{{"action": "{action}"}}'.encode(), at=START_US + number)
         for number, action in enumerate(actions)
     ]
 
@@ -260,10 +262,10 @@ def test_a_backtest_can_be_narrowed_to_webhooks(stored: list[str], hookmill: Hoo
 
 
 def test_a_backtest_on_a_terminal_shows_that_it_goes_on(stored: list[str]):
-    assert "Testing the last deliveries" in on_terminal("filter", "backtest", "--filter", OPENED)
+    assert "Testing the last deliveries" in terminal_output("filter", "backtest", "--filter", OPENED)
 
 
 def test_a_backtest_needs_one_filter(hookmill: Hookmill):
-    assert "give at least one of --filter, --filter-file, --event" in hookmill("filter", "backtest", ends=2).err
-    twice = hookmill("filter", "backtest", "--filter", "{}", "--filter-file", "x", ends=2).err
+    assert "give at least one of --filter, --filter-file, --event" in hookmill("filter", "backtest", exit_code=2).err
+    twice = hookmill("filter", "backtest", "--filter", "{}", "--filter-file", "x", exit_code=2).err
     assert "at most one of --filter, --filter-file" in twice

@@ -101,7 +101,7 @@ def test_device_or_directory_is_no_file(path: str):
     ],
 )
 def test_command_that_reads_an_endless_file_ends(automation: Any, hookmill: Hookmill, command: str):
-    assert "is not a file" in hookmill(*command.split(), ends=1).err
+    assert "is not a file" in hookmill(*command.split(), exit_code=1).err
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_command_that_reads_endless_standard_input_ends(automation: Any, data_di
 
 
 @pytest.mark.parametrize(
-    ("arguments", "ends"),
+    ("arguments", "exit_code"),
     [
         (["webhook", "show", "\udcff"], 2),
         (["webhook", "create", "x\udcff"], 2),
@@ -147,8 +147,10 @@ def test_command_that_reads_endless_standard_input_ends(automation: Any, data_di
         (["apply", ".", "--factory", "\udcff"], 1),
     ],
 )
-def test_argument_that_is_not_utf_8_is_wrong_usage(webhook: Any, hookmill: Hookmill, arguments: list[str], ends: int):
-    printed = hookmill(*arguments, ends=ends)
+def test_argument_that_is_not_utf_8_is_wrong_usage(
+    webhook: Any, hookmill: Hookmill, arguments: list[str], exit_code: int
+):
+    printed = hookmill(*arguments, exit_code=exit_code)
 
     assert printed.out == ""
     assert printed.err.startswith("An argument is not UTF-8: '")

@@ -10,11 +10,11 @@ import time_machine
 
 from hookmill import app
 from hookmill.settings import read_settings
-from tests.cli.conftest import START_US, Hookmill, Log
+from tests.cli.conftest import START_US, Hookmill, LogWriter
 
 
 @pytest.fixture
-def key(log: Log, hookmill: Hookmill) -> Any:
+def key(log: LogWriter, hookmill: Hookmill) -> Any:
     """A viewer's key named `ci`, as its creation printed it."""
     return hookmill("key", "create", "ci", "--role", "viewer", "--json").json
 
@@ -30,7 +30,7 @@ def caller(token: str) -> Any:
 
 
 def test_creation_prints_the_token_once_and_a_curl_line_to_try_it(
-    log: Log, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
+    log: LogWriter, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_BASE_URL", "https://hooks.example.com")
 
@@ -51,20 +51,20 @@ def test_the_token_opens_one_factory_with_that_role(key: Any):
     assert (known.is_admin, [role.value for role in known.roles.values()]) == (False, ["viewer"])
 
 
-def test_an_admins_key_opens_everything(log: Log, hookmill: Hookmill):
+def test_an_admins_key_opens_everything(log: LogWriter, hookmill: Hookmill):
     made = hookmill("key", "create", "ops", "--role", "admin", "--json").json
 
     assert (made["role"], made["factory"]) == ("admin", None)
     assert caller(made["token"]).is_admin
 
 
-def test_an_admins_key_is_for_no_single_factory(log: Log, hookmill: Hookmill):
-    printed = hookmill("key", "create", "ops", "--role", "admin", "--factory", "default", ends=1)
+def test_an_admins_key_is_for_no_single_factory(log: LogWriter, hookmill: Hookmill):
+    printed = hookmill("key", "create", "ops", "--role", "admin", "--factory", "default", exit_code=1)
 
     assert "is for the whole team" in printed.err
 
 
-def test_a_key_can_be_for_another_factory(log: Log, hookmill: Hookmill):
+def test_a_key_can_be_for_another_factory(log: LogWriter, hookmill: Hookmill):
     hookmill("factory", "create", "payments")
 
     made = hookmill("key", "create", "ci", "--role", "viewer", "--factory", "payments", "--json").json
@@ -93,7 +93,7 @@ def test_the_list_says_what_each_opens_and_whether_it_still_does(key: Any, hookm
     assert rows[late["key_id"]].split()[2:] == ["all", "factories,", "as", "admin", "until", "2026-12-22", "-"]
 
 
-def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
+def test_an_empty_list_says_how_to_create_one(log: LogWriter, hookmill: Hookmill):
     assert "key create NAME --role viewer" in hookmill("key", "list").out
 
 
@@ -102,18 +102,18 @@ def test_a_revoked_key_opens_nothing(key: Any, hookmill: Hookmill):
 
     assert said == f"API key ci ({key['key_id']}) is revoked. Its requests get 401.\n"
     assert caller(key["token"]) is None
-    assert "is already revoked" in hookmill("key", "revoke", key["key_id"], ends=1).err
+    assert "is already revoked" in hookmill("key", "revoke", key["key_id"], exit_code=1).err
 
 
 def test_revoking_asks_and_takes_no_for_an_answer(key: Any, hookmill: Hookmill):
-    printed = hookmill("key", "revoke", key["key_id"], stdin=b"n\n", ends=1)
+    printed = hookmill("key", "revoke", key["key_id"], stdin=b"n\n", exit_code=1)
 
     assert f"Revoke API key ci ({key['key_id']})? Its requests get 401 permanently." in printed.err
     assert caller(key["token"]) is not None
 
 
 def test_revoking_in_json_needs_yes(key: Any, hookmill: Hookmill):
-    refused = hookmill("key", "revoke", key["key_id"], "--json", ends=2)
+    refused = hookmill("key", "revoke", key["key_id"], "--json", exit_code=2)
     revoked = hookmill("key", "revoke", key["key_id"], "--json", "--yes").json
 
     assert "--yes" in refused.err
@@ -125,14 +125,14 @@ def test_a_key_may_be_named_while_no_other_is_called_so(key: Any, hookmill: Hook
     again = hookmill("key", "create", "ci", "--role", "viewer", "--json").json
 
     assert hookmill("key", "revoke", "ci", "--yes", "--json").json["key_id"] == again["key_id"]
-    assert "is already revoked" in hookmill("key", "revoke", "ci", ends=1).err
-    assert "There is no key 'nobody'" in hookmill("key", "revoke", "nobody", ends=1).err
+    assert "is already revoked" in hookmill("key", "revoke", "ci", exit_code=1).err
+    assert "There is no key 'nobody'" in hookmill("key", "revoke", "nobody", exit_code=1).err
 
 
 def test_a_name_that_several_keys_have_is_refused_with_their_ids(key: Any, hookmill: Hookmill):
     other = hookmill("key", "create", "ci", "--role", "viewer", "--json").json
 
-    printed = hookmill("key", "revoke", "ci", "--yes", ends=1)
+    printed = hookmill("key", "revoke", "ci", "--yes", exit_code=1)
 
     assert printed.err.startswith("2 keys are named 'ci'. Give the id of one of them: ")
     assert key["key_id"] in printed.err
@@ -145,7 +145,7 @@ def test_the_help_tells_api_keys_and_master_keys_apart(hookmill: Hookmill):
 
 
 @pytest.mark.parametrize("at", [253_402_387_139_000_000, 2**63 - 1, -(2**63)])
-def test_stored_end_outside_the_calendar_is_shown_as_its_edge(key: Any, log: Log, hookmill: Hookmill, at: int):
+def test_stored_end_outside_the_calendar_is_shown_as_its_edge(key: Any, log: LogWriter, hookmill: Hookmill, at: int):
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE api_keys SET expires_at = ?", (at,))
         connection.execute("UPDATE audit_log SET details = ?", (f'{{"expires_at": {at}}}',))

@@ -13,7 +13,7 @@ import pytest
 
 from hookmill import app
 from hookmill.settings import read_settings
-from tests.cli.conftest import Hookmill, Printed
+from tests.cli.conftest import CommandResult, Hookmill
 
 
 @pytest.fixture(autouse=True)
@@ -26,10 +26,10 @@ def key_lines(path: Path) -> list[str]:
 
 
 @pytest.fixture
-def shows_no_key(data_dir: Path) -> Callable[[Printed], None]:
+def shows_no_key(data_dir: Path) -> Callable[[CommandResult], None]:
     """Holds what was printed against every key that is on the disk."""
 
-    def check(printed: Printed) -> None:
+    def check(printed: CommandResult) -> None:
         written = [line for file in data_dir.glob("master.key*") for line in key_lines(file)]
         assert written
         for line in written:
@@ -89,7 +89,7 @@ def test_both_key_files_are_their_owners_alone(webhook: Any, data_dir: Path, hoo
         assert len(key_lines(data_dir / name)) == 1
 
 
-def test_no_command_shows_a_key(webhook: Any, hookmill: Hookmill, shows_no_key: Callable[[Printed], None]):
+def test_no_command_shows_a_key(webhook: Any, hookmill: Hookmill, shows_no_key: Callable[[CommandResult], None]):
     for arguments in ("show", "add", "show", "rotate", "show", "rotate", "show"):
         shows_no_key(hookmill("keys", arguments))
         if arguments == "show":
@@ -151,7 +151,7 @@ def test_a_key_that_is_a_setting_is_not_replaced_by_itself(
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", old)
     request.getfixturevalue("webhook")
 
-    refused = hookmill("keys", "rotate", ends=1)
+    refused = hookmill("keys", "rotate", exit_code=1)
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", new)
     monkeypatch.setenv("HOOKMILL_MASTER_KEY_PREVIOUS", old)
     rotated = hookmill("keys", "rotate")
@@ -176,7 +176,7 @@ def test_on_postgresql_a_new_key_is_made_only_when_nobody_can_miss_it(
     store.close()
 
     for answer in (b"", b"n\n"):
-        refused = hookmill("keys", "rotate", stdin=answer, ends=1)
+        refused = hookmill("keys", "rotate", stdin=answer, exit_code=1)
         assert "Nothing was changed." in refused.err
         assert "hookmill keys add" in refused.err
         assert len(key_lines(data_dir / "master.key")) == 1

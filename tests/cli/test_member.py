@@ -9,13 +9,13 @@ import pytest
 from hookmill import app
 from hookmill.domain.errors import NotFound
 from hookmill.settings import read_settings
-from tests.cli.conftest import Hookmill, Log
+from tests.cli.conftest import Hookmill, LogWriter
 
 HOSTILE = "Ada[red]\u00a0L"
 
 
 @pytest.fixture
-def ada(log: Log, hookmill: Hookmill) -> Any:
+def ada(log: LogWriter, hookmill: Hookmill) -> Any:
     """ada@example.com, as her addition printed her. She has no role yet."""
     return hookmill("member", "add", "Ada@Example.com ", "--name", "Ada", "--json").json
 
@@ -26,7 +26,7 @@ def test_somebody_new_has_no_role_yet(ada: Any):
     assert ada == {"email": "ada@example.com", "name": "Ada", "is_admin": False, "roles": {}}
 
 
-def test_adding_somebody_says_how_to_give_them_a_role(log: Log, hookmill: Hookmill):
+def test_adding_somebody_says_how_to_give_them_a_role(log: LogWriter, hookmill: Hookmill):
     printed = hookmill("member", "add", "ada@example.com", "--name", "Ada").out
 
     assert "is now a member without a role" in printed
@@ -48,7 +48,7 @@ def test_the_list_says_what_each_may_do(ada: Any, hookmill: Hookmill):
     assert described["roles"] == {"default": "manager", "payments": "viewer"}
 
 
-def test_an_empty_list_says_how_to_add_somebody(log: Log, hookmill: Hookmill):
+def test_an_empty_list_says_how_to_add_somebody(log: LogWriter, hookmill: Hookmill):
     assert "member add EMAIL --name NAME" in hookmill("member", "list").out
 
 
@@ -62,7 +62,7 @@ def test_a_role_can_be_taken_away(ada: Any, hookmill: Hookmill):
 
 
 def test_admin_is_no_role_in_one_factory(ada: Any, hookmill: Hookmill):
-    assert "viewer" in hookmill("member", "role", "ada@example.com", "admin", ends=2).err
+    assert "viewer" in hookmill("member", "role", "ada@example.com", "admin", exit_code=2).err
 
 
 def test_somebody_becomes_an_admin_and_is_one_no_more(ada: Any, hookmill: Hookmill):
@@ -75,14 +75,14 @@ def test_somebody_becomes_an_admin_and_is_one_no_more(ada: Any, hookmill: Hookmi
     assert ended["is_admin"] is False
 
 
-def test_the_last_admin_stays_one(log: Log, hookmill: Hookmill):
+def test_the_last_admin_stays_one(log: LogWriter, hookmill: Hookmill):
     hookmill("member", "add", "bob@example.com", "--name", "Bob", "--admin")
 
-    assert "only admin" in hookmill("member", "admin", "bob@example.com", "off", ends=1).err
+    assert "only admin" in hookmill("member", "admin", "bob@example.com", "off", exit_code=1).err
 
 
 def test_removal_asks_and_takes_no_for_an_answer(ada: Any, hookmill: Hookmill):
-    printed = hookmill("member", "remove", "ada@example.com", stdin=b"n\n", ends=1)
+    printed = hookmill("member", "remove", "ada@example.com", stdin=b"n\n", exit_code=1)
 
     assert printed.err.startswith("Remove Ada (ada@example.com) from the team?")
     assert len(hookmill("member", "list", "--json").json["members"]) == 1
@@ -95,15 +95,15 @@ def test_somebody_who_was_removed_is_gone(ada: Any, hookmill: Hookmill):
     assert hookmill("member", "list", "--json").json == {"members": []}
 
 
-def test_a_name_is_printed_as_text_whatever_it_holds(log: Log, hookmill: Hookmill):
+def test_a_name_is_printed_as_text_whatever_it_holds(log: LogWriter, hookmill: Hookmill):
     said = hookmill("member", "add", "ada@example.com", "--name", HOSTILE).out
 
     assert said.startswith("Ada[red]\\u00a0L (ada@example.com) is now a member")
     assert "Ada[red]\\u00a0L" in hookmill("member", "list").out
 
 
-def test_what_is_no_address_is_refused_with_one_that_is(log: Log, hookmill: Hookmill):
-    assert "ada@example.com" in hookmill("member", "add", "ada", "--name", "Ada", ends=1).err
+def test_what_is_no_address_is_refused_with_one_that_is(log: LogWriter, hookmill: Hookmill):
+    assert "ada@example.com" in hookmill("member", "add", "ada", "--name", "Ada", exit_code=1).err
 
 
 def test_a_link_lets_them_choose_a_password_once(ada: Any, hookmill: Hookmill):
@@ -120,5 +120,7 @@ def test_a_link_lets_them_choose_a_password_once(ada: Any, hookmill: Hookmill):
             sessions.link_target(first.rpartition("/")[2])
 
 
-def test_a_link_is_for_somebody_who_is_there(log: Log, hookmill: Hookmill):
-    assert "There is no member 'nobody@example.com'" in hookmill("member", "link", "nobody@example.com", ends=1).err
+def test_a_link_is_for_somebody_who_is_there(log: LogWriter, hookmill: Hookmill):
+    assert (
+        "There is no member 'nobody@example.com'" in hookmill("member", "link", "nobody@example.com", exit_code=1).err
+    )

@@ -13,15 +13,15 @@ import pytest
 
 from hookmill.store.revision import revisions
 from hookmill.store.schema import metadata
-from tests.cli.conftest import Hookmill, Log, Printed
+from tests.cli.conftest import CommandResult, Hookmill, LogWriter
 from tests.support.odd_rows import FIRST_KEY, ROWS, fill, relations, rows_of_postgres, rows_of_sqlite
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.usefixtures("log")
 
 
-def moved(hookmill: Hookmill, url: str, *options: str, ends: int = 0) -> Printed:
-    return hookmill("move", "--to", "-", *options, stdin=f"{url}\n".encode(), ends=ends)
+def moved(hookmill: Hookmill, url: str, *options: str, exit_code: int = 0) -> CommandResult:
+    return hookmill("move", "--to", "-", *options, stdin=f"{url}\n".encode(), exit_code=exit_code)
 
 
 def execute(url: str, *statements: str) -> None:
@@ -37,7 +37,7 @@ def shown_url(url: str) -> str:
 
 
 def test_every_row_of_every_table_is_moved_and_the_service_continues(
-    webhook: Any, log: Log, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    webhook: Any, log: LogWriter, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     fill(log.path)
     with closing(sqlite3.connect(log.path)) as connection, connection:
@@ -63,7 +63,7 @@ def test_every_row_of_every_table_is_moved_and_the_service_continues(
 
 
 def test_a_move_says_what_it_did_and_what_to_do_next(
-    webhook: Any, log: Log, data_dir: Path, hookmill: Hookmill, postgres_url: str
+    webhook: Any, log: LogWriter, data_dir: Path, hookmill: Hookmill, postgres_url: str
 ):
     count = sum(map(len, rows_of_sqlite(log.path).values()))
 
@@ -100,22 +100,22 @@ def test_sqlite_that_was_moved_is_refused_until_the_move_is_undone(webhook: Any,
     printed = [moved(hookmill, postgres_url)]
 
     for command in (["serve", "--port", str(free_port())], ["migrate"], ["webhook", "list"]):
-        printed.append(hookmill(*command, ends=1))
-    printed.append(moved(hookmill, postgres_url, ends=1))
-    printed.append(hookmill("move", "--undo", stdin=b"n\n", ends=1))
+        printed.append(hookmill(*command, exit_code=1))
+    printed.append(moved(hookmill, postgres_url, exit_code=1))
+    printed.append(hookmill("move", "--undo", stdin=b"n\n", exit_code=1))
     for refusal in printed[1:-1]:
         assert f"was moved to {shown_url(postgres_url)} on 2" in refusal.err
         assert "hookmill move --undo" in refusal.err
         assert "Nothing was changed." in refusal.err
     assert f"lacks everything that {shown_url(postgres_url)} has recorded" in printed[-1].err
-    hookmill("webhook", "list", ends=1)
+    hookmill("webhook", "list", exit_code=1)
 
     undone = hookmill("move", "--undo", "--yes", "--json")
 
     assert undone.json["moved_to"] == shown_url(postgres_url)
     assert [each["name"] for each in hookmill("webhook", "list", "--json").json["webhooks"]] == ["source"]
-    assert "is not marked as moved" in hookmill("move", "--undo", "--yes", ends=1).err
-    assert "is not empty" in moved(hookmill, postgres_url, ends=1).err
+    assert "is not marked as moved" in hookmill("move", "--undo", "--yes", exit_code=1).err
+    assert "is not empty" in moved(hookmill, postgres_url, exit_code=1).err
     password = postgres_url.partition("@")[0].rpartition(":")[2]
     assert [each for each in printed if password in each.out + each.err] == []
 
@@ -128,12 +128,12 @@ USED = {
 
 @pytest.mark.parametrize("statements", USED.values(), ids=USED)
 def test_database_that_holds_anything_else_is_refused(
-    log: Log, hookmill: Hookmill, postgres_url: str, statements: list[str]
+    log: LogWriter, hookmill: Hookmill, postgres_url: str, statements: list[str]
 ):
     execute(postgres_url, *statements)
     before = relations(postgres_url)
 
-    printed = moved(hookmill, postgres_url, ends=1)
+    printed = moved(hookmill, postgres_url, exit_code=1)
 
     assert "is not empty: it holds " in printed.err
     assert "theirs. A move needs a database without any tables." in printed.err
@@ -156,13 +156,13 @@ OTHER = {
 
 @pytest.mark.parametrize(("statement", "problem"), OTHER.values(), ids=OTHER)
 def test_database_of_another_installation_is_refused(
-    log: Log, hookmill: Hookmill, postgres_store: str, statement: str, problem: str
+    log: LogWriter, hookmill: Hookmill, postgres_store: str, statement: str, problem: str
 ):
     execute(postgres_store, statement)
     try:
         before = rows_of_postgres(postgres_store)
 
-        printed = moved(hookmill, postgres_store, ends=1)
+        printed = moved(hookmill, postgres_store, exit_code=1)
 
         assert problem in printed.err
         assert "Nothing was changed." in printed.err
@@ -183,7 +183,7 @@ def test_unfinished_move_can_be_used_by_the_move_only(
     monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))
 
     for command in ("serve", "worker", "migrate", "webhook list"):
-        printed = hookmill(*command.split(), ends=1)
+        printed = hookmill(*command.split(), exit_code=1)
         assert "holds an unfinished move from SQLite" in printed.err, command
 
 
@@ -210,17 +210,17 @@ def open_transaction(path: Path) -> Iterator[None]:
     ],
 )
 def test_move_is_refused_while_another_process_uses_sqlite(
-    log: Log, data_dir: Path, hookmill: Hookmill, postgres_url: str, hold: Any, name: str, problem: str
+    log: LogWriter, data_dir: Path, hookmill: Hookmill, postgres_url: str, hold: Any, name: str, problem: str
 ):
     with hold(data_dir / name):
-        printed = moved(hookmill, postgres_url, ends=1)
+        printed = moved(hookmill, postgres_url, exit_code=1)
 
     assert problem in printed.err
     assert relations(postgres_url) == []
 
 
 def test_values_that_postgresql_cannot_store_are_named_before_anything_is_copied(
-    webhook: Any, log: Log, hookmill: Hookmill, postgres_url: str
+    webhook: Any, log: LogWriter, hookmill: Hookmill, postgres_url: str
 ):
     fill(log.path)
     planted = {
@@ -235,7 +235,7 @@ def test_values_that_postgresql_cannot_store_are_named_before_anything_is_copied
         with closing(sqlite3.connect(log.path)) as connection, connection:
             assert connection.execute(f"UPDATE {table} SET {change} WHERE {row}").rowcount > 0
 
-        printed = moved(hookmill, postgres_url, ends=1)
+        printed = moved(hookmill, postgres_url, exit_code=1)
 
         (line, *_) = [line for line in printed.err.splitlines() if line.startswith(f"  {table} ")]
         assert named in line
@@ -257,8 +257,8 @@ def test_values_that_postgresql_cannot_store_are_named_before_anything_is_copied
         (["--undo", "--json"], "give --yes as well", 2),
     ],
 )
-def test_wrong_use_is_explained(log: Log, hookmill: Hookmill, arguments: list[str], problem: str, code: int):
-    printed = hookmill("move", *arguments, ends=code)
+def test_wrong_use_is_explained(log: LogWriter, hookmill: Hookmill, arguments: list[str], problem: str, code: int):
+    printed = hookmill("move", *arguments, exit_code=code)
 
     assert problem in " ".join(printed.err.split())
     assert "secret" not in printed.err.replace("secrets", "")
@@ -266,16 +266,16 @@ def test_wrong_use_is_explained(log: Log, hookmill: Hookmill, arguments: list[st
 
 
 def test_only_sqlite_that_was_used_is_moved(
-    log: Log, data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    log: LogWriter, data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
-    on_postgres = moved(hookmill, postgres_url, ends=1)
+    on_postgres = moved(hookmill, postgres_url, exit_code=1)
     monkeypatch.delenv("HOOKMILL_DATABASE_URL")
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '0009'")
-    older = moved(hookmill, postgres_url, ends=1)
+    older = moved(hookmill, postgres_url, exit_code=1)
     monkeypatch.setenv("HOOKMILL_DATA_DIR", str(data_dir / "nothing"))
-    missing = moved(hookmill, postgres_url, ends=1)
+    missing = moved(hookmill, postgres_url, exit_code=1)
 
     assert "Unset HOOKMILL_DATABASE_URL" in on_postgres.err
     assert "has schema 0009" in older.err

@@ -7,7 +7,7 @@ import typer.main
 
 from hookmill.cli import app
 from hookmill.domain.run import RunState
-from tests.cli.conftest import Hookmill, Log, Receiver
+from tests.cli.conftest import Hookmill, LogWriter, Receiver
 from tests.cli.test_docs import commands
 from tests.definitions.conftest import write
 
@@ -17,21 +17,27 @@ HMAC = '{"header": "X-Signature", "timestamp_header": "X-Time", "content": "{ts}
 
 
 def test_every_command_prints_json_with_names_in_snake_case(
-    webhook: Any, automation: Any, log: Log, hookmill: Hookmill, receiver: Receiver, tmp_path: Path, postgres_url: str
+    webhook: Any,
+    automation: Any,
+    log: LogWriter,
+    hookmill: Hookmill,
+    receiver: Receiver,
+    tmp_path: Path,
+    postgres_url: str,
 ):
-    delivery = log.delivery(webhook["uid"], body=b'{"action": "opened"}')
-    run = log.run(delivery, automation["automation_id"], RunState.FAILED, attempt=1, output_tail="ended\n")
-    queued = log.run(log.delivery(webhook["uid"]), automation["automation_id"])
-    log.refused(webhook["uid"], "rate_limited", [(0, 3), (1, 4)])
+    delivery = log.add_delivery(webhook["uid"], body=b'{"action": "opened"}')
+    run = log.add_run(delivery, automation["automation_id"], RunState.FAILED, attempt=1, output_tail="ended\n")
+    queued = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
+    log.add_dropped_attempts(webhook["uid"], "rate_limited", [(0, 3), (1, 4)])
     receiver.status, receiver.answer = 202, b'{"delivery_id": "dlv_1"}'
     signed = ("--mode", "signature", "--scheme", "hmac", "--signature", HMAC, "--secret-from-stdin")
     write(tmp_path / "files", {"webhooks/source.yaml": "secretName: SPARE\ndeliveryIdHeader: X-Id\n"})
     write(tmp_path / "wrong", {"webhooks/source.yaml": "secret_name: SPARE\n"})
     printed: set[str] = set()
 
-    def prints(command: str, *arguments: str, ends: int = 0, stdin: bytes = b"") -> Any:
+    def prints(command: str, *arguments: str, exit_code: int = 0, stdin: bytes = b"") -> Any:
         printed.add(command)
-        return hookmill(*command.split(), *arguments, "--json", ends=ends, stdin=stdin).json
+        return hookmill(*command.split(), *arguments, "--json", exit_code=exit_code, stdin=stdin).json
 
     prints("migrate")
     prints("factory create", "shop")
@@ -89,11 +95,11 @@ def test_every_command_prints_json_with_names_in_snake_case(
     prints("keys rotate")
     prints("export", str(tmp_path / "exported"))
     prints("validate", str(tmp_path / "files"))
-    prints("validate", str(tmp_path / "wrong"), ends=1)
+    prints("validate", str(tmp_path / "wrong"), exit_code=1)
     prints("automation delete", "filtered")
-    prints("plan", str(tmp_path / "files"), "--allow-deletions", ends=2)
+    prints("plan", str(tmp_path / "files"), "--allow-deletions", exit_code=2)
     prints("webhook delete", "renamed", "--yes")
-    prints("apply", str(tmp_path / "files"), "--allow-deletions", ends=2)
+    prints("apply", str(tmp_path / "files"), "--allow-deletions", exit_code=2)
     prints("audit list", "--limit", "1000", "--team")
     prints("move", "--to", "-", stdin=postgres_url.encode())
     prints("move", "--undo", "--yes")

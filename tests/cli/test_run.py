@@ -12,18 +12,20 @@ import time_machine
 from hookmill.cli.run import LOG_BYTES_MAX
 from hookmill.domain.run import RunState
 from hookmill.runs.package import CHUNK_BYTES, LISTED_ENTRIES_MAX
-from tests.cli.conftest import START_US, Hookmill, Log
-from tests.cli.terminal import on_terminal
+from tests.cli.conftest import START_US, Hookmill, LogWriter
+from tests.cli.terminal import terminal_output
 
 
 @pytest.fixture
-def delivery(automation: Any, webhook: Any, log: Log) -> str:
-    return log.delivery(webhook["uid"])
+def delivery(automation: Any, webhook: Any, log: LogWriter) -> str:
+    return log.add_delivery(webhook["uid"])
 
 
-def test_the_list_shows_newest_first_what_was_started(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
-    older = log.run(log.delivery(webhook["uid"]), automation["automation_id"], RunState.FAILED, attempt=1)
-    newer = log.run(log.delivery(webhook["uid"]), automation["automation_id"], at=START_US + 1_000_000)
+def test_the_list_shows_newest_first_what_was_started(
+    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
+):
+    older = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.FAILED, attempt=1)
+    newer = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + 1_000_000)
 
     assert hookmill("run", "list").out.splitlines() == [
         "CREATED (UTC)        RUN                                   STATE   AUTOMATION",
@@ -34,26 +36,26 @@ def test_the_list_shows_newest_first_what_was_started(automation: Any, webhook: 
 
 @pytest.mark.parametrize(("hold", "word"), [(1, "new"), (2, "busy"), (3, "debounce"), (4, "retry")])
 def test_the_list_shows_why_a_queued_run_may_not_start(
-    automation: Any, webhook: Any, log: Log, hookmill: Hookmill, hold: int, word: str
+    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill, hold: int, word: str
 ):
-    log.run(log.delivery(webhook["uid"]), automation["automation_id"])
+    log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE runs SET hold = ?, due_at = ?", (hold, START_US))
 
     assert f"  queued ({word})  triage" in hookmill("run", "list").out
 
 
-def test_the_list_can_be_narrowed_to_a_state(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
-    log.run(log.delivery(webhook["uid"]), automation["automation_id"])
-    wanted = log.run(log.delivery(webhook["uid"]), automation["automation_id"], RunState.INTERRUPTED, attempt=3)
+def test_the_list_can_be_narrowed_to_a_state(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+    log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
+    wanted = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.INTERRUPTED, attempt=3)
 
     (only,) = hookmill("run", "list", "--state", "interrupted", "--json").json["runs"]
 
     assert only["run_id"] == wanted
 
 
-def test_the_list_can_be_narrowed_to_an_automation(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
-    log.run(delivery, automation["automation_id"])
+def test_the_list_can_be_narrowed_to_an_automation(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+    log.add_run(delivery, automation["automation_id"])
 
     narrowed = hookmill("run", "list", "--automation", "triage", "--limit", "1").out
     (only,) = hookmill("run", "list", "--automation", automation["automation_id"], "--json").json["runs"]
@@ -63,9 +65,9 @@ def test_the_list_can_be_narrowed_to_an_automation(automation: Any, delivery: st
 
 
 def test_a_run_as_json_has_the_exports_fields(
-    automation: Any, delivery: str, log: Log, hookmill: Hookmill, webhook: Any
+    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, webhook: Any
 ):
-    run = log.run(
+    run = log.add_run(
         delivery, automation["automation_id"], RunState.FAILED, attempt=2, reason="Exit status 3.", exit_status=3
     )
 
@@ -98,8 +100,8 @@ def test_a_run_as_json_has_the_exports_fields(
     }
 
 
-def test_a_replay_is_marked_where_runs_are_shown(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
-    log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+def test_a_replay_is_marked_where_runs_are_shown(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+    log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
     with time_machine.travel(START_US / 1_000_000 + 60, tick=False):
         (replay,) = hookmill("delivery", "replay", delivery, "--json").json["runs"]
 
@@ -111,8 +113,10 @@ def test_a_replay_is_marked_where_runs_are_shown(automation: Any, delivery: str,
     assert f"Delivery    {delivery} (replay 1 of it)\n" in hookmill("run", "show", replay["run_id"]).out
 
 
-def test_a_full_page_offers_the_next_one(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
-    ids = [log.run(log.delivery(webhook["uid"]), automation["automation_id"], at=START_US + n) for n in range(3)]
+def test_a_full_page_offers_the_next_one(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+    ids = [
+        log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + n) for n in range(3)
+    ]
 
     offered = hookmill("run", "list", "--webhook", "source", "--limit", "2").out.splitlines()[-1]
     older = hookmill("run", "list", *offered.partition("run list ")[2].split(), "--json").json["runs"]
@@ -121,18 +125,19 @@ def test_a_full_page_offers_the_next_one(automation: Any, webhook: Any, log: Log
     assert [run["run_id"] for run in older] == ids[:1]
 
 
-def test_an_export_has_every_run_oldest_first(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+def test_an_export_has_every_run_oldest_first(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
     ids = [
-        log.run(log.delivery(webhook["uid"]), automation["automation_id"], at=START_US + number) for number in range(30)
+        log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + number)
+        for number in range(30)
     ]
 
     assert [row["run_id"] for row in hookmill("run", "export").json_lines] == ids
 
 
 def test_show_names_the_package_and_its_files(
-    automation: Any, delivery: str, log: Log, hookmill: Hookmill, data_dir: Path
+    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, data_dir: Path
 ):
-    run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
     package = data_dir / "runs" / run
     package.mkdir(parents=True)
     (package / "event-payload.json").write_bytes(b"{}")
@@ -149,28 +154,28 @@ def test_show_names_the_package_and_its_files(
 
 
 def test_show_says_where_the_package_will_be(
-    automation: Any, delivery: str, log: Log, hookmill: Hookmill, data_dir: Path
+    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, data_dir: Path
 ):
-    run = log.run(delivery, automation["automation_id"])
+    run = log.add_run(delivery, automation["automation_id"])
 
     assert f"Package     {data_dir / 'runs' / run} (does not exist now)\n" in hookmill("run", "show", run).out
 
 
 def test_the_log_is_the_output_byte_for_byte_in_a_pipe(
-    automation: Any, delivery: str, log: Log, hookmill: Hookmill, data_dir: Path
+    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, data_dir: Path
 ):
-    run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="tail")
+    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="tail")
     (data_dir / "runs" / run).mkdir(parents=True)
     (data_dir / "runs" / run / "output.log").write_bytes(b"\x1b[32mok\x1b[0m\n\xff")
 
-    assert hookmill("run", "log", run).raw == b"\x1b[32mok\x1b[0m\n\xff"
+    assert hookmill("run", "log", run).out_bytes == b"\x1b[32mok\x1b[0m\n\xff"
     assert hookmill("run", "log", run, "--json").json["output"] == "\x1b[32mok\x1b[0m\n\\xff"
 
 
 @pytest.fixture
-def package(automation: Any, delivery: str, log: Log, data_dir: Path) -> Path:
+def package(automation: Any, delivery: str, log: LogWriter, data_dir: Path) -> Path:
     """The directory of a run that has ended, with `tail` kept as its output, and nothing in it."""
-    run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="tail")
+    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="tail")
     directory = data_dir / "runs" / run
     directory.mkdir(parents=True)
     return directory
@@ -222,7 +227,7 @@ def test_log_of_one_line_is_shown_on_a_terminal_piece_by_piece(package: Path):
     line = "x" * (CHUNK_BYTES - 1) + "é" + "x" * (CHUNK_BYTES - 2) + "\U0001f600\x1b"
     (package / "output.log").write_bytes(line.encode() + b"\xff")
 
-    assert on_terminal("run", "log", package.name) == line[:-1] + "\\u001b\\xff"
+    assert terminal_output("run", "log", package.name) == line[:-1] + "\\u001b\\xff"
 
 
 def test_show_lists_a_bounded_number_of_files(package: Path, hookmill: Hookmill):
@@ -235,16 +240,16 @@ def test_show_lists_a_bounded_number_of_files(package: Path, hookmill: Hookmill)
     assert "and more than 980 more\n" in hookmill("run", "show", package.name).out
 
 
-def test_without_a_file_the_log_is_the_tail(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
-    run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="a\nb\x1b[31m")
+def test_without_a_file_the_log_is_the_tail(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="a\nb\x1b[31m")
 
     assert hookmill("run", "log", run).out == "a\nb\\u001b[31m\n"
     described = hookmill("run", "log", run, "--json").json
     assert described == {"run_id": run, "file": None, "output": "a\nb\x1b[31m", "size": None, "is_cut": None}
 
 
-def test_a_run_without_output_says_so(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
-    ended = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+def test_a_run_without_output_says_so(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+    ended = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
 
     printed = hookmill("run", "log", ended)
 
@@ -252,9 +257,9 @@ def test_a_run_without_output_says_so(automation: Any, delivery: str, log: Log, 
 
 
 def test_the_output_of_a_running_run_can_be_on_another_host(
-    automation: Any, delivery: str, log: Log, hookmill: Hookmill
+    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
 ):
-    run = log.run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
+    run = log.add_run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
 
     printed = hookmill("run", "log", run)
 
@@ -264,37 +269,37 @@ def test_the_output_of_a_running_run_can_be_on_another_host(
     )
 
 
-def test_a_queued_run_is_cancelled_at_once(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
-    run = log.run(delivery, automation["automation_id"])
+def test_a_queued_run_is_cancelled_at_once(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+    run = log.add_run(delivery, automation["automation_id"])
 
     assert hookmill("run", "cancel", run).out == f"Run {run} is cancelled.\n"
     assert hookmill("run", "show", run, "--json").json["state"] == "cancelled"
 
 
-def test_a_running_run_is_asked_to_stop(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
-    run = log.run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
+def test_a_running_run_is_asked_to_stop(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+    run = log.add_run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
 
     assert hookmill("run", "cancel", run).out.startswith(f"Run {run} is being cancelled.")
     assert "running, being cancelled" in hookmill("run", "list").out
 
 
-def test_a_finished_run_stays_as_it_is(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
-    run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+def test_a_finished_run_stays_as_it_is(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
 
-    assert hookmill("run", "cancel", run, ends=1).err == f"Run {run} is already succeeded.\n"
+    assert hookmill("run", "cancel", run, exit_code=1).err == f"Run {run} is already succeeded.\n"
 
 
-def test_a_run_that_is_not_there_is_named(log: Log, hookmill: Hookmill):
-    assert "has no run run_" in hookmill("run", "show", "run_" + "0" * 32, ends=1).err
+def test_a_run_that_is_not_there_is_named(log: LogWriter, hookmill: Hookmill):
+    assert "has no run run_" in hookmill("run", "show", "run_" + "0" * 32, exit_code=1).err
 
 
 # The queue
 
 
 def test_the_queue_shows_what_waits_and_warns_without_a_worker(
-    automation: Any, webhook: Any, log: Log, hookmill: Hookmill
+    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
 ):
-    run = log.run(log.delivery(webhook["uid"]), automation["automation_id"])
+    run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
 
     with time_machine.travel(START_US / 1_000_000 + 60, tick=False):
         shown = hookmill("run", "queue")
@@ -312,8 +317,10 @@ def test_the_queue_shows_what_waits_and_warns_without_a_worker(
     assert shown.err.startswith("No worker is alive, so no run starts.")
 
 
-def test_the_queue_shows_running_runs_and_their_workers(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
-    run = log.run(log.delivery(webhook["uid"]), automation["automation_id"], RunState.RUNNING, attempt=1)
+def test_the_queue_shows_running_runs_and_their_workers(
+    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
+):
+    run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.RUNNING, attempt=1)
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE runs SET executor = 'my-host-12-ab', claimed_at = 1")
         connection.execute("INSERT INTO executors VALUES ('my-host-12-ab', ?, ?)", (START_US, START_US))
@@ -329,9 +336,9 @@ def test_the_queue_shows_running_runs_and_their_workers(automation: Any, webhook
     assert "my-host, process 12 (no heartbeat)" in without_heartbeat
 
 
-def test_a_long_queue_offers_the_list_of_all_runs(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+def test_a_long_queue_offers_the_list_of_all_runs(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
     for _ in range(3):
-        log.run(log.delivery(webhook["uid"]), automation["automation_id"])
+        log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
 
     shown = hookmill("run", "queue", "--limit", "2").out
     printed = hookmill("run", "queue", "--limit", "2", "--json").json
@@ -345,13 +352,13 @@ def test_a_long_queue_offers_the_list_of_all_runs(automation: Any, webhook: Any,
 
 
 def test_many_runs_are_cancelled_after_a_question_with_their_number(
-    automation: Any, webhook: Any, log: Log, hookmill: Hookmill
+    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
 ):
     for _ in range(2):
-        log.run(log.delivery(webhook["uid"]), automation["automation_id"])
-    log.run(log.delivery(webhook["uid"]), automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+        log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
+    log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.SUCCEEDED, attempt=1)
 
-    refused = hookmill("run", "cancel", "--automation", "triage", stdin=b"n\n", ends=1)
+    refused = hookmill("run", "cancel", "--automation", "triage", stdin=b"n\n", exit_code=1)
     cancelled = hookmill("run", "cancel", "--automation", "triage", stdin=b"y\n")
     again = hookmill("run", "cancel", "--all", "--yes")
 
@@ -362,9 +369,9 @@ def test_many_runs_are_cancelled_after_a_question_with_their_number(
 
 @pytest.mark.parametrize("options", [("--state", "queued"), ("--webhook", "source"), ("--all",)])
 def test_runs_are_cancelled_by_each_condition(
-    automation: Any, webhook: Any, log: Log, hookmill: Hookmill, options: tuple[str, ...]
+    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill, options: tuple[str, ...]
 ):
-    log.run(log.delivery(webhook["uid"]), automation["automation_id"])
+    log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
 
     assert hookmill("run", "cancel", *options, "--yes", "--json").json == {"cancelled": 1, "stopping": 0}
 
@@ -384,4 +391,4 @@ def test_a_cancellation_without_clear_conditions_is_refused(
 ):
     with_choice = "--all" in arguments and "--state" in arguments
 
-    assert problem in hookmill("run", "cancel", *arguments, ends=1 if with_choice else 2).err
+    assert problem in hookmill("run", "cancel", *arguments, exit_code=1 if with_choice else 2).err

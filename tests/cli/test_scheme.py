@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Hookmill, Log, Receiver
+from tests.cli.conftest import Hookmill, LogWriter, Receiver
 
 SECRET = "a secret of GitHub's"
 
@@ -59,7 +59,7 @@ def test_the_scheme_to_fill_in_shows_its_fields(hookmill: Hookmill):
 
 
 def test_an_unknown_scheme_is_refused_with_the_nearest(hookmill: Hookmill):
-    printed = hookmill("scheme", "show", "githup", ends=1).err
+    printed = hookmill("scheme", "show", "githup", exit_code=1).err
 
     assert printed.startswith("'githup' is not a signature scheme. Did you mean github? Allowed are: ")
 
@@ -68,27 +68,27 @@ def test_a_scheme_whose_secret_is_pasted_says_with_which_command(hookmill: Hookm
     assert hookmill("scheme", "show", "github").out.endswith("webhook rotate NAME --secret-from-stdin\n")
 
 
-def test_a_webhook_that_waits_for_its_providers_secret_says_what_to_do(log: Log, hookmill: Hookmill):
+def test_a_webhook_that_waits_for_its_providers_secret_says_what_to_do(log: LogWriter, hookmill: Hookmill):
     printed = hookmill("webhook", "create", "source", "--mode", "signature", "--scheme", "github").out
     shown = hookmill("webhook", "show", "source").out
 
     assert "disabled until it has the provider's secret" in printed
     assert "webhook rotate" in printed
     assert "waiting for the provider's secret" in shown
-    assert "has no secret yet" in hookmill("webhook", "enable", "source", ends=1).err
+    assert "has no secret yet" in hookmill("webhook", "enable", "source", exit_code=1).err
 
     hookmill("webhook", "rotate", "source", "--secret-from-stdin", stdin=SECRET.encode())
     assert hookmill("webhook", "enable", "source", "--json").json["enabled"] is True
 
 
-def test_a_webhook_that_waits_is_null_where_the_secret_would_be(log: Log, hookmill: Hookmill):
+def test_a_webhook_that_waits_is_null_where_the_secret_would_be(log: LogWriter, hookmill: Hookmill):
     made = hookmill("webhook", "create", "source", "--mode", "signature", "--scheme", "github", "--json").json
 
     assert (made["secret"], made["has_secret"], made["state"]) == (None, False, "disabled")
 
 
 @pytest.fixture
-def signed(log: Log, hookmill: Hookmill) -> Any:
+def signed(log: LogWriter, hookmill: Hookmill) -> Any:
     create = (
         "webhook",
         "create",
@@ -126,22 +126,22 @@ def test_a_sample_can_be_signed_at_another_time_and_as_another_provider(
     assert 86_300 < time.time() - int(at) < 86_500
 
 
-def test_a_private_key_is_needed_where_the_webhook_has_the_public_one(log: Log, hookmill: Hookmill):
+def test_a_private_key_is_needed_where_the_webhook_has_the_public_one(log: LogWriter, hookmill: Hookmill):
     create = ("webhook", "create", "source", "--mode", "signature", "--scheme", "discord", "--secret-from-stdin")
     hookmill(*create, stdin=b"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 
-    assert "--signing-key" in hookmill("send", "source", ends=1).err
+    assert "--signing-key" in hookmill("send", "source", exit_code=1).err
 
 
 def test_a_signature_is_nothing_for_a_webhook_with_a_token(webhook: Any, hookmill: Hookmill):
-    assert "does not verify signatures" in hookmill("send", "source", "--scheme", "github", ends=1).err
+    assert "does not verify signatures" in hookmill("send", "source", "--scheme", "github", exit_code=1).err
 
 
-def test_a_description_of_a_sender_is_read_as_json(log: Log, hookmill: Hookmill):
+def test_a_description_of_a_sender_is_read_as_json(log: LogWriter, hookmill: Hookmill):
     create = ("webhook", "create", "source", "--mode", "signature", "--scheme", "hmac", "--secret-from-stdin")
 
     made = hookmill(*create, "--signature", '{"header": "X-Signature"}', "--json", stdin=b"s").json
     assert made["signature_options"] == {"header": "X-Signature"}
-    assert "is not JSON" in hookmill(*create, "--signature", "{", stdin=b"s", ends=1).err
-    assert "header" in hookmill(*create, "--signature", "{}", stdin=b"s", ends=1).err
-    assert "JSON object" in hookmill(*create, "--signature", "[1]", stdin=b"s", ends=1).err
+    assert "is not JSON" in hookmill(*create, "--signature", "{", stdin=b"s", exit_code=1).err
+    assert "header" in hookmill(*create, "--signature", "{}", stdin=b"s", exit_code=1).err
+    assert "JSON object" in hookmill(*create, "--signature", "[1]", stdin=b"s", exit_code=1).err

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Hookmill, Log
+from tests.cli.conftest import Hookmill, LogWriter
 
 GIVEN = "a-value-of-our-own"
 
 
 @pytest.fixture
-def shared(log: Log, hookmill: Hookmill) -> Any:
+def shared(log: LogWriter, hookmill: Hookmill) -> Any:
     """Team secret SHARED with a value of ours, and the webhook `orders` that uses it."""
     hookmill("secret", "create", "SHARED", "--from-stdin", stdin=GIVEN.encode())
     return hookmill("webhook", "create", "orders", "--secret-name", "SHARED", "--json").json
 
 
-def test_a_value_that_is_generated_is_printed_once(log: Log, hookmill: Hookmill):
+def test_a_value_that_is_generated_is_printed_once(log: LogWriter, hookmill: Hookmill):
     printed = hookmill("secret", "create", "STRIPE").out
     (value,) = [line.split()[1] for line in printed.splitlines() if line.startswith("Value")]
 
@@ -30,7 +30,9 @@ def test_a_value_that_is_generated_is_printed_once(log: Log, hookmill: Hookmill)
 
 @pytest.mark.parametrize("command", [["create", "NEW"], ["replace", "OLD"]])
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_a_value_that_was_given_is_not_repeated(log: Log, hookmill: Hookmill, command: list[str], as_json: list[str]):
+def test_a_value_that_was_given_is_not_repeated(
+    log: LogWriter, hookmill: Hookmill, command: list[str], as_json: list[str]
+):
     hookmill("secret", "create", "OLD")
 
     printed = hookmill("secret", *command, "--from-stdin", *as_json, stdin=f"{GIVEN}\n".encode())
@@ -68,7 +70,7 @@ def test_the_list_says_who_uses_each(shared: Any, hookmill: Hookmill):
     assert "no value yet" in rows[2]
 
 
-def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
+def test_an_empty_list_says_how_to_create_one(log: LogWriter, hookmill: Hookmill):
     assert "secret create NAME" in hookmill("secret", "list").out
 
 
@@ -99,7 +101,7 @@ def test_replacing_a_value_warns_of_other_factories(shared: Any, hookmill: Hookm
 
 
 def test_a_secret_in_use_is_not_deleted_and_nobody_is_asked(shared: Any, hookmill: Hookmill):
-    printed = hookmill("secret", "delete", "SHARED", ends=1)
+    printed = hookmill("secret", "delete", "SHARED", exit_code=1)
 
     assert printed.err == "Team secret SHARED is used by 'orders'. Delete this webhook first.\n"
 
@@ -107,14 +109,14 @@ def test_a_secret_in_use_is_not_deleted_and_nobody_is_asked(shared: Any, hookmil
 def test_a_secret_that_several_webhooks_use_names_them_all(shared: Any, hookmill: Hookmill):
     hookmill("webhook", "create", "returns", "--secret-name", "SHARED")
 
-    printed = hookmill("secret", "delete", "SHARED", ends=1)
+    printed = hookmill("secret", "delete", "SHARED", exit_code=1)
 
     assert printed.err == "Team secret SHARED is used by 'orders', 'returns'. Delete these webhooks first.\n"
 
 
 def test_where_files_define_the_factory_a_secret_is_for_a_file(shared: Any, hookmill: Hookmill):
     hookmill("export", "ops")
-    hookmill("apply", "ops", ends=2)
+    hookmill("apply", "ops", exit_code=2)
 
     printed = hookmill("secret", "create", "STRIPE").out
 
@@ -122,25 +124,25 @@ def test_where_files_define_the_factory_a_secret_is_for_a_file(shared: Any, hook
     assert "webhook create" not in printed
 
 
-def test_deletion_asks_and_takes_no_for_an_answer(log: Log, hookmill: Hookmill):
+def test_deletion_asks_and_takes_no_for_an_answer(log: LogWriter, hookmill: Hookmill):
     hookmill("secret", "create", "STRIPE")
 
-    printed = hookmill("secret", "delete", "STRIPE", stdin=b"n\n", ends=1)
+    printed = hookmill("secret", "delete", "STRIPE", stdin=b"n\n", exit_code=1)
 
     assert "Delete team secret STRIPE?" in printed.err
     assert [one["name"] for one in hookmill("secret", "list", "--json").json["secrets"]] == ["STRIPE"]
 
 
-def test_a_deleted_secret_is_gone(log: Log, hookmill: Hookmill):
+def test_a_deleted_secret_is_gone(log: LogWriter, hookmill: Hookmill):
     hookmill("secret", "create", "STRIPE")
 
-    refused = hookmill("secret", "delete", "STRIPE", "--json", ends=2)
+    refused = hookmill("secret", "delete", "STRIPE", "--json", exit_code=2)
     deleted = hookmill("secret", "delete", "STRIPE", "--json", "--yes").json
 
     assert "--yes" in refused.err
     assert deleted["deleted"] is True
-    assert "There is no team secret 'STRIPE'" in hookmill("secret", "show", "STRIPE", ends=1).err
+    assert "There is no team secret 'STRIPE'" in hookmill("secret", "show", "STRIPE", exit_code=1).err
 
 
 def test_a_name_that_is_taken_is_refused(shared: Any, hookmill: Hookmill):
-    assert "team secret named SHARED already exists" in hookmill("secret", "create", "SHARED", ends=1).err
+    assert "team secret named SHARED already exists" in hookmill("secret", "create", "SHARED", exit_code=1).err

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Hookmill, Log, Receiver
+from tests.cli.conftest import Hookmill, LogWriter, Receiver
 from tests.support.ports import free_port
 
 
@@ -18,7 +18,9 @@ def test_a_sample_bears_the_webhooks_token(webhook: Any, hookmill: Hookmill, rec
     assert printed.out.splitlines()[1:] == ["202 dlv_1"]
 
 
-def test_a_sample_for_a_url_token_webhook_goes_to_the_complete_url(log: Log, hookmill: Hookmill, receiver: Receiver):
+def test_a_sample_for_a_url_token_webhook_goes_to_the_complete_url(
+    log: LogWriter, hookmill: Hookmill, receiver: Receiver
+):
     made = hookmill("webhook", "create", "a", "--mode", "url_token", "--json").json
 
     hookmill("send", "a", "--url", receiver.url + "/behind/a/proxy/")
@@ -28,7 +30,9 @@ def test_a_sample_for_a_url_token_webhook_goes_to_the_complete_url(log: Log, hoo
     assert "authorization" not in headers
 
 
-def test_the_first_line_says_where_deliveries_go_without_the_token(log: Log, hookmill: Hookmill, receiver: Receiver):
+def test_the_first_line_says_where_deliveries_go_without_the_token(
+    log: LogWriter, hookmill: Hookmill, receiver: Receiver
+):
     made = hookmill("webhook", "create", "a", "--mode", "url_token", "--json").json
 
     printed = hookmill("send", "a", "--url", receiver.url + "/")
@@ -56,7 +60,9 @@ def test_samples_differ_so_that_none_is_a_duplicate(webhook: Any, hookmill: Hook
     assert printed.out.splitlines()[1:] == ["202 dlv_1"] * 5
 
 
-def test_an_event_id_goes_into_the_header_that_the_webhook_names(log: Log, hookmill: Hookmill, receiver: Receiver):
+def test_an_event_id_goes_into_the_header_that_the_webhook_names(
+    log: LogWriter, hookmill: Hookmill, receiver: Receiver
+):
     hookmill("webhook", "create", "plain")
     hookmill("webhook", "create", "own", "--delivery-id-header", "X-Event")
 
@@ -68,7 +74,9 @@ def test_an_event_id_goes_into_the_header_that_the_webhook_names(log: Log, hookm
     assert own["x-event"] == "evt_2"
 
 
-def test_an_event_type_goes_where_the_webhooks_deliveries_have_it(hookmill: Hookmill, log: Log, receiver: Receiver):
+def test_an_event_type_goes_where_the_webhooks_deliveries_have_it(
+    hookmill: Hookmill, log: LogWriter, receiver: Receiver
+):
     signed = ("--mode", "signature", "--secret-from-stdin", "--scheme")
     hookmill("webhook", "create", "own", "--event-header", "X-Kind")
     hookmill("webhook", "create", "hub", *signed, "github", stdin=b"given-secret")
@@ -80,7 +88,7 @@ def test_an_event_type_goes_where_the_webhooks_deliveries_have_it(hookmill: Hook
 
     (_, own, _), (_, hub, _), (_, _, payment) = receiver.requests
     assert (own["x-kind"], hub["x-github-event"], json.loads(payment)["type"]) == ("paid", "paid", "paid")
-    refused = hookmill("send", "none", "--url", receiver.url, "--event", "paid", ends=1).err
+    refused = hookmill("send", "none", "--url", receiver.url, "--event", "paid", exit_code=1).err
     assert "Deliveries of webhook 'none' have no event type" in refused
 
 
@@ -98,7 +106,7 @@ def test_a_refusal_is_printed_with_its_reason_and_fails(webhook: Any, hookmill: 
     receiver.status, receiver.headers = 429, {"Retry-After": "7"}
     receiver.answer = b'{"title": "Too many deliveries for now."}'
 
-    printed = hookmill("send", "source", "--url", receiver.url, ends=1)
+    printed = hookmill("send", "source", "--url", receiver.url, exit_code=1)
 
     assert printed.out.splitlines()[1:] == ["429 Too many deliveries for now., retry in 7 s"]
 
@@ -115,15 +123,15 @@ def test_an_answer_of_another_service_is_shown_by_its_status(
 ):
     receiver.status, receiver.answer = 502, answer
 
-    assert hookmill("send", "source", "--url", receiver.url, ends=1).out.endswith("\n502 Bad Gateway\n")
+    assert hookmill("send", "source", "--url", receiver.url, exit_code=1).out.endswith("\n502 Bad Gateway\n")
 
 
 def test_a_body_that_is_refused_unread_still_gets_its_answer(webhook: Any, hookmill: Hookmill, receiver: Receiver):
-    receiver.status, receiver.reads_the_body, receiver.answer = 413, False, b'{"title": "Too large."}'
+    receiver.status, receiver.reads_body, receiver.answer = 413, False, b'{"title": "Too large."}'
     more_than_fits_between_two_sockets = b"1" * 16_000_000
 
     printed = hookmill(
-        "send", "source", "--url", receiver.url, "--body", "-", stdin=more_than_fits_between_two_sockets, ends=1
+        "send", "source", "--url", receiver.url, "--body", "-", stdin=more_than_fits_between_two_sockets, exit_code=1
     )
 
     assert printed.out.endswith("\n413 Too large.\n")
@@ -132,20 +140,20 @@ def test_a_body_that_is_refused_unread_still_gets_its_answer(webhook: Any, hookm
 def test_where_nothing_listens_the_error_says_so(webhook: Any, hookmill: Hookmill):
     url = f"http://127.0.0.1:{free_port()}"
 
-    printed = hookmill("send", "source", "--url", url, ends=1)
+    printed = hookmill("send", "source", "--url", url, exit_code=1)
 
     assert printed.err == f"Nothing listens at {url}. Start the service: hookmill serve\n"
 
 
 @pytest.mark.parametrize("url", ["localhost:8420", "ftp://x", "http://", "http://[", "http://x:99999", "http://x/a b"])
 def test_an_address_that_cannot_be_one_is_refused(webhook: Any, hookmill: Hookmill, url: str):
-    assert f"{url} is not the URL of a service" in hookmill("send", "source", "--url", url, ends=1).err
+    assert f"{url} is not the URL of a service" in hookmill("send", "source", "--url", url, exit_code=1).err
 
 
-def test_a_secret_that_no_header_can_carry_is_not_repeated(log: Log, hookmill: Hookmill, receiver: Receiver):
+def test_a_secret_that_no_header_can_carry_is_not_repeated(log: LogWriter, hookmill: Hookmill, receiver: Receiver):
     hookmill("webhook", "create", "a", "--secret-from-stdin", stdin=b"two\nlines")
 
-    printed = hookmill("send", "a", "--url", receiver.url, ends=1)
+    printed = hookmill("send", "a", "--url", receiver.url, exit_code=1)
 
     assert printed.err == "The secret, the event id or the event type has a character that a request can't contain.\n"
 
@@ -153,4 +161,4 @@ def test_a_secret_that_no_header_can_carry_is_not_repeated(log: Log, hookmill: H
 def test_a_deleted_webhook_is_not_sent_to(webhook: Any, hookmill: Hookmill):
     hookmill("webhook", "delete", "source", "--yes")
 
-    assert "is permanently deleted" in hookmill("send", webhook["uid"], ends=1).err
+    assert "is permanently deleted" in hookmill("send", webhook["uid"], exit_code=1).err

@@ -26,7 +26,7 @@ import pytest
 from hookmill.app import port
 from hookmill.domain.errors import Conflict
 from hookmill.store.keys.key_file import KeyFile
-from tests.cli.conftest import Hookmill, named_in_snake_case
+from tests.cli.conftest import Hookmill, parse_json
 from tests.support.counts import count
 from tests.support.loaded import Command
 from tests.support.ports import free_port
@@ -47,7 +47,7 @@ class Started:
 
     def announced(self) -> Any:
         """The same of a start with `--json`."""
-        return named_in_snake_case(json.loads(self._said_until("{")))
+        return parse_json(self._said_until("{"))
 
     def _said_until(self, beginning: str) -> str:
         def all_said() -> str:
@@ -250,7 +250,7 @@ def test_a_new_master_key_and_the_stop_are_logged(tmp_path: Path):
 def test_a_taken_port_is_reported_before_anything_is_created(data_dir: Path, hookmill: Hookmill):
     with socket.create_server(("127.0.0.1", 0)) as other:
         number = other.getsockname()[1]
-        printed = hookmill("serve", "--port", str(number), ends=1)
+        printed = hookmill("serve", "--port", str(number), exit_code=1)
 
     assert printed.err == (
         f"The service can't listen on 127.0.0.1: port {number} is in use by another process. Stop that process, or "
@@ -360,7 +360,7 @@ def test_all_problems_of_the_settings_are_reported_together(
     monkeypatch.setenv("HOOKMILL_LOG_LEVEL", "loud")
     monkeypatch.setenv("HOOKMILL_BASE_URL", "hooks.example.com")
 
-    printed = hookmill("serve", "--port", "70000", ends=2)
+    printed = hookmill("serve", "--port", "70000", exit_code=2)
 
     assert printed.out == ""
     for setting in ("HOOKMILL_LOG_LEVEL", "HOOKMILL_BASE_URL", "HOOKMILL_PORT"):
@@ -371,14 +371,14 @@ def test_all_problems_of_the_settings_are_reported_together(
 def test_a_data_directory_that_cannot_be_made_is_named(hookmill: Hookmill, tmp_path: Path):
     (tmp_path / "file").write_text("")
 
-    printed = hookmill("serve", "--port", str(free_port()), "--data-dir", "file/data", ends=1)
+    printed = hookmill("serve", "--port", str(free_port()), "--data-dir", "file/data", exit_code=1)
 
     assert str(tmp_path / "file" / "data") in printed.err
     assert "Traceback" not in printed.err
 
 
 def test_a_worker_of_its_own_is_refused_on_sqlite(data_dir: Path, hookmill: Hookmill):
-    printed = hookmill("worker", ends=1)
+    printed = hookmill("worker", exit_code=1)
 
     assert "needs PostgreSQL" in printed.err
     assert "HOOKMILL_DATABASE_URL" in printed.err
@@ -421,7 +421,7 @@ def test_a_worker_performs_runs_whatever_the_setting_of_serve_says(
             worker.wait(LONG_SECONDS)
 
     assert run["state"] == "queued"
-    assert named_in_snake_case(json.loads(output.read_text())) == {"runs_at_once": 4, "data_dir": str(data_dir)}
+    assert parse_json(output.read_text()) == {"runs_at_once": 4, "data_dir": str(data_dir)}
 
 
 def test_a_worker_whose_directory_is_unusable_says_so_and_waits_for_it(
@@ -459,7 +459,7 @@ def test_a_runner_with_a_user_that_cannot_be_used_is_refused(
     monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))
     monkeypatch.setenv("HOOKMILL_RUNNERS", '{"agent": {"argv": ["true"], "user": "hookmill-has-no-such-account"}}')
 
-    printed = hookmill(command, ends=1)
+    printed = hookmill(command, exit_code=1)
 
     assert printed.out == ""
     assert printed.err.startswith(
@@ -490,7 +490,7 @@ def test_a_database_without_set_up_is_reported_with_what_to_do(
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
 
-    printed = hookmill("webhook", "list", ends=1)
+    printed = hookmill("webhook", "list", exit_code=1)
 
     assert "hookmill migrate" in printed.err
     assert "Traceback" not in printed.err
@@ -501,7 +501,7 @@ def test_an_unreachable_postgresql_is_reported_without_its_password(
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", f"postgresql://me:canary@127.0.0.1:{free_port()}/x")
 
-    printed = hookmill("migrate", ends=1)
+    printed = hookmill("migrate", exit_code=1)
 
     assert printed.err.startswith("The database can't be used now: ")
     assert "canary" not in printed.err
@@ -513,7 +513,7 @@ def test_a_wrong_master_key_is_reported_without_the_key(
 ):
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
 
-    printed = hookmill("webhook", "list", ends=1)
+    printed = hookmill("webhook", "list", exit_code=1)
 
     assert "A" * 43 not in printed.err
     assert "key" in printed.err
@@ -521,7 +521,7 @@ def test_a_wrong_master_key_is_reported_without_the_key(
 
 
 def test_without_data_a_command_says_where_it_looked(data_dir: Path, hookmill: Hookmill):
-    printed = hookmill("webhook", "list", ends=1)
+    printed = hookmill("webhook", "list", exit_code=1)
 
     assert str(data_dir) in printed.err
     assert "hookmill serve" in printed.err
@@ -530,7 +530,7 @@ def test_without_data_a_command_says_where_it_looked(data_dir: Path, hookmill: H
 def test_a_file_that_is_no_database_is_reported(log: object, data_dir: Path, hookmill: Hookmill):
     shutil.copyfile(__file__, data_dir / "hookmill.db")
 
-    printed = hookmill("webhook", "list", ends=1)
+    printed = hookmill("webhook", "list", exit_code=1)
 
     assert "Traceback" not in printed.err
     assert printed.err.startswith("The database")

@@ -87,7 +87,7 @@ def test_lost_database_is_noticed_by_every_trace(
     (data_dir_without_database / trace).parent.mkdir(exist_ok=True)
     (data_dir_without_database / trace).write_bytes(b"something")
 
-    printed = hookmill("migrate", ends=1)
+    printed = hookmill("migrate", exit_code=1)
 
     assert f"move these away: {trace.parts[0]}. " in printed.err
     assert not (data_dir_without_database / "hookmill.db").exists()
@@ -114,7 +114,7 @@ def test_emptied_database_is_refused_like_a_lost_one(data_dir_without_database: 
             connection.execute("PRAGMA journal_mode = WAL")
     before = path.read_bytes()
 
-    printed = hookmill("migrate", ends=1)
+    printed = hookmill("migrate", exit_code=1)
 
     assert f"{path} is empty" in printed.err
     assert path.read_bytes() == before
@@ -123,7 +123,7 @@ def test_emptied_database_is_refused_like_a_lost_one(data_dir_without_database: 
 def test_restored_database_starts_again(log: object, data_dir: Path, hookmill: Hookmill):
     shutil.copy(data_dir / "hookmill.db", data_dir.parent / "backup")
     (data_dir / "hookmill.db").unlink()
-    hookmill("migrate", ends=1)
+    hookmill("migrate", exit_code=1)
 
     shutil.copy(data_dir.parent / "backup", data_dir / "hookmill.db")
 
@@ -142,7 +142,7 @@ def test_master_key_of_ones_own_starts_a_new_installation(
     data_dir.mkdir()
     (data_dir / "master.key").write_text(f"{KEY}\n")
 
-    refused = hookmill("migrate", ends=1)
+    refused = hookmill("migrate", exit_code=1)
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", KEY)
     app.open_store(read_settings(), create=True).close()
     monkeypatch.delenv("HOOKMILL_MASTER_KEY")
@@ -357,7 +357,7 @@ def test_database_that_is_not_utf8_is_refused(
 ):
     use_database(encoded_url(encoding))
 
-    printed = hookmill(*command.split(), ends=1)
+    printed = hookmill(*command.split(), exit_code=1)
 
     assert f"is {encoding}, and Hookmill needs UTF8. Create another database with CREATE DATABASE" in printed.err
     assert printed.err.count("\n") == 1
@@ -403,7 +403,7 @@ def test_postgresql_that_is_too_old_is_refused(
     use_database(postgres_url)
     monkeypatch.setattr(postgres_engine, "OLDEST_VERSION", 99)
 
-    printed = hookmill("migrate", ends=1)
+    printed = hookmill("migrate", exit_code=1)
 
     assert printed.err.endswith(
         "Hookmill needs 99 or newer. Upgrade the server, or set HOOKMILL_DATABASE_URL to another one.\n"
@@ -426,7 +426,7 @@ def test_missing_rights_are_listed_and_suffice_once_granted(
 ):
     use_database(powerless_role_url)
 
-    refused = hookmill("migrate", ends=1)
+    refused = hookmill("migrate", exit_code=1)
     statements = refused.err.splitlines()[1]
     with psycopg.connect(postgres_url, autocommit=True) as superuser:
         superuser.execute(statements.encode())
@@ -453,7 +453,7 @@ def test_start_asks_for_the_right_to_perform_runs_only_where_it_does(
         )
     use_database(powerless_role_url)
 
-    refused = [hookmill(command, ends=1).err for command in ("migrate", "worker")]
+    refused = [hookmill(command, exit_code=1).err for command in ("migrate", "worker")]
     monkeypatch.setenv("HOOKMILL_PERFORMS_RUNS", "false")
     hookmill("migrate")
 
@@ -478,7 +478,7 @@ def test_start_asks_for_rights_on_each_table_of_the_engine(
             """.encode()
         )
         use_database(powerless_role_url)
-        refused = hookmill("migrate", ends=1)
+        refused = hookmill("migrate", exit_code=1)
         superuser.execute(refused.err.splitlines()[1].encode())
 
     assert f"GRANT ALL ON ALL TABLES IN SCHEMA {ENGINE_SCHEMA} TO {role};" in refused.err
@@ -492,7 +492,7 @@ def test_command_without_rights_to_the_tables_says_so(
     hookmill("migrate")
     use_database(powerless_role_url)
 
-    printed = hookmill("webhook", "list", ends=1)
+    printed = hookmill("webhook", "list", exit_code=1)
 
     assert "permission denied for table " in printed.err
     assert "Grant it to the role in HOOKMILL_DATABASE_URL" in printed.err
@@ -520,7 +520,7 @@ def test_refused_connection_is_reported_without_the_password(
 ):
     use_database(change(powerless_role_url))
 
-    printed = hookmill("migrate", ends=1)
+    printed = hookmill("migrate", exit_code=1)
 
     assert told in printed.err.splitlines()[0]
     assert "canary@" not in printed.err
@@ -534,7 +534,7 @@ def test_role_that_may_not_connect_is_reported(
         superuser.execute(f"REVOKE CONNECT ON DATABASE {name} FROM PUBLIC".encode())
     use_database(powerless_role_url)
 
-    printed = hookmill("migrate", ends=1)
+    printed = hookmill("migrate", exit_code=1)
 
     assert f'permission denied for database "{name}"' in printed.err.splitlines()[0]
     assert "canary" not in printed.err

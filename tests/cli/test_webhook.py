@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Hookmill, Log
+from tests.cli.conftest import Hookmill, LogWriter
 
 HOSTILE = "a[red]b[/red]\u00a0c"
 
 
-def test_creation_prints_the_uid_the_complete_url_and_the_secret(log: Log, hookmill: Hookmill):
+def test_creation_prints_the_uid_the_complete_url_and_the_secret(log: LogWriter, hookmill: Hookmill):
     made = hookmill("webhook", "create", "orders", "--json").json
 
     assert made["url"] == f"http://127.0.0.1:8420/webhooks/w/{made['uid']}"
@@ -35,7 +35,7 @@ def test_a_webhook_is_printed_under_the_contracts_names(webhook: Any):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", webhook["created_at"])
 
 
-def test_a_url_token_is_printed_once_and_then_a_placeholder(log: Log, hookmill: Hookmill):
+def test_a_url_token_is_printed_once_and_then_a_placeholder(log: LogWriter, hookmill: Hookmill):
     made = hookmill("webhook", "create", "orders", "--mode", "url_token", "--json").json
     shown = hookmill("webhook", "show", "orders", "--json").json
 
@@ -54,7 +54,7 @@ def test_a_secret_is_never_printed_again(webhook: Any, hookmill: Hookmill):
         assert webhook["secret"] not in hookmill("webhook", *command).out
 
 
-def test_creation_offers_a_curl_line_with_the_secret(log: Log, hookmill: Hookmill):
+def test_creation_offers_a_curl_line_with_the_secret(log: LogWriter, hookmill: Hookmill):
     printed = hookmill("webhook", "create", "orders").out
 
     (curl,) = [line for line in printed.splitlines() if line.startswith("curl ")]
@@ -64,7 +64,7 @@ def test_creation_offers_a_curl_line_with_the_secret(log: Log, hookmill: Hookmil
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 @pytest.mark.parametrize("mode", ["token", "url_token"])
-def test_a_secret_that_was_given_is_not_repeated(log: Log, hookmill: Hookmill, mode: str, as_json: list[str]):
+def test_a_secret_that_was_given_is_not_repeated(log: LogWriter, hookmill: Hookmill, mode: str, as_json: list[str]):
     options = ("--secret-from-stdin", *as_json)
 
     created = hookmill("webhook", "create", "orders", "--mode", mode, *options, stdin=b"chosen-by-us\n").out
@@ -102,7 +102,7 @@ def test_with_a_known_secret_it_says_where_senders_put_that(webhook: Any, hookmi
     assert "curl" not in made
 
 
-def test_one_can_be_created_disabled_with_the_line_that_enables_it(log: Log, hookmill: Hookmill):
+def test_one_can_be_created_disabled_with_the_line_that_enables_it(log: LogWriter, hookmill: Hookmill):
     made = hookmill("webhook", "create", "orders", "--disabled").out
 
     (offered,) = [line.split() for line in made.splitlines() if "webhook enable" in line]
@@ -144,13 +144,13 @@ def test_rotation_names_the_other_webhooks_with_the_same_secret(webhook: Any, ho
     assert printed.endswith("  # other\n")
 
 
-def test_the_header_with_the_senders_event_id_is_kept(log: Log, hookmill: Hookmill):
+def test_the_header_with_the_senders_event_id_is_kept(log: LogWriter, hookmill: Hookmill):
     made = hookmill("webhook", "create", "orders", "--delivery-id-header", "X-Event", "--json").json
 
     assert made["delivery_id_header"] == "X-Event"
 
 
-def test_the_header_with_the_event_type_is_kept_and_shown(log: Log, hookmill: Hookmill):
+def test_the_header_with_the_event_type_is_kept_and_shown(log: LogWriter, hookmill: Hookmill):
     made = hookmill("webhook", "create", "orders", "--event-header", "X-Kind", "--json").json
 
     assert made["event_header"] == "X-Kind"
@@ -194,19 +194,19 @@ def test_every_label_begins_with_a_capital(webhook: Any, automation: Any, hookmi
     assert [label for label in labels if not label[:1].isupper()] == []
 
 
-def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
+def test_an_empty_list_says_how_to_create_one(log: LogWriter, hookmill: Hookmill):
     assert "webhook create NAME" in hookmill("webhook", "list").out
 
 
 def test_deletion_without_an_answer_deletes_nothing(webhook: Any, hookmill: Hookmill):
-    printed = hookmill("webhook", "delete", "source", ends=1)
+    printed = hookmill("webhook", "delete", "source", exit_code=1)
 
     assert "Nothing was changed" in printed.err
     assert hookmill("webhook", "show", "source", "--json").json["state"] == "enabled"
 
 
 def test_deletion_asks_and_takes_no_for_an_answer(webhook: Any, hookmill: Hookmill):
-    printed = hookmill("webhook", "delete", "source", stdin=b"n\n", ends=1)
+    printed = hookmill("webhook", "delete", "source", stdin=b"n\n", exit_code=1)
 
     assert f"Delete webhook source ({webhook['uid']})?" in printed.err
     assert hookmill("webhook", "show", "source", "--json").json["state"] == "enabled"
@@ -221,7 +221,7 @@ def test_deletion_that_was_agreed_to(webhook: Any, hookmill: Hookmill):
 
 
 def test_deletion_with_json_must_be_agreed_to_beforehand(webhook: Any, hookmill: Hookmill):
-    refused = hookmill("webhook", "delete", "source", "--json", ends=2)
+    refused = hookmill("webhook", "delete", "source", "--json", exit_code=2)
     deleted = hookmill("webhook", "delete", "source", "--json", "--yes").json
 
     assert "--yes" in refused.err
@@ -236,32 +236,32 @@ def test_show_names_the_automations_that_select_it(automation: Any, hookmill: Ho
 
 
 @pytest.mark.parametrize("command", [["list"], ["show", HOSTILE], ["disable", HOSTILE]])
-def test_a_name_is_printed_as_text_whatever_it_holds(log: Log, hookmill: Hookmill, command: list[str]):
+def test_a_name_is_printed_as_text_whatever_it_holds(log: LogWriter, hookmill: Hookmill, command: list[str]):
     hookmill("webhook", "create", HOSTILE)
 
     assert "a[red]b[/red]\\u00a0c" in hookmill("webhook", *command).out
 
 
-def test_a_control_character_in_a_name_is_never_printed_raw(log: Log, hookmill: Hookmill):
-    printed = hookmill("webhook", "create", "a\x1b]0;owned\x07", ends=1)
+def test_a_control_character_in_a_name_is_never_printed_raw(log: LogWriter, hookmill: Hookmill):
+    printed = hookmill("webhook", "create", "a\x1b]0;owned\x07", exit_code=1)
 
     assert "\x1b" not in printed.err
     assert "control character" in printed.err
 
 
 def test_a_second_webhook_of_the_same_name_is_refused(webhook: Any, hookmill: Hookmill):
-    printed = hookmill("webhook", "create", "source", ends=1)
+    printed = hookmill("webhook", "create", "source", exit_code=1)
 
     assert printed.out == ""
     assert "already has a webhook named 'source'" in printed.err
 
 
-def test_an_unknown_webhook_is_named_in_the_error(log: Log, hookmill: Hookmill):
-    assert "no webhook 'nope'" in hookmill("webhook", "show", "nope", ends=1).err
+def test_an_unknown_webhook_is_named_in_the_error(log: LogWriter, hookmill: Hookmill):
+    assert "no webhook 'nope'" in hookmill("webhook", "show", "nope", exit_code=1).err
 
 
-def test_an_unknown_factory_is_named_with_those_that_exist(log: Log, hookmill: Hookmill):
+def test_an_unknown_factory_is_named_with_those_that_exist(log: LogWriter, hookmill: Hookmill):
     assert (
         "No factory is named 'nope'. The factories are: default."
-        in hookmill("webhook", "list", "--factory", "nope", ends=1).err
+        in hookmill("webhook", "list", "--factory", "nope", exit_code=1).err
     )
