@@ -1,50 +1,46 @@
 """`hookmill secret`."""
 
-from typing import Any
-
 import pytest
 
 from tests.cli.conftest import Hookmill, LogWriter
 
-GIVEN = "a-value-of-our-own"
+CHOSEN_VALUE = "a-chosen-value"
 
 
 @pytest.fixture
-def shared(log: LogWriter, hookmill: Hookmill) -> Any:
-    """Team secret SHARED with a value of ours, and the webhook `orders` that uses it."""
-    hookmill("secret", "create", "SHARED", "--from-stdin", stdin=GIVEN.encode())
-    return hookmill("webhook", "create", "orders", "--secret-name", "SHARED", "--json").json
+def shared_secret(log: LogWriter, hookmill: Hookmill) -> None:
+    """The team secret SHARED with `CHOSEN_VALUE`, and the webhook `orders` that uses it."""
+    hookmill("secret", "create", "SHARED", "--from-stdin", stdin=CHOSEN_VALUE.encode())
+    hookmill("webhook", "create", "orders", "--secret-name", "SHARED")
 
 
-def test_a_value_that_is_generated_is_printed_once(log: LogWriter, hookmill: Hookmill):
-    printed = hookmill("secret", "create", "STRIPE").out
-    (value,) = [line.split()[1] for line in printed.splitlines() if line.startswith("Value")]
+def test_generated_value_is_printed_once(log: LogWriter, hookmill: Hookmill):
+    output = hookmill("secret", "create", "STRIPE").out
+    (value,) = [line.split()[1] for line in output.splitlines() if line.startswith("Value")]
 
     assert len(value) >= 43
-    assert "Save it now: it is not shown again.\n" in printed
-    assert "webhook create NAME --secret-name STRIPE\n" in printed
-    assert printed.endswith("Or write in a definition file: secretName: STRIPE\n")
-    for again in (["show", "STRIPE"], ["show", "STRIPE", "--json"], ["list"], ["list", "--json"]):
-        assert value not in hookmill("secret", *again).out
+    assert "Save it now: it is not shown again.\n" in output
+    assert "webhook create NAME --secret-name STRIPE\n" in output
+    assert output.endswith("Or write in a definition file: secretName: STRIPE\n")
+    for command in (["show", "STRIPE"], ["show", "STRIPE", "--json"], ["list"], ["list", "--json"]):
+        assert value not in hookmill("secret", *command).out
 
 
 @pytest.mark.parametrize("command", [["create", "NEW"], ["replace", "OLD"]])
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_a_value_that_was_given_is_not_repeated(
-    log: LogWriter, hookmill: Hookmill, command: list[str], as_json: list[str]
-):
+def test_chosen_value_is_never_printed(log: LogWriter, hookmill: Hookmill, command: list[str], as_json: list[str]):
     hookmill("secret", "create", "OLD")
 
-    printed = hookmill("secret", *command, "--from-stdin", *as_json, stdin=f"{GIVEN}\n".encode())
+    result = hookmill("secret", *command, "--from-stdin", *as_json, stdin=f"{CHOSEN_VALUE}\n".encode())
 
-    assert GIVEN not in printed.out + printed.err
+    assert CHOSEN_VALUE not in result.out + result.err
 
 
-def test_a_secret_as_json_has_everything_but_the_value(shared: Any, hookmill: Hookmill):
-    described = hookmill("secret", "show", "SHARED", "--json").json
+def test_show_in_json_has_every_field_but_the_value(shared_secret: None, hookmill: Hookmill):
+    secret = hookmill("secret", "show", "SHARED", "--json").json
 
-    assert described.pop("created_at") == described.pop("changed_at")
-    assert described == {
+    assert secret.pop("created_at") == secret.pop("changed_at")
+    assert secret == {
         "name": "SHARED",
         "has_value": True,
         "used_by": ["orders"],
@@ -53,7 +49,7 @@ def test_a_secret_as_json_has_everything_but_the_value(shared: Any, hookmill: Ho
     }
 
 
-def test_the_list_says_who_uses_each(shared: Any, hookmill: Hookmill):
+def test_list_names_the_webhooks_that_use_each_secret(shared_secret: None, hookmill: Hookmill):
     hookmill("factory", "create", "payments")
     hookmill("webhook", "create", "p", "--secret-name", "SHARED", "--factory", "payments")
     hookmill("secret", "create", "UNUSED")
@@ -70,70 +66,70 @@ def test_the_list_says_who_uses_each(shared: Any, hookmill: Hookmill):
     assert "no value yet" in rows[2]
 
 
-def test_an_empty_list_says_how_to_create_one(log: LogWriter, hookmill: Hookmill):
+def test_empty_list_says_how_to_create_a_secret(log: LogWriter, hookmill: Hookmill):
     assert "secret create NAME" in hookmill("secret", "list").out
 
 
-def test_replacing_a_value_names_the_webhooks_that_need_a_sync(shared: Any, hookmill: Hookmill):
-    replaced = hookmill("secret", "replace", "SHARED").out
-    (offered,) = [line for line in replaced.splitlines() if "webhook sync" in line]
-    before = hookmill("webhook", "show", "orders", "--json").json
-    hookmill(*offered.partition("#")[0].split()[-3:])
+def test_replace_names_the_webhooks_that_need_a_sync(shared_secret: None, hookmill: Hookmill):
+    output = hookmill("secret", "replace", "SHARED").out
+    (command,) = [line for line in output.splitlines() if "webhook sync" in line]
+    webhook = hookmill("webhook", "show", "orders", "--json").json
+    hookmill(*command.partition("#")[0].split()[-3:])
 
-    assert offered.endswith("# orders")
-    assert before["secret_is_current"] is False
+    assert command.endswith("# orders")
+    assert webhook["secret_is_current"] is False
     assert hookmill("webhook", "show", "orders", "--json").json["secret_is_current"] is True
 
 
-def test_replacing_a_value_as_json_names_the_webhooks_that_are_not_synced(shared: Any, hookmill: Hookmill):
-    replaced = hookmill("secret", "replace", "SHARED", "--json").json
+def test_replace_in_json_names_the_webhooks_that_need_a_sync(shared_secret: None, hookmill: Hookmill):
+    secret = hookmill("secret", "replace", "SHARED", "--json").json
 
-    assert replaced["not_synced"] == ["orders"]
-    assert len(replaced["value"]) >= 43
+    assert secret["not_synced"] == ["orders"]
+    assert len(secret["value"]) >= 43
 
 
-def test_replacing_a_value_warns_of_other_factories(shared: Any, hookmill: Hookmill):
+def test_replace_warns_of_webhooks_in_other_factories(shared_secret: None, hookmill: Hookmill):
     hookmill("factory", "create", "payments")
 
-    printed = hookmill("secret", "replace", "SHARED", "--factory", "payments").out
+    output = hookmill("secret", "replace", "SHARED", "--factory", "payments").out
 
-    assert "Webhooks of other factories use it too" in printed
-
-
-def test_a_secret_in_use_is_not_deleted_and_nobody_is_asked(shared: Any, hookmill: Hookmill):
-    printed = hookmill("secret", "delete", "SHARED", exit_code=1)
-
-    assert printed.err == "Team secret SHARED is used by 'orders'. Delete this webhook first.\n"
+    assert "Webhooks of other factories use it too" in output
 
 
-def test_a_secret_that_several_webhooks_use_names_them_all(shared: Any, hookmill: Hookmill):
+def test_deletion_of_a_secret_in_use_is_refused_without_a_question(shared_secret: None, hookmill: Hookmill):
+    result = hookmill("secret", "delete", "SHARED", exit_code=1)
+
+    assert result.err == "Team secret SHARED is used by 'orders'. Delete this webhook first.\n"
+
+
+def test_refused_deletion_names_all_webhooks_that_use_the_secret(shared_secret: None, hookmill: Hookmill):
     hookmill("webhook", "create", "returns", "--secret-name", "SHARED")
 
-    printed = hookmill("secret", "delete", "SHARED", exit_code=1)
+    result = hookmill("secret", "delete", "SHARED", exit_code=1)
 
-    assert printed.err == "Team secret SHARED is used by 'orders', 'returns'. Delete these webhooks first.\n"
+    assert result.err == "Team secret SHARED is used by 'orders', 'returns'. Delete these webhooks first.\n"
 
 
-def test_where_files_define_the_factory_a_secret_is_for_a_file(shared: Any, hookmill: Hookmill):
+def test_create_names_the_files_if_files_define_the_factory(shared_secret: None, hookmill: Hookmill):
     hookmill("export", "ops")
     hookmill("apply", "ops", exit_code=2)
 
-    printed = hookmill("secret", "create", "STRIPE").out
+    output = hookmill("secret", "create", "STRIPE").out
 
-    assert printed.endswith("To use it, write in a webhook's file: secretName: STRIPE\n")
-    assert "webhook create" not in printed
+    assert output.endswith("To use it, write in a webhook's file: secretName: STRIPE\n")
+    assert "webhook create" not in output
 
 
-def test_deletion_asks_and_takes_no_for_an_answer(log: LogWriter, hookmill: Hookmill):
+def test_answer_no_deletes_no_secret(log: LogWriter, hookmill: Hookmill):
     hookmill("secret", "create", "STRIPE")
 
-    printed = hookmill("secret", "delete", "STRIPE", stdin=b"n\n", exit_code=1)
+    result = hookmill("secret", "delete", "STRIPE", stdin=b"n\n", exit_code=1)
 
-    assert "Delete team secret STRIPE?" in printed.err
-    assert [one["name"] for one in hookmill("secret", "list", "--json").json["secrets"]] == ["STRIPE"]
+    assert "Delete team secret STRIPE?" in result.err
+    assert [secret["name"] for secret in hookmill("secret", "list", "--json").json["secrets"]] == ["STRIPE"]
 
 
-def test_a_deleted_secret_is_gone(log: LogWriter, hookmill: Hookmill):
+def test_deleted_secret_no_longer_exists(log: LogWriter, hookmill: Hookmill):
     hookmill("secret", "create", "STRIPE")
 
     refused = hookmill("secret", "delete", "STRIPE", "--json", exit_code=2)
@@ -144,5 +140,5 @@ def test_a_deleted_secret_is_gone(log: LogWriter, hookmill: Hookmill):
     assert "There is no team secret 'STRIPE'" in hookmill("secret", "show", "STRIPE", exit_code=1).err
 
 
-def test_a_name_that_is_taken_is_refused(shared: Any, hookmill: Hookmill):
+def test_second_secret_of_the_same_name_is_refused(shared_secret: None, hookmill: Hookmill):
     assert "team secret named SHARED already exists" in hookmill("secret", "create", "SHARED", exit_code=1).err
