@@ -11,10 +11,10 @@ import pytest
 
 from tests.cli.conftest import Hookmill, LogWriter
 
-UNKNOWN = "wh_" + "0" * 27
+UNKNOWN_UID = "wh_" + "0" * 27
 
 
-def test_creation_prints_the_trigger_as_the_contract_writes_it(automation: Any, webhook: Any):
+def test_create_prints_the_trigger_in_the_format_of_the_contract(automation: Any, webhook: Any):
     assert automation["name"] == "triage"
     assert automation["prompt"] == "Look."
     assert automation["enabled"] is True
@@ -25,24 +25,24 @@ def test_creation_prints_the_trigger_as_the_contract_writes_it(automation: Any, 
     ]
 
 
-def test_a_prompt_may_come_from_a_file(webhook: Any, hookmill: Hookmill, tmp_path: Path):
+def test_prompt_is_read_from_a_file(webhook: Any, hookmill: Hookmill, tmp_path: Path):
     (tmp_path / "prompt.md").write_text("Grüße,\nund los.\n")
 
-    made = hookmill("automation", "create", "a", "--prompt-file", "prompt.md", "--webhook", "source", "--json").json
+    created = hookmill("automation", "create", "a", "--prompt-file", "prompt.md", "--webhook", "source", "--json").json
 
-    assert made["prompt"] == "Grüße,\nund los.\n"
+    assert created["prompt"] == "Grüße,\nund los.\n"
 
 
-def test_a_prompt_may_come_from_standard_input(webhook: Any, hookmill: Hookmill):
-    made = hookmill(
+def test_prompt_is_read_from_standard_input(webhook: Any, hookmill: Hookmill):
+    created = hookmill(
         "automation", "create", "a", "--prompt-file", "-", "--webhook", "source", "--json", stdin=b"Go."
     ).json
 
-    assert made["prompt"] == "Go."
+    assert created["prompt"] == "Go."
 
 
-def test_a_filter_is_kept_as_it_was_given(webhook: Any, hookmill: Hookmill):
-    made = hookmill(
+def test_filter_is_stored_unchanged(webhook: Any, hookmill: Hookmill):
+    created = hookmill(
         "automation",
         "create",
         "a",
@@ -55,27 +55,27 @@ def test_a_filter_is_kept_as_it_was_given(webhook: Any, hookmill: Hookmill):
         "--json",
     ).json
 
-    assert made["triggers"][0]["filter"]["payload"] == {"n": [1, 2.5, None]}
+    assert created["triggers"][0]["filter"]["payload"] == {"n": [1, 2.5, None]}
 
 
-def test_several_webhooks_may_be_selected_by_name_and_uid(webhook: Any, hookmill: Hookmill):
+def test_webhooks_are_selected_by_name_and_by_uid(webhook: Any, hookmill: Hookmill):
     other = hookmill("webhook", "create", "other", "--json").json
 
-    made = hookmill(
+    created = hookmill(
         "automation", "create", "a", "--prompt", "x", "--webhook", "source", "--webhook", other["uid"], "--json"
     ).json
 
-    assert made["triggers"][0]["filter"]["webhook_ids"] == [webhook["uid"], other["uid"]]
+    assert created["triggers"][0]["filter"]["webhook_ids"] == [webhook["uid"], other["uid"]]
 
 
-def test_an_unknown_uid_is_a_warning_on_standard_error(webhook: Any, hookmill: Hookmill):
-    printed = hookmill("automation", "create", "a", "--prompt", "x", "--webhook", UNKNOWN)
+def test_unknown_uid_causes_a_warning_on_standard_error(webhook: Any, hookmill: Hookmill):
+    result = hookmill("automation", "create", "a", "--prompt", "x", "--webhook", UNKNOWN_UID)
 
-    assert "Automation a (aut_" in printed.out
-    assert printed.err.startswith(f"Warning: {UNKNOWN} is not a webhook of factory 'default'")
+    assert "Automation a (aut_" in result.out
+    assert result.err.startswith(f"Warning: {UNKNOWN_UID} is not a webhook of factory 'default'")
 
 
-def test_a_deleted_webhook_is_a_warning_in_json(automation: Any, webhook: Any, hookmill: Hookmill):
+def test_deleted_webhook_causes_a_warning_in_json(automation: Any, webhook: Any, hookmill: Hookmill):
     hookmill("webhook", "delete", "source", "--yes")
 
     shown = hookmill("automation", "show", "triage", "--json").json
@@ -83,7 +83,7 @@ def test_a_deleted_webhook_is_a_warning_in_json(automation: Any, webhook: Any, h
     assert shown["warnings"] == [f"'source' ({webhook['uid']}) is deleted, so it starts no runs."]
 
 
-def test_an_unknown_name_is_refused(webhook: Any, hookmill: Hookmill):
+def test_unknown_webhook_name_is_refused(webhook: Any, hookmill: Hookmill):
     assert (
         "no webhook 'nope'"
         in hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "nope", exit_code=1).err
@@ -91,7 +91,7 @@ def test_an_unknown_name_is_refused(webhook: Any, hookmill: Hookmill):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "problem"),
     [
         (["--prompt", "a", "--prompt-file", "b", "--webhook", "w"], "exactly one of --prompt, --prompt-file"),
         (["--webhook", "w"], "exactly one of --prompt, --prompt-file"),
@@ -99,12 +99,12 @@ def test_an_unknown_name_is_refused(webhook: Any, hookmill: Hookmill):
         (["--prompt", "a", "--webhook", "w", "--filter", "{}", "--filter-file", "f"], "at most one of --filter"),
     ],
 )
-def test_contradicting_options_are_wrong_usage(hookmill: Hookmill, options: list[str], said: str):
-    assert said in hookmill("automation", "create", "a", *options, exit_code=2).err
+def test_create_refuses_contradicting_options(hookmill: Hookmill, options: list[str], problem: str):
+    assert problem in hookmill("automation", "create", "a", *options, exit_code=2).err
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("filter_json", "problem"),
     [
         ("{", "The payload filter is not JSON: Expecting property name enclosed in double quotes at line 1, column 2."),
         ("null", "The payload filter is null."),
@@ -113,37 +113,37 @@ def test_contradicting_options_are_wrong_usage(hookmill: Hookmill, options: list
         ("[" * 100_000, "nested too deep"),
         (f'{{"a": [{"9" * 5000}]}}', "too many digits"),
     ],
-    ids=["no JSON", "null", "an empty set", "every problem", "too deep", "too long a number"],
+    ids=["no JSON", "null", "empty array", "two problems", "nested too deep", "too many digits"],
 )
-def test_a_filter_that_cannot_be_used_is_refused_with_the_place(
-    webhook: Any, hookmill: Hookmill, given: str, said: str
+def test_invalid_filter_is_refused_with_the_location_of_the_problem(
+    webhook: Any, hookmill: Hookmill, filter_json: str, problem: str
 ):
-    command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", given)
+    command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", filter_json)
 
-    assert said in hookmill(*command, exit_code=1).err
-
-
-def test_a_file_that_is_missing_is_named(webhook: Any, hookmill: Hookmill):
-    printed = hookmill("automation", "create", "a", "--prompt-file", "nope.md", "--webhook", "source", exit_code=1)
-
-    assert printed.err == "The prompt file nope.md can't be read: No such file or directory.\n"
+    assert problem in hookmill(*command, exit_code=1).err
 
 
-def test_a_prompt_that_is_no_text_is_refused(webhook: Any, hookmill: Hookmill, tmp_path: Path):
+def test_missing_prompt_file_is_named(webhook: Any, hookmill: Hookmill):
+    result = hookmill("automation", "create", "a", "--prompt-file", "nope.md", "--webhook", "source", exit_code=1)
+
+    assert result.err == "The prompt file nope.md can't be read: No such file or directory.\n"
+
+
+def test_prompt_file_that_is_not_utf_8_is_refused(webhook: Any, hookmill: Hookmill, tmp_path: Path):
     (tmp_path / "prompt.md").write_bytes(b"abc\xff")
 
-    printed = hookmill("automation", "create", "a", "--prompt-file", "prompt.md", "--webhook", "source", exit_code=1)
+    result = hookmill("automation", "create", "a", "--prompt-file", "prompt.md", "--webhook", "source", exit_code=1)
 
-    assert printed.err == "The prompt file prompt.md is not UTF-8: byte 4 can't be read.\n"
+    assert result.err == "The prompt file prompt.md is not UTF-8: byte 4 can't be read.\n"
 
 
-def test_an_unknown_runner_is_refused_with_those_that_are_configured(webhook: Any, hookmill: Hookmill):
+def test_unknown_runner_is_refused_with_the_configured_ones(webhook: Any, hookmill: Hookmill):
     command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--runner", "agent")
 
     assert "No runner is named 'agent'. The operator configured: package." in hookmill(*command, exit_code=1).err
 
 
-def test_one_can_be_created_disabled_and_enabled_later(webhook: Any, hookmill: Hookmill):
+def test_automation_is_created_disabled_and_enabled_later(webhook: Any, hookmill: Hookmill):
     created = hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--disabled", "--json").json
     enabled = hookmill("automation", "enable", "a", "--json").json
 
@@ -151,16 +151,16 @@ def test_one_can_be_created_disabled_and_enabled_later(webhook: Any, hookmill: H
     assert enabled["enabled"] is True
 
 
-def test_a_change_is_the_next_version_and_leaves_alone_what_is_not_given(automation: Any, hookmill: Hookmill):
+def test_change_creates_a_version_and_keeps_the_other_fields(automation: Any, hookmill: Hookmill):
     changed = hookmill("automation", "change", "triage", "--name", "sort", "--prompt", "Look twice.", "--json").json
 
     assert (changed["name"], changed["prompt"], changed["version"]) == ("sort", "Look twice.", 2)
-    assert [changed[kept] for kept in ("automation_id", "triggers", "runner", "enabled")] == [
-        automation[kept] for kept in ("automation_id", "triggers", "runner", "enabled")
+    assert [changed[field] for field in ("automation_id", "triggers", "runner", "enabled")] == [
+        automation[field] for field in ("automation_id", "triggers", "runner", "enabled")
     ]
 
 
-def test_a_change_says_which_version_is_next(automation: Any, hookmill: Hookmill):
+def test_change_prints_the_version(automation: Any, hookmill: Hookmill):
     unchanged = hookmill("automation", "change", "triage", "--runner", "package").out
     changed = hookmill("automation", "change", "triage", "--prompt", "Look twice.").out
 
@@ -168,73 +168,81 @@ def test_a_change_says_which_version_is_next(automation: Any, hookmill: Hookmill
     assert changed == f"Automation triage ({automation['automation_id']}) is now at version 2.\n"
 
 
-def test_a_new_filter_keeps_the_webhooks_and_new_webhooks_keep_the_filter(
-    automation: Any, webhook: Any, hookmill: Hookmill
-):
+def test_filter_and_webhooks_are_changed_separately(automation: Any, webhook: Any, hookmill: Hookmill):
     other = hookmill("webhook", "create", "other", "--json").json
 
-    filtered = hookmill("automation", "change", "triage", "--filter", '{"n": [1]}', "--json").json
-    moved = hookmill("automation", "change", "triage", "--webhook", "other", "--json").json
-    opened = hookmill("automation", "change", "triage", "--no-filter", "--json").json
+    with_filter = hookmill("automation", "change", "triage", "--filter", '{"n": [1]}', "--json").json
+    with_other_webhook = hookmill("automation", "change", "triage", "--webhook", "other", "--json").json
+    without_filter = hookmill("automation", "change", "triage", "--no-filter", "--json").json
 
-    assert [changed["triggers"][0]["filter"] for changed in (filtered, moved, opened)] == [
+    assert [changed["triggers"][0]["filter"] for changed in (with_filter, with_other_webhook, without_filter)] == [
         {"webhook_ids": [webhook["uid"]], "payload": {"n": [1]}},
         {"webhook_ids": [other["uid"]], "payload": {"n": [1]}},
         {"webhook_ids": [other["uid"]]},
     ]
 
 
-def test_event_types_are_given_changed_shown_and_taken_away(webhook: Any, hookmill: Hookmill):
+def test_event_types_are_set_shown_changed_and_removed(webhook: Any, hookmill: Hookmill):
     create = ("automation", "create", "typed", "--prompt", "x", "--webhook", "source")
-    made = hookmill(*create, "--event", "push", "--event", "Push Hook", "--filter", '{"n": [1]}', "--json").json
-    shown = hookmill("automation", "show", "typed").out
-    plain = hookmill("automation", "change", "typed", "--no-filter", "--json").json
-    fewer = hookmill("automation", "change", "typed", "--event", "ping", "--json").json
-    warned = hookmill("automation", "show", "typed").err
-    any_event = hookmill("automation", "change", "typed", "--any-event", "--json").json
+    created = hookmill(*create, "--event", "push", "--event", "Push Hook", "--filter", '{"n": [1]}', "--json").json
+    output = hookmill("automation", "show", "typed").out
+    without_filter = hookmill("automation", "change", "typed", "--no-filter", "--json").json
+    with_one_event = hookmill("automation", "change", "typed", "--event", "ping", "--json").json
+    warnings = hookmill("automation", "show", "typed").err
+    with_any_event = hookmill("automation", "change", "typed", "--any-event", "--json").json
 
     uids = [webhook["uid"]]
-    assert [each["triggers"][0]["filter"] for each in (made, plain, fewer, any_event)] == [
+    assert [
+        automation["triggers"][0]["filter"] for automation in (created, without_filter, with_one_event, with_any_event)
+    ] == [
         {"webhook_ids": uids, "event": ["push", "Push Hook"], "payload": {"n": [1]}},
         {"webhook_ids": uids, "event": ["push", "Push Hook"]},
         {"webhook_ids": uids, "event": ["ping"]},
         {"webhook_ids": uids},
     ]
-    assert "  events    push, Push Hook\n" in shown
-    assert "have no event type. Every trigger that selects it requires one" in warned
-    assert any_event["warnings"] == []
+    assert "  events    push, Push Hook\n" in output
+    assert "have no event type. Every trigger that selects it requires one" in warnings
+    assert with_any_event["warnings"] == []
 
 
-def test_several_triggers_are_given_as_show_prints_them(automation: Any, hookmill: Hookmill, tmp_path: Path):
-    two = automation["triggers"] * 2
-    (tmp_path / "triggers.json").write_text(json.dumps(two))
+def test_triggers_file_has_the_format_that_show_prints(automation: Any, hookmill: Hookmill, tmp_path: Path):
+    triggers = automation["triggers"] * 2
+    (tmp_path / "triggers.json").write_text(json.dumps(triggers))
 
     changed = hookmill("automation", "change", "triage", "--triggers-file", "triggers.json", "--json").json
     created = hookmill(
-        "automation", "create", "a", "--prompt", "x", "--triggers-file", "-", "--json", stdin=json.dumps(two).encode()
+        "automation",
+        "create",
+        "a",
+        "--prompt",
+        "x",
+        "--triggers-file",
+        "-",
+        "--json",
+        stdin=json.dumps(triggers).encode(),
     ).json
 
-    assert changed["triggers"] == created["triggers"] == two
+    assert changed["triggers"] == created["triggers"] == triggers
 
 
-def test_one_of_several_triggers_is_not_guessed(automation: Any, hookmill: Hookmill, tmp_path: Path):
+def test_options_for_one_trigger_are_refused_if_there_are_several(automation: Any, hookmill: Hookmill, tmp_path: Path):
     (tmp_path / "triggers.json").write_text(json.dumps(automation["triggers"] * 2))
     hookmill("automation", "change", "triage", "--triggers-file", "triggers.json")
 
-    printed = hookmill("automation", "change", "triage", "--no-filter", exit_code=1)
+    result = hookmill("automation", "change", "triage", "--no-filter", exit_code=1)
 
-    assert printed.err.startswith("Automation 'triage' has 2 triggers, but these options change a single trigger.")
-    assert "--triggers-file FILE" in printed.err
+    assert result.err.startswith("Automation 'triage' has 2 triggers, but these options change a single trigger.")
+    assert "--triggers-file FILE" in result.err
 
 
-def test_a_change_that_is_refused_changes_nothing(automation: Any, hookmill: Hookmill):
+def test_refused_change_changes_nothing(automation: Any, hookmill: Hookmill):
     hookmill("automation", "change", "triage", "--prompt", "New.", "--webhook", "nope", exit_code=1)
 
     assert hookmill("automation", "show", "triage", "--json").json["version"] == 1
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "problem"),
     [
         ([], "give at least one change"),
         (["--prompt", "a", "--prompt-file", "b"], "--prompt, --prompt-file"),
@@ -242,11 +250,11 @@ def test_a_change_that_is_refused_changes_nothing(automation: Any, hookmill: Hoo
         (["--webhook", "w", "--triggers-file", "f"], "--webhook, --triggers-file"),
     ],
 )
-def test_a_change_that_contradicts_itself_is_wrong_usage(hookmill: Hookmill, options: list[str], said: str):
-    assert said in hookmill("automation", "change", "a", *options, exit_code=2).err
+def test_change_refuses_contradicting_options(hookmill: Hookmill, options: list[str], problem: str):
+    assert problem in hookmill("automation", "change", "a", *options, exit_code=2).err
 
 
-def test_the_list_says_what_became_of_the_selected_webhooks(automation: Any, hookmill: Hookmill):
+def test_list_shows_the_state_of_the_selected_webhooks(automation: Any, hookmill: Hookmill):
     hookmill("webhook", "disable", "source")
 
     header, row = hookmill("automation", "list").out.splitlines()
@@ -255,13 +263,13 @@ def test_the_list_says_what_became_of_the_selected_webhooks(automation: Any, hoo
     assert row.split() == ["triage", "enabled", "package", "source", "(disabled)"]
 
 
-def test_the_list_as_json(automation: Any, hookmill: Hookmill):
-    (listed,) = hookmill("automation", "list", "--json").json["automations"]
+def test_list_in_json_has_the_automation(automation: Any, hookmill: Hookmill):
+    (automation_in_list,) = hookmill("automation", "list", "--json").json["automations"]
 
-    assert listed["automation_id"] == automation["automation_id"]
+    assert automation_in_list["automation_id"] == automation["automation_id"]
 
 
-def test_a_deleted_automation_is_gone(automation: Any, hookmill: Hookmill):
+def test_deleted_automation_is_no_longer_listed_or_shown(automation: Any, hookmill: Hookmill):
     deleted = hookmill("automation", "delete", "triage", "--json").json
 
     assert deleted["deleted"] is True
@@ -269,41 +277,39 @@ def test_a_deleted_automation_is_gone(automation: Any, hookmill: Hookmill):
     assert "no automation 'triage'" in hookmill("automation", "show", "triage", exit_code=1).err
 
 
-def test_a_prompt_cannot_take_over_the_terminal(webhook: Any, hookmill: Hookmill):
+def test_control_characters_in_a_prompt_are_escaped(webhook: Any, hookmill: Hookmill):
     hookmill("automation", "create", "a", "--prompt", "one\ntwo\x1b[31m[bold]", "--webhook", "source")
 
     assert "one\ntwo\\u001b[31m[bold]\n" in hookmill("automation", "show", "a").out
 
 
-def test_filter_with_a_fraction_is_shown_exactly(automation: Any, hookmill: Hookmill):
-    exact = '{"price": [0.10, 9007199254740993]}'
+def test_filter_numbers_are_shown_exactly(automation: Any, hookmill: Hookmill):
+    filter_json = '{"price": [0.10, 9007199254740993]}'
 
-    hookmill("automation", "change", "triage", "--filter", exact)
+    hookmill("automation", "change", "triage", "--filter", filter_json)
 
     for command in ("show triage", "show triage --json", "list --json"):
         assert '{"price": [0.1, 9007199254740993]}' in hookmill("automation", *command.split()).out
 
 
 def test_unreadable_trigger_is_reported_and_kept(automation: Any, log: LogWriter, hookmill: Hookmill):
-    of_a_later_version = {"provider": "schedule", "event": "cron_fired", "filter": {"cron": "0 9 * * 1"}}
-    stored = json.dumps([*automation["triggers"], of_a_later_version])
+    unreadable = {"provider": "schedule", "event": "cron_fired", "filter": {"cron": "0 9 * * 1"}}
+    triggers = json.dumps([*automation["triggers"], unreadable])
     with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("UPDATE automation_versions SET triggers = ?", (stored,))
+        connection.execute("UPDATE automation_versions SET triggers = ?", (triggers,))
 
     shown = hookmill("automation", "show", "triage")
     hookmill("automation", "change", "triage", "--prompt", "Another.")
-    described = hookmill("automation", "show", "triage", "--json").json
+    automation_in_json = hookmill("automation", "show", "triage", "--json").json
     refused = hookmill("automation", "change", "triage", "--no-filter", exit_code=1)
 
     assert "Trigger     can't be read: {" in shown.out
     assert "Warning: A trigger that can't be read starts no runs" in shown.err
-    assert described["triggers"] == [*automation["triggers"], of_a_later_version]
+    assert automation_in_json["triggers"] == [*automation["triggers"], unreadable]
     assert "has triggers that can't be read" in refused.err
 
 
-def test_filter_of_an_automation_without_a_readable_trigger_is_not_tested(
-    automation: Any, log: LogWriter, hookmill: Hookmill
-):
+def test_filter_test_is_refused_without_a_readable_trigger(automation: Any, log: LogWriter, hookmill: Hookmill):
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE automation_versions SET triggers = '[{}]'")
 
@@ -315,7 +321,7 @@ def test_filter_of_an_automation_without_a_readable_trigger_is_not_tested(
 # Run policies
 
 
-POLICY = (
+POLICY_OPTIONS = (
     "--concurrency-key",
     "/pull_request/number",
     "--when-busy",
@@ -331,31 +337,31 @@ POLICY = (
 )
 
 
-def created_with_policy(hookmill: Hookmill) -> Any:
-    return hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", *POLICY, "--json").json
+def create_with_policy(hookmill: Hookmill) -> Any:
+    return hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", *POLICY_OPTIONS, "--json").json
 
 
-def test_a_policy_is_created_and_shown(webhook: Any, hookmill: Hookmill):
-    created = created_with_policy(hookmill)
-    shown = hookmill("automation", "show", "a").out
+def test_run_policy_is_created_and_shown(webhook: Any, hookmill: Hookmill):
+    created = create_with_policy(hookmill)
+    output = hookmill("automation", "show", "a").out
 
     assert created["concurrency"] == {"key": ["/pull_request/number"], "limit": 1, "when_busy": "replace"}
     assert created["debounce"] == {"seconds": 30, "max_seconds": 300}
     assert created["priority"] == "low"
     assert (created["max_running"], created["pause_after_failures"]) == (4, 3)
-    assert "at most 4 runs at the same time" in shown
-    assert "disabled after 3 failed runs in a row" in shown
-    assert "at most 1 active run for each /pull_request/number; a new run replaces the oldest" in shown
-    assert "starts 30 s after the newest delivery, at most 300 s after the first" in shown
+    assert "at most 4 runs at the same time" in output
+    assert "disabled after 3 failed runs in a row" in output
+    assert "at most 1 active run for each /pull_request/number; a new run replaces the oldest" in output
+    assert "starts 30 s after the newest delivery, at most 300 s after the first" in output
 
 
-def test_an_automation_without_a_policy_says_nothing_of_it(automation: Any, hookmill: Hookmill):
+def test_show_omits_a_missing_run_policy(automation: Any, hookmill: Hookmill):
     assert (automation["concurrency"], automation["debounce"], automation["priority"]) == (None, None, "normal")
     assert "Concurrency" not in hookmill("automation", "show", "triage").out
 
 
-def test_a_change_of_a_policy_keeps_what_is_left_out(webhook: Any, hookmill: Hookmill):
-    created_with_policy(hookmill)
+def test_change_of_a_run_policy_keeps_the_other_fields(webhook: Any, hookmill: Hookmill):
+    create_with_policy(hookmill)
 
     changed = hookmill("automation", "change", "a", "--concurrency", "3", "--debounce-max", "60", "--json").json
     renamed = hookmill("automation", "change", "a", "--name", "b", "--json").json
@@ -366,8 +372,8 @@ def test_a_change_of_a_policy_keeps_what_is_left_out(webhook: Any, hookmill: Hoo
     assert (changed["version"], renamed["version"]) == (2, 3)
 
 
-def test_a_policy_is_removed(webhook: Any, hookmill: Hookmill):
-    created_with_policy(hookmill)
+def test_run_policy_is_removed(webhook: Any, hookmill: Hookmill):
+    create_with_policy(hookmill)
 
     changed = hookmill(
         "automation",
@@ -387,7 +393,7 @@ def test_a_policy_is_removed(webhook: Any, hookmill: Hookmill):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "exit_code", "error"),
+    ("arguments", "exit_code", "problem"),
     [
         (("--concurrency", "0"), 1, "limit must be a whole number from 1 to 1,000"),
         (("--concurrency-key", "number"), 1, "A key must be a JSON pointer"),
@@ -396,53 +402,53 @@ def test_a_policy_is_removed(webhook: Any, hookmill: Hookmill):
         (("--no-concurrency", "--concurrency", "2"), 2, "one of --concurrency, --no-concurrency"),
     ],
 )
-def test_an_unusable_policy_is_refused(
-    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], exit_code: int, error: str
+def test_invalid_run_policy_is_refused(
+    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], exit_code: int, problem: str
 ):
-    refused = hookmill("automation", "change", "triage", *arguments, exit_code=exit_code)
+    result = hookmill("automation", "change", "triage", *arguments, exit_code=exit_code)
 
-    assert error in " ".join(refused.err.split())
+    assert problem in " ".join(result.err.split())
 
 
 # Schedules
 
 
-def scheduled(hookmill: Hookmill, *options: str) -> Any:
+def create_report(hookmill: Hookmill, *options: str) -> Any:
     return hookmill("automation", "create", "report", "--prompt", "Look.", *options, "--json").json
 
 
-def test_schedules_have_names_times_and_options(log: LogWriter, hookmill: Hookmill):
-    made = scheduled(
+def test_schedules_are_created_with_names_crons_and_options(log: LogWriter, hookmill: Hookmill):
+    created = create_report(
         hookmill,
         *("--schedule", "nightly=0 3 * * *", "--schedule", "often=@every 1h30m"),
         *("--timezone", "Europe/Berlin", "--catch-up", "none"),
     )
 
     options = {"timezone": "Europe/Berlin", "catch_up": "none"}
-    assert [trigger["schedule"] for trigger in made["triggers"]] == [
+    assert [trigger["schedule"] for trigger in created["triggers"]] == [
         {"name": "nightly", "cron": "0 3 * * *"} | options,
         {"name": "often", "cron": "@every 1h30m"} | options,
     ]
-    assert [schedule["name"] for schedule in made["next_times"]] == ["nightly", "often"]
-    assert all(schedule["next_at"] for schedule in made["next_times"])
+    assert [schedule["name"] for schedule in created["next_times"]] == ["nightly", "often"]
+    assert all(schedule["next_at"] for schedule in created["next_times"])
 
 
-def test_schedules_are_shown_with_their_next_time(webhook: Any, hookmill: Hookmill):
-    scheduled(hookmill, "--webhook", "source", "--schedule", "yearly=0 0 1 1 *", "--catch-up", "none")
+def test_schedules_are_shown_with_their_next_times(webhook: Any, hookmill: Hookmill):
+    create_report(hookmill, "--webhook", "source", "--schedule", "yearly=0 0 1 1 *", "--catch-up", "none")
 
-    shown = hookmill("automation", "show", "report").out
+    output = hookmill("automation", "show", "report").out
     _, row = hookmill("automation", "list").out.splitlines()
 
     assert re.search(
-        r"Schedule +yearly: 0 0 1 1 \* \(UTC, skips missed times\); next 2\d{3}-01-01 00:00:00 UTC\n", shown
+        r"Schedule +yearly: 0 0 1 1 \* \(UTC, skips missed times\); next 2\d{3}-01-01 00:00:00 UTC\n", output
     )
     assert row.split() == ["report", "enabled", "package", "source,", "schedule", "yearly"]
     hookmill("automation", "disable", "report")
     assert "skips missed times)\n" in hookmill("automation", "show", "report").out
 
 
-def test_a_change_replaces_and_removes_schedules_and_keeps_the_webhooks(webhook: Any, hookmill: Hookmill):
-    scheduled(hookmill, "--webhook", "source", "--schedule", "a=@daily", "--schedule", "b=@daily")
+def test_schedules_are_replaced_and_removed_without_the_webhooks(webhook: Any, hookmill: Hookmill):
+    create_report(hookmill, "--webhook", "source", "--schedule", "a=@daily", "--schedule", "b=@daily")
 
     def change(*options: str) -> list[str]:
         triggers = hookmill("automation", "change", "report", *options, "--json").json["triggers"]
@@ -454,30 +460,30 @@ def test_a_change_replaces_and_removes_schedules_and_keeps_the_webhooks(webhook:
     assert change("--no-schedule") == ["webhook"]
 
 
-def test_a_webhook_is_added_to_schedules(webhook: Any, hookmill: Hookmill):
-    scheduled(hookmill, "--schedule", "a=@daily")
+def test_webhook_is_added_to_an_automation_with_schedules(webhook: Any, hookmill: Hookmill):
+    create_report(hookmill, "--schedule", "a=@daily")
 
     changed = hookmill("automation", "change", "report", "--webhook", "source", "--event", "push", "--json").json
-    refused = hookmill("automation", "change", "report", "--no-schedule", exit_code=0)
+    output = hookmill("automation", "change", "report", "--no-schedule").out
 
     assert [trigger["provider"] for trigger in changed["triggers"]] == ["webhook", "schedule"]
     assert changed["triggers"][0]["filter"] == {"webhook_ids": [webhook["uid"]], "event": ["push"]}
-    assert "is now at version 3" in refused.out
+    assert "is now at version 3" in output
 
 
-def test_the_last_schedule_without_a_webhook_stays(log: LogWriter, hookmill: Hookmill):
-    scheduled(hookmill, "--schedule", "a=@daily")
+def test_last_schedule_is_not_removed_without_a_webhook(log: LogWriter, hookmill: Hookmill):
+    create_report(hookmill, "--schedule", "a=@daily")
 
     assert (
         "needs a list of one or more triggers"
         in hookmill("automation", "change", "report", "--no-schedule", exit_code=1).err
     )
-    refused = hookmill("automation", "change", "report", "--event", "push", exit_code=1)
-    assert refused.err == "Automation 'report' has no webhook trigger. Add one with --webhook.\n"
+    result = hookmill("automation", "change", "report", "--event", "push", exit_code=1)
+    assert result.err == "Automation 'report' has no webhook trigger. Add one with --webhook.\n"
 
 
 @pytest.mark.parametrize(
-    ("options", "said", "exit_code"),
+    ("options", "problem", "exit_code"),
     [
         (["--schedule", "nightly"], "Write NAME=CRON", 2),
         (["--schedule", "nightly=@reboot"], "'@reboot' is not a schedule.", 1),
@@ -489,44 +495,44 @@ def test_the_last_schedule_without_a_webhook_stays(log: LogWriter, hookmill: Hoo
         (["--timezone", "UTC", "--webhook", "source"], "--timezone and --catch-up need --schedule", 2),
     ],
 )
-def test_unusable_schedules_are_refused(
-    log: LogWriter, hookmill: Hookmill, options: list[str], said: str, exit_code: int
+def test_invalid_schedules_are_refused(
+    log: LogWriter, hookmill: Hookmill, options: list[str], problem: str, exit_code: int
 ):
-    assert said in hookmill("automation", "create", "report", "--prompt", "x", *options, exit_code=exit_code).err
+    assert problem in hookmill("automation", "create", "report", "--prompt", "x", *options, exit_code=exit_code).err
 
 
-# Runs by hand
+# Runs that are started by hand
 
 
-def test_a_run_by_hand_is_queued_and_shown(log: LogWriter, hookmill: Hookmill):
-    scheduled(hookmill, "--schedule", "a=@daily")
+def test_run_that_is_started_by_hand_is_queued_and_shown(log: LogWriter, hookmill: Hookmill):
+    create_report(hookmill, "--schedule", "a=@daily")
 
-    printed = hookmill("automation", "run", "report").out
+    output = hookmill("automation", "run", "report").out
     [run] = hookmill("run", "list", "--json").json["runs"]
 
-    assert printed.startswith(f"Run {run['run_id']} of report is queued. To see its state: ")
+    assert output.startswith(f"Run {run['run_id']} of report is queued. To see its state: ")
     assert (run["started_by"], run["delivery_id"], run["webhook_uid"]) == ("person", None, None)
     assert f"Started by  {run['person']}, by hand\n" in hookmill("run", "show", run["run_id"]).out
     assert "report (by hand)" in hookmill("run", "list").out
     assert json.loads(hookmill("run", "export").out)["run_id"] == run["run_id"]
 
 
-def test_a_run_by_hand_takes_a_payload_from_a_file_or_a_pipe(
+def test_payload_of_a_run_is_read_from_a_file_or_standard_input(
     log: LogWriter, hookmill: Hookmill, tmp_path: Path, data_dir: Path
 ):
-    scheduled(hookmill, "--schedule", "a=@daily")
+    create_report(hookmill, "--schedule", "a=@daily")
     (tmp_path / "order.json").write_bytes(b'{"n":  1.0}\n')
 
     hookmill("automation", "run", "report", "--payload", "order.json", "--json")
     hookmill("automation", "run", "report", "--payload", "-", stdin=b"[1]")
-    refused = hookmill("automation", "run", "report", "--payload", "-", stdin=b"{", exit_code=1)
+    result = hookmill("automation", "run", "report", "--payload", "-", stdin=b"{", exit_code=1)
 
     with closing(sqlite3.connect(data_dir / "hookmill.db")) as database:
         assert {body for (body,) in database.execute("SELECT body FROM payloads")} == {b'{"n":  1.0}\n', b"[1]"}
-    assert refused.err.startswith("The payload is not JSON")
+    assert result.err.startswith("The payload is not JSON")
 
 
-def test_a_disabled_automation_is_not_run(log: LogWriter, hookmill: Hookmill):
-    scheduled(hookmill, "--schedule", "a=@daily", "--disabled")
+def test_disabled_automation_is_not_started_by_hand(log: LogWriter, hookmill: Hookmill):
+    create_report(hookmill, "--schedule", "a=@daily", "--disabled")
 
     assert "is disabled. Enable it first." in hookmill("automation", "run", "report", exit_code=1).err

@@ -10,10 +10,10 @@ from tests.cli.conftest import START_US, Hookmill, LogWriter
 from tests.cli.terminal import terminal_output
 
 
-def test_a_filter_is_tested_on_a_body_without_any_installation(hookmill: Hookmill, data_dir: Path):
-    printed = hookmill("filter", "test", "--body", "-", "--filter", '{"a": [1]}', stdin=b'{"a": 1.0}').out
+def test_filter_is_tested_on_a_body_without_an_installation(hookmill: Hookmill, data_dir: Path):
+    output = hookmill("filter", "test", "--body", "-", "--filter", '{"a": [1]}', stdin=b'{"a": 1.0}').out
 
-    assert printed.splitlines() == [
+    assert output.splitlines() == [
         "Would trigger",
         "  Webhook check: none, because a body has no webhook",
         "  Payload check: passed",
@@ -23,12 +23,12 @@ def test_a_filter_is_tested_on_a_body_without_any_installation(hookmill: Hookmil
     assert not data_dir.exists()
 
 
-def test_what_any_and_not_contain_follows_them(hookmill: Hookmill):
-    chosen = '{"a": {"$any": [["x"], {"$not": {"$prefix": "y"}}]}}'
+def test_conditions_inside_any_and_not_are_listed_after_them(hookmill: Hookmill):
+    filter_json = '{"a": {"$any": [["x"], {"$not": {"$prefix": "y"}}]}}'
 
-    printed = hookmill("filter", "test", "--body", "-", "--filter", chosen, stdin=b'{"a": "yes"}').out
+    output = hookmill("filter", "test", "--body", "-", "--filter", filter_json, stdin=b'{"a": "yes"}').out
 
-    assert printed.splitlines()[-5:] == [
+    assert output.splitlines()[-5:] == [
         "  HELD  FIELD              CONDITION        FOUND",
         '  no    /a                 $any [[…], {…}]  "yes"',
         '  no    $any 1: /a         in ["x"]         "yes"',
@@ -37,27 +37,27 @@ def test_what_any_and_not_contain_follows_them(hookmill: Hookmill):
     ]
 
 
-def test_both_results_of_a_test_are_a_success(hookmill: Hookmill):
-    printed = hookmill("filter", "test", "--body", "-", "--filter", '{"a": [2]}', stdin=b'{"a": 1}')
+def test_exit_code_is_0_if_the_filter_would_not_trigger(hookmill: Hookmill):
+    result = hookmill("filter", "test", "--body", "-", "--filter", '{"a": [2]}', stdin=b'{"a": 1}')
 
-    assert printed.out.startswith("Would not trigger\n")
+    assert result.out.startswith("Would not trigger\n")
 
 
-def test_the_result_can_be_the_exit_code(hookmill: Hookmill):
+def test_exit_code_option_reports_the_result(hookmill: Hookmill):
     command = ("filter", "test", "--body", "-", "--exit-code", "--filter", '{"a": [2]}')
 
     hookmill(*command, stdin=b'{"a": 2}', exit_code=0)
     hookmill(*command, stdin=b'{"a": 1}', exit_code=1)
 
 
-def test_a_filter_is_tested_on_a_delivery_of_the_log(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_filter_is_tested_on_a_stored_delivery(webhook: Any, log: LogWriter, hookmill: Hookmill):
     delivery = log.add_delivery(webhook["uid"], body=b'{"a": {"b": "x"}}')
 
-    printed = hookmill("filter", "test", "--delivery", delivery, "--filter", '{"a": {"b": ["x"]}}', "--json").json
+    result = hookmill("filter", "test", "--delivery", delivery, "--filter", '{"a": {"b": ["x"]}}', "--json").json
 
-    assert printed["would_trigger"] is True
-    assert (printed["webhook_check"], printed["payload_check"]) == (True, True)
-    assert printed["conditions"] == [
+    assert result["would_trigger"] is True
+    assert (result["webhook_check"], result["payload_check"]) == (True, True)
+    assert result["conditions"] == [
         {
             "pointer": "/a/b",
             "operator": "in",
@@ -71,75 +71,75 @@ def test_a_filter_is_tested_on_a_delivery_of_the_log(webhook: Any, log: LogWrite
     ]
 
 
-def test_a_filter_can_come_from_a_file(webhook: Any, log: LogWriter, hookmill: Hookmill, tmp_path: Path):
+def test_filter_is_read_from_a_file(webhook: Any, log: LogWriter, hookmill: Hookmill, tmp_path: Path):
     (tmp_path / "filter.json").write_text('{"a": {"exists": true}}')
     delivery = log.add_delivery(webhook["uid"], body=b"{}")
 
-    printed = hookmill("filter", "test", "--delivery", delivery, "--filter-file", "filter.json").out
+    output = hookmill("filter", "test", "--delivery", delivery, "--filter-file", "filter.json").out
 
-    assert "  no    /a     exists true  missing\n" in printed
+    assert "  no    /a     exists true  missing\n" in output
 
 
-def test_event_types_are_tested_on_a_delivery_with_what_it_has(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_event_types_are_tested_on_a_stored_delivery(webhook: Any, log: LogWriter, hookmill: Hookmill):
     pushed, plain = log.add_delivery(webhook["uid"], event="push"), log.add_delivery(webhook["uid"])
-    wanted = ("--event", "push", "--event", "ping")
+    events = ("--event", "push", "--event", "ping")
 
-    passes = hookmill("filter", "test", "--delivery", pushed, *wanted).out
-    fails = hookmill("filter", "test", "--delivery", pushed, "--event", "ping", "--filter", "{}").out
-    none = hookmill("filter", "test", "--delivery", plain, *wanted, "--exit-code", exit_code=1).out
-    printed = hookmill("filter", "test", "--delivery", pushed, *wanted, "--json").json
+    passed = hookmill("filter", "test", "--delivery", pushed, *events).out
+    failed = hookmill("filter", "test", "--delivery", pushed, "--event", "ping", "--filter", "{}").out
+    without_event_type = hookmill("filter", "test", "--delivery", plain, *events, "--exit-code", exit_code=1).out
+    result = hookmill("filter", "test", "--delivery", pushed, *events, "--json").json
 
-    assert passes.startswith("Would trigger\n  Webhook check: passed\n  Event check: passed; the event type is push")
-    assert "  Event check: failed; the event type is push, expected ping\n" in fails
-    assert "  Event check: failed; the delivery has no event type, expected push, ping\n" in none
-    assert (printed["event_check"], printed["event_types"], printed["event"]) == (True, ["push", "ping"], "push")
+    assert passed.startswith("Would trigger\n  Webhook check: passed\n  Event check: passed; the event type is push")
+    assert "  Event check: failed; the event type is push, expected ping\n" in failed
+    assert "  Event check: failed; the delivery has no event type, expected push, ping\n" in without_event_type
+    assert (result["event_check"], result["event_types"], result["event"]) == (True, ["push", "ping"], "push")
 
 
-def test_a_body_comes_with_the_event_type_that_is_named(automation: Any, hookmill: Hookmill):
+def test_body_event_sets_the_event_type_of_a_body(automation: Any, hookmill: Hookmill):
     hookmill("automation", "change", "triage", "--event", "push")
     on_body = ("filter", "test", "--body", "-", "--json")
 
-    draft = hookmill(*on_body, "--event", "push", "--body-event", "push", stdin=b"{}").json
-    without = hookmill(*on_body, "--event", "push", stdin=b"{}").json
-    own = hookmill(*on_body, "--automation", "triage", "--body-event", "push", stdin=b"{}").json
+    with_event = hookmill(*on_body, "--event", "push", "--body-event", "push", stdin=b"{}").json
+    without_event = hookmill(*on_body, "--event", "push", stdin=b"{}").json
+    with_automation = hookmill(*on_body, "--automation", "triage", "--body-event", "push", stdin=b"{}").json
 
-    assert [each["would_trigger"] for each in (draft, without, own)] == [True, False, True]
+    assert [result["would_trigger"] for result in (with_event, without_event, with_automation)] == [True, False, True]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "problem"),
     [
         (["--delivery", "dlv_1"], "give at least one of --filter, --filter-file, --event, --automation"),
         (["--delivery", "dlv_1", "--event", "a", "--automation", "x"], "at most one of --event, --automation"),
         (["--delivery", "dlv_1", "--event", "a", "--body-event", "x"], "at most one of --delivery, --body-event"),
     ],
 )
-def test_event_types_that_do_not_go_together_are_wrong_usage(hookmill: Hookmill, options: list[str], said: str):
-    assert said in hookmill("filter", "test", *options, exit_code=2).err
+def test_contradicting_event_options_are_wrong_usage(hookmill: Hookmill, options: list[str], problem: str):
+    assert problem in hookmill("filter", "test", *options, exit_code=2).err
 
 
-def test_event_types_are_tested_on_the_last_deliveries(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_backtest_compares_event_types(webhook: Any, log: LogWriter, hookmill: Hookmill):
     pushed = log.add_delivery(webhook["uid"], event="Push Hook")
     other = log.add_delivery(webhook["uid"], event="Tag Push Hook", at=START_US + 1)
 
-    printed = hookmill("filter", "backtest", "--event", "Push Hook", "--json").json
-    offered = hookmill("filter", "backtest", "--event", "Push Hook").out.splitlines()[-1]
+    result = hookmill("filter", "backtest", "--event", "Push Hook", "--json").json
+    command = hookmill("filter", "backtest", "--event", "Push Hook").out.splitlines()[-1]
 
-    assert [each["delivery_id"] for each in printed["matching"]] == [pushed]
-    assert [each["delivery_id"] for each in printed["others"]] == [other]
-    assert offered.endswith(f"filter test --delivery {other} --event 'Push Hook'")
+    assert [row["delivery_id"] for row in result["matching"]] == [pushed]
+    assert [row["delivery_id"] for row in result["others"]] == [other]
+    assert command.endswith(f"filter test --delivery {other} --event 'Push Hook'")
 
 
-def test_the_webhook_check_fails_for_a_webhook_that_is_not_selected(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_webhook_check_fails_if_the_webhook_is_not_selected(webhook: Any, log: LogWriter, hookmill: Hookmill):
     hookmill("webhook", "create", "other")
     delivery = log.add_delivery(webhook["uid"])
 
-    printed = hookmill("filter", "test", "--delivery", delivery, "--filter", "{}", "--webhook", "other").out
+    output = hookmill("filter", "test", "--delivery", delivery, "--filter", "{}", "--webhook", "other").out
 
-    assert printed.startswith("Would not trigger\n  Webhook check: failed\n  Payload check: passed\n")
+    assert output.startswith("Would not trigger\n  Webhook check: failed\n  Payload check: passed\n")
 
 
-def test_an_automations_own_triggers_are_tested(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_triggers_of_an_automation_are_tested(webhook: Any, log: LogWriter, hookmill: Hookmill):
     hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", '{"n": {"not_in": [1]}}')
     delivery = log.add_delivery(webhook["uid"], body=b'{"n": 1}')
 
@@ -150,30 +150,30 @@ def test_an_automations_own_triggers_are_tested(webhook: Any, log: LogWriter, ho
     assert (on_body["would_trigger"], on_body["webhook_check"]) == (True, None)
 
 
-def test_an_automation_of_another_webhook_fails_the_webhook_check(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_webhook_check_fails_for_an_automation_of_another_webhook(webhook: Any, log: LogWriter, hookmill: Hookmill):
     hookmill("webhook", "create", "other")
     hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "other")
     delivery = log.add_delivery(webhook["uid"])
 
-    printed = hookmill("filter", "test", "--delivery", delivery, "--automation", "a", "--json").json
+    result = hookmill("filter", "test", "--delivery", delivery, "--automation", "a", "--json").json
 
-    assert (printed["would_trigger"], printed["webhook_check"], printed["payload_check"]) == (False, False, True)
+    assert (result["would_trigger"], result["webhook_check"], result["payload_check"]) == (False, False, True)
 
 
-def test_a_trigger_without_a_filter_passes_every_payload(
+def test_every_payload_passes_a_trigger_without_a_filter(
     automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
 ):
     delivery = log.add_delivery(webhook["uid"])
 
-    printed = hookmill("filter", "test", "--delivery", delivery, "--automation", "triage").out
+    output = hookmill("filter", "test", "--delivery", delivery, "--automation", "triage").out
 
     assert (
-        printed
+        output
         == "Would trigger\n  Webhook check: passed\n  Payload check: passed; without a filter, every payload passes\n"
     )
 
 
-def test_a_delivery_without_a_payload_cannot_be_tested_on(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_filter_test_refuses_a_delivery_without_a_payload(webhook: Any, log: LogWriter, hookmill: Hookmill):
     delivery = log.add_delivery(webhook["uid"], Label.DUPLICATE)
 
     assert (
@@ -182,10 +182,10 @@ def test_a_delivery_without_a_payload_cannot_be_tested_on(webhook: Any, log: Log
     )
 
 
-def test_a_body_that_is_not_json_is_refused_with_the_place(hookmill: Hookmill):
-    printed = hookmill("filter", "test", "--body", "-", "--filter", "{}", stdin=b"{]", exit_code=1)
+def test_body_that_is_not_json_is_refused_with_the_location(hookmill: Hookmill):
+    result = hookmill("filter", "test", "--body", "-", "--filter", "{}", stdin=b"{]", exit_code=1)
 
-    assert printed.err == "The body is not JSON: not JSON at line 1, column 2.\n"
+    assert result.err == "The body is not JSON: not JSON at line 1, column 2.\n"
 
 
 @pytest.mark.parametrize(
@@ -197,18 +197,18 @@ def test_a_body_that_is_not_json_is_refused_with_the_place(hookmill: Hookmill):
         ["--body", "-", "--filter", "{}", "--automation", "a"],
         ["--body", "-", "--filter", "{}", "--webhook", "w"],
     ],
-    ids=["nothing to test on", "two things to test on", "nothing to test", "two things to test", "a body's webhook"],
+    ids=["no payload", "two payloads", "no filter", "two filters", "webhook of a body"],
 )
 def test_contradicting_options_are_wrong_usage(hookmill: Hookmill, options: list[str]):
     hookmill("filter", "test", *options, exit_code=2)
 
 
-OPENED = '{"action": ["opened"]}'
+FILTER = '{"action": ["opened"]}'
 
 
 @pytest.fixture
-def stored(webhook: Any, log: LogWriter) -> list[str]:
-    """Accepted deliveries of `source`, oldest first: every other one is OPENED."""
+def stored_deliveries(webhook: Any, log: LogWriter) -> list[str]:
+    """The ids of accepted deliveries of `source`, oldest first. The first and the third match `FILTER`."""
     actions = ("opened", "closed", "opened", "closed")
     return [
         log.add_delivery(webhook["uid"], body=f'{{"action": "{action}"}}'.encode(), at=START_US + number)
@@ -216,56 +216,58 @@ def stored(webhook: Any, log: LogWriter) -> list[str]:
     ]
 
 
-def test_a_backtest_lists_matching_and_other_deliveries(stored: list[str], hookmill: Hookmill):
-    printed = hookmill("filter", "backtest", "--filter", OPENED).out.splitlines()
+def test_backtest_lists_matching_and_other_deliveries(stored_deliveries: list[str], hookmill: Hookmill):
+    lines = hookmill("filter", "backtest", "--filter", FILTER).out.splitlines()
 
-    assert printed[0] == "2 of the last 4 Accepted deliveries match."
-    matching, others = printed.index("Matching:"), printed.index("Not matching:")
-    assert [row.split()[2] for row in printed[matching + 2 : others - 1]] == [stored[2], stored[0]]
-    assert [row.split()[2] for row in printed[others + 2 : -2]] == [stored[3], stored[1]]
-
-
-def test_a_backtest_offers_the_line_that_says_why_not(stored: list[str], hookmill: Hookmill, tmp_path: Path):
-    (tmp_path / "filter.json").write_text(OPENED)
-
-    offered = hookmill("filter", "backtest", "--filter-file", "filter.json").out.splitlines()[-1]
-
-    explained = hookmill("filter", "test", *offered.partition("filter test ")[2].split()).out
-    assert offered.startswith("Why not: ")
-    assert '  no    /action  in ["opened"]  "closed"\n' in explained
+    assert lines[0] == "2 of the last 4 Accepted deliveries match."
+    matching, others = lines.index("Matching:"), lines.index("Not matching:")
+    assert [row.split()[2] for row in lines[matching + 2 : others - 1]] == [stored_deliveries[2], stored_deliveries[0]]
+    assert [row.split()[2] for row in lines[others + 2 : -2]] == [stored_deliveries[3], stored_deliveries[1]]
 
 
-def test_a_backtest_as_json_has_both_lists(stored: list[str], hookmill: Hookmill):
-    printed = hookmill("filter", "backtest", "--filter", OPENED, "--last", "3", "--json").json
+def test_backtest_prints_a_command_that_explains_a_mismatch(
+    stored_deliveries: list[str], hookmill: Hookmill, tmp_path: Path
+):
+    (tmp_path / "filter.json").write_text(FILTER)
 
-    assert [delivery["delivery_id"] for delivery in printed["matching"]] == [stored[2]]
-    assert [delivery["delivery_id"] for delivery in printed["others"]] == [stored[3], stored[1]]
+    line = hookmill("filter", "backtest", "--filter-file", "filter.json").out.splitlines()[-1]
+
+    explanation = hookmill("filter", "test", *line.partition("filter test ")[2].split()).out
+    assert line.startswith("Why not: ")
+    assert '  no    /action  in ["opened"]  "closed"\n' in explanation
 
 
-def test_a_backtest_says_what_a_policy_would_do(stored: list[str], hookmill: Hookmill):
-    printed = hookmill(
+def test_backtest_in_json_has_both_lists(stored_deliveries: list[str], hookmill: Hookmill):
+    result = hookmill("filter", "backtest", "--filter", FILTER, "--last", "3", "--json").json
+
+    assert [delivery["delivery_id"] for delivery in result["matching"]] == [stored_deliveries[2]]
+    assert [delivery["delivery_id"] for delivery in result["others"]] == [stored_deliveries[3], stored_deliveries[1]]
+
+
+def test_backtest_prints_the_effect_of_a_run_policy(stored_deliveries: list[str], hookmill: Hookmill):
+    lines = hookmill(
         "filter", "backtest", "--concurrency-key", "/action", "--debounce", "3600", "--last", "3"
     ).out.splitlines()
 
-    assert printed[:2] == [
+    assert lines[:2] == [
         "3 of the last 3 Accepted deliveries match.",
         "Their runs have 2 different keys. Debounce supersedes 1 of them.",
     ]
 
 
-def test_a_backtest_can_be_narrowed_to_webhooks(stored: list[str], hookmill: Hookmill):
+def test_backtest_of_one_webhook_ignores_other_deliveries(stored_deliveries: list[str], hookmill: Hookmill):
     hookmill("webhook", "create", "other")
 
-    printed = hookmill("filter", "backtest", "--filter", OPENED, "--webhook", "other").out
+    output = hookmill("filter", "backtest", "--filter", FILTER, "--webhook", "other").out
 
-    assert printed == "There are no Accepted deliveries to test yet.\n"
-
-
-def test_a_backtest_on_a_terminal_shows_that_it_goes_on(stored: list[str]):
-    assert "Testing the last deliveries" in terminal_output("filter", "backtest", "--filter", OPENED)
+    assert output == "There are no Accepted deliveries to test yet.\n"
 
 
-def test_a_backtest_needs_one_filter(hookmill: Hookmill):
+def test_backtest_shows_its_progress_on_a_terminal(stored_deliveries: list[str]):
+    assert "Testing the last deliveries" in terminal_output("filter", "backtest", "--filter", FILTER)
+
+
+def test_backtest_requires_exactly_one_filter(hookmill: Hookmill):
     assert "give at least one of --filter, --filter-file, --event" in hookmill("filter", "backtest", exit_code=2).err
-    twice = hookmill("filter", "backtest", "--filter", "{}", "--filter-file", "x", exit_code=2).err
-    assert "at most one of --filter, --filter-file" in twice
+    error = hookmill("filter", "backtest", "--filter", "{}", "--filter-file", "x", exit_code=2).err
+    assert "at most one of --filter, --filter-file" in error
