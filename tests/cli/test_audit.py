@@ -6,7 +6,7 @@ from typing import Any
 from tests.cli.conftest import Hookmill, LogWriter
 
 
-def test_the_list_has_actor_action_and_channel_newest_first(webhook: Any, hookmill: Hookmill):
+def test_list_shows_actor_action_and_channel_newest_first(webhook: Any, hookmill: Hookmill):
     hookmill("webhook", "rename", "source", "orders")
 
     header, *rows = hookmill("audit", "list").out.splitlines()
@@ -21,14 +21,14 @@ def test_the_list_has_actor_action_and_channel_newest_first(webhook: Any, hookmi
     ]
 
 
-def test_an_act_as_json_names_actor_and_subject(webhook: Any, hookmill: Hookmill):
+def test_entry_in_json_names_actor_and_subject(webhook: Any, hookmill: Hookmill):
     hookmill("webhook", "rename", "source", "orders")
 
-    act = hookmill("audit", "list", "--limit", "1", "--json").json["entries"][0]
+    entry = hookmill("audit", "list", "--limit", "1", "--json").json["entries"][0]
 
-    assert act.pop("entry_id").startswith("aud_")
-    assert act.pop("at").endswith("Z")
-    assert act == {
+    assert entry.pop("entry_id").startswith("aud_")
+    assert entry.pop("at").endswith("Z")
+    assert entry == {
         "action": "webhook.rename",
         "actor": {"kind": "operator", "id": getpass.getuser(), "name": getpass.getuser()},
         "channel": "cli",
@@ -39,41 +39,41 @@ def test_an_act_as_json_names_actor_and_subject(webhook: Any, hookmill: Hookmill
     }
 
 
-def test_only_the_teams_list_has_what_belongs_to_no_factory(webhook: Any, hookmill: Hookmill):
+def test_only_the_list_of_the_team_has_entries_without_a_factory(webhook: Any, hookmill: Hookmill):
     hookmill("key", "create", "ci", "--role", "viewer", "--expires-in-days", "1")
 
-    of_factory = hookmill("audit", "list", "--json").json["entries"]
+    factory_entries = hookmill("audit", "list", "--json").json["entries"]
     header, newest, *_ = hookmill("audit", "list", "--team").out.splitlines()
 
-    assert "key.create" not in [act["action"] for act in of_factory]
+    assert "key.create" not in [entry["action"] for entry in factory_entries]
     assert "  FACTORY  " in header
     assert "key.create" in newest
     assert "role viewer, factory default, expires_at 20" in newest
 
 
-def test_another_factorys_acts_are_not_in_the_list(webhook: Any, hookmill: Hookmill):
+def test_list_excludes_entries_of_other_factories(webhook: Any, hookmill: Hookmill):
     hookmill("factory", "create", "payments")
 
     assert hookmill("audit", "list", "--factory", "payments").out == "The audit log has no entries yet.\n"
 
 
-def test_pages_follow_on_each_other_by_the_line_that_is_offered(webhook: Any, hookmill: Hookmill):
+def test_printed_options_list_the_next_page(webhook: Any, hookmill: Hookmill):
     hookmill("webhook", "disable", "source")
 
-    whole = [act["entry_id"] for act in hookmill("audit", "list", "--json").json["entries"]]
-    first = hookmill("audit", "list", "--limit", "2").out.splitlines()
-    offered = first[-1].partition("audit list ")[2].split()
-    second = hookmill("audit", "list", *offered, "--json").json["entries"]
+    entry_ids = [entry["entry_id"] for entry in hookmill("audit", "list", "--json").json["entries"]]
+    lines = hookmill("audit", "list", "--limit", "2").out.splitlines()
+    options = lines[-1].partition("audit list ")[2].split()
+    next_page = hookmill("audit", "list", *options, "--json").json["entries"]
 
-    assert offered == ["--limit", "2", "--before", whole[1]]
-    assert [act["entry_id"] for act in second] == whole[2:]
+    assert options == ["--limit", "2", "--before", entry_ids[1]]
+    assert [entry["entry_id"] for entry in next_page] == entry_ids[2:]
 
 
-def test_what_is_no_entry_is_refused(log: LogWriter, hookmill: Hookmill):
+def test_id_that_is_no_audit_entry_id_is_refused(log: LogWriter, hookmill: Hookmill):
     assert "'dlv_1' is not an entry's id" in hookmill("audit", "list", "--before", "dlv_1", exit_code=1).err
 
 
-def test_names_of_others_cannot_take_over_the_terminal(log: LogWriter, hookmill: Hookmill):
+def test_control_characters_in_names_are_escaped(log: LogWriter, hookmill: Hookmill):
     hookmill("webhook", "create", "a[red]\u202eb")
 
     assert "a[red]\\u202eb" in hookmill("audit", "list").out

@@ -18,12 +18,11 @@ from tests.cli.terminal import terminal_output
 
 @pytest.fixture
 def delivery(automation: Any, webhook: Any, log: LogWriter) -> str:
+    """The id of an accepted delivery to `source`."""
     return log.add_delivery(webhook["uid"])
 
 
-def test_the_list_shows_newest_first_what_was_started(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
-):
+def test_list_shows_runs_newest_first(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
     older = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.FAILED, attempt=1)
     newer = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + 1_000_000)
 
@@ -34,46 +33,48 @@ def test_the_list_shows_newest_first_what_was_started(
     ]
 
 
-@pytest.mark.parametrize(("hold", "word"), [(1, "new"), (2, "busy"), (3, "debounce"), (4, "retry")])
-def test_the_list_shows_why_a_queued_run_may_not_start(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill, hold: int, word: str
+@pytest.mark.parametrize(("hold", "reason"), [(1, "new"), (2, "busy"), (3, "debounce"), (4, "retry")])
+def test_list_shows_why_a_queued_run_is_held(
+    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill, hold: int, reason: str
 ):
     log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE runs SET hold = ?, due_at = ?", (hold, START_US))
 
-    assert f"  queued ({word})  triage" in hookmill("run", "list").out
+    assert f"  queued ({reason})  triage" in hookmill("run", "list").out
 
 
-def test_the_list_can_be_narrowed_to_a_state(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_list_is_filtered_by_state(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
     log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
-    wanted = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.INTERRUPTED, attempt=3)
+    interrupted = log.add_run(
+        log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.INTERRUPTED, attempt=3
+    )
 
-    (only,) = hookmill("run", "list", "--state", "interrupted", "--json").json["runs"]
+    (row,) = hookmill("run", "list", "--state", "interrupted", "--json").json["runs"]
 
-    assert only["run_id"] == wanted
+    assert row["run_id"] == interrupted
 
 
-def test_the_list_can_be_narrowed_to_an_automation(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_list_is_filtered_by_automation(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
     log.add_run(delivery, automation["automation_id"])
 
-    narrowed = hookmill("run", "list", "--automation", "triage", "--limit", "1").out
-    (only,) = hookmill("run", "list", "--automation", automation["automation_id"], "--json").json["runs"]
+    output = hookmill("run", "list", "--automation", "triage", "--limit", "1").out
+    (row,) = hookmill("run", "list", "--automation", automation["automation_id"], "--json").json["runs"]
 
-    assert "run list --automation triage --limit 1 --before run_" in narrowed
-    assert only["automation"] == "triage"
+    assert "run list --automation triage --limit 1 --before run_" in output
+    assert row["automation"] == "triage"
 
 
-def test_a_run_as_json_has_the_exports_fields(
+def test_export_has_every_field_of_a_run(
     automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, webhook: Any
 ):
     run = log.add_run(
         delivery, automation["automation_id"], RunState.FAILED, attempt=2, reason="Exit status 3.", exit_status=3
     )
 
-    (printed,) = hookmill("run", "export").json_lines
+    (row,) = hookmill("run", "export").json_lines
 
-    assert printed == {
+    assert row == {
         "run_id": run,
         "started_by": "delivery",
         "delivery_id": delivery,
@@ -100,7 +101,7 @@ def test_a_run_as_json_has_the_exports_fields(
     }
 
 
-def test_a_replay_is_marked_where_runs_are_shown(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_list_and_show_name_the_number_of_a_replay(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
     log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
     with time_machine.travel(START_US / 1_000_000 + 60, tick=False):
         (replay,) = hookmill("delivery", "replay", delivery, "--json").json["runs"]
@@ -113,25 +114,27 @@ def test_a_replay_is_marked_where_runs_are_shown(automation: Any, delivery: str,
     assert f"Delivery    {delivery} (replay 1 of it)\n" in hookmill("run", "show", replay["run_id"]).out
 
 
-def test_a_full_page_offers_the_next_one(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
-    ids = [
+def test_full_page_prints_the_command_for_the_next_one(
+    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
+):
+    run_ids = [
         log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + n) for n in range(3)
     ]
 
-    offered = hookmill("run", "list", "--webhook", "source", "--limit", "2").out.splitlines()[-1]
-    older = hookmill("run", "list", *offered.partition("run list ")[2].split(), "--json").json["runs"]
+    command = hookmill("run", "list", "--webhook", "source", "--limit", "2").out.splitlines()[-1]
+    next_page = hookmill("run", "list", *command.partition("run list ")[2].split(), "--json").json["runs"]
 
-    assert offered.endswith(f"run list --webhook source --limit 2 --before {ids[1]}")
-    assert [run["run_id"] for run in older] == ids[:1]
+    assert command.endswith(f"run list --webhook source --limit 2 --before {run_ids[1]}")
+    assert [run["run_id"] for run in next_page] == run_ids[:1]
 
 
-def test_an_export_has_every_run_oldest_first(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
-    ids = [
+def test_export_has_every_run_oldest_first(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+    run_ids = [
         log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + number)
         for number in range(30)
     ]
 
-    assert [row["run_id"] for row in hookmill("run", "export").json_lines] == ids
+    assert [row["run_id"] for row in hookmill("run", "export").json_lines] == run_ids
 
 
 def test_show_names_the_package_and_its_files(
@@ -143,17 +146,17 @@ def test_show_names_the_package_and_its_files(
     (package / "event-payload.json").write_bytes(b"{}")
     (package / "a\x1b[31m").write_bytes(b"")
 
-    printed = hookmill("run", "show", run).out
-    described = hookmill("run", "show", run, "--json").json
+    output = hookmill("run", "show", run).out
+    shown = hookmill("run", "show", run, "--json").json
 
-    assert f"Package     {package}\n" in printed
-    assert "            event-payload.json (2 bytes)\n" in printed
-    assert "            a\\u001b[31m (0 bytes)\n" in printed
-    assert described["package"] == str(package)
-    assert {"name": "event-payload.json", "size": 2, "only_on_host": None} in described["files"]
+    assert f"Package     {package}\n" in output
+    assert "            event-payload.json (2 bytes)\n" in output
+    assert "            a\\u001b[31m (0 bytes)\n" in output
+    assert shown["package"] == str(package)
+    assert {"name": "event-payload.json", "size": 2, "only_on_host": None} in shown["files"]
 
 
-def test_show_says_where_the_package_will_be(
+def test_show_names_the_directory_of_a_package_that_does_not_exist(
     automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, data_dir: Path
 ):
     run = log.add_run(delivery, automation["automation_id"])
@@ -161,7 +164,7 @@ def test_show_says_where_the_package_will_be(
     assert f"Package     {data_dir / 'runs' / run} (does not exist now)\n" in hookmill("run", "show", run).out
 
 
-def test_the_log_is_the_output_byte_for_byte_in_a_pipe(
+def test_log_writes_the_output_to_a_pipe_byte_for_byte(
     automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, data_dir: Path
 ):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="tail")
@@ -174,15 +177,15 @@ def test_the_log_is_the_output_byte_for_byte_in_a_pipe(
 
 @pytest.fixture
 def package(automation: Any, delivery: str, log: LogWriter, data_dir: Path) -> Path:
-    """The directory of a run that has ended, with `tail` kept as its output, and nothing in it."""
+    """The empty package directory of a run that has ended. The database has the output `tail`."""
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="tail")
     directory = data_dir / "runs" / run
     directory.mkdir(parents=True)
     return directory
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe", "directory", "link in the place of the package"])
-def test_no_command_leads_the_log_out_of_its_package(package: Path, hookmill: Hookmill, data_dir: Path, kind: str):
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory", "link instead of the package"])
+def test_log_reads_no_file_outside_the_package(package: Path, hookmill: Hookmill, data_dir: Path, kind: str):
     (data_dir / "secret").mkdir()
     (data_dir / "secret" / "output.log").write_text("out of reach")
     match kind:
@@ -204,8 +207,8 @@ def test_no_command_leads_the_log_out_of_its_package(package: Path, hookmill: Ho
         "size": None,
         "is_cut": None,
     }
-    described = hookmill("run", "show", package.name, "--json").json
-    assert (described["files"], described["more_files"]) == ([], False)
+    shown = hookmill("run", "show", package.name, "--json").json
+    assert (shown["files"], shown["more_files"]) == ([], False)
     assert "secret" not in hookmill("run", "show", package.name).out
 
 
@@ -215,96 +218,96 @@ def test_log_of_many_gigabytes_is_cut_in_json(package: Path, hookmill: Hookmill)
         output.seek(0, os.SEEK_END)
         output.write("é the end\n".encode())
 
-    described = hookmill("run", "log", package.name, "--json").json
+    shown = hookmill("run", "log", package.name, "--json").json
 
-    assert described["output"].endswith("é the end\n")
-    assert len(described["output"]) < LOG_BYTES_MAX
-    assert (described["size"], described["is_cut"]) == (3 * 1024**3 + 11, True)
+    assert shown["output"].endswith("é the end\n")
+    assert len(shown["output"]) < LOG_BYTES_MAX
+    assert (shown["size"], shown["is_cut"]) == (3 * 1024**3 + 11, True)
 
 
-def test_log_of_one_line_is_shown_on_a_terminal_piece_by_piece(package: Path):
-    # A character of two bytes and one of four stand across the ends of pieces.
+def test_log_of_one_line_is_shown_on_a_terminal_in_chunks(package: Path):
+    # A character of two bytes and one of four bytes cross the ends of chunks.
     line = "x" * (CHUNK_BYTES - 1) + "é" + "x" * (CHUNK_BYTES - 2) + "\U0001f600\x1b"
     (package / "output.log").write_bytes(line.encode() + b"\xff")
 
     assert terminal_output("run", "log", package.name) == line[:-1] + "\\u001b\\xff"
 
 
-def test_show_lists_a_bounded_number_of_files(package: Path, hookmill: Hookmill):
+def test_show_lists_a_limited_number_of_files(package: Path, hookmill: Hookmill):
     for number in range(LISTED_ENTRIES_MAX + 1):
         (package / f"{number:04}").touch()
 
-    described = hookmill("run", "show", package.name, "--json").json
+    shown = hookmill("run", "show", package.name, "--json").json
 
-    assert (len(described["files"]), described["more_files"]) == (LISTED_ENTRIES_MAX, True)
+    assert (len(shown["files"]), shown["more_files"]) == (LISTED_ENTRIES_MAX, True)
     assert "and more than 980 more\n" in hookmill("run", "show", package.name).out
 
 
-def test_without_a_file_the_log_is_the_tail(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_log_without_a_file_is_the_stored_tail(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="a\nb\x1b[31m")
 
     assert hookmill("run", "log", run).out == "a\nb\\u001b[31m\n"
-    described = hookmill("run", "log", run, "--json").json
-    assert described == {"run_id": run, "file": None, "output": "a\nb\x1b[31m", "size": None, "is_cut": None}
+    shown = hookmill("run", "log", run, "--json").json
+    assert shown == {"run_id": run, "file": None, "output": "a\nb\x1b[31m", "size": None, "is_cut": None}
 
 
-def test_a_run_without_output_says_so(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
-    ended = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+def test_log_of_a_run_without_output_says_so(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
 
-    printed = hookmill("run", "log", ended)
+    result = hookmill("run", "log", run)
 
-    assert (printed.out, printed.err) == ("", f"No output of run {ended} is stored.\n")
+    assert (result.out, result.err) == ("", f"No output of run {run} is stored.\n")
 
 
-def test_the_output_of_a_running_run_can_be_on_another_host(
+def test_log_of_a_running_run_may_be_on_another_host(
     automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
 ):
     run = log.add_run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
 
-    printed = hookmill("run", "log", run)
+    result = hookmill("run", "log", run)
 
-    assert (printed.out, printed.err) == (
+    assert (result.out, result.err) == (
         "",
         f"The output of run {run} is not on this host. Its end is stored when the attempt has ended.\n",
     )
 
 
-def test_a_queued_run_is_cancelled_at_once(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_queued_run_is_cancelled_immediately(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
     run = log.add_run(delivery, automation["automation_id"])
 
     assert hookmill("run", "cancel", run).out == f"Run {run} is cancelled.\n"
     assert hookmill("run", "show", run, "--json").json["state"] == "cancelled"
 
 
-def test_a_running_run_is_asked_to_stop(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_running_run_is_asked_to_stop(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
 
     assert hookmill("run", "cancel", run).out.startswith(f"Run {run} is being cancelled.")
     assert "running, being cancelled" in hookmill("run", "list").out
 
 
-def test_a_finished_run_stays_as_it_is(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_cancellation_of_a_finished_run_is_refused(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
 
     assert hookmill("run", "cancel", run, exit_code=1).err == f"Run {run} is already succeeded.\n"
 
 
-def test_a_run_that_is_not_there_is_named(log: LogWriter, hookmill: Hookmill):
+def test_unknown_run_is_named(log: LogWriter, hookmill: Hookmill):
     assert "has no run run_" in hookmill("run", "show", "run_" + "0" * 32, exit_code=1).err
 
 
 # The queue
 
 
-def test_the_queue_shows_what_waits_and_warns_without_a_worker(
+def test_queue_shows_waiting_runs_and_warns_if_there_is_no_worker(
     automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
 ):
     run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
 
     with time_machine.travel(START_US / 1_000_000 + 60, tick=False):
-        shown = hookmill("run", "queue")
+        result = hookmill("run", "queue")
 
-    assert shown.out.splitlines() == [
+    assert result.out.splitlines() == [
         "Running  0",
         "Ready    1, the oldest for 1 min",
         "Held     new 0, busy 0, debounce 0, retry 0",
@@ -314,44 +317,44 @@ def test_the_queue_shows_what_waits_and_warns_without_a_worker(
         "WAITING  RUN                                   PRIORITY  AUTOMATION  WHY",
         f"1 min    {run}  normal    triage      It waits for a free slot.",
     ]
-    assert shown.err.startswith("No worker is alive, so no run starts.")
+    assert result.err.startswith("No worker is alive, so no run starts.")
 
 
-def test_the_queue_shows_running_runs_and_their_workers(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
-):
+def test_queue_shows_running_runs_and_their_workers(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
     run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.RUNNING, attempt=1)
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE runs SET executor = 'my-host-12-ab', claimed_at = 1")
         connection.execute("INSERT INTO executors VALUES ('my-host-12-ab', ?, ?)", (START_US, START_US))
 
     with time_machine.travel(START_US / 1_000_000 + 20, tick=False):
-        shown = hookmill("run", "queue")
+        result = hookmill("run", "queue")
     with time_machine.travel(START_US / 1_000_000 + 60, tick=False):
         without_heartbeat = hookmill("run", "queue").out
 
-    assert "my-host, process 12  alive  2026-11-21 09:12:36  1" in shown.out
-    assert f"2026-11-21 09:12:36  {run}  running        1  triage      package  my-host, process 12\n" in shown.out
-    assert shown.err == ""
+    assert "my-host, process 12  alive  2026-11-21 09:12:36  1" in result.out
+    assert f"2026-11-21 09:12:36  {run}  running        1  triage      package  my-host, process 12\n" in result.out
+    assert result.err == ""
     assert "my-host, process 12 (no heartbeat)" in without_heartbeat
 
 
-def test_a_long_queue_offers_the_list_of_all_runs(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_long_queue_names_the_command_that_lists_all_runs(
+    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
+):
     for _ in range(3):
         log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
 
-    shown = hookmill("run", "queue", "--limit", "2").out
-    printed = hookmill("run", "queue", "--limit", "2", "--json").json
+    output = hookmill("run", "queue", "--limit", "2").out
+    queue = hookmill("run", "queue", "--limit", "2", "--json").json
 
-    assert shown.splitlines()[-1].endswith("run list --state queued")
-    assert len(printed["waiting"]) == 2
-    assert printed["counts"]["ready"] == {"count": 3, "is_capped": False}
-
-
-# Cancelling many runs
+    assert output.splitlines()[-1].endswith("run list --state queued")
+    assert len(queue["waiting"]) == 2
+    assert queue["counts"]["ready"] == {"count": 3, "is_capped": False}
 
 
-def test_many_runs_are_cancelled_after_a_question_with_their_number(
+# Cancellation of many runs
+
+
+def test_cancellation_of_many_runs_asks_with_their_number(
     automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
 ):
     for _ in range(2):
@@ -377,18 +380,16 @@ def test_runs_are_cancelled_by_each_condition(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    ("arguments", "problem", "exit_code"),
     [
-        ((), "give a run, or at least one of --automation, --webhook, --state and --all"),
-        (("run_0192f0c1aabbccddeeff001122334455", "--all"), "give a run or conditions, not both"),
-        (("--all", "--json"), "give --yes as well"),
-        (("--all", "--state", "queued", "--yes"), "Choose conditions or all runs, not both."),
-        (("--state", "failed"), "'failed' is not one of 'queued', 'running'"),
+        ((), "give a run, or at least one of --automation, --webhook, --state and --all", 2),
+        (("run_0192f0c1aabbccddeeff001122334455", "--all"), "give a run or conditions, not both", 2),
+        (("--all", "--json"), "give --yes as well", 2),
+        (("--all", "--state", "queued", "--yes"), "Choose conditions or all runs, not both.", 1),
+        (("--state", "failed"), "'failed' is not one of 'queued', 'running'", 2),
     ],
 )
-def test_a_cancellation_without_clear_conditions_is_refused(
-    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], problem: str
+def test_cancellation_without_clear_conditions_is_refused(
+    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], problem: str, exit_code: int
 ):
-    with_choice = "--all" in arguments and "--state" in arguments
-
-    assert problem in hookmill("run", "cancel", *arguments, exit_code=1 if with_choice else 2).err
+    assert problem in hookmill("run", "cancel", *arguments, exit_code=exit_code).err
