@@ -1,4 +1,4 @@
-"""`hookmill move`: everything of an installation, or nothing, and nothing into a database that holds anything else."""
+"""`hookmill move`: moves a whole installation to an empty PostgreSQL database, or changes nothing."""
 
 import fcntl
 import sqlite3
@@ -20,7 +20,7 @@ from tests.support.ports import free_port
 pytestmark = pytest.mark.usefixtures("log")
 
 
-def moved(hookmill: Hookmill, url: str, *options: str, exit_code: int = 0) -> CommandResult:
+def move(hookmill: Hookmill, url: str, *options: str, exit_code: int = 0) -> CommandResult:
     return hookmill("move", "--to", "-", *options, stdin=f"{url}\n".encode(), exit_code=exit_code)
 
 
@@ -30,13 +30,12 @@ def execute(url: str, *statements: str) -> None:
             connection.execute(statement.encode())
 
 
-def shown_url(url: str) -> str:
-    """The URL without its password."""
+def url_without_password(url: str) -> str:
     account, _, rest = url.removeprefix("postgresql://").partition("@")
     return f"postgresql://{account.partition(':')[0]}@{rest}"
 
 
-def test_every_row_of_every_table_is_moved_and_the_service_continues(
+def test_move_copies_every_row_and_leaves_the_installation_usable(
     webhook: Any, log: LogWriter, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     fill(log.path)
@@ -46,102 +45,102 @@ def test_every_row_of_every_table_is_moved_and_the_service_continues(
     before = rows_of_sqlite(log.path)
     assert [name for name, rows in before.items() if len(rows) < ROWS - 1] == []
 
-    printed = moved(hookmill, postgres_url, "--json")
+    report = move(hookmill, postgres_url, "--json").json
 
     assert rows_of_postgres(postgres_url) == rows_of_sqlite(log.path) == before
-    assert {table["name"]: table["rows"] for table in printed.json["tables"]} == {
+    assert {table["name"]: table["rows"] for table in report["tables"]} == {
         table.name: len(before[table.name]) for table in metadata.sorted_tables
     }
-    assert printed.json["to"] == shown_url(postgres_url)
-    assert printed.json["resumed"] is False
-    assert printed.json["unfinished_runs"] == 1
-    assert printed.json["rows"] == sum(map(len, before.values()))
+    assert report["to"] == url_without_password(postgres_url)
+    assert report["resumed"] is False
+    assert report["unfinished_runs"] == 1
+    assert report["rows"] == sum(map(len, before.values()))
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
     hookmill("webhook", "rotate", webhook["uid"])
     hookmill("webhook", "create", "later")
     assert max(no for no, *_ in rows_of_postgres(postgres_url)["webhooks"]) == FIRST_KEY + ROWS
 
 
-def test_a_move_says_what_it_did_and_what_to_do_next(
+def test_move_prints_what_it_moved_and_what_to_do_next(
     webhook: Any, log: LogWriter, data_dir: Path, hookmill: Hookmill, postgres_url: str
 ):
-    count = sum(map(len, rows_of_sqlite(log.path).values()))
+    row_count = sum(map(len, rows_of_sqlite(log.path).values()))
 
-    printed = moved(hookmill, postgres_url)
+    result = move(hookmill, postgres_url)
 
-    first, *_, last = printed.out.splitlines()
-    assert first.startswith(f"Moved {count} rows of ")
-    assert f"to {shown_url(postgres_url)} in " in first
-    assert f"Keep the data directory {data_dir}" in printed.out
-    assert f"store {data_dir / 'hookmill.db'} with the backups" in printed.out
+    first, *_, last = result.out.splitlines()
+    assert first.startswith(f"Moved {row_count} rows of ")
+    assert f"to {url_without_password(postgres_url)} in " in first
+    assert f"Keep the data directory {data_dir}" in result.out
+    assert f"store {data_dir / 'hookmill.db'} with the backups" in result.out
     assert last.endswith("move --undo")
-    assert printed.err.splitlines() == [
+    assert result.err.splitlines() == [
         f"{phase}: {rows} of {total} rows"
-        for phase, total in (("checking", count), ("copying", count), ("comparing", count * 2))
+        for phase, total in (("checking", row_count), ("copying", row_count), ("comparing", row_count * 2))
         for rows in (0, total)
     ]
 
 
-def test_on_a_terminal_bars_show_how_far_a_move_is(
+def test_move_shows_progress_bars_on_a_terminal(
     webhook: Any, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("PGPASSWORD", postgres_url.partition("@")[0].rpartition(":")[2])
 
-    printed = hookmill("move", "--to", shown_url(postgres_url), "--json")
+    result = hookmill("move", "--to", url_without_password(postgres_url), "--json")
 
-    assert "comparing" in printed.err
-    assert "100%" in printed.err
-    assert printed.json["rows"] > 0
+    assert "comparing" in result.err
+    assert "100%" in result.err
+    assert result.json["rows"] > 0
 
 
-def test_sqlite_that_was_moved_is_refused_until_the_move_is_undone(webhook: Any, hookmill: Hookmill, postgres_url: str):
-    printed = [moved(hookmill, postgres_url)]
+def test_moved_sqlite_database_is_refused_until_the_move_is_undone(webhook: Any, hookmill: Hookmill, postgres_url: str):
+    results = [move(hookmill, postgres_url)]
 
     for command in (["serve", "--port", str(free_port())], ["migrate"], ["webhook", "list"]):
-        printed.append(hookmill(*command, exit_code=1))
-    printed.append(moved(hookmill, postgres_url, exit_code=1))
-    printed.append(hookmill("move", "--undo", stdin=b"n\n", exit_code=1))
-    for refusal in printed[1:-1]:
-        assert f"was moved to {shown_url(postgres_url)} on 2" in refusal.err
-        assert "hookmill move --undo" in refusal.err
-        assert "Nothing was changed." in refusal.err
-    assert f"lacks everything that {shown_url(postgres_url)} has recorded" in printed[-1].err
+        results.append(hookmill(*command, exit_code=1))
+    results.append(move(hookmill, postgres_url, exit_code=1))
+    results.append(hookmill("move", "--undo", stdin=b"n\n", exit_code=1))
+    for result in results[1:-1]:
+        assert f"was moved to {url_without_password(postgres_url)} on 2" in result.err
+        assert "hookmill move --undo" in result.err
+        assert "Nothing was changed." in result.err
+    assert f"lacks everything that {url_without_password(postgres_url)} has recorded" in results[-1].err
     hookmill("webhook", "list", exit_code=1)
 
-    undone = hookmill("move", "--undo", "--yes", "--json")
+    undo = hookmill("move", "--undo", "--yes", "--json")
 
-    assert undone.json["moved_to"] == shown_url(postgres_url)
-    assert [each["name"] for each in hookmill("webhook", "list", "--json").json["webhooks"]] == ["source"]
+    assert undo.json["moved_to"] == url_without_password(postgres_url)
+    assert [row["name"] for row in hookmill("webhook", "list", "--json").json["webhooks"]] == ["source"]
     assert "is not marked as moved" in hookmill("move", "--undo", "--yes", exit_code=1).err
-    assert "is not empty" in moved(hookmill, postgres_url, exit_code=1).err
+    assert "is not empty" in move(hookmill, postgres_url, exit_code=1).err
     password = postgres_url.partition("@")[0].rpartition(":")[2]
-    assert [each for each in printed if password in each.out + each.err] == []
+    assert [result for result in results if password in result.out + result.err] == []
 
 
-USED = {
-    "a table": ["CREATE TABLE theirs (id int)"],
-    "a view in another schema": ["CREATE SCHEMA other", "CREATE VIEW other.theirs AS SELECT 1 AS one"],
+OCCUPIED = {
+    "a table": ["CREATE TABLE unrelated (id int)"],
+    "a view in another schema": ["CREATE SCHEMA other", "CREATE VIEW other.unrelated AS SELECT 1 AS one"],
 }
 
 
-@pytest.mark.parametrize("statements", USED.values(), ids=USED)
-def test_database_that_holds_anything_else_is_refused(
+@pytest.mark.parametrize("statements", OCCUPIED.values(), ids=OCCUPIED)
+def test_target_database_that_is_not_empty_is_refused(
     log: LogWriter, hookmill: Hookmill, postgres_url: str, statements: list[str]
 ):
     execute(postgres_url, *statements)
     before = relations(postgres_url)
 
-    printed = moved(hookmill, postgres_url, exit_code=1)
+    result = move(hookmill, postgres_url, exit_code=1)
 
-    assert "is not empty: it holds " in printed.err
-    assert "theirs. A move needs a database without any tables." in printed.err
+    assert "is not empty: it holds " in result.err
+    assert "unrelated. A move needs a database without any tables." in result.err
     assert relations(postgres_url) == before
     hookmill("webhook", "list")
 
 
-OTHER = {
+OTHER_INSTALLATIONS = {
     "an installation in use": (
         "INSERT INTO facts VALUES ('master key', 'key')",
         "is not empty: it holds facts.",
@@ -154,25 +153,25 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize(("statement", "problem"), OTHER.values(), ids=OTHER)
-def test_database_of_another_installation_is_refused(
+@pytest.mark.parametrize(("statement", "problem"), OTHER_INSTALLATIONS.values(), ids=OTHER_INSTALLATIONS)
+def test_target_database_of_another_installation_is_refused(
     log: LogWriter, hookmill: Hookmill, postgres_store: str, statement: str, problem: str
 ):
     execute(postgres_store, statement)
     try:
         before = rows_of_postgres(postgres_store)
 
-        printed = moved(hookmill, postgres_store, exit_code=1)
+        result = move(hookmill, postgres_store, exit_code=1)
 
-        assert problem in printed.err
-        assert "Nothing was changed." in printed.err
+        assert problem in result.err
+        assert "Nothing was changed." in result.err
         assert rows_of_postgres(postgres_store) == before
         hookmill("webhook", "list")
     finally:
         execute(postgres_store, f"UPDATE alembic_version SET version_num = '{revisions()[-1]}'")
 
 
-def test_unfinished_move_can_be_used_by_the_move_only(
+def test_other_commands_refuse_the_target_of_an_unfinished_move(
     data_dir: Path, hookmill: Hookmill, postgres_store: str, monkeypatch: pytest.MonkeyPatch
 ):
     execute(
@@ -183,8 +182,8 @@ def test_unfinished_move_can_be_used_by_the_move_only(
     monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))
 
     for command in ("serve", "worker", "migrate", "webhook list"):
-        printed = hookmill(*command.split(), exit_code=1)
-        assert "holds an unfinished move from SQLite" in printed.err, command
+        result = hookmill(*command.split(), exit_code=1)
+        assert "holds an unfinished move from SQLite" in result.err, command
 
 
 @contextmanager
@@ -202,7 +201,7 @@ def open_transaction(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("hold", "name", "problem"),
+    ("lock", "file_name", "problem"),
     [
         (lock_file, "serve.lock", "it holds serve.lock. Stop it"),
         (lock_file, "hookmill.db.writer", "it holds hookmill.db.writer. Stop it"),
@@ -210,20 +209,20 @@ def open_transaction(path: Path) -> Iterator[None]:
     ],
 )
 def test_move_is_refused_while_another_process_uses_sqlite(
-    log: LogWriter, data_dir: Path, hookmill: Hookmill, postgres_url: str, hold: Any, name: str, problem: str
+    log: LogWriter, data_dir: Path, hookmill: Hookmill, postgres_url: str, lock: Any, file_name: str, problem: str
 ):
-    with hold(data_dir / name):
-        printed = moved(hookmill, postgres_url, exit_code=1)
+    with lock(data_dir / file_name):
+        result = move(hookmill, postgres_url, exit_code=1)
 
-    assert problem in printed.err
+    assert problem in result.err
     assert relations(postgres_url) == []
 
 
-def test_values_that_postgresql_cannot_store_are_named_before_anything_is_copied(
+def test_values_that_postgresql_cannot_store_are_named_before_the_copy(
     webhook: Any, log: LogWriter, hookmill: Hookmill, postgres_url: str
 ):
     fill(log.path)
-    planted = {
+    invalid_values = {
         "automation_versions": ("prompt = 'a' || char(0) || 'b'", "version = 1001", "version=1001: prompt"),
         "factories": ("name = CAST(x'ff' AS TEXT)", "max_running = -1", ": name"),
         "deliveries": ("size = 2147483648", "label = -1", "id=fe006964"),
@@ -231,21 +230,21 @@ def test_values_that_postgresql_cannot_store_are_named_before_anything_is_copied
         "payloads": ("body = 'text'", "body = x'7b7d'", ": body"),
         "members": ("is_admin = 2", "is_admin = 0", ": is_admin"),
     }
-    for table, (change, row, named) in planted.items():
+    for table, (change, row, description) in invalid_values.items():
         with closing(sqlite3.connect(log.path)) as connection, connection:
             assert connection.execute(f"UPDATE {table} SET {change} WHERE {row}").rowcount > 0
 
-        printed = moved(hookmill, postgres_url, exit_code=1)
+        result = move(hookmill, postgres_url, exit_code=1)
 
-        (line, *_) = [line for line in printed.err.splitlines() if line.startswith(f"  {table} ")]
-        assert named in line
+        (line, *_) = [line for line in result.err.splitlines() if line.startswith(f"  {table} ")]
+        assert description in line
         with closing(sqlite3.connect(log.path)) as connection, connection:
             connection.execute(f"DELETE FROM {table} WHERE {change}")
     assert relations(postgres_url) == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem", "code"),
+    ("arguments", "problem", "exit_code"),
     [
         (["--to", "postgresql://hookmill:secret@127.0.0.1/name"], "The URL contains a password", 1),
         (["--to", "postgresql://hookmill@127.0.0.1/name?password=secret"], "The URL contains a password", 1),
@@ -257,25 +256,27 @@ def test_values_that_postgresql_cannot_store_are_named_before_anything_is_copied
         (["--undo", "--json"], "give --yes as well", 2),
     ],
 )
-def test_wrong_use_is_explained(log: LogWriter, hookmill: Hookmill, arguments: list[str], problem: str, code: int):
-    printed = hookmill("move", *arguments, exit_code=code)
+def test_invalid_arguments_are_refused(
+    log: LogWriter, hookmill: Hookmill, arguments: list[str], problem: str, exit_code: int
+):
+    result = hookmill("move", *arguments, exit_code=exit_code)
 
-    assert problem in " ".join(printed.err.split())
-    assert "secret" not in printed.err.replace("secrets", "")
+    assert problem in " ".join(result.err.split())
+    assert "secret" not in result.err.replace("secrets", "")
     hookmill("webhook", "list")
 
 
-def test_only_sqlite_that_was_used_is_moved(
+def test_source_must_be_a_sqlite_database_of_this_version(
     log: LogWriter, data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
-    on_postgres = moved(hookmill, postgres_url, exit_code=1)
+    on_postgres = move(hookmill, postgres_url, exit_code=1)
     monkeypatch.delenv("HOOKMILL_DATABASE_URL")
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '0009'")
-    older = moved(hookmill, postgres_url, exit_code=1)
+    older = move(hookmill, postgres_url, exit_code=1)
     monkeypatch.setenv("HOOKMILL_DATA_DIR", str(data_dir / "nothing"))
-    missing = moved(hookmill, postgres_url, exit_code=1)
+    missing = move(hookmill, postgres_url, exit_code=1)
 
     assert "Unset HOOKMILL_DATABASE_URL" in on_postgres.err
     assert "has schema 0009" in older.err

@@ -1,4 +1,4 @@
-"""`hookmill serve`, `worker` and `migrate`: what they say to people. Some are started as users do."""
+"""`hookmill serve`, `worker` and `migrate`: their output. Some tests start them in a new interpreter, as users do."""
 
 import http.client
 import json
@@ -35,38 +35,42 @@ from tests.support.waiting import LONG_SECONDS, until
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """A process whose standard output goes to a file."""
+class StartedService:
+    """A process of `hookmill serve` whose standard output goes to a file."""
 
     process: "Command | subprocess.Popen[bytes]"
-    output: Path
+    output_path: Path
 
     def announcement(self) -> str:
-        """What it says, up to the line with the place of the data, which is the last one."""
-        return self._said_until("Data:")
+        """The text that a start prints. Its last line names the data directory."""
+        return self._wait_for_output("Data:")
 
-    def announced(self) -> Any:
-        """The same of a start with `--json`."""
-        return parse_json(self._said_until("{"))
+    def announcement_in_json(self) -> Any:
+        """The announcement of a start with `--json`."""
+        return parse_json(self._wait_for_output("{"))
 
-    def _said_until(self, beginning: str) -> str:
-        def all_said() -> str:
-            ended, said = self.process.poll() is not None, self.output.read_text()
-            if said.rpartition("\n")[0].rpartition("\n")[2].startswith(beginning):
-                return said
-            assert not ended, f"it ended before it was ready: {said}"
+    def _wait_for_output(self, start_of_last_line: str) -> str:
+        def complete_output() -> str:
+            # In this order: a process that has ended writes no more output.
+            has_ended, output = self.process.poll() is not None, self.output_path.read_text()
+            if output.rpartition("\n")[0].rpartition("\n")[2].startswith(start_of_last_line):
+                return output
+            assert not has_ended, f"it ended before it was ready: {output}"
             return ""
 
-        return until(all_said, "it is ready")
+        return until(complete_output, "the service is ready")
 
 
 @contextmanager
-def started(*arguments: str, as_users_do: bool = False) -> Iterator[Started]:
-    """`hookmill serve` in a process of its own, until the block ends. As users do, a new interpreter loads it."""
-    output = Path(tempfile.mkdtemp(), "output")
+def started(*arguments: str, in_new_interpreter: bool = False) -> Iterator[StartedService]:
+    """`hookmill serve` in a process of its own, until the block ends.
+
+    A user's shell starts a new interpreter. Without it, the start is faster.
+    """
+    output_path = Path(tempfile.mkdtemp(), "output")
     process: Command | subprocess.Popen[bytes]
-    if as_users_do:
-        with output.open("wb") as file:
+    if in_new_interpreter:
+        with output_path.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, "-m", "hookmill", "serve", *arguments],
                 stdin=subprocess.DEVNULL,
@@ -75,10 +79,10 @@ def started(*arguments: str, as_users_do: bool = False) -> Iterator[Started]:
                 start_new_session=True,
             )
     else:
-        output.touch()
-        process = Command(["serve", *arguments], os.environ, Path.cwd(), output, Path(os.devnull))
+        output_path.touch()
+        process = Command(["serve", *arguments], os.environ, Path.cwd(), output_path, Path(os.devnull))
     try:
-        yield Started(process, output)
+        yield StartedService(process, output_path)
     finally:
         process.terminate()
         try:
@@ -86,15 +90,15 @@ def started(*arguments: str, as_users_do: bool = False) -> Iterator[Started]:
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            shutil.rmtree(output.parent)
+            shutil.rmtree(output_path.parent)
 
 
 @pytest.fixture
 def curl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A `curl` that understands the options of our line, first in PATH: what is tried is the shell line itself."""
-    tool = tmp_path / "bin" / "curl"
-    tool.parent.mkdir()
-    tool.write_text(
+    """A program `curl`, first in PATH, that accepts the options of the printed command."""
+    program = tmp_path / "bin" / "curl"
+    program.parent.mkdir()
+    program.write_text(
         textwrap.dedent(
             f"""\
             #!{sys.executable}
@@ -113,64 +117,64 @@ def curl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             """
         )
     )
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
 
 
-def test_a_first_start_says_how_to_try_it_and_what_it_says_works(data_dir: Path, curl: None, hookmill: Hookmill):
-    with started("--port", str(free_port()), as_users_do=True) as service:
-        said = service.announcement()
-        (line,) = [line for line in said.splitlines() if line.startswith("curl ")]
-        answered = json.loads(subprocess.check_output(["sh", "-c", line], timeout=LONG_SECONDS))
+def test_first_start_prints_a_curl_command_that_starts_a_run(data_dir: Path, curl: None, hookmill: Hookmill):
+    with started("--port", str(free_port()), in_new_interpreter=True) as service:
+        announcement = service.announcement()
+        (command,) = [line for line in announcement.splitlines() if line.startswith("curl ")]
+        answer = json.loads(subprocess.check_output(["sh", "-c", command], timeout=LONG_SECONDS))
         run = _finished_run(hookmill)
 
-    assert f"{data_dir}/runs/<run_id>/event-payload.json" in said
+    assert f"{data_dir}/runs/<run_id>/event-payload.json" in announcement
     payload = json.loads((data_dir / "runs" / run["run_id"] / "event-payload.json").read_bytes())
     assert (payload["message"], list(payload)) == ("Hello from curl", ["message", "sent_at"])
-    assert (run["delivery_id"], run["automation"]) == (answered["delivery_id"], "first")
+    assert (run["delivery_id"], run["automation"]) == (answer["delivery_id"], "first")
     assert stat.S_IMODE((data_dir / "master.key").stat().st_mode) == 0o600
 
 
 def _finished_run(hookmill: Hookmill) -> dict[str, str]:
-    def finished() -> list[dict[str, str]]:
+    def succeeded_runs() -> list[dict[str, str]]:
         return [run for run in hookmill("run", "list", "--json").json["runs"] if run["state"] == "succeeded"]
 
-    return until(finished, "the delivery's run has succeeded")[0]
+    return until(succeeded_runs, "the delivery's run has succeeded")[0]
 
 
-def test_a_second_start_says_what_is_there_and_no_secret(data_dir: Path, hookmill: Hookmill):
+def test_second_start_lists_what_exists_and_prints_no_secret(data_dir: Path, hookmill: Hookmill):
     port = str(free_port())
     with started("--port", port, "--json") as service:
-        first = service.announced()
+        first = service.announcement_in_json()
         hookmill("factory", "create", "shop")
 
-    with started("--port", port, as_users_do=True) as service:
-        said = service.announcement()
+    with started("--port", port, in_new_interpreter=True) as service:
+        announcement = service.announcement()
 
     assert first["first_start"] is True
     assert first["webhook"]["url"] == f"http://127.0.0.1:{port}/webhooks/w/{first['webhook']['uid']}"
-    assert "Existing: 1 webhook (first), 1 automation (first); 1 other factory: shop.\n" in said
-    assert "webhook rotate NAME\n" in said
-    assert first["webhook"]["secret"] not in said
+    assert "Existing: 1 webhook (first), 1 automation (first); 1 other factory: shop.\n" in announcement
+    assert "webhook rotate NAME\n" in announcement
+    assert first["webhook"]["secret"] not in announcement
 
 
-def test_starts_print_a_link_to_the_dashboard_until_somebody_can_sign_in(data_dir: Path, hookmill: Hookmill):
+def test_start_prints_a_sign_up_link_until_there_is_an_admin(data_dir: Path, hookmill: Hookmill):
     port = free_port()
-    address = f"http://127.0.0.1:{port}"
+    base_url = f"http://127.0.0.1:{port}"
     with started("--port", str(port)) as service:
         (link,) = [line for line in service.announcement().splitlines() if "/welcome/" in line]
-        answers = [_signed_up(port, link.removeprefix(address)) for _ in range(2)]
+        answers = [_sign_up(port, link.removeprefix(base_url)) for _ in range(2)]
 
     with started("--port", str(port), "--json") as service:
-        again = service.announced()
+        second = service.announcement_in_json()
 
-    assert link.startswith(address)
+    assert link.startswith(base_url)
     assert answers == [(303, True), (404, False)]
-    assert again["dashboard"] == {"url": address, "signs_in_once": False}
+    assert second["dashboard"] == {"url": base_url, "signs_in_once": False}
 
 
-def _signed_up(port: int, path: str) -> tuple[int, bool]:
-    """The status that a first admin's form is answered with, and whether they are signed in."""
+def _sign_up(port: int, path: str) -> tuple[int, bool]:
+    """Send the form that creates the first admin. Returns the status, and whether the answer sets a cookie."""
     form = {"name": "Ada", "email": "ada@example.com", "password": "a few long words", "again": "a few long words"}
     headers = {"Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/x-www-form-urlencoded"}
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=LONG_SECONDS)) as connection:
@@ -179,141 +183,144 @@ def _signed_up(port: int, path: str) -> tuple[int, bool]:
         return answer.status, answer.headers["Set-Cookie"] is not None
 
 
-def test_printed_commands_find_a_service_set_by_options(
+def test_printed_commands_work_for_a_service_with_options(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     port = free_port()
-    with started("--port", str(port), "--data-dir", "else where", as_users_do=True) as service:
-        said = service.announcement()
+    with started("--port", str(port), "--data-dir", "a directory", in_new_interpreter=True) as service:
+        announcement = service.announcement()
         monkeypatch.delenv("HOOKMILL_DATA_DIR")
-        (offered,) = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("Deliveries:")]
-        listed = subprocess.check_output(["sh", "-c", offered], text=True, cwd="/", timeout=LONG_SECONDS)
+        (command,) = [line.partition(": ")[2] for line in announcement.splitlines() if line.startswith("Deliveries:")]
+        output = subprocess.check_output(["sh", "-c", command], text=True, cwd="/", timeout=LONG_SECONDS)
 
-    assert f"HOOKMILL_PORT={port} HOOKMILL_DATA_DIR='{tmp_path}/else where'" in offered
-    assert listed.startswith("The log has no deliveries.")
+    assert f"HOOKMILL_PORT={port} HOOKMILL_DATA_DIR='{tmp_path}/a directory'" in command
+    assert output.startswith("The log has no deliveries.")
     assert not data_dir.exists()
 
 
-def test_printed_commands_find_a_service_set_by_its_environment(
+def test_printed_commands_work_for_a_service_with_environment_variables(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    (tmp_path / "of ours.toml").write_text(f"port = {free_port()}\n")
-    monkeypatch.setenv("HOOKMILL_CONFIG", "of ours.toml")
+    (tmp_path / "a file.toml").write_text(f"port = {free_port()}\n")
+    monkeypatch.setenv("HOOKMILL_CONFIG", "a file.toml")
     monkeypatch.setenv("HOOKMILL_DATA_DIR", "data")
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
     with started() as service:
-        said = service.announcement()
+        announcement = service.announcement()
         for name in ("HOOKMILL_CONFIG", "HOOKMILL_DATA_DIR"):
             monkeypatch.delenv(name)
-        (offered,) = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("Deliveries:")]
-        listed = called(offered, tmp_path)
+        (command,) = [line.partition(": ")[2] for line in announcement.splitlines() if line.startswith("Deliveries:")]
+        output = run_printed_command(command, tmp_path)
 
-    assert f"HOOKMILL_DATA_DIR={data_dir} HOOKMILL_CONFIG='{tmp_path}/of ours.toml'" in offered
-    assert listed.startswith("The log has no deliveries.")
-    assert "HOOKMILL_MASTER_KEY with the values of this service\n" in said
-    assert "A" * 43 not in said
-
-
-def called(line: str, tmp_path: Path) -> str:
-    """What the shell line prints: the shell says how it calls `hookmill`, which is then called like that."""
-    tool, arguments, environment = (tmp_path / name for name in ("bin/hookmill", "arguments", "environment"))
-    tool.parent.mkdir()
-    tool.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{arguments}'\nenv -0 > '{environment}'\n")
-    tool.chmod(0o755)
-    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run(["sh", "-c", line], env=os.environ | {"PATH": path}, cwd="/", check=True, timeout=LONG_SECONDS)
-    told = dict(each.split("=", 1) for each in environment.read_text().split("\0") if each)
-    command = Command(arguments.read_text().splitlines(), told, Path("/"), tmp_path / "printed")
-    assert command.wait(LONG_SECONDS) == 0, (tmp_path / "printed").read_text()
-    return (tmp_path / "printed").read_text()
+    assert f"HOOKMILL_DATA_DIR={data_dir} HOOKMILL_CONFIG='{tmp_path}/a file.toml'" in command
+    assert output.startswith("The log has no deliveries.")
+    assert "HOOKMILL_MASTER_KEY with the values of this service\n" in announcement
+    assert "A" * 43 not in announcement
 
 
-def test_a_new_master_key_and_the_stop_are_logged(tmp_path: Path):
+def run_printed_command(command: str, tmp_path: Path) -> str:
+    """The output of a shell command that calls `hookmill`.
+
+    The shell only notes the arguments and the environment of this call. `Command` then makes the call, which is faster.
+    """
+    program, arguments, environment = (tmp_path / name for name in ("bin/hookmill", "arguments", "environment"))
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{arguments}'\nenv -0 > '{environment}'\n")
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["sh", "-c", command], env=os.environ | {"PATH": path}, cwd="/", check=True, timeout=LONG_SECONDS)
+    variables = dict(line.split("=", 1) for line in environment.read_text().split("\0") if line)
+    process = Command(arguments.read_text().splitlines(), variables, Path("/"), tmp_path / "output")
+    assert process.wait(LONG_SECONDS) == 0, (tmp_path / "output").read_text()
+    return (tmp_path / "output").read_text()
+
+
+def test_new_master_key_and_stop_are_logged(tmp_path: Path):
     with serving(tmp_path / "data") as service:
         with service.management() as management:
-            made = management.webhooks.create(operator(management), "before")
-        assert service.post(made).status == 202
-        rotating = Command(["keys", "rotate", "--yes"], service.environment(), tmp_path, tmp_path / "rotated")
-        assert rotating.wait(60) == 0, (tmp_path / "rotated").read_text()
+            webhook = management.webhooks.create(operator(management), "before")
+        assert service.post(webhook).status == 202
+        rotation = Command(["keys", "rotate", "--yes"], service.environment(), tmp_path, tmp_path / "rotated")
+        assert rotation.wait(60) == 0, (tmp_path / "rotated").read_text()
         with service.management() as management:
-            made = management.webhooks.create(operator(management), "after")
-        assert service.post(made, b'{"n": 2}').status == 202
+            webhook = management.webhooks.create(operator(management), "after")
+        assert service.post(webhook, b'{"n": 2}').status == 202
         until(lambda: "loaded a master key" in service.log(), "the new key is loaded")
         service.stop()
 
-    (taken_up,) = [json.loads(line) for line in service.log().splitlines() if "loaded a master key" in line]
-    assert taken_up["key"] == KeyFile(service.data_dir / "master.key").read()[0].id
-    # What the start says goes to the same file, once the worker is ready too.
+    (loaded,) = [json.loads(line) for line in service.log().splitlines() if "loaded a master key" in line]
+    assert loaded["key"] == KeyFile(service.data_dir / "master.key").read()[0].id
+    # The announcement of the start is in the same file, and may be its last lines.
     assert [json.loads(line) for line in service.log().splitlines() if line.startswith("{")][-1]["event"] == "stopped"
 
 
-def test_a_taken_port_is_reported_before_anything_is_created(data_dir: Path, hookmill: Hookmill):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        number = other.getsockname()[1]
-        printed = hookmill("serve", "--port", str(number), exit_code=1)
+def test_port_in_use_is_reported_before_anything_is_created(data_dir: Path, hookmill: Hookmill):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port_number = listener.getsockname()[1]
+        result = hookmill("serve", "--port", str(port_number), exit_code=1)
 
-    assert printed.err == (
-        f"The service can't listen on 127.0.0.1: port {number} is in use by another process. Stop that process, or "
-        "choose another port with --port.\n"
+    assert result.err == (
+        f"The service can't listen on 127.0.0.1: port {port_number} is in use by another process. Stop that process, "
+        "or choose another port with --port.\n"
     )
     assert not data_dir.exists()
 
 
-def test_a_port_that_a_dying_service_still_holds_is_waited_for(monkeypatch: pytest.MonkeyPatch):
-    with socket.create_server(("127.0.0.1", 0)) as dying:
-        # The first look finds it taken; it is gone by the next one.
-        rests = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: dying.close())
-        monkeypatch.setattr(port, "time", rests)
+def test_start_waits_for_a_port_that_a_stopping_service_still_holds(monkeypatch: pytest.MonkeyPatch):
+    with socket.create_server(("127.0.0.1", 0)) as stopping_service:
+        # The first attempt fails. The port is free before the second one.
+        fake_time = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: stopping_service.close())
+        monkeypatch.setattr(port, "time", fake_time)
 
-        with port.hold_port(*dying.getsockname()):
-            assert dying.fileno() == -1
+        with port.hold_port(*stopping_service.getsockname()):
+            assert stopping_service.fileno() == -1
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::"])
-def test_a_port_is_reserved_before_anybody_listens(host: str, monkeypatch: pytest.MonkeyPatch):
+def test_port_is_reserved_before_a_process_listens(host: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(port, "PORT_SECONDS", 0.0)
     number = free_port()
 
     with port.hold_port(host, number):
-        for other in ("127.0.0.1", "0.0.0.0", "::"):
+        for other_host in ("127.0.0.1", "0.0.0.0", "::"):
             with pytest.raises(Conflict, match=f"port {number} is in use by another process"):
-                with port.hold_port(other, number):
+                with port.hold_port(other_host, number):
                     pass
-        # The server's processes come and go. In between, nobody else gets the port.
+        # The port stays reserved when a process of the server ends, and until another one listens.
         for _ in range(2):
-            with listening_like_the_server(host, number) as listener:
+            with listen_like_the_server(host, number) as listener:
                 with socket.create_connection(("127.0.0.1", number)):
                     listener.accept()[0].close()
             with pytest.raises(Conflict), port.hold_port("127.0.0.1", number):
                 pass
-    # The server closed those connections first, so the system still remembers them.
+    # The server closed those connections first, so the system still has them in the state TIME-WAIT.
     with port.hold_port(host, number):
-        with listening_like_the_server(host, number), listening_like_the_server(host, number):
+        with listen_like_the_server(host, number), listen_like_the_server(host, number):
             pass
 
 
-def listening_like_the_server(host: str, number: int) -> socket.socket:
+def listen_like_the_server(host: str, number: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     is_ipv6 = family is socket.AF_INET6
     return socket.create_server((host, number), family=family, reuse_port=True, dualstack_ipv6=is_ipv6)
 
 
-def test_of_many_services_that_start_at_once_one_gets_the_port(monkeypatch: pytest.MonkeyPatch):
+def test_only_one_of_many_services_that_start_together_gets_the_port(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(port, "PORT_SECONDS", 0.0)
     hosts = ["127.0.0.1", "0.0.0.0"] * 4
     for _ in range(count(2_000, usually=100)):
-        number, together, everybody_tried = free_port(), threading.Barrier(len(hosts)), threading.Barrier(len(hosts))
+        number, start_barrier, end_barrier = free_port(), threading.Barrier(len(hosts)), threading.Barrier(len(hosts))
         outcomes: list[str] = []
 
         def start(host: str) -> None:
-            together.wait(LONG_SECONDS)  # noqa: B023
+            start_barrier.wait(LONG_SECONDS)  # noqa: B023
             with ExitStack() as resources:
                 try:
                     resources.enter_context(port.hold_port(host, number))  # noqa: B023
                     outcomes.append("started")  # noqa: B023
                 except Conflict:
                     outcomes.append("refused")  # noqa: B023
-                everybody_tried.wait(LONG_SECONDS)  # noqa: B023
+                end_barrier.wait(LONG_SECONDS)  # noqa: B023
 
         threads = [threading.Thread(target=start, args=(host,)) for host in hosts]
         for thread in threads:
@@ -323,7 +330,7 @@ def test_of_many_services_that_start_at_once_one_gets_the_port(monkeypatch: pyte
         assert sorted(outcomes) == ["refused"] * (len(hosts) - 1) + ["started"]
 
 
-def test_of_two_services_on_one_port_the_second_is_refused(
+def test_one_of_two_services_on_the_same_port_is_refused(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     number = str(free_port())
@@ -339,52 +346,52 @@ def test_of_two_services_on_one_port_the_second_is_refused(
     ]
     try:
         until(lambda: any(service.poll() is not None for service in services), "one of them is refused")
-        refused = next(index for index, service in enumerate(services) if service.poll() is not None)
-        started = outputs[1 - refused]
-        until(lambda: "Data:" in started.read_text(), "the other is ready")
-        still_runs = services[1 - refused].poll() is None
+        refused_index = next(index for index, service in enumerate(services) if service.poll() is not None)
+        running_output = outputs[1 - refused_index]
+        until(lambda: "Data:" in running_output.read_text(), "the other is ready")
+        still_runs = services[1 - refused_index].poll() is None
     finally:
         for service in services:
             service.terminate()
         for service in services:
             service.wait(LONG_SECONDS)
 
-    assert f"port {number} is in use by another process" in outputs[refused].read_text()
-    assert services[refused].returncode == 1
+    assert f"port {number} is in use by another process" in outputs[refused_index].read_text()
+    assert services[refused_index].returncode == 1
     assert still_runs
 
 
-def test_all_problems_of_the_settings_are_reported_together(
+def test_all_invalid_settings_are_reported_together(
     data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_LOG_LEVEL", "loud")
     monkeypatch.setenv("HOOKMILL_BASE_URL", "hooks.example.com")
 
-    printed = hookmill("serve", "--port", "70000", exit_code=2)
+    result = hookmill("serve", "--port", "70000", exit_code=2)
 
-    assert printed.out == ""
+    assert result.out == ""
     for setting in ("HOOKMILL_LOG_LEVEL", "HOOKMILL_BASE_URL", "HOOKMILL_PORT"):
-        assert f"  {setting}: " in printed.err
-    assert "Traceback" not in printed.err
+        assert f"  {setting}: " in result.err
+    assert "Traceback" not in result.err
 
 
-def test_a_data_directory_that_cannot_be_made_is_named(hookmill: Hookmill, tmp_path: Path):
+def test_data_directory_that_cannot_be_created_is_named(hookmill: Hookmill, tmp_path: Path):
     (tmp_path / "file").write_text("")
 
-    printed = hookmill("serve", "--port", str(free_port()), "--data-dir", "file/data", exit_code=1)
+    result = hookmill("serve", "--port", str(free_port()), "--data-dir", "file/data", exit_code=1)
 
-    assert str(tmp_path / "file" / "data") in printed.err
-    assert "Traceback" not in printed.err
-
-
-def test_a_worker_of_its_own_is_refused_on_sqlite(data_dir: Path, hookmill: Hookmill):
-    printed = hookmill("worker", exit_code=1)
-
-    assert "needs PostgreSQL" in printed.err
-    assert "HOOKMILL_DATABASE_URL" in printed.err
+    assert str(tmp_path / "file" / "data") in result.err
+    assert "Traceback" not in result.err
 
 
-def test_a_worker_says_what_it_does_and_ends_at_a_signal(
+def test_worker_command_is_refused_on_sqlite(data_dir: Path, hookmill: Hookmill):
+    result = hookmill("worker", exit_code=1)
+
+    assert "needs PostgreSQL" in result.err
+    assert "HOOKMILL_DATABASE_URL" in result.err
+
+
+def test_worker_prints_its_capacity_and_stops_on_sigterm(
     data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
@@ -393,14 +400,14 @@ def test_a_worker_says_what_it_does_and_ends_at_a_signal(
 
     with subprocess.Popen([sys.executable, "-m", "hookmill", "worker"], stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
-        said = worker.stdout.readline()
+        line = worker.stdout.readline()
         worker.terminate()
         worker.wait(LONG_SECONDS)
 
-    assert said == "Performing up to 4 runs at a time. Ctrl-C stops it.\n"
+    assert line == "Performing up to 4 runs at a time. Ctrl-C stops it.\n"
 
 
-def test_a_worker_performs_runs_whatever_the_setting_of_serve_says(
+def test_worker_command_ignores_the_setting_performs_runs(
     data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
@@ -424,7 +431,7 @@ def test_a_worker_performs_runs_whatever_the_setting_of_serve_says(
     assert parse_json(output.read_text()) == {"runs_at_once": 4, "data_dir": str(data_dir)}
 
 
-def test_a_worker_whose_directory_is_unusable_says_so_and_waits_for_it(
+def test_worker_logs_an_unusable_directory_and_its_recovery(
     data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
@@ -435,9 +442,9 @@ def test_a_worker_whose_directory_is_unusable_says_so_and_waits_for_it(
     log.touch()
     worker = Command(["worker"], os.environ, data_dir, log)
     try:
-        until(lambda: "can't be performed" in log.read_text(), "the worker says what is wrong")
+        until(lambda: "can't be performed" in log.read_text(), "the worker logs the failure")
         runs.unlink()
-        until(lambda: '"event": "recovered"' in log.read_text(), "the worker says that it goes on")
+        until(lambda: '"event": "recovered"' in log.read_text(), "the worker logs the recovery")
     finally:
         worker.terminate()
         worker.wait(LONG_SECONDS)
@@ -451,7 +458,7 @@ def test_a_worker_whose_directory_is_unusable_says_so_and_waits_for_it(
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_a_runner_with_a_user_that_cannot_be_used_is_refused(
+def test_runner_with_an_unknown_user_is_refused(
     data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, command: str
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", f"postgresql://127.0.0.1:{free_port()}/x")
@@ -459,15 +466,15 @@ def test_a_runner_with_a_user_that_cannot_be_used_is_refused(
     monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))
     monkeypatch.setenv("HOOKMILL_RUNNERS", '{"agent": {"argv": ["true"], "user": "hookmill-has-no-such-account"}}')
 
-    printed = hookmill(command, exit_code=1)
+    result = hookmill(command, exit_code=1)
 
-    assert printed.out == ""
-    assert printed.err.startswith(
+    assert result.out == ""
+    assert result.err.startswith(
         "The runner 'agent': This system has no account 'hookmill-has-no-such-account'. Create it, "
     )
 
 
-def test_migrate_says_whether_there_was_something_to_do(data_dir: Path, hookmill: Hookmill):
+def test_migrate_says_whether_it_changed_the_database(data_dir: Path, hookmill: Hookmill):
     first = hookmill("migrate", "--json").json
     second = hookmill("migrate").out
 
@@ -484,53 +491,51 @@ def test_migrate_works_on_postgresql(
     assert hookmill("migrate", "--json").json == {"changed": False}
 
 
-def test_a_database_without_set_up_is_reported_with_what_to_do(
+def test_empty_database_is_reported_with_the_command_migrate(
     data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
 
-    printed = hookmill("webhook", "list", exit_code=1)
+    result = hookmill("webhook", "list", exit_code=1)
 
-    assert "hookmill migrate" in printed.err
-    assert "Traceback" not in printed.err
+    assert "hookmill migrate" in result.err
+    assert "Traceback" not in result.err
 
 
-def test_an_unreachable_postgresql_is_reported_without_its_password(
+def test_unreachable_postgresql_is_reported_without_the_password(
     data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", f"postgresql://me:canary@127.0.0.1:{free_port()}/x")
 
-    printed = hookmill("migrate", exit_code=1)
+    result = hookmill("migrate", exit_code=1)
 
-    assert printed.err.startswith("The database can't be used now: ")
-    assert "canary" not in printed.err
-    assert "Traceback" not in printed.err
+    assert result.err.startswith("The database can't be used now: ")
+    assert "canary" not in result.err
+    assert "Traceback" not in result.err
 
 
-def test_a_wrong_master_key_is_reported_without_the_key(
-    log: object, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
-):
+def test_wrong_master_key_is_reported_without_the_key(log: object, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
 
-    printed = hookmill("webhook", "list", exit_code=1)
+    result = hookmill("webhook", "list", exit_code=1)
 
-    assert "A" * 43 not in printed.err
-    assert "key" in printed.err
-    assert "Traceback" not in printed.err
-
-
-def test_without_data_a_command_says_where_it_looked(data_dir: Path, hookmill: Hookmill):
-    printed = hookmill("webhook", "list", exit_code=1)
-
-    assert str(data_dir) in printed.err
-    assert "hookmill serve" in printed.err
+    assert "A" * 43 not in result.err
+    assert "key" in result.err
+    assert "Traceback" not in result.err
 
 
-def test_a_file_that_is_no_database_is_reported(log: object, data_dir: Path, hookmill: Hookmill):
+def test_command_without_an_installation_names_the_data_directory(data_dir: Path, hookmill: Hookmill):
+    result = hookmill("webhook", "list", exit_code=1)
+
+    assert str(data_dir) in result.err
+    assert "hookmill serve" in result.err
+
+
+def test_file_that_is_no_database_is_reported(log: object, data_dir: Path, hookmill: Hookmill):
     shutil.copyfile(__file__, data_dir / "hookmill.db")
 
-    printed = hookmill("webhook", "list", exit_code=1)
+    result = hookmill("webhook", "list", exit_code=1)
 
-    assert "Traceback" not in printed.err
-    assert printed.err.startswith("The database")
+    assert "Traceback" not in result.err
+    assert result.err.startswith("The database")

@@ -1,5 +1,6 @@
-"""A start that looks wrong is refused, with what to do; one that was killed is simply repeated."""
+"""A start with lost data or invalid settings is refused. A first start that was killed can be repeated."""
 
+import itertools
 import json
 import os
 import re
@@ -38,30 +39,30 @@ KEY = "A" * 43 + "="
 
 @pytest.fixture
 def data_dir_without_database(log: object, data_dir: Path) -> Path:
-    """The data directory of an installation that lost its database, and kept its key."""
+    """The data directory of an installation that lost its database. It has the master key."""
     for path in data_dir.glob("hookmill.db*"):
         path.unlink()
     return data_dir
 
 
-def refused(command: str, output: Path, **planted: str) -> str:
-    """What the command prints, which ends by itself. `planted` is Python that the process runs before it."""
+def output_of_refused_start(command: str, output_path: Path, *, sitecustomize: str = "") -> str:
+    """The output of a command that must end by itself with exit code 1. The process runs `sitecustomize` first."""
     environment = dict(os.environ)
-    if planted:
-        (output.parent / "sitecustomize.py").write_text(planted["first"])
-        environment["PYTHONPATH"] = str(output.parent)
+    if sitecustomize:
+        (output_path.parent / "sitecustomize.py").write_text(sitecustomize)
+        environment["PYTHONPATH"] = str(output_path.parent)
     if command == "serve":
         environment["HOOKMILL_PORT"] = str(free_port())
-    process = Command([command], environment, output.parent, output)
+    process = Command([command], environment, output_path.parent, output_path)
     try:
-        code = process.wait(LONG_SECONDS)
+        exit_code = process.wait(LONG_SECONDS)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    printed = output.read_text()
-    assert code == 1, printed
-    assert "Traceback" not in printed
-    return printed
+    output = output_path.read_text()
+    assert exit_code == 1, output
+    assert "Traceback" not in output
+    return output
 
 
 # A data directory that lost its database
@@ -69,7 +70,7 @@ def refused(command: str, output: Path, **planted: str) -> str:
 
 @pytest.mark.parametrize("command", ["serve", "migrate"])
 def test_lost_database_is_not_replaced_by_an_empty_one(data_dir_without_database: Path, command: str):
-    error = refused(command, data_dir_without_database.parent / "output")
+    error = output_of_refused_start(command, data_dir_without_database.parent / "output")
 
     assert f"{data_dir_without_database / 'hookmill.db'} is missing" in error
     assert "Restore hookmill.db from a backup" in error
@@ -78,18 +79,18 @@ def test_lost_database_is_not_replaced_by_an_empty_one(data_dir_without_database
 
 
 @pytest.mark.parametrize(
-    "trace", [Path("serve.lock"), Path("engine.db"), Path("hookmill.db-wal"), Path("runs", "run_1")], ids=str
+    "remaining_file", [Path("serve.lock"), Path("engine.db"), Path("hookmill.db-wal"), Path("runs", "run_1")], ids=str
 )
-def test_lost_database_is_noticed_by_every_trace(
-    data_dir_without_database: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, trace: Path
+def test_lost_database_is_detected_by_each_remaining_file(
+    data_dir_without_database: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, remaining_file: Path
 ):
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", KEY)
-    (data_dir_without_database / trace).parent.mkdir(exist_ok=True)
-    (data_dir_without_database / trace).write_bytes(b"something")
+    (data_dir_without_database / remaining_file).parent.mkdir(exist_ok=True)
+    (data_dir_without_database / remaining_file).write_bytes(b"something")
 
-    printed = hookmill("migrate", exit_code=1)
+    result = hookmill("migrate", exit_code=1)
 
-    assert f"move these away: {trace.parts[0]}. " in printed.err
+    assert f"move these away: {remaining_file.parts[0]}. " in result.err
     assert not (data_dir_without_database / "hookmill.db").exists()
 
 
@@ -114,13 +115,13 @@ def test_emptied_database_is_refused_like_a_lost_one(data_dir_without_database: 
             connection.execute("PRAGMA journal_mode = WAL")
     before = path.read_bytes()
 
-    printed = hookmill("migrate", exit_code=1)
+    result = hookmill("migrate", exit_code=1)
 
-    assert f"{path} is empty" in printed.err
+    assert f"{path} is empty" in result.err
     assert path.read_bytes() == before
 
 
-def test_restored_database_starts_again(log: object, data_dir: Path, hookmill: Hookmill):
+def test_start_with_a_restored_database_is_allowed(log: object, data_dir: Path, hookmill: Hookmill):
     shutil.copy(data_dir / "hookmill.db", data_dir.parent / "backup")
     (data_dir / "hookmill.db").unlink()
     hookmill("migrate", exit_code=1)
@@ -130,25 +131,25 @@ def test_restored_database_starts_again(log: object, data_dir: Path, hookmill: H
     assert hookmill("migrate", "--json").json == {"changed": False}
 
 
-def test_new_installation_begins_once_the_named_files_are_gone(data_dir_without_database: Path, hookmill: Hookmill):
+def test_new_installation_is_created_once_the_named_files_are_gone(data_dir_without_database: Path, hookmill: Hookmill):
     (data_dir_without_database / "master.key").rename(data_dir_without_database.parent / "master.key")
 
     assert hookmill("migrate", "--json").json == {"changed": True}
 
 
-def test_master_key_of_ones_own_starts_a_new_installation(
+def test_new_installation_accepts_a_master_key_chosen_by_its_operator(
     data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
 ):
     data_dir.mkdir()
     (data_dir / "master.key").write_text(f"{KEY}\n")
 
-    refused = hookmill("migrate", exit_code=1)
+    result = hookmill("migrate", exit_code=1)
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", KEY)
     app.open_store(read_settings(), create=True).close()
     monkeypatch.delenv("HOOKMILL_MASTER_KEY")
 
-    assert "set HOOKMILL_MASTER_KEY" in refused.err
-    # From then on the file does.
+    assert "set HOOKMILL_MASTER_KEY" in result.err
+    # From now on, the key file suffices.
     app.open_store(read_settings()).close()
 
 
@@ -157,14 +158,14 @@ def test_wrong_empty_postgresql_database_is_refused(
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
 
-    error = refused("serve", data_dir_without_database.parent / "output")
+    error = output_of_refused_start("serve", data_dir_without_database.parent / "output")
 
     assert "Check that HOOKMILL_DATABASE_URL names the right database" in error
     assert "it contains master.key." in error
     assert postgres_url not in error
 
 
-def test_second_host_of_a_postgresql_starts_with_the_copied_key(
+def test_second_host_on_postgresql_starts_with_the_copied_key(
     data_dir_without_database: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
@@ -175,13 +176,13 @@ def test_second_host_of_a_postgresql_starts_with_the_copied_key(
     app.open_store(read_settings(), create=True).close()
 
 
-# What the system allows
+# Limits and permissions of the operating system, and settings
 
 
 def test_start_with_too_few_open_files_is_refused(data_dir: Path):
-    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))"
+    few_open_files = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))"
 
-    error = refused("serve", data_dir.parent / "output", first=few)
+    error = output_of_refused_start("serve", data_dir.parent / "output", sitecustomize=few_open_files)
 
     assert error.startswith("The service may open only 100 files and needs 256")
     assert "`ulimit -n 4096`" in error
@@ -190,14 +191,14 @@ def test_start_with_too_few_open_files_is_refused(data_dir: Path):
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_user_that_cannot_reach_its_packages_is_refused(
+def test_runner_user_that_cannot_reach_the_packages_is_refused(
     data_dir: Path, use_database: Callable[..., None], postgres_url: str, monkeypatch: pytest.MonkeyPatch, command: str
 ):
     use_database(postgres_url)
     monkeypatch.setenv("HOOKMILL_RUNNERS", '{"agent": {"argv": ["true"], "user": "nobody"}}')
     data_dir.parent.chmod(0o700)
 
-    error = refused(command, data_dir.parent / "output")
+    error = output_of_refused_start(command, data_dir.parent / "output")
 
     if os.geteuid() == 0:
         assert error.startswith(
@@ -208,13 +209,13 @@ def test_user_that_cannot_reach_its_packages_is_refused(
         assert error.startswith("The runner 'agent': Commands can run as 'nobody' only if the service runs as root")
 
 
-def test_data_directory_is_passable_for_users_and_the_rest_in_it_closed(tmp_path: Path):
+def test_allow_traversal_opens_directories_and_closes_the_services_files(tmp_path: Path):
     packages = tmp_path / "data" / "runs"
     packages.mkdir(parents=True)
     (tmp_path / "data").chmod(0o777)
-    for ours in ("data/hookmill.db", "data/hookmill.db-wal", "data/master.key", "outside", "data/notes"):
-        (tmp_path / ours).write_text("")
-        (tmp_path / ours).chmod(0o644)
+    for path in ("data/hookmill.db", "data/hookmill.db-wal", "data/master.key", "outside", "data/notes"):
+        (tmp_path / path).write_text("")
+        (tmp_path / path).chmod(0o644)
     (tmp_path / "data" / "engine.db").symlink_to(tmp_path / "outside")
 
     allow_traversal(packages)
@@ -231,17 +232,17 @@ def test_refused_start_changes_no_mode_in_the_data_directory(
 ):
     monkeypatch.setenv("HOOKMILL_RUNNERS", json.dumps({"agent": {"argv": ["true"], "user": "nobody"}}))
     data_dir.mkdir(mode=0o755)
-    (data_dir / "hookmill.db").write_text("somebody else's")
+    (data_dir / "hookmill.db").write_text("a file of another program")
     (data_dir / "hookmill.db").chmod(0o644)
 
-    refused("serve", data_dir.parent / "output")
+    output_of_refused_start("serve", data_dir.parent / "output")
 
     assert stat.S_IMODE((data_dir / "hookmill.db").stat().st_mode) == 0o644
     assert [path.name for path in data_dir.iterdir()] == ["hookmill.db"]
 
 
 @pytest.mark.parametrize("data_dir", ["/", "", "."])
-def test_data_directory_that_is_no_directory_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch, data_dir: str):
+def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pytest.MonkeyPatch, data_dir: str):
     monkeypatch.setenv("HOOKMILL_DATA_DIR", data_dir)
 
     with pytest.raises(Invalid, match="HOOKMILL_DATA_DIR: must name a directory that only the service uses"):
@@ -269,16 +270,14 @@ def test_data_directory_that_is_no_directory_of_its_own_is_refused(monkeypatch: 
         ("S3_PREFIX", "a/../b", "HOOKMILL_S3_PREFIX: must have only letters"),
     ],
 )
-def test_setting_that_no_service_can_use_is_refused(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str
-):
+def test_invalid_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str):
     monkeypatch.setenv(f"HOOKMILL_{name}", value)
 
     with pytest.raises(Invalid, match=re.escape(problem)):
         read_settings()
 
 
-def test_object_store_without_tls_needs_a_setting(monkeypatch: pytest.MonkeyPatch):
+def test_object_store_without_tls_requires_a_setting(monkeypatch: pytest.MonkeyPatch):
     values = {
         "BUCKET": "files",
         "ACCESS_KEY_ID": "id",
@@ -298,18 +297,18 @@ def test_object_store_without_tls_needs_a_setting(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("is_link", [True, False])
-def test_settings_file_that_cannot_be_read_is_no_missing_one(
+def test_unreadable_settings_file_is_refused_instead_of_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool
 ):
     monkeypatch.chdir(tmp_path)
-    place = tmp_path / "hookmill.toml"
-    place.symlink_to(tmp_path / "nowhere") if is_link else place.mkdir()
+    path = tmp_path / "hookmill.toml"
+    path.symlink_to(tmp_path / "nowhere") if is_link else path.mkdir()
 
     with pytest.raises(Invalid, match=r"hookmill.toml: (there is no file|can't be read: Is a directory)"):
         read_settings()
 
 
-def test_what_a_service_creates_is_for_its_owner_only(tmp_path: Path):
+def test_files_that_a_service_creates_are_accessible_to_the_owner_only(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text("import os; os.umask(0)")
     service = Service(tmp_path / "data")
     (tmp_path / "data").mkdir()
@@ -323,26 +322,26 @@ def test_what_a_service_creates_is_for_its_owner_only(tmp_path: Path):
         service.kill()
 
     assert {"serve.lock", "engine.lock", "hookmill.db.writer", "engine.db", "master.key"} <= set(modes)
-    # The test itself puts these there, or SQLite with the mode of those.
-    ours = {"service.log", "hookmill.db", "hookmill.db-wal", "hookmill.db-shm"}
-    assert {mode for name, mode in modes.items() if name not in ours} <= {0o600, 0o700}
+    # The test creates the first two. SQLite gives the others the mode of the database.
+    excluded = {"service.log", "hookmill.db", "hookmill.db-wal", "hookmill.db-shm"}
+    assert {mode for name, mode in modes.items() if name not in excluded} <= {0o600, 0o700}
 
 
-@pytest.mark.parametrize(("mode", "warnings"), [(0o755, 1), (0o750, 0)])
-def test_data_directory_open_to_everybody_is_warned_of_once(tmp_path: Path, mode: int, warnings: int):
+@pytest.mark.parametrize(("mode", "warning_count"), [(0o755, 1), (0o750, 0)])
+def test_world_readable_data_directory_causes_one_warning(tmp_path: Path, mode: int, warning_count: int):
     (tmp_path / "data").mkdir()
     (tmp_path / "data").chmod(mode)
 
     with serving(tmp_path / "data", performs_runs=False) as service:
         lines = [json.loads(line) for line in service.log().splitlines() if '"level": "warning"' in line]
 
-    assert len(lines) == warnings
+    assert len(lines) == warning_count
     for line in lines:
         assert line["where"] == "data directory"
         assert line["why"].startswith(f"every user of this host can open {tmp_path / 'data'} (mode 755)")
 
 
-# A PostgreSQL that does not suit
+# PostgreSQL databases, servers and roles that can't be used
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
@@ -350,22 +349,22 @@ def test_data_directory_open_to_everybody_is_warned_of_once(tmp_path: Path, mode
 def test_database_that_is_not_utf8_is_refused(
     data_dir: Path,
     hookmill: Hookmill,
-    encoded_url: Callable[[str], str],
+    create_encoded_database: Callable[[str], str],
     use_database: Callable[..., None],
     command: str,
     encoding: str,
 ):
-    use_database(encoded_url(encoding))
+    use_database(create_encoded_database(encoding))
 
-    printed = hookmill(*command.split(), exit_code=1)
+    result = hookmill(*command.split(), exit_code=1)
 
-    assert f"is {encoding}, and Hookmill needs UTF8. Create another database with CREATE DATABASE" in printed.err
-    assert printed.err.count("\n") == 1
+    assert f"is {encoding}, and Hookmill needs UTF8. Create another database with CREATE DATABASE" in result.err
+    assert result.err.count("\n") == 1
 
 
 @pytest.fixture
 def use_database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Use the PostgreSQL database of this URL."""
+    """Sets the PostgreSQL database that the commands use."""
 
     def use(url: str) -> None:
         monkeypatch.setenv("HOOKMILL_DATABASE_URL", url)
@@ -375,9 +374,9 @@ def use_database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def encoded_url(postgres_server: Postgres) -> Iterator[Callable[[str], str]]:
-    """The URL of a new database with this encoding."""
-    created = []
+def create_encoded_database(postgres_server: Postgres) -> Iterator[Callable[[str], str]]:
+    """Creates a database with this encoding. Returns its URL."""
+    urls = []
 
     def create(encoding: str) -> str:
         name = f"hookmill_test_{encoding.lower()}_{os.getpid()}"
@@ -385,15 +384,15 @@ def encoded_url(postgres_server: Postgres) -> Iterator[Callable[[str], str]]:
             connection.execute(
                 f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0".encode()
             )
-        created.append(postgres_server.url(name))
-        return created[-1]
+        urls.append(postgres_server.url(name))
+        return urls[-1]
 
     yield create
-    for url in created:
+    for url in urls:
         postgres_server.drop_database(url)
 
 
-def test_postgresql_that_is_too_old_is_refused(
+def test_old_postgresql_server_is_refused(
     data_dir: Path,
     hookmill: Hookmill,
     use_database: Callable[..., None],
@@ -403,16 +402,16 @@ def test_postgresql_that_is_too_old_is_refused(
     use_database(postgres_url)
     monkeypatch.setattr(postgres_engine, "OLDEST_VERSION", 99)
 
-    printed = hookmill("migrate", exit_code=1)
+    result = hookmill("migrate", exit_code=1)
 
-    assert printed.err.endswith(
+    assert result.err.endswith(
         "Hookmill needs 99 or newer. Upgrade the server, or set HOOKMILL_DATABASE_URL to another one.\n"
     )
 
 
 @pytest.fixture
-def powerless_role_url(postgres_server: Postgres, postgres_url: str) -> Iterator[str]:
-    """The URL of the database `postgres_url` for a role that has no rights but to connect."""
+def unprivileged_role_url(postgres_server: Postgres, postgres_url: str) -> Iterator[str]:
+    """The URL of the database `postgres_url` for a role that has no privilege except CONNECT."""
     role = f"hookmill_test_weak_{os.getpid()}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'canary'".encode())
@@ -421,27 +420,27 @@ def powerless_role_url(postgres_server: Postgres, postgres_url: str) -> Iterator
         connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 
 
-def test_missing_rights_are_listed_and_suffice_once_granted(
-    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], powerless_role_url: str, postgres_url: str
+def test_printed_grants_give_the_missing_privileges(
+    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], unprivileged_role_url: str, postgres_url: str
 ):
-    use_database(powerless_role_url)
+    use_database(unprivileged_role_url)
 
-    refused = hookmill("migrate", exit_code=1)
-    statements = refused.err.splitlines()[1]
+    result = hookmill("migrate", exit_code=1)
+    statements = result.err.splitlines()[1]
     with psycopg.connect(postgres_url, autocommit=True) as superuser:
         superuser.execute(statements.encode())
 
-    assert "lacks privileges in database" in refused.err
+    assert "lacks privileges in database" in result.err
     assert statements.count("GRANT ") == 2
-    assert "canary" not in refused.err
+    assert "canary" not in result.err
     assert hookmill("migrate", "--json").json == {"changed": True}
 
 
-def test_start_asks_for_the_right_to_perform_runs_only_where_it_does(
+def test_privilege_to_create_schemas_is_required_only_to_perform_runs(
     data_dir: Path,
     hookmill: Hookmill,
     use_database: Callable[..., None],
-    powerless_role_url: str,
+    unprivileged_role_url: str,
     postgres_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -449,23 +448,23 @@ def test_start_asks_for_the_right_to_perform_runs_only_where_it_does(
     hookmill("migrate")
     with psycopg.connect(postgres_url) as superuser:
         superuser.execute(
-            f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {urlsplit(powerless_role_url).username}".encode()
+            f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {urlsplit(unprivileged_role_url).username}".encode()
         )
-    use_database(powerless_role_url)
+    use_database(unprivileged_role_url)
 
-    refused = [hookmill(command, exit_code=1).err for command in ("migrate", "worker")]
+    errors = [hookmill(command, exit_code=1).err for command in ("migrate", "worker")]
     monkeypatch.setenv("HOOKMILL_PERFORMS_RUNS", "false")
     hookmill("migrate")
 
-    for error in refused:
+    for error in errors:
         assert "GRANT CREATE ON DATABASE" in error
         assert "GRANT USAGE, CREATE ON SCHEMA public" not in error
 
 
-def test_start_asks_for_rights_on_each_table_of_the_engine(
-    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], powerless_role_url: str, postgres_url: str
+def test_privileges_on_each_table_of_the_engine_are_required(
+    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], unprivileged_role_url: str, postgres_url: str
 ):
-    role = urlsplit(powerless_role_url).username
+    role = urlsplit(unprivileged_role_url).username
     use_database(postgres_url)
     hookmill("migrate")
     with psycopg.connect(postgres_url, autocommit=True) as superuser:
@@ -477,30 +476,30 @@ def test_start_asks_for_rights_on_each_table_of_the_engine(
             CREATE TABLE {ENGINE_SCHEMA}.closed (id int); GRANT SELECT, INSERT ON {ENGINE_SCHEMA}.closed TO {role};
             """.encode()
         )
-        use_database(powerless_role_url)
-        refused = hookmill("migrate", exit_code=1)
-        superuser.execute(refused.err.splitlines()[1].encode())
+        use_database(unprivileged_role_url)
+        result = hookmill("migrate", exit_code=1)
+        superuser.execute(result.err.splitlines()[1].encode())
 
-    assert f"GRANT ALL ON ALL TABLES IN SCHEMA {ENGINE_SCHEMA} TO {role};" in refused.err
+    assert f"GRANT ALL ON ALL TABLES IN SCHEMA {ENGINE_SCHEMA} TO {role};" in result.err
     hookmill("migrate")
 
 
-def test_command_without_rights_to_the_tables_says_so(
-    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], powerless_role_url: str, postgres_url: str
+def test_command_without_privileges_on_the_tables_is_refused(
+    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], unprivileged_role_url: str, postgres_url: str
 ):
     use_database(postgres_url)
     hookmill("migrate")
-    use_database(powerless_role_url)
+    use_database(unprivileged_role_url)
 
-    printed = hookmill("webhook", "list", exit_code=1)
+    result = hookmill("webhook", "list", exit_code=1)
 
-    assert "permission denied for table " in printed.err
-    assert "Grant it to the role in HOOKMILL_DATABASE_URL" in printed.err
-    assert "canary" not in printed.err
+    assert "permission denied for table " in result.err
+    assert "Grant it to the role in HOOKMILL_DATABASE_URL" in result.err
+    assert "canary" not in result.err
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change_url", "problem"),
     [
         (lambda url: url.replace(":canary@", ":another-canary@"), "password authentication failed for user"),
         (lambda url: f"{url}_missing", "does not exist"),
@@ -514,43 +513,43 @@ def test_refused_connection_is_reported_without_the_password(
     data_dir: Path,
     hookmill: Hookmill,
     use_database: Callable[..., None],
-    powerless_role_url: str,
-    change: Callable[[str], str],
-    told: str,
+    unprivileged_role_url: str,
+    change_url: Callable[[str], str],
+    problem: str,
 ):
-    use_database(change(powerless_role_url))
+    use_database(change_url(unprivileged_role_url))
 
-    printed = hookmill("migrate", exit_code=1)
+    result = hookmill("migrate", exit_code=1)
 
-    assert told in printed.err.splitlines()[0]
-    assert "canary@" not in printed.err
+    assert problem in result.err.splitlines()[0]
+    assert "canary@" not in result.err
 
 
-def test_role_that_may_not_connect_is_reported(
-    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], powerless_role_url: str, postgres_url: str
+def test_role_without_the_privilege_to_connect_is_refused(
+    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], unprivileged_role_url: str, postgres_url: str
 ):
     with psycopg.connect(postgres_url, autocommit=True) as superuser:
         name = superuser.info.dbname
         superuser.execute(f"REVOKE CONNECT ON DATABASE {name} FROM PUBLIC".encode())
-    use_database(powerless_role_url)
+    use_database(unprivileged_role_url)
 
-    printed = hookmill("migrate", exit_code=1)
+    result = hookmill("migrate", exit_code=1)
 
-    assert f'permission denied for database "{name}"' in printed.err.splitlines()[0]
-    assert "canary" not in printed.err
-
-
-# The database's locks
+    assert f'permission denied for database "{name}"' in result.err.splitlines()[0]
+    assert "canary" not in result.err
 
 
-def test_open_store_keeps_other_processes_from_removing_the_wal(data_dir: Path):
+# Locks of the database
+
+
+def test_open_store_prevents_other_processes_from_removing_the_wal(data_dir: Path):
     path = data_dir / "hookmill.db"
     app.open_store(settings_with(data_dir, None), create=True).close()
     with closing(app.open_store(settings_with(data_dir, None))):
         script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('CREATE TABLE other (x)'); c.close()"
         subprocess.run([sys.executable, "-I", "-c", script, path], check=True, timeout=LONG_SECONDS)
 
-        # The last process that closes the database removes the WAL. This process still uses it.
+        # The last process that closes the database removes the WAL. This process still has it open.
         assert path.with_name("hookmill.db-wal").exists()
 
 
@@ -558,19 +557,19 @@ def test_open_store_keeps_other_processes_from_removing_the_wal(data_dir: Path):
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_killed_first_start_is_repeated_without_help(tmp_path: Path, kind: str, request: pytest.FixtureRequest):
+def test_killed_first_start_is_completed_by_the_next_start(tmp_path: Path, kind: str, request: pytest.FixtureRequest):
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else None
     data_dir = tmp_path / "data"
     settings = settings_with(data_dir, url)
-    kills = 0
-    # Each start gets one step further than the one before, with what all of them have left.
-    while killed_first_start(data_dir, url, at_step=kills + 1, output=tmp_path / "output"):
-        kills += 1
+    killed_starts = 0
+    # Each start continues from the files of all previous ones, and is killed one step later.
+    while kill_first_start(data_dir, url, at_step=killed_starts + 1, output=tmp_path / "output"):
+        killed_starts += 1
 
     app.open_store(settings, create=True).close()
 
-    print(f"{kills} starts were killed")
-    assert kills > 3
+    print(f"{killed_starts} starts were killed")
+    assert killed_starts > 3
     assert (data_dir / "master.key").stat().st_mode & 0o777 == 0o600
 
 
@@ -578,33 +577,29 @@ def settings_with(data_dir: Path, url: str | None) -> Settings:
     return Settings(data_dir=data_dir, database_url=SecretStr(url) if url is not None else None)
 
 
-def killed_first_start(data_dir: Path, url: str | None, *, at_step: int, output: Path) -> bool:
-    """Whether the start was killed. Otherwise it was done before that step."""
-    start = Forked(_start_and_die, (data_dir, url, at_step), os.environ, data_dir.parent, output)
-    code = start.wait(LONG_SECONDS)
-    assert code in (0, -signal.SIGKILL), output.read_text()
-    return code != 0
+def kill_first_start(data_dir: Path, url: str | None, *, at_step: int, output: Path) -> bool:
+    """Start, and let the process kill itself at this step. Returns False if the start finished before."""
+    start = Forked(_start_and_kill_itself, (data_dir, url, at_step), os.environ, data_dir.parent, output)
+    exit_code = start.wait(LONG_SECONDS)
+    assert exit_code in (0, -signal.SIGKILL), output.read_text()
+    return exit_code != 0
 
 
-def _start_and_die(data_dir: Path, url: str | None, at_step: int) -> None:
-    die = _dying_at(at_step)
-
+def _start_and_kill_itself(data_dir: Path, url: str | None, at_step: int) -> None:
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
-    changing = {"open", "os.mkdir", "os.link", "os.remove", "os.rename", "os.chmod", "sqlite3.connect"}
-    sys.addaudithook(lambda name, given: die() if name in changing and str(data_dir) in str(given[0]) else None)
-    event.listen(Engine, "commit", lambda _: die())
-    app.open_store(settings_with(data_dir, url), create=True).close()
+    steps = itertools.count(1)
+    changing_events = {"open", "os.mkdir", "os.link", "os.remove", "os.rename", "os.chmod", "sqlite3.connect"}
 
-
-def _dying_at(step: int) -> Callable[[], None]:
-    left = step
-
-    def die() -> None:
-        nonlocal left
-        left -= 1
-        if not left:
+    def end_step() -> None:
+        if next(steps) == at_step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return die
+    def audit(name: str, arguments: tuple[object, ...]) -> None:
+        if name in changing_events and str(data_dir) in str(arguments[0]):
+            end_step()
+
+    sys.addaudithook(audit)
+    event.listen(Engine, "commit", lambda _: end_step())
+    app.open_store(settings_with(data_dir, url), create=True).close()
