@@ -1,4 +1,4 @@
-"""What people hand to a command: times, files, standard input and arguments."""
+"""The inputs of commands: times, files, standard input and arguments."""
 
 import io
 import os
@@ -19,7 +19,7 @@ SECOND_US = 1_000_000
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("text", "at_us"),
     [
         ("2026-11-21T09:12:36Z", START_US),
         ("2026-11-21T09:12:36.000001Z", START_US + 1),
@@ -35,55 +35,55 @@ SECOND_US = 1_000_000
     ],
 )
 @time_machine.travel(START_US / SECOND_US, tick=False)
-def test_a_time_is_utc_unless_it_says_otherwise_or_so_long_ago(written: str, meant: int):
-    assert inputs.parse_time(written, "--since") == meant
+def test_time_is_utc_unless_it_has_an_offset_or_is_a_duration(text: str, at_us: int):
+    assert inputs.parse_time(text, "--since") == at_us
 
 
 @pytest.mark.parametrize(
-    "written", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+00:01", "0001-01-01 00:00+23:59", "999999w"]
+    "text", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+00:01", "0001-01-01 00:00+23:59", "999999w"]
 )
-def test_time_outside_the_calendar_is_refused(written: str):
+def test_time_outside_the_calendar_is_refused(text: str):
     with pytest.raises(typer.BadParameter, match="years 1 to 9999"):
-        inputs.parse_time(written, "--since")
+        inputs.parse_time(text, "--since")
 
 
-@pytest.mark.parametrize("written", ["", "yesterday", "09:12", "2026-13-01", "2 h", "-2h", "1.5h", "2h\u001b[31m"])
-def test_what_is_no_time_is_refused_with_how_to_write_one(written: str):
-    with pytest.raises(typer.BadParameter, match="is not a time") as refused:
-        inputs.parse_time(written, "--since")
+@pytest.mark.parametrize("text", ["", "yesterday", "09:12", "2026-13-01", "2 h", "-2h", "1.5h", "2h\u001b[31m"])
+def test_text_that_is_no_time_is_refused(text: str):
+    with pytest.raises(typer.BadParameter, match="is not a time") as error:
+        inputs.parse_time(text, "--since")
 
-    assert "\x1b" not in str(refused.value)
+    assert "\x1b" not in str(error.value)
 
 
 # Files
 
 
-def through_a_pipe(content: bytes) -> str:
-    """As a shell hands over `<(command)`: the path of a pipe's reading end, which stays open."""
-    reading, writing = os.pipe()
-    os.write(writing, content)
-    os.close(writing)
-    return f"/dev/fd/{reading}"
+def path_of_pipe(content: bytes) -> str:
+    """The path of a pipe with this content, as a shell passes it for `<(command)`. Its reading end stays open."""
+    reading_end, writing_end = os.pipe()
+    os.write(writing_end, content)
+    os.close(writing_end)
+    return f"/dev/fd/{reading_end}"
 
 
-def test_file_at_its_limit_is_read_whole(tmp_path: Path):
+def test_file_of_the_maximum_size_is_read_completely(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"x" * 10)
 
     assert inputs.read_bytes(str(tmp_path / "file"), "The file", 10) == b"x" * 10
-    assert inputs.read_bytes(through_a_pipe(b"x" * 10), "The file", 10) == b"x" * 10
+    assert inputs.read_bytes(path_of_pipe(b"x" * 10), "The file", 10) == b"x" * 10
 
 
-def test_input_over_its_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_input_over_the_maximum_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_bytes(b"x" * 11)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x" * 11)))
 
-    for path in (str(tmp_path / "file"), through_a_pipe(b"x" * 11), "-"):
+    for path in (str(tmp_path / "file"), path_of_pipe(b"x" * 11), "-"):
         with pytest.raises(Invalid, match="more than 10 bytes"):
             inputs.read_bytes(path, "The file", 10)
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/"])
-def test_device_or_directory_is_no_file(path: str):
+def test_device_or_directory_is_refused(path: str):
     with pytest.raises(Invalid, match="is not a file"):
         inputs.read_bytes(path, "The file", 10)
 
@@ -100,7 +100,7 @@ def test_device_or_directory_is_no_file(path: str):
         "send source --body /dev/zero",
     ],
 )
-def test_command_that_reads_an_endless_file_ends(automation: Any, hookmill: Hookmill, command: str):
+def test_commands_refuse_an_endless_file(automation: Any, hookmill: Hookmill, command: str):
     assert "is not a file" in hookmill(*command.split(), exit_code=1).err
 
 
@@ -115,9 +115,9 @@ def test_command_that_reads_an_endless_file_ends(automation: Any, hookmill: Hook
         "webhook rotate source --secret-from-stdin",
     ],
 )
-def test_command_that_reads_endless_standard_input_ends(automation: Any, data_dir: Path, command: str):
+def test_commands_refuse_endless_standard_input(automation: Any, data_dir: Path, command: str):
     with Path("/dev/zero").open("rb") as endless:
-        ended = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "hookmill", *command.split()],
             stdin=endless,
             capture_output=True,
@@ -126,9 +126,9 @@ def test_command_that_reads_endless_standard_input_ends(automation: Any, data_di
             timeout=60,
         )
 
-    assert ended.returncode == 1
-    assert "bytes" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert process.returncode == 1
+    assert "bytes" in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 # Arguments
@@ -150,15 +150,15 @@ def test_command_that_reads_endless_standard_input_ends(automation: Any, data_di
 def test_argument_that_is_not_utf_8_is_wrong_usage(
     webhook: Any, hookmill: Hookmill, arguments: list[str], exit_code: int
 ):
-    printed = hookmill(*arguments, exit_code=exit_code)
+    result = hookmill(*arguments, exit_code=exit_code)
 
-    assert printed.out == ""
-    assert printed.err.startswith("An argument is not UTF-8: '")
+    assert result.out == ""
+    assert result.err.startswith("An argument is not UTF-8: '")
 
 
-def test_argument_of_bytes_that_are_not_utf_8_is_refused(webhook: Any):
+def test_argument_with_bytes_that_are_not_utf_8_is_wrong_usage(webhook: Any):
     command: list[str | bytes] = [sys.executable, "-m", "hookmill", "webhook", "show", b"\xff"]
 
-    ended = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    process = subprocess.run(command, capture_output=True, check=False, timeout=60)
 
-    assert (ended.returncode, ended.stderr) == (2, b"An argument is not UTF-8: '\\udcff'.\n")
+    assert (process.returncode, process.stderr) == (2, b"An argument is not UTF-8: '\\udcff'.\n")

@@ -1,4 +1,4 @@
-"""What is printed, and how it is laid out."""
+"""The format of times, counts and JSON in the output."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from hookmill.domain.moment import iso_or_none
 
 
 @pytest.mark.parametrize(
-    ("at_us", "people", "programs"),
+    ("at_us", "text", "json"),
     [
         (1_795_252_356_000_000, "2026-11-21 09:12:36", "2026-11-21T09:12:36.000000Z"),
         (1_795_252_356_999_999, "2026-11-21 09:12:36", "2026-11-21T09:12:36.999999Z"),
@@ -15,16 +15,16 @@ from hookmill.domain.moment import iso_or_none
         (None, "-", None),
     ],
 )
-def test_times_are_utc(at_us: int | None, people: str, programs: str | None):
-    assert output.utc(at_us) == people
-    assert iso_or_none(at_us) == programs
+def test_times_are_utc(at_us: int | None, text: str, json: str | None):
+    assert output.utc(at_us) == text
+    assert iso_or_none(at_us) == json
 
 
 @pytest.mark.parametrize(
-    ("number", "printed"), [(0, "no deliveries"), (1, "1 delivery"), (2, "2 deliveries"), (1234, "1,234 deliveries")]
+    ("number", "text"), [(0, "no deliveries"), (1, "1 delivery"), (2, "2 deliveries"), (1234, "1,234 deliveries")]
 )
-def test_counts_read_like_words(number: int, printed: str):
-    assert output.count(number, "delivery") == printed
+def test_count_is_printed_with_its_noun(number: int, text: str):
+    assert output.count(number, "delivery") == text
 
 
 def test_json_is_one_line_of_ascii():
