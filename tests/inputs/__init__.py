@@ -1,1 +1,1 @@
-"""What people and programs hand over, whatever it is: it is refused in words, or kept and shown."""
+"""Unusual inputs: each channel refuses them with an explanation, or stores and shows them."""

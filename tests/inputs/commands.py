@@ -1,4 +1,4 @@
-"""Every argument and option of every command that takes a value, and the command run in the test's own process."""
+"""The inputs of all commands, and a function that runs a command in the test's process."""
 
 import io
 import sys
@@ -10,15 +10,15 @@ import pytest
 import typer
 
 from hookmill import cli
-from tests.inputs.slots import UNIQUE
+from tests.inputs.requests import UNIQUE_NAME
 
-ENDLESS: Final = {"serve", "worker"}
-"""They run until they are stopped, and take settings, which are checked as those of the environment are."""
-WRITING: Final = {("export", "folder"), ("delivery payload", "--output"), ("delivery export", "--output")} | {
+ENDLESS_COMMANDS: Final = {"serve", "worker"}
+"""They run until they are stopped. Their options are settings, which are validated like environment variables."""
+OUTPUT_PATHS: Final = {("export", "folder"), ("delivery payload", "--output"), ("delivery export", "--output")} | {
     ("run export", "--output")
 }
-"""What names a place to write to."""
-EXCLUSIVE: Final = (
+"""The inputs that name a path to write to."""
+EXCLUSIVE_INPUTS: Final = (
     {"--prompt", "--prompt-file"},
     {"--filter", "--filter-file", "--triggers-file", "--automation"},
     {"--webhook", "--triggers-file"},
@@ -28,11 +28,11 @@ EXCLUSIVE: Final = (
     {"identifier", "--webhook"},
     {"identifier", "--state"},
 )
-GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
+BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "apply": {"folder": "nothing"},
     "audit list": {},
     "automation change": {"name_or_id": "{automation}", "--prompt": "Look."},
-    "automation create": {"name": UNIQUE, "--prompt": "Look.", "--webhook": "{webhook}"},
+    "automation create": {"name": UNIQUE_NAME, "--prompt": "Look.", "--webhook": "{webhook}"},
     "automation delete": {"name_or_id": "gone"},
     "automation disable": {"name_or_id": "{automation}"},
     "automation enable": {"name_or_id": "{automation}"},
@@ -44,19 +44,19 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "delivery payload": {"identifier": "{delivery}"},
     "delivery replay": {"identifier": "{delivery}"},
     "delivery show": {"identifier": "{delivery}"},
-    "export": {"folder": UNIQUE},
+    "export": {"folder": UNIQUE_NAME},
     "factory change": {"name": "default", "--max-running": "3"},
-    "factory create": {"name": UNIQUE},
+    "factory create": {"name": UNIQUE_NAME},
     "factory list": {},
     "filter backtest": {"--filter": "{}"},
     "filter test": {"--delivery": "{delivery}", "--filter": "{}"},
-    "key create": {"name": UNIQUE, "--role": "viewer"},
+    "key create": {"name": UNIQUE_NAME, "--role": "viewer"},
     "key list": {},
     "key revoke": {"name_or_id": "gone"},
     "keys add": {},
     "keys rotate": {},
     "keys show": {},
-    "member add": {"email": f"{UNIQUE}@example.com", "--name": "Ada"},
+    "member add": {"email": f"{UNIQUE_NAME}@example.com", "--name": "Ada"},
     "member admin": {"email_or_id": "ada@example.com", "state": "on"},
     "member link": {"email_or_id": "ada@example.com"},
     "member list": {},
@@ -73,14 +73,14 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "run show": {"identifier": "{run}"},
     "scheme list": {},
     "scheme show": {"name": "github"},
-    "secret create": {"name": UNIQUE},
+    "secret create": {"name": UNIQUE_NAME},
     "secret delete": {"name": "GONE"},
     "secret list": {},
     "secret replace": {"name": "SPARE"},
     "secret show": {"name": "SPARE"},
     "send": {"webhook": "{webhook}", "--data": "{}", "--url": "http://127.0.0.1:1"},
     "validate": {"folder": "nothing"},
-    "webhook create": {"name": UNIQUE},
+    "webhook create": {"name": UNIQUE_NAME},
     "webhook delete": {"name_or_uid": "gone"},
     "webhook disable": {"name_or_uid": "{webhook}"},
     "webhook enable": {"name_or_uid": "{webhook}"},
@@ -90,9 +90,9 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "webhook show": {"name_or_uid": "{webhook}"},
     "webhook sync": {"name_or_uid": "{webhook}"},
 }
-"""For every command: arguments and options with which it does something."""
-IDS: Final = frozenset({"{webhook}", "{automation}", "{delivery}", "{run}"})
-ALSO: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
+"""The arguments and options of each command. The tested input is added to them, or replaces one of them."""
+ID_PLACEHOLDERS: Final = frozenset({"{webhook}", "{automation}", "{delivery}", "{run}"})
+ADDITIONAL_INPUTS: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("automation change", "--timezone"): {"--schedule": "nightly=@daily"},
     ("automation change", "--catch-up"): {"--schedule": "nightly=@daily"},
     ("automation create", "--timezone"): {"--schedule": "nightly=@daily"},
@@ -103,11 +103,12 @@ ALSO: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("webhook create", "--scheme"): {"--mode": "signature"},
     ("webhook create", "--signature"): {"--mode": "signature", "--scheme": "hmac"},
 }
-"""What an option needs beside it."""
-OF_ALL: Final = {"audit list", "automation create", "key create", "webhook list"}
-"""The commands that stand for all in what `--factory` takes, which is one option."""
-ASKING: Final = {"key revoke", "member remove", "run cancel", "secret delete", "webhook delete"}
-READING: Final = (
+"""The inputs that an option requires."""
+FACTORY_COMMANDS: Final = {"audit list", "automation create", "key create", "webhook list"}
+"""All commands share the option `--factory`. It is tested with these commands only."""
+CONFIRMED_COMMANDS: Final = {"key revoke", "member remove", "run cancel", "secret delete", "webhook delete"}
+"""The commands that ask for confirmation without `--yes`."""
+STDIN_INPUTS: Final = (
     ("automation create", "--prompt-file"),
     ("automation create", "--filter-file"),
     ("automation create", "--triggers-file"),
@@ -119,92 +120,103 @@ READING: Final = (
     ("webhook create", "--secret-from-stdin"),
     ("send", "--body"),
 )
-"""Where standard input is read."""
-
-
-LISTS: Final = ("webhook", "automation", "delivery", "run", "secret", "factory", "member", "key", "audit", "scheme")
+"""The inputs that are read from standard input."""
+LISTED_RESOURCES: Final = (
+    "webhook",
+    "automation",
+    "delivery",
+    "run",
+    "secret",
+    "factory",
+    "member",
+    "key",
+    "audit",
+    "scheme",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An argument or option of one command; standard input, where `by_stdin`."""
+class CommandInput:
+    """An argument or option of a command, with its value on the command line or, if `from_stdin`, on standard input."""
 
     command: str
     name: str
-    by_stdin: bool = False
+    from_stdin: bool = False
     has_json: bool = False
 
-    def arguments(self, text: str, ids: Mapping[str, str], number: int) -> list[str]:
-        """The command with that text in this place."""
-        given = {**GIVEN[self.command], **ALSO.get((self.command, self.name), {})}
-        given = {name: value.replace(UNIQUE, f"U{number}") for name, value in given.items()}
-        given = {name: value.format(**ids) if value in IDS else value for name, value in given.items()}
-        for group in EXCLUSIVE:
+    def arguments(self, value: str, ids: Mapping[str, str], number: int) -> list[str]:
+        """The arguments of the command with this value. `number` makes names unique."""
+        inputs = {**BASE_INPUTS[self.command], **ADDITIONAL_INPUTS.get((self.command, self.name), {})}
+        inputs = {name: text.replace(UNIQUE_NAME, f"U{number}") for name, text in inputs.items()}
+        inputs = {name: text.format(**ids) if text in ID_PLACEHOLDERS else text for name, text in inputs.items()}
+        for group in EXCLUSIVE_INPUTS:
             if self.name in group:
-                given = {name: value for name, value in given.items() if name not in group or name == self.name}
-        is_flag = self.by_stdin and self.name.endswith("from-stdin")
-        given[self.name] = "-" if self.by_stdin else text
-        spelled = [*self.command.split()]
-        for name, value in given.items():
-            spelled += [name] if is_flag and name == self.name else [value] if name[0] != "-" else [name, value]
-        spelled += ["--yes"] if self.command in ASKING else []
-        # What is printed for people and for programs is put together by different code.
-        return [*spelled, "--json"] if self.has_json and number % 2 else spelled
+                inputs = {name: text for name, text in inputs.items() if name not in group or name == self.name}
+        is_flag = self.from_stdin and self.name.endswith("from-stdin")
+        inputs[self.name] = "-" if self.from_stdin else value
+        arguments = [*self.command.split()]
+        for name, text in inputs.items():
+            arguments += [name] if is_flag and name == self.name else [text] if name[0] != "-" else [name, text]
+        arguments += ["--yes"] if self.command in CONFIRMED_COMMANDS else []
+        # Different code prints text and JSON, so the tests alternate between them.
+        return [*arguments, "--json"] if self.has_json and number % 2 else arguments
 
-    def takes(self, text: str) -> bool:
-        """Whether this text may be tried here: a command that writes may write nowhere but under this directory."""
-        if self.by_stdin:
+    def accepts(self, value: str) -> bool:
+        """False if the command would write to this path, and the path may be outside the test's directory."""
+        if self.from_stdin:
             return True
-        return (self.command, self.name) not in WRITING or (
-            text not in {"", ".", "data"} and not set(text) & set("/\\")
+        return (self.command, self.name) not in OUTPUT_PATHS or (
+            value not in {"", ".", "data"} and not set(value) & set("/\\")
         )
 
 
-def places() -> Iterator[Place]:
-    """Every one that there is."""
+def command_inputs() -> Iterator[CommandInput]:
+    """Every input of every command."""
     root = typer.main.get_command(cli.app)
-    known = dict(_commands(root, ""))
-    assert set(known) - ENDLESS == set(GIVEN), "every command has its arguments here"
-    for name, command in known.items():
-        if name in ENDLESS:
+    commands = dict(_commands(root, ""))
+    assert set(commands) - ENDLESS_COMMANDS == set(BASE_INPUTS), "BASE_INPUTS has every command"
+    for name, command in commands.items():
+        if name in ENDLESS_COMMANDS:
             continue
-        # An argument under another name would be given beside the tested one, and every case would be a usage error.
-        assert GIVEN[name].keys() <= {option for parameter in command.params for option in parameter.opts}, name
+        # With a wrong name, the tested argument would be an additional one, and each call only a usage error.
+        assert BASE_INPUTS[name].keys() <= {option for parameter in command.params for option in parameter.opts}, name
         has_json = any("--json" in parameter.opts for parameter in command.params)
         for parameter in command.params:
-            is_shared = "--factory" in parameter.opts and name not in OF_ALL
+            is_shared = "--factory" in parameter.opts and name not in FACTORY_COMMANDS
             if not getattr(parameter, "is_flag", False) and not is_shared:
-                yield Place(name, max(parameter.opts, key=len), has_json=has_json)
-        yield from (Place(name, option, by_stdin=True, has_json=has_json) for of, option in READING if of == name)
+                yield CommandInput(name, max(parameter.opts, key=len), has_json=has_json)
+        for command_name, option in STDIN_INPUTS:
+            if command_name == name:
+                yield CommandInput(name, option, from_stdin=True, has_json=has_json)
 
 
 def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    inner = getattr(command, "commands", None)
-    if inner is None:
+    subcommands = getattr(command, "commands", None)
+    if subcommands is None:
         yield path, command
         return
-    for name, each in inner.items():
-        yield from _commands(each, f"{path} {name}".strip())
+    for name, subcommand in subcommands.items():
+        yield from _commands(subcommand, f"{path} {name}".strip())
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    code: int
+class CommandOutput:
+    exit_code: int
     out: bytes
     err: bytes
 
 
-def run(arguments: Sequence[str], stdin: bytes = b"") -> Ended:
-    """The command in this process. What it does not foresee is raised."""
+def run(arguments: Sequence[str], stdin: bytes = b"") -> CommandOutput:
+    """Run the command in this process. Raises the exceptions that the command does not handle."""
     streams = [io.TextIOWrapper(io.BytesIO(content), encoding="utf-8") for content in (stdin, b"", b"")]
     with pytest.MonkeyPatch.context() as patch:
         for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
             patch.setattr(sys, name, stream)
         try:
             cli.main(arguments)
-        except SystemExit as ended:
-            code = int(ended.code or 0)
+        except SystemExit as system_exit:
+            exit_code = int(system_exit.code or 0)
     for stream in streams:
         stream.flush()
     _, out, err = (stream.buffer.getvalue() for stream in streams)
-    return Ended(code, out, err)
+    return CommandOutput(exit_code, out, err)

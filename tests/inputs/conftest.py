@@ -1,10 +1,10 @@
-"""A service with one of everything in it, on each store that a test asks for."""
+"""Fixture: a service on SQLite that has one object of each kind."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.inputs.service import Service
+from tests.inputs.service import InProcessService
 from tests.support.passwords import quick_passwords
 from tests.support.world import world_for_test
 
@@ -12,6 +12,6 @@ __all__ = ["quick_passwords"]
 
 
 @pytest.fixture
-def service(sqlite_store: str) -> Iterator[Service]:
+def service(sqlite_store: str) -> Iterator[InProcessService]:
     for world in world_for_test(sqlite_store):
-        yield Service(world)
+        yield InProcessService(world)

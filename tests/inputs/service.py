@@ -1,4 +1,4 @@
-"""API and dashboard in the test's own process, in front of one store with one of everything in it."""
+"""The API and the dashboard in the test's process, on one store that has one object of each kind."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,19 +11,20 @@ from tests.dashboard.client import Dashboard, Visitor
 from tests.support.service import Answer
 from tests.support.world import PUBLIC_URL, World
 
-NOT_OPENED: Final = frozenset({"/static/{digest}/{name}", "/welcome/{token}", "/f/{factory}/deliveries/live"})
-"""Pages that show nothing of the store, and the stream, which does not end."""
+EXCLUDED_PAGES: Final = frozenset({"/static/{digest}/{name}", "/welcome/{token}", "/f/{factory}/deliveries/live"})
+"""Pages that show nothing from the store, and the stream, which does not end."""
+SUCCESS_STATUSES: Final = {200, 303, 308}
 
 
-class Service:
-    """Both over one store. `places` are the variable parts of addresses: ids of things that exist."""
+class InProcessService:
+    """The API and the dashboard on one store. `path_values` has ids of existing objects, by the names in paths."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.management = world.management
         self.api = Api(world)
         self.dashboard = Dashboard(world)
-        # Each of the two made routes for itself alone.
+        # `Api` and `Dashboard` have each set routes without the other.
         world.routes = Routes(
             IngressEndpoint(world.ingress, world.clock),
             lambda: True,
@@ -33,30 +34,29 @@ class Service:
         )
         stocked = Stocked(self.api, world.may)
         self.admin: Visitor = self.dashboard.member("admin@example.com", is_admin=True)
-        self.places: dict[str, str] = {
+        self.path_values: dict[str, str] = {
             **stocked.places,
             "webhook": stocked.webhook.webhook.uid,
             "secret": stocked.secret_name,
         }
 
-    def every_page(self) -> Iterator[tuple[str, Answer]]:
-        """Every operation of the API that reads, and every page of the dashboard, with its answer."""
+    def get_everything(self) -> Iterator[tuple[str, Answer]]:
+        """Send every GET request of the API and of the dashboard. Yields the path and the answer."""
         for operation in api.operations(api.application()):
             if operation.method == "GET":
-                path = operation.path.removeprefix(api.PREFIX).format(**self.places)
+                path = operation.path.removeprefix(api.PREFIX).format(**self.path_values)
                 yield path, self.api.get(path, key=self.api.admin)
         for page in dashboard.PAGES:
-            if page.method == "GET" and page.path not in NOT_OPENED:
-                path = page.path.format(**self.places)
+            if page.method == "GET" and page.path not in EXCLUDED_PAGES:
+                path = page.path.format(**self.path_values)
                 yield path, self.admin.get(path)
 
-    def must_open(self) -> None:
-        """Every list and every page opens, and nothing unforeseen happened before."""
-        closed = {path: answer.status for path, answer in self.every_page() if answer.status not in OPENED}
+    def require_success_everywhere(self) -> None:
+        """Require that every GET request succeeds, and that no request has failed unexpectedly."""
+        failures = {
+            path: answer.status for path, answer in self.get_everything() if answer.status not in SUCCESS_STATUSES
+        }
 
-        assert closed == {}
+        assert failures == {}
         assert self.api.unforeseen == []
         assert self.dashboard.failures == []
-
-
-OPENED: Final = {200, 303, 308}

@@ -1,4 +1,4 @@
-"""The thousand strangest values that somebody may hand over: dates, numbers, names, Unicode. Every run has the same."""
+"""A thousand unusual values: dates, numbers, JSON, ids, names, attacks and Unicode. They are the same in every run."""
 
 import base64
 import itertools
@@ -11,37 +11,38 @@ from typing import Final
 COUNT: Final = 1_000
 SEED: Final = 20_261_121
 DIGITS_MAX: Final = 5_000
-LONG: Final = (100, 101, 128, 254, 255, 256, 1_000, 1_001, 4_096, 4_201, 16_384, 65_536, 100_001)
+LENGTHS: Final = (100, 101, 128, 254, 255, 256, 1_000, 1_001, 4_096, 4_201, 16_384, 65_536, 100_001)
 
 
 @dataclass(frozen=True, slots=True)
-class Strange:
-    """A value as text, and as it stands in JSON: there it may be something other than a string."""
+class UnusualValue:
+    """A value as text and in JSON. In JSON, it is not always a string."""
 
     text: str
     json: str
 
 
-def strange_values() -> list[Strange]:
-    """All of them. Those that come in great numbers are drawn, the others are all there."""
-    draw = random.Random(SEED)
-    known = [*_numbers(), *_json(), *map(_string, (*_dates(), *_ids(), *_names(), *_attacks(), *_characters()))]
-    drawn = itertools.chain.from_iterable(
-        (_string(_drawn_date(draw)), _drawn_number(draw), _string(_drawn_text(draw))) for _ in itertools.count()
+def unusual_values() -> list[UnusualValue]:
+    """All listed values, and random ones up to `COUNT`."""
+    chance = random.Random(SEED)
+    listed = [*_numbers(), *_json(), *map(_string, (*_dates(), *_ids(), *_names(), *_attacks(), *_characters()))]
+    random_values = itertools.chain.from_iterable(
+        (_string(_random_date(chance)), _random_number(chance), _string(_random_text(chance)))
+        for _ in itertools.count()
     )
-    values = list(itertools.islice(dict.fromkeys(known), COUNT))
-    for value in drawn:
+    values = list(itertools.islice(dict.fromkeys(listed), COUNT))
+    for value in random_values:
         if len(values) == COUNT:
             break
         if value not in values:
             values.append(value)
-    # Neighbours differ, so that a slice of them has some of every kind.
-    draw.shuffle(values)
+    # Each slice of the shuffled values has values of several kinds.
+    chance.shuffle(values)
     return values
 
 
-def _string(text: str) -> Strange:
-    return Strange(text, json.dumps(text))
+def _string(text: str) -> UnusualValue:
+    return UnusualValue(text, json.dumps(text))
 
 
 # Dates
@@ -81,24 +82,24 @@ def _dates() -> Iterator[str]:
     yield from ("0s", "1s", "999999w", "999999d", "-2h", "2 h", "1e3s", "٣d")
 
 
-def _drawn_date(draw: random.Random) -> str:
-    year = draw.choice(("0000", "0001", "0002", "1969", "1970", "2038", "2106", "2262", "9998", "9999", "10000"))
-    day = draw.choice(("01-01", "01-02", "02-28", "02-29", "12-30", "12-31"))
-    clock = draw.choice(("00:00:00", "23:59:59", "23:59:60", "24:00:00", "12:00", "00:00:01"))
-    digits = draw.randrange(31)
-    fraction = "." + "".join(draw.choice("0123456789") for _ in range(digits)) if digits else ""
-    sign, hours, minutes = draw.choice("+-"), draw.randrange(24), draw.randrange(60)
-    return f"{year}-{day}{draw.choice('T t')}{clock}{fraction}{sign}{hours:02}:{minutes:02}"
+def _random_date(chance: random.Random) -> str:
+    year = chance.choice(("0000", "0001", "0002", "1969", "1970", "2038", "2106", "2262", "9998", "9999", "10000"))
+    day = chance.choice(("01-01", "01-02", "02-28", "02-29", "12-30", "12-31"))
+    clock = chance.choice(("00:00:00", "23:59:59", "23:59:60", "24:00:00", "12:00", "00:00:01"))
+    digits = chance.randrange(31)
+    fraction = "." + "".join(chance.choice("0123456789") for _ in range(digits)) if digits else ""
+    sign, hours, minutes = chance.choice("+-"), chance.randrange(24), chance.randrange(60)
+    return f"{year}-{day}{chance.choice('T t')}{clock}{fraction}{sign}{hours:02}:{minutes:02}"
 
 
 # Numbers
 
 
-def _numbers() -> Iterator[Strange]:
+def _numbers() -> Iterator[UnusualValue]:
     edges = [power + step for power in (2**31, 2**32, 2**53, 2**63, 2**64, 10**18, 10**400) for step in (-1, 0, 1)]
     whole = [0, 1, -1, 200, 201, 1_000, 65_536, *edges, *(-edge for edge in edges)]
     for word in (*map(str, whole), "1" + "0" * DIGITS_MAX, "9" * (DIGITS_MAX - 100), "-1" + "0" * DIGITS_MAX):
-        yield Strange(word, word)
+        yield UnusualValue(word, word)
     for word in (
         "-0",
         "-0.0",
@@ -112,21 +113,21 @@ def _numbers() -> Iterator[Strange]:
         "1e99999999999999999999",
         "0.1",
     ):
-        yield Strange(word, word)
-    yield Strange("0." + "3" * DIGITS_MAX, "0." + "3" * DIGITS_MAX)
-    # No JSON, which a body may hold all the same.
+        yield UnusualValue(word, word)
+    yield UnusualValue("0." + "3" * DIGITS_MAX, "0." + "3" * DIGITS_MAX)
+    # Words that are no JSON numbers. A body can contain them nevertheless.
     for word in ("NaN", "Infinity", "-Infinity", "+5", ".5", "5.", "0x10", "1_000", "00", "1e", "--1", "1,000"):
-        yield Strange(word, word)
+        yield UnusualValue(word, word)
         yield _string(word)
     yield from map(
         _string, ("nan", "inf", "\u0663", "\uff11", "\u00b2", "\u2162", "\u0bf0", "1\u00a0000", "0b1", "1e400", "-0")
     )
 
 
-def _drawn_number(draw: random.Random) -> Strange:
-    word = draw.choice(("", "-")) + str(draw.getrandbits(draw.randrange(1, 700)))
-    word += draw.choice(("", "", f".{draw.getrandbits(100)}", f"e{draw.randrange(-5000, 5000)}"))
-    return Strange(word, word)
+def _random_number(chance: random.Random) -> UnusualValue:
+    word = chance.choice(("", "-")) + str(chance.getrandbits(chance.randrange(1, 700)))
+    word += chance.choice(("", "", f".{chance.getrandbits(100)}", f"e{chance.randrange(-5000, 5000)}"))
+    return UnusualValue(word, word)
 
 
 # JSON
@@ -134,7 +135,7 @@ def _drawn_number(draw: random.Random) -> Strange:
 _DEEP: Final = 600
 
 
-def _json() -> Iterator[Strange]:
+def _json() -> Iterator[UnusualValue]:
     for word in (
         "null",
         "true",
@@ -149,7 +150,7 @@ def _json() -> Iterator[Strange]:
         "[1e400]",
         "[{}]",
     ):
-        yield Strange(word, word)
+        yield UnusualValue(word, word)
     for word in (
         '{"a": 1, "a": 2}',
         '{"\\u0000": 1}',
@@ -158,7 +159,7 @@ def _json() -> Iterator[Strange]:
         '{"__proto__": {}}',
         '{"in": []}',
     ):
-        yield Strange(word, word)
+        yield UnusualValue(word, word)
     for word in (
         '{"exists": true}',
         '{"$and": []}',
@@ -169,10 +170,10 @@ def _json() -> Iterator[Strange]:
         "{",
         "",
     ):
-        yield Strange(word, word)
-    yield Strange("[" * _DEEP + "]" * _DEEP, "[" * _DEEP + "]" * _DEEP)
-    yield Strange('{"a":' * _DEEP + "1" + "}" * _DEEP, '{"a":' * _DEEP + "1" + "}" * _DEEP)
-    yield Strange(json.dumps(["x"] * 10_000), json.dumps(["x"] * 10_000))
+        yield UnusualValue(word, word)
+    yield UnusualValue("[" * _DEEP + "]" * _DEEP, "[" * _DEEP + "]" * _DEEP)
+    yield UnusualValue('{"a":' * _DEEP + "1" + "}" * _DEEP, '{"a":' * _DEEP + "1" + "}" * _DEEP)
+    yield UnusualValue(json.dumps(["x"] * 10_000), json.dumps(["x"] * 10_000))
 
 
 # Ids, cursors, tags and tokens
@@ -182,7 +183,7 @@ def _ids() -> Iterator[str]:
     for prefix in ("wh_", "aut_", "dlv_", "run_", "key_", "mbr_", "aud_", "sec_", "hmk_"):
         yield from (prefix, prefix + "0" * 27, prefix + "f" * 32, prefix + "0" * 32, prefix + "\u0663" * 32)
         yield from (f"{prefix}{'f' * 32}\n", prefix.upper() + "F" * 32, prefix + "x" * 64, prefix + "\x00" * 32)
-    for place in (
+    for cursor in (
         "[1e400]",
         "[NaN]",
         '["\\ud800"]',
@@ -193,7 +194,7 @@ def _ids() -> Iterator[str]:
         f"[{2**64}]",
         "[null]",
     ):
-        yield base64.urlsafe_b64encode(place.encode()).rstrip(b"=").decode()
+        yield base64.urlsafe_b64encode(cursor.encode()).rstrip(b"=").decode()
     yield from (
         '["a", 1, "b"]',
         "AAAA",
@@ -309,7 +310,7 @@ def _names() -> Iterator[str]:
         "\u01c5",
         "\u1e9e",
     )
-    for length in LONG:
+    for length in LENGTHS:
         yield from ("x" * length, "\U0001f600" * length)
     yield from (
         "e\u0301" * 100,
@@ -322,11 +323,11 @@ def _names() -> Iterator[str]:
     )
 
 
-# What others have tried
+# Attacks
 
 
 def _attacks() -> Iterator[str]:
-    # Nothing is where these paths lead: a command that writes must not find a place, wherever the tests run.
+    # These paths don't exist on any machine, so a command that writes creates no file.
     yield from ("../" * deep + "nowhere-at-all/passwd" for deep in (1, 2, 8, 40))
     yield from (
         "/nowhere-at-all/etc/passwd",
@@ -436,7 +437,7 @@ _NONCHARACTERS: Final = "\ufdd0\ufdef\ufffe\uffff\U0001fffe\U0001ffff\U000ffffe\
 _PRIVATE: Final = "\ue000\uf8ff\U000f0000\U0010fffd"
 _SURROGATES: Final = "\ud800\udbff\udc00\udfff\udcff"
 _CONTROLS: Final = "".join(map(chr, (*range(0x20), 0x7F, *range(0x80, 0xA0))))
-_OTHERS: Final = (
+_OTHER_CHARACTERS: Final = (
     "\ufffd\u0378\U000e0fff\u0e33\u0f77\u0958\u2126\u212b\ufdfa\U0001d54f\U00020000\u0300\u20dd\U0001f1e6\U0001f3ff"
 )
 _CLUSTERS: Final = (
@@ -453,17 +454,18 @@ _CLUSTERS: Final = (
     "abc\u202efed\u202c",
     "\u2066user\u2069",
 )
-_POOL: Final = _BIDI + _ZERO_WIDTH + _NONCHARACTERS + _PRIVATE + _SURROGATES + _CONTROLS + _OTHERS
+_CHARACTERS: Final = _BIDI + _ZERO_WIDTH + _NONCHARACTERS + _PRIVATE + _SURROGATES + _CONTROLS + _OTHER_CHARACTERS
 
 
 def _characters() -> Iterator[str]:
-    yield from (f"a{character}b" for character in _POOL)
+    yield from (f"a{character}b" for character in _CHARACTERS)
     yield from _CLUSTERS
 
 
-def _drawn_text(draw: random.Random) -> str:
-    pools = ("abc 09", _POOL, _BIDI, _OTHERS, "/\\.%'\"{}<>&;")
+def _random_text(chance: random.Random) -> str:
+    pools = ("abc 09", _CHARACTERS, _BIDI, _OTHER_CHARACTERS, "/\\.%'\"{}<>&;")
     parts = (
-        draw.choice(_CLUSTERS) if draw.random() < 0.2 else draw.choice(draw.choice(pools)) for _ in itertools.count()
+        chance.choice(_CLUSTERS) if chance.random() < 0.2 else chance.choice(chance.choice(pools))
+        for _ in itertools.count()
     )
-    return "".join(itertools.islice(parts, draw.randrange(1, 40)))
+    return "".join(itertools.islice(parts, chance.randrange(1, 40)))

@@ -1,1 +1,1 @@
-"""How things are shown as JSON, by the API and by the command line alike."""
+"""JSON views of resources, which the API and the command line share."""

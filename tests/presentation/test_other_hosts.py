@@ -1,5 +1,7 @@
-"""Two data directories over one PostgreSQL, as on two hosts: a worker on one, and API, dashboard and command line on
-the other."""
+"""Two hosts with one PostgreSQL: a worker on one host, and API, dashboard and command line on the other.
+
+The test runs both on this machine, with a data directory each.
+"""
 
 import socket
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from hookmill.runs.file_writer import RunFileSettings
 from hookmill.store.keys.sealing import as_text, new_master_key
 from hookmill.store.runs.files import FilesInDatabase
 from tests.inputs import commands
-from tests.inputs.service import Service
+from tests.inputs.service import InProcessService
 from tests.runs.backlog import Backlog, Worker
 from tests.support.passwords import quick_passwords
 from tests.support.waiting import until
@@ -26,17 +28,17 @@ __all__ = ["quick_passwords"]
 
 RUN_FILES = RunFileSettings(limits=RunFileLimits(file_bytes_max=1_000))
 SCRIPT = """
-echo begins
-until test -e {go_on}; do sleep 0.05; done
-echo ends
+echo first
+until test -e {release_file}; do sleep 0.05; done
+echo second
 echo '<script>alert(1)</script>' > report.html
 head -c 1001 /dev/zero > large
 """
 
 
 @pytest.fixture
-def service(postgres_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    """API, dashboard and commands of the other host."""
+def service(postgres_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessService]:
+    """API, dashboard and commands on the host without a worker."""
     key = new_master_key()
     directory = tmp_path / "other"
     directory.mkdir()
@@ -45,62 +47,62 @@ def service(postgres_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv(f"HOOKMILL_{name}", str(value))
     world = World(postgres_store, key=key, packages=directory / "runs", run_file_storage=FilesInDatabase())
     try:
-        yield Service(world)
+        yield InProcessService(world)
     finally:
         world.close()
 
 
-def started(world: World) -> tuple[WebhookWithSecret, str]:
-    """A webhook, and a run of a command that its delivery started."""
+def start_run(world: World) -> tuple[WebhookWithSecret, str]:
+    """Start a run of the runner `command` by a delivery. Returns the webhook and the run's id."""
     webhook = world.webhook("builds")
     automation = world.automation("builder", webhook)
     with world.database.write() as tx:
         tx.run("UPDATE automation_versions SET runner = 'command' WHERE automation_id = :id", id=automation.id)
     world.post(webhook, b'{"build": 7}')
-    (created,) = world.runs(webhook)
-    return webhook, run_id(created.id)
+    (run,) = world.runs(webhook)
+    return webhook, run_id(run.id)
 
 
-def printed(*arguments: str) -> bytes:
-    ended = commands.run(arguments)
-    assert ended.code == 0, ended.err
-    return ended.out
+def output_of_command(*arguments: str) -> bytes:
+    output = commands.run(arguments)
+    assert output.exit_code == 0, output.err
+    return output.out
 
 
-def test_every_channel_of_another_host_shows_output_and_files(service: Service, tmp_path: Path):
-    world, go_on = service.world, tmp_path / "go-on"
-    webhook, run = started(world)
-    in_api, in_dashboard = f"/factories/default/runs/{run}", f"/f/default/runs/{run}"
-    command = ["sh", "-c", SCRIPT.format(go_on=go_on)]
+def test_every_channel_on_another_host_shows_output_and_files(service: InProcessService, tmp_path: Path):
+    world, release_file = service.world, tmp_path / "release"
+    webhook, run = start_run(world)
+    api_path, page_path = f"/factories/default/runs/{run}", f"/f/default/runs/{run}"
+    command = ["sh", "-c", SCRIPT.format(release_file=release_file)]
     with Backlog(world.url, tmp_path / "worker") as backlog, Worker(backlog, command=command, run_files=RUN_FILES):
-        until(lambda: service.api.get(f"{in_api}/output").json["output"] == "begins\n", "the output is in the API")
-        assert service.api.get(f"{in_api}/output").json | {"run_id": ""} == {
+        until(lambda: service.api.get(f"{api_path}/output").json["output"] == "first\n", "the output is in the API")
+        assert service.api.get(f"{api_path}/output").json | {"run_id": ""} == {
             "run_id": "",
-            "output": "begins\n",
-            "size": 7,
+            "output": "first\n",
+            "size": 6,
             "is_cut": False,
         }
-        assert b"begins\n</pre>" in service.admin.get(in_dashboard).body
-        assert b"begins\n</pre>" in service.admin.get(f"{in_dashboard}/progress").body
-        assert printed("run", "log", run) == b"begins\n"
-        go_on.touch()
+        assert b"first\n</pre>" in service.admin.get(page_path).body
+        assert b"first\n</pre>" in service.admin.get(f"{page_path}/progress").body
+        assert output_of_command("run", "log", run) == b"first\n"
+        release_file.touch()
         until(lambda: world.runs(webhook)[0].state is RunState.SUCCEEDED, "the run has ended")
 
     package = tmp_path / "worker" / "runs" / run
     assert not (tmp_path / "other" / "runs" / run).exists()
-    listed = service.api.get(f"{in_api}/files").json
-    on_disk = sorted((path.name, path.stat().st_size) for path in package.iterdir())
-    assert [(file["name"], file["size"]) for file in listed["files"]] == on_disk
-    assert {file["name"]: file["only_on_host"] for file in listed["files"] if file["only_on_host"]} == {
+    files = service.api.get(f"{api_path}/files").json["files"]
+    files_on_disk = sorted((path.name, path.stat().st_size) for path in package.iterdir())
+    assert [(file["name"], file["size"]) for file in files] == files_on_disk
+    assert {file["name"]: file["only_on_host"] for file in files if file["only_on_host"]} == {
         "large": socket.gethostname()
     }
-    page = service.admin.get(in_dashboard).body.decode()
+    page = service.admin.get(page_path).body.decode()
     assert "The package is not on this machine. Its files are stored copies." in page
     assert f'<bdi>large</bdi> <span class="quiet">only on <bdi>{socket.gethostname()}</bdi></span>' in page
-    for name, _ in on_disk:
+    for name, _ in files_on_disk:
         downloads = [
-            service.api.get(f"{in_api}/files/{quote(name)}"),
-            service.admin.get(f"{in_dashboard}/files/{quote(name)}"),
+            service.api.get(f"{api_path}/files/{quote(name)}"),
+            service.admin.get(f"{page_path}/files/{quote(name)}"),
         ]
         if name == "large":
             assert [answer.status for answer in downloads] == [404, 404]
@@ -112,8 +114,8 @@ def test_every_channel_of_another_host_shows_output_and_files(service: Service, 
             assert answer.headers["content-disposition"] == f"attachment; filename*=UTF-8''{quote(name)}"
             assert answer.headers["content-security-policy"].startswith("default-src 'none'; sandbox")
             assert answer.headers["x-content-type-options"] == "nosniff"
-    assert printed("run", "log", run) == b"begins\nends\n"
-    shown = printed("run", "show", run).decode()
-    assert "Package      not on this host; its files are stored copies\n" in shown
-    assert f"             large (1,001 bytes, only on the host {socket.gethostname()})\n" in shown
+    assert output_of_command("run", "log", run) == b"first\nsecond\n"
+    output = output_of_command("run", "show", run).decode()
+    assert "Package      not on this host; its files are stored copies\n" in output
+    assert f"             large (1,001 bytes, only on the host {socket.gethostname()})\n" in output
     assert service.api.unforeseen == service.dashboard.failures == []

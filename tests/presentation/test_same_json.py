@@ -1,4 +1,4 @@
-"""One store, asked through the API and by the command line: the same thing has the same fields, in the same order."""
+"""The API and the command line show the same fields of a resource, in the same order."""
 
 import json
 import shutil
@@ -24,37 +24,38 @@ FILTER = b'{"amount": [1.10, 123456789012345678901234567890], "aB": ["\\ud83d\\u
 
 
 @dataclass(frozen=True, slots=True)
-class ApiAndCommands:
-    """The two ways to one store with one of everything in it, and the variable parts of addresses."""
+class Channels:
+    """The API and the commands on one store. `path_values` has ids of existing objects, by the names in paths."""
 
     api: Api
     management: Management
-    places: dict[str, str]
+    path_values: dict[str, str]
 
     def from_api(self, path: str, body: Any = None) -> Any:
-        answer = self.api.ask("GET" if body is None else "POST", path.format(**self.places), body, key=self.api.admin)
+        method = "GET" if body is None else "POST"
+        answer = self.api.ask(method, path.format(**self.path_values), body, key=self.api.admin)
         assert answer.status in {200, 201}, answer.body
-        return parsed(answer.body)
+        return parse(answer.body)
 
     def from_cli(self, *arguments: str) -> Any:
-        ended = run([*(argument.format(**self.places) for argument in arguments), "--json"])
-        assert ended.code == 0, ended.err
-        return parsed(ended.out)
+        output = run([*(argument.format(**self.path_values) for argument in arguments), "--json"])
+        assert output.exit_code == 0, output.err
+        return parse(output.out)
 
 
-def parsed(text: bytes) -> Any:
-    """JSON whose objects keep the order of their fields, and whose numbers keep their spelling."""
+def parse(text: bytes) -> Any:
+    """Parse JSON. An object becomes a list of names and values in their order, and a number a string."""
     return json.loads(text, object_pairs_hook=list, parse_float=str, parse_int=str)
 
 
-def of(fields: Any, name: str) -> Any:
-    """The field of that name."""
+def value_of(fields: Any, name: str) -> Any:
+    """The value of the field with this name."""
     return dict(fields)[name]
 
 
 @pytest.fixture(scope="module")
-def api_and_commands(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiAndCommands]:
-    directory, key = tmp_path_factory.mktemp("both"), new_master_key()
+def channels(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Channels]:
+    directory, key = tmp_path_factory.mktemp("data"), new_master_key()
     url = f"sqlite:///{shutil.copy(migrated_sqlite, directory / 'hookmill.db')}"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
@@ -64,14 +65,14 @@ def api_and_commands(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFac
         try:
             api = Api(world)
             stocked = Stocked(api, world.may)
-            stock(world, api, stocked)
-            yield ApiAndCommands(api, world.management, stocked.places)
+            add_variants(world, api, stocked)
+            yield Channels(api, world.management, stocked.places)
         finally:
             world.close()
 
 
-def stock(world: World, api: Api, stocked: Stocked) -> None:
-    """What is rarer than one of everything: each form that a thing may have."""
+def add_variants(world: World, api: Api, stocked: Stocked) -> None:
+    """Add a resource for each variant, such as a deleted webhook, a revoked key and a cancelled run."""
     may, management = world.may, world.management
     management.webhooks.create(
         may,
@@ -83,14 +84,14 @@ def stock(world: World, api: Api, stocked: Stocked) -> None:
         delivery_id_header="X-Id",
     )
     management.webhooks.create(may, "waiting", auth_mode=AuthMode.SIGNATURE, signature_scheme="github")
-    gone = management.webhooks.create(may, "gone")
-    management.webhooks.delete(may, gone.webhook.uid)
+    deleted = management.webhooks.create(may, "deleted")
+    management.webhooks.delete(may, deleted.webhook.uid)
     management.secrets.replace(may, stocked.by_url.webhook.secret_name, "another-value")
-    selected = {
-        "webhook_ids": [stocked.places["uid"], gone.webhook.uid],
+    filter_ = {
+        "webhook_ids": [stocked.places["uid"], deleted.webhook.uid],
         "payload": json.loads(FILTER, parse_float=Decimal),
     }
-    trigger = {"provider": "webhook", "event": "received", "filter": selected}
+    trigger = {"provider": "webhook", "event": "received", "filter": filter_}
     management.automations.create(may, "exact", prompt="Look.", triggers=[trigger], enabled=False)
     for body in (b'{"action": "opened", "of": "default"}', b"no JSON", b"[]"):
         world.post(stocked.webhook, body)
@@ -122,16 +123,16 @@ LISTS = [
 
 
 @pytest.mark.parametrize(("path", "command", "name"), LISTS, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_list_has_the_same_items(api_and_commands: ApiAndCommands, path: str, command: tuple[str, ...], name: str):
-    items = of(api_and_commands.from_api(path), "items")
-    printed = of(api_and_commands.from_cli(*command), name)
+def test_api_and_command_line_list_the_same_items(channels: Channels, path: str, command: tuple[str, ...], name: str):
+    items = value_of(channels.from_api(path), "items")
+    listed = value_of(channels.from_cli(*command), name)
 
     assert len(items) > 0
-    assert sorted(map(str, printed)) == sorted(map(str, items))
+    assert sorted(map(str, listed)) == sorted(map(str, items))
 
 
 @pytest.mark.parametrize(
-    ("path", "command", "also"),
+    ("path", "command", "additional_fields"),
     [
         (f"{FACTORY}/webhooks/{{uid}}", ("webhook", "show", "{uid}"), {"automations"}),
         (f"{FACTORY}/secrets/{{name}}", ("secret", "show", "{name}"), {"not_synced"}),
@@ -141,43 +142,43 @@ def test_a_list_has_the_same_items(api_and_commands: ApiAndCommands, path: str, 
     ],
     ids=["webhook", "secret", "automation", "delivery", "run"],
 )
-def test_one_thing_has_the_same_fields(
-    api_and_commands: ApiAndCommands, path: str, command: tuple[str, ...], also: set[str]
+def test_api_and_command_line_show_the_same_fields(
+    channels: Channels, path: str, command: tuple[str, ...], additional_fields: set[str]
 ):
-    printed = api_and_commands.from_cli(*command)
+    shown = channels.from_cli(*command)
 
-    assert [field for field in printed if field[0] not in also] == api_and_commands.from_api(path)
-    assert also <= {name for name, _ in printed}
+    assert [field for field in shown if field[0] not in additional_fields] == channels.from_api(path)
+    assert additional_fields <= {name for name, _ in shown}
 
 
-def test_the_queue_is_the_same(api_and_commands: ApiAndCommands):
-    answered, printed = api_and_commands.from_api(f"{FACTORY}/queue"), api_and_commands.from_cli("run", "queue")
+def test_api_and_command_line_show_the_same_queue(channels: Channels):
+    from_api, from_cli = channels.from_api(f"{FACTORY}/queue"), channels.from_cli("run", "queue")
 
-    assert of(printed, "waiting") == of(answered, "items") != []
+    assert value_of(from_cli, "waiting") == value_of(from_api, "items") != []
     for name in ("counts", "warning", "running", "workers"):
-        assert of(printed, name) == of(answered, name)
+        assert value_of(from_cli, name) == value_of(from_api, name)
 
 
-def test_what_automations_make_of_a_delivery_is_the_same(api_and_commands: ApiAndCommands):
-    explained = api_and_commands.from_api(f"{FACTORY}/deliveries/{{delivery}}/explanation")
+def test_api_and_command_line_explain_a_delivery_equally(channels: Channels):
+    explanation = channels.from_api(f"{FACTORY}/deliveries/{{delivery}}/explanation")
 
-    assert of(api_and_commands.from_cli("delivery", "show", "{delivery}"), "automations") == of(
-        explained, "automations"
+    assert value_of(channels.from_cli("delivery", "show", "{delivery}"), "automations") == value_of(
+        explanation, "automations"
     )
 
 
-def test_a_filter_test_and_a_backtest_are_the_same(api_and_commands: ApiAndCommands):
-    draft = '{{"action": ["opened"], "of": {{"not_in": ["default"]}}}}'
-    chosen = json.loads(draft.format())
-    tested = api_and_commands.from_api(
-        f"{FACTORY}/filter-tests", {"delivery_id": api_and_commands.places["delivery"], "filter": chosen}
+def test_api_and_command_line_test_filters_equally(channels: Channels):
+    filter_json = '{{"action": ["opened"], "of": {{"not_in": ["default"]}}}}'
+    filter_ = json.loads(filter_json.format())
+    from_api = channels.from_api(
+        f"{FACTORY}/filter-tests", {"delivery_id": channels.path_values["delivery"], "filter": filter_}
     )
-    printed = api_and_commands.from_cli("filter", "test", "--delivery", "{delivery}", "--filter", draft)
+    from_cli = channels.from_cli("filter", "test", "--delivery", "{delivery}", "--filter", filter_json)
 
-    assert [field for field in printed if field[0] != "triggers"] == tested
-    assert of(printed, "triggers") == [tested]
-    assert api_and_commands.from_cli("filter", "backtest", "--filter", draft) == api_and_commands.from_api(
-        f"{FACTORY}/backtests", {"filter": chosen}
+    assert [field for field in from_cli if field[0] != "triggers"] == from_api
+    assert value_of(from_cli, "triggers") == [from_api]
+    assert channels.from_cli("filter", "backtest", "--filter", filter_json) == channels.from_api(
+        f"{FACTORY}/backtests", {"filter": filter_}
     )
 
 
@@ -198,16 +199,16 @@ def test_a_filter_test_and_a_backtest_are_the_same(api_and_commands: ApiAndComma
     ],
     ids=["factory", "webhook", "rotation", "secret", "replay", "member", "key"],
 )
-def test_what_was_made_is_answered_with_the_same_fields(
-    api_and_commands: ApiAndCommands, path: str, body: Any, command: tuple[str, ...]
+def test_api_and_command_line_return_created_resources_equally(
+    channels: Channels, path: str, body: Any, command: tuple[str, ...]
 ):
-    given = {name: value.format(**api_and_commands.places) for name, value in body.items()}
+    request_body = {name: value.format(**channels.path_values) for name, value in body.items()}
 
-    assert names(api_and_commands.from_cli(*command)) == names(api_and_commands.from_api(path, given))
+    assert field_names(channels.from_cli(*command)) == field_names(channels.from_api(path, request_body))
 
 
-def names(value: Any) -> Any:
-    """The fields' names, in their order, of an object and of those that stand in it."""
-    if isinstance(value, list) and value and all(isinstance(each, tuple) for each in value):
-        return [(name, names(inner)) for name, inner in value]
-    return [names(each) for each in value] if isinstance(value, list) else None
+def field_names(value: Any) -> Any:
+    """The names of the fields of an object, and of the objects in it, in their order."""
+    if isinstance(value, list) and value and all(isinstance(item, tuple) for item in value):
+        return [(name, field_names(inner)) for name, inner in value]
+    return [field_names(item) for item in value] if isinstance(value, list) else None

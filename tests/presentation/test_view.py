@@ -1,4 +1,4 @@
-"""What holds of every view."""
+"""Properties of all views."""
 
 from hookmill.presentation import view
 from hookmill.presentation.secret import SecretWithValueView
@@ -14,7 +14,7 @@ class Triple(Pair, frozen=True):
     third: bool
 
 
-def test_fields_come_in_their_order_with_those_of_an_extension_last():
+def test_fields_keep_their_order_and_those_of_an_extension_are_last():
     extended = Pair(first=1, second="2").extended(Triple, third=True)
 
     assert extended == Triple(first=1, second="2", third=True)
@@ -22,8 +22,8 @@ def test_fields_come_in_their_order_with_those_of_an_extension_last():
     assert list(view.plain(extended)) == ["first", "second", "third"]
 
 
-def test_a_view_with_a_secret_does_not_show_it_in_tracebacks_and_logs():
-    shown = SecretWithValueView(
+def test_representation_of_a_view_hides_its_secret():
+    secret_view = SecretWithValueView(
         name="SPARE",
         created_at="2026-11-21T09:12:36.000000Z",
         changed_at=None,
@@ -33,4 +33,4 @@ def test_a_view_with_a_secret_does_not_show_it_in_tracebacks_and_logs():
         value="the-secret",
     )
 
-    assert "the-secret" not in f"{shown!r} {shown} {[shown]}"
+    assert "the-secret" not in f"{secret_view!r} {secret_view} {[secret_view]}"

@@ -1,4 +1,4 @@
-"""Every place in a request where a value can stand: in addresses, queries, headers and bodies."""
+"""The inputs of all requests to the API and of all pages: parts of paths, query parameters, headers and bodies."""
 
 import json
 import re
@@ -10,16 +10,16 @@ from urllib.parse import quote
 from hookmill.web.api import PREFIX, application
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.dashboard import PAGES
-from tests.inputs.service import NOT_OPENED, Service
-from tests.inputs.values import Strange
+from tests.inputs.service import EXCLUDED_PAGES, InProcessService
+from tests.inputs.values import UnusualValue
 from tests.support.service import Answer
 
-MARK: Final = "the strange value"
-UNIQUE: Final = "a name that no other request has"
+PLACEHOLDER: Final = "the tested value"
+UNIQUE_NAME: Final = "a name that no other request has"
 HEADERS: Final = ("Authorization", "Content-Type", "Accept", "If-None-Match", "X-Forwarded-For", "Cookie", "User-Agent")
-"""Those that the API's description does not name, because every operation takes them, and all in the same way."""
-OF_ALL: Final = {"show_me", "change_member"}
-"""The operations that stand for all in this."""
+"""Headers that every operation accepts in the same way. The OpenAPI document does not name them."""
+HEADER_OPERATIONS: Final = {"show_me", "change_member"}
+"""The operations that are tested with these headers."""
 
 _FILTER: Final = {"action": ["opened"], "n": {"in": [1], "not_in": [2]}, "deep": {"er": {"exists": True}}}
 _POLICY: Final = {
@@ -52,26 +52,26 @@ _HMAC: Final = {
     "tolerance_seconds": 300,
 }
 BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
-    "create_factory": [{"name": UNIQUE}],
+    "create_factory": [{"name": UNIQUE_NAME}],
     "change_factory": [{"max_running": 5}],
     "create_webhook": [
         {
-            "name": UNIQUE,
+            "name": UNIQUE_NAME,
             "secret": "given-secret",
             "delivery_id_header": "X-Id",
             "event_header": "X-Event-Type",
             "enabled": True,
-            "secret_name": UNIQUE,
+            "secret_name": UNIQUE_NAME,
         },
-        {"name": UNIQUE, "auth_mode": "signature", "signature_scheme": "github", "answers_handshakes": False},
+        {"name": UNIQUE_NAME, "auth_mode": "signature", "signature_scheme": "github", "answers_handshakes": False},
         {
-            "name": UNIQUE,
+            "name": UNIQUE_NAME,
             "auth_mode": "signature",
             "signature_scheme": "hmac",
             "signature_options": _HMAC,
             "secret": "given-secret",
         },
-        {"name": UNIQUE, "auth_mode": "url_token", "secret": "given-secret"},
+        {"name": UNIQUE_NAME, "auth_mode": "url_token", "secret": "given-secret"},
     ],
     "change_webhook": [
         {
@@ -82,11 +82,11 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
         }
     ],
     "rotate_webhook": [{"secret": "given-secret"}],
-    "create_secret": [{"name": UNIQUE, "value": "given-secret"}],
+    "create_secret": [{"name": UNIQUE_NAME, "value": "given-secret"}],
     "replace_secret": [{"value": "given-secret"}],
     "create_automation": [
         {
-            "name": UNIQUE,
+            "name": UNIQUE_NAME,
             "prompt": "Look.",
             "triggers": [_TRIGGER, _SCHEDULE],
             "runner": "package",
@@ -112,48 +112,48 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
         {"filter": _FILTER, "event": ["push"], "webhook_ids": ["{uid}"], "last": 5}
         | {name: _POLICY[name] for name in ("concurrency", "debounce")}
     ],
-    "add_member": [{"email": f"{UNIQUE}@example.com", "name": "Ada", "is_admin": False}],
+    "add_member": [{"email": f"{UNIQUE_NAME}@example.com", "name": "Ada", "is_admin": False}],
     "change_member": [{"is_admin": False}],
     "give_role": [{"role": "viewer"}],
     "create_key": [{"name": "ci", "role": "viewer", "factory": "default", "expires_at": "2035-01-01T00:00:00Z"}],
 }
-"""For every operation that takes a body: bodies that it accepts, and in which each of its fields stands."""
+"""For each operation with a body: bodies that it accepts. Together they have each field of the body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
-    """One place for a value. `where` is path, query, header, field (of a body), key or body."""
+class RequestInput:
+    """An input of an operation of the API. `location` is path, query, header, field (of a body), key or body."""
 
     method: str
     path: str
-    where: str
+    location: str
     name: str
     body: str | None = field(default=None, repr=False)
-    """JSON with a mark where the value goes, if it goes there."""
+    """JSON. It has `PLACEHOLDER` if the value is in the body."""
 
-    def fill(self, service: Service, value: Strange, number: int) -> Answer:
-        """The answer to the request with that value in this place. `number` is no other request's."""
-        places = dict(service.places)
+    def send(self, service: InProcessService, value: UnusualValue, number: int) -> Answer:
+        """Send a request with this value. `number` differs from that of every other request."""
+        path_values = dict(service.path_values)
         if self.method == "DELETE":
-            # What there is has to stay, for the requests that follow.
-            places = {name: _other(text) if name != "factory" else text for name, text in places.items()}
-        quoted = {name: quote(text, safe="") for name, text in places.items()}
-        if self.where == "path":
+            # Later requests need the existing objects.
+            path_values = {name: _unknown_id(text) if name != "factory" else text for name, text in path_values.items()}
+        quoted = {name: quote(text, safe="") for name, text in path_values.items()}
+        if self.location == "path":
             quoted[self.name] = quote(value.text.encode("utf-8", "surrogatepass"), safe="")
         path = self.path.format(**quoted)
-        if self.where == "query":
+        if self.location == "query":
             path += f"?{self.name}={quote(value.text.encode('utf-8', 'surrogatepass'), safe='')}"
         headers = {}
-        if self.where == "header":
-            # No HTTP server lets more through.
+        if self.location == "header":
+            # An HTTP server rejects these characters in headers.
             text = value.text.translate({13: " ", 10: " ", 0: " "})
             headers[self.name] = text.encode("utf-8", "surrogatepass").decode("latin-1")
         raw = None
         if self.body is not None:
-            text = self.body.replace(UNIQUE, f"U{number}")
+            text = self.body.replace(UNIQUE_NAME, f"U{number}")
             for name in ("uid", "delivery"):
-                text = text.replace(f'"{{{name}}}"', json.dumps(service.places[name]))
-            text = text.replace(f'"{MARK}"', value.json if self.where != "key" else json.dumps(value.text))
+                text = text.replace(f'"{{{name}}}"', json.dumps(service.path_values[name]))
+            text = text.replace(f'"{PLACEHOLDER}"', value.json if self.location != "key" else json.dumps(value.text))
             raw = text.encode("utf-8", "surrogatepass")
         return service.api.ask(
             self.method, path, raw=raw, headers=headers, key="" if self.name == "Authorization" else service.api.admin
@@ -176,91 +176,101 @@ QUERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "/team/audit": ("before",),
     "/sign-in": ("next",),
 }
-"""The parameters of the dashboard's pages."""
+"""The query parameters of the dashboard's pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageSlot:
-    """One place for a value in the address of a page."""
+class PageInput:
+    """A variable part of the path of a page, or a query parameter. `location` is path or query."""
 
     path: str
-    where: str
+    location: str
     name: str
 
-    def fill(self, service: Service, value: Strange) -> Answer:
-        """The page at the address with that value in this place."""
+    def send(self, service: InProcessService, value: UnusualValue) -> Answer:
+        """Get the page with this value."""
         text = quote(value.text.encode("utf-8", "surrogatepass"), safe="")
-        places = {name: quote(place, safe="") for name, place in service.places.items()}
-        if self.where == "path":
-            return service.admin.get(self.path.format(**places | {self.name: text}))
-        return service.admin.get(f"{self.path.format(**places)}?{self.name}={text}")
+        quoted = {name: quote(path_value, safe="") for name, path_value in service.path_values.items()}
+        if self.location == "path":
+            return service.admin.get(self.path.format(**quoted | {self.name: text}))
+        return service.admin.get(f"{self.path.format(**quoted)}?{self.name}={text}")
 
 
-def page_slots() -> Iterator[PageSlot]:
-    """Every variable part and every parameter of a page's address."""
-    paths = [page.path for page in PAGES if page.method == "GET" and page.path not in NOT_OPENED]
+def page_inputs() -> Iterator[PageInput]:
+    """Every input of every page."""
+    paths = [page.path for page in PAGES if page.method == "GET" and page.path not in EXCLUDED_PAGES]
     assert set(QUERIES) <= set(paths)
     for path in paths:
         for name in re.findall(r"{(\w+)}", path):
-            yield PageSlot(path=path, where="path", name=name)
+            yield PageInput(path=path, location="path", name=name)
         for name in QUERIES.get(path, ()):
-            yield PageSlot(path=path, where="query", name=name)
+            yield PageInput(path=path, location="query", name=name)
 
 
-def _other(place: str) -> str:
-    """An id like this one, which nothing has."""
-    return place[:-1] + ("0" if place[-1] != "0" else "1")
+def _unknown_id(identifier: str) -> str:
+    """A similar id that no object has."""
+    return identifier[:-1] + ("0" if identifier[-1] != "0" else "1")
 
 
-def slots() -> Iterator[Slot]:
-    """Every one that the API's own description knows of."""
-    described = openapi_document(application())
-    for address, methods in described["paths"].items():
-        path = address.removeprefix(PREFIX)
+def request_inputs() -> Iterator[RequestInput]:
+    """Every input in the OpenAPI document of the API."""
+    document = openapi_document(application())
+    for full_path, methods in document["paths"].items():
+        path = full_path.removeprefix(PREFIX)
         for method, operation in methods.items():
             name = operation["operationId"]
             bodies = BODIES.get(name, [])
-            assert bool(bodies) == ("requestBody" in operation), f"{name} has bodies here if it takes any"
-            whole = json.dumps(bodies[0]) if bodies else None
+            assert bool(bodies) == ("requestBody" in operation), f"BODIES has {name} only if it has a body"
+            body = json.dumps(bodies[0]) if bodies else None
             for parameter in operation.get("parameters", ()):
-                yield Slot(method=method.upper(), path=path, where=parameter["in"], name=parameter["name"], body=whole)
-            for header in HEADERS if name in OF_ALL else ():
-                yield Slot(method=method.upper(), path=path, where="header", name=header, body=whole)
-            yield from _of_bodies(method.upper(), path, bodies)
+                yield RequestInput(
+                    method=method.upper(), path=path, location=parameter["in"], name=parameter["name"], body=body
+                )
+            for header in HEADERS if name in HEADER_OPERATIONS else ():
+                yield RequestInput(method=method.upper(), path=path, location="header", name=header, body=body)
+            yield from _inputs_in_bodies(method.upper(), path, bodies)
             if bodies:
-                _must_be_whole(name, described, operation, bodies)
+                _require_every_field(name, document, operation, bodies)
 
 
-def _of_bodies(method: str, path: str, bodies: list[dict[str, Any]]) -> Iterator[Slot]:
-    seen = set()
+def _inputs_in_bodies(method: str, path: str, bodies: list[dict[str, Any]]) -> Iterator[RequestInput]:
+    yielded = set()
     for body in bodies:
-        for where, pointer, marked in [("body", "", MARK), *_marked(body, "")]:
-            if (where, pointer) not in seen:
-                seen.add((where, pointer))
-                yield Slot(method=method, path=path, where=where, name=pointer, body=json.dumps(marked))
+        for location, pointer, with_placeholder in [("body", "", PLACEHOLDER), *_with_placeholder(body, "")]:
+            if (location, pointer) not in yielded:
+                yielded.add((location, pointer))
+                yield RequestInput(
+                    method=method, path=path, location=location, name=pointer, body=json.dumps(with_placeholder)
+                )
 
 
-def _marked(value: Any, pointer: str) -> Iterator[tuple[str, str, Any]]:
-    """The value with the mark in each of its places in turn, and as the name of one more field in each object."""
+def _with_placeholder(value: Any, pointer: str) -> Iterator[tuple[str, str, Any]]:
+    """Copies of the value. In each, the placeholder replaces one inner value, or is the name of an additional field.
+
+    Yields the location ("field" or "key"), the JSON pointer and the copy.
+    """
     if isinstance(value, dict):
-        yield "key", pointer, value | {MARK: ["x"]}
+        yield "key", pointer, value | {PLACEHOLDER: ["x"]}
         items = list(value.items())
     elif isinstance(value, list):
         items = list(enumerate(value))
     else:
         return
     for name, inner in items:
-        inside = f"{pointer}/{name}"
-        for where, place, marked in [("field", inside, MARK), *_marked(inner, inside)]:
+        inner_pointer = f"{pointer}/{name}"
+        for location, place, changed in [
+            ("field", inner_pointer, PLACEHOLDER),
+            *_with_placeholder(inner, inner_pointer),
+        ]:
             copy = value.copy()
-            copy[name] = marked
-            yield where, place, copy
+            copy[name] = changed
+            yield location, place, copy
 
 
-def _must_be_whole(name: str, described: Any, operation: Any, bodies: list[dict[str, Any]]) -> None:
-    """A field that is new must be here too, or nobody tries strange values of it."""
+def _require_every_field(name: str, document: Any, operation: Any, bodies: list[dict[str, Any]]) -> None:
+    """Require that `BODIES` has each field of the operation. Otherwise, a new field would not be tested."""
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
-    (reference,) = [each["$ref"] for each in (schema, *schema.get("anyOf", ())) if "$ref" in each]
-    fields = set(described["components"]["schemas"][reference.rpartition("/")[2]]["properties"])
-    known = {field for body in bodies for field in body}
-    assert fields == known, f"{name} takes {sorted(fields)}, and here are {sorted(known)}"
+    (reference,) = [branch["$ref"] for branch in (schema, *schema.get("anyOf", ())) if "$ref" in branch]
+    fields = set(document["components"]["schemas"][reference.rpartition("/")[2]]["properties"])
+    fields_in_bodies = {field for body in bodies for field in body}
+    assert fields == fields_in_bodies, f"{name} has the fields {sorted(fields)}, and BODIES {sorted(fields_in_bodies)}"
