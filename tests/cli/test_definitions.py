@@ -311,9 +311,9 @@ def test_export_explains_the_first_apply_only_before_it(webhook: Any, hookmill: 
     hookmill("apply", "ops", exit_code=2)
     after = hookmill("export", "again").out
 
-    assert before.startswith("Wrote 1 file to ops. They contain names of secrets, never values.")
+    assert before.startswith("Wrote 1 file to ops, with names of secrets, but no values.")
     assert "After the first apply" in before
-    assert after == "Wrote 1 file to again. They contain names of secrets, never values.\n"
+    assert after == "Wrote 1 file to again, with names of secrets, but no values.\n"
 
 
 def test_export_in_json(webhook: Any, hookmill: Hookmill):

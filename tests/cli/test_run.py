@@ -289,7 +289,7 @@ def test_running_run_is_asked_to_stop(automation: Any, delivery: str, log: LogWr
 def test_cancellation_of_a_finished_run_is_refused(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
 
-    assert hookmill("run", "cancel", run, exit_code=1).err == f"Run {run} is already succeeded.\n"
+    assert hookmill("run", "cancel", run, exit_code=1).err == f"Run {run} has already ended. Its state is succeeded.\n"
 
 
 def test_unknown_run_is_named(log: LogWriter, hookmill: Hookmill):

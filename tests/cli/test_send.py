@@ -106,7 +106,7 @@ def test_rejected_sample_is_printed_with_its_reason_and_exit_code_1(
 
     result = hookmill("send", "source", "--url", receiver.url, exit_code=1)
 
-    assert result.out.splitlines()[1:] == ["429 Too many deliveries for now., retry in 7 s"]
+    assert result.out.splitlines()[1:] == ["429 Too many deliveries for now. (retry in 7 s)"]
 
 
 def test_control_characters_in_an_answer_are_escaped(webhook: Any, hookmill: Hookmill, receiver: Receiver):

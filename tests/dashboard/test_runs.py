@@ -170,7 +170,7 @@ def test_cancellation_of_a_run_that_has_ended_is_rejected(
 
     page.get_by_role("button", name="Cancel run").click()
 
-    expect(page.get_by_role("alert")).to_contain_text("already succeeded")
+    expect(page.get_by_role("alert")).to_contain_text("has already ended")
     expect(page.get_by_role("button", name="Cancel run")).to_have_count(0)
 
 

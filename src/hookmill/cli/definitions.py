@@ -155,7 +155,7 @@ def export(folder: Folder, factory: options.FactoryName = "default", json: optio
     if json:
         print_json({"folder": folder, "files": sorted(files)})
         return
-    print_line(f"Wrote {count(len(files), 'file')} to {shown(folder)}. They contain names of secrets, never values.")
+    print_line(f"Wrote {count(len(files), 'file')} to {shown(folder)}, with names of secrets, but no values.")
     if not may.factory.defined_by_files:
         apply_command = command_line(_with_folder("apply", folder), factory)
         print_line(f"After the first apply, only files can change its definitions: {apply_command}")

@@ -300,7 +300,7 @@ def _short_text(value: Any) -> str | None:
 def _answer_line(answer: Answer) -> str:
     if answer.delivery_id is not None:
         return f"{answer.status} {shown(answer.delivery_id)}"
-    wait = f", retry in {shown(answer.retry_after)} s" if answer.retry_after is not None else ""
+    wait = f" (retry in {shown(answer.retry_after)} s)" if answer.retry_after is not None else ""
     return f"{answer.status} {shown(answer.title or '')}{wait}".rstrip()
 
 

@@ -87,7 +87,7 @@ class Runs:
         with self._installation.changing(may) as change:
             run = run_of(change.tx, may, run_id)
             if run.state.is_final:
-                raise Conflict(f"Run {run_id} is already {run.state.value}.")
+                raise Conflict(f"Run {run_id} has already ended. Its state is {run.state.value}.")
             cancellation.request_cancel(change.tx, run.id, factory=may.factory.id, now=change.now)
             change.record("cancel", "run", ids.run_id(run.id), run.automation_name)
             return run_of(change.tx, may, run_id)
