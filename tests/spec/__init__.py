@@ -1,4 +1,4 @@
-"""The requirements, shown: each test here names those that it shows, by their ids in `requirements.py`."""
+"""Tests that show the requirements. Each test names those that it shows, by their ids in `requirements.py`."""
 
 import importlib
 import pkgutil
@@ -11,11 +11,11 @@ from tests.spec.requirements import REQUIREMENTS
 Test = TypeVar("Test", bound=Callable[..., object])
 
 SHOWN: Final[defaultdict[str, set[str]]] = defaultdict(set)
-"""Which tests show a requirement, by its id. Holds the modules that have been imported."""
+"""The tests of each requirement, by its id. It contains the tests of the modules that have been imported."""
 
 
 def shows(*ids: str) -> Callable[[Test], Test]:
-    """Marks a test that shows these requirements. An id that no requirement has raises `ValueError`."""
+    """Mark a test that shows these requirements. Raises `ValueError` if no requirement has such an id."""
     unknown = [each for each in ids if each not in REQUIREMENTS]
     if unknown:
         raise ValueError(f"No requirement has the id {unknown[0]!r}. The ids are in tests/spec/requirements.py.")
@@ -29,7 +29,7 @@ def shows(*ids: str) -> Callable[[Test], Test]:
 
 
 def shown_by_every_module() -> dict[str, set[str]]:
-    """Which tests show a requirement, in the whole suite, whichever part of it is run."""
+    """The tests of each requirement in the whole suite, even if pytest runs only a part of it."""
     for module in pkgutil.iter_modules(__path__):
         if module.name.startswith("test_"):
             importlib.import_module(f"{__name__}.{module.name}")

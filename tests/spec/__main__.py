@@ -1,4 +1,4 @@
-"""Prints how far tests show the requirements (`python -m tests.spec`), or lists them all, or writes their page."""
+"""Prints the requirements that no test shows, lists requirements or faults with their tests, or writes the page."""
 
 import argparse
 

@@ -1,5 +1,8 @@
-"""Fixtures of the tests that show the requirements. Most tests take `world` and run on both kinds of store; a test
-whose result does not depend on the store takes one of these."""
+"""Fixtures of the tests that show the requirements.
+
+Most tests use `world`, and run on both kinds of store. A test whose result does not depend on the store, or that needs
+a certain kind, uses one of these fixtures.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The requirements for a reader: how far tests show them, which tests do, and the page in docs/. Also the faults."""
+"""Texts about the requirements and the faults: the coverage, the tests of each one, and the page in docs/."""
 
 import textwrap
 from collections.abc import Collection, Mapping
@@ -26,7 +26,7 @@ of definition files. JSON has the same names in `snake_case`.
 
 
 def coverage(shown: Mapping[str, Collection[str]]) -> str:
-    """How many requirements a test shows, and which none shows yet."""
+    """The number of requirements that tests show, and the requirements that no test shows yet."""
     lines = [f"{len(shown)} of {len(REQUIREMENTS)} requirements are shown by a test. Not yet:"]
     for id_, sentence in REQUIREMENTS.items():
         if id_ not in shown:
@@ -35,7 +35,7 @@ def coverage(shown: Mapping[str, Collection[str]]) -> str:
 
 
 def listing(shown: Mapping[str, Collection[str]]) -> str:
-    """Every requirement with the tests that show it."""
+    """Every requirement with its tests."""
     lines = []
     for id_, sentence in REQUIREMENTS.items():
         lines.append(f"{id_}: {sentence}")
@@ -44,7 +44,7 @@ def listing(shown: Mapping[str, Collection[str]]) -> str:
 
 
 def faults() -> str:
-    """Every fault of the register with the tests that show it, and with what they leave out."""
+    """Every fault with its tests, and with what they do not show."""
     lines = []
     for id_, fault in FAULTS.items():
         lines.append(f"{id_}: {fault.what}")

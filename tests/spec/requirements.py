@@ -1,7 +1,7 @@
-"""What the service must do: one sentence for each requirement, under an id that tests, pages and commits can cite.
+"""What the service must do: one sentence for each requirement, with an id that tests, pages and commits can cite.
 
-An id is never reused and never renumbered. A new requirement takes the next number of its topic; a requirement that is
-withdrawn leaves a gap.
+An id is never reused or renumbered. A new requirement gets the next number of its topic. If a requirement is withdrawn,
+its number stays unused.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "SECRET-2": "Only the response that creates a generated secret contains it; it cannot be read later.",
         "SECRET-3": "The user supplies the signing secret of a `signature` webhook.",
         "SECRET-4": "Without a supplied secret, a `standard_webhooks` webhook gets a generated one; with other "
-        "schemes it stays disabled until the secret arrives.",
+        "schemes it stays disabled until the user supplies the secret.",
         "SECRET-5": "The value of an existing team secret that a webhook uses by name is never displayed.",
         "SECRET-6": "`secretName` names the team secret that holds the webhook's credential.",
         "SECRET-7": "On creation the service suggests an unused secret name; the user may choose an existing team "
@@ -60,7 +60,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "ENDPOINT-1": "The endpoint accepts `POST`; any other method is answered 405 with `Allow: POST`.",
         "ENDPOINT-2": "Deliveries go to `{base_url}/webhooks/w/<uid>`; any other spelling of the path is answered 404.",
         "ENDPOINT-3": "The URL of a `url_token` webhook has the secret as its last segment, after the uid.",
-        "ENDPOINT-4": "The path of the endpoint contains no version and stays as it is.",
+        "ENDPOINT-4": "The path of the endpoint contains no version and never changes.",
         "ENDPOINT-5": "Any `Content-Type` is accepted, and so is a request without one.",
         "ENDPOINT-6": "The body is any one JSON value: strict RFC 8259 in UTF-8, nested no deeper than 512 levels.",
         "ENDPOINT-7": "An accepted delivery is answered 202 with a JSON object, whose `delivery_id` is a string.",
@@ -80,7 +80,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "IDENTITY-9": "Ids are remembered for at least 30 days, and body hashes for as long as the log keeps the "
         "delivery.",
         "IDENTITY-10": "An identity is compared only with those of the same webhook and the same source.",
-        "IDENTITY-11": "`X-Warp-Delivery-Id` is another name for `X-Service-Delivery-Id`, and counts where that one is "
+        "IDENTITY-11": "`X-Warp-Delivery-Id` is another name for `X-Service-Delivery-Id`, and is used if that one is "
         "absent or blank.",
     },
     "The delivery log": {
@@ -106,7 +106,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Limits": {
         "LIMIT-1": "A body may have up to 262,144 bytes (256 KB).",
-        "LIMIT-2": "A webhook takes 60 deliveries a minute; the next one is answered 429 with `Retry-After`.",
+        "LIMIT-2": "A webhook may receive 60 deliveries a minute; the next one is answered 429 with `Retry-After`.",
         "LIMIT-3": "The rate limit covers any 60 seconds, exactly, over all processes together.",
         "LIMIT-4": "Every authenticated attempt with a row in the log counts toward the rate limit; no other attempt "
         "does.",
@@ -130,7 +130,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "AUTOMATION-8": "A trigger that selects an unknown, disabled or deleted webhook causes a warning.",
     },
     "Payload filters": {
-        "FILTER-1": "A payload filter is a JSON object in the shape of the body.",
+        "FILTER-1": "A payload filter is a JSON object with the structure of the body.",
         "FILTER-2": "The keys of a filter are fields of the payload, and all of them must hold.",
         "FILTER-3": "The value of a key is an array of allowed values, an object of operators, or an object of "
         "nested keys.",
@@ -181,7 +181,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "EVENT-1": "The service sends out no events or notifications of its own.",
     },
 }
-"""The sentences by id, of each topic. The ids of a topic share a prefix."""
+"""The requirements of each topic, by id. The ids of a topic share a prefix."""
 
 REQUIREMENTS: Final[Mapping[str, str]] = {id_: sentence for topic in TOPICS.values() for id_, sentence in topic.items()}
 

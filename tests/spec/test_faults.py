@@ -1,4 +1,4 @@
-"""Every fault of the register is shown by tests that exist."""
+"""Every tolerated fault has tests, and these tests exist."""
 
 import ast
 from functools import cache
@@ -10,20 +10,26 @@ from tests.spec.faults import FAULTS
 TESTS = Path(__file__).parents[1]
 
 
-def test_every_test_that_the_register_of_faults_names_exists():
-    named = {test for fault in FAULTS.values() for test in fault.tests}
+def test_every_named_test_of_a_fault_exists():
+    named_tests = sorted({test for fault in FAULTS.values() for test in fault.tests})
 
-    assert [
-        test for test in sorted(named) if test.partition("::")[2] not in functions_of(test.partition("::")[0])
-    ] == []
+    missing = []
+    for test in named_tests:
+        file, _, function = test.partition("::")
+        if function not in functions_of(file):
+            missing.append(test)
+    assert missing == []
 
 
-def test_every_fault_of_the_register_has_a_test():
+def test_every_fault_has_a_test():
     assert [id_ for id_, fault in FAULTS.items() if not fault.tests] == []
+
+
+def test_ids_of_faults_are_numbered_without_a_gap():
     assert list(FAULTS) == [f"F{number}" for number in range(1, len(FAULTS) + 1)]
 
 
-def test_listing_has_every_fault_with_its_tests():
+def test_listing_contains_every_fault_with_its_tests():
     listing = report.faults()
 
     assert [
@@ -33,7 +39,7 @@ def test_listing_has_every_fault_with_its_tests():
 
 @cache
 def functions_of(file: str) -> frozenset[str]:
-    """The names of the functions of a module of tests; none if there is no such module."""
+    """The names of the functions in a file of tests. Empty if the file does not exist."""
     path = TESTS / file
     if not path.is_file():
         return frozenset()
