@@ -1,6 +1,7 @@
-"""What may fail, what must hold then, and which tests show it. Ids are never reused and never renumbered.
+"""The faults that the service tolerates: what happens, what must hold, and which tests show it.
 
-These faults are no requirements: the requirements hold in each of them. A test verifies that the named tests exist.
+Faults are not requirements: the requirements hold during each fault. Ids are never reused or renumbered. A test
+verifies that the named tests exist.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ class ToleratedFault:
     tests: tuple[str, ...]
     """The node ids of the tests that show it, relative to `tests/`, without parameters."""
     not_shown: str = ""
-    """What the tests leave out, and why."""
+    """What the tests do not show, and why."""
 
 
 _FAILPOINTS: Final = "faults/test_failpoints.py::test_delivery_can_be_retried_after_a_failure_at_any_admission_step"
@@ -83,7 +84,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (_DATABASE + "test_deliveries_get_503_while_postgresql_is_read_only",),
     ),
     "F10": ToleratedFault(
-        "PostgreSQL stays silent: senders get a 503 in time, and memory stays bounded.",
+        "PostgreSQL does not respond: senders get a 503 in time, and memory stays bounded.",
         (
             _DATABASE + "test_requests_get_503_while_postgresql_does_not_respond",
             _DATABASE + "test_memory_stays_bounded_while_postgresql_does_not_respond",
@@ -91,7 +92,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
     ),
     "F11": ToleratedFault(
-        "Somebody holds a lock: senders get a 503 in time, and other webhooks don't wait on PostgreSQL.",
+        "Another session holds a lock: senders get a 503 in time. On PostgreSQL, other webhooks don't wait.",
         (
             _DATABASE + "test_locked_webhook_delays_no_other_webhook",
             _DATABASE + "test_deliveries_get_503_while_another_process_locks_sqlite",
@@ -112,9 +113,9 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
     ),
     "F14": ToleratedFault(
-        "The clock jumps, or hosts disagree: no webhook stays blocked, retention spares the log, ids stay unique.",
+        "The clock jumps, or hosts disagree: no webhook stays blocked, no log row is lost, ids stay unique.",
         (
-            "spec/test_limits.py::test_clock_jump_reopens_a_full_webhook",
+            "spec/test_limits.py::test_clock_jump_resets_the_rate_limit",
             "spec/test_limits.py::test_clock_jump_and_return_leave_no_webhook_blocked",
             "spec/test_limits.py::test_delivery_ids_stay_unique_across_clock_jumps",
             "test_maintenance.py::test_a_clock_that_is_wrong_for_an_hour_removes_nothing",
@@ -123,14 +124,14 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
     ),
     "F15": ToleratedFault(
-        "The clock jumps during a request: the answer stays, and time limits go on as before.",
+        "The clock jumps during a request: the answer and the time limits stay the same.",
         (
             "spec/test_limits.py::test_clock_jump_while_a_body_arrives_changes_no_answer",
             "runs/test_schedules.py::test_idle_worker_follows_a_corrected_clock",
         ),
     ),
     "F16": ToleratedFault(
-        "Copies of a delivery arrive at one instant: one is Accepted, the others are Duplicates, all get a 202.",
+        "Copies of a delivery arrive simultaneously: one is Accepted, the others are Duplicates, all get a 202.",
         (
             "spec/test_identity.py::test_exactly_one_of_simultaneous_copies_is_accepted",
             "store/test_admission.py::test_only_the_first_copy_in_a_batch_is_accepted",
@@ -204,7 +205,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ("spec/test_limits.py::test_body_of_up_to_262144_bytes_is_accepted_however_it_arrives",),
     ),
     "F28": ToleratedFault(
-        "A worker is killed during a run: the run goes on as another attempt, and no attempt is performed twice.",
+        "A worker is killed during a run: another attempt begins, and no attempt is performed twice.",
         (
             _CRASHES + "test_a_worker_killed_repeatedly_loses_and_doubles_nothing",
             "runs/test_faults.py::test_killed_workers_on_sqlite",
@@ -213,7 +214,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
     ),
     "F29": ToleratedFault(
-        "A worker stands still until others take its run: what it writes afterwards has no effect.",
+        "A worker is frozen until another one claims its run: what it writes afterwards has no effect.",
         (
             _CRASHES + "test_a_worker_that_was_paused_past_its_time_has_no_say_afterwards",
             "runs/test_faults.py::test_interrupted_workers",
@@ -229,7 +230,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
     ),
     "F31": ToleratedFault(
-        "A run kills its worker each time: it is given up after some attempts, and the others are performed.",
+        "A run kills its worker each time: it is abandoned after some attempts, and the other runs are performed.",
         (_CRASHES + "test_a_poison_run_is_given_up_while_others_flow",),
     ),
     "F32": ToleratedFault(
@@ -241,7 +242,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
     ),
     "F33": ToleratedFault(
-        "No further file or process can be opened: the service answers what it can, 503 otherwise, and recovers.",
+        "No further file or process can be opened: requests succeed or get a 503, and the service recovers.",
         (
             "faults/test_open_files.py::test_service_out_of_file_descriptors_answers_503_and_recovers",
             "test_fork_server.py::test_a_fork_server_that_cannot_be_forked_is_tried_again",
@@ -268,19 +269,19 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "If only the WAL was deleted, SQLite offers no way to notice it.",
     ),
     "F36": ToleratedFault(
-        "A backup from under load is restored: it is consistent, and retries of later deliveries are accepted once.",
+        "A backup that was made under load is restored: it is consistent, and accepts later deliveries again once.",
         ("faults/test_backup.py::test_restored_backup_is_consistent_and_accepts_retries_once",),
     ),
     "F37": ToleratedFault(
-        "A sender closes the connection after its request: its retry is a Duplicate, if the first was recorded.",
+        "A sender closes the connection after its request: if this delivery was recorded, a retry is a Duplicate.",
         ("http/test_hostile_requests.py::test_delivery_can_be_retried_after_a_connection_reset",),
     ),
     "F38": ToleratedFault(
-        "A proxy sends a request again by itself: the second one is a Duplicate.",
+        "A proxy retries a request on its own: the second one is a Duplicate.",
         (_TWO + "test_one_of_16_simultaneous_copies_is_accepted", _DRILL),
     ),
     "F39": ToleratedFault(
-        "The log has a million deliveries: pages and admission are as fast as before.",
+        "The log has a million deliveries: pages and admission are as fast as with few.",
         ("store/test_pages_of_the_log.py::test_every_combination_of_filters_returns_the_same_rows_as_a_scan",),
         "The test shows what the pages contain. `make bench` measures them, as filling such a log takes minutes.",
     ),

@@ -1,5 +1,4 @@
-"""Authentication by secret: how a sender authenticates, what an unauthenticated client gets, and why it can never block
-the sender."""
+"""Authentication by secret: which requests are authenticated, how failures are answered and logged, and their limit."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,17 +14,17 @@ BOTH_MODES = pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN
 
 @shows("AUTH-1")
 def test_secret_in_the_authorization_header_authenticates(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    assert world.post(made).status == 202
-    assert world.labels(made) == ["Accepted"]
+    assert world.post(webhook).status == 202
+    assert world.labels(webhook) == ["Accepted"]
 
 
 @shows("AUTH-2")
 def test_url_alone_authenticates_at_a_url_token_webhook(world):
-    made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
+    webhook = world.webhook(auth_mode=AuthMode.URL_TOKEN)
 
-    answer = world.request("POST", made.url.removeprefix("https://hooks.test"), body=b"{}")
+    answer = world.request("POST", webhook.url.removeprefix("https://hooks.test"), body=b"{}")
 
     assert answer.status == 202
 
@@ -45,47 +44,47 @@ def test_url_alone_authenticates_at_a_url_token_webhook(world):
     ],
 )
 def test_request_without_the_secret_is_refused_and_the_log_says_why(world, headers, reason):
-    made = world.webhook()
-    given = {name: value.format(secret=made.reveal()) for name, value in headers.items()}
+    webhook = world.webhook()
+    formatted = {name: value.format(secret=webhook.reveal()) for name, value in headers.items()}
 
-    answer = world.request("POST", f"/webhooks/w/{made.webhook.uid}", headers=given, body=b"{}")
+    answer = world.request("POST", f"/webhooks/w/{webhook.webhook.uid}", headers=formatted, body=b"{}")
 
     assert answer.status == 401
-    assert [(row.label.wording, row.reason) for row in world.log(made)] == [("Rejected (auth)", reason)]
+    assert [(row.label.wording, row.reason) for row in world.log(webhook)] == [("Rejected (auth)", reason)]
 
 
 @BOTH_MODES
 def test_secret_rotated_in_another_process_is_refused_with_its_reason(world, mode):
-    made = world.webhook(auth_mode=mode)
+    webhook = world.webhook(auth_mode=mode)
     other = world.beside()
-    assert other.post(made, b"[]").status == 202
+    assert other.post(webhook, b"[]").status == 202
 
-    world.management.webhooks.rotate(world.may, made.webhook.uid)
+    world.management.webhooks.rotate(world.may, webhook.webhook.uid)
     world.clock.advance(seconds=1)
 
-    assert other.post(made).status == 401
-    assert "is not this webhook's secret" in (world.log(made)[0].reason or "")
+    assert other.post(webhook).status == 401
+    assert "is not this webhook's secret" in (world.log(webhook)[0].reason or "")
 
 
-def test_log_states_the_address_of_a_refused_attempt(world):
-    made = world.webhook()
-    path = f"/webhooks/w/{made.webhook.uid}"
+def test_log_contains_the_clients_address_of_each_attempt(world):
+    webhook = world.webhook()
+    path = f"/webhooks/w/{webhook.webhook.uid}"
 
     world.request("POST", path, body=b"{}")
     world.clock.advance(seconds=1)
     world.request("POST", path, headers={"X-Forwarded-For": "1.1.1.1, 198.51.100.4"}, body=b"{}")
     world.clock.advance(seconds=1)
-    world.post(made)
+    world.post(webhook)
 
-    assert [row.client for row in world.log(made)] == [None, "198.51.100.4", "192.0.2.7"]
+    assert [row.client for row in world.log(webhook)] == [None, "198.51.100.4", "192.0.2.7"]
 
 
-def test_two_authorization_headers_are_refused_although_one_is_right(world):
-    made = world.webhook()
-    right, wrong = f"Bearer {made.reveal()}", "Bearer wrong"
+def test_two_authorization_headers_are_refused_even_with_the_secret(world):
+    webhook = world.webhook()
+    right, wrong = f"Bearer {webhook.reveal()}", "Bearer wrong"
 
     answers = [
-        world.post(made, headers=[("Authorization", one), ("authorization", other)])
+        world.post(webhook, headers=[("Authorization", one), ("authorization", other)])
         for one, other in [(right, wrong), (wrong, right), (right, right)]
     ]
 
@@ -94,21 +93,21 @@ def test_two_authorization_headers_are_refused_although_one_is_right(world):
 
 @pytest.mark.parametrize("form", ["bearer {}", "BEARER {}", "Bearer    {}"])
 def test_bearer_is_accepted_in_any_case_with_any_number_of_spaces(sqlite_world, form):
-    made = sqlite_world.webhook()
+    webhook = sqlite_world.webhook()
 
-    answer = sqlite_world.post(made, headers={"Authorization": form.format(made.reveal())})
+    answer = sqlite_world.post(webhook, headers={"Authorization": form.format(webhook.reveal())})
 
     assert answer.status == 202
 
 
 @BOTH_MODES
-def test_almost_right_credential_is_refused(world, mode):
-    made = world.webhook(auth_mode=mode)
-    secret = made.reveal()
+def test_credential_that_resembles_the_secret_is_refused(world, mode):
+    webhook = world.webhook(auth_mode=mode)
+    secret = webhook.reveal()
 
-    near = [secret[:-1], secret[1:], secret + "x", secret.swapcase(), secret * 2, secret + "%00"]
+    tokens = [secret[:-1], secret[1:], secret + "x", secret.swapcase(), secret * 2, secret + "%00"]
 
-    assert {world.post(made, token=each).status for each in near} == {401}
+    assert {world.post(webhook, token=token).status for token in tokens} == {401}
 
 
 def test_another_webhooks_secret_is_refused(world):
@@ -119,34 +118,34 @@ def test_another_webhooks_secret_is_refused(world):
 
 @shows("AUTH-3")
 def test_missing_or_wrong_token_segment_is_answered_401(world):
-    made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
-    path = f"/webhooks/w/{made.webhook.uid}"
+    webhook = world.webhook(auth_mode=AuthMode.URL_TOKEN)
+    path = f"/webhooks/w/{webhook.webhook.uid}"
 
-    without = world.request("POST", path, headers={"Authorization": f"Bearer {made.reveal()}"}, body=b"{}")
+    missing = world.request("POST", path, headers={"Authorization": f"Bearer {webhook.reveal()}"}, body=b"{}")
     world.clock.advance(seconds=1)
     wrong = world.request("POST", f"{path}/wrong", body=b"{}")
 
-    assert (without.status, wrong.status) == (401, 401)
-    assert [row.reason for row in world.log(made)] == [
+    assert (missing.status, wrong.status) == (401, 401)
+    assert [row.reason for row in world.log(webhook)] == [
         "the URL's token is not this webhook's secret",
         "the URL lacks its token segment",
     ]
 
 
 def test_token_segment_is_compared_without_percent_decoding(world):
-    made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
-    first, rest = made.reveal()[0], made.reveal()[1:]
+    webhook = world.webhook(auth_mode=AuthMode.URL_TOKEN)
+    first, rest = webhook.reveal()[0], webhook.reveal()[1:]
 
-    assert world.post(made, token=f"%{ord(first):02X}{rest}").status == 401
+    assert world.post(webhook, token=f"%{ord(first):02X}{rest}").status == 401
 
 
 @shows("AUTH-4")
 def test_every_401_is_identical_whatever_was_wrong(world):
-    made = world.webhook()
-    path = f"/webhooks/w/{made.webhook.uid}"
-    given = [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}, {"Authorization": "Bearer \xff"}]
+    webhook = world.webhook()
+    path = f"/webhooks/w/{webhook.webhook.uid}"
+    attempts = [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}, {"Authorization": "Bearer \xff"}]
 
-    answers = [world.request("POST", path, headers=headers, body=b"{}") for headers in given]
+    answers = [world.request("POST", path, headers=headers, body=b"{}") for headers in attempts]
 
     assert [answer.status for answer in answers] == [401] * 4
     assert all(answer == answers[0] for answer in answers)
@@ -154,10 +153,10 @@ def test_every_401_is_identical_whatever_was_wrong(world):
 
 @BOTH_MODES
 def test_unauthenticated_body_is_not_read(world, mode):
-    made = world.webhook(auth_mode=mode)
+    webhook = world.webhook(auth_mode=mode)
     read: list[bytes] = []
 
-    answer = world.post(made, noted([b'{"a": ', b"1}"], read), token="wrong")
+    answer = world.post(webhook, recorded_chunks([b'{"a": ', b"1}"], read), token="wrong")
 
     assert (answer.status, read) == (401, [])
 
@@ -187,11 +186,11 @@ def test_rotation_takes_effect_in_every_process_before_it_returns(world):
 
 
 def test_only_the_last_secret_authenticates_after_many_rotations(world):
-    made = [world.webhook()]
+    versions = [world.webhook()]
     for _ in range(5):
-        made.append(world.management.webhooks.rotate(world.may, "source"))
+        versions.append(world.management.webhooks.rotate(world.may, "source"))
 
-    assert [world.post(each).status for each in made] == [401] * 5 + [202]
+    assert [world.post(each).status for each in versions] == [401] * 5 + [202]
 
 
 def test_rotation_accepts_a_supplied_secret(world):
@@ -231,22 +230,22 @@ def test_delivery_is_refused_if_its_secret_is_rotated_meanwhile(world):
 
 
 def test_new_secret_from_another_process_is_accepted_immediately(world):
-    made = world.webhook()
-    world.post(made, b"0")
+    webhook = world.webhook()
+    world.post(webhook, b"0")
 
     world.beside().management.webhooks.rotate(world.may, "source", "the new value")
 
-    assert world.post(made, b"1", token="the new value").status == 202
+    assert world.post(webhook, b"1", token="the new value").status == 202
 
 
 @shows("LIMIT-5")
 @BOTH_MODES
 def test_61st_failed_authentication_in_a_minute_gets_429_and_retry_after(world, mode):
-    made = world.webhook(auth_mode=mode)
-    failures = [world.post(made, token="wrong").status for _ in range(60)]
+    webhook = world.webhook(auth_mode=mode)
+    failures = [world.post(webhook, token="wrong").status for _ in range(60)]
     world.clock.advance(seconds=12.5)
 
-    answer = world.post(made, token="wrong")
+    answer = world.post(webhook, token="wrong")
 
     assert failures == [401] * 60
     assert (answer.status, answer.headers["retry-after"]) == (429, "48")
@@ -254,46 +253,46 @@ def test_61st_failed_authentication_in_a_minute_gets_429_and_retry_after(world, 
 
 @shows("LIMIT-6")
 @BOTH_MODES
-def test_failed_authentications_never_block_the_real_sender(world, mode):
-    made = world.webhook(auth_mode=mode)
+def test_failed_authentications_never_block_the_authenticated_sender(world, mode):
+    webhook = world.webhook(auth_mode=mode)
     for _ in range(200):
-        world.post(made, token="wrong")
+        world.post(webhook, token="wrong")
 
-    assert [world.post(made, b"%d" % i).status for i in range(60)] == [202] * 60
+    assert [world.post(webhook, b"%d" % i).status for i in range(60)] == [202] * 60
 
 
 @shows("LOG-2")
 def test_failures_over_the_limit_are_counted_and_not_logged(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
     for _ in range(200):
-        world.post(made, token="wrong")
+        world.post(webhook, token="wrong")
 
-    assert world.labels(made) == ["Rejected (auth)"] * 60
-    assert world.dropped_attempts(made) == {"failed_authentications": 140}
+    assert world.labels(webhook) == ["Rejected (auth)"] * 60
+    assert world.dropped_attempts(webhook) == {"failed_authentications": 140}
 
 
 @shows("LIMIT-6")
 def test_failures_and_deliveries_have_separate_rate_limits(world):
-    made = world.webhook()
+    webhook = world.webhook()
     for i in range(60):
-        world.post(made, b"%d" % i)
+        world.post(webhook, b"%d" % i)
 
-    assert world.post(made, b"60").status == 429
-    assert [world.post(made, token="wrong").status for _ in range(61)] == [401] * 60 + [429]
+    assert world.post(webhook, b"60").status == 429
+    assert [world.post(webhook, token="wrong").status for _ in range(61)] == [401] * 60 + [429]
 
 
 def test_failure_window_slides_and_a_429_does_not_extend_it(world):
-    made = world.webhook()
+    webhook = world.webhook()
     for _ in range(60):
-        world.post(made, token="wrong")
+        world.post(webhook, token="wrong")
     world.clock.advance(seconds=59.999)
-    still = world.post(made, token="wrong")
+    early = world.post(webhook, token="wrong")
     world.clock.advance(seconds=0.001)
 
-    again = world.post(made, token="wrong")
+    in_time = world.post(webhook, token="wrong")
 
-    assert (still.status, still.headers["retry-after"], again.status) == (429, "1", 401)
+    assert (early.status, early.headers["retry-after"], in_time.status) == (429, "1", 401)
 
 
 def test_each_webhook_has_its_own_failure_limit(world):
@@ -306,32 +305,33 @@ def test_each_webhook_has_its_own_failure_limit(world):
 
 def test_failure_limit_holds_across_all_processes(world):
     other = world.beside()
-    made = world.webhook()
+    webhook = world.webhook()
 
-    answers = [each.post(made, token="wrong").status for _ in range(40) for each in (world, other)]
+    answers = [each.post(webhook, token="wrong").status for _ in range(40) for each in (world, other)]
 
     assert sorted(answers) == [401] * 60 + [429] * 20
 
 
 def test_simultaneous_failures_leave_60_rows(world):
-    made = world.webhook()
-    with_wrong_secret = replace(made, secret=SecretValue("wrong"))
+    webhook = world.webhook()
+    with_wrong_secret = replace(webhook, secret=SecretValue("wrong"))
 
     answers = world.post_many([(with_wrong_secret, b"{}")] * 403)
 
     assert sorted(answer.status for answer in answers) == [401] * 60 + [429] * 343
-    assert len(world.log(made)) == 60
+    assert len(world.log(webhook)) == 60
 
 
-def test_failure_with_an_absurd_content_length_is_logged_with_size_0(world):
-    made = world.webhook()
+def test_failure_with_a_huge_content_length_is_logged_with_size_0(world):
+    webhook = world.webhook()
 
-    world.post(made, token="wrong", headers={"Content-Length": "99999999999999999999"})
+    world.post(webhook, token="wrong", headers={"Content-Length": "99999999999999999999"})
 
-    assert [row.size for row in world.log(made)] == [0]
+    assert [row.size for row in world.log(webhook)] == [0]
 
 
-def noted(pieces: list[bytes], read: list[bytes]) -> Iterator[bytes]:
-    for piece in pieces:
-        read.append(piece)
-        yield piece
+def recorded_chunks(chunks: list[bytes], read: list[bytes]) -> Iterator[bytes]:
+    """A body that adds each chunk to `read` when the service reads it."""
+    for chunk in chunks:
+        read.append(chunk)
+        yield chunk

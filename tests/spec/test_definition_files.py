@@ -1,4 +1,4 @@
-"""Webhooks defined by files: the keys of a file, the secret that it must name, and when a change takes effect."""
+"""Webhooks that files define: the keys of a file, the secret that it names, and when a change takes effect."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ VALUE = "value-of-the-team-0123456789"
 
 
 def apply(world: World, folder: Path, **files: str) -> None:
-    """Writes the webhooks' files and applies the folder."""
+    """Write the files of webhooks, and apply the folder."""
     (folder / "webhooks").mkdir(exist_ok=True)
     (folder / "automations").mkdir(exist_ok=True)
     for name, text in files.items():
@@ -39,11 +39,11 @@ def test_file_defines_a_webhook_and_applying_it_again_keeps_the_uid(world, tmp_p
     apply(world, tmp_path)
     second = {webhook.name: webhook.uid for webhook in world.management.webhooks.all(world.may)}
 
-    assert {name: (made.auth_mode, made.signature_scheme, made.secret_name) for name, made in first.items()} == {
+    assert {name: (each.auth_mode, each.signature_scheme, each.secret_name) for name, each in first.items()} == {
         "ci": ("token", None, "CI_TOKEN"),
         "repo": ("signature", "github", "GITHUB"),
     }
-    assert second == {name: made.uid for name, made in first.items()}
+    assert second == {name: each.uid for name, each in first.items()}
     answer = world.request(
         "POST", f"/webhooks/w/{second['ci']}", headers={"Authorization": f"Bearer {VALUE}"}, body=b"{}"
     )
@@ -63,11 +63,11 @@ def test_webhook_defined_by_a_file_cannot_be_renamed_elsewhere(world, tmp_path):
 @pytest.mark.parametrize("mode", ["token", "url_token"])
 def test_applying_a_file_without_a_usable_secret_changes_nothing(world, tmp_path, mode):
     world.management.secrets.create(world.may, "NOT_URL_SAFE", "not/safe in a URL?")
-    named = {"token": "MISSING", "url_token": "NOT_URL_SAFE"}[mode]
-    said = {"token": "No team secret is named MISSING", "url_token": "is part of the URL"}[mode]
+    secret_name = {"token": "MISSING", "url_token": "NOT_URL_SAFE"}[mode]
+    message = {"token": "No team secret is named MISSING", "url_token": "is part of the URL"}[mode]
 
-    with pytest.raises(definitions.UnusableDefinitions, match=said):
-        apply(world, tmp_path, ci=f"authMode: {mode}\nsecretName: {named}\n")
+    with pytest.raises(definitions.UnusableDefinitions, match=message):
+        apply(world, tmp_path, ci=f"authMode: {mode}\nsecretName: {secret_name}\n")
 
     assert world.management.webhooks.all(world.may) == []
 

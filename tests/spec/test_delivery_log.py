@@ -1,4 +1,4 @@
-"""The delivery log: a row for every attempt, its contents, its payload, and reading it."""
+"""The delivery log: which attempts have a row, what a row contains, and how the log is read."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +10,7 @@ from hookmill.domain.errors import HookmillError, NotFound
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import AuthMode
 from hookmill.maintenance import run_retention
+from hookmill.management import WebhookWithSecret
 from hookmill.store.schema import metadata
 from tests.spec import shows
 from tests.support.world import World
@@ -20,11 +21,11 @@ BODY_MAX = 262_144
 @shows("LOG-1", "LOG-3")
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
 def test_every_attempt_has_a_row_with_its_label(world, mode):
-    made = world.webhook(auth_mode=mode)
+    webhook = world.webhook(auth_mode=mode)
 
-    one_of_each(world, made)
+    one_of_each(world, webhook)
 
-    assert world.labels(made)[::-1] == [
+    assert world.labels(webhook)[::-1] == [
         "Accepted",
         "Duplicate",
         "Rejected (auth)",
@@ -35,32 +36,32 @@ def test_every_attempt_has_a_row_with_its_label(world, mode):
 
 @shows("LOG-1")
 def test_attempts_with_and_without_a_run_are_both_logged(world):
-    made = world.webhook()
-    world.automation("triage", made, payload={"wanted": [True]})
+    webhook = world.webhook()
+    world.automation("triage", webhook, payload={"wanted": [True]})
 
-    world.post(made, b'{"wanted": true}')
-    world.post(made, b'{"wanted": false}')
+    world.post(webhook, b'{"wanted": true}')
+    world.post(webhook, b'{"wanted": false}')
 
-    assert (world.labels(made), len(world.runs(made))) == (["Accepted", "Accepted"], 1)
+    assert (world.labels(webhook), len(world.runs(webhook))) == (["Accepted", "Accepted"], 1)
 
 
 @shows("LOG-4")
 def test_delivery_id_in_the_answer_is_the_one_in_the_log(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    answers = [world.post(made) for _ in range(2)]
+    answers = [world.post(webhook) for _ in range(2)]
 
-    assert {answer.delivery_id for answer in answers} == {delivery_id(row.key) for row in world.log(made)}
+    assert {answer.delivery_id for answer in answers} == {delivery_id(row.key) for row in world.log(webhook)}
     assert world.management.log.get(world.may, answers[0].delivery_id).label is Label.ACCEPTED
 
 
 @shows("LOG-5")
 def test_delivery_id_is_a_prefix_and_a_time_ordered_id(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
     ids = []
     for i in range(10):
-        ids.append(world.post(made, b"%d" % i).delivery_id)
+        ids.append(world.post(webhook, b"%d" % i).delivery_id)
         world.clock.advance(seconds=0.001)
 
     assert all(re.fullmatch(r"dlv_[0-9a-f]{32}", each) for each in ids)
@@ -69,72 +70,72 @@ def test_delivery_id_is_a_prefix_and_a_time_ordered_id(world):
 
 @shows("LOG-6")
 def test_row_states_the_size_of_the_body(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
     for body in (b"{}", b"no json", '"ü"'.encode(), b" " * (BODY_MAX + 1)):
-        world.post(made, body)
+        world.post(webhook, body)
         world.clock.advance(seconds=1)
-    world.post(made, b"[1, 2, 3]", token="wrong")
+    world.post(webhook, b"[1, 2, 3]", token="wrong")
 
-    assert [row.size for row in world.log(made)[::-1]] == [2, 7, 4, BODY_MAX + 1, 9]
+    assert [row.size for row in world.log(webhook)[::-1]] == [2, 7, 4, BODY_MAX + 1, 9]
 
 
 @shows("LOG-7")
 def test_row_states_when_the_attempt_was_received(world):
-    made = world.webhook()
-    received = [world.clock.now]
-    world.post(made, b"1")
+    webhook = world.webhook()
+    times = [world.clock.now]
+    world.post(webhook, b"1")
     world.clock.advance(seconds=1.234_567)
-    received.append(world.clock.now)
-    world.post(made, b"2", token="wrong")
+    times.append(world.clock.now)
+    world.post(webhook, b"2", token="wrong")
 
-    assert [row.received_at for row in world.log(made)[::-1]] == received
+    assert [row.received_at for row in world.log(webhook)[::-1]] == times
 
 
 @shows("LOG-7")
-def test_slow_body_is_logged_with_the_time_at_which_it_began(world):
-    made = world.webhook()
-    began = world.clock.now
+def test_slow_delivery_is_logged_with_the_time_at_which_it_began(world):
+    webhook = world.webhook()
+    start = world.clock.now
 
-    def slowly():
+    def slow_body():
         yield b"["
         world.clock.advance(seconds=7)
         yield b"]"
 
-    world.post(made, slowly())
+    world.post(webhook, slow_body())
 
-    assert [row.received_at for row in world.log(made)] == [began]
+    assert [row.received_at for row in world.log(webhook)] == [start]
 
 
 @shows("LOG-8", "LOG-9")
 def test_only_an_accepted_delivery_has_a_payload_to_read(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    one_of_each(world, made)
+    one_of_each(world, webhook)
 
-    rows = {row.label: delivery_id(row.key) for row in world.log(made)}
+    rows = {row.label: delivery_id(row.key) for row in world.log(webhook)}
     assert world.management.log.payload(world.may, rows.pop(Label.ACCEPTED)) == b'{"a": 1}'
-    for shown in rows.values():
+    for other_id in rows.values():
         with pytest.raises(NotFound, match="only Accepted deliveries have a stored payload"):
-            world.management.log.payload(world.may, shown)
-    assert counted(world, "payloads") == 1
+            world.management.log.payload(world.may, other_id)
+    assert row_count(world, "payloads") == 1
 
 
 @shows("LOG-9")
 def test_no_byte_of_a_refused_body_is_stored_anywhere(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    world.post(made, b'["canary"]', token="wrong")
-    world.post(made, b'["canary"')
-    world.post(made, b'"' + b"canary" * 50_000 + b'"')
+    world.post(webhook, b'["canary"]', token="wrong")
+    world.post(webhook, b'["canary"')
+    world.post(webhook, b'"' + b"canary" * 50_000 + b'"')
 
     assert "canary" not in everything_stored(world)
 
 
 def test_stored_secret_cannot_be_read_in_the_database(world):
-    made = world.webhook(secret="canary-of-the-secret")
-    world.post(made)
-    world.post(made, token="canary-of-a-guess")
+    webhook = world.webhook(secret="canary-of-the-secret")
+    world.post(webhook)
+    world.post(webhook, token="canary-of-a-guess")
 
     assert "canary" not in everything_stored(world)
 
@@ -145,47 +146,47 @@ def test_stored_secret_cannot_be_read_in_the_database(world):
     [b'{"a":1,"a":2}', b' { "a" : 1.0 } ', rb'"\ud83d"', b"1e400", b'"\xc3\xbc"', b'"\\u0000"', b"\n[]\r\n"],
 )
 def test_payload_is_stored_byte_for_byte(world, body):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    answer = world.post(made, body)
+    answer = world.post(webhook, body)
 
     assert world.management.log.payload(world.may, answer.delivery_id) == body
 
 
 def test_duplicates_row_names_the_original(world):
-    made = world.webhook()
-    original, *repeated = [world.post(made) for _ in range(3)]
+    webhook = world.webhook()
+    original, *duplicates = [world.post(webhook) for _ in range(3)]
 
-    rows = {delivery_id(row.key): row.duplicate_of for row in world.log(made)}
+    rows = {delivery_id(row.key): row.duplicate_of for row in world.log(webhook)}
 
     assert rows.pop(original.delivery_id) is None
-    assert {delivery_id(named) for named in rows.values()} == {original.delivery_id}
-    assert set(rows) == {answer.delivery_id for answer in repeated}
+    assert {delivery_id(key) for key in rows.values()} == {original.delivery_id}
+    assert set(rows) == {answer.delivery_id for answer in duplicates}
 
 
 def test_row_states_the_identity_and_its_source(world):
-    made = world.webhook(delivery_id_header="X-Event-Id")
-    world.post(made, b"1", headers={"X-Event-Id": "event-1"})
+    webhook = world.webhook(delivery_id_header="X-Event-Id")
+    world.post(webhook, b"1", headers={"X-Event-Id": "event-1"})
     world.clock.advance(seconds=1)
-    world.post(made, b"2", headers={"X-Service-Delivery-Id": "sent-1"})
+    world.post(webhook, b"2", headers={"X-Service-Delivery-Id": "sent-1"})
     world.clock.advance(seconds=1)
-    world.post(made, b"3")
+    world.post(webhook, b"3")
     world.clock.advance(seconds=1)
-    world.post(made, b"4", token="wrong", headers={"X-Event-Id": "event-2"})
+    world.post(webhook, b"4", token="wrong", headers={"X-Event-Id": "event-2"})
 
-    shown = [
-        (row.identity_kind.public_name if row.identity_kind else None, row.identity) for row in world.log(made)[::-1]
+    identities = [
+        (row.identity_kind.public_name if row.identity_kind else None, row.identity) for row in world.log(webhook)[::-1]
     ]
 
-    assert shown == [("delivery_id_header", "event-1"), ("sender", "sent-1"), ("body_sha256", None), (None, None)]
+    assert identities == [("delivery_id_header", "event-1"), ("sender", "sent-1"), ("body_sha256", None), (None, None)]
 
 
 def test_log_is_read_newest_first_and_page_by_page(world):
-    made = world.webhook()
+    webhook = world.webhook()
     for i in range(23):
-        world.post(made, b"%d" % i)
+        world.post(webhook, b"%d" % i)
         world.clock.advance(seconds=1)
-    whole = world.log(made)
+    whole = world.log(webhook)
 
     pages, before = [], None
     while page := world.management.log.newest(world.may, webhook="source", before=before, limit=10):
@@ -198,12 +199,13 @@ def test_log_is_read_newest_first_and_page_by_page(world):
 
 
 def test_log_is_filtered_by_label(world):
-    made = world.webhook()
-    one_of_each(world, made)
+    webhook = world.webhook()
+    one_of_each(world, webhook)
 
-    found = {label: world.management.log.newest(world.may, label=label) for label in Label}
+    rows_by_label = {label: world.management.log.newest(world.may, label=label) for label in Label}
 
-    assert {label: [row.label for row in rows] for label, rows in found.items()} == {each: [each] for each in Label}
+    labels = {label: [row.label for row in rows] for label, rows in rows_by_label.items()}
+    assert labels == {label: [label] for label in Label}
 
 
 def test_factory_log_lists_the_deliveries_of_all_its_webhooks(world):
@@ -218,54 +220,55 @@ def test_factory_log_lists_the_deliveries_of_all_its_webhooks(world):
 @shows("WEBHOOK-1")
 def test_another_factorys_log_is_not_found(world):
     other_factory = world.elsewhere()
-    made = world.webhook()
-    world.automation("triage", made)
-    answer = world.post(made)
-    [run] = world.runs(made)
-    world.dropped_attempts(made)
+    webhook = world.webhook()
+    world.automation("triage", webhook)
+    answer = world.post(webhook)
+    [run] = world.runs(webhook)
+    world.dropped_attempts(webhook)
 
     assert world.management.log.newest(other_factory) == []
     assert world.management.runs.newest(other_factory) == []
     assert world.management.log.dropped_attempts(other_factory) == []
-    for look in (
-        lambda: world.management.log.newest(other_factory, webhook=made.webhook.uid),
+    for read in (
+        lambda: world.management.log.newest(other_factory, webhook=webhook.webhook.uid),
         lambda: world.management.log.get(other_factory, answer.delivery_id),
         lambda: world.management.log.payload(other_factory, answer.delivery_id),
         lambda: world.management.filters.test(other_factory, answer.delivery_id),
         lambda: world.management.runs.of_delivery(other_factory, answer.delivery_id),
-        lambda: world.management.log.dropped_attempts(other_factory, made.webhook.uid),
+        lambda: world.management.log.dropped_attempts(other_factory, webhook.webhook.uid),
         lambda: world.management.runs.get(other_factory, f"run_{run.id.hex()}"),
         lambda: world.management.runs.cancel(other_factory, f"run_{run.id.hex()}"),
     ):
         with pytest.raises(NotFound):
-            look()
+            read()
 
 
-@pytest.mark.parametrize("shown", ["", "dlv_", "dlv_" + "0" * 32, "dlv_" + "f" * 33, "x\x00"])
-def test_unknown_delivery_is_not_found(world, shown):
+@pytest.mark.parametrize("unknown_id", ["", "dlv_", "dlv_" + "0" * 32, "dlv_" + "f" * 33, "x\x00"])
+def test_unknown_delivery_is_not_found(world, unknown_id):
     with pytest.raises(HookmillError):
-        world.management.log.get(world.may, shown)
+        world.management.log.get(world.may, unknown_id)
 
 
-def test_log_is_readable_while_it_is_written_and_pruned(world, tmp_path):
-    made = world.webhook()
+def test_log_is_readable_while_rows_are_added_and_pruned(world, tmp_path):
+    webhook = world.webhook()
     for age in (8, 1):
-        world.post_many([(made, b"[%d, %d]" % (world.clock.now, i)) for i in range(60)])
+        world.post_many([(webhook, b"[%d, %d]" % (world.clock.now, i)) for i in range(60)])
         world.clock.advance(days=age)
 
     with ThreadPoolExecutor() as both:
-        swept = both.submit(run_retention, world.database, tmp_path, world.clock())
-        written = both.submit(world.post_many, [(made, b"%d" % i) for i in range(60)])
-        while not (swept.done() and written.done()):
+        retention = both.submit(run_retention, world.database, tmp_path, world.clock())
+        posts = both.submit(world.post_many, [(webhook, b"%d" % i) for i in range(60)])
+        while not (retention.done() and posts.done()):
             for row in world.management.log.newest(world.may, webhook="source", limit=5):
                 assert world.management.log.payload(world.may, delivery_id(row.key)) != b""
 
-    assert swept.result() == 60
-    answered = {answer.delivery_id for answer in written.result()}
-    assert {delivery_id(row.key) for row in world.log(made)} >= answered
+    assert retention.result() == 60
+    new_ids = {answer.delivery_id for answer in posts.result()}
+    assert {delivery_id(row.key) for row in world.log(webhook)} >= new_ids
 
 
-def one_of_each(world: World, made) -> None:
+def one_of_each(world: World, webhook: WebhookWithSecret) -> None:
+    """Send one attempt for each label. The log has them in the order of the labels."""
     for body, token in (
         (b'{"a": 1}', None),
         (b'{"a": 1}', None),
@@ -273,7 +276,7 @@ def one_of_each(world: World, made) -> None:
         (b'{"c": 3', None),
         (b" " * (BODY_MAX + 1), None),
     ):
-        world.post(made, body, token=token)
+        world.post(webhook, body, token=token)
         world.clock.advance(seconds=1)
 
 
@@ -288,7 +291,7 @@ def everything_stored(world: World) -> str:
     )
 
 
-def counted(world: World, table: str) -> int:
+def row_count(world: World, table: str) -> int:
     with world.database.read() as tx:
         row = tx.one(f"SELECT COUNT(*) AS rows FROM {table}")
     assert row is not None

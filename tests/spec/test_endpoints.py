@@ -1,4 +1,4 @@
-"""The endpoint: method, path, headers, body, and the answer to an accepted delivery."""
+"""The endpoint: the methods, paths, headers and bodies that it accepts, and the answer to an accepted delivery."""
 
 import contextlib
 import gzip
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hookmill.domain.webhook import AuthMode
+from hookmill.management import WebhookWithSecret
 from tests.spec import shows
 from tests.support.world import World
 
@@ -15,7 +16,7 @@ METHODS = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT
 
 
 @shows("ENDPOINT-1")
-def test_every_method_but_post_is_answered_405_with_allow_post(world):
+def test_every_other_method_is_answered_405_with_allow_post(world):
     path = f"/webhooks/w/{world.webhook().webhook.uid}"
 
     answers = {method: world.request(method, path) for method in METHODS}
@@ -26,17 +27,17 @@ def test_every_method_but_post_is_answered_405_with_allow_post(world):
 
 @shows("ENDPOINT-1")
 def test_request_with_another_method_leaves_no_row_in_the_log(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    world.request("PUT", f"/webhooks/w/{made.webhook.uid}", body=b"{}")
+    world.request("PUT", f"/webhooks/w/{webhook.webhook.uid}", body=b"{}")
 
-    assert world.log(made) == []
+    assert world.log(webhook) == []
 
 
 def test_method_is_checked_before_any_lookup(world):
     path = f"/webhooks/w/{world.webhook().webhook.uid}"
 
-    with nothing_can_be_looked_up(world):
+    with lookups_fail(world):
         assert world.request("GET", path).status == 405
         assert world.request("GET", "/webhooks/w/wh_unknown").status == 405
         assert world.request("POST", path).status == 503
@@ -44,7 +45,7 @@ def test_method_is_checked_before_any_lookup(world):
     world.failures.clear()
 
 
-def test_405_is_identical_for_every_webhook_and_for_none(world):
+def test_405_is_identical_for_known_and_unknown_webhooks(world):
     enabled, disabled = world.webhook("enabled"), world.webhook("disabled")
     world.management.webhooks.set_enabled(world.may, "disabled", False)
 
@@ -56,23 +57,23 @@ def test_405_is_identical_for_every_webhook_and_for_none(world):
 
 @shows("ENDPOINT-2", "ENDPOINT-4")
 def test_webhook_url_is_the_base_url_the_fixed_path_and_the_uid(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    assert made.url == f"https://hooks.test/webhooks/w/{made.webhook.uid}"
-    assert world.post(made).status == 202
+    assert webhook.url == f"https://hooks.test/webhooks/w/{webhook.webhook.uid}"
+    assert world.post(webhook).status == 202
 
 
 @shows("ENDPOINT-3")
 def test_url_token_follows_the_uid_as_the_last_segment(world):
-    made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
+    webhook = world.webhook(auth_mode=AuthMode.URL_TOKEN)
 
-    assert made.url == f"https://hooks.test/webhooks/w/{made.webhook.uid}/{made.reveal()}"
-    assert world.request("POST", made.url.removeprefix("https://hooks.test"), body=b"{}").status == 202
+    assert webhook.url == f"https://hooks.test/webhooks/w/{webhook.webhook.uid}/{webhook.reveal()}"
+    assert world.request("POST", webhook.url.removeprefix("https://hooks.test"), body=b"{}").status == 202
 
 
 @shows("ENDPOINT-2")
 @pytest.mark.parametrize(
-    "shape",
+    "path",
     [
         "/webhooks/w/{uid}/",
         "/webhooks/w//{uid}",
@@ -92,20 +93,22 @@ def test_url_token_follows_the_uid_as_the_last_segment(world):
         "//webhooks/w/{uid}",
     ],
 )
-def test_any_other_spelling_of_the_path_is_not_found(sqlite_world, shape):
-    made = sqlite_world.webhook()
-    uid = made.webhook.uid
-    path = shape.format(uid=uid, upper=uid.upper(), encoded=uid.replace("_", "%5F"))
+def test_any_other_spelling_of_the_path_is_not_found(sqlite_world, path):
+    webhook = sqlite_world.webhook()
+    uid = webhook.webhook.uid
+    spelled = path.format(uid=uid, upper=uid.upper(), encoded=uid.replace("_", "%5F"))
 
-    answer = sqlite_world.request("POST", path, headers=bearer(made), body=b"{}")
+    answer = sqlite_world.request("POST", spelled, headers=bearer(webhook), body=b"{}")
 
-    assert (answer.status, sqlite_world.log(made)) == (404, [])
+    assert (answer.status, sqlite_world.log(webhook)) == (404, [])
 
 
 def test_query_string_is_ignored(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    answer = world.request("POST", f"/webhooks/w/{made.webhook.uid}?token=x&uid=/y", headers=bearer(made), body=b"{}")
+    answer = world.request(
+        "POST", f"/webhooks/w/{webhook.webhook.uid}?token=x&uid=/y", headers=bearer(webhook), body=b"{}"
+    )
 
     assert answer.status == 202
 
@@ -113,7 +116,7 @@ def test_query_string_is_ignored(world):
 @pytest.mark.parametrize(
     "uid",
     ["wh_'; DROP TABLE webhooks; --", "wh_%", "wh__", "wh_\x00", "wh_\xff\xfe", "w" * 8_000],
-    ids=["sql", "percent", "underscore", "nul", "no utf-8", "long"],
+    ids=["sql", "percent", "underscore", "nul", "not utf-8", "long"],
 )
 def test_malformed_uid_is_not_found(world, uid):
     world.webhook()
@@ -123,12 +126,12 @@ def test_malformed_uid_is_not_found(world, uid):
 
 @shows("AUTH-1")
 def test_sender_presents_the_secret_as_a_bearer_token(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
     answer = world.request(
         "POST",
-        f"/webhooks/w/{made.webhook.uid}",
-        headers={"Authorization": f"Bearer {made.reveal()}"},
+        f"/webhooks/w/{webhook.webhook.uid}",
+        headers={"Authorization": f"Bearer {webhook.reveal()}"},
         body=b"{}",
     )
 
@@ -137,23 +140,23 @@ def test_sender_presents_the_secret_as_a_bearer_token(world):
 
 @shows("ENDPOINT-5")
 def test_any_content_type_is_accepted_and_so_is_none(world):
-    made = world.webhook()
-    kinds = ["application/json", "text/plain", "application/x-www-form-urlencoded", "image/png", "", "???"]
+    webhook = world.webhook()
+    types = ["application/json", "text/plain", "application/x-www-form-urlencoded", "image/png", "", "???"]
 
-    answers = [world.post(made, b'{"no": %d}' % i, headers={"Content-Type": each}) for i, each in enumerate(kinds)]
+    answers = [world.post(webhook, b'{"no": %d}' % i, headers={"Content-Type": each}) for i, each in enumerate(types)]
 
-    assert {answer.status for answer in [world.post(made), *answers]} == {202}
+    assert {answer.status for answer in [world.post(webhook), *answers]} == {202}
 
 
 def test_content_encoding_is_never_decoded(world):
-    made = world.webhook()
-    zipped = gzip.compress(b'{"a": 1}')
+    webhook = world.webhook()
+    compressed = gzip.compress(b'{"a": 1}')
 
-    as_it_says = world.post(made, zipped, headers={"Content-Encoding": "gzip"})
-    as_it_is = world.post(made, b'{"a": 1}', headers={"Content-Encoding": "gzip"})
+    gzip_body = world.post(webhook, compressed, headers={"Content-Encoding": "gzip"})
+    json_body = world.post(webhook, b'{"a": 1}', headers={"Content-Encoding": "gzip"})
 
-    assert (as_it_says.status, as_it_is.status) == (400, 202)
-    assert world.management.log.payload(world.may, as_it_is.delivery_id) == b'{"a": 1}'
+    assert (gzip_body.status, json_body.status) == (400, 202)
+    assert world.management.log.payload(world.may, json_body.delivery_id) == b'{"a": 1}'
 
 
 @shows("ENDPOINT-6", "LOG-8")
@@ -177,9 +180,9 @@ def test_content_encoding_is_never_decoded(world):
     ],
 )
 def test_json_of_every_kind_is_accepted_and_stored_byte_for_byte(sqlite_world, body):
-    made = sqlite_world.webhook()
+    webhook = sqlite_world.webhook()
 
-    answer = sqlite_world.post(made, body)
+    answer = sqlite_world.post(webhook, body)
 
     assert answer.status == 202
     assert sqlite_world.management.log.payload(sqlite_world.may, answer.delivery_id) == body
@@ -213,17 +216,17 @@ def test_json_of_every_kind_is_accepted_and_stored_byte_for_byte(sqlite_world, b
     ],
 )
 def test_body_that_is_not_json_is_refused_with_400(sqlite_world, body):
-    made = sqlite_world.webhook()
+    webhook = sqlite_world.webhook()
 
-    assert sqlite_world.post(made, body).status == 400
-    assert sqlite_world.labels(made) == ["Rejected (invalid JSON)"]
+    assert sqlite_world.post(webhook, body).status == 400
+    assert sqlite_world.labels(webhook) == ["Rejected (invalid JSON)"]
 
 
 @shows("ENDPOINT-7")
 def test_accepted_delivery_is_answered_202_with_its_id_as_json(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    answer = world.post(made)
+    answer = world.post(webhook)
 
     assert answer.status == 202
     assert answer.headers["content-type"] == "application/json"
@@ -232,33 +235,34 @@ def test_accepted_delivery_is_answered_202_with_its_id_as_json(world):
     assert isinstance(answer.json["delivery_id"], str)
 
 
-def test_body_may_arrive_in_pieces_of_any_size(world):
-    made = world.webhook()
+def test_body_may_arrive_in_chunks_of_any_size(world):
+    webhook = world.webhook()
 
-    answer = world.post(made, iter([b'{"a"', b"", b": ", b"[1, 2", b"]}"]))
+    answer = world.post(webhook, iter([b'{"a"', b"", b": ", b"[1, 2", b"]}"]))
 
     assert world.management.log.payload(world.may, answer.delivery_id) == b'{"a": [1, 2]}'
 
 
-def test_body_that_breaks_off_is_refused_and_leaves_no_row(world):
-    made = world.webhook()
+def test_incomplete_body_is_refused_and_leaves_no_row(world):
+    webhook = world.webhook()
 
-    answer = world.post(made, breaking_off(b'{"a": '))
+    answer = world.post(webhook, disconnecting_after(b'{"a": '))
 
     assert (answer.status, answer.headers["connection"]) == (400, "close")
-    assert world.log(made) == []
+    assert world.log(webhook) == []
 
 
-@pytest.mark.parametrize("pieces", [[b'{"a": 1}'], [b'{"a"', b": 1}"]], ids=["one", "two"])
-def test_body_is_complete_with_its_last_declared_byte(sqlite_world, pieces):
-    made = sqlite_world.webhook()
+@pytest.mark.parametrize("chunks", [[b'{"a": 1}'], [b'{"a"', b": 1}"]], ids=["one", "two"])
+def test_body_is_complete_with_its_last_declared_byte(sqlite_world, chunks):
+    webhook = sqlite_world.webhook()
 
     answers = [
-        sqlite_world.post(made, breaking_off(*pieces), headers={"Content-Length": length}) for length in ("8", "9")
+        sqlite_world.post(webhook, disconnecting_after(*chunks), headers={"Content-Length": length})
+        for length in ("8", "9")
     ]
 
     assert [answer.status for answer in answers] == [202, 400]
-    assert sqlite_world.labels(made) == ["Accepted"]
+    assert sqlite_world.labels(webhook) == ["Accepted"]
 
 
 @pytest.mark.parametrize(
@@ -272,35 +276,39 @@ def test_body_is_complete_with_its_last_declared_byte(sqlite_world, pieces):
     ids=["length and encoding", "two lengths", "two encodings", "two hosts"],
 )
 def test_ambiguous_framing_is_refused_and_closes_the_connection(sqlite_world, headers):
-    made = sqlite_world.webhook()
+    webhook = sqlite_world.webhook()
 
-    answer = sqlite_world.post(made, b"{}", headers=headers)
+    answer = sqlite_world.post(webhook, b"{}", headers=headers)
 
     assert (answer.status, answer.headers["connection"]) == (400, "close")
-    assert sqlite_world.log(made) == []
+    assert sqlite_world.log(webhook) == []
 
 
 def test_content_length_that_is_not_a_number_is_refused(sqlite_world):
-    made = sqlite_world.webhook()
+    webhook = sqlite_world.webhook()
 
-    answers = [sqlite_world.post(made, b"{}", headers={"Content-Length": each}) for each in ("-1", "+2", "2, 2", "0x2")]
+    answers = [
+        sqlite_world.post(webhook, b"{}", headers={"Content-Length": each}) for each in ("-1", "+2", "2, 2", "0x2")
+    ]
 
     assert [answer.status for answer in answers] == [400, 400, 400, 400]
 
 
-def bearer(made) -> dict[str, str]:
-    return {"Authorization": f"Bearer {made.reveal()}"}
+def bearer(webhook: WebhookWithSecret) -> dict[str, str]:
+    return {"Authorization": f"Bearer {webhook.reveal()}"}
 
 
-def breaking_off(*pieces: bytes) -> Iterator[bytes]:
-    yield from pieces
+def disconnecting_after(*chunks: bytes) -> Iterator[bytes]:
+    """A body whose sender disconnects after these chunks."""
+    yield from chunks
     raise ConnectionResetError
 
 
 @contextlib.contextmanager
-def nothing_can_be_looked_up(world: World) -> Iterator[None]:
+def lookups_fail(world: World) -> Iterator[None]:
+    """Every lookup of a webhook fails while the block runs."""
     with world.database.write() as tx:
-        tx.run("ALTER TABLE webhooks RENAME TO webhooks_elsewhere")
+        tx.run("ALTER TABLE webhooks RENAME TO renamed_webhooks")
     yield
     with world.database.write() as tx:
-        tx.run("ALTER TABLE webhooks_elsewhere RENAME TO webhooks")
+        tx.run("ALTER TABLE renamed_webhooks RENAME TO webhooks")

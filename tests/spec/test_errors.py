@@ -1,4 +1,4 @@
-"""Every answer but 202: its status, its body, and the order of the checks."""
+"""Error answers: their statuses and bodies, and the order of the checks."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -32,9 +32,9 @@ def test_unknown_disabled_and_deleted_webhooks_get_identical_404s(world, mode):
 
 
 def test_token_segment_at_a_token_webhook_is_answered_404(world):
-    made = world.webhook()
-    path = f"/webhooks/w/{made.webhook.uid}"
-    secret = made.reveal()
+    webhook = world.webhook()
+    path = f"/webhooks/w/{webhook.webhook.uid}"
+    secret = webhook.reveal()
 
     answers = [
         world.request("POST", f"{path}/{secret}", headers={"Authorization": f"Bearer {secret}"}, body=b"{}"),
@@ -46,85 +46,85 @@ def test_token_segment_at_a_token_webhook_is_answered_404(world):
 
     assert answers[0].status == 404
     assert all(answer == answers[0] for answer in answers)
-    assert world.log(made) == []
+    assert world.log(webhook) == []
 
 
 @shows("LOG-2")
 def test_404_of_a_disabled_webhook_is_counted_and_not_logged(world):
-    made = world.webhook()
+    webhook = world.webhook()
     world.management.webhooks.set_enabled(world.may, "source", False)
 
-    answers = [world.post(made, token=token).status for token in (None, "wrong", None)]
+    answers = [world.post(webhook, token=token).status for token in (None, "wrong", None)]
 
     assert answers == [404, 404, 404]
-    assert (world.log(made), world.dropped_attempts(made)) == ([], {"not_found": 3})
+    assert (world.log(webhook), world.dropped_attempts(webhook)) == ([], {"not_found": 3})
 
 
 def test_404_does_not_wait_for_the_body(world):
-    made = world.webhook()
+    webhook = world.webhook()
     world.management.webhooks.set_enabled(world.may, "source", False)
 
-    assert world.post(made, never_read()).status == 404
+    assert world.post(webhook, unread_body()).status == 404
 
 
 @shows("ERROR-1")
-def test_invalid_json_is_answered_400_and_the_log_says_where(world):
-    made = world.webhook()
+def test_invalid_json_is_answered_400_and_logged_with_its_position(world):
+    webhook = world.webhook()
 
-    answer = world.post(made, b'{"a": tru}')
+    answer = world.post(webhook, b'{"a": tru}')
 
     assert answer.status == 400
-    assert [(row.label.wording, row.reason) for row in world.log(made)] == [
+    assert [(row.label.wording, row.reason) for row in world.log(webhook)] == [
         ("Rejected (invalid JSON)", "not JSON at line 1, column 7")
     ]
 
 
 @shows("ERROR-3")
 def test_body_one_byte_over_256_kb_is_answered_413(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    answer = world.post(made, json_of(BODY_MAX + 1))
+    answer = world.post(webhook, json_of(BODY_MAX + 1))
 
     assert answer.status == 413
-    assert [(row.label.wording, row.size) for row in world.log(made)] == [("Rejected (too large)", BODY_MAX + 1)]
+    assert [(row.label.wording, row.size) for row in world.log(webhook)] == [("Rejected (too large)", BODY_MAX + 1)]
 
 
-def test_body_declared_too_large_is_refused_unread(world):
-    made = world.webhook()
+def test_body_with_too_large_content_length_is_not_read(world):
+    webhook = world.webhook()
 
-    answer = world.post(made, never_read(), headers={"Content-Length": str(BODY_MAX + 1)})
+    answer = world.post(webhook, unread_body(), headers={"Content-Length": str(BODY_MAX + 1)})
 
     assert (answer.status, answer.headers["connection"]) == (413, "close")
-    assert [(row.label.wording, row.size) for row in world.log(made)] == [("Rejected (too large)", BODY_MAX + 1)]
+    assert [(row.label.wording, row.size) for row in world.log(webhook)] == [("Rejected (too large)", BODY_MAX + 1)]
 
 
 @pytest.mark.parametrize("declared", ["2147483647", "2147483648", "999999999999999", "9" * 30])
 def test_any_declared_length_over_the_limit_is_answered_413(world, declared):
-    made, other = world.webhook(), world.webhook("other")
+    webhook, other = world.webhook(), world.webhook("other")
     huge = {"Content-Length": declared}
 
-    assert world.post(made, never_read(), headers=huge).status == 413
-    assert world.labels(made) == ["Rejected (too large)"]
-    assert world.post(made, never_read(), headers=huge, token="wrong").status == 401
+    assert world.post(webhook, unread_body(), headers=huge).status == 413
+    assert world.labels(webhook) == ["Rejected (too large)"]
+    assert world.post(webhook, unread_body(), headers=huge, token="wrong").status == 401
     assert world.post(other).status == 202
 
 
 def test_body_without_a_length_is_read_only_up_to_the_limit(world):
-    made = world.webhook()
+    webhook = world.webhook()
     read: list[bytes] = []
 
-    answer = world.post(made, noting(b" " * 65_536, read))
+    answer = world.post(webhook, endless_body(b" " * 65_536, read))
 
     assert (answer.status, len(read)) == (413, 5)
-    assert world.labels(made) == ["Rejected (too large)"]
+    assert world.labels(webhook) == ["Rejected (too large)"]
 
 
 @shows("ENDPOINT-7", "IDENTITY-6")
 def test_delivery_and_its_duplicate_are_both_answered_202(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    assert [world.post(made).status for _ in range(2)] == [202, 202]
-    assert sorted(world.labels(made)) == ["Accepted", "Duplicate"]
+    assert [world.post(webhook).status for _ in range(2)] == [202, 202]
+    assert sorted(world.labels(webhook)) == ["Accepted", "Duplicate"]
 
 
 @shows("ERROR-4")
@@ -154,12 +154,12 @@ def test_every_error_has_its_own_code(world):
 
 
 def test_no_error_echoes_the_request(world):
-    made = world.webhook()
+    webhook = world.webhook()
     canary = {"Authorization": "Bearer canary", "X-Canary": "canary"}
 
     answers = [
-        world.post(made, b'"canary', headers=canary),
-        world.post(made, b'canary"'),
+        world.post(webhook, b'"canary', headers=canary),
+        world.post(webhook, b'canary"'),
         world.request("POST", "/webhooks/w/canary/canary?canary", headers=canary, body=b"canary"),
         world.request("CANARY", "/webhooks/w/canary", body=b"canary"),
     ]
@@ -172,14 +172,14 @@ def test_401_names_the_bearer_scheme(world):
     assert world.post(world.webhook(), token="wrong").headers["www-authenticate"] == "Bearer"
 
 
-# The order of the checks: each of these attempts fails a later check, too.
+# The order of the checks: each of these attempts would also fail a later check.
 
 
 @shows("ERROR-6")
 def test_framing_is_checked_before_the_method(sqlite_world):
-    twice = [("Host", "a"), ("Host", "b")]
+    two_hosts = [("Host", "a"), ("Host", "b")]
 
-    assert sqlite_world.request("GET", "/webhooks/w/wh_unknown", headers=twice).status == 400
+    assert sqlite_world.request("GET", "/webhooks/w/wh_unknown", headers=two_hosts).status == 400
 
 
 @shows("ERROR-6")
@@ -189,74 +189,74 @@ def test_method_is_checked_before_the_webhook(world):
 
 @shows("ERROR-6")
 def test_webhook_is_checked_before_the_credential(world):
-    made = world.webhook()
+    webhook = world.webhook()
     world.management.webhooks.set_enabled(world.may, "source", False)
 
-    assert world.post(made, token="wrong").status == 404
+    assert world.post(webhook, token="wrong").status == 404
 
 
 @shows("ERROR-6")
 def test_credential_is_checked_before_the_size(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    assert world.post(made, json_of(BODY_MAX + 1), token="wrong").status == 401
-    assert world.labels(made) == ["Rejected (auth)"]
+    assert world.post(webhook, json_of(BODY_MAX + 1), token="wrong").status == 401
+    assert world.labels(webhook) == ["Rejected (auth)"]
 
 
 @shows("ERROR-6")
 def test_size_is_checked_before_the_json(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    assert world.post(made, b"x" * (BODY_MAX + 1)).status == 413
-    assert world.labels(made) == ["Rejected (too large)"]
+    assert world.post(webhook, b"x" * (BODY_MAX + 1)).status == 413
+    assert world.labels(webhook) == ["Rejected (too large)"]
 
 
-def test_rate_is_checked_before_the_json(world):
-    made = full(world, world.webhook())
+def test_rate_limit_is_checked_before_the_json(world):
+    webhook = at_rate_limit(world, world.webhook())
 
-    assert world.post(made, b"no json").status == 429
-    assert "Rejected (invalid JSON)" not in world.labels(made)
+    assert world.post(webhook, b"no json").status == 429
+    assert "Rejected (invalid JSON)" not in world.labels(webhook)
 
 
 @shows("ERROR-6")
 def test_json_is_checked_before_the_identity(world):
-    made = world.webhook()
+    webhook = world.webhook()
     headers = {"X-Service-Delivery-Id": "event-1"}
-    world.post(made, b"{}", headers=headers)
+    world.post(webhook, b"{}", headers=headers)
 
-    assert world.post(made, b"no json", headers=headers).status == 400
+    assert world.post(webhook, b"no json", headers=headers).status == 400
 
 
-# A fault of the service is never answered with a 4xx.
+# Faults of the service are never answered with a 4xx
 
 
 @shows("ERROR-5")
 @pytest.mark.parametrize("table", ["webhooks", "deliveries", "identities", "payloads"])
 def test_database_failure_is_answered_503_and_the_retry_is_accepted(world, table):
-    made = world.webhook()
+    webhook = world.webhook()
     with world.database.write() as tx:
-        tx.run(f"ALTER TABLE {table} RENAME TO gone")
+        tx.run(f"ALTER TABLE {table} RENAME TO renamed")
 
-    failed = world.post(made, b"[1]")
+    failed = world.post(webhook, b"[1]")
 
     assert (failed.status, failed.headers["retry-after"]) == (503, "5")
     with world.database.write() as tx:
-        tx.run(f"ALTER TABLE gone RENAME TO {table}")
-    assert world.post(made, b"[1]").status == 202
-    assert world.labels(made) == ["Accepted"]
+        tx.run(f"ALTER TABLE renamed RENAME TO {table}")
+    assert world.post(webhook, b"[1]").status == 202
+    assert world.labels(webhook) == ["Accepted"]
     assert world.failures != []
     world.failures.clear()
 
 
 @shows("ERROR-5")
 @pytest.mark.parametrize("token", [None, "wrong"], ids=["right secret", "wrong secret"])
-def test_database_failure_is_never_answered_with_a_refusal(world, token):
-    made = world.webhook()
-    world.post(made)
+def test_database_failure_is_never_answered_401_or_404(world, token):
+    webhook = world.webhook()
+    world.post(webhook)
     with world.database.write() as tx:
-        tx.run("ALTER TABLE webhooks RENAME TO gone")
+        tx.run("ALTER TABLE webhooks RENAME TO renamed")
 
-    answers = [world.post(made, b"1", token=token), world.request("POST", "/webhooks/w/wh_unknown", body=b"{}")]
+    answers = [world.post(webhook, b"1", token=token), world.request("POST", "/webhooks/w/wh_unknown", body=b"{}")]
 
     assert [answer.status for answer in answers] == [503, 503]
     world.failures.clear()
@@ -265,14 +265,14 @@ def test_database_failure_is_never_answered_with_a_refusal(world, token):
 @shows("ERROR-5")
 @pytest.mark.parametrize("token", [None, "wrong"], ids=["right secret", "wrong secret"])
 def test_nearly_full_disk_is_answered_503_and_nothing_is_written(world, token):
-    made = world.webhook()
+    webhook = world.webhook()
     world.has_room = False
 
-    answer = world.post(made, token=token)
+    answer = world.post(webhook, token=token)
 
-    assert (answer.status, answer.headers["retry-after"], world.log(made)) == (503, "5", [])
+    assert (answer.status, answer.headers["retry-after"], world.log(webhook)) == (503, "5", [])
     world.has_room = True
-    assert world.post(made).status == 202
+    assert world.post(webhook).status == 202
 
 
 def test_404_is_answered_on_a_nearly_full_disk(world):
@@ -281,14 +281,14 @@ def test_404_is_answered_on_a_nearly_full_disk(world):
     assert world.request("POST", "/webhooks/w/wh_unknown", body=b"{}").status == 404
 
 
-def test_full_database_is_answered_503_and_smaller_deliveries_pass(sqlite_world):
-    made = sqlite_world.webhook()
-    sqlite_world.post(made, b"0")
+def test_full_database_is_answered_503_and_accepts_smaller_deliveries(sqlite_world):
+    webhook = sqlite_world.webhook()
+    sqlite_world.post(webhook, b"0")
     with sqlite_world.database.write() as tx:
         pages = tx.connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         tx.connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 10}")
 
-    answers = [sqlite_world.post(made, json_of(BODY_MAX)).status, sqlite_world.post(made, b"1").status]
+    answers = [sqlite_world.post(webhook, json_of(BODY_MAX)).status, sqlite_world.post(webhook, b"1").status]
 
     assert answers == [503, 202]
     assert [(where, "its disk is full" in why) for where, why in sqlite_world.failures] == [("admission", True)]
@@ -296,13 +296,13 @@ def test_full_database_is_answered_503_and_smaller_deliveries_pass(sqlite_world)
 
 
 def test_read_only_database_is_answered_503(postgres_world):
-    made = postgres_world.webhook()
+    webhook = postgres_world.webhook()
     # A connection that is still being opened would miss both the setting and the end of all connections.
-    assert postgres_world.post(made).status == 202
+    assert postgres_world.post(webhook).status == 202
 
     with setting(postgres_world, "default_transaction_read_only", "on"):
-        while_read_only = [postgres_world.post(made).status for _ in range(3)]
-    afterwards = [postgres_world.post(made).status for _ in range(3)]
+        while_read_only = [postgres_world.post(webhook).status for _ in range(3)]
+    afterwards = [postgres_world.post(webhook).status for _ in range(3)]
 
     # The first delivery after each change gets a connection that has ended.
     assert (while_read_only, afterwards) == ([503, 503, 503], [503, 202, 202])
@@ -310,13 +310,13 @@ def test_read_only_database_is_answered_503(postgres_world):
 
 
 def test_closed_database_connections_fail_at_most_one_delivery(postgres_world):
-    made = postgres_world.webhook()
-    postgres_world.post(made, b"0")
-    ended(postgres_world)
+    webhook = postgres_world.webhook()
+    postgres_world.post(webhook, b"0")
+    end_connections(postgres_world)
 
-    answers = [postgres_world.post(made, b"%d" % i).status for i in range(1, 4)]
+    answers = [postgres_world.post(webhook, b"%d" % i).status for i in range(1, 4)]
 
-    # The first use of an ended connection replaces them all; that may be a background read.
+    # The first use of an ended connection replaces all of them. A read in the background may be this first use.
     assert answers[0] in {202, 503}
     assert answers[1:] == [202, 202]
     postgres_world.failures.clear()
@@ -324,19 +324,20 @@ def test_closed_database_connections_fail_at_most_one_delivery(postgres_world):
 
 @contextlib.contextmanager
 def setting(world: World, name: str, value: str) -> Iterator[None]:
+    """All connections have this setting while the block runs."""
     database = world.url.rpartition("/")[2]
     with world.database.write() as tx:
         tx.run(f"ALTER DATABASE {database} SET {name} = {value}")
-    ended(world)
+    end_connections(world)
     yield
     with world.database.write() as tx:
         tx.run("SET TRANSACTION READ WRITE")
         tx.run(f"ALTER DATABASE {database} RESET {name}")
-    ended(world)
+    end_connections(world)
 
 
-def ended(world: World) -> None:
-    """Makes the database end every connection to it."""
+def end_connections(world: World) -> None:
+    """Make the database server end all connections to the database."""
     with psycopg.connect(world.url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> %s",
@@ -345,36 +346,41 @@ def ended(world: World) -> None:
 
 
 def every_error(world: World) -> dict[int, Answer]:
-    made = world.webhook()
-    ways: dict[int, Callable[[], Answer]] = {
-        400: lambda: world.post(made, b"{"),
-        401: lambda: world.post(made, token="wrong"),
+    """One answer for each status of an error."""
+    webhook = world.webhook()
+    requests: dict[int, Callable[[], Answer]] = {
+        400: lambda: world.post(webhook, b"{"),
+        401: lambda: world.post(webhook, token="wrong"),
         404: lambda: world.request("POST", "/webhooks/w/wh_unknown", body=b"{}"),
-        405: lambda: world.request("GET", f"/webhooks/w/{made.webhook.uid}"),
-        413: lambda: world.post(made, json_of(BODY_MAX + 1)),
-        429: lambda: world.post(full(world, world.webhook("full")), b"60"),
+        405: lambda: world.request("GET", f"/webhooks/w/{webhook.webhook.uid}"),
+        413: lambda: world.post(webhook, json_of(BODY_MAX + 1)),
+        429: lambda: world.post(at_rate_limit(world, world.webhook("full")), b"60"),
     }
-    answers = {status: way() for status, way in ways.items()}
+    answers = {status: request() for status, request in requests.items()}
     world.has_room = False
-    answers[503] = world.post(made)
+    answers[503] = world.post(webhook)
     return answers
 
 
-def full(world: World, made: WebhookWithSecret) -> WebhookWithSecret:
-    world.post_many([(made, b"%d" % i) for i in range(60)])
-    return made
+def at_rate_limit(world: World, webhook: WebhookWithSecret) -> WebhookWithSecret:
+    """The webhook, after so many deliveries that the next one gets 429."""
+    world.post_many([(webhook, b"%d" % i) for i in range(60)])
+    return webhook
 
 
 def json_of(size: int) -> bytes:
+    """A JSON text with this many bytes."""
     return b'"' + b"x" * (size - 2) + b'"'
 
 
-def never_read() -> Iterator[bytes]:
+def unread_body() -> Iterator[bytes]:
+    """A body that fails the test if the service reads it."""
     raise AssertionError("the body was read")
     yield b""
 
 
-def noting(piece: bytes, read: list[bytes]) -> Iterator[bytes]:
+def endless_body(chunk: bytes, read: list[bytes]) -> Iterator[bytes]:
+    """A body without an end that adds each chunk to `read` when the service reads it."""
     while True:
-        read.append(piece)
-        yield piece
+        read.append(chunk)
+        yield chunk

@@ -1,4 +1,4 @@
-"""Webhooks managed in the dashboard and through the HTTP API."""
+"""The dashboard and the HTTP API manage webhooks, and show their deliveries."""
 
 import html
 import re
@@ -23,7 +23,7 @@ def test_dashboard_manages_a_webhook_and_shows_its_deliveries(world, signed_in_a
     created = signed_in_admin.post("/f/default/webhooks/new", form)
     [webhook] = world.management.webhooks.all(world.may)
     page = f"/f/default/webhooks/{webhook.uid}"
-    first_secret = secret_on(created.body)
+    first_secret = secret_in(created.body)
 
     accepted = status_of_post(world, webhook.uid, first_secret)
     signed_in_admin.post(f"{page}/disable")
@@ -31,7 +31,7 @@ def test_dashboard_manages_a_webhook_and_shows_its_deliveries(world, signed_in_a
     signed_in_admin.post(f"{page}/enable")
     enabled = status_of_post(world, webhook.uid, first_secret)
     log = signed_in_admin.get("/f/default/deliveries").body.decode()
-    second_secret = secret_on(signed_in_admin.post(f"{page}/rotate", {"secret_from": "generate"}).body)
+    second_secret = secret_in(signed_in_admin.post(f"{page}/rotate", {"secret_from": "generate"}).body)
     rotated = [status_of_post(world, webhook.uid, secret) for secret in (first_secret, second_secret)]
     signed_in_admin.post(f"{page}/delete")
     deleted = status_of_post(world, webhook.uid, second_secret)
@@ -65,44 +65,46 @@ def test_api_manages_a_webhook_and_lists_its_deliveries(world):
 
 @shows("WEBHOOK-7")
 def test_automation_editor_shows_webhooks_by_their_names(world, signed_in_admin):
-    made = world.webhook("Pushes to the main branch")
+    webhook = world.webhook("Pushes to the main branch")
 
     editor = signed_in_admin.get("/f/default/automations/new").body.decode()
 
     assert "Pushes to the main branch" in editor
-    assert f'value="{made.webhook.uid}"' in editor
+    assert f'value="{webhook.webhook.uid}"' in editor
 
 
 @shows("FILTER-8")
 @pytest.mark.parametrize(
-    ("payload_filter", "shown"),
+    ("payload_filter", "result"),
     [
         ('{"n": [1]}', "Would trigger Webhook check: passed. Payload check: passed."),
         ('{"n": [2]}', "Would not trigger Webhook check: passed. Payload check: failed."),
     ],
 )
-def test_automation_editor_tests_a_filter_on_a_stored_delivery(world, signed_in_admin, payload_filter, shown):
-    made = world.webhook()
-    delivery = world.post(made, b'{"n": 1}').delivery_id
-    form = {"do": "check", "webhook": made.webhook.uid, "filter": payload_filter, "delivery": delivery}
+def test_automation_editor_tests_a_filter_on_a_stored_delivery(world, signed_in_admin, payload_filter, result):
+    webhook = world.webhook()
+    delivery = world.post(webhook, b'{"n": 1}').delivery_id
+    form = {"do": "check", "webhook": webhook.webhook.uid, "filter": payload_filter, "delivery": delivery}
 
     editor = signed_in_admin.post("/f/default/automations/new", form)
 
-    assert shown in text_of(editor.body)
+    assert result in text_of(editor.body)
     assert world.management.automations.all(world.may) == []
 
 
 def status_of_post(world: World, uid: str, secret: str) -> int:
+    """The status of a delivery. All deliveries have the same id, so later ones are duplicates."""
     headers = {"Authorization": f"Bearer {secret}", "X-Service-Delivery-Id": "one event"}
     return int(world.request("POST", f"/webhooks/w/{uid}", headers=headers, body=b'{"n": 1}').status)
 
 
-def secret_on(page: bytes) -> str:
+def secret_in(page: bytes) -> str:
+    """The secret that the page shows after a creation or a rotation."""
     secret = re.search(r"Authorization: Bearer ([\w-]{43})", html.unescape(page.decode()))
     assert secret is not None
     return secret[1]
 
 
 def text_of(page: bytes) -> str:
-    """The page without its tags, with single spaces."""
+    """The text of the page, without tags and with single spaces."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page.decode())).split())

@@ -11,25 +11,25 @@ from hookmill.domain.webhook import AuthMode
 from tests.spec import shows
 from tests.store.managed_store import ManagedStore
 
-SECRET_OF_THE_TEAM = "value-of-the-team-0123456789"
+TEAM_SECRET = "value-of-the-team-0123456789"
 
 
 @shows("WEBHOOK-2")
 def test_webhook_has_an_https_url_that_accepts_json(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    assert made.url.startswith("https://")
-    assert world.post(made, b'{"a": 1}').status == 202
+    assert webhook.url.startswith("https://")
+    assert world.post(webhook, b'{"a": 1}').status == 202
 
 
 @shows("WEBHOOK-1")
 def test_webhook_is_not_found_in_another_factory(world):
     other_factory = world.elsewhere()
-    made = world.webhook()
+    webhook = world.webhook()
 
-    assert [each.uid for each in world.management.webhooks.all(world.may)] == [made.webhook.uid]
+    assert [each.uid for each in world.management.webhooks.all(world.may)] == [webhook.webhook.uid]
     assert world.management.webhooks.all(other_factory) == []
-    for named in ("source", made.webhook.uid):
+    for uid_or_name in ("source", webhook.webhook.uid):
         for operation in (
             world.management.webhooks.get,
             world.management.webhooks.rotate,
@@ -38,8 +38,8 @@ def test_webhook_is_not_found_in_another_factory(world):
             lambda factory, uid: world.management.webhooks.set_enabled(factory, uid, False),
         ):
             with pytest.raises(NotFound):
-                operation(other_factory, named)
-    assert world.post(made).status == 202
+                operation(other_factory, uid_or_name)
+    assert world.post(webhook).status == 202
 
 
 @shows("WEBHOOK-3")
@@ -53,10 +53,10 @@ def test_uid_is_a_prefix_and_at_least_128_url_safe_random_bits(world):
 @shows("WEBHOOK-4")
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
 def test_url_contains_the_uid(sqlite_world, mode):
-    made = sqlite_world.webhook(auth_mode=mode)
+    webhook = sqlite_world.webhook(auth_mode=mode)
 
-    assert f"/webhooks/w/{made.webhook.uid}" in made.url
-    assert f"/webhooks/w/{made.webhook.uid}" in sqlite_world.management.webhooks.url(made.webhook)
+    assert f"/webhooks/w/{webhook.webhook.uid}" in webhook.url
+    assert f"/webhooks/w/{webhook.webhook.uid}" in sqlite_world.management.webhooks.url(webhook.webhook)
 
 
 @shows("WEBHOOK-6")
@@ -67,7 +67,7 @@ def test_auth_mode_is_one_of_three_and_token_by_default(world):
 
 @shows("SECRET-1", "SECRET-2")
 @pytest.mark.parametrize(
-    ("choices", "form"),
+    ("choices", "pattern"),
     [
         ({"auth_mode": AuthMode.TOKEN}, r"[A-Za-z0-9_-]{43}"),
         ({"auth_mode": AuthMode.URL_TOKEN}, r"[A-Za-z0-9_-]{43}"),
@@ -78,54 +78,55 @@ def test_auth_mode_is_one_of_three_and_token_by_default(world):
     ],
     ids=["token", "url_token", "signature"],
 )
-def test_generated_secret_is_shown_once(world, choices, form):
-    made = world.webhook(**choices)
-    secret = made.reveal()
+def test_generated_secret_is_shown_once(world, choices, pattern):
+    webhook = world.webhook(**choices)
+    secret = webhook.reveal()
 
-    assert re.fullmatch(form, secret)
-    shown_later = [
-        made.webhook,
+    assert re.fullmatch(pattern, secret)
+    later_results = [
+        webhook.webhook,
         world.management.webhooks.get(world.may, "source"),
         world.management.webhooks.all(world.may),
-        world.management.webhooks.url(made.webhook),
+        world.management.webhooks.url(webhook.webhook),
         world.management.webhooks.set_enabled(world.may, "source", False),
         world.management.webhooks.delete(world.may, "source"),
     ]
-    assert [each for each in shown_later if secret in repr(each)] == []
+    assert [each for each in later_results if secret in repr(each)] == []
 
 
-def test_no_two_webhooks_get_the_same_generated_secret(world):
+def test_every_generated_secret_is_different(world):
     assert len({world.webhook(f"source {i}").reveal() for i in range(20)}) == 20
 
 
 def test_printed_webhook_shows_no_secret(world):
-    made = world.webhook()
+    webhook = world.webhook()
 
-    assert made.reveal() not in f"{made} {made!r}"
+    assert webhook.reveal() not in f"{webhook} {webhook!r}"
 
 
 @shows("WEBHOOK-5")
 def test_url_shows_the_token_once_and_a_placeholder_afterwards(world):
-    made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
+    webhook = world.webhook(auth_mode=AuthMode.URL_TOKEN)
     rotated = world.management.webhooks.rotate(world.may, "source")
 
-    assert made.url.endswith(f"/{made.reveal()}")
+    assert webhook.url.endswith(f"/{webhook.reveal()}")
     assert rotated.url.endswith(f"/{rotated.reveal()}")
     assert (
-        world.management.webhooks.url(rotated.webhook) == f"https://hooks.test/webhooks/w/{made.webhook.uid}/{{token}}"
+        world.management.webhooks.url(rotated.webhook)
+        == f"https://hooks.test/webhooks/w/{webhook.webhook.uid}/{{token}}"
     )
 
 
 @shows("SECRET-6")
 def test_webhook_names_the_secret_that_holds_its_credential(world):
-    made = world.webhook(secret_name="OUR_OWN_NAME")
+    webhook = world.webhook(secret_name="OUR_OWN_NAME")
 
-    assert made.webhook.secret_name == "OUR_OWN_NAME"
-    assert world.post(made).status == 202
+    assert webhook.webhook.secret_name == "OUR_OWN_NAME"
+    assert world.post(webhook).status == 202
 
 
 @shows("SECRET-7")
-def test_secret_name_is_suggested_unless_the_user_names_a_secret(world):
+def test_secret_name_is_suggested_unless_the_user_chooses_one(world):
     first = world.webhook("Build status")
     second = world.webhook("other", secret_name="WEBHOOK_BUILD_STATUS_SECRET")
 
@@ -157,15 +158,15 @@ def test_rotated_shared_secret_waits_for_the_other_webhooks_sync(world):
 
 @shows("SECRET-5")
 def test_existing_team_secret_is_never_displayed(world):
-    world.management.secrets.create(world.may, "SHARED", SECRET_OF_THE_TEAM)
+    world.management.secrets.create(world.may, "SHARED", TEAM_SECRET)
 
     by_header = world.webhook("by header", secret_name="SHARED")
     by_url = world.webhook("by URL", auth_mode=AuthMode.URL_TOKEN, secret_name="SHARED")
 
     assert (by_header.secret, by_url.secret) == (None, None)
     assert by_url.url.endswith("/{token}")
-    assert world.post(by_header, token=SECRET_OF_THE_TEAM).status == 202
-    assert world.post(by_url, token=SECRET_OF_THE_TEAM).status == 202
+    assert world.post(by_header, token=TEAM_SECRET).status == 202
+    assert world.post(by_url, token=TEAM_SECRET).status == 202
 
 
 def test_second_value_for_an_existing_secret_is_refused(world):
@@ -182,9 +183,9 @@ def test_invalid_secret_name_is_refused(sqlite_world, name):
 
 
 def test_supplied_secret_authenticates(world):
-    made = world.webhook(secret="  a secret of our own ü \n")
+    webhook = world.webhook(secret="  a secret of our own ü \n")
 
-    assert world.post(made, token="a secret of our own \xc3\xbc").status == 202
+    assert world.post(webhook, token="a secret of our own \xc3\xbc").status == 202
 
 
 @pytest.mark.parametrize("secret", ["", "  ", "a\x00b"])
@@ -226,20 +227,20 @@ def test_unprintable_webhook_name_is_refused(sqlite_world, name):
 
 @pytest.mark.parametrize("name", ["wh_", "aut_x", "Ünï çødé", "日本", "'; DROP TABLE webhooks; --", "<b>", "%s"])
 def test_webhook_is_found_by_any_valid_name(world, name):
-    made = world.webhook(name)
+    webhook = world.webhook(name)
 
-    assert world.management.webhooks.get(world.may, name).uid == made.webhook.uid
+    assert world.management.webhooks.get(world.may, name).uid == webhook.webhook.uid
 
 
 def test_new_webhook_accepts_deliveries_in_every_process(world):
     other = world.beside()
 
-    made = world.webhook()
+    webhook = world.webhook()
 
-    assert other.post(made).status == 202
+    assert other.post(webhook).status == 202
 
 
-def test_first_start_creates_the_default_factory_and_the_next_finds_it(world):
+def test_first_start_creates_the_default_factory_and_later_ones_reuse_it(world):
     assert world.management.access.operator("default").factory == world.factory
     assert world.management.factories.set_up() == (world.factory, False)
 
@@ -249,14 +250,14 @@ def test_simultaneous_first_starts_create_one_factory(store_url):
         with ManagedStore(store_url) as store:
             return store.factory.id, store.has_created_factory
 
-    with ThreadPoolExecutor(4) as starts:
-        started = list(starts.map(start, range(4)))
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(start, range(4)))
 
-    assert len({factory for factory, _ in started}) == 1
-    assert sorted(first for _, first in started) == [False, False, False, True]
+    assert len({factory for factory, _ in results}) == 1
+    assert sorted(is_first for _, is_first in results) == [False, False, False, True]
 
 
-def test_unknown_factory_is_not_found_and_the_existing_are_named(world):
+def test_unknown_factory_is_not_found_and_the_error_lists_factories(world):
     with pytest.raises(NotFound, match="The factories are: default"):
         world.management.access.operator("other")
 
@@ -264,32 +265,32 @@ def test_unknown_factory_is_not_found_and_the_existing_are_named(world):
 def test_simultaneous_rotations_leave_one_valid_secret(world):
     world.webhook()
 
-    with ThreadPoolExecutor(10) as people:
-        rotations = [people.submit(world.management.webhooks.rotate, world.may, "source") for _ in range(10)]
-        made = [rotation.result() for rotation in rotations]
+    with ThreadPoolExecutor(10) as threads:
+        rotations = [threads.submit(world.management.webhooks.rotate, world.may, "source") for _ in range(10)]
+        rotated = [rotation.result() for rotation in rotations]
 
-    assert sorted(world.post(each).status for each in made) == [202] + [401] * 9
+    assert sorted(world.post(each).status for each in rotated) == [202] + [401] * 9
 
 
 def test_webhooks_created_simultaneously_may_share_one_new_secret(world):
-    wanted = [world.may, *(world.elsewhere(f"factory {i}") for i in range(7))]
+    permissions = [world.may, *(world.elsewhere(f"factory {i}") for i in range(7))]
+    create = world.management.webhooks.create
 
-    with ThreadPoolExecutor(8) as people:
-        create = world.management.webhooks.create
-        made = list(people.map(lambda may: create(may, "source", secret_name="SHARED"), wanted))
+    with ThreadPoolExecutor(8) as threads:
+        webhooks = list(threads.map(lambda may: create(may, "source", secret_name="SHARED"), permissions))
 
-    [shown] = [each.reveal() for each in made if each.secret is not None]
-    assert {world.post(each, token=shown).status for each in made} == {202}
+    [secret] = [each.reveal() for each in webhooks if each.secret is not None]
+    assert {world.post(each, token=secret).status for each in webhooks} == {202}
 
 
 @shows("MANAGE-1")
 def test_manager_changes_a_webhook_and_a_viewer_only_reads_it(world):
-    made = world.webhook("source")
+    webhook = world.webhook("source")
     team = world.management.access.operator_of_team()
-    viewers_key = world.management.keys.create(team, "viewer", Role.VIEWER, factory="default").token.reveal()
-    managers_key = world.management.keys.create(team, "manager", Role.MANAGER, factory="default").token.reveal()
-    viewer = world.management.access.caller_with_token(viewers_key, client=None)
-    manager = world.management.access.caller_with_token(managers_key, client=None)
+    viewer_token = world.management.keys.create(team, "viewer", Role.VIEWER, factory="default").token.reveal()
+    manager_token = world.management.keys.create(team, "manager", Role.MANAGER, factory="default").token.reveal()
+    viewer = world.management.access.caller_with_token(viewer_token, client=None)
+    manager = world.management.access.caller_with_token(manager_token, client=None)
 
     with pytest.raises(Forbidden):
         world.management.access.permission_to_manage(viewer, "default")
@@ -298,7 +299,7 @@ def test_manager_changes_a_webhook_and_a_viewer_only_reads_it(world):
 
     assert (
         world.management.webhooks.get(world.management.access.permission_to_view(viewer, "default"), "source")
-        == made.webhook
+        == webhook.webhook
     )
     may = world.management.access.permission_to_manage(manager, "default")
     assert world.management.webhooks.set_enabled(may, "source", False).state == "disabled"

@@ -1,6 +1,6 @@
-"""Signature verification: which signatures are accepted, for how long, and what else the signed request decides.
+"""Signature verification: which signatures are accepted, for how long, and what depends on the signed request.
 
-Every signature here is computed from the provider's documentation, not by the product.
+The tests compute every signature as the provider's documentation says, without the service's code.
 """
 
 import base64
@@ -30,21 +30,21 @@ def signed(world: World, scheme: str, name: str = "source", **choices: Any) -> W
     return world.webhook(name, auth_mode=AuthMode.SIGNATURE, signature_scheme=scheme, **choices)
 
 
-def send(world: World, made: WebhookWithSecret, headers: dict[str, str], body: bytes = BODY) -> Answer:
-    # A millisecond later, so that the log has a defined order.
+def send(world: World, webhook: WebhookWithSecret, headers: dict[str, str], body: bytes = BODY) -> Answer:
+    # Each request is a millisecond later than the last one, so the order of the log is defined.
     world.clock.advance(seconds=0.001)
-    return world.request("POST", f"/webhooks/w/{made.webhook.uid}", headers=headers, body=body)
+    return world.request("POST", f"/webhooks/w/{webhook.webhook.uid}", headers=headers, body=body)
 
 
 def mac(secret: bytes, content: bytes) -> bytes:
     return hmac.new(secret, content, hashlib.sha256).digest()
 
 
-def of_github(body: bytes = BODY, *, secret: str = GITHUB_SECRET, event: str = "72d3162e") -> dict[str, str]:
+def github_headers(body: bytes = BODY, *, secret: str = GITHUB_SECRET, event: str = "72d3162e") -> dict[str, str]:
     return {"X-Hub-Signature-256": "sha256=" + mac(secret.encode(), body).hex(), "X-GitHub-Delivery": event}
 
 
-def of_standard_webhooks(
+def standard_webhooks_headers(
     secret: str, at: int, body: bytes = BODY, *, event: str = "msg_1", family: str = "webhook"
 ) -> dict[str, str]:
     key = base64.b64decode(secret.removeprefix("whsec_"))
@@ -52,11 +52,11 @@ def of_standard_webhooks(
     return {f"{family}-id": event, f"{family}-timestamp": str(at), f"{family}-signature": f"v1,{signature}"}
 
 
-def of_stripe(at: int, body: bytes = BODY, secret: str = STRIPE_SECRET) -> dict[str, str]:
+def stripe_headers(at: int, body: bytes = BODY, secret: str = STRIPE_SECRET) -> dict[str, str]:
     return {"Stripe-Signature": f"t={at},v1={mac(secret.encode(), b'%d.' % at + body).hex()}"}
 
 
-def of_slack(at: int, body: bytes) -> dict[str, str]:
+def slack_headers(at: int, body: bytes) -> dict[str, str]:
     signature = mac(SLACK_SECRET.encode(), b"v0:%d:" % at + body).hex()
     return {"X-Slack-Signature": f"v0={signature}", "X-Slack-Request-Timestamp": str(at)}
 
@@ -67,121 +67,121 @@ def seconds(world: World) -> int:
 
 @shows("SIGNATURE-4", "SECRET-3")
 def test_signed_request_is_accepted_and_starts_its_run(world):
-    made = signed(world, "github", secret=GITHUB_SECRET)
-    world.automation("triage", made)
+    webhook = signed(world, "github", secret=GITHUB_SECRET)
+    world.automation("triage", webhook)
 
-    answer = send(world, made, of_github())
+    answer = send(world, webhook, github_headers())
 
     assert answer.status == 202
-    assert (world.labels(made), len(world.runs(made))) == (["Accepted"], 1)
+    assert (world.labels(webhook), len(world.runs(webhook))) == (["Accepted"], 1)
 
 
 @shows("SIGNATURE-5")
 def test_unsigned_request_is_refused_despite_a_bearer_token(world):
-    made = signed(world, "github", secret=GITHUB_SECRET)
+    webhook = signed(world, "github", secret=GITHUB_SECRET)
 
-    answer = send(world, made, {"Authorization": f"Bearer {GITHUB_SECRET}"})
+    answer = send(world, webhook, {"Authorization": f"Bearer {GITHUB_SECRET}"})
 
     assert answer.status == 401
-    assert world.labels(made) == ["Rejected (auth)"]
+    assert world.labels(webhook) == ["Rejected (auth)"]
 
 
 @shows("SIGNATURE-4")
 def test_signed_body_with_one_more_space_is_refused(world):
-    made = signed(world, "github", secret=GITHUB_SECRET)
+    webhook = signed(world, "github", secret=GITHUB_SECRET)
 
-    assert send(world, made, of_github(), BODY + b" ").status == 401
+    assert send(world, webhook, github_headers(), BODY + b" ").status == 401
 
 
 def test_signed_body_is_stored_byte_for_byte(world):
-    made = signed(world, "github", secret=GITHUB_SECRET)
+    webhook = signed(world, "github", secret=GITHUB_SECRET)
     body = b'{"a": 1,  "a": 2, "e": 1.0e2}\r\n'
 
-    answer = send(world, made, of_github(body), body)
+    answer = send(world, webhook, github_headers(body), body)
 
     assert world.management.log.payload(world.may, answer.delivery_id) == body
 
 
 @shows("AUTH-4")
-def test_reason_for_a_401_is_in_the_log_and_not_in_the_answer(world):
-    made = signed(world, "github", secret=GITHUB_SECRET)
-    wrong = [
+def test_log_contains_the_reason_for_a_401_and_the_answer_does_not(world):
+    webhook = signed(world, "github", secret=GITHUB_SECRET)
+    refused_headers = [
         {},
-        of_github(secret="another"),
+        github_headers(secret="another"),
         {"X-Hub-Signature-256": "sha256=zz"},
         {"X-Hub-Signature-256": mac(GITHUB_SECRET.encode(), BODY).hex()},
-        of_github() | {"X-Hub-Signature-256": "ü" * 9000},
+        github_headers() | {"X-Hub-Signature-256": "ü" * 9000},
     ]
 
-    answers = [send(world, made, headers) for headers in wrong]
+    answers = [send(world, webhook, headers) for headers in refused_headers]
 
     assert {(answer.status, answer.body) for answer in answers} == {(401, answers[0].body)}
-    reasons = [row.reason or "" for row in world.log(made)]
+    reasons = [row.reason or "" for row in world.log(webhook)]
     assert len(set(reasons)) >= 4
     assert all(reasons)
     assert not any(GITHUB_SECRET in reason or "opened" in reason for reason in reasons)
 
 
 def test_signature_is_checked_before_the_json(world):
-    made = signed(world, "github", secret=GITHUB_SECRET)
+    webhook = signed(world, "github", secret=GITHUB_SECRET)
 
-    assert send(world, made, of_github(secret="another"), b"{").status == 401
-    assert send(world, made, of_github(b""), b"").status == 400
-    assert world.labels(made) == ["Rejected (invalid JSON)", "Rejected (auth)"]
+    assert send(world, webhook, github_headers(secret="another"), b"{").status == 401
+    assert send(world, webhook, github_headers(b""), b"").status == 400
+    assert world.labels(webhook) == ["Rejected (invalid JSON)", "Rejected (auth)"]
 
 
 def test_repeated_signature_header_is_refused_if_its_values_differ(world):
-    made = signed(world, "github", secret=GITHUB_SECRET)
-    right = list(of_github().items())
-    wrong = list(of_github(secret="another").items())
+    webhook = signed(world, "github", secret=GITHUB_SECRET)
+    right = list(github_headers().items())
+    wrong = list(github_headers(secret="another").items())
 
-    def given(headers: list[tuple[str, str]]) -> Any:
-        return world.request("POST", f"/webhooks/w/{made.webhook.uid}", headers=headers, body=BODY).status
+    def status(headers: list[tuple[str, str]]) -> Any:
+        return world.request("POST", f"/webhooks/w/{webhook.webhook.uid}", headers=headers, body=BODY).status
 
-    assert (given(right + wrong[:1]), given(wrong[:1] + right), given(right + right)) == (401, 401, 202)
+    assert (status(right + wrong[:1]), status(wrong[:1] + right), status(right + right)) == (401, 401, 202)
 
 
 @shows("SIGNATURE-6")
 @pytest.mark.parametrize(("age", "status"), [(0, 202), (300, 202), (301, 401), (-300, 202), (-301, 401)])
 def test_signature_is_valid_for_five_minutes(world, age, status):
-    by_standard = signed(world, "standard_webhooks")
-    by_stripe = signed(world, "stripe", "paid", secret=STRIPE_SECRET)
+    standard = signed(world, "standard_webhooks")
+    stripe = signed(world, "stripe", "paid", secret=STRIPE_SECRET)
     at = seconds(world) - age
 
-    assert send(world, by_standard, of_standard_webhooks(by_standard.reveal(), at)).status == status
-    assert send(world, by_stripe, of_stripe(at)).status == status
+    assert send(world, standard, standard_webhooks_headers(standard.reveal(), at)).status == status
+    assert send(world, stripe, stripe_headers(at)).status == status
 
 
 @shows("SIGNATURE-3")
 @pytest.mark.parametrize("family", ["webhook", "svix"])
 def test_standard_webhooks_accepts_webhook_and_svix_headers(world, family):
-    made = signed(world, "standard_webhooks")
+    webhook = signed(world, "standard_webhooks")
 
-    headers = of_standard_webhooks(made.reveal(), seconds(world), family=family)
+    headers = standard_webhooks_headers(webhook.reveal(), seconds(world), family=family)
 
-    assert send(world, made, headers).status == 202
-
-
-@shows("SECRET-4")
-def test_blank_standard_webhooks_secret_is_generated(world):
-    made = signed(world, "standard_webhooks")
-
-    assert made.webhook.state is WebhookState.ENABLED
-    assert len(base64.b64decode(made.reveal().removeprefix("whsec_"))) == 32
-    assert send(world, made, of_standard_webhooks(made.reveal(), seconds(world))).status == 202
+    assert send(world, webhook, headers).status == 202
 
 
 @shows("SECRET-4")
-def test_secret_that_only_the_provider_can_make_is_not_generated(world):
+def test_missing_standard_webhooks_secret_is_generated(world):
+    webhook = signed(world, "standard_webhooks")
+
+    assert webhook.webhook.state is WebhookState.ENABLED
+    assert len(base64.b64decode(webhook.reveal().removeprefix("whsec_"))) == 32
+    assert send(world, webhook, standard_webhooks_headers(webhook.reveal(), seconds(world))).status == 202
+
+
+@shows("SECRET-4")
+def test_secret_that_only_the_provider_can_create_is_not_generated(world):
     assert signed(world, "openai").secret is None
 
 
 @shows("SECRET-4")
-def test_webhook_waits_disabled_for_the_providers_secret(world):
-    made = signed(world, "github")
-    assert (made.webhook.state, made.webhook.has_secret, made.secret) == (WebhookState.DISABLED, False, None)
-    assert made.url == f"https://hooks.test/webhooks/w/{made.webhook.uid}"
-    assert send(world, made, of_github(secret="")).status == 404
+def test_webhook_without_the_providers_secret_is_disabled(world):
+    webhook = signed(world, "github")
+    assert (webhook.webhook.state, webhook.webhook.has_secret, webhook.secret) == (WebhookState.DISABLED, False, None)
+    assert webhook.url == f"https://hooks.test/webhooks/w/{webhook.webhook.uid}"
+    assert send(world, webhook, github_headers(secret="")).status == 404
 
     with pytest.raises(Conflict, match="has no secret yet"):
         world.management.webhooks.set_enabled(world.may, "source", True)
@@ -189,9 +189,9 @@ def test_webhook_waits_disabled_for_the_providers_secret(world):
         world.management.webhooks.rotate(world.may, "source")
 
     world.management.webhooks.rotate(world.may, "source", GITHUB_SECRET)
-    assert send(world, made, of_github()).status == 404
+    assert send(world, webhook, github_headers()).status == 404
     world.management.webhooks.set_enabled(world.may, "source", True)
-    assert send(world, made, of_github()).status == 202
+    assert send(world, webhook, github_headers()).status == 202
 
 
 @shows("SIGNATURE-1")
@@ -219,90 +219,90 @@ def test_malformed_signing_secret_is_refused_at_creation(world):
 
 @shows("IDENTITY-2", "SIGNATURE-7")
 @pytest.mark.parametrize(
-    ("scheme", "secret", "headers", "shown"),
+    ("scheme", "secret", "headers", "identity"),
     [
-        ("github", GITHUB_SECRET, lambda at, body: of_github(body), "72d3162e"),
-        ("stripe", STRIPE_SECRET, of_stripe, "evt_1"),
+        ("github", GITHUB_SECRET, lambda at, body: github_headers(body), "72d3162e"),
+        ("stripe", STRIPE_SECRET, stripe_headers, "evt_1"),
     ],
     ids=["in a header", "in the body"],
 )
 def test_providers_event_id_is_the_identity(
-    world: World, scheme: str, secret: str, headers: Callable[[int, bytes], dict[str, str]], shown: str
+    world: World, scheme: str, secret: str, headers: Callable[[int, bytes], dict[str, str]], identity: str
 ) -> None:
-    made = signed(world, scheme, secret=secret)
-    first, again = (json.dumps({"id": "evt_1", "try": number}).encode() for number in (1, 2))
+    webhook = signed(world, scheme, secret=secret)
+    first, second = (json.dumps({"id": "evt_1", "try": number}).encode() for number in (1, 2))
 
-    answers = [send(world, made, headers(seconds(world), body), body) for body in (first, again)]
+    answers = [send(world, webhook, headers(seconds(world), body), body) for body in (first, second)]
 
     assert [answer.status for answer in answers] == [202, 202]
-    assert world.labels(made) == ["Duplicate", "Accepted"]
-    assert [(row.identity_kind, row.identity) for row in world.log(made)] == [(IdentityKind.PROVIDER, shown)] * 2
+    assert world.labels(webhook) == ["Duplicate", "Accepted"]
+    assert [(row.identity_kind, row.identity) for row in world.log(webhook)] == [(IdentityKind.PROVIDER, identity)] * 2
 
 
-def test_replayed_request_with_a_new_id_is_a_duplicate(world):
-    made = signed(world, "stripe", secret=STRIPE_SECRET, delivery_id_header="X-Event-Id")
-    world.automation("triage", made)
-    headers = of_stripe(seconds(world))
+def test_replayed_request_with_a_new_unsigned_id_is_a_duplicate(world):
+    webhook = signed(world, "stripe", secret=STRIPE_SECRET, delivery_id_header="X-Event-Id")
+    world.automation("triage", webhook)
+    headers = stripe_headers(seconds(world))
 
-    statuses = [send(world, made, headers | {"X-Event-Id": event}).status for event in ("1", "2", "3")]
+    statuses = [send(world, webhook, headers | {"X-Event-Id": event}).status for event in ("1", "2", "3")]
 
     assert statuses == [202, 202, 202]
-    assert world.labels(made) == ["Duplicate", "Duplicate", "Accepted"]
-    original = world.log(made)[-1].key
-    assert {row.duplicate_of for row in world.log(made)[:2]} == {original}
-    assert len(world.runs(made)) == 1
+    assert world.labels(webhook) == ["Duplicate", "Duplicate", "Accepted"]
+    original = world.log(webhook)[-1].key
+    assert {row.duplicate_of for row in world.log(webhook)[:2]} == {original}
+    assert len(world.runs(webhook)) == 1
 
 
-def test_retry_that_is_signed_again_is_a_duplicate_by_its_id(world):
-    made = signed(world, "standard_webhooks")
+def test_retry_with_a_new_signature_is_a_duplicate_by_its_id(world):
+    webhook = signed(world, "standard_webhooks")
     now = seconds(world)
 
     for at in (now, now + 5):
-        assert send(world, made, of_standard_webhooks(made.reveal(), at)).status == 202
+        assert send(world, webhook, standard_webhooks_headers(webhook.reveal(), at)).status == 202
 
-    assert world.labels(made) == ["Duplicate", "Accepted"]
+    assert world.labels(webhook) == ["Duplicate", "Accepted"]
 
 
 @shows("AUTH-5")
-def test_previous_signing_secret_is_refused_and_the_log_says_so(world):
-    made = signed(world, "github", secret=GITHUB_SECRET)
-    assert send(world, made, of_github()).status == 202
+def test_previous_signing_secret_is_refused_with_a_reason_in_the_log(world):
+    webhook = signed(world, "github", secret=GITHUB_SECRET)
+    assert send(world, webhook, github_headers()).status == 202
 
     world.management.webhooks.rotate(world.may, "source", "the next one")
 
-    assert send(world, made, of_github(event="2")).status == 401
-    assert "previous" in (world.log(made)[0].reason or "")
-    assert send(world, made, of_github(secret="the next one", event="3")).status == 202
+    assert send(world, webhook, github_headers(event="2")).status == 401
+    assert "previous" in (world.log(webhook)[0].reason or "")
+    assert send(world, webhook, github_headers(secret="the next one", event="3")).status == 202
 
 
-def test_signed_url_is_the_configured_one_despite_the_host_header(world):
-    made = signed(world, "square", secret="asdf1234")
+def test_signed_url_is_verified_against_the_configured_one(world):
+    webhook = signed(world, "square", secret="asdf1234")
 
-    def given(url: str) -> dict[str, str]:
+    def headers(url: str) -> dict[str, str]:
         signature = base64.b64encode(mac(b"asdf1234", url.encode() + BODY)).decode()
         return {"X-Square-HmacSha256-Signature": signature, "Host": "evil.example", "X-Forwarded-Host": "evil.example"}
 
-    assert send(world, made, given(made.url)).status == 202
-    assert send(world, made, given(made.url.replace("hooks.test", "evil.example"))).status == 401
+    assert send(world, webhook, headers(webhook.url)).status == 202
+    assert send(world, webhook, headers(webhook.url.replace("hooks.test", "evil.example"))).status == 401
 
 
-def test_too_large_body_with_a_signature_counts_as_a_failure(world):
-    made = signed(world, "github", secret=GITHUB_SECRET)
+def test_too_large_signed_body_counts_as_a_failed_authentication(world):
+    webhook = signed(world, "github", secret=GITHUB_SECRET)
     body = b'"' + b"x" * 262_143 + b'"'
 
-    assert [send(world, made, of_github(body), body).status for _ in range(61)] == [413] * 60 + [429]
-    assert {delivery.client for delivery in world.log(made)} == {"192.0.2.7"}
-    assert send(world, made, of_github()).status == 202
+    assert [send(world, webhook, github_headers(body), body).status for _ in range(61)] == [413] * 60 + [429]
+    assert {delivery.client for delivery in world.log(webhook)} == {"192.0.2.7"}
+    assert send(world, webhook, github_headers()).status == 202
 
 
-def test_wrong_signatures_never_block_the_provider(world):
-    made = signed(world, "github", secret=GITHUB_SECRET)
+def test_wrong_signatures_do_not_block_the_provider(world):
+    webhook = signed(world, "github", secret=GITHUB_SECRET)
 
-    flood = [send(world, made, of_github(secret="another")).status for _ in range(70)]
+    failures = [send(world, webhook, github_headers(secret="another")).status for _ in range(70)]
 
-    assert flood == [401] * 60 + [429] * 10
-    assert send(world, made, of_github()).status == 202
-    assert len(world.log(made)) == 61
+    assert failures == [401] * 60 + [429] * 10
+    assert send(world, webhook, github_headers()).status == 202
+    assert len(world.log(webhook)) == 61
 
 
 @shows("WEBHOOK-9")
@@ -313,7 +313,7 @@ def test_signature_header_cannot_be_the_delivery_id_header(world, header):
 
 
 @shows("SIGNATURE-7")
-def test_hmac_scheme_verifies_as_its_user_describes(world):
+def test_hmac_scheme_verifies_signatures_as_configured(world):
     options = {
         "header": "X-Signature",
         "prefix": "v1=",
@@ -321,16 +321,16 @@ def test_hmac_scheme_verifies_as_its_user_describes(world):
         "timestamp_header": "X-Time",
         "tolerance_seconds": 60,
     }
-    made = signed(world, "hmac", secret="a secret", signature_options=options)
+    webhook = signed(world, "hmac", secret="a secret", signature_options=options)
 
-    def given(at: int) -> dict[str, str]:
+    def headers(at: int) -> dict[str, str]:
         return {"X-Signature": "v1=" + mac(b"a secret", b"%d:" % at + BODY).hex(), "X-Time": str(at)}
 
-    assert send(world, made, given(seconds(world) - 60)).status == 202
-    assert send(world, made, given(seconds(world) - 61)).status == 401
+    assert send(world, webhook, headers(seconds(world) - 60)).status == 202
+    assert send(world, webhook, headers(seconds(world) - 61)).status == 401
 
 
-def test_unusable_signature_option_is_refused_by_its_name(world):
+def test_invalid_signature_option_is_named_in_the_refusal(world):
     with pytest.raises(Invalid, match="algorithm of the scheme hmac"):
         signed(world, "hmac", signature_options={"header": "X-Signature", "algorithm": "md5"})
     with pytest.raises(Invalid, match="github has none"):
@@ -341,26 +341,28 @@ CHALLENGE = b'{"type": "url_verification", "challenge": "3eZbrw1aBm2rZgRNFdxV259
 
 
 def test_signed_challenge_is_answered_and_logged_and_starts_no_run(world):
-    made = signed(world, "slack", secret=SLACK_SECRET, answers_handshakes=True)
-    world.automation("triage", made)
+    webhook = signed(world, "slack", secret=SLACK_SECRET, answers_handshakes=True)
+    world.automation("triage", webhook)
 
-    answers = [send(world, made, of_slack(seconds(world) + number, CHALLENGE), CHALLENGE) for number in range(2)]
+    answers = [
+        send(world, webhook, slack_headers(seconds(world) + number, CHALLENGE), CHALLENGE) for number in range(2)
+    ]
 
     assert {(answer.status, answer.body) for answer in answers} == {(200, json.loads(CHALLENGE)["challenge"].encode())}
     assert answers[0].headers["content-type"].startswith("text/plain")
-    assert world.labels(made) == ["Duplicate", "Accepted"]
-    assert world.runs(made) == []
-    assert send(world, made, of_slack(seconds(world), BODY), BODY).status == 202
-    assert len(world.runs(made)) == 1
+    assert world.labels(webhook) == ["Duplicate", "Accepted"]
+    assert world.runs(webhook) == []
+    assert send(world, webhook, slack_headers(seconds(world), BODY), BODY).status == 202
+    assert len(world.runs(webhook)) == 1
 
 
-def test_challenge_is_answered_only_if_it_is_signed_and_enabled(world):
-    quiet = signed(world, "slack", secret=SLACK_SECRET)
+def test_challenge_is_answered_only_if_it_is_signed_and_configured(world):
+    not_answering = signed(world, "slack", secret=SLACK_SECRET)
     answering = signed(world, "slack", "answering", secret=SLACK_SECRET, answers_handshakes=True)
-    unsigned = of_slack(seconds(world), BODY)
+    other_signature = slack_headers(seconds(world), BODY)
 
-    assert send(world, quiet, of_slack(seconds(world), CHALLENGE), CHALLENGE).status == 202
-    assert send(world, answering, unsigned, CHALLENGE).status == 401
+    assert send(world, not_answering, slack_headers(seconds(world), CHALLENGE), CHALLENGE).status == 202
+    assert send(world, answering, other_signature, CHALLENGE).status == 401
 
 
 def test_answering_challenges_requires_a_provider_that_signs_them(world):

@@ -1,4 +1,4 @@
-"""Automations: which deliveries start a run, by webhook and payload filter, and testing a filter."""
+"""Automations: which deliveries start a run, by webhook and by payload filter. Also tests of a filter."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,56 +13,56 @@ def test_automation_gets_deliveries_of_its_selected_webhooks_only(world):
     one, two, other = [world.webhook(name) for name in ("one", "two", "other")]
     world.automation("triage", one, two)
 
-    for made in (one, two, other):
-        world.post(made)
+    for webhook in (one, two, other):
+        world.post(webhook)
 
-    assert [len(world.runs(made)) for made in (one, two, other)] == [1, 1, 0]
+    assert [len(world.runs(webhook)) for webhook in (one, two, other)] == [1, 1, 0]
 
 
 @shows("AUTOMATION-2")
 def test_delivery_starts_a_run_of_each_enabled_automation_that_matches(world):
-    made, other = world.webhook(), world.webhook("other")
-    world.automation("all of it", made)
-    world.automation("opened ones", made, payload={"action": ["opened"]})
-    world.automation("closed ones", made, payload={"action": ["closed"]})
+    webhook, other = world.webhook(), world.webhook("other")
+    world.automation("all of it", webhook)
+    world.automation("opened ones", webhook, payload={"action": ["opened"]})
+    world.automation("closed ones", webhook, payload={"action": ["closed"]})
     world.automation("of another webhook", other)
-    world.automation("switched off", made, enabled=False)
+    world.automation("disabled", webhook, enabled=False)
 
-    answer = world.post(made, b'{"action": "opened"}')
+    answer = world.post(webhook, b'{"action": "opened"}')
 
     started = world.management.runs.of_delivery(world.may, answer.delivery_id)
     assert sorted(run.automation_name for run in started) == ["all of it", "opened ones"]
 
 
 @shows("AUTOMATION-5")
-def test_every_delivery_starts_a_run_without_a_payload_filter(world):
-    made = world.webhook()
-    world.automation("triage", made)
+def test_trigger_without_a_payload_filter_matches_every_delivery(world):
+    webhook = world.webhook()
+    world.automation("triage", webhook)
 
     for body in (b"{}", b"[]", b"0", b'"text"', b"null", b'{"action": "opened"}'):
-        world.post(made, body)
+        world.post(webhook, body)
 
-    assert len(world.runs(made)) == 6
+    assert len(world.runs(webhook)) == 6
 
 
 @shows("AUTOMATION-6", "AUTOMATION-7")
 def test_delivery_that_matches_no_automation_is_accepted_and_logged(world):
-    made = world.webhook()
-    world.automation("triage", made, payload={"action": ["opened"]})
+    webhook = world.webhook()
+    world.automation("triage", webhook, payload={"action": ["opened"]})
 
-    answer = world.post(made, b'{"action": "closed"}')
+    answer = world.post(webhook, b'{"action": "closed"}')
 
-    assert (answer.status, world.labels(made), world.runs(made)) == (202, ["Accepted"], [])
+    assert (answer.status, world.labels(webhook), world.runs(webhook)) == (202, ["Accepted"], [])
 
 
 @shows("RUN-5", "RUN-6")
 def test_every_accepted_delivery_starts_its_own_run(world):
-    made = world.webhook()
-    world.automation("triage", made)
+    webhook = world.webhook()
+    world.automation("triage", webhook)
 
-    answers = [world.post(made, b'{"thread": 1, "no": %d}' % i) for i in range(3)]
+    answers = [world.post(webhook, b'{"thread": 1, "no": %d}' % i) for i in range(3)]
 
-    runs = world.runs(made)
+    runs = world.runs(webhook)
     assert len({run.id for run in runs}) == 3
     assert {f"dlv_{run.delivery_key.hex()}" for run in runs} == {answer.delivery_id for answer in answers}
     assert {tuple(answer.json) for answer in answers} == {("delivery_id",)}
@@ -70,34 +70,34 @@ def test_every_accepted_delivery_starts_its_own_run(world):
 
 @shows("AUTOMATION-2")
 def test_only_an_accepted_delivery_starts_runs(world):
-    made = world.webhook()
-    world.automation("triage", made)
-    world.post(made, b"[1]")
+    webhook = world.webhook()
+    world.automation("triage", webhook)
+    world.post(webhook, b"[1]")
 
-    world.post(made, b"[1]")
-    world.post(made, b"[2", headers={})
-    world.post(made, b"[2]", token="wrong")
-    world.post(made, b" " * 262_145)
+    world.post(webhook, b"[1]")
+    world.post(webhook, b"[2", headers={})
+    world.post(webhook, b"[2]", token="wrong")
+    world.post(webhook, b" " * 262_145)
 
-    assert len(world.runs(made)) == 1
+    assert len(world.runs(webhook)) == 1
 
 
 @shows("AUTOMATION-2")
 def test_several_matching_triggers_start_one_run_of_their_automation(world):
-    made = world.webhook()
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+    webhook = world.webhook()
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
     world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger, trigger, trigger])
 
-    world.post(made)
+    world.post(webhook)
 
-    assert len(world.runs(made)) == 1
+    assert len(world.runs(webhook)) == 1
 
 
 @shows("AUTOMATION-3")
 @pytest.mark.parametrize("change", [{"provider": "email"}, {"event": "sent"}, {"provider": None}, {"event": ""}])
 def test_trigger_with_another_provider_or_event_is_refused(world, change):
-    made = world.webhook()
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+    webhook = world.webhook()
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
     create = world.management.automations.create
 
     with pytest.raises(Invalid, match="provider: webhook, event: received"):
@@ -118,44 +118,44 @@ def test_webhooks_are_selected_by_uid_and_not_by_name(world, ids):
 
 
 @shows("AUTOMATION-8")
-def test_trigger_with_a_uid_that_delivers_nothing_causes_a_warning(world):
-    made, disabled = world.webhook(), world.webhook("disabled")
+def test_trigger_with_an_unusable_webhook_causes_a_warning(world):
+    webhook, disabled = world.webhook(), world.webhook("disabled")
     world.management.webhooks.set_enabled(world.may, "disabled", False)
-    anothers = world.management.webhooks.create(world.elsewhere(), "source")
+    other_factorys = world.management.webhooks.create(world.elsewhere(), "source")
     unknown = "wh_" + "0" * 27
-    uids = [made.webhook.uid, disabled.webhook.uid, anothers.webhook.uid, unknown]
+    uids = [webhook.webhook.uid, disabled.webhook.uid, other_factorys.webhook.uid, unknown]
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": uids}}
 
     automation = world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger])
 
     assert set(world.management.automations.warnings(world.may, automation)) == {
         f"'disabled' ({disabled.webhook.uid}) is disabled, so it starts no runs until it is enabled.",
-        f"{anothers.webhook.uid} is not a webhook of factory 'default', so it starts no runs.",
+        f"{other_factorys.webhook.uid} is not a webhook of factory 'default', so it starts no runs.",
         f"{unknown} is not a webhook of factory 'default', so it starts no runs.",
     }
 
 
-def test_automation_starts_nothing_from_another_factorys_webhook(world):
+def test_another_factorys_webhook_starts_no_run_of_an_automation(world):
     other_factory = world.elsewhere()
-    made = world.webhook()
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+    webhook = world.webhook()
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
     world.management.automations.create(other_factory, "listening in", prompt="Look.", triggers=[trigger])
 
-    world.post(made)
+    world.post(webhook)
 
-    assert (world.runs(made), world.management.runs.newest(other_factory)) == ([], [])
+    assert (world.runs(webhook), world.management.runs.newest(other_factory)) == ([], [])
 
 
 @shows("FILTER-1")
 def test_payload_filter_has_the_shape_of_the_body(world):
-    made = world.webhook()
-    world.automation("triage", made, payload={"repository": {"owner": {"login": ["ada"]}}})
+    webhook = world.webhook()
+    world.automation("triage", webhook, payload={"repository": {"owner": {"login": ["ada"]}}})
 
-    world.post(made, b'{"repository": {"owner": {"login": "ada"}}, "more": 1}')
-    world.post(made, b'{"repository": {"owner": {"login": "bob"}}}')
-    world.post(made, b'{"repository": {"login": "ada"}}')
+    world.post(webhook, b'{"repository": {"owner": {"login": "ada"}}, "more": 1}')
+    world.post(webhook, b'{"repository": {"owner": {"login": "bob"}}}')
+    world.post(webhook, b'{"repository": {"login": "ada"}}')
 
-    assert len(world.runs(made)) == 1
+    assert len(world.runs(webhook)) == 1
 
 
 @shows("FILTER-2")
@@ -164,17 +164,17 @@ def test_payload_filter_has_the_shape_of_the_body(world):
     [(b'{"a": 1, "b": 2}', 1), (b'{"a": 1, "b": 3}', 0), (b'{"a": 0, "b": 2}', 0), (b'{"a": 1}', 0), (b"{}", 0)],
 )
 def test_payload_filter_matches_only_if_every_key_does(sqlite_world, body, runs):
-    made = sqlite_world.webhook()
-    sqlite_world.automation("triage", made, payload={"a": [1], "b": [2]})
+    webhook = sqlite_world.webhook()
+    sqlite_world.automation("triage", webhook, payload={"a": [1], "b": [2]})
 
-    sqlite_world.post(made, body)
+    sqlite_world.post(webhook, body)
 
-    assert len(sqlite_world.runs(made)) == runs
+    assert len(sqlite_world.runs(webhook)) == runs
 
 
 @shows("FILTER-3", "FILTER-4", "FILTER-5", "FILTER-6")
 @pytest.mark.parametrize(
-    ("chosen", "body", "runs"),
+    ("payload_filter", "body", "runs"),
     [
         ({"a": ["x", 1]}, b'{"a": "x"}', 1),
         ({"a": ["x", 1]}, b'{"a": 1.0}', 1),
@@ -193,7 +193,7 @@ def test_payload_filter_matches_only_if_every_key_does(sqlite_world, body, runs)
         # A missing key fails `in` and passes `not_in`.
         ({"a": ["x"]}, b"{}", 0),
         ({"a": {"not_in": ["x"]}}, b"{}", 1),
-        # On an array, `in` asks for any element, `not_in` for none, a nested object for one that satisfies all of it.
+        # On an array, `in` holds for any element, `not_in` for none, a nested object for one that satisfies all of it.
         ({"a": ["x"]}, b'{"a": ["y", "x"]}', 1),
         ({"a": {"not_in": ["x"]}}, b'{"a": ["y", "x"]}', 0),
         ({"a": {"b": [1], "c": [2]}}, b'{"a": [{"b": 1, "c": 2}]}', 1),
@@ -203,18 +203,18 @@ def test_payload_filter_matches_only_if_every_key_does(sqlite_world, body, runs)
         ({"a": {"not_in": ["x"]}}, b"0", 0),
     ],
 )
-def test_payload_filter_decides_what_starts_a_run(sqlite_world, chosen, body, runs):
-    made = sqlite_world.webhook()
-    sqlite_world.automation("triage", made, payload=chosen)
+def test_delivery_starts_a_run_only_if_the_payload_filter_matches(sqlite_world, payload_filter, body, runs):
+    webhook = sqlite_world.webhook()
+    sqlite_world.automation("triage", webhook, payload=payload_filter)
 
-    answer = sqlite_world.post(made, body)
+    answer = sqlite_world.post(webhook, body)
 
-    assert (answer.status, len(sqlite_world.runs(made))) == (202, runs)
+    assert (answer.status, len(sqlite_world.runs(webhook))) == (202, runs)
 
 
 @shows("FILTER-9")
 @pytest.mark.parametrize(
-    ("chosen", "body", "runs"),
+    ("payload_filter", "body", "runs"),
     [
         ({"a": {"gt": ["x"]}}, b'{"a": {"gt": "x"}}', 1),
         ({"a": {"$gt": 2**53}}, b'{"a": 9007199254740993}', 1),
@@ -225,112 +225,112 @@ def test_payload_filter_decides_what_starts_a_run(sqlite_world, chosen, body, ru
         ({"$fields": {"$ref": ["x"]}}, b'{"$ref": "x"}', 1),
     ],
 )
-def test_operator_with_a_dollar_shares_no_name_with_a_field(sqlite_world, chosen, body, runs):
-    made = sqlite_world.webhook()
-    sqlite_world.automation("triage", made, payload=chosen)
+def test_filter_distinguishes_operators_with_a_dollar_from_fields(sqlite_world, payload_filter, body, runs):
+    webhook = sqlite_world.webhook()
+    sqlite_world.automation("triage", webhook, payload=payload_filter)
 
-    answer = sqlite_world.post(made, body)
+    answer = sqlite_world.post(webhook, body)
 
-    assert (answer.status, len(sqlite_world.runs(made))) == (202, runs)
+    assert (answer.status, len(sqlite_world.runs(webhook))) == (202, runs)
 
 
 @shows("FILTER-7")
-@pytest.mark.parametrize("chosen", [[], "x", {"a": 1}, {"a": []}, {"a": {}}, {"a": {"in": [1], "b": [1]}}])
-def test_unusable_filter_is_refused_on_save(sqlite_world, chosen):
-    made = sqlite_world.webhook()
+@pytest.mark.parametrize("payload_filter", [[], "x", {"a": 1}, {"a": []}, {"a": {}}, {"a": {"in": [1], "b": [1]}}])
+def test_unusable_filter_is_refused_on_save(sqlite_world, payload_filter):
+    webhook = sqlite_world.webhook()
 
     with pytest.raises(InvalidFilter, match="/triggers/0/filter/payload"):
-        sqlite_world.automation("triage", made, payload=chosen)
+        sqlite_world.automation("triage", webhook, payload=payload_filter)
 
     assert sqlite_world.management.automations.all(sqlite_world.may) == []
 
 
 def test_changed_filter_applies_to_the_next_delivery(world):
-    made = world.webhook()
-    world.automation("triage", made, payload={"a": [1]})
-    world.post(made, b'{"a": 1}')
-    chosen = {"webhook_ids": [made.webhook.uid], "payload": {"a": [2]}}
-    triggers = [{"provider": "webhook", "event": "received", "filter": chosen}]
+    webhook = world.webhook()
+    world.automation("triage", webhook, payload={"a": [1]})
+    world.post(webhook, b'{"a": 1}')
+    new_filter = {"webhook_ids": [webhook.webhook.uid], "payload": {"a": [2]}}
+    triggers = [{"provider": "webhook", "event": "received", "filter": new_filter}]
 
     world.management.automations.change(world.may, "triage", triggers=triggers)
 
     for body in (b'{"a": 1, "again": true}', b'{"a": 2}'):
-        world.post(made, body)
-    assert sorted(run.automation_version for run in world.runs(made)) == [1, 2]
+        world.post(webhook, body)
+    assert sorted(run.automation_version for run in world.runs(webhook)) == [1, 2]
 
 
 def test_automation_toggle_takes_effect_in_every_process_immediately(world):
     other = world.beside()
-    made = world.webhook()
-    world.automation("triage", made)
+    webhook = world.webhook()
+    world.automation("triage", webhook)
     for i, each in enumerate((world, other)):
-        each.post(made, b"%d" % i)
+        each.post(webhook, b"%d" % i)
 
     world.management.automations.set_enabled(world.may, "triage", False)
     for i, each in enumerate((world, other), start=2):
-        each.post(made, b"%d" % i)
+        each.post(webhook, b"%d" % i)
     world.management.automations.set_enabled(world.may, "triage", True)
     for i, each in enumerate((world, other), start=4):
-        each.post(made, b"%d" % i)
+        each.post(webhook, b"%d" % i)
 
-    assert len(world.runs(made)) == 4
+    assert len(world.runs(webhook)) == 4
 
 
 def test_deleted_automation_starts_nothing_and_its_runs_stay(world):
-    made = world.webhook()
-    world.automation("triage", made)
-    world.post(made, b"1")
+    webhook = world.webhook()
+    world.automation("triage", webhook)
+    world.post(webhook, b"1")
 
     world.management.automations.delete(world.may, "triage")
 
-    world.post(made, b"2")
-    assert len(world.runs(made)) == 1
+    world.post(webhook, b"2")
+    assert len(world.runs(webhook)) == 1
     with pytest.raises(NotFound, match="has no automation 'triage'"):
         world.management.automations.get(world.may, "triage")
 
 
 def test_deleted_automations_name_can_be_used_again(world):
-    made = world.webhook()
-    world.automation("triage", made)
+    webhook = world.webhook()
+    world.automation("triage", webhook)
     world.management.automations.delete(world.may, "triage")
 
-    world.automation("triage", made)
+    world.automation("triage", webhook)
 
-    world.post(made)
-    assert len(world.runs(made)) == 1
+    world.post(webhook)
+    assert len(world.runs(webhook)) == 1
 
 
-def test_second_automation_of_one_name_is_refused(world):
-    made = world.webhook()
-    world.automation("triage", made)
-    world.automation("answer", made)
+def test_second_automation_with_the_same_name_is_refused(world):
+    webhook = world.webhook()
+    world.automation("triage", webhook)
+    world.automation("answer", webhook)
 
     with pytest.raises(Conflict, match="already has an automation named 'triage'"):
-        world.automation("triage", made)
+        world.automation("triage", webhook)
     with pytest.raises(Conflict, match="already has an automation named 'triage'"):
         world.management.automations.change(world.may, "answer", new_name="triage")
 
     assert [each.name for each in world.management.automations.all(world.may)] == ["answer", "triage"]
 
 
-def test_one_of_simultaneous_automations_of_one_name_is_created(world):
-    made = world.webhook()
+def test_one_of_simultaneous_automations_with_the_same_name_is_created(world):
+    webhook = world.webhook()
 
-    with ThreadPoolExecutor(10) as people:
-        attempts = [people.submit(world.automation, "triage", made) for _ in range(10)]
+    with ThreadPoolExecutor(10) as threads:
+        attempts = [threads.submit(world.automation, "triage", webhook) for _ in range(10)]
         refused = [attempt for attempt in attempts if isinstance(attempt.exception(), Conflict)]
 
     assert (len(refused), len(world.management.automations.all(world.may))) == (9, 1)
 
 
 def test_each_of_simultaneous_changes_creates_a_version(world):
-    made = world.webhook()
-    world.automation("triage", made)
+    webhook = world.webhook()
+    world.automation("triage", webhook)
     change = world.management.automations.change
 
-    with ThreadPoolExecutor(10) as people:
-        changed = [people.submit(change, world.may, "triage", prompt=f"Version {i}.") for i in range(10)]
-        versions = sorted(each.result().version for each in changed)
+    with ThreadPoolExecutor(10) as threads:
+        changes = [threads.submit(change, world.may, "triage", prompt=f"Version {i}.") for i in range(10)]
+        versions = sorted(each.result().version for each in changes)
 
     assert versions == list(range(2, 12))
 
@@ -339,33 +339,33 @@ def test_another_factorys_automation_is_not_found(world):
     other_factory = world.elsewhere()
     automation = world.automation("triage", world.webhook())
 
-    for named in ("triage", automation.id):
+    for id_or_name in ("triage", automation.id):
         with pytest.raises(NotFound):
-            world.management.automations.get(other_factory, named)
+            world.management.automations.get(other_factory, id_or_name)
         with pytest.raises(NotFound):
-            world.management.automations.delete(other_factory, named)
+            world.management.automations.delete(other_factory, id_or_name)
 
     assert world.management.automations.all(other_factory) == []
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n", "x\x00y", "x" * 100_001])
 def test_automation_without_a_usable_prompt_is_refused(sqlite_world, prompt):
-    made = sqlite_world.webhook()
+    webhook = sqlite_world.webhook()
 
     with pytest.raises(Invalid, match="prompt"):
-        sqlite_world.automation("triage", made, prompt=prompt)
+        sqlite_world.automation("triage", webhook, prompt=prompt)
 
 
-def test_runner_that_the_operator_did_not_configure_is_refused(sqlite_world):
-    made = sqlite_world.webhook()
+def test_runner_that_is_not_configured_is_refused(sqlite_world):
+    webhook = sqlite_world.webhook()
 
     with pytest.raises(Invalid, match="No runner is named '/bin/sh'"):
-        sqlite_world.automation("triage", made, runner="/bin/sh")
+        sqlite_world.automation("triage", webhook, runner="/bin/sh")
 
 
 @shows("FILTER-8")
 @pytest.mark.parametrize(
-    ("chosen", "selects", "results"),
+    ("payload_filter", "selects", "results"),
     [
         ({"a": [1]}, True, (True, True, True)),
         ({"a": [2]}, True, (False, True, False)),
@@ -374,17 +374,17 @@ def test_runner_that_the_operator_did_not_configure_is_refused(sqlite_world):
         (None, True, (True, True, True)),
     ],
 )
-def test_filter_test_reports_the_results_of_both_checks(world, chosen, selects, results):
-    made, other = world.webhook(), world.webhook("other")
-    answer = world.post(made, b'{"a": 1}')
-    uids = [made.webhook.uid if selects else other.webhook.uid]
+def test_filter_test_reports_the_results_of_both_checks(world, payload_filter, selects, results):
+    webhook, other = world.webhook(), world.webhook("other")
+    answer = world.post(webhook, b'{"a": 1}')
+    uids = [webhook.webhook.uid if selects else other.webhook.uid]
 
-    test = world.management.filters.test(world.may, answer.delivery_id, payload_filter=chosen, webhook_ids=uids)
+    test = world.management.filters.test(world.may, answer.delivery_id, payload_filter=payload_filter, webhook_ids=uids)
 
     assert (test.would_trigger, test.webhook_check, test.payload_check) == results
 
 
-def test_filter_test_reports_the_value_for_every_condition(world):
+def test_filter_test_reports_the_actual_value_for_every_condition(world):
     answer = world.post(world.webhook(), b'{"action": "closed", "n": [1, 2]}')
 
     test = world.management.filters.test(
@@ -399,35 +399,35 @@ def test_filter_test_reports_the_value_for_every_condition(world):
 
 
 def test_filter_test_agrees_with_the_trigger(world):
-    made = world.webhook()
+    webhook = world.webhook()
     filters = [{"a": [1]}, {"a": {"not_in": [1]}}, {"a": {"b": [1]}}, {"b": {"exists": False}}, {}]
-    for no, chosen in enumerate(filters):
-        world.automation(f"automation {no}", made, payload=chosen)
+    for no, payload_filter in enumerate(filters):
+        world.automation(f"automation {no}", webhook, payload=payload_filter)
 
     for body in (b'{"a": 1}', b'{"a": {"b": 1}}', b'[{"a": [1]}]', b'{"b": null}', b"7"):
-        answer = world.post(made, body)
+        answer = world.post(webhook, body)
         started = {run.automation_name for run in world.management.runs.of_delivery(world.may, answer.delivery_id)}
-        tried = {
+        tested = {
             f"automation {no}"
-            for no, chosen in enumerate(filters)
-            if world.management.filters.test(world.may, answer.delivery_id, payload_filter=chosen).would_trigger
+            for no, payload_filter in enumerate(filters)
+            if world.management.filters.test(world.may, answer.delivery_id, payload_filter=payload_filter).would_trigger
         }
-        assert started == tried
+        assert started == tested
 
 
 def test_filter_test_requires_a_stored_payload(world):
-    made = world.webhook()
-    world.post(made, token="wrong")
-    [row] = world.log(made)
+    webhook = world.webhook()
+    world.post(webhook, token="wrong")
+    [row] = world.log(webhook)
 
     with pytest.raises(NotFound, match="only Accepted deliveries have a stored payload"):
         world.management.filters.test(world.may, f"dlv_{row.key.hex()}", payload_filter={"a": [1]})
 
 
 def test_filter_test_changes_nothing(world):
-    made = world.webhook()
-    answer = world.post(made, b'{"a": 1}')
+    webhook = world.webhook()
+    answer = world.post(webhook, b'{"a": 1}')
 
     world.management.filters.test(world.may, answer.delivery_id, payload_filter={"a": [1]})
 
-    assert (world.labels(made), world.runs(made)) == (["Accepted"], [])
+    assert (world.labels(webhook), world.runs(webhook)) == (["Accepted"], [])
