@@ -1,1 +1,1 @@
-"""The HTTP API, in this process unless the subject needs a real one."""
+"""Tests of the HTTP API. It runs in the test's process, unless a test needs a running service."""

@@ -1,4 +1,4 @@
-"""The API in the test's own process, in front of a real store, and the keys to it."""
+"""A client of the API, which runs in the test's process with a real store."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,46 +17,51 @@ from tests.support.service import Answer
 from tests.support.world import PUBLIC_URL, World
 
 T = TypeVar("T")
-ENOUGH = 1_000_000
-"""A budget that no test uses up by accident."""
+UNREACHED_LIMIT = 1_000_000
+"""A rate limit that no test reaches by accident."""
 PROMPT = "Look at the delivery."
 
 
 class Api:
-    """The whole service in this process, with the API in it. Requests come from 203.0.113.9 unless said otherwise."""
+    """The API, and keys of all roles. By default the client's address is 203.0.113.9."""
 
-    def __init__(self, world: World, *, requests_per_minute: int = ENOUGH, failures_per_minute: int = ENOUGH) -> None:
+    def __init__(
+        self, world: World, *, requests_per_minute: int = UNREACHED_LIMIT, failures_per_minute: int = UNREACHED_LIMIT
+    ) -> None:
         self.world = world
         self.management = world.management
         self.team = world.management.access.operator_of_team()
-        self.unforeseen: list[tuple[str, BaseException]] = []
+        self.unexpected_errors: list[tuple[str, BaseException]] = []
+        """The errors that the API reported: its name for the place, and the exception."""
 
-        def make() -> Any:
+        def build_app() -> Any:
             return build(
                 world.management,
                 trusted_proxies=[ip_network("192.0.2.0/24")],
                 now_us=world.clock,
-                report_failure=lambda where, error: self.unforeseen.append((where, error)),
+                report_failure=lambda where, error: self.unexpected_errors.append((where, error)),
                 requests_per_minute=requests_per_minute,
                 failures_per_minute=failures_per_minute,
             )
 
-        self.make = make
-        world.routes = Routes(IngressEndpoint(world.ingress, world.clock), lambda: True, make, public_url=PUBLIC_URL)
+        self.build_app = build_app
+        world.routes = Routes(
+            IngressEndpoint(world.ingress, world.clock), lambda: True, build_app, public_url=PUBLIC_URL
+        )
         self.admin = self.key("an admin", Role.ADMIN)
         self.manager = self.key("a manager", Role.MANAGER, "default")
         self.viewer = self.key("a viewer", Role.VIEWER, "default")
 
     def key(self, name: str, role: Role, factory: str | None = None, **choices: Any) -> str:
-        """A new key's token."""
+        """Create a key, and return its token."""
         return self.management.keys.create(self.team, name, role, factory=factory, **choices).token.reveal()
 
     def factory(self, name: str) -> MayManage:
-        """Permission over a new factory."""
+        """Create a factory, and return permission for all operations in it."""
         self.management.factories.create(self.team, name)
         return self.management.access.operator(name)
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -66,36 +71,36 @@ class Api:
         headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
         raw: bytes | None = None,
     ) -> Answer:
-        """One request, by default as the manager of the factory `default`. `path` begins after /api/v1."""
+        """Send a request, by default with the key of a manager of the factory `default`. `path` follows /api/v1."""
         key = self.manager if key is None else key
-        given = list(headers.items() if isinstance(headers, Mapping) else headers)
+        sent_headers = list(headers.items() if isinstance(headers, Mapping) else headers)
         if key:
-            given.append(("Authorization", f"Bearer {key}"))
-        if "x-forwarded-for" not in {name.lower() for name, _ in given}:
-            given.append(("X-Forwarded-For", "203.0.113.9"))
+            sent_headers.append(("Authorization", f"Bearer {key}"))
+        if "x-forwarded-for" not in {name.lower() for name, _ in sent_headers}:
+            sent_headers.append(("X-Forwarded-For", "203.0.113.9"))
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
-        if content and "content-type" not in {name.lower() for name, _ in given}:
-            given.append(("Content-Type", "application/json"))
-        return self.world.request(method, f"/api/v1{path}", headers=given, body=content)
+        if content and "content-type" not in {name.lower() for name, _ in sent_headers}:
+            sent_headers.append(("Content-Type", "application/json"))
+        return self.world.request(method, f"/api/v1{path}", headers=sent_headers, body=content)
 
     def get(self, path: str, **choices: Any) -> Answer:
-        return self.ask("GET", path, **choices)
+        return self.request("GET", path, **choices)
 
     def post(self, path: str, body: Any = None, **choices: Any) -> Answer:
-        return self.ask("POST", path, body, **choices)
+        return self.request("POST", path, body, **choices)
 
     def patch(self, path: str, body: Any, **choices: Any) -> Answer:
-        return self.ask("PATCH", path, body, **choices)
+        return self.request("PATCH", path, body, **choices)
 
     def put(self, path: str, body: Any = None, **choices: Any) -> Answer:
-        return self.ask("PUT", path, body, **choices)
+        return self.request("PUT", path, body, **choices)
 
     def delete(self, path: str, **choices: Any) -> Answer:
-        return self.ask("DELETE", path, **choices)
+        return self.request("DELETE", path, **choices)
 
 
-class Stocked:
-    """A factory with one of everything in it, by the names that addresses use."""
+class StockedFactory:
+    """A factory with one resource of each kind."""
 
     def __init__(self, api: Api, may: MayManage) -> None:
         management = api.management
@@ -120,7 +125,7 @@ class Stocked:
         member = management.members.add(api.team, f"{name}@example.com", f"Member of {name}")
         self.member = member.id
         self.key = management.keys.create(api.team, f"spare of {name}", Role.VIEWER, factory=name).key.id
-        self.places = {
+        self.path_parameters = {
             "factory": name,
             "uid": self.webhook.webhook.uid,
             "name": self.secret_name,
@@ -132,20 +137,21 @@ class Stocked:
             "key": self.key,
             "kind": "webhook",
         }
+        """The values for the variable parts of the API's paths."""
 
 
-def at_once(number: int, act: Callable[[int], T]) -> list[T]:
-    """What each of so many acts gave that were under way at the same time."""
-    with ThreadPoolExecutor(number) as pool:
-        return list(pool.map(act, range(number)))
+def concurrently(count: int, act: Callable[[int], T]) -> list[T]:
+    """The results of `count` concurrent calls of `act`, each with its number."""
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(act, range(count)))
 
 
-def living_api(url: str, **choices: Any) -> Iterator[Api]:
-    """An API for as long as a test lasts, in which nothing unforeseen may happen."""
+def api_for_test(url: str, **choices: Any) -> Iterator[Api]:
+    """An API for one test. The test must clear `unexpected_errors` that it has caused: any others fail it."""
     world = World(url)
     try:
         api = Api(world, **choices)
         yield api
-        assert api.unforeseen == []
+        assert api.unexpected_errors == []
     finally:
         world.close()

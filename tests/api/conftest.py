@@ -1,4 +1,4 @@
-"""One service in this process for each test, on SQLite unless a test asks for both stores."""
+"""The API for each test, on SQLite or on both kinds of store."""
 
 import shutil
 import tempfile
@@ -7,27 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.client import Api, Stocked, living_api
+from tests.api.client import Api, StockedFactory, api_for_test
 
 
 @pytest.fixture
 def api(sqlite_store: str) -> Iterator[Api]:
-    yield from living_api(sqlite_store)
+    yield from api_for_test(sqlite_store)
 
 
 @pytest.fixture
 def each_api(store_url: str) -> Iterator[Api]:
-    """The test runs on SQLite and on PostgreSQL."""
-    yield from living_api(store_url)
+    """The API on SQLite, and then on PostgreSQL."""
+    yield from api_for_test(store_url)
 
 
 @pytest.fixture(scope="module")
 def shared_api(migrated_sqlite: Path) -> Iterator[Api]:
-    """One service for the tests of a module, each of which makes a factory of its own."""
+    """One API for all tests of a module. A test that changes something creates a factory for it."""
     with tempfile.TemporaryDirectory() as directory:
-        yield from living_api(f"sqlite:///{shutil.copy(migrated_sqlite, directory)}")
+        yield from api_for_test(f"sqlite:///{shutil.copy(migrated_sqlite, directory)}")
 
 
 @pytest.fixture
-def stocked(api: Api) -> Stocked:
-    return Stocked(api, api.world.may)
+def stocked(api: Api) -> StockedFactory:
+    """The factory `default`, with one resource of each kind."""
+    return StockedFactory(api, api.world.may)

@@ -1,4 +1,4 @@
-"""The delivery log through the API: read in pages, downloaded, explained, replayed; and never changed."""
+"""The delivery log in the API: pages, filters, payloads, explanations and replays. No operation changes the log."""
 
 import json
 import re
@@ -10,24 +10,24 @@ import pytest
 
 from hookmill.presentation.filter import ExplanationView
 from hookmill.web.api import application, automations, operations
-from tests.api.client import Api, Stocked
+from tests.api.client import Api, StockedFactory
 
 FACTORY = "/factories/default"
 
 
 def pages(api: Api, path: str, limit: int) -> list[list[Any]]:
-    """Every page of a list."""
-    found: list[list[Any]] = []
+    """The items of each page of a list."""
+    items_by_page: list[list[Any]] = []
     cursor: str | None = ""
     while cursor is not None:
         page = api.get(f"{path}{'&' if '?' in path else '?'}limit={limit}{f'&cursor={cursor}' if cursor else ''}").json
-        found.append(page["items"])
+        items_by_page.append(page["items"])
         cursor = page["next_cursor"]
-    return found
+    return items_by_page
 
 
-def send(api: Api, stocked: Stocked, *bodies: Any, **choices: Any) -> list[str]:
-    """Deliveries a second apart, and their ids."""
+def send(api: Api, stocked: StockedFactory, *bodies: Any, **choices: Any) -> list[str]:
+    """Send deliveries, a second apart. Returns their ids."""
     ids = []
     for body in bodies:
         api.world.clock.advance(seconds=1)
@@ -39,29 +39,29 @@ def send(api: Api, stocked: Stocked, *bodies: Any, **choices: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [4, 5, 6])
-def test_pages_hold_everything_once_newest_first(api: Api, stocked: Stocked, number):
-    sent = send(api, stocked, *range(number - 1))
+def test_pages_contain_each_delivery_once_newest_first(api: Api, stocked: StockedFactory, number):
+    ids = send(api, stocked, *range(number - 1))
 
-    found = pages(api, f"{FACTORY}/deliveries", 2)
+    log_pages = pages(api, f"{FACTORY}/deliveries", 2)
 
-    assert [len(page) for page in found] == {4: [2, 2], 5: [2, 2, 1], 6: [2, 2, 2]}[number]
-    assert [each["delivery_id"] for page in found for each in page] == [*reversed(sent), stocked.delivery]
+    assert [len(page) for page in log_pages] == {4: [2, 2], 5: [2, 2, 1], 6: [2, 2, 2]}[number]
+    assert [each["delivery_id"] for page in log_pages for each in page] == [*reversed(ids), stocked.delivery]
 
 
-def test_what_comes_meanwhile_moves_no_page(api: Api, stocked: Stocked):
-    sent = send(api, stocked, 1, 2, 3)
+def test_new_deliveries_do_not_shift_later_pages(api: Api, stocked: StockedFactory):
+    ids = send(api, stocked, 1, 2, 3)
     first = api.get(f"{FACTORY}/deliveries?limit=2").json
 
     send(api, stocked, 4, 5)
     second = api.get(f"{FACTORY}/deliveries?limit=2&cursor={first['next_cursor']}").json
 
-    assert [each["delivery_id"] for each in second["items"]] == [sent[0], stocked.delivery]
+    assert [each["delivery_id"] for each in second["items"]] == [ids[0], stocked.delivery]
 
 
 @pytest.mark.parametrize(
     "path", ["/factories", "/factories/default/webhooks", "/factories/default/secrets", "/schemes"]
 )
-def test_every_list_comes_in_pages(api: Api, stocked: Stocked, path):
+def test_lists_are_paginated(api: Api, stocked: StockedFactory, path):
     for name in ("b", "a", "c"):
         api.factory(name)
     api.manager = api.admin
@@ -74,7 +74,7 @@ def test_every_list_comes_in_pages(api: Api, stocked: Stocked, path):
     assert {len(page) for page in in_pages} == {1}
 
 
-def test_runs_and_the_audit_log_come_in_pages_newest_first(api: Api, stocked: Stocked):
+def test_runs_and_the_audit_log_are_paginated_newest_first(api: Api, stocked: StockedFactory):
     send(api, stocked, *({"action": "opened", "number": number} for number in range(4)))
     for noun, time in (("runs", "created_at"), ("audit-log", "at")):
         whole = api.get(f"{FACTORY}/{noun}?limit=200").json["items"]
@@ -83,45 +83,45 @@ def test_runs_and_the_audit_log_come_in_pages_newest_first(api: Api, stocked: St
         assert [each[time] for each in whole] == sorted((each[time] for each in whole), reverse=True)
 
 
-def test_a_cursor_of_another_list_is_refused(api: Api, stocked: Stocked):
+def test_cursor_of_another_list_is_refused(api: Api, stocked: StockedFactory):
     cursor = api.get(f"{FACTORY}/webhooks?limit=1").json["next_cursor"]
 
     assert api.get(f"{FACTORY}/deliveries?cursor={cursor}").status == 422
 
 
-# What was asked for
+# Filters
 
 
-def test_the_log_is_narrowed_down_by_what_is_asked(api: Api, stocked: Stocked):
+def test_log_is_filtered_by_webhook_label_time_and_identity(api: Api, stocked: StockedFactory):
     other = api.world.webhook("other")
     api.world.clock.advance(seconds=10)
-    (middle,) = send(api, stocked, {"n": 1}, headers={"X-Service-Delivery-Id": "evt/1 #+&"})
-    again = send(api, stocked, {"n": 1}, headers={"X-Service-Delivery-Id": "evt/1 #+&"})
+    (original,) = send(api, stocked, {"n": 1}, headers={"X-Service-Delivery-Id": "evt/1 #+&"})
+    (duplicate,) = send(api, stocked, {"n": 1}, headers={"X-Service-Delivery-Id": "evt/1 #+&"})
     api.world.clock.advance(seconds=1)
     api.world.post(stocked.webhook, b"{}", token="wrong")
     api.world.clock.advance(seconds=10)
     api.world.post(other, b"{}")
-    received = api.get(f"{FACTORY}/deliveries/{middle}").json["received_at"]
+    received = api.get(f"{FACTORY}/deliveries/{original}").json["received_at"]
 
-    def found(query: str) -> list[str]:
+    def labels(query: str) -> list[str]:
         return [each["label"] for each in api.get(f"{FACTORY}/deliveries?{query}").json["items"]]
 
-    assert found("") == ["Accepted", "Rejected (auth)", "Duplicate", "Accepted", "Accepted"]
-    assert found("webhook=other") == found(f"webhook={other.webhook.uid}") == ["Accepted"]
-    assert found("label=rejected_auth") == found(f"label={quote('Rejected (auth)')}") == ["Rejected (auth)"]
-    assert found(f"since={received}") == ["Accepted", "Rejected (auth)", "Duplicate", "Accepted"]
-    assert found(f"until={received}") == ["Accepted"]
-    assert found(f"since={received.replace('.000000Z', '%2B00:00')}&webhook={stocked.webhook.webhook.uid}") == [
+    assert labels("") == ["Accepted", "Rejected (auth)", "Duplicate", "Accepted", "Accepted"]
+    assert labels("webhook=other") == labels(f"webhook={other.webhook.uid}") == ["Accepted"]
+    assert labels("label=rejected_auth") == labels(f"label={quote('Rejected (auth)')}") == ["Rejected (auth)"]
+    assert labels(f"since={received}") == ["Accepted", "Rejected (auth)", "Duplicate", "Accepted"]
+    assert labels(f"until={received}") == ["Accepted"]
+    assert labels(f"since={received.replace('.000000Z', '%2B00:00')}&webhook={stocked.webhook.webhook.uid}") == [
         "Rejected (auth)",
         "Duplicate",
         "Accepted",
     ]
-    assert found(f"identity={quote('evt/1 #+&', safe='')}") == ["Duplicate", "Accepted"]
-    assert api.get(f"{FACTORY}/deliveries/{again[0]}").json["duplicate_of"] == middle
+    assert labels(f"identity={quote('evt/1 #+&', safe='')}") == ["Duplicate", "Accepted"]
+    assert api.get(f"{FACTORY}/deliveries/{duplicate}").json["duplicate_of"] == original
     assert api.get(f"{FACTORY}/deliveries?webhook=nobody").status == 404
 
 
-def test_the_log_is_narrowed_down_by_event_type(api: Api, stocked: Stocked):
+def test_log_is_filtered_by_event_type(api: Api, stocked: StockedFactory):
     typed = api.world.webhook("typed", event_header="X-Kind")
     for kind in ("order.paid", "order paid/1 #+&", "", "order.paid"):
         api.world.clock.advance(seconds=1)
@@ -129,23 +129,23 @@ def test_the_log_is_narrowed_down_by_event_type(api: Api, stocked: Stocked):
     api.world.clock.advance(seconds=1)
     api.world.post(typed, b"no JSON", headers={"X-Kind": "order.paid"})
 
-    def found(query: str) -> list[tuple[str, str, bool]]:
+    def events(query: str) -> list[tuple[str, str, bool]]:
         rows = api.get(f"{FACTORY}/deliveries?{query}").json["items"]
         return [(each["label"], each["event"], each["event_signed"]) for each in rows]
 
     source = stocked.webhook.webhook.uid
     paid = [(label, "order.paid", False) for label in ("Rejected (invalid JSON)", "Duplicate", "Accepted")]
-    assert found("event=order.paid") == found("event=order.paid&webhook=typed") == paid
-    assert found("event=order.paid&label=accepted") == paid[2:]
-    assert found("event=order.paid&label=rejected_auth") == []
-    assert found("event=order.paid&identity=order.paid") == paid[1:]
-    assert found(f"event={quote('order paid/1 #+&', safe='')}") == [("Accepted", "order paid/1 #+&", False)]
-    assert found("event=order") == found("event=") == found(f"event=order.paid&webhook={source}") == []
+    assert events("event=order.paid") == events("event=order.paid&webhook=typed") == paid
+    assert events("event=order.paid&label=accepted") == paid[2:]
+    assert events("event=order.paid&label=rejected_auth") == []
+    assert events("event=order.paid&identity=order.paid") == paid[1:]
+    assert events(f"event={quote('order paid/1 #+&', safe='')}") == [("Accepted", "order paid/1 #+&", False)]
+    assert events("event=order") == events("event=") == events(f"event=order.paid&webhook={source}") == []
     page = api.get(f"{FACTORY}/deliveries?event=order.paid&limit=2").json
-    assert found(f"event=order.paid&cursor={page['next_cursor']}") == paid[2:]
+    assert events(f"event=order.paid&cursor={page['next_cursor']}") == paid[2:]
 
 
-def test_what_got_no_entry_is_counted_by_the_minute(api: Api, stocked: Stocked):
+def test_dropped_attempts_are_counted_per_minute(api: Api, stocked: StockedFactory):
     api.patch(f"{FACTORY}/webhooks/{stocked.webhook.webhook.uid}", {"enabled": False})
     for _ in range(3):
         assert api.world.post(stocked.webhook, b"{}").status == 404
@@ -157,16 +157,16 @@ def test_what_got_no_entry_is_counted_by_the_minute(api: Api, stocked: Stocked):
     assert minute["since"] < minute["until"]
 
 
-# The payload
+# Payloads
 
 
 HOSTILE = b'{"<script>": "</script><img src=x onerror=alert(1)>", "n": 1e400, "t": "\\u202e\\u0000"}'
 
 
-def test_a_payload_is_downloaded_as_it_came_and_can_do_nothing(api: Api, stocked: Stocked):
-    sent = api.world.post(stocked.webhook, HOSTILE).delivery_id
+def test_payload_is_downloaded_byte_for_byte_and_cannot_run_scripts(api: Api, stocked: StockedFactory):
+    delivery = api.world.post(stocked.webhook, HOSTILE).delivery_id
 
-    answer = api.get(f"{FACTORY}/deliveries/{sent}/payload")
+    answer = api.get(f"{FACTORY}/deliveries/{delivery}/payload")
 
     assert answer.body == HOSTILE
     assert answer.headers["content-type"] == "application/json"
@@ -176,16 +176,16 @@ def test_a_payload_is_downloaded_as_it_came_and_can_do_nothing(api: Api, stocked
     assert "sandbox" in answer.headers["content-security-policy"]
 
 
-def test_a_name_from_outside_is_in_no_header(api: Api, stocked: Stocked):
+def test_response_headers_contain_no_name_from_a_user_or_sender(api: Api, stocked: StockedFactory):
     name = 'x"; filename="evil.html\\'
-    made = api.world.webhook(name)
-    sent = api.world.post(made, b"{}", headers={"X-Service-Delivery-Id": name}).delivery_id
+    webhook = api.world.webhook(name)
+    delivery = api.world.post(webhook, b"{}", headers={"X-Service-Delivery-Id": name}).delivery_id
 
-    for path in (f"deliveries/{sent}", f"deliveries/{sent}/payload", f"webhooks/{made.webhook.uid}"):
+    for path in (f"deliveries/{delivery}", f"deliveries/{delivery}/payload", f"webhooks/{webhook.webhook.uid}"):
         assert "evil" not in str(api.get(f"{FACTORY}/{path}").headers)
 
 
-def test_of_a_rejected_delivery_there_is_no_payload(api: Api, stocked: Stocked):
+def test_rejected_delivery_has_no_payload(api: Api, stocked: StockedFactory):
     api.world.post(stocked.webhook, b"{}", token="wrong")
     rejected = api.get(f"{FACTORY}/deliveries?label=rejected_auth").json["items"][0]["delivery_id"]
 
@@ -194,16 +194,20 @@ def test_of_a_rejected_delivery_there_is_no_payload(api: Api, stocked: Stocked):
     assert (answer.status, answer.json["code"]) == (404, "not_found")
 
 
-# Why, and again
+# Explanations, filter tests and replays
 
 
-def test_an_explanation_has_each_condition_of_each_automation(api: Api, stocked: Stocked):
-    (sent,) = send(api, stocked, {"action": "closed"})
+def test_explanation_contains_each_condition_of_each_automation(api: Api, stocked: StockedFactory):
+    (delivery,) = send(api, stocked, {"action": "closed"})
 
-    (verdict,) = api.get(f"{FACTORY}/deliveries/{sent}/explanation").json["automations"]
+    (automation,) = api.get(f"{FACTORY}/deliveries/{delivery}/explanation").json["automations"]
 
-    assert (verdict["automation"], verdict["would_trigger"], verdict["runs"]) == ("reader of default", False, [])
-    (trigger,) = verdict["triggers"]
+    assert (automation["automation"], automation["would_trigger"], automation["runs"]) == (
+        "reader of default",
+        False,
+        [],
+    )
+    (trigger,) = automation["triggers"]
     assert (trigger["webhook_check"], trigger["payload_check"]) == (True, False)
     assert trigger["conditions"] == [
         {
@@ -219,7 +223,7 @@ def test_an_explanation_has_each_condition_of_each_automation(api: Api, stocked:
     ]
 
 
-def test_an_explanation_that_is_written_piece_by_piece_is_the_same(api: Api, stocked: Stocked):
+def test_streamed_explanation_equals_the_one_encoded_as_a_whole(api: Api, stocked: StockedFactory):
     api.world.automation("another", stocked.webhook)
 
     answer = api.get(f"{FACTORY}/deliveries/{stocked.delivery}/explanation").body
@@ -228,24 +232,24 @@ def test_an_explanation_that_is_written_piece_by_piece_is_the_same(api: Api, sto
     assert len(json.loads(answer)["automations"]) == 2
 
 
-def test_a_filter_is_tested_on_one_delivery_and_on_the_last_ones(api: Api, stocked: Stocked):
+def test_filter_is_tested_on_one_delivery_and_on_the_latest_ones(api: Api, stocked: StockedFactory):
     opened, closed = stocked.delivery, send(api, stocked, {"action": "closed"})[0]
     draft = {"action": ["closed"]}
 
-    def tested(**given: Any) -> tuple[bool, bool, bool]:
-        test = api.post(f"{FACTORY}/filter-tests", given, key=api.viewer).json
+    def results(**fields: Any) -> tuple[bool, bool, bool]:
+        test = api.post(f"{FACTORY}/filter-tests", fields, key=api.viewer).json
         return test["would_trigger"], test["webhook_check"], test["payload_check"]
 
-    back = api.post(f"{FACTORY}/backtests", {"filter": draft, "last": 10}, key=api.viewer).json
+    backtest = api.post(f"{FACTORY}/backtests", {"filter": draft, "last": 10}, key=api.viewer).json
 
-    assert tested(delivery_id=closed, filter=draft) == (True, True, True)
-    assert tested(delivery_id=opened, filter=draft) == (False, True, False)
-    assert tested(delivery_id=closed, filter=draft, webhook_ids=["wh_other"]) == (False, False, True)
-    assert [each["delivery_id"] for each in back["matching"]] == [closed]
-    assert [each["delivery_id"] for each in back["others"]] == [opened]
+    assert results(delivery_id=closed, filter=draft) == (True, True, True)
+    assert results(delivery_id=opened, filter=draft) == (False, True, False)
+    assert results(delivery_id=closed, filter=draft, webhook_ids=["wh_other"]) == (False, False, True)
+    assert [each["delivery_id"] for each in backtest["matching"]] == [closed]
+    assert [each["delivery_id"] for each in backtest["others"]] == [opened]
 
 
-def test_event_types_are_tested_on_one_delivery_and_on_the_last_ones(api: Api, stocked: Stocked):
+def test_event_types_are_tested_on_one_delivery_and_the_latest_ones(api: Api, stocked: StockedFactory):
     typed = api.world.webhook("typed", event_header="X-Kind")
     uid = typed.webhook.uid
     paid, other = (
@@ -253,91 +257,91 @@ def test_event_types_are_tested_on_one_delivery_and_on_the_last_ones(api: Api, s
         for number, kind in enumerate(("paid", ""))
     )
 
-    def tested(delivery: str, **draft: Any) -> tuple[Any, ...]:
+    def results(delivery: str, **draft: Any) -> tuple[Any, ...]:
         test = api.post(f"{FACTORY}/filter-tests", {"delivery_id": delivery, **draft}, key=api.viewer).json
         return tuple(test[name] for name in ("would_trigger", "event_check", "event_types", "event", "payload_check"))
 
-    back = api.post(f"{FACTORY}/backtests", {"event": ["paid"], "webhook_ids": [uid]}, key=api.viewer).json
+    backtest = api.post(f"{FACTORY}/backtests", {"event": ["paid"], "webhook_ids": [uid]}, key=api.viewer).json
 
-    assert tested(paid, event=["refunded", "paid"]) == (True, True, ["refunded", "paid"], "paid", True)
-    assert tested(paid, event=["Paid"]) == (False, False, ["Paid"], "paid", True)
-    assert tested(paid, event=["paid"], filter={"n": [7]}) == (False, True, ["paid"], "paid", False)
-    assert tested(other, event=["paid"]) == (False, False, ["paid"], None, True)
-    assert tested(other) == (True, True, [], None, True)
-    assert [each["delivery_id"] for each in back["matching"]] == [paid]
-    assert [each["delivery_id"] for each in back["others"]] == [other]
+    assert results(paid, event=["refunded", "paid"]) == (True, True, ["refunded", "paid"], "paid", True)
+    assert results(paid, event=["Paid"]) == (False, False, ["Paid"], "paid", True)
+    assert results(paid, event=["paid"], filter={"n": [7]}) == (False, True, ["paid"], "paid", False)
+    assert results(other, event=["paid"]) == (False, False, ["paid"], None, True)
+    assert results(other) == (True, True, [], None, True)
+    assert [each["delivery_id"] for each in backtest["matching"]] == [paid]
+    assert [each["delivery_id"] for each in backtest["others"]] == [other]
 
 
-def test_event_types_that_can_not_be_used_are_refused_at_their_places(api: Api, stocked: Stocked):
+def test_invalid_event_types_are_refused_with_their_pointers(api: Api, stocked: StockedFactory):
     selected = {"webhook_ids": [stocked.webhook.webhook.uid], "event": ["push", "a\tb"]}
     trigger = {"provider": "webhook", "event": "received", "filter": selected}
     body = {"name": "typed", "prompt": "Look.", "triggers": [trigger]}
 
-    made = api.post(f"{FACTORY}/automations", body)
-    tested = api.post(f"{FACTORY}/filter-tests", {"delivery_id": stocked.delivery, "event": ["a\tb"]})
+    creation = api.post(f"{FACTORY}/automations", body)
+    filter_test = api.post(f"{FACTORY}/filter-tests", {"delivery_id": stocked.delivery, "event": ["a\tb"]})
 
-    assert (made.status, tested.status) == (422, 422)
-    assert [each["pointer"] for each in made.json["errors"]] == ["/triggers/0/filter/event/1"]
-    assert [each["pointer"] for each in tested.json["errors"]] == ["/event/0"]
+    assert (creation.status, filter_test.status) == (422, 422)
+    assert [each["pointer"] for each in creation.json["errors"]] == ["/triggers/0/filter/event/1"]
+    assert [each["pointer"] for each in filter_test.json["errors"]] == ["/event/0"]
 
 
-def test_an_automation_with_event_types_comes_back_as_it_was_sent(api: Api, stocked: Stocked):
+def test_automation_with_event_types_is_returned_as_it_was_sent(api: Api, stocked: StockedFactory):
     selected = {"webhook_ids": [stocked.webhook.webhook.uid], "event": ["push", "größer"], "payload": {"n": [1]}}
     trigger = {"provider": "webhook", "event": "received", "filter": selected}
 
-    made = api.post(f"{FACTORY}/automations", {"name": "typed", "prompt": "Look.", "triggers": [trigger]}).json
+    created = api.post(f"{FACTORY}/automations", {"name": "typed", "prompt": "Look.", "triggers": [trigger]}).json
 
-    assert api.get(f"{FACTORY}/automations/{made['automation_id']}").json["triggers"] == [trigger]
-    assert made["warnings"] == [
+    assert api.get(f"{FACTORY}/automations/{created['automation_id']}").json["triggers"] == [trigger]
+    assert created["warnings"] == [
         f"Deliveries of 'source of default' ({stocked.webhook.webhook.uid}) have no event type. Every trigger that "
         "selects it requires one, so none matches. Set the webhook's event header."
     ]
 
 
-def test_a_number_in_a_filter_comes_back_as_it_was_written(api: Api, stocked: Stocked):
+def test_numbers_in_a_filter_are_returned_digit_by_digit(api: Api, stocked: StockedFactory):
     def automation(values: bytes) -> bytes:
         selected = b'{"webhook_ids": ["%s"], "payload": {"n": %s}}' % (stocked.webhook.webhook.uid.encode(), values)
         trigger = b'{"provider": "webhook", "event": "received", "filter": %s}' % selected
         return b'{"name": "exact", "prompt": "Look.", "triggers": [%s]}' % trigger
 
     numbers = b"[9007199254740993,0.1,-1,123456789012345678901234567890]"
-    made = api.post(f"{FACTORY}/automations", raw=automation(numbers))
-    seen = api.get(f"{FACTORY}/automations/{made.json['automation_id']}")
-    vast = api.post(f"{FACTORY}/automations", raw=automation(b"[1e400]"))
+    creation = api.post(f"{FACTORY}/automations", raw=automation(numbers))
+    reading = api.get(f"{FACTORY}/automations/{creation.json['automation_id']}")
+    too_large = api.post(f"{FACTORY}/automations", raw=automation(b"[1e400]"))
 
-    for answer in (made, seen):
+    for answer in (creation, reading):
         assert numbers in answer.body
-    assert vast.status == 422
+    assert too_large.status == 422
 
 
-def test_a_replay_starts_new_runs_and_leaves_the_log_as_it_is(api: Api, stocked: Stocked):
+def test_replay_starts_new_runs_and_does_not_change_the_log(api: Api, stocked: StockedFactory):
     before = api.get(f"{FACTORY}/deliveries").body
 
-    replayed = api.post(f"{FACTORY}/deliveries/{stocked.delivery}/replay")
+    of_all = api.post(f"{FACTORY}/deliveries/{stocked.delivery}/replay")
     of_one = api.post(f"{FACTORY}/deliveries/{stocked.delivery}/replay", {"automation": stocked.automation.id})
 
-    assert (replayed.status, of_one.status) == (201, 201)
-    assert [run["replay"] for answer in (replayed, of_one) for run in answer.json["runs"]] == [1, 2]
+    assert (of_all.status, of_one.status) == (201, 201)
+    assert [run["replay"] for answer in (of_all, of_one) for run in answer.json["runs"]] == [1, 2]
     assert api.get(f"{FACTORY}/deliveries").body == before
     runs = api.get(f"{FACTORY}/deliveries/{stocked.delivery}").json["runs"]
     assert sorted(run["replay"] for run in runs) == [0, 1, 2]
 
 
-def test_a_queued_run_is_cancelled_once(api: Api, stocked: Stocked):
+def test_queued_run_is_cancelled_once(api: Api, stocked: StockedFactory):
     cancelled = api.post(f"{FACTORY}/runs/{stocked.run}/cancel")
-    again = api.post(f"{FACTORY}/runs/{stocked.run}/cancel")
+    second = api.post(f"{FACTORY}/runs/{stocked.run}/cancel")
 
     assert (cancelled.status, cancelled.json["state"]) == (200, "cancelled")
-    assert (again.status, again.json["code"]) == (409, "conflict")
-    for narrowed in ("state=cancelled", f"state=cancelled&automation={stocked.automation.id}"):
-        assert [run["run_id"] for run in api.get(f"{FACTORY}/runs?{narrowed}").json["items"]] == [stocked.run]
+    assert (second.status, second.json["code"]) == (409, "conflict")
+    for query in ("state=cancelled", f"state=cancelled&automation={stocked.automation.id}"):
+        assert [run["run_id"] for run in api.get(f"{FACTORY}/runs?{query}").json["items"]] == [stocked.run]
     assert api.get(f"{FACTORY}/runs?automation=nobody").status == 404
 
 
 # Other lists
 
 
-def test_a_list_of_automations_leaves_the_prompts_out(api: Api, stocked: Stocked):
+def test_list_of_automations_contains_no_prompts(api: Api, stocked: StockedFactory):
     (listed,) = api.get(f"{FACTORY}/automations").json["items"]
     whole = api.get(f"{FACTORY}/automations/{stocked.automation.id}").json
 
@@ -345,29 +349,32 @@ def test_a_list_of_automations_leaves_the_prompts_out(api: Api, stocked: Stocked
     assert listed | {"prompt": stocked.automation.prompt} == whole
 
 
-def test_a_page_of_automations_ends_where_it_has_grown_large(
-    api: Api, stocked: Stocked, monkeypatch: pytest.MonkeyPatch
-):
+def test_page_of_automations_has_a_maximum_size(api: Api, stocked: StockedFactory, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(automations, "PAGE_BYTES", 100)
     for name in ("a", "b", "c"):
         api.world.automation(name, stocked.webhook)
 
-    found = pages(api, f"{FACTORY}/automations", 200)
+    automation_pages = pages(api, f"{FACTORY}/automations", 200)
 
-    assert [[each["name"] for each in page] for page in found] == [["a"], ["b"], ["c"], ["reader of default"]]
+    assert [[each["name"] for each in page] for page in automation_pages] == [
+        ["a"],
+        ["b"],
+        ["c"],
+        ["reader of default"],
+    ]
 
 
-def test_an_act_of_management_has_an_id_of_its_own(api: Api, stocked: Stocked):
+def test_every_entry_of_the_audit_log_has_its_own_id(api: Api, stocked: StockedFactory):
     ids = [each["entry_id"] for each in api.get(f"{FACTORY}/audit-log?limit=200").json["items"]]
 
     assert len(ids) == len(set(ids)) > 3
     assert all(re.fullmatch("aud_[0-9a-f]{32}", each) for each in ids)
 
 
-# The log is evidence
+# No operation changes the log
 
 
-def test_no_route_changes_or_removes_a_delivery(api: Api, stocked: Stocked):
+def test_no_route_changes_or_removes_a_delivery(api: Api, stocked: StockedFactory):
     api.world.post(stocked.webhook, b"{}", token="wrong")
 
     def log() -> list[Any]:
@@ -376,23 +383,22 @@ def test_no_route_changes_or_removes_a_delivery(api: Api, stocked: Stocked):
             return [sorted(repr(tuple(row.values())) for row in tx.all(f"SELECT * FROM {table}")) for table in tables]
 
     before = log()
-    answered = []
-    everything = [{}, {"automation": None}, {"label": "Accepted", "enabled": False, "name": "x", "client": "x"}, None]
-    # What deletes comes last, so that all the others meet things that are there.
+    bodies = [{}, {"automation": None}, {"label": "Accepted", "enabled": False, "name": "x", "client": "x"}, None]
+    # The operations that delete are last, because the others need the resources.
     for each in sorted(operations(application()), key=lambda each: each.method == "DELETE"):
-        path = each.path.removeprefix("/api/v1").format(**stocked.places)
+        path = each.path.removeprefix("/api/v1").format(**stocked.path_parameters)
         for method in ("POST", "PATCH", "PUT", "DELETE", each.method):
             if method == "DELETE" and each.method != "DELETE":
-                answered.append(api.delete(path, key=api.admin).status == 405)
+                api.delete(path, key=api.admin)
                 continue
-            for body in everything if method == each.method else [None]:
-                api.ask(method, path, body, key=api.admin)
+            for body in bodies if method == each.method else [None]:
+                api.request(method, path, body, key=api.admin)
 
     assert len(log()[0]) == 2
     assert log() == before
 
 
-def test_the_log_knows_no_method_but_looking_and_replaying():
+def test_only_reading_and_replay_are_operations_on_deliveries():
     methods = {
         (each.method, each.path.rpartition("/")[2])
         for each in operations(application())
@@ -402,14 +408,16 @@ def test_the_log_knows_no_method_but_looking_and_replaying():
     assert methods == {("POST", "replay")}
 
 
-def test_a_backtest_counts_the_keys_of_a_policy_and_what_debounce_supersedes(api: Api, stocked: Stocked):
-    numbered = [send(api, stocked, {"action": "numbered", "n": n, "step": step})[0] for step, n in enumerate((1, 2, 1))]
+def test_backtest_counts_policy_keys_and_lists_superseded_deliveries(api: Api, stocked: StockedFactory):
+    deliveries = [
+        send(api, stocked, {"action": "numbered", "n": n, "step": step})[0] for step, n in enumerate((1, 2, 1))
+    ]
     draft = {"filter": {"action": ["numbered"]}, "concurrency": {"key": "/n"}}
 
-    counted = api.post(f"{FACTORY}/backtests", draft, key=api.viewer).json
-    debounced = api.post(f"{FACTORY}/backtests", draft | {"debounce": {"seconds": 3600}}, key=api.viewer).json
+    without_debounce = api.post(f"{FACTORY}/backtests", draft, key=api.viewer).json
+    with_debounce = api.post(f"{FACTORY}/backtests", draft | {"debounce": {"seconds": 3600}}, key=api.viewer).json
     refused = api.post(f"{FACTORY}/backtests", draft | {"debounce": {"seconds": 0}}, key=api.viewer)
 
-    assert (counted["keys"], counted["superseded"]) == (2, [])
-    assert (debounced["keys"], debounced["superseded"]) == (2, [numbered[0]])
+    assert (without_debounce["keys"], without_debounce["superseded"]) == (2, [])
+    assert (with_debounce["keys"], with_debounce["superseded"]) == (2, [deliveries[0]])
     assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "/debounce/seconds")

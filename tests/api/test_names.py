@@ -1,4 +1,4 @@
-"""Every name in the API is in snake_case: of fields, parameters, codes and operations, in examples too."""
+"""All names in the API are in snake_case: those of fields, parameters, codes and operations, and those in examples."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,17 +9,17 @@ from hookmill.definitions.keys import WebhookKey
 from hookmill.web.api import application
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.api.problems import ERROR_CODES
-from tests.api.client import Api, Stocked
+from tests.api.client import Api, StockedFactory
 from tests.support.names import SNAKE_CASE, names_not_in_snake_case
 
 WEBHOOKS = "/factories/default/webhooks"
 DOCUMENT = openapi_document(application())
-OF_FILES = sorted(key for key in WebhookKey if key != key.field)
-"""The keys of definition files that the API has under other names."""
+FILE_KEYS = sorted(key for key in WebhookKey if key != key.field)
+"""The keys of definition files that have other names in the API."""
 
 
 def schemas(value: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every object of the description, with its place. What stands in examples is none of it."""
+    """Every object in the OpenAPI document with its path, except those in examples."""
     if isinstance(value, list):
         for number, each in enumerate(value):
             yield from schemas(each, f"{place}/{number}")
@@ -30,7 +30,7 @@ def schemas(value: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]
                 yield from schemas(each, f"{place}/{name}")
 
 
-def test_every_field_in_the_description_is_in_snake_case():
+def test_every_field_in_the_openapi_document_is_in_snake_case():
     fields = [
         (place, name)
         for place, schema in schemas(DOCUMENT)
@@ -52,7 +52,7 @@ def test_every_parameter_operation_and_code_is_in_snake_case():
     assert [name for name in sorted(names) if not SNAKE_CASE.match(name)] == []
 
 
-def test_every_example_in_the_description_has_names_in_snake_case():
+def test_every_example_in_the_openapi_document_is_in_snake_case():
     examples = [
         (place, example)
         for place, schema in schemas(DOCUMENT)
@@ -64,15 +64,15 @@ def test_every_example_in_the_description_has_names_in_snake_case():
     assert [name for place, example in examples for name in names_not_in_snake_case(example, place)] == []
 
 
-def test_description_and_page_name_no_key_of_definition_files(shared_api: Api):
+def test_openapi_document_and_page_contain_no_key_of_definition_files(shared_api: Api):
     for path in ("/openapi.json", "/docs"):
         text = shared_api.get(path, key="").body.decode()
 
-        assert [key for key in OF_FILES if key in text] == []
+        assert [key for key in FILE_KEYS if key in text] == []
 
 
-@pytest.mark.parametrize("key", OF_FILES)
-def test_a_field_in_camel_case_is_refused_with_the_right_name(shared_api: Api, key: str):
+@pytest.mark.parametrize("key", FILE_KEYS)
+def test_field_in_camel_case_is_refused_with_its_name(shared_api: Api, key: str):
     answer = shared_api.post(WEBHOOKS, {"name": "x", key: "token"})
 
     assert (answer.status, answer.json["code"]) == (422, "invalid")
@@ -84,8 +84,8 @@ def test_a_field_in_camel_case_is_refused_with_the_right_name(shared_api: Api, k
     ]
 
 
-def test_a_trigger_in_camel_case_is_refused_with_the_right_name(api: Api, stocked: Stocked):
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhookIds": [stocked.places["uid"]]}}
+def test_key_of_a_trigger_in_camel_case_is_refused_with_its_name(api: Api, stocked: StockedFactory):
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhookIds": [stocked.path_parameters["uid"]]}}
 
     answer = api.post("/factories/default/automations", {"name": "x", "prompt": "Look.", "triggers": [trigger]})
 
@@ -94,7 +94,7 @@ def test_a_trigger_in_camel_case_is_refused_with_the_right_name(api: Api, stocke
     assert "unknown key 'webhookIds'. Did you mean webhook_ids?" in answer.json["errors"][0]["detail"]
 
 
-def test_a_field_that_resembles_none_is_refused_with_all_names(shared_api: Api):
+def test_unknown_field_is_refused_with_all_field_names(shared_api: Api):
     answer = shared_api.post(WEBHOOKS, {"name": "x", "authModes": "token"})
 
     assert answer.json["errors"][0]["detail"].startswith("Unknown field. Allowed fields: answers_handshakes, ")

@@ -1,4 +1,4 @@
-"""Every route, for everybody: what each caller is answered. One table decides, and a route without a row is red."""
+"""The answer of every route to every kind of caller. A route without a row in the table fails a test."""
 
 import itertools
 from collections.abc import Callable
@@ -10,50 +10,51 @@ import pytest
 from hookmill.domain.permission import MayManage, Role
 from hookmill.web.api import application, operations
 from hookmill.web.api.access import MINIMUM_ROLES
-from tests.api.client import PROMPT, Api, Stocked
+from tests.api.client import PROMPT, Api, StockedFactory
 
 Body = Callable[[dict[str, str]], Any]
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a route asks for, and what it answers to whoever may."""
+    """The role that a route requires, and its answer to a caller with this role."""
 
     role: str
-    """The least role: none, any, viewer, manager or admin."""
+    """The minimum role: none, any, viewer, manager or admin."""
     status: int = 200
     body: Body | None = None
+    """The request's body, from the path parameters."""
 
 
-def _trigger(places: dict[str, str]) -> dict[str, Any]:
-    return {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [places["uid"]]}}
+def _trigger(ids: dict[str, str]) -> dict[str, Any]:
+    return {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [ids["uid"]]}}
 
 
 FACTORY = "/api/v1/factories/{factory}"
 TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/api/v1/me"): Row("any"),
     ("GET", "/api/v1/factories"): Row("any"),
-    ("POST", "/api/v1/factories"): Row("admin", 201, lambda at: {"name": f"new {at['uid']}"}),
+    ("POST", "/api/v1/factories"): Row("admin", 201, lambda ids: {"name": f"new {ids['uid']}"}),
     ("PATCH", FACTORY): Row("admin", 200, lambda _: {"max_running": 4}),
     ("GET", FACTORY): Row("viewer"),
     ("GET", f"{FACTORY}/webhooks"): Row("viewer"),
-    ("POST", f"{FACTORY}/webhooks"): Row("manager", 201, lambda at: {"name": "new"}),
+    ("POST", f"{FACTORY}/webhooks"): Row("manager", 201, lambda ids: {"name": "new"}),
     ("GET", f"{FACTORY}/webhooks/{{uid}}"): Row("viewer"),
-    ("PATCH", f"{FACTORY}/webhooks/{{uid}}"): Row("manager", 200, lambda at: {"enabled": False}),
+    ("PATCH", f"{FACTORY}/webhooks/{{uid}}"): Row("manager", 200, lambda ids: {"enabled": False}),
     ("DELETE", f"{FACTORY}/webhooks/{{uid}}"): Row("manager", 204),
     ("POST", f"{FACTORY}/webhooks/{{uid}}/rotate"): Row("manager"),
     ("POST", f"{FACTORY}/webhooks/{{uid}}/sync"): Row("manager"),
     ("GET", f"{FACTORY}/secrets"): Row("manager"),
-    ("POST", f"{FACTORY}/secrets"): Row("manager", 201, lambda at: {"name": f"NEW_{at['uid']}"}),
+    ("POST", f"{FACTORY}/secrets"): Row("manager", 201, lambda ids: {"name": f"NEW_{ids['uid']}"}),
     ("GET", f"{FACTORY}/secrets/{{name}}"): Row("manager"),
     ("PUT", f"{FACTORY}/secrets/{{name}}"): Row("manager"),
     ("DELETE", f"{FACTORY}/secrets/{{name}}"): Row("manager", 204),
     ("GET", f"{FACTORY}/automations"): Row("viewer"),
     ("POST", f"{FACTORY}/automations"): Row(
-        "manager", 201, lambda at: {"name": "new", "prompt": PROMPT, "triggers": [_trigger(at)]}
+        "manager", 201, lambda ids: {"name": "new", "prompt": PROMPT, "triggers": [_trigger(ids)]}
     ),
     ("GET", f"{FACTORY}/automations/{{automation}}"): Row("viewer"),
-    ("PATCH", f"{FACTORY}/automations/{{automation}}"): Row("manager", 200, lambda at: {"prompt": "Something else."}),
+    ("PATCH", f"{FACTORY}/automations/{{automation}}"): Row("manager", 200, lambda ids: {"prompt": "Something else."}),
     ("DELETE", f"{FACTORY}/automations/{{automation}}"): Row("manager", 204),
     ("POST", f"{FACTORY}/automations/{{automation}}/runs"): Row("manager", 201),
     ("GET", f"{FACTORY}/deliveries"): Row("viewer"),
@@ -62,8 +63,8 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", f"{FACTORY}/deliveries/{{delivery}}/explanation"): Row("viewer"),
     ("POST", f"{FACTORY}/deliveries/{{delivery}}/replay"): Row("manager", 201),
     ("GET", f"{FACTORY}/dropped-attempts"): Row("viewer"),
-    ("POST", f"{FACTORY}/filter-tests"): Row("viewer", 200, lambda at: {"delivery_id": at["delivery"]}),
-    ("POST", f"{FACTORY}/backtests"): Row("viewer", 200, lambda at: {"filter": {"action": ["opened"]}}),
+    ("POST", f"{FACTORY}/filter-tests"): Row("viewer", 200, lambda ids: {"delivery_id": ids["delivery"]}),
+    ("POST", f"{FACTORY}/backtests"): Row("viewer", 200, lambda ids: {"filter": {"action": ["opened"]}}),
     ("GET", f"{FACTORY}/runs"): Row("viewer"),
     ("GET", f"{FACTORY}/runs/{{run}}"): Row("viewer"),
     ("GET", f"{FACTORY}/runs/{{run}}/output"): Row("viewer"),
@@ -75,14 +76,16 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", f"{FACTORY}/audit-log"): Row("manager"),
     ("GET", "/api/v1/audit-log"): Row("admin"),
     ("GET", "/api/v1/members"): Row("admin"),
-    ("POST", "/api/v1/members"): Row("admin", 201, lambda at: {"email": f"{at['uid']}@example.com", "name": "New"}),
+    ("POST", "/api/v1/members"): Row("admin", 201, lambda ids: {"email": f"{ids['uid']}@example.com", "name": "New"}),
     ("GET", "/api/v1/members/{member}"): Row("admin"),
-    ("PATCH", "/api/v1/members/{member}"): Row("admin", 200, lambda at: {"is_admin": True}),
+    ("PATCH", "/api/v1/members/{member}"): Row("admin", 200, lambda ids: {"is_admin": True}),
     ("DELETE", "/api/v1/members/{member}"): Row("admin", 204),
-    ("PUT", "/api/v1/members/{member}/roles/{factory}"): Row("admin", 200, lambda at: {"role": "viewer"}),
+    ("PUT", "/api/v1/members/{member}/roles/{factory}"): Row("admin", 200, lambda ids: {"role": "viewer"}),
     ("DELETE", "/api/v1/members/{member}/roles/{factory}"): Row("admin"),
     ("GET", "/api/v1/keys"): Row("admin"),
-    ("POST", "/api/v1/keys"): Row("admin", 201, lambda at: {"name": "new", "role": "viewer", "factory": at["factory"]}),
+    ("POST", "/api/v1/keys"): Row(
+        "admin", 201, lambda ids: {"name": "new", "role": "viewer", "factory": ids["factory"]}
+    ),
     ("DELETE", "/api/v1/keys/{key}"): Row("admin"),
     ("GET", "/api/v1/schemes"): Row("none"),
     ("GET", "/api/v1/schemas/{kind}.schema.json"): Row("none"),
@@ -90,19 +93,19 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/api/v1/docs"): Row("none"),
     ("GET", "/api/v1/docs/style.css"): Row("none"),
 }
-"""The decisions."""
 
-CALLERS = ("viewer", "manager", "admin", "other manager", "nobody", "unknown key", "revoked key", "expired key")
+CALLERS = ("viewer", "manager", "admin", "other manager", "no key", "unknown key", "revoked key", "expired key")
+"""The kinds of callers. `other manager` is a manager of another factory."""
 RANKS = {"any": 0, "viewer": 1, "manager": 2, "admin": 3}
 EVERY_ROUTE = pytest.mark.parametrize("route", TABLE, ids=lambda route: " ".join(route))
 
 
-def decided(route: tuple[str, str], caller: str) -> int:
-    """The status that the table decides on."""
+def expected_status(route: tuple[str, str], caller: str) -> int:
+    """The status of the answer, by the table."""
     row = TABLE[route]
     if row.role == "none":
         return row.status
-    if caller in ("nobody", "unknown key", "revoked key", "expired key"):
+    if caller in ("no key", "unknown key", "revoked key", "expired key"):
         return 401
     if caller == "other manager":
         return 403 if row.role == "admin" else row.status if row.role == "any" else 404
@@ -112,14 +115,14 @@ def decided(route: tuple[str, str], caller: str) -> int:
 _NUMBERS = itertools.count()
 
 
-class Scene:
-    """A factory of its own, stocked, and a key for every caller."""
+class FactoryWithCallers:
+    """A new factory with one resource of each kind, and a key for each kind of caller."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
         self.name = f"F{next(_NUMBERS)}"
         self.may: MayManage = api.factory(self.name)
-        self.stock = Stocked(api, self.may)
+        self.stock = StockedFactory(api, self.may)
 
     def key(self, caller: str) -> str:
         api = self.api
@@ -133,9 +136,9 @@ class Scene:
             case "unknown key":
                 return "hmk_" + "x" * 43
             case "revoked key":
-                made = api.management.keys.create(api.team, "revoked", Role.ADMIN)
-                api.management.keys.revoke(api.team, made.key.id)
-                return made.token.reveal()
+                revoked = api.management.keys.create(api.team, "revoked", Role.ADMIN)
+                api.management.keys.revoke(api.team, revoked.key.id)
+                return revoked.token.reveal()
             case "expired key":
                 expired = api.key("expired", Role.ADMIN, expires_at=api.world.clock() + 1_000_000)
                 api.world.clock.advance(seconds=2)
@@ -143,30 +146,30 @@ class Scene:
             case _:
                 return ""
 
-    def ask(self, route: tuple[str, str], key: str, **other: str) -> Any:
+    def request(self, route: tuple[str, str], key: str, **other_parameters: str) -> Any:
         method, path = route
-        places = self.stock.places | other
+        parameters = self.stock.path_parameters | other_parameters
         row = TABLE[route]
-        body = row.body(places) if row.body is not None else None
-        return self.api.ask(method, path.removeprefix("/api/v1").format(**places), body, key=key)
+        body = row.body(parameters) if row.body is not None else None
+        return self.api.request(method, path.removeprefix("/api/v1").format(**parameters), body, key=key)
 
 
-def test_every_route_has_a_row_with_the_role_that_it_asks_for():
+def test_every_route_has_a_row_with_its_required_role():
     routes = {(each.method, each.path): MINIMUM_ROLES[each.requirement] or "none" for each in operations(application())}
 
     assert {route: row.role for route, row in TABLE.items()} == routes
 
 
 @EVERY_ROUTE
-def test_everybody_is_answered_as_decided(shared_api: Api, route):
-    answered, untouched = {}, Scene(shared_api)
-    # Those who are refused come first, so that what they must not touch is there for those who may.
-    for caller in sorted(CALLERS, key=lambda caller: decided(route, caller), reverse=True):
-        changes = route[0] != "GET" and decided(route, caller) < 400
-        scene = Scene(shared_api) if changes else untouched
-        answered[caller] = scene.ask(route, scene.key(caller)).status
+def test_every_kind_of_caller_gets_the_expected_status(shared_api: Api, route):
+    statuses, unchanged_factory = {}, FactoryWithCallers(shared_api)
+    # The refused callers are first: they must not change what the others then use.
+    for caller in sorted(CALLERS, key=lambda caller: expected_status(route, caller), reverse=True):
+        changes = route[0] != "GET" and expected_status(route, caller) < 400
+        factory = FactoryWithCallers(shared_api) if changes else unchanged_factory
+        statuses[caller] = factory.request(route, factory.key(caller)).status
 
-    assert answered == {caller: decided(route, caller) for caller in CALLERS}
+    assert statuses == {caller: expected_status(route, caller) for caller in CALLERS}
 
 
 @pytest.mark.parametrize(
@@ -174,50 +177,50 @@ def test_everybody_is_answered_as_decided(shared_api: Api, route):
     [
         route
         for route in TABLE
-        if any(place in route[1] for place in ("{uid}", "{automation}", "{delivery}", "{run}"))
+        if any(parameter in route[1] for parameter in ("{uid}", "{automation}", "{delivery}", "{run}"))
         or route[1].endswith("filter-tests")
     ],
     ids=lambda route: " ".join(route),
 )
-def test_what_another_factory_has_is_as_unknown_as_what_nobody_has(shared_api: Api, route):
-    mine, other = Scene(shared_api), Scene(shared_api)
-    key = mine.key("manager")
-    theirs = {name: other.stock.places[name] for name in ("uid", "automation", "delivery", "run")}
-    unknown = {name: value[:-4] + "0000" for name, value in theirs.items()}
+def test_another_factorys_resource_is_answered_like_an_unknown_one(shared_api: Api, route):
+    factory, other_factory = FactoryWithCallers(shared_api), FactoryWithCallers(shared_api)
+    key = factory.key("manager")
+    other_ids = {name: other_factory.stock.path_parameters[name] for name in ("uid", "automation", "delivery", "run")}
+    unknown_ids = {name: value[:-4] + "0000" for name, value in other_ids.items()}
 
-    of_the_other = mine.ask(route, key, **theirs)
-    of_nobody = mine.ask(route, key, **unknown)
+    other = factory.request(route, key, **other_ids)
+    unknown = factory.request(route, key, **unknown_ids)
 
-    assert of_the_other.status == of_nobody.status == 404
-    told = of_the_other.body.decode()
-    for name, value in theirs.items():
-        told = told.replace(value, unknown[name])
-    assert told == of_nobody.body.decode()
-
-
-def test_another_factory_is_as_unknown_as_one_that_is_not_there(shared_api: Api):
-    other = Scene(shared_api)
-
-    of_the_other = shared_api.get(f"/factories/{other.name}")
-    of_nobody = shared_api.get("/factories/nowhere")
-
-    assert of_the_other.status == of_nobody.status == 404
-    assert of_the_other.body.replace(other.name.encode(), b"nowhere") == of_nobody.body
+    assert other.status == unknown.status == 404
+    body = other.body.decode()
+    for name, value in other_ids.items():
+        body = body.replace(value, unknown_ids[name])
+    assert body == unknown.body.decode()
 
 
-def test_a_refusal_for_too_low_a_role_names_the_role_that_it_takes(shared_api: Api):
-    scene = Scene(shared_api)
+def test_another_factory_is_answered_like_an_unknown_one(shared_api: Api):
+    other_factory = FactoryWithCallers(shared_api)
 
-    by_viewer = scene.ask(("POST", f"{FACTORY}/webhooks"), scene.key("viewer")).json
-    by_manager = scene.ask(("GET", "/api/v1/members"), scene.key("manager")).json
+    other = shared_api.get(f"/factories/{other_factory.name}")
+    unknown = shared_api.get("/factories/unknown")
 
-    assert (by_viewer["code"], by_manager["code"]) == ("forbidden", "forbidden")
-    assert "manager" in by_viewer["detail"]
-    assert "admin" in by_manager["detail"]
+    assert other.status == unknown.status == 404
+    assert other.body.replace(other_factory.name.encode(), b"unknown") == unknown.body
+
+
+def test_403_names_the_required_role(shared_api: Api):
+    factory = FactoryWithCallers(shared_api)
+
+    to_viewer = factory.request(("POST", f"{FACTORY}/webhooks"), factory.key("viewer")).json
+    to_manager = factory.request(("GET", "/api/v1/members"), factory.key("manager")).json
+
+    assert (to_viewer["code"], to_manager["code"]) == ("forbidden", "forbidden")
+    assert "manager" in to_viewer["detail"]
+    assert "admin" in to_manager["detail"]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "headers",
     [
         [("Authorization", "Basic {key}")],
         [("Authorization", "{key}")],
@@ -228,30 +231,30 @@ def test_a_refusal_for_too_low_a_role_names_the_role_that_it_takes(shared_api: A
         [("X-Api-Key", "{key}")],
         [("Cookie", "key={key}")],
     ],
-    ids=lambda given: " and ".join(f"{name}: {value}" for name, value in given),
+    ids=lambda headers: " and ".join(f"{name}: {value}" for name, value in headers),
 )
-def test_a_key_counts_as_one_bearer_token_and_in_no_other_form(shared_api: Api, given):
-    headers = [(name, value.format(key=shared_api.admin)) for name, value in given]
+def test_key_is_accepted_only_as_one_bearer_token(shared_api: Api, headers):
+    with_key = [(name, value.format(key=shared_api.admin)) for name, value in headers]
 
-    answer = shared_api.get("/me", key="", headers=headers)
+    answer = shared_api.get("/me", key="", headers=with_key)
 
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_key_in_the_address_opens_nothing(shared_api: Api):
+def test_key_in_the_url_is_refused(shared_api: Api):
     assert shared_api.get(f"/me?access_token={shared_api.admin}", key="").status == 401
 
 
-def test_the_word_bearer_may_be_written_in_any_case(shared_api: Api):
+def test_bearer_is_accepted_in_any_case(shared_api: Api):
     assert shared_api.get("/me", key="", headers={"Authorization": f"bearer {shared_api.admin}"}).status == 200
 
 
-def test_an_invalid_body_reveals_nothing_of_a_hidden_factory(shared_api: Api):
-    other = Scene(shared_api)
+def test_invalid_body_does_not_reveal_whether_a_factory_exists(shared_api: Api):
+    other_factory = FactoryWithCallers(shared_api)
 
-    of_the_other = shared_api.post(f"/factories/{other.name}/webhooks", {"nothing": "right"})
-    of_nobody = shared_api.post("/factories/nowhere/webhooks", {"nothing": "right"})
+    other = shared_api.post(f"/factories/{other_factory.name}/webhooks", {"unknown": "field"})
+    unknown = shared_api.post("/factories/unknown/webhooks", {"unknown": "field"})
 
-    assert of_the_other.status == of_nobody.status == 404
+    assert other.status == unknown.status == 404

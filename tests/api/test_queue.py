@@ -1,4 +1,4 @@
-"""The queue through the API."""
+"""The queue in the API: its counts, runs and workers, and cancelling many runs."""
 
 from typing import Any
 
@@ -7,47 +7,48 @@ import pytest
 from hookmill.domain.ids import FactoryId
 from hookmill.store.runs import claims, executors
 from hookmill.store.runs.executors import ExecutorId
-from tests.api.client import Api, Stocked
+from tests.api.client import Api, StockedFactory
 
 QUEUE = "/factories/default/queue"
 WORKER = ExecutorId("worker-host-4711-0a1b2c3d")
 
 
 @pytest.fixture
-def queued(api: Api, stocked: Stocked) -> list[str]:
-    """The ids of five runs, oldest first."""
+def queued(api: Api, stocked: StockedFactory) -> list[str]:
+    """The ids of five queued runs, oldest first."""
     for number in range(4):
         answer = api.world.post(stocked.webhook, b'{"action": "opened", "n": %d}' % number)
         assert answer.status == 202
     return [run["run_id"] for run in reversed(api.get("/factories/default/runs").json["items"])]
 
 
-def claim(api: Api, most: int) -> None:
+def claim(api: Api, at_most: int) -> None:
+    """Claim runs as a worker does."""
     with api.world.database.write() as tx:
         now = api.world.clock()
         executors.heartbeat(tx, WORKER, now)
-        claims.claim(tx, executor=WORKER, at_most=most, after=FactoryId(""), now=now)
+        claims.claim(tx, executor=WORKER, at_most=at_most, after=FactoryId(""), now=now)
 
 
-def test_the_queue_has_counts_running_runs_and_workers(api: Api, queued: list[str]):
+def test_queue_contains_counts_running_runs_and_workers(api: Api, queued: list[str]):
     claim(api, 1)
 
     answer = api.get(QUEUE)
 
     assert answer.status == 200
-    found = answer.json
-    assert found["counts"]["running"] == {"count": 1, "is_capped": False}
-    assert found["counts"]["ready"] == {"count": 4, "is_capped": False}
-    assert found["counts"]["oldest_ready_at"] is not None
-    assert found["warning"] is None
-    (running,) = found["running"]
+    queue = answer.json
+    assert queue["counts"]["running"] == {"count": 1, "is_capped": False}
+    assert queue["counts"]["ready"] == {"count": 4, "is_capped": False}
+    assert queue["counts"]["oldest_ready_at"] is not None
+    assert queue["warning"] is None
+    (running,) = queue["running"]
     assert (running["run_id"], running["host"], running["pid"]) == (queued[0], "worker-host", 4711)
     assert running["worker_is_alive"]
-    (worker,) = found["workers"]
+    (worker,) = queue["workers"]
     assert (worker["executor"], worker["is_alive"], worker["claimed_runs"]) == (WORKER, True, 1)
 
 
-def test_waiting_runs_come_in_pages_with_their_reasons(api: Api, queued: list[str]):
+def test_waiting_runs_are_paginated_with_their_reasons(api: Api, queued: list[str]):
     items: list[Any] = []
     cursor: str | None = ""
     while cursor is not None:
@@ -60,18 +61,18 @@ def test_waiting_runs_come_in_pages_with_their_reasons(api: Api, queued: list[st
     assert {(item["priority"], item["waits_behind"]) for item in items} == {("normal", None)}
 
 
-def test_a_queue_without_workers_has_a_warning(api: Api, queued: list[str]):
-    assert len(queued) == 5
+@pytest.mark.usefixtures("queued")
+def test_queue_without_workers_has_a_warning(api: Api):
     assert api.get(QUEUE).json["warning"].startswith("No worker is alive, so no run starts.")
 
 
-def test_a_cursor_of_another_list_is_refused(api: Api, queued: list[str]):
+@pytest.mark.usefixtures("queued")
+def test_cursor_of_another_list_is_refused(api: Api):
     other = api.get("/factories/default/runs?limit=1").json["next_cursor"]
 
     refused = api.get(f"{QUEUE}?cursor={other}")
 
     assert (refused.status, refused.json["code"]) == (422, "invalid")
-    assert len(queued) == 5
 
 
 # Cancelling many runs
@@ -81,7 +82,7 @@ def cancel(api: Api, **body: Any) -> Any:
     return api.post("/factories/default/runs/cancel", body)
 
 
-def test_all_runs_are_cancelled(api: Api, queued: list[str]):
+def test_all_queued_runs_are_cancelled_and_running_ones_stop(api: Api, queued: list[str]):
     claim(api, 1)
 
     answer = cancel(api, all=True)
@@ -91,7 +92,7 @@ def test_all_runs_are_cancelled(api: Api, queued: list[str]):
     assert states == dict.fromkeys(queued[1:], "cancelled") | {queued[0]: "running"}
 
 
-def test_conditions_restrict_the_runs(api: Api, stocked: Stocked, queued: list[str]):
+def test_only_runs_that_meet_the_conditions_are_cancelled(api: Api, stocked: StockedFactory, queued: list[str]):
     uid = stocked.webhook.webhook.uid
 
     assert cancel(api, webhook=uid, state="running").json == {"cancelled": 0, "stopping": 0}
@@ -109,7 +110,9 @@ def test_conditions_restrict_the_runs(api: Api, stocked: Stocked, queued: list[s
         ({"everything": True}, "/everything"),
     ],
 )
-def test_a_body_without_clear_conditions_is_refused(api: Api, queued: list[str], body: dict[str, Any], pointer: str):
+def test_cancellation_without_valid_conditions_is_refused(
+    api: Api, queued: list[str], body: dict[str, Any], pointer: str
+):
     refused = cancel(api, **body)
 
     assert refused.status == 422

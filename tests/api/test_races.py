@@ -1,56 +1,53 @@
-"""Many at once: limits hold, nobody's change is lost, and what is asked for twice is done once. On both stores."""
+"""Concurrent requests, on both kinds of store: limits are exact, no change is lost, and retries create nothing."""
 
-import itertools
-
-from tests.api.client import Api, Stocked, at_once
+from tests.api.client import Api, StockedFactory, concurrently
 
 WEBHOOKS = "/factories/default/webhooks"
 
 
-def test_forty_creates_at_once_make_exactly_twenty_webhooks(each_api: Api):
-    answers = at_once(40, lambda number: each_api.post(WEBHOOKS, {"name": f"webhook {number}"}))
+def test_20_of_40_concurrent_webhook_creations_succeed(each_api: Api):
+    answers = concurrently(40, lambda number: each_api.post(WEBHOOKS, {"name": f"webhook {number}"}))
 
     assert sorted(answer.status for answer in answers) == [201] * 20 + [409] * 20
     assert {answer.json["code"] for answer in answers if answer.status == 409} == {"limit_reached"}
     assert len(each_api.get(WEBHOOKS).json["items"]) == 20
 
 
-def test_of_two_edits_of_one_version_only_one_is_made(each_api: Api):
-    stocked = Stocked(each_api, each_api.world.may)
+def test_one_of_two_concurrent_changes_of_one_version_succeeds(each_api: Api):
+    stocked = StockedFactory(each_api, each_api.world.may)
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
-    seen = each_api.get(path).headers["etag"]
-    edits = [{"name": "renamed by one"}, {"delivery_id_header": "X-Of-The-Other"}]
+    etag = each_api.get(path).headers["etag"]
+    changes = [{"name": "renamed"}, {"delivery_id_header": "X-Other"}]
 
-    answers = at_once(2, lambda number: each_api.patch(path, edits[number], headers={"If-Match": seen}))
+    answers = concurrently(2, lambda number: each_api.patch(path, changes[number], headers={"If-Match": etag}))
 
     assert sorted(answer.status for answer in answers) == [200, 412]
-    (won,) = [number for number, answer in enumerate(answers) if answer.status == 200]
-    now = each_api.get(path).json
-    assert now["name"] == ("renamed by one" if won == 0 else "source of default")
-    assert now["delivery_id_header"] == ("X-Of-The-Other" if won == 1 else None)
-    assert answers[1 - won].json["code"] == "changed"
+    (winner,) = [number for number, answer in enumerate(answers) if answer.status == 200]
+    webhook = each_api.get(path).json
+    assert webhook["name"] == ("renamed" if winner == 0 else "source of default")
+    assert webhook["delivery_id_header"] == ("X-Other" if winner == 1 else None)
+    assert answers[1 - winner].json["code"] == "changed"
 
 
-def test_the_loser_of_two_edits_looks_again_and_then_both_are_kept(each_api: Api):
-    stocked = Stocked(each_api, each_api.world.may)
+def test_both_of_two_concurrent_changes_succeed_with_retries(each_api: Api):
+    stocked = StockedFactory(each_api, each_api.world.may)
     path = f"/factories/default/automations/{stocked.automation.id}"
-    edits = [{"name": "renamed by one"}, {"prompt": "Said by the other."}]
+    changes = [{"name": "renamed"}, {"prompt": "Another prompt."}]
 
-    def until_it_is_done(number: int) -> int:
-        for attempt in itertools.count(1):
-            seen = each_api.get(path).headers["etag"]
-            if each_api.patch(path, edits[number], headers={"If-Match": seen}).status == 200:
-                return attempt
-        raise AssertionError
+    def change_with_retries(number: int) -> None:
+        is_changed = False
+        while not is_changed:
+            etag = each_api.get(path).headers["etag"]
+            is_changed = each_api.patch(path, changes[number], headers={"If-Match": etag}).status == 200
 
-    at_once(2, until_it_is_done)
+    concurrently(2, change_with_retries)
 
-    now = each_api.get(path).json
-    assert (now["name"], now["prompt"]) == ("renamed by one", "Said by the other.")
+    automation = each_api.get(path).json
+    assert (automation["name"], automation["prompt"]) == ("renamed", "Another prompt.")
 
 
-def test_ten_concurrent_repeats_make_one_webhook_with_one_answer(each_api: Api):
-    answers = at_once(
+def test_ten_concurrent_retries_create_one_webhook_with_one_answer(each_api: Api):
+    answers = concurrently(
         10, lambda _: each_api.post(WEBHOOKS, {"name": "only one"}, headers={"Idempotency-Key": "the same"})
     )
 
@@ -61,13 +58,13 @@ def test_ten_concurrent_repeats_make_one_webhook_with_one_answer(each_api: Api):
     assert len(each_api.get(WEBHOOKS).json["items"]) == 1
 
 
-def test_two_rotations_at_once_leave_one_secret_that_works(each_api: Api):
-    stocked = Stocked(each_api, each_api.world.may)
+def test_two_concurrent_rotations_leave_one_valid_secret(each_api: Api):
+    stocked = StockedFactory(each_api, each_api.world.may)
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}/rotate"
 
-    answers = at_once(2, lambda _: each_api.post(path))
+    answers = concurrently(2, lambda _: each_api.post(path))
 
-    told = [answer.json["secret"] for answer in answers]
-    assert len(set(told)) == 2
-    accepted = [each_api.world.post(stocked.webhook, f'"{secret}"'.encode(), token=secret).status for secret in told]
-    assert sorted(accepted) == [202, 401]
+    secrets = [answer.json["secret"] for answer in answers]
+    assert len(set(secrets)) == 2
+    statuses = [each_api.world.post(stocked.webhook, f'"{secret}"'.encode(), token=secret).status for secret in secrets]
+    assert sorted(statuses) == [202, 401]

@@ -1,4 +1,4 @@
-"""What a request must be like: said to be JSON, strict, with no field or parameter that is not known."""
+"""Requests to the API: content types, strict JSON, sizes, fields, parameters and paths."""
 
 import json
 
@@ -12,13 +12,13 @@ from hookmill.web.api.body import BYTES_MAX, FIELDS_MAX, LARGE_BYTES_MAX
 from hookmill.web.api.fields import PATTERN_HINTS
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.api.problems import DETAIL_CHARACTERS_MAX, ERRORS_MAX
-from tests.api.client import PROMPT, Api, Stocked
+from tests.api.client import PROMPT, Api, StockedFactory
 
 WEBHOOKS = "/factories/default/webhooks"
-BODY = b'{"name": "made by a form"}'
+BODY = b'{"name": "from a form"}'
 
 
-# Sent by a page of another site
+# Requests from pages of other sites
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ BODY = b'{"name": "made by a form"}'
         "",
     ],
 )
-def test_a_body_that_does_not_say_to_be_json_is_refused(shared_api: Api, content_type):
+def test_body_with_another_content_type_is_refused(shared_api: Api, content_type):
     answer = shared_api.post(WEBHOOKS, raw=BODY, headers={"Content-Type": content_type})
 
     assert (answer.status, answer.json["code"]) == (415, "unsupported_media_type")
@@ -44,39 +44,42 @@ def test_a_body_that_does_not_say_to_be_json_is_refused(shared_api: Api, content
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "Application/JSON; charset=UTF-8"])
-def test_a_body_may_say_so_in_any_spelling(api: Api, content_type):
+def test_json_content_type_is_accepted_in_any_spelling(api: Api, content_type):
     assert api.post(WEBHOOKS, raw=BODY, headers={"Content-Type": content_type}).status == 201
 
 
-def test_two_content_types_are_none(api: Api):
+def test_two_content_types_are_refused(api: Api):
     both = [("Content-Type", "application/json"), ("Content-Type", "text/plain")]
 
     assert api.post(WEBHOOKS, raw=BODY, headers=both).status == 415
 
 
-def test_the_answers_invite_no_other_site(shared_api: Api):
-    asked = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
+def test_answers_have_no_cors_headers(shared_api: Api):
+    headers = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
 
-    for answer in (shared_api.get("/me", headers=asked), shared_api.ask("OPTIONS", WEBHOOKS, key="", headers=asked)):
+    simple = shared_api.get("/me", headers=headers)
+    preflight = shared_api.request("OPTIONS", WEBHOOKS, key="", headers=headers)
+
+    for answer in (simple, preflight):
         assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
-def test_looking_changes_nothing(api: Api, stocked: Stocked):
+def test_get_and_head_change_nothing(api: Api, stocked: StockedFactory):
     def everything() -> list[list[str]]:
-        # When a key was last used is no more than a note of the look itself.
+        # A row of this table contains when the key was last used, which every request may change.
         tables = [table for table in schema.metadata.tables if table != "api_keys"]
         with api.world.database.read() as tx:
             return [sorted(repr(tuple(row.values())) for row in tx.all(f"SELECT * FROM {table}")) for table in tables]
 
     before = everything()
-    looked = []
+    statuses = []
     for each in operations(application()):
         if each.method == "GET":
-            path = each.path.removeprefix("/api/v1").format(**stocked.places)
-            looked.append(api.get(path, key=api.admin).status)
-            looked.append(api.ask("HEAD", path, key=api.admin).status)
+            path = each.path.removeprefix("/api/v1").format(**stocked.path_parameters)
+            statuses.append(api.get(path, key=api.admin).status)
+            statuses.append(api.request("HEAD", path, key=api.admin).status)
 
-    assert set(looked) == {200}
+    assert set(statuses) == {200}
     assert everything() == before
 
 
@@ -84,7 +87,7 @@ def test_looking_changes_nothing(api: Api, stocked: Stocked):
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "reason"),
     [
         (b"{", "not JSON"),
         (b'{"name": NaN}', "NaN"),
@@ -96,66 +99,66 @@ def test_looking_changes_nothing(api: Api, stocked: Stocked):
         (b"[" * 600 + b"]" * 600, "nested"),
         (b"name=x", "form"),
     ],
-    ids=["cut", "NaN", "Infinity", "a key twice", "a key twice, inside", "mark", "not UTF-8", "deep", "a form"],
+    ids=["incomplete", "NaN", "Infinity", "duplicate key", "inner duplicate key", "mark", "not UTF-8", "deep", "form"],
 )
-def test_what_is_no_strict_json_is_refused_with_the_reason(shared_api: Api, body, says):
+def test_body_that_is_not_strict_json_is_refused_with_the_reason(shared_api: Api, body, reason):
     answer = shared_api.post(WEBHOOKS, raw=body)
 
     assert (answer.status, answer.json["code"]) == (400, "malformed_json")
-    assert says in answer.json["detail"]
+    assert reason in answer.json["detail"]
 
 
-def test_a_body_that_is_needed_must_be_there(shared_api: Api):
+def test_missing_body_is_refused(shared_api: Api):
     answer = shared_api.post(WEBHOOKS, headers={"Content-Type": "application/json"})
 
     assert (answer.status, answer.json["code"]) == (400, "malformed_json")
 
 
-def test_a_body_has_at_most_64_kilobytes(api: Api):
-    whole = b'{"name": "a"}' + b" " * (BYTES_MAX - 13)
+def test_body_over_64_kilobytes_is_refused(api: Api):
+    largest = b'{"name": "a"}' + b" " * (BYTES_MAX - 13)
 
-    assert api.post(WEBHOOKS, raw=whole).status == 201
-    refused = api.post(WEBHOOKS, raw=whole + b" ")
-    undeclared = api.world.request(
+    assert api.post(WEBHOOKS, raw=largest).status == 201
+    refused = api.post(WEBHOOKS, raw=largest + b" ")
+    without_length = api.world.request(
         "POST",
         f"/api/v1{WEBHOOKS}",
         headers={"Authorization": f"Bearer {api.manager}", "Content-Type": "application/json"},
-        body=iter([whole, b" "]),
+        body=iter([largest, b" "]),
     )
 
-    assert (refused.status, undeclared.status) == (413, 413)
+    assert (refused.status, without_length.status) == (413, 413)
     assert refused.json["code"] == "body_too_large"
     assert refused.headers["connection"] == "close"
 
 
 @pytest.mark.parametrize(
-    ("path", "least"),
+    ("path", "fields"),
     [
         ("/factories/default/automations", {"name": "x", "prompt": "x", "triggers": [{}]}),
         ("/factories/default/backtests", {"last": 0}),
         ("/factories/default/filter-tests", {}),
     ],
 )
-def test_where_a_prompt_or_a_filter_is_taken_it_has_at_most_a_megabyte(shared_api: Api, path, least):
-    body = json.dumps(least).encode()
-    whole = body + b" " * (LARGE_BYTES_MAX - len(body))
+def test_body_with_a_prompt_or_a_filter_may_have_a_megabyte(shared_api: Api, path, fields):
+    body = json.dumps(fields).encode()
+    largest = body + b" " * (LARGE_BYTES_MAX - len(body))
 
-    assert shared_api.post(path, raw=whole).status == 422
-    assert shared_api.post(path, raw=whole + b" ").status == 413
+    assert shared_api.post(path, raw=largest).status == 422
+    assert shared_api.post(path, raw=largest + b" ").status == 413
 
 
-def test_a_request_without_a_key_is_refused_before_its_body_is_read(shared_api: Api):
+def test_request_without_a_key_is_refused_before_its_body_is_read(shared_api: Api):
     def body():
-        raise AssertionError("it was read")
+        raise AssertionError("the body was read")
         yield b""
 
     assert shared_api.world.request("POST", f"/api/v1{WEBHOOKS}", body=body()).status == 401
 
 
-# What it costs to say no
+# Sizes of refusals
 
 
-def test_a_body_of_very_many_fields_is_one_fault(shared_api: Api):
+def test_body_with_very_many_fields_is_refused_with_one_error(shared_api: Api):
     fields = {f"k{number}": 1 for number in range(80_000)}
 
     answer = shared_api.post("/factories/default/automations", fields)
@@ -187,9 +190,9 @@ def test_a_body_of_very_many_fields_is_one_fault(shared_api: Api):
             },
         ),
     ],
-    ids=["fields", "a long list", "a list", "a filter", "a trigger"],
+    ids=["fields", "long list", "list", "filter", "trigger"],
 )
-def test_no_refusal_names_more_than_twenty_places(shared_api: Api, path, body):
+def test_refusal_lists_at_most_20_errors(shared_api: Api, path, body):
     answer = shared_api.post(path, body)
 
     assert answer.status == 422
@@ -222,24 +225,24 @@ def test_no_refusal_names_more_than_twenty_places(shared_api: Api, path, body):
         ),
     ],
 )
-def test_what_is_no_text_is_refused_at_its_place(shared_api: Api, path, body, pointer):
+def test_text_with_invalid_characters_is_refused_with_its_pointer(shared_api: Api, path, body, pointer):
     answer = shared_api.post(path, raw=body)
 
     assert (answer.status, answer.json["code"]) == (422, "invalid")
     assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
 
 
-def test_an_escaped_pair_and_a_backslash_are_text(api: Api):
-    made = api.post(WEBHOOKS, raw=b'{"name": "\\ud83d\\ude00 \\\\u0000"}')
+def test_escaped_surrogate_pair_and_backslash_are_accepted(api: Api):
+    answer = api.post(WEBHOOKS, raw=b'{"name": "\\ud83d\\ude00 \\\\u0000"}')
 
-    assert (made.status, made.json["name"]) == (201, "\U0001f600 \\u0000")
+    assert (answer.status, answer.json["name"]) == (201, "\U0001f600 \\u0000")
 
 
-# Words
+# Error messages
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "says"),
+    ("path", "body", "message"),
     [
         ("/factories", {"name": "x", "nmae": "y"}, "Unknown field. Allowed fields: name."),
         (
@@ -274,15 +277,15 @@ def test_an_escaped_pair_and_a_backslash_are_text(api: Api):
         ("/keys", {"name": "x", "role": "admin", "expires_at": "soon"}, "A time looks like 2026-11-21T09:12:36Z."),
     ],
 )
-def test_a_wrong_field_is_described_in_our_words(shared_api: Api, path, body, says):
+def test_message_about_an_invalid_field_says_what_to_do(shared_api: Api, path, body, message):
     answer = shared_api.post(path, body, key=shared_api.admin)
 
     assert answer.status == 422
-    assert answer.json["errors"][0]["detail"].startswith(says)
+    assert answer.json["errors"][0]["detail"].startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("query", "says"),
+    ("query", "message"),
     [
         ("limit=0", "Use a number from 1 to 200."),
         ("limit=many", "Use a number from 1 to 200."),
@@ -292,35 +295,35 @@ def test_a_wrong_field_is_described_in_our_words(shared_api: Api, path, body, sa
         ("cursor=%20", "Use the next_cursor of a page of this list."),
     ],
 )
-def test_a_wrong_parameter_is_described_in_our_words(shared_api: Api, query, says):
+def test_message_about_an_invalid_parameter_says_what_to_do(shared_api: Api, query, message):
     answer = shared_api.get(f"/factories/default/deliveries?{query}")
 
-    assert answer.json["errors"][0]["detail"].startswith(says)
+    assert answer.json["errors"][0]["detail"].startswith(message)
 
 
-def test_every_form_that_is_asked_for_has_its_words():
-    told = openapi_document(application())
-    asked: set[str] = set()
+def test_every_pattern_has_a_message():
+    document = openapi_document(application())
+    patterns: set[str] = set()
 
     def collect(schema: object) -> None:
         if isinstance(schema, dict):
-            asked.update([schema["pattern"]] if isinstance(schema.get("pattern"), str) else [])
+            patterns.update([schema["pattern"]] if isinstance(schema.get("pattern"), str) else [])
             for inner in schema.values():
                 collect(inner)
         elif isinstance(schema, list):
             for inner in schema:
                 collect(inner)
 
-    collect(told["components"]["schemas"])
-    for methods in told["paths"].values():
+    collect(document["components"]["schemas"])
+    for methods in document["paths"].values():
         for operation in methods.values():
             collect([each for each in operation.get("parameters", ()) if each["in"] != "path"])
 
-    assert len(asked) > 5
-    assert asked <= set(PATTERN_HINTS)
+    assert len(patterns) > 5
+    assert patterns <= set(PATTERN_HINTS)
 
 
-# A body that is held back
+# Slow bodies
 
 
 @pytest.mark.parametrize(
@@ -329,18 +332,18 @@ def test_every_form_that_is_asked_for_has_its_words():
         (WEBHOOKS, {"name": "too late"}),
         ("/factories/default/backtests", {}),
     ],
-    ids=["a change", "a look"],
+    ids=["a change", "a backtest"],
 )
-def test_a_key_that_is_revoked_while_its_body_is_held_back_does_nothing(api: Api, path, body):
-    made = api.management.keys.create(api.team, "to be revoked", Role.MANAGER, factory="default")
+def test_key_that_is_revoked_while_the_body_arrives_is_refused(api: Api, path, body):
+    created = api.management.keys.create(api.team, "to be revoked", Role.MANAGER, factory="default")
 
-    def held_back():
+    def slow_body():
         yield b" "
-        api.management.keys.revoke(api.team, made.key.id)
+        api.management.keys.revoke(api.team, created.key.id)
         yield json.dumps(body).encode()
 
-    headers = {"Authorization": f"Bearer {made.token.reveal()}", "Content-Type": "application/json"}
-    answer = api.world.request("POST", f"/api/v1{path}", headers=headers, body=held_back())
+    headers = {"Authorization": f"Bearer {created.token.reveal()}", "Content-Type": "application/json"}
+    answer = api.world.request("POST", f"/api/v1{path}", headers=headers, body=slow_body())
 
     assert (answer.status, answer.json["code"]) == (401, "authentication_failed")
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -350,8 +353,8 @@ def test_a_key_that_is_revoked_while_its_body_is_held_back_does_nothing(api: Api
 # Fields
 
 
-STORED = sorted({column.name for table in schema.metadata.tables.values() for column in table.columns})
-WRITABLE = {
+COLUMNS = sorted({column.name for table in schema.metadata.tables.values() for column in table.columns})
+CHANGEABLE_FIELDS = {
     "webhook": {"name", "enabled", "delivery_id_header", "event_header"},
     "automation": {"name", "prompt", "triggers", "runner", "enabled"},
     "member": {"is_admin"},
@@ -359,20 +362,20 @@ WRITABLE = {
 
 
 @pytest.mark.parametrize("noun", ["webhook", "automation", "member"])
-def test_no_stored_column_can_be_set_that_is_no_field(api: Api, stocked: Stocked, noun):
+def test_stored_column_that_is_not_a_field_cannot_be_set(api: Api, stocked: StockedFactory, noun):
     paths = {
         "webhook": f"{WEBHOOKS}/{stocked.webhook.webhook.uid}",
         "automation": f"/factories/default/automations/{stocked.automation.id}",
         "member": f"/members/{stocked.member}",
     }
-    names = [name for name in STORED if name not in WRITABLE[noun]]
+    names = [name for name in COLUMNS if name not in CHANGEABLE_FIELDS[noun]]
     before = api.get(paths[noun], key=api.admin).body
 
-    answered = {name: api.patch(paths[noun], {name: "x"}, key=api.admin) for name in names}
+    answers = {name: api.patch(paths[noun], {name: "x"}, key=api.admin) for name in names}
 
     assert len(names) > 40
-    assert {answer.status for answer in answered.values()} == {422}
-    assert {answer.json["errors"][0]["pointer"] for answer in answered.values()} == {f"/{name}" for name in names}
+    assert {answer.status for answer in answers.values()} == {422}
+    assert {answer.json["errors"][0]["pointer"] for answer in answers.values()} == {f"/{name}" for name in names}
     assert api.get(paths[noun], key=api.admin).body == before
 
 
@@ -389,7 +392,7 @@ def test_no_stored_column_can_be_set_that_is_no_field(api: Api, stocked: Stocked
         ("/factories", {"name": "x", "defined_by_files": True}),
     ],
 )
-def test_a_new_thing_takes_no_field_that_is_not_its_creators_to_choose(shared_api: Api, path, body):
+def test_field_that_only_the_service_sets_is_refused_at_creation(shared_api: Api, path, body):
     answer = shared_api.post(path, body, key=shared_api.admin)
 
     assert answer.status == 422
@@ -407,7 +410,7 @@ def test_a_new_thing_takes_no_field_that_is_not_its_creators_to_choose(shared_ap
         ({"a/b~c": 1}, "/a~1b~0c"),
     ],
 )
-def test_a_field_of_the_wrong_kind_is_named_by_its_json_pointer(api: Api, stocked: Stocked, body, pointer):
+def test_invalid_field_is_named_by_its_json_pointer(api: Api, stocked: StockedFactory, body, pointer):
     answer = api.patch(f"{WEBHOOKS}/{stocked.webhook.webhook.uid}", body)
 
     assert answer.status == 422
@@ -431,14 +434,14 @@ def test_a_field_of_the_wrong_kind_is_named_by_its_json_pointer(api: Api, stocke
         ("/keys", {"name": "x", "role": "admin", "expires_at": "2020-01-01T00:00:00Z"}, "/expires_at"),
     ],
 )
-def test_nothing_is_guessed_from_a_value_of_another_kind(shared_api: Api, path, body, pointer):
+def test_value_of_another_type_is_refused_and_not_converted(shared_api: Api, path, body, pointer):
     answer = shared_api.post(path, body, key=shared_api.admin)
 
     assert (answer.status, answer.json["code"]) == (422, "invalid")
     assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
 
 
-def test_every_fault_of_a_filter_is_named_by_its_json_pointer(api: Api, stocked: Stocked):
+def test_every_error_in_a_filter_is_named_by_its_json_pointer(api: Api, stocked: StockedFactory):
     triggers = [
         {
             "provider": "webhook",
@@ -456,17 +459,19 @@ def test_every_fault_of_a_filter_is_named_by_its_json_pointer(api: Api, stocked:
     }
 
 
-def test_what_is_left_out_of_a_change_stays_and_null_takes_away(api: Api):
-    made = api.post(WEBHOOKS, {"name": "x", "delivery_id_header": "X-Event-Id", "event_header": "X-Kind"}).json
+def test_change_keeps_missing_fields_and_removes_null_ones(api: Api):
+    created = api.post(WEBHOOKS, {"name": "x", "delivery_id_header": "X-Event-Id", "event_header": "X-Kind"}).json
+    path = f"{WEBHOOKS}/{created['uid']}"
 
-    kept = api.patch(f"{WEBHOOKS}/{made['uid']}", {"enabled": False}).json
-    taken = api.patch(f"{WEBHOOKS}/{made['uid']}", {"delivery_id_header": None, "event_header": None}).json
+    disabled = api.patch(path, {"enabled": False}).json
+    reset = api.patch(path, {"delivery_id_header": None, "event_header": None}).json
 
-    assert (kept["delivery_id_header"], kept["event_header"], kept["enabled"]) == ("X-Event-Id", "X-Kind", False)
-    assert (taken["delivery_id_header"], taken["event_header"], taken["enabled"]) == (None, None, False)
+    fields = ("delivery_id_header", "event_header", "enabled")
+    assert [disabled[field] for field in fields] == ["X-Event-Id", "X-Kind", False]
+    assert [reset[field] for field in fields] == [None, None, False]
 
 
-# Parameters and addresses
+# Parameters and paths
 
 
 @pytest.mark.parametrize(
@@ -487,7 +492,7 @@ def test_what_is_left_out_of_a_change_stays_and_null_takes_away(api: Api):
         ("cursor=W10", "cursor"),
     ],
 )
-def test_a_parameter_that_is_unknown_or_wrong_is_refused_and_named(shared_api: Api, query, parameter):
+def test_unknown_or_invalid_parameter_is_refused_by_name(shared_api: Api, query, parameter):
     answer = shared_api.get(f"/factories/default/deliveries?{query}")
 
     assert answer.status == 422
@@ -515,7 +520,7 @@ def test_a_parameter_that_is_unknown_or_wrong_is_refused_and_named(shared_api: A
         "/nothing",
     ],
 )
-def test_there_is_one_spelling_of_an_address(shared_api: Api, path):
+def test_any_other_spelling_of_a_path_is_not_found(shared_api: Api, path):
     answer = shared_api.get(path, key=shared_api.admin)
 
     assert (answer.status, answer.json["code"]) == (404, "not_found")
@@ -525,29 +530,29 @@ def test_there_is_one_spelling_of_an_address(shared_api: Api, path):
 @pytest.mark.parametrize(
     "name", ["a/b", "a?b#c", "<script>alert(1)</script>", "naïve ✓", '"; DROP TABLE webhooks', "%2e"]
 )
-def test_a_name_may_hold_anything_and_stays_one_segment(shared_api: Api, name):
-    made = shared_api.post("/factories", {"name": name}, key=shared_api.admin)
-    where = made.headers["location"].removeprefix("/api/v1")
+def test_name_with_special_characters_is_one_segment_of_the_path(shared_api: Api, name):
+    created = shared_api.post("/factories", {"name": name}, key=shared_api.admin)
+    path = created.headers["location"].removeprefix("/api/v1")
 
-    assert made.status == 201
-    assert shared_api.get(where, key=shared_api.admin).json["name"] == name
-    assert shared_api.post(f"{where}/webhooks", {"name": name}, key=shared_api.admin).json["name"] == name
-    assert shared_api.get(f"{where}/webhooks", key=shared_api.admin).json["items"][0]["name"] == name
-
-
-def test_a_405_lists_the_methods_of_the_address(shared_api: Api):
-    answer = shared_api.ask("PUT", WEBHOOKS)
-    asked = shared_api.ask("OPTIONS", WEBHOOKS, key="")
-
-    assert (answer.status, answer.json["code"]) == (405, "method_not_allowed")
-    assert answer.headers["allow"] == "GET, HEAD, OPTIONS, POST"
-    assert (asked.status, asked.headers["allow"], asked.body) == (204, "GET, HEAD, OPTIONS, POST", b"")
+    assert created.status == 201
+    assert shared_api.get(path, key=shared_api.admin).json["name"] == name
+    assert shared_api.post(f"{path}/webhooks", {"name": name}, key=shared_api.admin).json["name"] == name
+    assert shared_api.get(f"{path}/webhooks", key=shared_api.admin).json["items"][0]["name"] == name
 
 
-def test_head_is_get_without_the_body(api: Api, stocked: Stocked):
+def test_405_and_options_list_the_methods_of_the_path(shared_api: Api):
+    refused = shared_api.request("PUT", WEBHOOKS)
+    options = shared_api.request("OPTIONS", WEBHOOKS, key="")
+
+    assert (refused.status, refused.json["code"]) == (405, "method_not_allowed")
+    assert refused.headers["allow"] == "GET, HEAD, OPTIONS, POST"
+    assert (options.status, options.headers["allow"], options.body) == (204, "GET, HEAD, OPTIONS, POST", b"")
+
+
+def test_head_is_answered_like_get_without_a_body(api: Api, stocked: StockedFactory):
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
 
-    head, get = api.ask("HEAD", path), api.get(path)
+    head, get = api.request("HEAD", path), api.get(path)
 
     assert (head.status, head.body) == (200, b"")
     assert head.headers["etag"] == get.headers["etag"]
@@ -555,7 +560,7 @@ def test_head_is_get_without_the_body(api: Api, stocked: Stocked):
 
 
 @pytest.mark.parametrize(
-    "spoofed",
+    "forged",
     [
         {"Host": "evil"},
         {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "gopher"},
@@ -563,19 +568,19 @@ def test_head_is_get_without_the_body(api: Api, stocked: Stocked):
     ],
     ids=lambda headers: " ".join(headers),
 )
-def test_no_address_repeats_what_a_client_says_of_the_host(api: Api, spoofed):
-    made = api.post(WEBHOOKS, {"name": "x", "auth_mode": "url_token"}, headers=spoofed)
-    seen = api.get(f"{WEBHOOKS}/{made.json['uid']}", headers=spoofed)
-    redirected = api.get(f"{WEBHOOKS}/", headers=spoofed)
-    page = api.get("/docs", headers=spoofed)
+def test_urls_do_not_contain_a_forged_host(api: Api, forged):
+    created = api.post(WEBHOOKS, {"name": "x", "auth_mode": "url_token"}, headers=forged)
+    webhook = api.get(f"{WEBHOOKS}/{created.json['uid']}", headers=forged)
+    not_found = api.get(f"{WEBHOOKS}/", headers=forged)
+    page = api.get("/docs", headers=forged)
 
-    assert made.json["url"].startswith("https://hooks.test/webhooks/w/")
-    assert made.headers["location"].startswith("/api/v1/")
-    for answer in (made, seen, redirected, page):
+    assert created.json["url"].startswith("https://hooks.test/webhooks/w/")
+    assert created.headers["location"].startswith("/api/v1/")
+    for answer in (created, webhook, not_found, page):
         assert "evil" not in json.dumps(dict(answer.headers)) + answer.body.decode()
 
 
-def test_a_request_that_could_be_read_in_two_ways_is_refused_before(shared_api: Api):
+def test_ambiguous_request_is_refused(shared_api: Api):
     answer = shared_api.get("/me", headers=[("Host", "a.test"), ("Host", "b.test")])
 
     assert (answer.status, answer.json["code"]) == (400, "malformed_request")

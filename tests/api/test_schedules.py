@@ -1,4 +1,4 @@
-"""Schedules, and starting a run by hand, through the API."""
+"""Schedules in the API, and runs that are started by hand."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.domain.moment import parse_iso
 from hookmill.domain.permission import Role
 from hookmill.store.runs import reading
-from tests.api.client import PROMPT, Api, Stocked
+from tests.api.client import PROMPT, Api, StockedFactory
 
 AUTOMATIONS = "/factories/default/automations"
 SCHEDULE = {
@@ -35,7 +35,7 @@ def stored_payload(api: Api, run_id: str) -> bytes | None:
 # Schedules
 
 
-def test_a_schedule_is_created_shown_and_listed_with_its_next_time(api: Api):
+def test_new_schedule_is_shown_and_listed_with_its_next_time(api: Api):
     api.world.clock.now = parse_iso("2026-11-23T10:00:00Z")
     created = create(api)
     shown = api.get(f"{AUTOMATIONS}/{created.json['automation_id']}").json
@@ -48,7 +48,7 @@ def test_a_schedule_is_created_shown_and_listed_with_its_next_time(api: Api):
     assert shown["warnings"] == []
 
 
-def test_triggers_that_are_read_can_be_sent_back(api: Api, stocked: Stocked):
+def test_triggers_can_be_sent_back_as_they_were_read(api: Api, stocked: StockedFactory):
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
     path = f"{AUTOMATIONS}/{create(api, SCHEDULE, trigger).json['automation_id']}"
 
@@ -60,7 +60,7 @@ def test_triggers_that_are_read_can_be_sent_back(api: Api, stocked: Stocked):
     assert after["version"] == before["version"]
 
 
-def test_a_disabled_automation_has_no_next_time(api: Api):
+def test_disabled_automation_has_no_next_time(api: Api):
     path = f"{AUTOMATIONS}/{create(api, enabled=False).json['automation_id']}"
 
     assert api.get(path).json["next_times"] == [{"name": "nightly", "next_at": None}]
@@ -77,7 +77,7 @@ def test_a_disabled_automation_has_no_next_time(api: Api):
         ({"name": "n", "cron": "@daily", "catchUp": "none"}, "/triggers/0/schedule", "Did you mean catch_up?"),
     ],
 )
-def test_an_unusable_schedule_is_refused_at_its_place(api: Api, schedule: Any, pointer: str, message: str):
+def test_invalid_schedule_is_refused_with_its_pointer(api: Api, schedule: Any, pointer: str, message: str):
     refused = create(api, SCHEDULE | {"schedule": schedule})
 
     assert refused.status == 422
@@ -95,7 +95,7 @@ def test_an_unusable_schedule_is_refused_at_its_place(api: Api, schedule: Any, p
         ([SCHEDULE | {"schedule": {"name": f"s{number}", "cron": "@daily"}} for number in range(21)], "/triggers"),
     ],
 )
-def test_unusable_triggers_are_refused_at_their_place(api: Api, triggers: list[Any], pointer: str):
+def test_invalid_triggers_are_refused_with_their_pointer(api: Api, triggers: list[Any], pointer: str):
     refused = create(api, *triggers)
 
     assert refused.status == 422
@@ -109,7 +109,7 @@ def runs_path(created: Any) -> str:
     return f"{AUTOMATIONS}/{created.json['automation_id']}/runs"
 
 
-def test_a_run_by_hand_names_who_started_it(api: Api):
+def test_run_by_hand_names_the_key_that_started_it(api: Api):
     path = runs_path(create(api))
 
     started = api.post(path, key=api.key("Ada's script", Role.MANAGER, "default"))
@@ -119,13 +119,12 @@ def test_a_run_by_hand_names_who_started_it(api: Api):
     assert started.status == 201
     assert started.headers["location"].endswith(f"/api/v1/factories/default/runs/{run['run_id']}")
     assert (run["state"], run["started_by"], run["person"]) == ("queued", "person", "Ada's script")
-    nothing = ("delivery_id", "webhook_uid", "schedule", "scheduled_at")
-    assert [run[field] for field in nothing] == [None] * 4
+    empty_fields = ("delivery_id", "webhook_uid", "schedule", "scheduled_at")
+    assert [run[field] for field in empty_fields] == [None] * 4
     assert listed["run_id"] == started.json["run_id"]
     assert stored_payload(api, run["run_id"]) is None
-    [entry] = [
-        each for each in api.get("/factories/default/audit-log").json["items"] if each["action"] == "automation.run"
-    ]
+    entries = api.get("/factories/default/audit-log").json["items"]
+    [entry] = [each for each in entries if each["action"] == "automation.run"]
     assert (entry["subject"]["name"], entry["details"]) == ("report", {"run": run["run_id"]})
 
 
@@ -133,26 +132,26 @@ def test_a_run_by_hand_names_who_started_it(api: Api):
     "payload",
     ['{"order": 17,  "n": 1e400}', "[1.0]", '"text"', "false", "0", '{"deep": ' + "[" * 400 + "]" * 400 + "}"],
 )
-def test_a_payload_is_stored_as_its_bytes_in_the_body(api: Api, payload: str):
+def test_payload_is_stored_byte_for_byte_as_in_the_body(api: Api, payload: str):
     path = runs_path(create(api))
 
-    started = api.ask("POST", path, raw=b'{"payload" : %b }' % payload.encode())
+    started = api.request("POST", path, raw=b'{"payload" : %b }' % payload.encode())
 
     assert started.status == 201
     assert stored_payload(api, started.json["run_id"]) == payload.encode()
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"payload": null}'])
-def test_a_run_without_a_payload_has_none(api: Api, body: bytes):
+def test_run_without_a_payload_has_none(api: Api, body: bytes):
     path = runs_path(create(api))
 
-    started = api.ask("POST", path, raw=body)
+    started = api.request("POST", path, raw=body)
 
     assert started.status == 201
     assert stored_payload(api, started.json["run_id"]) is None
 
 
-def test_a_payload_has_the_limit_of_deliveries(api: Api):
+def test_payload_has_the_size_limit_of_deliveries(api: Api):
     path = runs_path(create(api))
     largest = "x" * (BODY_BYTES_MAX - 2)
 
@@ -164,18 +163,18 @@ def test_a_payload_has_the_limit_of_deliveries(api: Api):
     assert "262,145 bytes" in refused.json["detail"]
 
 
-def test_a_repeated_request_starts_one_run(api: Api):
+def test_retry_with_the_same_idempotency_key_starts_one_run(api: Api):
     path = runs_path(create(api))
     key = {"Idempotency-Key": "once"}
 
     first = api.post(path, {"payload": 1}, headers=key)
-    again = api.post(path, {"payload": 1}, headers=key)
+    retry = api.post(path, {"payload": 1}, headers=key)
 
-    assert (first.status, again.status, again.body) == (201, 201, first.body)
+    assert (first.status, retry.status, retry.body) == (201, 201, first.body)
     assert len(api.get("/factories/default/runs").json["items"]) == 1
 
 
-def test_a_disabled_automation_is_not_run(api: Api):
+def test_disabled_automation_is_not_run(api: Api):
     path = runs_path(create(api, enabled=False))
 
     refused = api.post(path)
@@ -185,11 +184,11 @@ def test_a_disabled_automation_is_not_run(api: Api):
     assert api.get("/factories/default/runs").json["items"] == []
 
 
-def test_the_policy_applies_to_a_run_by_hand(api: Api):
+def test_run_policy_applies_to_runs_by_hand(api: Api):
     path = runs_path(create(api, concurrency={"key": "/pr"}, priority="high"))
 
-    held = [api.post(path, body).json["hold"] for body in (None, {"payload": {"pr": 1}})]
+    holds = [api.post(path, body).json["hold"] for body in (None, {"payload": {"pr": 1}})]
 
-    assert held == ["new", "new"]
+    assert holds == ["new", "new"]
     with api.world.database.read() as tx:
         assert len({bytes(row["policy_key"]) for row in tx.all("SELECT policy_key FROM runs")}) == 2

@@ -1,14 +1,14 @@
-"""Entity tags: whoever changes a thing can say which version of it they have seen."""
+"""Version tags (ETag): a client can make a change only if the resource has not changed since the client read it."""
 
 import pytest
 
-from tests.api.client import Api, Stocked
+from tests.api.client import Api, StockedFactory
 
 WEBHOOKS = "/factories/default/webhooks"
 
 
-def things(stocked: Stocked) -> dict[str, tuple[str, str, object]]:
-    """Everything that has a tag: its path, and a change of it."""
+def changes_of(stocked: StockedFactory) -> dict[str, tuple[str, str, object]]:
+    """A change of each kind of resource that has a version tag: the path, the method and the body."""
     return {
         "webhook": (f"{WEBHOOKS}/{stocked.webhook.webhook.uid}", "PATCH", {"name": "renamed"}),
         "automation": (f"/factories/default/automations/{stocked.automation.id}", "PATCH", {"enabled": False}),
@@ -18,27 +18,27 @@ def things(stocked: Stocked) -> dict[str, tuple[str, str, object]]:
 
 
 @pytest.mark.parametrize("noun", ["webhook", "automation", "secret", "member"])
-def test_a_change_to_an_old_version_is_refused(api: Api, stocked: Stocked, noun):
-    path, method, change = things(stocked)[noun]
-    seen = api.get(path, key=api.admin).headers["etag"]
+def test_change_with_an_old_version_tag_is_refused(api: Api, stocked: StockedFactory, noun):
+    path, method, change = changes_of(stocked)[noun]
+    etag = api.get(path, key=api.admin).headers["etag"]
     api.world.clock.advance(seconds=1)
 
-    refused = api.ask(method, path, change, headers={"If-Match": '"of-another-time"'}, key=api.admin)
-    unchanged = api.get(path, key=api.admin).headers["etag"]
-    made = api.ask(method, path, change, headers={"If-Match": seen}, key=api.admin)
-    late = api.ask("DELETE", path, headers={"If-Match": seen}, key=api.admin)
+    refused = api.request(method, path, change, headers={"If-Match": '"another-version"'}, key=api.admin)
+    etag_after_refusal = api.get(path, key=api.admin).headers["etag"]
+    changed = api.request(method, path, change, headers={"If-Match": etag}, key=api.admin)
+    late = api.request("DELETE", path, headers={"If-Match": etag}, key=api.admin)
 
-    assert (refused.status, made.status, late.status) == (412, 200, 412)
+    assert (refused.status, changed.status, late.status) == (412, 200, 412)
     assert refused.json["code"] == "changed"
-    assert unchanged == seen
+    assert etag_after_refusal == etag
     assert api.get(path, key=api.admin).status == 200
 
 
 @pytest.mark.parametrize("noun", ["webhook", "automation", "member"])
-def test_the_answer_to_a_change_has_the_tag_of_what_it_became(api: Api, stocked: Stocked, noun):
-    path, method, change = things(stocked)[noun]
+def test_answer_to_a_change_has_the_new_version_tag(api: Api, stocked: StockedFactory, noun):
+    path, method, change = changes_of(stocked)[noun]
 
-    changed = api.ask(method, path, change, key=api.admin)
+    changed = api.request(method, path, change, key=api.admin)
 
     assert changed.headers["etag"] == api.get(path, key=api.admin).headers["etag"]
 
@@ -47,32 +47,32 @@ def test_the_answer_to_a_change_has_the_tag_of_what_it_became(api: Api, stocked:
     ("tags", "status"),
     [
         ("*", 200),
-        ('"x", {seen}', 200),
+        ('"x", {etag}', 200),
         ('"x"', 412),
-        ("W/{seen}", 412),
-        ("{seen} and more", 422),
+        ("W/{etag}", 412),
+        ("{etag} and more", 422),
         ("unquoted", 422),
     ],
 )
-def test_a_condition_holds_for(api: Api, stocked: Stocked, tags, status):
+def test_if_match_is_evaluated_as_in_http(api: Api, stocked: StockedFactory, tags, status):
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
-    seen = api.get(path).headers["etag"]
+    etag = api.get(path).headers["etag"]
 
-    assert api.patch(path, {"name": "x"}, headers={"If-Match": tags.format(seen=seen)}).status == status
+    assert api.patch(path, {"name": "x"}, headers={"If-Match": tags.format(etag=etag)}).status == status
 
 
-def test_whoever_has_it_already_is_not_sent_it_again(api: Api, stocked: Stocked):
+def test_unchanged_resource_is_answered_304(api: Api, stocked: StockedFactory):
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
     first = api.get(path)
 
-    again = api.get(path, headers={"If-None-Match": f'"other", W/{first.headers["etag"]}'})
+    unchanged = api.get(path, headers={"If-None-Match": f'"other", W/{first.headers["etag"]}'})
     api.patch(path, {"name": "renamed"})
-    after_a_change = api.get(path, headers={"If-None-Match": first.headers["etag"]})
+    changed = api.get(path, headers={"If-None-Match": first.headers["etag"]})
 
-    assert (again.status, again.body) == (304, b"")
-    assert again.headers["etag"] == first.headers["etag"]
-    assert (after_a_change.status, after_a_change.json["name"]) == (200, "renamed")
+    assert (unchanged.status, unchanged.body) == (304, b"")
+    assert unchanged.headers["etag"] == first.headers["etag"]
+    assert (changed.status, changed.json["name"]) == (200, "renamed")
 
 
-def test_a_condition_does_not_open_what_is_not_there(api: Api):
+def test_if_match_does_not_create_an_unknown_resource(api: Api):
     assert api.patch(f"{WEBHOOKS}/wh_000", {"name": "x"}, headers={"If-Match": "*"}).status == 404

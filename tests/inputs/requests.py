@@ -155,7 +155,7 @@ class RequestInput:
                 text = text.replace(f'"{{{name}}}"', json.dumps(service.path_values[name]))
             text = text.replace(f'"{PLACEHOLDER}"', value.json if self.location != "key" else json.dumps(value.text))
             raw = text.encode("utf-8", "surrogatepass")
-        return service.api.ask(
+        return service.api.request(
             self.method, path, raw=raw, headers=headers, key="" if self.name == "Authorization" else service.api.admin
         )
 

@@ -6,7 +6,7 @@ from typing import Final
 from hookmill.web import api, dashboard
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
-from tests.api.client import Api, Stocked
+from tests.api.client import Api, StockedFactory
 from tests.dashboard.client import Dashboard, Visitor
 from tests.support.service import Answer
 from tests.support.world import PUBLIC_URL, World
@@ -28,14 +28,14 @@ class InProcessService:
         world.routes = Routes(
             IngressEndpoint(world.ingress, world.clock),
             lambda: True,
-            self.api.make,
+            self.api.build_app,
             self.dashboard.make,
             public_url=PUBLIC_URL,
         )
-        stocked = Stocked(self.api, world.may)
+        stocked = StockedFactory(self.api, world.may)
         self.admin: Visitor = self.dashboard.member("admin@example.com", is_admin=True)
         self.path_values: dict[str, str] = {
-            **stocked.places,
+            **stocked.path_parameters,
             "webhook": stocked.webhook.webhook.uid,
             "secret": stocked.secret_name,
         }
@@ -58,5 +58,5 @@ class InProcessService:
         }
 
         assert failures == {}
-        assert self.api.unforeseen == []
+        assert self.api.unexpected_errors == []
         assert self.dashboard.failures == []

@@ -123,7 +123,7 @@ def try_requests(service: InProcessService, values_per_input: int, first: int, s
     for number, input_, value in with_values(inputs, values_per_input):
         answer = input_.send(service, value, number)
         if answer.status >= 500:
-            failures.append((input_, repr(value)[:300], answer.status, service.api.unforeseen[-1:]))
+            failures.append((input_, repr(value)[:300], answer.status, service.api.unexpected_errors[-1:]))
 
     assert (len(inputs) + 1) * step > 250
     assert failures == []

@@ -118,4 +118,4 @@ def test_every_channel_on_another_host_shows_output_and_files(service: InProcess
     output = output_of_command("run", "show", run).decode()
     assert "Package      not on this host; its files are stored copies\n" in output
     assert f"             large (1,001 bytes, only on the host {socket.gethostname()})\n" in output
-    assert service.api.unforeseen == service.dashboard.failures == []
+    assert service.api.unexpected_errors == service.dashboard.failures == []

@@ -14,7 +14,7 @@ from hookmill.domain.permission import Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import Management
 from hookmill.store.keys.sealing import as_text, new_master_key
-from tests.api.client import Api, Stocked
+from tests.api.client import Api, StockedFactory
 from tests.inputs.commands import run
 from tests.support.world import PUBLIC_URL, World
 
@@ -33,7 +33,7 @@ class Channels:
 
     def from_api(self, path: str, body: Any = None) -> Any:
         method = "GET" if body is None else "POST"
-        answer = self.api.ask(method, path.format(**self.path_values), body, key=self.api.admin)
+        answer = self.api.request(method, path.format(**self.path_values), body, key=self.api.admin)
         assert answer.status in {200, 201}, answer.body
         return parse(answer.body)
 
@@ -64,14 +64,14 @@ def channels(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) ->
         world = World(url, key=key)
         try:
             api = Api(world)
-            stocked = Stocked(api, world.may)
+            stocked = StockedFactory(api, world.may)
             add_variants(world, api, stocked)
-            yield Channels(api, world.management, stocked.places)
+            yield Channels(api, world.management, stocked.path_parameters)
         finally:
             world.close()
 
 
-def add_variants(world: World, api: Api, stocked: Stocked) -> None:
+def add_variants(world: World, api: Api, stocked: StockedFactory) -> None:
     """Add a resource for each variant, such as a deleted webhook, a revoked key and a cancelled run."""
     may, management = world.may, world.management
     management.webhooks.create(
@@ -88,7 +88,7 @@ def add_variants(world: World, api: Api, stocked: Stocked) -> None:
     management.webhooks.delete(may, deleted.webhook.uid)
     management.secrets.replace(may, stocked.by_url.webhook.secret_name, "another-value")
     filter_ = {
-        "webhook_ids": [stocked.places["uid"], deleted.webhook.uid],
+        "webhook_ids": [stocked.path_parameters["uid"], deleted.webhook.uid],
         "payload": json.loads(FILTER, parse_float=Decimal),
     }
     trigger = {"provider": "webhook", "event": "received", "filter": filter_}

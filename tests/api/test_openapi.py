@@ -1,4 +1,4 @@
-"""The API's own description is true: what it says is accepted and answered, and nothing else happens."""
+"""The API behaves as its OpenAPI document describes: requests, answers and errors."""
 
 import re
 from collections import Counter
@@ -26,7 +26,7 @@ from hookmill.web.api import application, build
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.asgi import Receive, Scope, Send
 from hookmill.web.routes import Application
-from tests.api.client import ENOUGH, Api, Stocked
+from tests.api.client import UNREACHED_LIMIT, Api, StockedFactory
 from tests.support.counts import count
 
 CHECKS = [
@@ -39,21 +39,22 @@ CHECKS = [
     unsupported_method,
 ]
 EXAMPLES = count(12, usually=1)
-"""Drawn for an operation, beside those that go through what the description says place by place."""
+"""The number of random requests to each operation, in addition to those of the coverage phase."""
 
-PLACES_TO_A_REQUEST = count(1, usually=12)
-"""Of so many of these places one is asked about."""
+COVERAGE_STEP = count(1, usually=12)
+"""Of so many requests of the coverage phase to an operation, only the first one is sent."""
 
-HOLDING_A_FILTER = {"path_regex": "/automations", "method": ["POST", "PATCH"]}
-"""To draw one body with a payload filter, which has no end, takes seconds and a gigabyte. Nothing is drawn for these:
-`tests/domain/test_filters.py` draws filters."""
+WITH_A_FILTER = {"path_regex": "/automations", "method": ["POST", "PATCH"]}
+"""These operations get no random requests, because generating a payload filter, which is recursive, takes seconds and a
+gigabyte of memory. `tests/domain/test_filters.py` generates filters."""
 
-PLACES: dict[str, str] = {}
-SERVED: list[Application] = []
+PATH_PARAMETERS: dict[str, str] = {}
+"""The path parameters of existing resources."""
+APPS: list[Application] = []
 
 
 async def _application(scope: Scope, receive: Receive, send: Send) -> None:
-    await SERVED[-1](scope, receive, send)
+    await APPS[-1](scope, receive, send)
 
 
 DOCUMENT = openapi_document(application())
@@ -68,72 +69,71 @@ PATTERNS = {
 
 
 def map_path_parameters(context: Any, path_parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-    """About half of all addresses that could be some thing's are those of things that are there."""
+    """In about half of the valid paths, use the id of an existing resource."""
     return {
-        name: PLACES[name] if _could_be(name, unquote(str(value))) and len(str(value)) % 2 else value
+        name: PATH_PARAMETERS[name] if _is_valid(name, unquote(str(value))) and len(str(value)) % 2 else value
         for name, value in (path_parameters or {}).items()
     }
 
 
-def _could_be(name: str, value: str) -> bool:
-    # To Python a `$` also stands before a last line break.
+def _is_valid(name: str, value: str) -> bool:
+    # In Python, `$` also matches before a line break at the end.
     return name in PATTERNS and re.search(PATTERNS[name].removesuffix("$") + r"\Z", value) is not None
 
 
 @pytest.fixture(scope="module")
-def description(shared_api: Api) -> Any:
-    """What the description says, and what it is true of: a service with one of everything in it."""
-    PLACES.update(Stocked(shared_api, shared_api.world.may).places)
+def api_schema(shared_api: Api) -> Any:
+    """The OpenAPI document, with an API that has one resource of each kind."""
+    PATH_PARAMETERS.update(StockedFactory(shared_api, shared_api.world.may).path_parameters)
     app = build(
         shared_api.management,
         trusted_proxies=(),
         now_us=shared_api.world.clock,
-        report_failure=lambda where, error: shared_api.unforeseen.append((where, error)),
-        requests_per_minute=ENOUGH,
-        failures_per_minute=ENOUGH,
+        report_failure=lambda where, error: shared_api.unexpected_errors.append((where, error)),
+        requests_per_minute=UNREACHED_LIMIT,
+        failures_per_minute=UNREACHED_LIMIT,
     )
-    SERVED.append(app)
+    APPS.append(app)
     schema = schemathesis.openapi.from_dict(DOCUMENT)
     schema.app = _application
     schema.hook(map_path_parameters)
     return schema
 
 
-def those_of(description: Any, *phases: Phase) -> Iterator[tuple[Any, Callable[..., None]]]:
-    """Each operation, and the test that it answers as described."""
-    places = Counter[str]()
+def operations_and_tests(api_schema: Any, *phases: Phase) -> Iterator[tuple[Any, Callable[..., None]]]:
+    """Each operation, and a test of its answers."""
+    coverage_requests = Counter[str]()
 
     @seed(20_261_121)
     @settings(max_examples=EXAMPLES, phases=phases, deadline=None, suppress_health_check=list(HealthCheck))
     def answers_as_described(admin: str, case: Any) -> None:
         if case.meta.phase.name is TestPhase.COVERAGE:
-            places[case.operation.label] += 1
-            # The first of an operation is always asked about.
-            if (places[case.operation.label] - 1) % PLACES_TO_A_REQUEST:
+            coverage_requests[case.operation.label] += 1
+            if (coverage_requests[case.operation.label] - 1) % COVERAGE_STEP:
                 return
         case.call_and_validate(checks=CHECKS, headers={"Authorization": f"Bearer {admin}"})
 
-    for found in get_all_tests(schema=description, test_func=answers_as_described, settings=None, given_kwargs=None):
-        assert isinstance(found, Ok), found.err()
-        yield found.ok()
+    for result in get_all_tests(schema=api_schema, test_func=answers_as_described, settings=None, given_kwargs=None):
+        assert isinstance(result, Ok), result.err()
+        yield result.ok()
 
 
 @pytest.mark.timeout(900)
-def test_every_operation_answers_as_described(shared_api: Api, description: Any):
+def test_every_operation_answers_as_described(shared_api: Api, api_schema: Any):
     failures: list[Exception] = []
-    # To go through the description while tests are collected would cost every process of a test run seconds.
+    # pytest.mark.parametrize would need the operations during collection, which would cost each test process seconds.
     tests = [
-        *those_of(description.exclude(**HOLDING_A_FILTER), Phase.explicit, Phase.generate),
-        *those_of(description.include(**HOLDING_A_FILTER), Phase.explicit),
+        *operations_and_tests(api_schema.exclude(**WITH_A_FILTER), Phase.explicit, Phase.generate),
+        *operations_and_tests(api_schema.include(**WITH_A_FILTER), Phase.explicit),
     ]
     for operation, test in tests:
         try:
             test(admin=shared_api.admin)
         except Exception as failure:
-            failure.add_note(f"This was {operation.label}")
+            failure.add_note(f"The operation was {operation.label}.")
             failures.append(failure)
 
     assert len(tests) == sum(len(methods) for methods in DOCUMENT["paths"].values())
     if failures:
-        raise ExceptionGroup(f"{len(failures)} of {len(tests)} operations answer otherwise", failures)
-    assert shared_api.unforeseen == []
+        raise ExceptionGroup(f"{len(failures)} of {len(tests)} operations do not answer as described", failures)
+    assert shared_api.unexpected_errors == []
