@@ -1,4 +1,4 @@
-"""Folders of definition files, as tests write them."""
+"""Folders of definition files for tests."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ Folder: TypeAlias = Callable[[Contents], Path]
 
 
 def write(root: Path, contents: Contents) -> Path:
-    """Write files by their paths. Both folders are there, whatever is in them."""
+    """Write files, by their paths, into a folder of definitions. Both subfolders are created in any case."""
     for part in ("webhooks", "automations"):
         (root / part).mkdir(parents=True, exist_ok=True)
     for path, content in contents.items():
@@ -22,5 +22,5 @@ def write(root: Path, contents: Contents) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """Writes a folder of definitions, beside what it holds already."""
+    """A function that writes files into the test's folder of definitions, and returns the folder's path."""
     return lambda contents: write(tmp_path / "definitions", contents)

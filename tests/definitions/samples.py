@@ -1,8 +1,8 @@
-"""A repository as teams have them: twelve webhooks of every mode and several providers, and twelve automations."""
+"""A typical repository: twelve webhooks of all modes and several providers, and an automation for each of them."""
 
 from collections.abc import Mapping
 
-SIGNED = {
+SCHEMES = {
     "github": "github",
     "stripe": "stripe",
     "pagerduty": "pagerduty",
@@ -15,7 +15,7 @@ SIGNED = {
 WEBHOOKS: Mapping[str, str] = {
     **{
         f"webhooks/{name}.yaml": f"authMode: signature\nsignatureScheme: {scheme}\nsecretName: {name.upper()}_SECRET\n"
-        for name, scheme in SIGNED.items()
+        for name, scheme in SCHEMES.items()
     },
     "webhooks/homegrown.yaml": """\
 # Our own build server.
@@ -36,7 +36,7 @@ deliveryIdHeader: X-Build-Id
     "webhooks/old-forms.yaml": "authMode: url_token\nsecretName: FORMS_SECRET\nenabled: false\n",
 }
 SECRETS: Mapping[str, str] = {
-    **{f"{name.upper()}_SECRET": f"{name}-secret-of-32-characters-{'x' * 8}" for name in SIGNED},
+    **{f"{name.upper()}_SECRET": f"{name}-secret-of-32-characters-{'x' * 8}" for name in SCHEMES},
     "SVIX_SECRET": "whsec_" + "a" * 43 + "=",
     "HOMEGROWN_SECRET": "kept-between-us",
     "CRON_SECRET": "cron-token",
@@ -46,7 +46,7 @@ SECRETS: Mapping[str, str] = {
 
 
 def automations(uids: Mapping[str, str]) -> dict[str, str]:
-    """One automation for each webhook, by the webhooks' uids."""
+    """The files of automations, one for each webhook. `uids` are those of the webhooks, by name."""
     return {
         f"automations/on-{name}/automation.md": f"""\
 ---
@@ -61,9 +61,9 @@ triggers:
         sender: {{type: {{not_in: [Bot]}}}}
 ---
 
-# What came from {name}
+# An event from {name}
 
-Read `event-payload.json`, and say what happened.
+Read `event-payload.json`, and summarize what happened.
 
 ---
 

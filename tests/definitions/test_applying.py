@@ -1,4 +1,4 @@
-"""Definition files applied to a factory, on each kind of store: all of it, or nothing."""
+"""Applying definition files to a factory, on both kinds of store. An apply changes everything or nothing."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ TOKEN = "secretName: TOKEN\n"
 
 @dataclass
 class Repository:
-    """A folder of definitions, and the factory that they are applied to."""
+    """A folder of definition files, and the factory to which they are applied."""
 
     world: World
     folder: Folder
@@ -35,46 +35,48 @@ class Repository:
     def may(self) -> MayManage:
         return self.world.management.access.operator("default", channel=Channel.FILES)
 
-    def holds(self, contents: Contents) -> "Repository":
+    def write(self, contents: Contents) -> "Repository":
+        """Add or replace files, by their paths."""
         self.root = self.folder(contents)
         return self
 
-    def without(self, *paths: str) -> None:
+    def remove(self, *paths: str) -> None:
         for path in paths:
             (self.root / path).unlink()
             if path.startswith("automations"):
                 (self.root / path).parent.rmdir()
 
     def plan(self) -> Plan:
-        wanted = definitions.definitions_for(self.world.management, self.may, self.root)
-        return definitions.plan(self.world.management, self.may, wanted)
+        files = definitions.definitions_for(self.world.management, self.may, self.root)
+        return definitions.plan(self.world.management, self.may, files)
 
     def apply(self, *, may_delete: bool = False) -> ApplyResult:
-        wanted = definitions.definitions_for(self.world.management, self.may, self.root)
-        return definitions.apply(self.world.management, self.may, wanted, may_delete=may_delete)
+        files = definitions.definitions_for(self.world.management, self.may, self.root)
+        return definitions.apply(self.world.management, self.may, files, may_delete=may_delete)
 
-    def refused(self) -> list[str]:
-        """What `apply` says against it. `plan` says the same."""
-        with pytest.raises(definitions.UnusableDefinitions) as planned:
+    def problems(self) -> list[str]:
+        """The problems for which both `plan` and `apply` refuse the files."""
+        with pytest.raises(definitions.UnusableDefinitions) as plan_error:
             self.plan()
-        with pytest.raises(definitions.UnusableDefinitions) as applied:
+        with pytest.raises(definitions.UnusableDefinitions) as apply_error:
             self.apply()
-        assert planned.value.problems == applied.value.problems
-        return [str(problem) for problem in applied.value.problems]
+        assert plan_error.value.problems == apply_error.value.problems
+        return [str(problem) for problem in apply_error.value.problems]
 
-    def backtested(self) -> list[str]:
-        wanted = definitions.definitions_for(self.world.management, self.may, self.root)
-        found = definitions.backtest(self.world.management, self.may, wanted)
-        return [str(warning) for warning in found if warning is not None]
+    def backtest_warnings(self) -> list[str]:
+        files = definitions.definitions_for(self.world.management, self.may, self.root)
+        warnings = definitions.backtest(self.world.management, self.may, files)
+        return [str(warning) for warning in warnings if warning is not None]
 
     def webhook(self, name: str) -> Webhook:
         return self.world.management.webhooks.get(self.may, name)
 
     def uids(self) -> dict[str, str]:
-        return {one.name: one.uid for one in self.world.management.webhooks.all(self.may)}
+        """The uids of the webhooks, by name."""
+        return {each.name: each.uid for each in self.world.management.webhooks.all(self.may)}
 
-    def everything(self) -> Any:
-        """All that files define, as it is now."""
+    def state(self) -> Any:
+        """Everything that an apply could change, and the actions in the audit log."""
         may = self.may
         return (
             may.factory.defined_by_files,
@@ -86,10 +88,12 @@ class Repository:
 
 @pytest.fixture
 def repository(world: World, folder: Folder) -> Repository:
-    return Repository(world, folder).holds({})
+    """A repository without files."""
+    return Repository(world, folder).write({})
 
 
 def with_secrets(repository: Repository, secrets: Mapping[str, str]) -> Repository:
+    """The repository, whose factory now has these team secrets."""
     for name, value in secrets.items():
         repository.world.management.secrets.create(repository.may, name, value)
     return repository
@@ -97,194 +101,201 @@ def with_secrets(repository: Repository, secrets: Mapping[str, str]) -> Reposito
 
 @pytest.fixture
 def applied_repository(repository: Repository) -> Repository:
-    """One webhook and one automation that it starts, applied."""
-    with_secrets(repository, {"TOKEN": "one-token", "OTHER": "another-token", "SPACED": "not fit for a URL"})
-    repository.holds({"webhooks/source.yaml": TOKEN}).apply()
-    repository.holds({"automations/triage/automation.md": automation(repository.uids()["source"])}).apply()
+    """A repository whose files are applied: the webhook `source`, and the automation `triage` that selects it."""
+    with_secrets(repository, {"TOKEN": "one-token", "OTHER": "another-token", "SPACED": "not safe in a URL"})
+    repository.write({"webhooks/source.yaml": TOKEN}).apply()
+    repository.write({"automations/triage/automation.md": automation(repository.uids()["source"])}).apply()
     return repository
 
 
-def automation(uid: str, payload: str = "", more: str = "", prompt: str = "Look.") -> str:
-    chosen = f"      payload: {payload}\n" if payload else ""
-    trigger = f"  - provider: webhook\n    event: received\n    filter:\n      webhook_ids: [{uid}]\n{chosen}"
-    return f"---\n{more}triggers:\n{trigger}---\n{prompt}\n"
+def automation(uid: str, payload: str = "", other_keys: str = "", prompt: str = "Look.") -> str:
+    """The text of an automation's file."""
+    payload_line = f"      payload: {payload}\n" if payload else ""
+    trigger = f"  - provider: webhook\n    event: received\n    filter:\n      webhook_ids: [{uid}]\n{payload_line}"
+    return f"---\n{other_keys}triggers:\n{trigger}---\n{prompt}\n"
 
 
 def post(repository: Repository, name: str, token: str, body: bytes = b"{}") -> int:
+    """Send a delivery to the webhook. Returns the status."""
     path = f"/webhooks/w/{repository.webhook(name).uid}"
     return repository.world.request("POST", path, headers={"Authorization": f"Bearer {token}"}, body=body).status
 
 
-# A repository as teams have them
+# A typical repository
 
 
-def test_a_whole_repository_applies_and_applies_again_without_a_change(repository: Repository):
-    with_secrets(repository, samples.SECRETS).holds(samples.WEBHOOKS)
+def test_second_apply_of_a_repository_changes_nothing(repository: Repository):
+    with_secrets(repository, samples.SECRETS).write(samples.WEBHOOKS)
     first = repository.apply()
-    repository.holds(samples.automations(repository.uids()))
+    repository.write(samples.automations(repository.uids()))
     second = repository.apply()
-    before = repository.everything()
+    before = repository.state()
 
-    again = repository.apply()
+    third = repository.apply()
 
     assert [step.action for step in first.plan.steps] == [PlannedAction.CREATE] * 12
     assert [(step.action, step.kind.value) for step in second.plan.steps] == [(PlannedAction.CREATE, "automation")] * 12
-    assert again.plan.steps == ()
-    assert again.plan.unchanged_count == 24
-    assert repository.everything() == before
+    assert third.plan.steps == ()
+    assert third.plan.unchanged_count == 24
+    assert repository.state() == before
 
 
-def test_a_whole_repository_does_what_it_says(repository: Repository):
-    with_secrets(repository, samples.SECRETS).holds(samples.WEBHOOKS).apply()
+def test_applied_webhooks_have_the_fields_of_their_files(repository: Repository):
+    with_secrets(repository, samples.SECRETS).write(samples.WEBHOOKS).apply()
 
-    found = {one.name: one for one in repository.world.management.webhooks.all(repository.may)}
+    webhooks = {each.name: each for each in repository.world.management.webhooks.all(repository.may)}
 
-    assert {name: one.signature_scheme for name, one in found.items() if name in samples.SIGNED} == samples.SIGNED
-    assert found["homegrown"].delivery_id_header == "X-Build-Id"
-    assert found["old-forms"].state is WebhookState.DISABLED
-    assert all(one.state is WebhookState.ENABLED for name, one in found.items() if name != "old-forms")
+    schemes = {name: each.signature_scheme for name, each in webhooks.items() if name in samples.SCHEMES}
+    assert schemes == samples.SCHEMES
+    assert webhooks["homegrown"].delivery_id_header == "X-Build-Id"
+    assert [name for name, each in webhooks.items() if each.state is not WebhookState.ENABLED] == ["old-forms"]
+    assert webhooks["old-forms"].state is WebhookState.DISABLED
     assert post(repository, "cron", "cron-token") == 202
 
 
-def test_a_broken_merge_leaves_the_last_good_state_serving(repository: Repository):
-    with_secrets(repository, samples.SECRETS).holds(samples.WEBHOOKS).apply()
-    before = repository.everything()
+def test_unresolved_merge_is_refused_and_changes_nothing(repository: Repository):
+    with_secrets(repository, samples.SECRETS).write(samples.WEBHOOKS).apply()
+    before = repository.state()
     merged = "<<<<<<< HEAD\nsecretName: CRON_SECRET\n=======\nsecretName: FORMS_SECRET\n>>>>>>> branch\n"
-    repository.holds({"webhooks/cron.yaml": merged, "webhooks/deploys.yaml": "secretName: CRON_SECRET\n"})
+    repository.write({"webhooks/cron.yaml": merged, "webhooks/deploys.yaml": "secretName: CRON_SECRET\n"})
 
-    said = repository.refused()
+    problems = repository.problems()
 
-    assert said == [
+    assert problems == [
         "webhooks/cron.yaml:1:1: A merge is unresolved here. "
         "Choose one side, and remove the lines <<<<<<<, ======= and >>>>>>>."
     ]
-    assert repository.everything() == before
+    assert repository.state() == before
     assert post(repository, "cron", "cron-token") == 202
 
 
-# All or nothing
+# An apply changes everything or nothing
 
 
-def test_nothing_is_changed_when_the_last_step_fails(applied_repository: Repository):
-    before = applied_repository.everything()
+def test_apply_with_an_invalid_last_step_changes_nothing(applied_repository: Repository):
+    before = applied_repository.state()
     uid = applied_repository.uids()["source"]
-    applied_repository.holds(
+    applied_repository.write(
         {
             "webhooks/source.yaml": "secretName: OTHER\n",
             "webhooks/more.yaml": TOKEN,
-            "automations/zzz/automation.md": automation(uid, more="runner: nobody\n"),
+            "automations/zzz/automation.md": automation(uid, other_keys="runner: nobody\n"),
         }
     )
 
-    said = applied_repository.refused()
+    problems = applied_repository.problems()
 
-    assert said == ["automations/zzz/automation.md:2:9: No runner is named 'nobody'. The operator configured: package."]
-    assert applied_repository.everything() == before
+    assert problems == [
+        "automations/zzz/automation.md:2:9: No runner is named 'nobody'. The operator configured: package."
+    ]
+    assert applied_repository.state() == before
     assert post(applied_repository, "source", "one-token") == 202
 
 
-def be_killed_before_the_commit(url: str, root: Path) -> None:
+def apply_and_die_before_the_commit(url: str, root: Path) -> None:
     world = World(url)
     may = world.management.access.operator("default", channel=Channel.FILES)
-    wanted = definitions.definitions_for(world.management, may, root)
+    files = definitions.definitions_for(world.management, may, root)
     with world.management.one_transaction(may):
-        definitions.apply(world.management, may, wanted)
+        definitions.apply(world.management, may, files)
         assert len(world.management.webhooks.all(may)) == 3
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_nothing_is_changed_by_an_apply_that_is_killed(applied_repository: Repository, tmp_path: Path):
-    before = applied_repository.everything()
-    applied_repository.holds(
+def test_killed_apply_changes_nothing(applied_repository: Repository, tmp_path: Path):
+    before = applied_repository.state()
+    applied_repository.write(
         {"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/b.yaml": TOKEN, "webhooks/c.yaml": TOKEN}
     )
 
     output = tmp_path / "output"
-    killed = Forked(
-        be_killed_before_the_commit,
+    process = Forked(
+        apply_and_die_before_the_commit,
         (applied_repository.world.url, applied_repository.root),
         os.environ,
         tmp_path,
         output,
     )
 
-    assert killed.wait(60) == -signal.SIGKILL, output.read_text()
-    assert applied_repository.everything() == before
+    assert process.wait(60) == -signal.SIGKILL, output.read_text()
+    assert applied_repository.state() == before
     assert applied_repository.apply().plan.steps != ()
 
 
-def test_a_plan_changes_nothing(applied_repository: Repository):
-    applied_repository.holds(
+def test_plan_changes_nothing(applied_repository: Repository):
+    applied_repository.write(
         {"webhooks/source.yaml": "secretName: OTHER\nenabled: false\n", "webhooks/more.yaml": TOKEN}
     )
-    before = applied_repository.everything()
+    before = applied_repository.state()
 
-    planned = applied_repository.plan()
+    plan = applied_repository.plan()
 
-    assert len(planned.steps) == 2
-    assert applied_repository.everything() == before
+    assert len(plan.steps) == 2
+    assert applied_repository.state() == before
     assert post(applied_repository, "source", "one-token") == 202
 
 
-def test_a_rehearsal_locks_nothing(applied_repository: Repository):
-    before = applied_repository.everything()
+def test_rehearsal_does_not_block_deliveries(applied_repository: Repository):
+    before = applied_repository.state()
     management, may = applied_repository.world.management, applied_repository.may
 
     with management.rehearsing(may):
         management.webhooks.set_enabled(may, "source", False)
         management.automations.delete(may, "triage")
-        rehearsed = applied_repository.webhook("source").state, list(management.automations.all(may))
+        rehearsed_state = applied_repository.webhook("source").state, list(management.automations.all(may))
         status = post(applied_repository, "source", "one-token")
 
-    assert rehearsed == (WebhookState.DISABLED, [])
+    assert rehearsed_state == (WebhookState.DISABLED, [])
     assert status == 202
-    assert applied_repository.everything() == before
+    assert applied_repository.state() == before
 
 
 def test_changes_do_not_wait_for_a_large_plan(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
-    applied_repository.holds({f"automations/a{number}/automation.md": automation(uid) for number in range(200)})
+    applied_repository.write({f"automations/a{number}/automation.md": automation(uid) for number in range(200)})
     management, may = applied_repository.world.management, applied_repository.may
-    wanted = definitions.definitions_for(management, may, applied_repository.root)
+    files = definitions.definitions_for(management, may, applied_repository.root)
     waits: list[float] = []
 
     def plan() -> float:
-        began = time.monotonic()
-        assert len(definitions.plan(management, may, wanted).steps) == 200
-        return time.monotonic() - began
+        start = time.monotonic()
+        assert len(definitions.plan(management, may, files).steps) == 200
+        return time.monotonic() - start
 
     with ThreadPoolExecutor(1) as thread:
         planning = thread.submit(plan)
         while not planning.done():
-            began = time.monotonic()
+            start = time.monotonic()
             with applied_repository.world.database.write() as tx:
                 tx.run("UPDATE webhooks SET revision = revision + 1 WHERE uid = :uid", uid=uid)
-            waits.append(time.monotonic() - began)
+            waits.append(time.monotonic() - start)
 
     assert max(waits) < planning.result() / 2
 
 
-def test_a_plan_says_what_apply_does(applied_repository: Repository):
-    applied_repository.holds({"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/more.yaml": TOKEN})
+def test_apply_performs_exactly_the_plan(applied_repository: Repository):
+    applied_repository.write({"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/more.yaml": TOKEN})
 
-    planned = applied_repository.plan()
+    plan = applied_repository.plan()
 
-    assert applied_repository.apply().plan == planned
+    assert applied_repository.apply().plan == plan
 
 
 def test_all_problems_of_files_and_factory_are_reported_together(applied_repository: Repository):
-    applied_repository.holds(
+    applied_repository.write(
         {
-            "webhooks/a.yaml": "secretName: NOWHERE\n",
+            "webhooks/a.yaml": "secretName: MISSING\n",
             "webhooks/b.yaml": "authMode: url_token\nsecretName: SPACED\n",
             "webhooks/c.yaml": "authMode: signature\nsignatureScheme: svix\nsecretName: SPACED\n",
-            "automations/x/automation.md": automation(applied_repository.uids()["source"], more="runner: nobody\n"),
+            "automations/x/automation.md": automation(
+                applied_repository.uids()["source"], other_keys="runner: nobody\n"
+            ),
         }
     )
 
-    said = applied_repository.refused()
+    problems = applied_repository.problems()
 
-    assert [one[: one.index(": ")] for one in said] == [
+    assert [problem[: problem.index(": ")] for problem in problems] == [
         "automations/x/automation.md:2:9",
         "webhooks/a.yaml:1:13",
         "webhooks/b.yaml:2:13",
@@ -292,14 +303,14 @@ def test_all_problems_of_files_and_factory_are_reported_together(applied_reposit
     ]
 
 
-def test_two_applies_at_the_same_time_are_one_after_the_other(applied_repository: Repository):
-    applied_repository.holds({"webhooks/more.yaml": TOKEN})
+def test_concurrent_applies_are_serialized(applied_repository: Repository):
+    applied_repository.write({"webhooks/more.yaml": TOKEN})
     other = applied_repository.world.beside()
 
     def apply(world: World) -> int:
         may = world.management.access.operator("default", channel=Channel.FILES)
-        wanted = definitions.definitions_for(world.management, may, applied_repository.root)
-        return len(definitions.apply(world.management, may, wanted).plan.steps)
+        files = definitions.definitions_for(world.management, may, applied_repository.root)
+        return len(definitions.apply(world.management, may, files).plan.steps)
 
     with ThreadPoolExecutor(2) as threads:
         steps = sorted(threads.map(apply, (applied_repository.world, other)))
@@ -311,7 +322,7 @@ def test_two_applies_at_the_same_time_are_one_after_the_other(applied_repository
 # Webhooks
 
 
-def test_a_webhook_keeps_its_uid_whatever_its_file_says_of_it(applied_repository: Repository):
+def test_webhook_keeps_its_uid_when_its_file_changes(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
 
     for content in (
@@ -322,99 +333,97 @@ def test_a_webhook_keeps_its_uid_whatever_its_file_says_of_it(applied_repository
         "secretName: OTHER\neventHeader: X-Kind\n",
         "secretName: OTHER\ndeliveryIdHeader: X-Id\neventHeader: X-Other-Kind\n",
     ):
-        applied_repository.holds({"webhooks/source.yaml": content}).apply()
+        applied_repository.write({"webhooks/source.yaml": content}).apply()
         assert applied_repository.uids() == {"source": uid}
         assert applied_repository.apply().plan.steps == ()
 
 
-def test_a_renamed_file_that_names_its_webhook_is_no_change(applied_repository: Repository):
-    applied_repository.without("webhooks/source.yaml")
-    applied_repository.holds({"webhooks/better.yaml": f"name: source\n{TOKEN}"})
+def test_renamed_file_with_the_webhooks_name_changes_nothing(applied_repository: Repository):
+    applied_repository.remove("webhooks/source.yaml")
+    applied_repository.write({"webhooks/better.yaml": f"name: source\n{TOKEN}"})
 
     assert applied_repository.apply().plan.steps == ()
 
 
-def test_a_change_holds_at_once_in_every_process(applied_repository: Repository):
+def test_apply_takes_effect_immediately_in_every_process(applied_repository: Repository):
     other = applied_repository.world.beside()
     path = f"/webhooks/w/{applied_repository.uids()['source']}"
 
-    def answer(token: str) -> int:
+    def status(token: str) -> int:
         return other.request("POST", path, headers={"Authorization": f"Bearer {token}"}, body=b"{}").status
 
-    assert answer("one-token") == 202
-    applied_repository.holds({"webhooks/source.yaml": "secretName: OTHER\n"}).apply()
-    assert (answer("one-token"), answer("another-token")) == (401, 202)
+    assert status("one-token") == 202
+    applied_repository.write({"webhooks/source.yaml": "secretName: OTHER\n"}).apply()
+    assert (status("one-token"), status("another-token")) == (401, 202)
     applied_repository.world.management.secrets.replace(applied_repository.may, "OTHER", "third-token")
     applied_repository.apply()
-    assert (answer("another-token"), answer("third-token")) == (401, 202)
-    applied_repository.holds({"webhooks/source.yaml": "secretName: OTHER\nenabled: false\n"}).apply()
-    assert answer("third-token") == 404
-    applied_repository.holds({"webhooks/source.yaml": "secretName: OTHER\nenabled: true\n"}).apply()
-    assert answer("third-token") == 202
-    applied_repository.without("webhooks/source.yaml")
+    assert (status("another-token"), status("third-token")) == (401, 202)
+    applied_repository.write({"webhooks/source.yaml": "secretName: OTHER\nenabled: false\n"}).apply()
+    assert status("third-token") == 404
+    applied_repository.write({"webhooks/source.yaml": "secretName: OTHER\nenabled: true\n"}).apply()
+    assert status("third-token") == 202
+    applied_repository.remove("webhooks/source.yaml")
     applied_repository.apply(may_delete=True)
-    assert answer("third-token") == 404
+    assert status("third-token") == 404
 
 
-def test_a_secret_that_is_not_there_is_refused_with_what_to_do(applied_repository: Repository):
-    applied_repository.holds({"webhooks/source.yaml": "secretName: TOKENS\n"})
+def test_unknown_secret_is_refused_with_what_to_do(applied_repository: Repository):
+    applied_repository.write({"webhooks/source.yaml": "secretName: TOKENS\n"})
 
-    assert applied_repository.refused() == [
+    assert applied_repository.problems() == [
         "webhooks/source.yaml:1:13: No team secret is named TOKENS. "
         "Create it first: hookmill secret create TOKENS, or did you mean TOKEN?"
     ]
 
 
-def test_a_secret_that_a_url_cannot_hold_is_refused(applied_repository: Repository):
-    applied_repository.holds({"webhooks/source.yaml": "authMode: url_token\nsecretName: SPACED\n"})
+def test_url_token_secret_that_is_not_url_safe_is_refused(applied_repository: Repository):
+    applied_repository.write({"webhooks/source.yaml": "authMode: url_token\nsecretName: SPACED\n"})
 
-    assert applied_repository.refused() == [
+    assert applied_repository.problems() == [
         "webhooks/source.yaml:2:13: Team secret SPACED: A url_token secret is part of the URL. "
         "Use only letters, digits and - . _ ~."
     ]
 
 
-def test_a_new_secret_value_is_taken_up_by_the_next_apply(applied_repository: Repository):
+def test_next_apply_syncs_a_replaced_secret(applied_repository: Repository):
     applied_repository.world.management.secrets.replace(applied_repository.may, "TOKEN", "new-token")
     assert post(applied_repository, "source", "one-token") == 202
 
     (step,) = applied_repository.apply().plan.steps
 
     assert [(change.key, change.concerns_senders) for change in step.changes] == [("secret", True)]
-    assert (post(applied_repository, "source", "one-token"), post(applied_repository, "source", "new-token")) == (
-        401,
-        202,
-    )
+    statuses = [post(applied_repository, "source", token) for token in ("one-token", "new-token")]
+    assert statuses == [401, 202]
     assert applied_repository.apply().plan.steps == ()
 
 
-def test_a_new_secret_value_that_does_not_fit_is_refused(applied_repository: Repository):
-    applied_repository.holds({"webhooks/source.yaml": "authMode: url_token\nsecretName: TOKEN\n"}).apply()
-    applied_repository.world.management.secrets.replace(applied_repository.may, "TOKEN", "not fit")
+def test_replaced_secret_that_is_not_url_safe_is_refused(applied_repository: Repository):
+    applied_repository.write({"webhooks/source.yaml": "authMode: url_token\nsecretName: TOKEN\n"}).apply()
+    applied_repository.world.management.secrets.replace(applied_repository.may, "TOKEN", "not safe")
 
-    (said,) = applied_repository.refused()
+    (problem,) = applied_repository.problems()
 
-    assert said.startswith("webhooks/source.yaml:2:13: Team secret TOKEN: A url_token secret")
+    assert problem.startswith("webhooks/source.yaml:2:13: Team secret TOKEN: A url_token secret")
 
 
-def test_one_webhook_too_many_is_refused(repository: Repository):
+def test_21st_webhook_is_refused(repository: Repository):
     with_secrets(repository, {"TOKEN": "one-token"})
-    repository.holds({f"webhooks/w{number}.yaml": TOKEN for number in range(21)})
+    repository.write({f"webhooks/w{number}.yaml": TOKEN for number in range(21)})
 
-    (said,) = repository.refused()
+    (problem,) = repository.problems()
 
-    assert "Factory 'default' has 20 webhooks, which is the limit." in said
+    assert "Factory 'default' has 20 webhooks, which is the limit." in problem
 
 
-def test_a_full_factory_may_exchange_a_webhook(repository: Repository):
+def test_apply_may_replace_a_webhook_of_a_full_factory(repository: Repository):
     with_secrets(repository, {"TOKEN": "one-token"})
-    repository.holds({f"webhooks/w{number}.yaml": TOKEN for number in range(20)}).apply()
-    repository.without("webhooks/w0.yaml")
-    repository.holds({"webhooks/new.yaml": TOKEN})
+    repository.write({f"webhooks/w{number}.yaml": TOKEN for number in range(20)}).apply()
+    repository.remove("webhooks/w0.yaml")
+    repository.write({"webhooks/new.yaml": TOKEN})
 
-    applied = repository.apply(may_delete=True)
+    result = repository.apply(may_delete=True)
 
-    assert [(step.action, step.name) for step in applied.plan.steps] == [
+    assert [(step.action, step.name) for step in result.plan.steps] == [
         (PlannedAction.REMOVE, "w0"),
         (PlannedAction.CREATE, "new"),
     ]
@@ -426,12 +435,12 @@ def test_a_full_factory_may_exchange_a_webhook(repository: Repository):
 @pytest.mark.parametrize(
     ("line", "before", "after"), [("", False, False), ("", True, True), ("enabled: true\n", False, True)]
 )
-def test_a_toggle_is_left_to_people_unless_the_file_says_it(
+def test_apply_changes_a_toggle_only_if_the_file_contains_it(
     applied_repository: Repository, line: str, before: bool, after: bool
 ):
-    applied_repository.holds({"webhooks/source.yaml": TOKEN + line})
-    applied_repository.holds(
-        {"automations/triage/automation.md": automation(applied_repository.uids()["source"], more=line)}
+    applied_repository.write({"webhooks/source.yaml": TOKEN + line})
+    applied_repository.write(
+        {"automations/triage/automation.md": automation(applied_repository.uids()["source"], other_keys=line)}
     ).apply()
     applied_repository.world.management.webhooks.set_enabled(applied_repository.world.may, "source", before)
     applied_repository.world.management.automations.set_enabled(applied_repository.world.may, "triage", before)
@@ -445,24 +454,24 @@ def test_a_toggle_is_left_to_people_unless_the_file_says_it(
 # Automations
 
 
-def test_an_automation_changes_with_its_file(applied_repository: Repository):
+def test_automation_changes_with_its_file(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
-    applied_repository.holds(
+    applied_repository.write(
         {"automations/triage/automation.md": automation(uid, "{n: [1.5, no]}", "enabled: false\n", "Else.")}
     )
 
     (step,) = applied_repository.apply().plan.steps
 
-    found = applied_repository.world.management.automations.get(applied_repository.may, "triage")
+    stored = applied_repository.world.management.automations.get(applied_repository.may, "triage")
     assert [change.key for change in step.changes] == ["triggers", "prompt", "enabled"]
-    assert (found.prompt, found.enabled, found.id) == ("Else.", False, step.id)
-    assert found.triggers[0].payload is not None
-    assert found.triggers[0].payload.source == {"n": [1.5, "no"]}
+    assert (stored.prompt, stored.enabled, stored.id) == ("Else.", False, step.id)
+    assert stored.triggers[0].payload is not None
+    assert stored.triggers[0].payload.source == {"n": [1.5, "no"]}
     assert applied_repository.apply().plan.steps == ()
 
 
-def test_an_automation_without_a_file_is_deleted(applied_repository: Repository):
-    applied_repository.without("automations/triage/automation.md")
+def test_automation_without_a_file_is_deleted(applied_repository: Repository):
+    applied_repository.remove("automations/triage/automation.md")
 
     (step,) = applied_repository.apply().plan.steps
 
@@ -470,12 +479,12 @@ def test_an_automation_without_a_file_is_deleted(applied_repository: Repository)
     assert list(applied_repository.world.management.automations.all(applied_repository.may)) == []
 
 
-def test_a_webhook_that_will_not_send_is_warned_of_at_its_place(applied_repository: Repository):
+def test_plan_warns_of_a_selected_webhook_that_starts_no_run(applied_repository: Repository):
     source = applied_repository.uids()["source"]
-    applied_repository.holds({"webhooks/gone.yaml": TOKEN}).apply()
+    applied_repository.write({"webhooks/gone.yaml": TOKEN}).apply()
     gone = applied_repository.uids()["gone"]
-    applied_repository.without("webhooks/gone.yaml")
-    applied_repository.holds(
+    applied_repository.remove("webhooks/gone.yaml")
+    applied_repository.write(
         {
             "webhooks/source.yaml": TOKEN + "enabled: false\n",
             "automations/triage/automation.md": automation(f"{source}, {gone}, wh_nowhere"),
@@ -486,59 +495,59 @@ def test_a_webhook_that_will_not_send_is_warned_of_at_its_place(applied_reposito
     applied_repository.apply(may_delete=True)
     after = [str(warning) for warning in applied_repository.plan().warnings]
 
-    at = "automations/triage/automation.md:6"
+    line = "automations/triage/automation.md:6"
     assert before == [
-        f"{at}:21: 'source' ({source}) is disabled, so it starts no runs until it is enabled.",
-        f"{at}:53: 'gone' ({gone}) has no file, so this apply deletes it. It then starts no runs.",
-        f"{at}:85: wh_nowhere is not a webhook of factory 'default', so it starts no runs.",
+        f"{line}:21: 'source' ({source}) is disabled, so it starts no runs until it is enabled.",
+        f"{line}:53: 'gone' ({gone}) has no file, so this apply deletes it. It then starts no runs.",
+        f"{line}:85: wh_nowhere is not a webhook of factory 'default', so it starts no runs.",
     ]
-    assert f"{at}:53: 'gone' ({gone}) is deleted, so it starts no runs." in after
+    assert f"{line}:53: 'gone' ({gone}) is deleted, so it starts no runs." in after
 
 
 # Backtests
 
 
-def test_a_filter_that_nothing_stored_would_have_passed_is_warned_of(applied_repository: Repository):
+def test_backtest_warns_of_a_filter_that_matches_no_delivery(applied_repository: Repository):
     for number in range(3):
         assert post(applied_repository, "source", "one-token", b'{"action": "opened", "n": %d}' % number) == 202
     uid = applied_repository.uids()["source"]
 
-    applied_repository.holds({"automations/triage/automation.md": automation(uid, "{action: [open]}")})
-    in_vain = applied_repository.backtested()
-    applied_repository.holds({"automations/triage/automation.md": automation(uid, "{action: [opened], n: [2]}")})
+    applied_repository.write({"automations/triage/automation.md": automation(uid, "{action: [open]}")})
+    warnings = applied_repository.backtest_warnings()
+    applied_repository.write({"automations/triage/automation.md": automation(uid, "{action: [opened], n: [2]}")})
 
-    assert in_vain == [
+    assert warnings == [
         "automations/triage/automation.md:7:16: This filter would have matched none of the last 3 deliveries "
         "stored from its webhooks. `hookmill filter test` shows why."
     ]
-    assert applied_repository.backtested() == []
+    assert applied_repository.backtest_warnings() == []
 
 
-def test_a_filter_is_tried_on_no_more_than_the_last_120_deliveries(applied_repository: Repository):
+def test_backtest_uses_only_the_last_120_deliveries(applied_repository: Repository):
     for number in range(122):
         applied_repository.world.clock.advance(seconds=2)
         assert post(applied_repository, "source", "one-token", b'{"n": %d}' % number) == 202
     uid = applied_repository.uids()["source"]
 
-    applied_repository.holds({"automations/triage/automation.md": automation(uid, "{n: [0, 1]}")})
-    too_old = applied_repository.backtested()
-    applied_repository.holds({"automations/triage/automation.md": automation(uid, "{n: [2]}")})
+    applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [0, 1]}")})
+    warnings = applied_repository.backtest_warnings()
+    applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [2]}")})
 
-    assert "none of the last 120 deliveries" in too_old[0]
-    assert applied_repository.backtested() == []
+    assert "none of the last 120 deliveries" in warnings[0]
+    assert applied_repository.backtest_warnings() == []
 
 
-def test_nothing_is_said_of_a_filter_while_nothing_is_stored(applied_repository: Repository):
+def test_backtest_without_stored_deliveries_has_no_warning(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
-    applied_repository.holds({"automations/triage/automation.md": automation(f"{uid}, wh_nowhere", "{action: [open]}")})
+    applied_repository.write({"automations/triage/automation.md": automation(f"{uid}, wh_nowhere", "{action: [open]}")})
 
-    assert applied_repository.backtested() == []
-
-
-# Who defines the factory
+    assert applied_repository.backtest_warnings() == []
 
 
-def test_the_first_apply_makes_the_factory_the_files(repository: Repository):
+# Factories that are defined by files
+
+
+def test_first_apply_makes_the_factory_defined_by_files(repository: Repository):
     assert repository.plan().files_take_over is True
     assert repository.plan().has_changes is True
     assert repository.may.factory.defined_by_files is False
@@ -552,14 +561,14 @@ def test_the_first_apply_makes_the_factory_the_files(repository: Repository):
     assert repository.plan().has_changes is False
 
 
-def test_what_was_made_by_hand_is_deleted_with_consent_only(repository: Repository):
-    made = repository.world.webhook("by-hand")
-    repository.world.automation("its-own", made)
+def test_first_apply_deletes_existing_webhooks_only_with_consent(repository: Repository):
+    webhook = repository.world.webhook("by-hand")
+    repository.world.automation("its-own", webhook)
 
     assert repository.plan().consent_reason is not None
     with pytest.raises(definitions.ConsentNeeded) as refused:
         repository.apply()
-    before = [one.name for one in repository.world.management.webhooks.all(repository.may)]
+    before = [each.name for each in repository.world.management.webhooks.all(repository.may)]
     repository.apply(may_delete=True)
 
     assert str(refused.value) == (
@@ -572,8 +581,8 @@ def test_what_was_made_by_hand_is_deleted_with_consent_only(repository: Reposito
     assert repository.uids() == {}
 
 
-def test_a_webhook_without_a_file_is_deleted_with_consent_only(applied_repository: Repository):
-    applied_repository.without("webhooks/source.yaml")
+def test_webhook_without_a_file_is_deleted_only_with_consent(applied_repository: Repository):
+    applied_repository.remove("webhooks/source.yaml")
 
     with pytest.raises(definitions.ConsentNeeded, match="Factory 'default' would lose webhook 'source'"):
         applied_repository.apply()
@@ -584,9 +593,9 @@ def test_a_webhook_without_a_file_is_deleted_with_consent_only(applied_repositor
     assert applied_repository.world.request("POST", f"/webhooks/w/{uid}", body=b"{}").status == 404
 
 
-def test_a_renamed_file_is_recognised_before_its_webhook_is_deleted(applied_repository: Repository):
-    applied_repository.without("webhooks/source.yaml")
-    applied_repository.holds({"webhooks/better.yaml": TOKEN})
+def test_consent_reason_says_how_to_keep_the_webhook_of_a_renamed_file(applied_repository: Repository):
+    applied_repository.remove("webhooks/source.yaml")
+    applied_repository.write({"webhooks/better.yaml": TOKEN})
 
     consent = applied_repository.plan().consent_reason
 
@@ -597,22 +606,22 @@ def test_a_renamed_file_is_recognised_before_its_webhook_is_deleted(applied_repo
     )
 
 
-def test_an_apply_is_in_the_audit_log_with_its_channel(applied_repository: Repository):
+def test_audit_log_contains_an_apply_with_its_channel(applied_repository: Repository):
     entries = applied_repository.world.management.audit.of_factory(applied_repository.may, limit=100)
 
-    by_files = [entry.action for entry in entries if entry.channel == Channel.FILES]
-    assert {"factory.define_by_files", "webhook.create", "automation.create"} <= set(by_files)
+    actions = [entry.action for entry in entries if entry.channel == Channel.FILES]
+    assert {"factory.define_by_files", "webhook.create", "automation.create"} <= set(actions)
 
 
-def test_another_factory_is_left_alone(applied_repository: Repository):
-    elsewhere = applied_repository.world.elsewhere()
-    applied_repository.world.management.webhooks.create(elsewhere, "source")
-    before = list(applied_repository.world.management.webhooks.all(elsewhere))
-    applied_repository.without("webhooks/source.yaml", "automations/triage/automation.md")
+def test_apply_does_not_change_another_factory(applied_repository: Repository):
+    other_factory = applied_repository.world.elsewhere()
+    applied_repository.world.management.webhooks.create(other_factory, "source")
+    before = list(applied_repository.world.management.webhooks.all(other_factory))
+    applied_repository.remove("webhooks/source.yaml", "automations/triage/automation.md")
 
     applied_repository.apply(may_delete=True)
 
-    assert list(applied_repository.world.management.webhooks.all(elsewhere)) == before
+    assert list(applied_repository.world.management.webhooks.all(other_factory)) == before
 
 
 POLICY = """\
@@ -626,15 +635,15 @@ pause_after_failures: 3
 """
 
 
-def test_a_policy_is_applied_changed_and_removed_with_its_file(applied_repository: Repository):
+def test_policy_is_applied_changed_and_removed_with_its_file(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
     management, may = applied_repository.world.management, applied_repository.may
 
     def apply(policy: str) -> list[str]:
-        applied_repository.holds({"automations/triage/automation.md": automation(uid, "{n: [1]}", policy, "Go.")})
-        apply_steps = applied_repository.apply().plan.steps
+        applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", policy, "Go.")})
+        steps = applied_repository.apply().plan.steps
         assert applied_repository.apply().plan.steps == ()
-        return [change.key for step in apply_steps for change in step.changes]
+        return [change.key for step in steps for change in step.changes]
 
     apply("")
     added = apply(POLICY)
@@ -655,9 +664,9 @@ def test_a_policy_is_applied_changed_and_removed_with_its_file(applied_repositor
     assert management.automations.get(may, "triage").policy.as_json() == {}
 
 
-def test_an_exported_policy_applies_without_a_change(applied_repository: Repository):
+def test_exported_policy_applies_without_a_change(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
-    applied_repository.holds({"automations/triage/automation.md": automation(uid, "{n: [1]}", POLICY, "Go.")}).apply()
+    applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", POLICY, "Go.")}).apply()
 
     files = definitions.export(applied_repository.world.management, applied_repository.may)
 
@@ -668,7 +677,8 @@ def test_an_exported_policy_applies_without_a_change(applied_repository: Reposit
 # Schedules
 
 
-def scheduled(uid: str, schedules: str) -> str:
+def automation_with_schedules(uid: str, schedules: str) -> str:
+    """The text of an automation's file whose schedules precede a webhook trigger."""
     return f"""\
 ---
 triggers:
@@ -687,19 +697,19 @@ NIGHTLY = """\
     schedule: {name: nightly, cron: "0 3 * * *", timezone: Europe/Berlin}"""
 
 
-def test_a_schedule_is_applied_changed_and_removed_with_its_file(applied_repository: Repository):
+def test_schedule_is_applied_changed_and_removed_with_its_file(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
     management, may = applied_repository.world.management, applied_repository.may
 
     def apply(schedules: str) -> list[str]:
-        applied_repository.holds({"automations/triage/automation.md": scheduled(uid, schedules)})
-        apply_steps = applied_repository.apply().plan.steps
+        applied_repository.write({"automations/triage/automation.md": automation_with_schedules(uid, schedules)})
+        steps = applied_repository.apply().plan.steps
         assert applied_repository.apply().plan.steps == ()
         stored = management.automations.get(may, "triage")
         assert [schedule.name for schedule in stored.schedules] == list(
             management.automations.next_times_of(may, stored)
         )
-        return [change.key for step in apply_steps for change in step.changes]
+        return [change.key for step in steps for change in step.changes]
 
     apply("")
     assert apply(NIGHTLY) == ["triggers"]
@@ -709,9 +719,9 @@ def test_a_schedule_is_applied_changed_and_removed_with_its_file(applied_reposit
     assert apply("") == ["triggers"]
 
 
-def test_an_exported_schedule_applies_without_a_change(applied_repository: Repository):
+def test_exported_schedule_applies_without_a_change(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
-    applied_repository.holds({"automations/triage/automation.md": scheduled(uid, NIGHTLY)}).apply()
+    applied_repository.write({"automations/triage/automation.md": automation_with_schedules(uid, NIGHTLY)}).apply()
 
     files = definitions.export(applied_repository.world.management, applied_repository.may)
 
@@ -726,10 +736,10 @@ def test_an_exported_schedule_applies_without_a_change(applied_repository: Repos
     assert applied_repository.plan().steps == ()
 
 
-def test_warnings_and_backtests_of_a_trigger_after_a_schedule_have_its_place(applied_repository: Repository):
+def test_warning_of_a_trigger_after_a_schedule_has_its_place(applied_repository: Repository):
     unknown = "wh_" + "0" * 27
-    files = {"automations/triage/automation.md": scheduled(unknown, NIGHTLY)}
+    applied_repository.write({"automations/triage/automation.md": automation_with_schedules(unknown, NIGHTLY)})
 
-    [warning] = applied_repository.holds(files).plan().warnings
+    [warning] = applied_repository.plan().warnings
 
     assert (warning.place.line, warning.message.partition(" ")[0]) == (8, unknown)

@@ -1,4 +1,4 @@
-"""A factory as definition files: applied again, they change nothing."""
+"""Exports of a factory as definition files. An apply of these files changes nothing."""
 
 from pathlib import Path
 from typing import Any
@@ -33,15 +33,15 @@ def export(world: World) -> dict[str, str]:
     return definitions.export(world.management, permission(world))
 
 
-def applied_again(world: World, folder: Path) -> definitions.Plan:
-    """Export into the folder, and apply what was written."""
+def export_and_apply(world: World, folder: Path) -> definitions.Plan:
+    """Export the factory into the folder, and apply the folder. Returns the plan that was applied."""
     definitions.write(folder, export(world))
     may = permission(world)
-    wanted = definitions.definitions_for(world.management, may, folder)
-    return definitions.apply(world.management, may, wanted).plan
+    files = definitions.definitions_for(world.management, may, folder)
+    return definitions.apply(world.management, may, files).plan
 
 
-def test_webhooks_of_any_name_and_kind_come_back_unchanged(world: World, tmp_path: Path):
+def test_export_and_apply_keep_webhooks_of_any_name_and_kind(world: World, tmp_path: Path):
     for name in NAMES:
         world.webhook(name)
     world.webhook("form", auth_mode=AuthMode.URL_TOKEN, enabled=False, delivery_id_header="X-Id", event_header="X-Kind")
@@ -57,7 +57,7 @@ def test_webhooks_of_any_name_and_kind_come_back_unchanged(world: World, tmp_pat
     world.webhook("awaiting", auth_mode=AuthMode.SIGNATURE, signature_scheme="stripe")
     before = list(world.management.webhooks.all(world.may))
 
-    plan = applied_again(world, tmp_path)
+    plan = export_and_apply(world, tmp_path)
 
     assert plan.steps == ()
     assert plan.unchanged_count == len(before) == len(NAMES) + 4
@@ -77,10 +77,10 @@ PAYLOADS: list[Any] = [
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_any_filter_comes_back_unchanged(world: World, tmp_path: Path, payload: Any):
+def test_export_and_apply_keep_any_filter(world: World, tmp_path: Path, payload: Any):
     world.automation("triage", world.webhook(), payload=payload)
 
-    assert applied_again(world, tmp_path).steps == ()
+    assert export_and_apply(world, tmp_path).steps == ()
 
 
 PROMPTS = [
@@ -97,29 +97,29 @@ PROMPTS = [
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_any_prompt_comes_back_unchanged(world: World, tmp_path: Path, prompt: str):
+def test_export_and_apply_keep_any_prompt(world: World, tmp_path: Path, prompt: str):
     world.automation("triage", world.webhook(), prompt=prompt)
     before = world.management.automations.get(world.may, "triage")
 
-    assert applied_again(world, tmp_path).steps == ()
+    assert export_and_apply(world, tmp_path).steps == ()
     assert world.management.automations.get(world.may, "triage") == before
 
 
-def test_automations_of_any_name_come_back_unchanged(world: World, tmp_path: Path):
-    made = world.webhook()
+def test_export_and_apply_keep_automations_of_any_name(world: World, tmp_path: Path):
+    webhook = world.webhook()
     for name in NAMES:
-        world.automation(name, made, enabled=name != "no")
+        world.automation(name, webhook, enabled=name != "no")
 
-    plan = applied_again(world, tmp_path)
+    plan = export_and_apply(world, tmp_path)
 
     assert plan.steps == ()
     assert plan.unchanged_count == len(NAMES) + 1
 
 
-def test_an_export_reads_as_people_write(world: World):
-    made = world.webhook("GitHub: main", delivery_id_header="X-GitHub-Delivery")
-    world.management.webhooks.set_enabled(world.may, made.webhook.uid, False)
-    world.automation("triage", made, payload={"action": ["opened"], "draft": {"not_in": [True]}}, prompt="# Look")
+def test_export_has_the_style_of_files_written_by_hand(world: World):
+    webhook = world.webhook("GitHub: main", delivery_id_header="X-GitHub-Delivery")
+    world.management.webhooks.set_enabled(world.may, webhook.webhook.uid, False)
+    world.automation("triage", webhook, payload={"action": ["opened"], "draft": {"not_in": [True]}}, prompt="# Look")
 
     assert export(world) == {
         "webhooks/github-main.yaml": (
@@ -137,7 +137,7 @@ def test_an_export_reads_as_people_write(world: World):
             "    event: received\n"
             "    filter:\n"
             "      webhook_ids:\n"
-            f"        - {made.webhook.uid}  # GitHub: main\n"
+            f"        - {webhook.webhook.uid}  # GitHub: main\n"
             "      payload:\n"
             "        action: [opened]\n"
             "        draft:\n"
@@ -149,13 +149,13 @@ def test_an_export_reads_as_people_write(world: World):
     }
 
 
-def test_event_types_come_back_unchanged(world: World, tmp_path: Path):
-    made = world.webhook("source", event_header="X-Kind")
-    selected = {"webhook_ids": [made.webhook.uid], "event": ["push", "Push Hook", "größer: x", "on", "1"]}
-    trigger = {"provider": "webhook", "event": "received", "filter": selected}
+def test_export_and_apply_keep_event_types(world: World, tmp_path: Path):
+    webhook = world.webhook("source", event_header="X-Kind")
+    filter_ = {"webhook_ids": [webhook.webhook.uid], "event": ["push", "Push Hook", "größer: x", "on", "1"]}
+    trigger = {"provider": "webhook", "event": "received", "filter": filter_}
     created = world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger])
 
-    plan = applied_again(world, tmp_path)
+    plan = export_and_apply(world, tmp_path)
 
     text = (tmp_path / "automations" / "triage" / "automation.md").read_text(encoding="utf-8")
     assert "event: [push, Push Hook" in text
@@ -163,40 +163,40 @@ def test_event_types_come_back_unchanged(world: World, tmp_path: Path):
     assert world.management.automations.get(world.may, "triage").triggers == created.triggers
 
 
-def test_no_secret_is_in_an_export(world: World):
-    made = [world.webhook(), world.webhook("form", auth_mode=AuthMode.URL_TOKEN)]
+def test_export_contains_no_secret(world: World):
+    webhooks = [world.webhook(), world.webhook("form", auth_mode=AuthMode.URL_TOKEN)]
 
     text = "".join(export(world).values())
 
-    assert [one.reveal() for one in made if one.reveal() in text] == []
+    assert [each.reveal() for each in webhooks if each.reveal() in text] == []
 
 
-def test_a_secret_that_waits_to_be_taken_up_is_no_hindrance(world: World, tmp_path: Path):
-    made = world.webhook()
-    world.management.secrets.replace(world.may, made.webhook.secret_name, "newer")
+def test_apply_of_an_export_syncs_a_replaced_secret(world: World, tmp_path: Path):
+    webhook = world.webhook()
+    world.management.secrets.replace(world.may, webhook.webhook.secret_name, "newer")
 
-    (step,) = applied_again(world, tmp_path).steps
+    (step,) = export_and_apply(world, tmp_path).steps
 
     assert [change.key for change in step.changes] == ["secret"]
 
 
-def test_a_deleted_webhook_is_in_no_file(world: World):
-    made = world.webhook()
-    world.automation("triage", made)
+def test_export_has_no_file_for_a_deleted_webhook(world: World):
+    webhook = world.webhook()
+    world.automation("triage", webhook)
     world.management.webhooks.delete(world.may, "source")
 
     files = export(world)
 
     assert list(files) == ["automations/triage/automation.md"]
-    assert f"- {made.webhook.uid}  # source" in files["automations/triage/automation.md"]
+    assert f"- {webhook.webhook.uid}  # source" in files["automations/triage/automation.md"]
 
 
-def test_an_empty_factory_is_two_empty_folders(world: World, tmp_path: Path):
-    assert applied_again(world, tmp_path).steps == ()
+def test_export_of_an_empty_factory_is_two_empty_folders(world: World, tmp_path: Path):
+    assert export_and_apply(world, tmp_path).steps == ()
     assert sorted(path.name for path in tmp_path.rglob("*")) == [".gitkeep", ".gitkeep", "automations", "webhooks"]
 
 
-def test_an_export_that_no_file_can_hold_fails_and_writes_nothing(world: World):
+def test_export_fails_if_a_prompt_looks_like_an_unresolved_merge(world: World):
     prompt = "<<<<<<< HEAD\none\n=======\ntwo\n>>>>>>> other\n"
     world.automation("triage", world.webhook(), prompt=prompt)
 
@@ -205,7 +205,7 @@ def test_an_export_that_no_file_can_hold_fails_and_writes_nothing(world: World):
 
 
 @pytest.mark.parametrize("part", ["webhooks", "automations"])
-def test_nothing_is_overwritten(world: World, tmp_path: Path, part: str):
+def test_export_overwrites_no_existing_folder(world: World, tmp_path: Path, part: str):
     (tmp_path / part).mkdir()
 
     with pytest.raises(Conflict, match=r"already exists\. Nothing was written"):
@@ -213,21 +213,21 @@ def test_nothing_is_overwritten(world: World, tmp_path: Path, part: str):
     assert [path.name for path in tmp_path.iterdir()] == [part]
 
 
-def test_nothing_is_written_through_a_link(world: World, tmp_path: Path):
-    (tmp_path / "into").mkdir()
-    (tmp_path / "into" / "webhooks").symlink_to(tmp_path / "elsewhere")
+def test_export_follows_no_symbolic_link(world: World, tmp_path: Path):
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "webhooks").symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(Conflict):
-        definitions.write(tmp_path / "into", export(world))
+        definitions.write(tmp_path / "target", export(world))
 
 
-def test_a_state_that_was_exported_can_be_brought_back(world: World, tmp_path: Path):
-    made = world.webhook("form", auth_mode=AuthMode.URL_TOKEN, enabled=False)
+def test_apply_restores_an_exported_state(world: World, tmp_path: Path):
+    webhook = world.webhook("form", auth_mode=AuthMode.URL_TOKEN, enabled=False)
     definitions.write(tmp_path, export(world))
     may = permission(world)
-    wanted = definitions.definitions_for(world.management, may, tmp_path)
-    world.management.webhooks.set_enabled(world.may, made.webhook.uid, True)
+    files = definitions.definitions_for(world.management, may, tmp_path)
+    world.management.webhooks.set_enabled(world.may, webhook.webhook.uid, True)
 
-    definitions.apply(world.management, may, wanted)
+    definitions.apply(world.management, may, files)
 
     assert world.management.webhooks.get(may, "form").state is WebhookState.DISABLED

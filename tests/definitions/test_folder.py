@@ -1,4 +1,4 @@
-"""Which files of a folder are definitions. Nothing outside it is opened, and nothing in it is overlooked."""
+"""Which files of a folder are definitions. No file outside the folder is opened, and no unexpected file is ignored."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.definitions.conftest import Folder
 WEBHOOK = "secretName: S\n"
 
 
-def said(root: Path) -> list[str]:
+def problems_in(root: Path) -> list[str]:
     return [str(problem) for problem in read_folder(root).problems]
 
 
@@ -26,7 +26,7 @@ def test_definitions_are_found_by_their_paths(folder: Folder):
     assert files.problems == ()
 
 
-def test_what_belongs_beside_definitions_is_left_alone(folder: Folder):
+def test_other_folders_readmes_and_hidden_files_are_ignored(folder: Folder):
     root = folder(
         {
             "README.md": "",
@@ -41,11 +41,11 @@ def test_what_belongs_beside_definitions_is_left_alone(folder: Folder):
         }
     )
 
-    assert said(root) == []
+    assert problems_in(root) == []
 
 
 @pytest.mark.parametrize(
-    ("path", "problem"),
+    ("path", "message"),
     [
         ("webhooks/a.yml", "webhooks/a.yml:1:1: Files of webhooks end in .yaml. Rename it."),
         ("webhooks/a.yaml.orig", "webhooks/a.yaml.orig:1:1: This is not a webhook's file: those end in .yaml."),
@@ -68,29 +68,29 @@ def test_what_belongs_beside_definitions_is_left_alone(folder: Folder):
         ("webhooks/a\n.yaml", "webhooks/a\\n.yaml:1:1: Names have"),
     ],
 )
-def test_a_file_that_is_no_definition_is_reported(folder: Folder, path: str, problem: str):
-    (found,) = said(folder({path: "x"}))
+def test_file_that_is_not_a_definition_is_reported(folder: Folder, path: str, message: str):
+    (problem,) = problems_in(folder({path: "x"}))
 
-    assert found.startswith(problem)
-
-
-def test_a_bad_name_is_refused_with_a_good_one(folder: Folder):
-    (found,) = said(folder({"webhooks/GitHub: main.yaml": WEBHOOK}))
-
-    assert "Rename it to github-main. To keep the displayed name, add a line that begins with name: to it." in found
+    assert problem.startswith(message)
 
 
-def test_a_name_that_is_no_text_is_refused(folder: Folder):
+def test_invalid_file_name_is_refused_with_a_valid_one(folder: Folder):
+    (problem,) = problems_in(folder({"webhooks/GitHub: main.yaml": WEBHOOK}))
+
+    assert "Rename it to github-main. To keep the displayed name, add a line that begins with name: to it." in problem
+
+
+def test_file_name_that_is_not_utf_8_is_refused(folder: Folder):
     root = folder({})
     (Path(os.fsdecode(os.fsencode(root) + b"/webhooks/\xff.yaml"))).write_text(WEBHOOK)
 
-    (found,) = said(root)
+    (problem,) = problems_in(root)
 
-    assert found.startswith("webhooks/")
-    found.encode()
+    assert problem.startswith("webhooks/")
+    problem.encode()
 
 
-def test_a_link_to_a_file_is_refused_unread(folder: Folder, tmp_path: Path):
+def test_symbolic_link_to_a_file_is_refused_unread(folder: Folder, tmp_path: Path):
     (tmp_path / "outside.yaml").write_text(WEBHOOK)
     root = folder({})
     (root / "webhooks" / "a.yaml").symlink_to(tmp_path / "outside.yaml")
@@ -104,7 +104,7 @@ def test_a_link_to_a_file_is_refused_unread(folder: Folder, tmp_path: Path):
 
 
 @pytest.mark.parametrize("linked", ["webhooks", "automations", "automations/x", "automations/x/automation.md"])
-def test_a_link_anywhere_on_the_way_is_refused_unread(folder: Folder, tmp_path: Path, linked: str):
+def test_symbolic_link_in_a_path_is_refused_unread(folder: Folder, tmp_path: Path, linked: str):
     root = folder({"webhooks/a.yaml": WEBHOOK, "automations/x/automation.md": "x"})
     (root / linked).rename(tmp_path / "outside")
     (root / linked).symlink_to(tmp_path / "outside")
@@ -115,64 +115,66 @@ def test_a_link_anywhere_on_the_way_is_refused_unread(folder: Folder, tmp_path: 
     assert all(not path.startswith(linked) for path in (*files.webhook_contents, *files.automation_contents))
 
 
-def test_the_folder_itself_may_be_reached_by_a_link(folder: Folder, tmp_path: Path):
+def test_folder_itself_may_be_a_symbolic_link(folder: Folder, tmp_path: Path):
     root = folder({"webhooks/a.yaml": WEBHOOK})
     (tmp_path / "link").symlink_to(root)
 
     assert list(read_folder(tmp_path / "link").webhook_contents) == ["webhooks/a.yaml"]
 
 
-def test_a_pipe_is_not_waited_for(folder: Folder):
+def test_named_pipe_is_refused_unread(folder: Folder):
     root = folder({})
     os.mkfifo(root / "webhooks" / "a.yaml")
 
-    assert said(root) == ["webhooks/a.yaml:1:1: This is not a regular file. Definitions are regular files."]
+    assert problems_in(root) == ["webhooks/a.yaml:1:1: This is not a regular file. Definitions are regular files."]
 
 
-def test_a_folder_without_definitions_is_not_an_empty_factory(tmp_path: Path):
-    (found,) = said(tmp_path)
+def test_folder_without_both_subfolders_is_refused(tmp_path: Path):
+    (problem,) = problems_in(tmp_path)
 
-    assert found.startswith(f"There is neither a folder webhooks nor a folder automations in {tmp_path}.")
+    assert problem.startswith(f"There is neither a folder webhooks nor a folder automations in {tmp_path}.")
 
 
-def test_the_working_directory_is_called_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_message_about_the_working_directory_says_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
 
-    (found,) = said(Path())
+    (problem,) = problems_in(Path())
 
-    assert found.startswith("There is neither a folder webhooks nor a folder automations here.")
+    assert problem.startswith("There is neither a folder webhooks nor a folder automations here.")
 
 
-def test_a_path_that_is_no_folder_is_reported(tmp_path: Path):
+def test_path_that_is_not_a_folder_is_not_found(tmp_path: Path):
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(NotFound, match="There is no folder nowhere"):
-        read_folder(Path("nowhere"))
+    with pytest.raises(NotFound, match="There is no folder missing"):
+        read_folder(Path("missing"))
     with pytest.raises(NotFound, match="file is not a folder"):
         read_folder(tmp_path / "file")
 
 
-def test_one_of_the_two_folders_is_enough(tmp_path: Path):
+def test_one_of_the_two_subfolders_is_enough(tmp_path: Path):
     (tmp_path / "webhooks").mkdir()
 
-    assert said(tmp_path) == []
+    assert problems_in(tmp_path) == []
 
 
-def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path):
+def test_file_instead_of_a_subfolder_is_refused(tmp_path: Path):
     (tmp_path / "webhooks").write_text("")
 
-    assert said(tmp_path) == ["webhooks:1:1: This can't be read: Not a directory."]
+    assert problems_in(tmp_path) == ["webhooks:1:1: This can't be read: Not a directory."]
 
 
-@pytest.mark.parametrize(("path", "most"), [("webhooks/a.yaml", 65_536), ("automations/x/automation.md", 524_288)])
-def test_a_file_is_read_up_to_its_greatest_size(folder: Folder, path: str, most: int):
-    assert said(folder({path: b"x" * most})) == []
-    assert said(folder({path: b"x" * (most + 1)})) == [
-        f"{path}:1:1: The file is larger than the limit of {most // 1024} KB."
+@pytest.mark.parametrize(("path", "size_max"), [("webhooks/a.yaml", 65_536), ("automations/x/automation.md", 524_288)])
+def test_file_over_its_maximum_size_is_refused(folder: Folder, path: str, size_max: int):
+    assert problems_in(folder({path: b"x" * size_max})) == []
+    assert problems_in(folder({path: b"x" * (size_max + 1)})) == [
+        f"{path}:1:1: The file is larger than the limit of {size_max // 1024} KB."
     ]
 
 
-def test_a_folder_of_very_many_files_is_refused_unread(folder: Folder):
+def test_folder_with_more_than_1000_files_is_refused_unread(folder: Folder):
     root = folder({f"webhooks/w{number}.yaml": "" for number in range(1001)})
 
-    assert said(root) == ["webhooks:1:1: The folder has 1,001 entries; at most 1,000 are read. Is it the right folder?"]
+    assert problems_in(root) == [
+        "webhooks:1:1: The folder has 1,001 entries; at most 1,000 are read. Is it the right folder?"
+    ]

@@ -1,4 +1,4 @@
-"""Which YAML definition files may use, and what it means."""
+"""YAML in definition files: which parts of it are supported, and which values it has."""
 
 import time
 from typing import Any
@@ -9,10 +9,10 @@ from hookmill.definitions.nodes import compose, place_at, to_json
 from hookmill.definitions.problem import Place
 
 
-def refusals(text: str) -> list[str]:
-    said: list[str] = []
-    compose(text, lambda place, message: said.append(f"{place.line}:{place.column}: {message}"))
-    return said
+def problems_in(text: str) -> list[str]:
+    problems: list[str] = []
+    compose(text, lambda place, message: problems.append(f"{place.line}:{place.column}: {message}"))
+    return problems
 
 
 def value(text: str) -> Any:
@@ -22,7 +22,7 @@ def value(text: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("spelled", "meant"),
+    ("scalar", "expected"),
     [
         ("true", True),
         ("False", False),
@@ -54,29 +54,29 @@ def value(text: str) -> Any:
         ("[a, {b: 1}]", ["a", {"b": 1}]),
     ],
 )
-def test_plain_words_mean_what_yaml_1_2_says(spelled: str, meant: Any):
-    found = value(f"key: {spelled}\n")["key"]
+def test_scalars_have_the_values_of_yaml_1_2(scalar: str, expected: Any):
+    actual = value(f"key: {scalar}\n")["key"]
 
-    assert found == meant
-    assert type(found) is type(meant)
+    assert actual == expected
+    assert type(actual) is type(expected)
 
 
-@pytest.mark.parametrize("spelled", ["010", "-010", "00.5", "0x1F", "0o17", "0b1", "0x_ff"])
-def test_a_number_that_readers_disagree_about_is_refused(spelled: str):
-    assert refusals(f"key: {spelled}") == [
+@pytest.mark.parametrize("number", ["010", "-010", "00.5", "0x1F", "0o17", "0b1", "0x_ff"])
+def test_number_that_parsers_read_differently_is_refused(number: str):
+    assert problems_in(f"key: {number}") == [
         "1:6: Some parsers read this as text, others as a number. Put it in quotes, or write it without leading 0."
     ]
 
 
-@pytest.mark.parametrize("spelled", ["1e400", "-1e400", "0.10000000000000001", "1e-400", "9" * 700, "1e" + "9" * 50])
-def test_a_number_that_would_be_kept_as_another_is_refused(spelled: str):
-    assert refusals(f"key: {spelled}") == [
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "0.10000000000000001", "1e-400", "9" * 700, "1e" + "9" * 50])
+def test_number_that_cannot_be_stored_exactly_is_refused(number: str):
+    assert problems_in(f"key: {number}") == [
         "1:6: This number can't be stored exactly. Write it with fewer digits, or put it in quotes if it is text."
     ]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: !!python/object/apply:os.system [ls]", "1:4: Tags (!) are not supported."),
         ("a: !!str x", "1:4: Tags (!) are not supported."),
@@ -105,36 +105,38 @@ def test_a_number_that_would_be_kept_as_another_is_refused(spelled: str):
         ('a: "\\q"', "1:6: This is not YAML: found unknown escape character 'q'"),
     ],
 )
-def test_what_is_not_taken_is_refused_at_its_place(text: str, said: str):
-    assert [one[: len(said)] for one in refusals(text)] == [said]
+def test_unsupported_yaml_is_refused_with_its_place(text: str, message: str):
+    (problem,) = problems_in(text)
+
+    assert problem.startswith(message)
 
 
-def test_a_line_that_is_indented_too_far_is_asked_about():
-    (said,) = refusals("authMode: token\n  secretName: S\n")
+def test_message_about_an_unexpected_colon_asks_about_indentation():
+    (problem,) = problems_in("authMode: token\n  secretName: S\n")
 
-    assert said == (
+    assert problem == (
         "2:13: This is not YAML: mapping values are not allowed here. Is this line, or the one before, indented by "
         "mistake? Put text that contains a colon and a space in quotes."
     )
 
 
 def test_every_problem_of_a_text_is_reported():
-    assert len(refusals("a: !x 1\nb: &y 2\nc: 010\nc: *y\n")) == 5
+    assert len(problems_in("a: !x 1\nb: &y 2\nc: 010\nc: *y\n")) == 5
 
 
-@pytest.mark.parametrize("value_of_a_secret", ["!whsec_abc", "&whsec_abc", "*whsec_abc", "0123456789"])
-def test_a_refusal_does_not_repeat_what_may_be_a_secret(value_of_a_secret: str):
-    (said,) = refusals(f"secret: {value_of_a_secret}")
+@pytest.mark.parametrize("secret", ["!whsec_abc", "&whsec_abc", "*whsec_abc", "0123456789"])
+def test_message_does_not_contain_a_value_that_may_be_a_secret(secret: str):
+    (problem,) = problems_in(f"secret: {secret}")
 
-    assert value_of_a_secret[1:] not in said
+    assert secret[1:] not in problem
 
 
-def test_a_bomb_of_aliases_is_refused_without_growing():
+def test_alias_bomb_is_refused_without_expansion():
     levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12)]
 
-    said = refusals("l0: &l0 [lol]\n" + "\n".join(levels))
+    problems = problems_in("l0: &l0 [lol]\n" + "\n".join(levels))
 
-    assert len(said) == 12 + 11 * 9
+    assert len(problems) == 12 + 11 * 9
 
 
 @pytest.mark.parametrize(
@@ -142,21 +144,21 @@ def test_a_bomb_of_aliases_is_refused_without_growing():
     ["[" * 60_000, "- " * 30_000, "{a: " * 15_000, "? " * 30_000, "[\n" * 30_000],
     ids=["lists", "dashes", "mappings", "keys", "lists in lines"],
 )
-def test_deep_nesting_is_refused_at_once(text: str):
+def test_deep_nesting_is_refused_within_seconds(text: str):
     started = time.thread_time()
 
-    (said,) = refusals(text)
+    (problem,) = problems_in(text)
 
-    assert said.endswith("The nesting is deeper than 32 levels.")
+    assert problem.endswith("The nesting is deeper than 32 levels.")
     assert time.thread_time() - started < 5
 
 
-def test_as_many_levels_as_the_deepest_filter_has_are_taken():
-    assert refusals("[" * 33 + "]" * 33) == []
+def test_nesting_of_the_deepest_filter_is_accepted():
+    assert problems_in("[" * 33 + "]" * 33) == []
 
 
-def test_nothing_is_a_document_without_a_value():
-    assert compose("# only a remark\n", lambda place, message: pytest.fail(message)) is None
+def test_document_with_only_a_comment_has_no_value():
+    assert compose("# only a comment\n", lambda place, message: pytest.fail(message)) is None
 
 
 @pytest.mark.parametrize(
@@ -168,10 +170,10 @@ def test_nothing_is_a_document_without_a_value():
         ("/a/1/b~1c", (7, 11)),
         ("/a/1/b~1c/0", (7, 12)),
         ("/a/9", (6, 3)),
-        ("/nope/deeper", (5, 1)),
+        ("/missing/deeper", (5, 1)),
     ],
 )
-def test_a_json_pointer_leads_to_a_place_or_the_nearest_around_it(pointer: str, place: tuple[int, int]):
+def test_json_pointer_is_resolved_to_the_nearest_existing_place(pointer: str, place: tuple[int, int]):
     node = compose("a:\n  - 1\n  - {b/c: [x]}\n", lambda place, message: pytest.fail(message), first_line=5)
     assert node is not None
 

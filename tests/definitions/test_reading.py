@@ -1,4 +1,4 @@
-"""What definition files may say, and what is said of those that can't be used."""
+"""Reading definition files: what they may contain, and which problems are reported."""
 
 from typing import Any
 
@@ -12,26 +12,34 @@ from hookmill.domain.webhook import AuthMode
 from tests.support.counts import count
 
 UID = "wh_" + "0" * 27
-SIGNED = "authMode: signature\nsignatureScheme: github\nsecretName: S\n"
+GITHUB = "authMode: signature\nsignatureScheme: github\nsecretName: S\n"
 HMAC = "authMode: signature\nsignatureScheme: hmac\nsecretName: S\nsignatureOptions:\n"
 
 
-def front(triggers: str = "", more: str = "", prompt: str = "Look.\n") -> str:
+def automation_text(triggers: str = "", other_keys: str = "", prompt: str = "Look.\n") -> str:
+    """The text of an automation's file. Its triggers begin in line 3. By default it has one, up to line 6."""
     triggers = triggers or f"- provider: webhook\n  event: received\n  filter:\n    webhook_ids: [{UID}]\n"
-    return f"---\ntriggers:\n{triggers}{more}---\n{prompt}"
+    return f"---\ntriggers:\n{triggers}{other_keys}---\n{prompt}"
 
 
-def payload(text: str) -> str:
-    """An automation whose payload filter is this; its first line is line 8, from column 7 on."""
+def with_payload(text: str) -> str:
+    """An automation with this payload filter, which begins in line 8, column 7."""
     lines = "".join(f"      {line}\n" for line in text.splitlines())
-    chosen = f"    webhook_ids: [{UID}]\n    payload:\n{lines}"
-    return front(f"- provider: webhook\n  event: received\n  filter:\n{chosen}")
+    filter_ = f"    webhook_ids: [{UID}]\n    payload:\n{lines}"
+    return automation_text(f"- provider: webhook\n  event: received\n  filter:\n{filter_}")
 
 
-def read_webhook(content: str | bytes, name: str = "source") -> Definitions:
-    return read_definitions(
-        Files({f"webhooks/{name}.yaml": content.encode() if isinstance(content, str) else content}, {})
+def with_event_types(event_types: str) -> str:
+    """An automation whose trigger has these event types, which begin in line 7, column 12."""
+    webhook_ids = f"    webhook_ids: [{UID}]\n"
+    return automation_text(
+        f"- provider: webhook\n  event: received\n  filter:\n{webhook_ids}    event: {event_types}\n"
     )
+
+
+def read_webhook(content: str | bytes) -> Definitions:
+    raw = content.encode() if isinstance(content, str) else content
+    return read_definitions(Files({"webhooks/source.yaml": raw}, {}))
 
 
 def read_automation(content: str | bytes, uids: dict[str, str] | None = None) -> Definitions:
@@ -40,27 +48,22 @@ def read_automation(content: str | bytes, uids: dict[str, str] | None = None) ->
 
 
 def webhook(content: str | bytes) -> WebhookDefinition:
-    found = read_webhook(content)
-    assert found.problems == ()
-    return found.webhooks[0]
-
-
-def of_events(events: str) -> str:
-    """An automation that asks for these event types, in line 7 from column 12 on."""
-    return front(f"- provider: webhook\n  event: received\n  filter:\n    webhook_ids: [{UID}]\n    event: {events}\n")
+    definitions = read_webhook(content)
+    assert definitions.problems == ()
+    return definitions.webhooks[0]
 
 
 def automation(content: str | bytes) -> AutomationDefinition:
-    found = read_automation(content)
-    assert found.problems == ()
-    return found.automations[0]
+    definitions = read_automation(content)
+    assert definitions.problems == ()
+    return definitions.automations[0]
 
 
-def said_of_webhook(content: str | bytes) -> list[str]:
+def webhook_problems(content: str | bytes) -> list[str]:
     return [str(problem).removeprefix("webhooks/source.yaml:") for problem in read_webhook(content).problems]
 
 
-def said_of_automation(content: str | bytes, uids: dict[str, str] | None = None) -> list[str]:
+def automation_problems(content: str | bytes, uids: dict[str, str] | None = None) -> list[str]:
     problems = read_automation(content, uids).problems
     return [str(problem).removeprefix("automations/triage/automation.md:") for problem in problems]
 
@@ -68,52 +71,52 @@ def said_of_automation(content: str | bytes, uids: dict[str, str] | None = None)
 # Webhooks
 
 
-def test_a_webhook_needs_no_more_than_a_secret():
-    found = webhook("secretName: SOURCE_SECRET\n")
+def test_webhook_requires_only_a_secret_name():
+    definition = webhook("secretName: SOURCE_SECRET\n")
 
-    assert found.name == "source"
-    assert found.auth_mode is AuthMode.TOKEN
-    assert found.secret_name == "SOURCE_SECRET"
-    assert found.enabled is None
-    assert found.delivery_id_header is None
+    assert definition.name == "source"
+    assert definition.auth_mode is AuthMode.TOKEN
+    assert definition.secret_name == "SOURCE_SECRET"
+    assert definition.enabled is None
+    assert definition.delivery_id_header is None
 
 
-def test_a_webhook_may_say_everything():
-    found = webhook(
+def test_webhook_may_have_every_key():
+    definition = webhook(
         'name: "GitHub: main"\nauthMode: signature\nsignatureScheme: hmac\n'
         "signatureOptions: {header: X-Sig, tolerance_seconds: 300, timestamp_header: X-Time, content: '{ts}.{body}'}\n"
         "secretName: S\ndeliveryIdHeader: X-Id\neventHeader: X-Kind\nenabled: false\n"
     )
 
-    assert found.name == "GitHub: main"
-    assert found.signature_scheme == "hmac"
-    assert found.signature_options == {
+    assert definition.name == "GitHub: main"
+    assert definition.signature_scheme == "hmac"
+    assert definition.signature_options == {
         "header": "X-Sig",
         "tolerance_seconds": 300,
         "timestamp_header": "X-Time",
         "content": "{ts}.{body}",
     }
-    assert (found.delivery_id_header, found.event_header) == ("X-Id", "X-Kind")
-    assert found.enabled is False
+    assert (definition.delivery_id_header, definition.event_header) == ("X-Id", "X-Kind")
+    assert definition.enabled is False
 
 
-def test_handshakes_are_answered_where_the_file_says_so():
-    found = webhook("authMode: signature\nsignatureScheme: slack\nsecretName: S\nanswersHandshakes: true\n")
+def test_webhook_may_answer_handshakes():
+    definition = webhook("authMode: signature\nsignatureScheme: slack\nsecretName: S\nanswersHandshakes: true\n")
 
-    assert found.answers_handshakes is True
+    assert definition.answers_handshakes is True
 
 
-@pytest.mark.parametrize("start", ["---\n", "# a remark\n\n", "# yaml-language-server: $schema=https://x/y.json\n"])
-def test_a_webhook_file_may_begin_with(start: str):
+@pytest.mark.parametrize("start", ["---\n", "# a comment\n\n", "# yaml-language-server: $schema=https://x/y.json\n"])
+def test_webhook_may_begin_with_a_document_marker_or_comment(start: str):
     assert webhook(f"{start}secretName: S\n").secret_name == "S"
 
 
-def test_lines_may_end_as_on_windows():
+def test_webhook_may_have_windows_line_endings():
     assert webhook(b"authMode: url_token\r\nsecretName: S\r\n").auth_mode is AuthMode.URL_TOKEN
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "messages"),
     [
         ("", ["1:1: The file is empty. A webhook needs at least a line secretName: NAME."]),
         ("# nothing\n", ["1:1: The file is empty."]),
@@ -143,25 +146,25 @@ def test_lines_may_end_as_on_windows():
         ("secretName: S\ndeliveryIdHeader: Authorization\n", ["2:19: Authorization carries credentials"]),
         ("secretName: S\ndeliveryIdHeader: X Id\n", ["2:19: 'X Id' is not a header name."]),
         (
-            f"{SIGNED}deliveryIdHeader: x-hub-signature-256\n",
+            f"{GITHUB}deliveryIdHeader: x-hub-signature-256\n",
             ["4:19: x-hub-signature-256 is part of GitHub's signature"],
         ),
         ("secretName: S\neventHeader: Cookie\n", ["2:14: Cookie carries credentials, and event types are stored"]),
         ("secretName: S\neventHeader: X Kind\n", ["2:14: 'X Kind' is not a header name."]),
         ("secretName: S\nevent_header: X-Kind\n", ["2:1: Unknown key 'event_header'. Did you mean eventHeader?"]),
-        (f"{SIGNED}eventHeader: X-Kind\n", ["4:14: The event type of github is read from the header x-github-event"]),
+        (f"{GITHUB}eventHeader: X-Kind\n", ["4:14: The event type of github is read from the header x-github-event"]),
         ("secretName: S\nsignatureScheme: github\n", ["2:18: signatureScheme needs authMode: signature."]),
         ("secretName: S\nanswersHandshakes: false\n", ["2:20: answersHandshakes needs authMode: signature."]),
         ("secretName: S\nsignatureOptions: {}\n", ["2:19: signatureOptions needs authMode: signature."]),
         ("authMode: signature\nsecretName: S\n", ["1:1: signatureScheme is missing."]),
-        (SIGNED.replace("github", "gihub"), ["2:18: 'gihub' is not a signature scheme. Did you mean github? Allowed"]),
+        (GITHUB.replace("github", "gihub"), ["2:18: 'gihub' is not a signature scheme. Did you mean github? Allowed"]),
         ("secretname: S\n", ["1:1: Unknown key 'secretname'. Did you mean secretName?"]),
         ("secret: S\n", ["1:1: A file must not contain a secret's value."]),
         ("xyz: S\n", ["1:1: Unknown key 'xyz'. Known keys: name", "1:1: secretName is missing."]),
-        (SIGNED.replace("authMode", "authmode"), ["1:1: Unknown key 'authmode'. Did you mean authMode?"]),
-        (SIGNED.replace("ureScheme", "urescheme"), ["2:1: Unknown key 'signaturescheme'. Did you mean signatureSch"]),
-        (f"{SIGNED}signatureOptions: {{}}\n", ["4:19: Only the scheme hmac has signature options"]),
-        (f"{SIGNED}answersHandshakes: true\n", ["4:20: GitHub sends no signed challenges. Remove this line."]),
+        (GITHUB.replace("authMode", "authmode"), ["1:1: Unknown key 'authmode'. Did you mean authMode?"]),
+        (GITHUB.replace("ureScheme", "urescheme"), ["2:1: Unknown key 'signaturescheme'. Did you mean signatureSch"]),
+        (f"{GITHUB}signatureOptions: {{}}\n", ["4:19: Only the scheme hmac has signature options"]),
+        (f"{GITHUB}answersHandshakes: true\n", ["4:20: GitHub sends no signed challenges. Remove this line."]),
         (
             f"{HMAC}  prefix: v1=\n",
             ["5:3: The options of the scheme hmac can't be read: Object missing required field `header`"],
@@ -180,21 +183,21 @@ def test_lines_may_end_as_on_windows():
         ),
     ],
 )
-def test_a_webhook_is_refused_with_every_problem_at_its_place(content: str, said: list[str]):
-    found = said_of_webhook(content)
+def test_every_problem_of_a_webhook_is_reported_with_its_place(content: str, messages: list[str]):
+    problems = webhook_problems(content)
 
-    assert len(found) == len(said)
-    assert all(one.startswith(wanted) for one, wanted in zip(found, said, strict=True)), found
+    assert len(problems) == len(messages), problems
+    assert all(problem.startswith(message) for problem, message in zip(problems, messages, strict=True)), problems
 
 
-def test_what_cannot_name_a_secret_is_not_repeated_because_it_may_be_one():
-    (said,) = said_of_webhook("secretName: whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\n")
+def test_message_does_not_contain_a_secret_in_place_of_its_name():
+    (problem,) = webhook_problems("secretName: whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\n")
 
-    assert "whsec" not in said
+    assert "whsec" not in problem
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"\xef\xbb\xbfsecretName: S\n", "1:1: The file begins with a byte order mark. Save it as UTF-8 without one."),
         ("secretName: S\n".encode("utf-16"), "1:1: The file is UTF-16. Save it as UTF-8."),
@@ -213,27 +216,27 @@ def test_what_cannot_name_a_secret_is_not_repeated_because_it_may_be_one():
         (b"secretName: S\rname: a\n", "1:14: U+000D is an invisible character"),
     ],
 )
-def test_a_file_that_is_no_plain_text_is_refused(content: bytes, said: str):
-    (found,) = said_of_webhook(content)
+def test_file_that_is_not_plain_text_is_refused(content: bytes, message: str):
+    (problem,) = webhook_problems(content)
 
-    assert found.startswith(said)
+    assert problem.startswith(message)
 
 
 @pytest.mark.parametrize("marker", ["<<<<<<< HEAD", "<<<<<<<", ">>>>>>> theirs"])
-def test_an_unresolved_merge_is_called_one(marker: str):
+def test_unresolved_merge_in_a_webhook_is_reported_as_such(marker: str):
     content = f"secretName: A\n{marker}\nauthMode: token\n=======\nauthMode: url_token\n>>>>>>> other\n"
 
-    assert said_of_webhook(content) == [
+    assert webhook_problems(content) == [
         "2:1: A merge is unresolved here. Choose one side, and remove the lines <<<<<<<, ======= and >>>>>>>."
     ]
 
 
-def test_two_files_of_one_name_are_refused():
-    found = read_definitions(
+def test_two_webhooks_with_the_same_name_are_refused():
+    definitions = read_definitions(
         Files({"webhooks/a.yaml": b"secretName: S\n", "webhooks/b.yaml": b"name: a\nsecretName: S\n"}, {})
     )
 
-    assert [str(problem) for problem in found.problems] == [
+    assert [str(problem) for problem in definitions.problems] == [
         "webhooks/b.yaml:1:7: webhooks/a.yaml defines a webhook of the same name, 'a'. Rename one."
     ]
 
@@ -241,63 +244,66 @@ def test_two_files_of_one_name_are_refused():
 # Automations
 
 
-def test_an_automation_is_its_front_matter_and_its_prompt():
-    found = automation(front(more="runner: agent\nenabled: true\n", prompt="\n# Look\n\n---\n\nand say.\n\n"))
+def test_automation_consists_of_front_matter_and_prompt():
+    definition = automation(
+        automation_text(other_keys="runner: agent\nenabled: true\n", prompt="\n# Look\n\n---\n\nand say.\n\n")
+    )
 
-    assert found.name == "triage"
-    assert found.runner == "agent"
-    assert found.enabled is True
-    assert found.prompt == "# Look\n\n---\n\nand say."
-    [(_, trigger)] = found.webhook_triggers()
+    assert definition.name == "triage"
+    assert definition.runner == "agent"
+    assert definition.enabled is True
+    assert definition.prompt == "# Look\n\n---\n\nand say."
+    [(_, trigger)] = definition.webhook_triggers()
     assert trigger.webhook_ids == (UID,)
     assert trigger.payload is None
 
 
-def test_event_types_stand_beside_the_payload_filter():
-    [(_, trigger)] = automation(of_events("[push, on, 'Push Hook']\n    payload: {a: [1]}")).webhook_triggers()
+def test_trigger_may_have_event_types_and_a_payload_filter():
+    [(_, trigger)] = automation(with_event_types("[push, on, 'Push Hook']\n    payload: {a: [1]}")).webhook_triggers()
 
     assert trigger.event_types == ("push", "on", "Push Hook")
     assert trigger.payload is not None
     assert trigger.payload.source == {"a": [1]}
 
 
-def test_a_filter_means_what_its_words_look_like():
-    found = automation(payload("country: [no, NO]\nnested: {on: {exists: true}}\nn: {not_in: [1, 1.5, null, true]}"))
+def test_words_such_as_no_and_on_are_text_in_a_filter():
+    definition = automation(
+        with_payload("country: [no, NO]\nnested: {on: {exists: true}}\nn: {not_in: [1, 1.5, null, true]}")
+    )
 
-    [(_, trigger)] = found.webhook_triggers()
-    chosen = trigger.payload
-    assert chosen is not None
-    assert chosen.source == {
+    [(_, trigger)] = definition.webhook_triggers()
+    assert trigger.payload is not None
+    assert trigger.payload.source == {
         "country": ["no", "NO"],
         "nested": {"on": {"exists": True}},
         "n": {"not_in": [1, 1.5, None, True]},
     }
 
 
-def test_an_automation_may_have_several_triggers():
-    one = f"- {{provider: webhook, event: received, filter: {{webhook_ids: [{UID}]}}}}\n"
+def test_automation_may_have_several_triggers():
+    trigger = f"- {{provider: webhook, event: received, filter: {{webhook_ids: [{UID}]}}}}\n"
 
-    assert len(automation(front(one * 3)).triggers) == 3
-
-
-def test_a_prompt_written_on_windows_is_the_same_prompt():
-    unix = front(prompt="one\ntwo\n")
-
-    assert automation(unix.replace("\n", "\r\n")).prompt == automation(unix).prompt == "one\ntwo"
+    assert len(automation(automation_text(trigger * 3)).triggers) == 3
 
 
-def test_a_prompt_may_hold_any_characters_but_nul():
-    assert automation(front(prompt="Grüße \u2028 \x1b[31m 😀\n")).prompt == "Grüße \u2028 \x1b[31m 😀"
+def test_windows_line_endings_do_not_change_the_prompt():
+    content = automation_text(prompt="one\ntwo\n")
+
+    assert automation(content.replace("\n", "\r\n")).prompt == automation(content).prompt == "one\ntwo"
 
 
-def test_a_prompt_may_speak_of_merges():
+def test_prompt_may_contain_invisible_characters():
+    assert automation(automation_text(prompt="Grüße \u2028 \x1b[31m 😀\n")).prompt == "Grüße \u2028 \x1b[31m 😀"
+
+
+def test_prompt_may_contain_single_merge_markers():
     prompt = "Look for `<<<<<<<` markers:\n\n<<<<<<< HEAD\n\nTitle\n=======\n"
 
-    assert automation(front(prompt=prompt)).prompt == prompt.strip("\n")
+    assert automation(automation_text(prompt=prompt)).prompt == prompt.strip("\n")
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "messages"),
     [
         ("", ["1:1: The file does not begin with its front matter."]),
         ("Look.\n", ["1:1: The file does not begin with its front matter."]),
@@ -310,15 +316,15 @@ def test_a_prompt_may_speak_of_merges():
         ("---\ntrigger: []\n---\nLook.\n", ["2:1: Write `triggers:` and a list, even for one trigger."]),
         ("---\ntriggers: []\n---\nLook.\n", ["2:11: triggers must be a list of one or more."]),
         ("---\ntriggers: {}\n---\nLook.\n", ["2:11: triggers must be a list of one or more."]),
-        (front(prompt=""), ["7:1: The prompt is missing."]),
-        (front(prompt="\n  \n"), ["7:1: The prompt is missing."]),
-        (front(prompt="x" * 100_001), ["8:1: The prompt is longer than 100,000 characters."]),
-        (front(more="prompt: Look.\n"), ["7:1: The prompt belongs below the front matter."]),
-        (front(more="enabled: yes\n"), ["7:10: enabled must be true or false. (yes is text.)"]),
-        (front(more="runner: 5\n"), ["7:9: runner must be text."]),
-        (front("- x\n"), ["3:3: A trigger must be a mapping with the keys provider, event, filter."]),
+        (automation_text(prompt=""), ["7:1: The prompt is missing."]),
+        (automation_text(prompt="\n  \n"), ["7:1: The prompt is missing."]),
+        (automation_text(prompt="x" * 100_001), ["8:1: The prompt is longer than 100,000 characters."]),
+        (automation_text(other_keys="prompt: Look.\n"), ["7:1: The prompt belongs below the front matter."]),
+        (automation_text(other_keys="enabled: yes\n"), ["7:10: enabled must be true or false. (yes is text.)"]),
+        (automation_text(other_keys="runner: 5\n"), ["7:9: runner must be text."]),
+        (automation_text("- x\n"), ["3:3: A trigger must be a mapping with the keys provider, event, filter."]),
         (
-            front("- {provider: schedule, event: push, schedule: {cron: '@daily', nam: x}, filter: {}}\n"),
+            automation_text("- {provider: schedule, event: push, schedule: {cron: '@daily', nam: x}, filter: {}}\n"),
             [
                 "3:31: 'push' is not supported. The event of a schedule is cron_fired.",
                 "3:64: Unknown key 'nam'. Did you mean name?",
@@ -326,64 +332,75 @@ def test_a_prompt_may_speak_of_merges():
             ],
         ),
         (
-            front("- {provider: schedule, event: cron_fired}\n"),
+            automation_text("- {provider: schedule, event: cron_fired}\n"),
             ["3:3: schedule is missing. Write `schedule:`, and below it `name` and `cron`."],
         ),
         (
-            front("- provider: schedule\n  event: cron_fired\n  schedule:\n    name: a\n    cron: '@reboot'\n"),
+            automation_text(
+                "- provider: schedule\n  event: cron_fired\n  schedule:\n    name: a\n    cron: '@reboot'\n"
+            ),
             ["7:11: '@reboot' is not a schedule. Use @hourly"],
         ),
         (
-            front("- provider: schedule\n  event: cron_fired\n  schedule: {name: a, cron: '@daily', timezone: Mars}\n"),
+            automation_text(
+                "- provider: schedule\n  event: cron_fired\n  schedule: {name: a, cron: '@daily', timezone: Mars}\n"
+            ),
             ["5:49: timezone must be an IANA name, such as Europe/Berlin; got 'Mars'."],
         ),
         (
-            front(2 * "- {provider: schedule, event: cron_fired, schedule: {name: a, cron: '@daily'}}\n"),
+            automation_text(2 * "- {provider: schedule, event: cron_fired, schedule: {name: a, cron: '@daily'}}\n"),
             ["4:60: Another schedule of the automation is named 'a'. Names of schedules are unique."],
         ),
         (
-            front("- event: push\n  provider: github\n  filter: {}\n"),
+            automation_text("- event: push\n  provider: github\n  filter: {}\n"),
             [
                 "3:10: 'push' is not supported. The only event is received.",
                 "4:13: 'github' is not supported. Providers are webhook and schedule.",
                 "5:11: webhook_ids is missing.",
             ],
         ),
-        (front("- {provider: webhook, event: received}\n"), ["3:3: filter is missing."]),
-        (front("- {provider: webhook, event: received, filters: {}}\n"), ["3:40: Unknown key 'filters'. Did you mean"]),
+        (automation_text("- {provider: webhook, event: received}\n"), ["3:3: filter is missing."]),
         (
-            front("- {provider: webhook, events: received, filter: {webhookIds: [a]}}\n"),
+            automation_text("- {provider: webhook, event: received, filters: {}}\n"),
+            ["3:40: Unknown key 'filters'. Did you mean"],
+        ),
+        (
+            automation_text("- {provider: webhook, events: received, filter: {webhookIds: [a]}}\n"),
             ["3:23: Unknown key 'events'. Did you mean event?", "3:50: Unknown key 'webhookIds'. Did you mean web"],
         ),
-        (front("- {provider: webhook, event: received, filter: []}\n"), ["3:48: filter must be a mapping"]),
+        (automation_text("- {provider: webhook, event: received, filter: []}\n"), ["3:48: filter must be a mapping"]),
         (
-            front("- provider: webhook\n  event: received\n  filter: {webhook_ids: [], payloads: {}}\n"),
+            automation_text("- provider: webhook\n  event: received\n  filter: {webhook_ids: [], payloads: {}}\n"),
             [
                 "5:25: webhook_ids must be a list of one or more uids",
                 "5:29: Unknown key 'payloads'. Did you mean payload?",
             ],
         ),
         (
-            front("- provider: webhook\n  event: received\n  filter:\n    webhook_ids:\n    - [a]\n    - 7\n"),
+            automation_text(
+                "- provider: webhook\n  event: received\n  filter:\n    webhook_ids:\n    - [a]\n    - 7\n"
+            ),
             ["7:7: This is not a webhook's uid (wh_…).", "8:7: '7' is not a webhook's uid (wh_…)."],
         ),
-        (payload("a: []"), ["8:10: /a: An empty array matches no value."]),
-        (of_events("push"), ["7:12: Event types must be a list of one or more texts, such as push."]),
-        (of_events("[]"), ["7:12: Event types must be a list of one or more texts, such as push."]),
-        (of_events("{in: [push]}"), ["7:12: Event types must be a list of one or more texts, such as push."]),
+        (with_payload("a: []"), ["8:10: /a: An empty array matches no value."]),
+        (with_event_types("push"), ["7:12: Event types must be a list of one or more texts, such as push."]),
+        (with_event_types("[]"), ["7:12: Event types must be a list of one or more texts, such as push."]),
+        (with_event_types("{in: [push]}"), ["7:12: Event types must be a list of one or more texts, such as push."]),
         (
-            of_events("[push, 1, '']"),
+            with_event_types("[push, 1, '']"),
             [
                 "7:19: An event type must be a text of 1 to 200 printable characters.",
                 "7:22: An event type must be a text of 1 to 200 printable characters.",
             ],
         ),
         (
-            front("- provider: webhook\n  event: received\n  filter: {webhook_ids: [wh_1], events: [push]}\n"),
+            automation_text(
+                "- provider: webhook\n  event: received\n  filter: {webhook_ids: [wh_1], events: [push]}\n"
+            ),
             ["5:33: Unknown key 'events'. Did you mean event?"],
         ),
         (
-            payload("a: [b]\nb:\n  c: {$in: [1]}\nd:\n  exists: 1\n  in: [{}]"),
+            with_payload("a: [b]\nb:\n  c: {$in: [1]}\nd:\n  exists: 1\n  in: [{}]"),
             [
                 "10:18: /b/c/$in: Unknown operator.",
                 "12:17: /d/exists: Write true",
@@ -391,7 +408,7 @@ def test_a_prompt_may_speak_of_merges():
             ],
         ),
         (
-            payload("$schema: [x]\nb:\n  $ref: [1]\nc: {$gt: [5]}"),
+            with_payload("$schema: [x]\nb:\n  $ref: [1]\nc: {$gt: [5]}"),
             [
                 "8:16: /$schema: Unknown operator. Operators allowed here are $any, $not, $fields. For a "
                 'field of this name write {"$fields": {"$schema": …}}.',
@@ -399,23 +416,23 @@ def test_a_prompt_may_speak_of_merges():
                 "11:16: /c/$gt: Write a finite number, such as 100. For a field of this name write",
             ],
         ),
-        (payload("a: [b]\na: [c]"), ["9:7: a is a duplicate key (first in line 8)."]),
-        (payload("a: [010]"), ["8:11: Some parsers read this as text, others as a number."]),
-        (front(more="x: &a [1]\n"), ["7:1: Unknown key 'x'.", "7:4: Anchors (&) are not supported."]),
+        (with_payload("a: [b]\na: [c]"), ["9:7: a is a duplicate key (first in line 8)."]),
+        (with_payload("a: [010]"), ["8:11: Some parsers read this as text, others as a number."]),
+        (automation_text(other_keys="x: &a [1]\n"), ["7:1: Unknown key 'x'.", "7:4: Anchors (&) are not supported."]),
     ],
 )
-def test_an_automation_is_refused_with_every_problem_at_its_place(content: str, said: list[str]):
-    found = said_of_automation(content)
+def test_every_problem_of_an_automation_is_reported_with_its_place(content: str, messages: list[str]):
+    problems = automation_problems(content)
 
-    assert len(found) == len(said), found
-    assert all(one.startswith(wanted) for one, wanted in zip(found, said, strict=True)), found
+    assert len(problems) == len(messages), problems
+    assert all(problem.startswith(message) for problem, message in zip(problems, messages, strict=True)), problems
 
 
 @pytest.mark.parametrize("value", ["null", "[a]", "text", "5"])
-def test_a_payload_filter_is_an_object(value: str):
-    content = payload("x: [1]").replace("payload:\n      x: [1]", f"payload: {value}")
+def test_payload_filter_that_is_not_an_object_is_refused(value: str):
+    content = with_payload("x: [1]").replace("payload:\n      x: [1]", f"payload: {value}")
 
-    assert said_of_automation(content) == ['7:14: A filter is an object such as {"action": ["opened"]}.']
+    assert automation_problems(content) == ['7:14: A filter is an object such as {"action": ["opened"]}.']
 
 
 @pytest.mark.parametrize(
@@ -426,35 +443,35 @@ def test_a_payload_filter_is_an_object(value: str):
         ({"source": UID}, f"Write its uid: {UID}."),
     ],
 )
-def test_a_name_instead_of_a_uid_is_refused_with_the_uid(uids: dict[str, str] | None, hint: str):
-    content = front().replace(UID, "source")
+def test_name_instead_of_a_uid_is_refused_with_the_uid(uids: dict[str, str] | None, hint: str):
+    content = automation_text().replace(UID, "source")
 
-    assert said_of_automation(content, uids) == [f"6:19: 'source' is not a webhook's uid (wh_…). {hint}"]
+    assert automation_problems(content, uids) == [f"6:19: 'source' is not a webhook's uid (wh_…). {hint}"]
 
 
-def test_a_name_without_a_uid_is_refused_with_what_to_do_first():
-    raw = front().replace(UID, "source").encode()
+def test_message_about_a_webhook_without_a_uid_says_to_apply_first():
+    raw = automation_text().replace(UID, "source").encode()
 
-    found = read_definitions(
+    definitions = read_definitions(
         Files({"webhooks/source.yaml": b"secretName: S\n"}, {"automations/a/automation.md": raw}), {}
     )
 
-    assert "A webhook gets its uid at the first apply." in str(found.problems[0])
+    assert "A webhook gets its uid at the first apply." in str(definitions.problems[0])
 
 
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        (front().replace("triggers:\n", "<<<<<<< HEAD\ntriggers:\n"), 2),
-        (front(prompt="one\n<<<<<<< HEAD\ntwo\n=======\nthree\n>>>>>>> other\n"), 9),
-        ("<<<<<<< HEAD\n" + front() + "=======\n" + front() + ">>>>>>> other\n", 1),
+        (automation_text().replace("triggers:\n", "<<<<<<< HEAD\ntriggers:\n"), 2),
+        (automation_text(prompt="one\n<<<<<<< HEAD\ntwo\n=======\nthree\n>>>>>>> other\n"), 9),
+        ("<<<<<<< HEAD\n" + automation_text() + "=======\n" + automation_text() + ">>>>>>> other\n", 1),
     ],
     ids=["in the front matter", "in the prompt", "around everything"],
 )
-def test_an_unresolved_merge_in_an_automation_is_called_one(content: str, line: int):
-    (said,) = said_of_automation(content)
+def test_unresolved_merge_in_an_automation_is_reported_as_such(content: str, line: int):
+    (problem,) = automation_problems(content)
 
-    assert said.startswith(f"{line}:1: A merge is unresolved here.")
+    assert problem.startswith(f"{line}:1: A merge is unresolved here.")
 
 
 def test_problems_of_all_files_are_reported_in_order_of_place():
@@ -473,7 +490,7 @@ def test_problems_of_all_files_are_reported_in_order_of_place():
     ]
 
 
-# Whatever is in a file
+# Any content
 
 PIECES = [
     *"abw01:-[]{}#&*!|>'\"%@`,?~ \t\n\r\\.",
@@ -494,13 +511,16 @@ LIKE_YAML = st.lists(st.sampled_from([*PIECES, *WORDS]), max_size=60).map("".joi
 
 @settings(max_examples=count(300, usually=60))
 @given(st.one_of(LIKE_YAML.map(str.encode), st.binary(max_size=200)))
-def test_any_bytes_are_definitions_or_problems_with_places_in_them(content: bytes):
-    with_front = b"---\n" + content + b"\n---\nLook.\n"
+def test_any_bytes_are_read_as_a_definition_or_as_problems(content: bytes):
+    automation_content = b"---\n" + content + b"\n---\nLook.\n"
 
-    found = read_definitions(Files({"webhooks/a.yaml": content}, {"automations/a/automation.md": with_front}))
-
-    ends = {"webhooks/a.yaml": content.count(b"\n") + 2, "automations/a/automation.md": with_front.count(b"\n") + 2}
-    assert len(found.webhooks) + len(found.automations) + len({problem.file for problem in found.problems}) == 2
-    assert all(
-        1 <= problem.place.line <= ends[problem.file] and problem.place.column >= 1 for problem in found.problems
+    definitions = read_definitions(
+        Files({"webhooks/a.yaml": content}, {"automations/a/automation.md": automation_content})
     )
+
+    files_with_problems = {problem.file for problem in definitions.problems}
+    assert len(definitions.webhooks) + len(definitions.automations) + len(files_with_problems) == 2
+    contents = {"webhooks/a.yaml": content, "automations/a/automation.md": automation_content}
+    for problem in definitions.problems:
+        assert 1 <= problem.place.line <= contents[problem.file].count(b"\n") + 2
+        assert problem.place.column >= 1

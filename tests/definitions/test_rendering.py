@@ -1,4 +1,4 @@
-"""A plan as people read it."""
+"""The text of a plan for people."""
 
 from dataclasses import replace
 from typing import Any
@@ -49,14 +49,15 @@ FILES = {
 }
 
 
-def told(
+def plan_text(
     files: dict[str, str], webhook: Webhook | None = WEBHOOK, automation: Automation | None = AUTOMATION
 ) -> list[str]:
-    content = {path: text.encode() for path, text in (FILES | files).items() if text}
+    """The lines of the plan for `FILES` with these changes. A file with an empty text is missing."""
+    contents = {path: text.encode() for path, text in (FILES | files).items() if text}
     definitions = read_definitions(
         Files(
-            {path: text for path, text in content.items() if path.startswith("webhooks")},
-            {path: text for path, text in content.items() if path.startswith("automations")},
+            {path: content for path, content in contents.items() if path.startswith("webhooks")},
+            {path: content for path, content in contents.items() if path.startswith("automations")},
         )
     )
     assert definitions.problems == ()
@@ -72,32 +73,32 @@ def told(
     return [*lines_of_plan(plan), summary_of(plan)]
 
 
-def test_nothing_to_do():
-    assert told({}) == ["Nothing to do: all webhooks and automations match the files (2)."]
+def test_plan_without_changes_says_so():
+    assert plan_text({}) == ["Nothing to do: all webhooks and automations match the files (2)."]
 
 
-def test_what_is_made():
+def test_plan_shows_what_it_creates():
     files = {
         "webhooks/source.yaml": "authMode: signature\nsignatureScheme: github\nsecretName: S\ndeliveryIdHeader: X-Id\n",
         "automations/triage/automation.md": f"---\nenabled: false\n{TRIGGERS}---\nLook.\n",
     }
 
-    assert told(files, webhook=None, automation=None) == [
+    assert plan_text(files, webhook=None, automation=None) == [
         "+ webhook source: signature, github, secret S, event id in X-Id",
         "+ automation triage: runner package, 1 trigger, disabled",
         "2 to create, 0 to change, 0 to remove, 0 unchanged.",
     ]
 
 
-def test_what_is_removed():
-    assert told({"webhooks/source.yaml": "", "automations/triage/automation.md": ""}) == [
+def test_plan_shows_what_it_removes():
+    assert plan_text({"webhooks/source.yaml": "", "automations/triage/automation.md": ""}) == [
         "- automation triage",
         "- webhook source (wh_1): its URL stops working permanently",
         "0 to create, 0 to change, 2 to remove, 0 unchanged.",
     ]
 
 
-SIGNED = "authMode: signature\nsignatureScheme: stripe\nsecretName: S\n"
+STRIPE = "authMode: signature\nsignatureScheme: stripe\nsecretName: S\n"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ SIGNED = "authMode: signature\nsignatureScheme: stripe\nsecretName: S\n"
         ("secretName: S\neventHeader: X-Kind\n", {}, "eventHeader none → X-Kind"),
         ("secretName: T\n", {}, "secretName S → T (senders must adapt)"),
         (
-            SIGNED,
+            STRIPE,
             {},
             "authMode token → signature (senders must adapt), signatureScheme none → stripe (senders must adapt)",
         ),
@@ -116,20 +117,20 @@ SIGNED = "authMode: signature\nsignatureScheme: stripe\nsecretName: S\n"
         ("secretName: S\n", {"secret_is_current": False}, "sync secret (senders must adapt)"),
         ("secretName: S\n", {"secret_is_current": False, "has_secret": False}, "sync secret"),
         (
-            f"{SIGNED}answersHandshakes: true\n".replace("stripe", "slack"),
+            f"{STRIPE}answersHandshakes: true\n".replace("stripe", "slack"),
             {"auth_mode": AuthMode.SIGNATURE, "signature_scheme": "slack"},
             "answersHandshakes false → true",
         ),
     ],
 )
-def test_what_changes_in_a_webhook(content: str, webhook: dict[str, Any], line: str):
-    assert told({"webhooks/source.yaml": content}, replace(WEBHOOK, **webhook))[0] == f"~ webhook source: {line}"
+def test_plan_shows_changes_of_a_webhook(content: str, webhook: dict[str, Any], line: str):
+    assert plan_text({"webhooks/source.yaml": content}, replace(WEBHOOK, **webhook))[0] == f"~ webhook source: {line}"
 
 
-def test_what_changes_in_a_prompt():
+def test_plan_shows_a_changed_prompt_as_a_diff():
     changed = f"---\n{TRIGGERS}---\n{AUTOMATION.prompt.replace('Look.', 'Look twice.')}\n"
 
-    assert told({"automations/triage/automation.md": changed})[:-1] == [
+    assert plan_text({"automations/triage/automation.md": changed})[:-1] == [
         "~ automation triage: prompt",
         "    prompt:",
         "    @@ -1,5 +1,5 @@",
@@ -142,10 +143,10 @@ def test_what_changes_in_a_prompt():
     ]
 
 
-def test_what_changes_in_triggers():
+def test_plan_shows_changed_triggers_as_a_diff():
     changed = f"---\n{TRIGGERS}      payload: {{action: [opened]}}\n---\n{AUTOMATION.prompt}\n"
 
-    assert told({"automations/triage/automation.md": changed})[:-1] == [
+    assert plan_text({"automations/triage/automation.md": changed})[:-1] == [
         "~ automation triage: triggers",
         "    triggers:",
         "    @@ -4,2 +4,4 @@",
@@ -156,16 +157,16 @@ def test_what_changes_in_triggers():
     ]
 
 
-def test_a_long_prompt_is_counted_and_not_compared():
+def test_plan_shows_only_line_counts_of_a_long_changed_prompt():
     before = replace(AUTOMATION, prompt="a\n" * 40_000)
     after = "b\n" * 39_999
 
-    assert told({"automations/triage/automation.md": f"---\n{TRIGGERS}---\n{after}"}, automation=before)[1] == (
+    assert plan_text({"automations/triage/automation.md": f"---\n{TRIGGERS}---\n{after}"}, automation=before)[1] == (
         "    prompt: 40,000 lines → 39,999 lines"
     )
 
 
-def test_a_runner_that_is_not_named_is_the_default_one():
+def test_automation_without_a_runner_has_the_default_one():
     before = replace(AUTOMATION, runner="agent")
 
-    assert told({}, automation=before)[0] == "~ automation triage: runner agent → package"
+    assert plan_text({}, automation=before)[0] == "~ automation triage: runner agent → package"

@@ -1,4 +1,4 @@
-"""The JSON Schemas say what the reader does, as far as a schema can."""
+"""The JSON Schemas accept and reject the same files as the reader of definitions, as far as a schema can."""
 
 import json
 from typing import Any
@@ -32,41 +32,41 @@ def value_of(text: str) -> Any:
     return to_json(node) if node is not None else None
 
 
-def front_of(text: str) -> str:
+def front_matter_of(text: str) -> str:
     return text.split("---\n")[1]
 
 
-def takes_webhook(text: str) -> bool:
+def reader_accepts_webhook(text: str) -> bool:
     return not read_definitions(Files({"webhooks/a.yaml": text.encode()}, {})).problems
 
 
-def takes_automation(front: str) -> bool:
+def reader_accepts_automation(front_matter: str) -> bool:
     return not read_definitions(
-        Files({}, {"automations/a/automation.md": f"---\n{front}\n---\nLook.\n".encode()})
+        Files({}, {"automations/a/automation.md": f"---\n{front_matter}\n---\nLook.\n".encode()})
     ).problems
 
 
 @pytest.mark.parametrize("kind", ["webhook", "automation"])
-def test_a_schema_is_one_of_2020_12(kind: str):
+def test_schema_is_valid_json_schema_2020_12(kind: str):
     schema = json.loads(definitions.schema(kind))
 
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     jsonschema_rs.meta.validate(schema)
 
 
-def test_there_is_no_other_schema():
+def test_unknown_schema_is_not_found():
     with pytest.raises(NotFound, match="Schemas are: webhook, automation"):
         definitions.schema("../webhook")
 
 
 @pytest.mark.parametrize("schema", [WEBHOOK, AUTOMATION], ids=["webhook", "automation"])
-def test_every_key_is_described_for_editors(schema: Any):
-    assert [
-        key for key, said in schema["properties"].items() if not said.get("description") and "$ref" not in said
-    ] == []
+def test_every_key_has_a_description(schema: Any):
+    properties = schema["properties"].items()
+
+    assert [key for key, value in properties if not value.get("description") and "$ref" not in value] == []
 
 
-def test_the_schemas_name_what_the_reader_knows():
+def test_schemas_have_the_names_that_the_reader_supports():
     assert tuple(WEBHOOK["properties"]) == tuple(WebhookKey)
     assert tuple(AUTOMATION["properties"]) == AUTOMATION_KEYS
     assert tuple(WEBHOOK["properties"]["signatureScheme"]["enum"]) == allowed_names()
@@ -78,34 +78,34 @@ def test_the_schemas_name_what_the_reader_knows():
     assert tuple(AUTOMATION["$defs"]["conditions"]["properties"]) == tuple(OPERATORS)
 
 
-def test_the_schema_of_filters_follows_from_the_table_of_operators():
+def test_schema_of_filters_is_generated_from_the_table_of_operators():
     assert filter_operators.schema(AUTOMATION) == AUTOMATION, "run: python -m scripts.filter_operators"
 
 
 @given(filter_texts)
-def test_a_filter_that_can_be_saved_is_valid(filter_text: str):
+def test_every_filter_that_can_be_saved_is_valid(filter_text: str):
     trigger: Any = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [UID]}}
-    # The validator holds neither of these two values.
+    # The validator supports neither of these two values.
     trigger["filter"]["payload"] = json.loads(filter_text.replace("1e400", "9").replace(r"\ud83d", "u"))
 
     jsonschema_rs.validate(AUTOMATION, {"triggers": [trigger]})
 
 
-def test_the_schemas_have_the_readers_numbers():
-    trigger = AUTOMATION["$defs"]["webhookTrigger"]["properties"]["filter"]["properties"]["webhook_ids"]
+def test_schemas_have_the_limits_of_the_reader():
+    webhook_ids = AUTOMATION["$defs"]["webhookTrigger"]["properties"]["filter"]["properties"]["webhook_ids"]
 
     assert AUTOMATION["properties"]["triggers"]["maxItems"] == TRIGGERS_MAX
-    assert trigger["maxItems"] == WEBHOOKS_PER_TRIGGER_MAX
+    assert webhook_ids["maxItems"] == WEBHOOKS_PER_TRIGGER_MAX
     assert AUTOMATION["$defs"]["set"]["maxItems"] == SET_VALUES_MAX
 
 
-GOOD_WEBHOOKS = [
+VALID_WEBHOOKS = [
     *WEBHOOKS.values(),
     'name: "GitHub: main"\nsecretName: S\n',
     "authMode: signature\nsignatureScheme: slack\nanswersHandshakes: true\nsecretName: S\n",
     "authMode: signature\nsignatureScheme: hmac\nsecretName: S\nsignatureOptions: {header: X, timestamp_header: ~}\n",
 ]
-BAD_WEBHOOKS = [
+INVALID_WEBHOOKS = [
     "",
     "[]",
     "authMode: token",
@@ -135,136 +135,137 @@ BAD_WEBHOOKS = [
 ]
 
 
-@pytest.mark.parametrize("text", GOOD_WEBHOOKS)
-def test_a_webhook_that_is_taken_is_valid(text: str):
-    assert takes_webhook(text)
+@pytest.mark.parametrize("text", VALID_WEBHOOKS)
+def test_reader_and_schema_accept_valid_webhooks(text: str):
+    assert reader_accepts_webhook(text)
     jsonschema_rs.validate(WEBHOOK, value_of(text))
 
 
-@pytest.mark.parametrize("text", BAD_WEBHOOKS)
-def test_a_webhook_of_the_wrong_shape_is_neither_taken_nor_valid(text: str):
-    assert not takes_webhook(text)
+@pytest.mark.parametrize("text", INVALID_WEBHOOKS)
+def test_reader_and_schema_reject_invalid_webhooks(text: str):
+    assert not reader_accepts_webhook(text)
     assert not jsonschema_rs.is_valid(WEBHOOK, value_of(text))
 
 
-def triggered(chosen: str) -> str:
-    return f"triggers: [{{provider: webhook, event: received, filter: {chosen}}}]"
+def webhook_trigger(filter_: str) -> str:
+    return f"triggers: [{{provider: webhook, event: received, filter: {filter_}}}]"
 
 
-def filtered(payload: str) -> str:
-    return triggered(f"{{webhook_ids: [{UID}], payload: {payload}}}")
+def payload_filter(payload: str) -> str:
+    return webhook_trigger(f"{{webhook_ids: [{UID}], payload: {payload}}}")
 
 
-def scheduled(schedule: str) -> str:
+def schedule_trigger(schedule: str) -> str:
     return f"triggers: [{{provider: schedule, event: cron_fired, schedule: {schedule}}}]"
 
 
-GOOD_FRONTS = [
-    scheduled("{name: nightly, cron: '0 3 * * *'}"),
-    scheduled("{name: nightly, cron: ' 0  3 * * MON-FRI '}"),
-    scheduled("{name: 'It is late!', cron: '@daily', timezone: Europe/Berlin, catch_up: none}"),
-    scheduled("{name: often, cron: '@every 1h30m', timezone: Etc/GMT+1, catch_up: once}"),
-    f"{scheduled('{name: a, cron: 1 * * * 1}')[:-1]}, {triggered(f'{{webhook_ids: [{UID}]}}').partition('[')[2]}",
-    triggered(f"{{webhook_ids: [{UID}], event: [push, Push Hook]}}"),
-    triggered(f"{{webhook_ids: [{UID}], event: [push], payload: {{a: [1]}}}}"),
-    triggered(f"{{webhook_ids: [{UID}], event: [{'x' * 200}]}}"),
-    front_of(next(iter(automations({"a": UID}).values()))),
-    triggered(f"{{webhook_ids: [{UID}]}}"),
-    f"name: Triage!\nenabled: false\nrunner: agent\n{triggered(f'{{webhook_ids: [{UID}, {UID}]}}')}",
-    filtered("{}"),
-    filtered("{a: [x, 1, 1.5, true, null]}"),
-    filtered("{in: [x]}"),
-    filtered("{a: {in: [1], not_in: [2], exists: true}, b: {exists: false}}"),
-    filtered("{a: {b: {c: {not_in: [x]}}, d: [no]}}"),
-    filtered("{a: {gt: {$gt: 1.5}, prefix: [x]}, any: [1]}"),
-    filtered("{a: {$prefix: x, $suffix: y, $glob: 'r*', $gt: 1, $gte: 1, $lt: 2.5, $lte: 3, not_in: [1]}}"),
-    filtered("{a: {$any: [[x], {$not: {b: [1]}}, {$fields: {in: [1], $ref: [2]}}]}}"),
-    filtered("{$any: [{in: [x]}, {$fields: {$schema: [x]}}], $not: {draft: [true]}, $fields: {$a: [1]}}"),
+VALID_FRONT_MATTER = [
+    schedule_trigger("{name: nightly, cron: '0 3 * * *'}"),
+    schedule_trigger("{name: nightly, cron: ' 0  3 * * MON-FRI '}"),
+    schedule_trigger("{name: 'It is late!', cron: '@daily', timezone: Europe/Berlin, catch_up: none}"),
+    schedule_trigger("{name: often, cron: '@every 1h30m', timezone: Etc/GMT+1, catch_up: once}"),
+    "triggers: [{provider: schedule, event: cron_fired, schedule: {name: a, cron: 1 * * * 1}}, "
+    f"{{provider: webhook, event: received, filter: {{webhook_ids: [{UID}]}}}}]",
+    webhook_trigger(f"{{webhook_ids: [{UID}], event: [push, Push Hook]}}"),
+    webhook_trigger(f"{{webhook_ids: [{UID}], event: [push], payload: {{a: [1]}}}}"),
+    webhook_trigger(f"{{webhook_ids: [{UID}], event: [{'x' * 200}]}}"),
+    front_matter_of(next(iter(automations({"a": UID}).values()))),
+    webhook_trigger(f"{{webhook_ids: [{UID}]}}"),
+    f"name: Triage!\nenabled: false\nrunner: agent\n{webhook_trigger(f'{{webhook_ids: [{UID}, {UID}]}}')}",
+    payload_filter("{}"),
+    payload_filter("{a: [x, 1, 1.5, true, null]}"),
+    payload_filter("{in: [x]}"),
+    payload_filter("{a: {in: [1], not_in: [2], exists: true}, b: {exists: false}}"),
+    payload_filter("{a: {b: {c: {not_in: [x]}}, d: [no]}}"),
+    payload_filter("{a: {gt: {$gt: 1.5}, prefix: [x]}, any: [1]}"),
+    payload_filter("{a: {$prefix: x, $suffix: y, $glob: 'r*', $gt: 1, $gte: 1, $lt: 2.5, $lte: 3, not_in: [1]}}"),
+    payload_filter("{a: {$any: [[x], {$not: {b: [1]}}, {$fields: {in: [1], $ref: [2]}}]}}"),
+    payload_filter("{$any: [{in: [x]}, {$fields: {$schema: [x]}}], $not: {draft: [true]}, $fields: {$a: [1]}}"),
 ]
-BAD_FRONTS = [
+INVALID_FRONT_MATTER = [
     "triggers: [{provider: schedule, event: cron_fired}]",
     "triggers: [{provider: schedule, schedule: {name: a, cron: '@daily'}}]",
     "triggers: [{provider: schedule, event: received, schedule: {name: a, cron: '@daily'}}]",
     "triggers: [{provider: schedule, event: cron_fired, filter: {}, schedule: {name: a, cron: '@daily'}}]",
-    scheduled("x"),
-    scheduled("{}"),
-    scheduled("{name: a}"),
-    scheduled("{cron: '@daily'}"),
-    scheduled("{name: '', cron: '@daily'}"),
-    scheduled("{name: 5, cron: '@daily'}"),
-    scheduled("{name: a, cron: 5}"),
-    scheduled("{name: a, cron: '* * * *'}"),
-    scheduled("{name: a, cron: '0 * * * * *'}"),
-    scheduled("{name: a, cron: '@reboot'}"),
-    scheduled("{name: a, cron: '@every 1.5h'}"),
-    scheduled("{name: a, cron: '@daily', timezone: ../etc}"),
-    scheduled("{name: a, cron: '@daily', timezone: 1}"),
-    scheduled("{name: a, cron: '@daily', catchUp: none}"),
-    scheduled("{name: a, cron: '@daily', catch_up: all}"),
-    triggered(f"{{webhook_ids: [{UID}], event: []}}"),
-    triggered(f"{{webhook_ids: [{UID}], event: push}}"),
-    triggered(f"{{webhook_ids: [{UID}], event: [1]}}"),
-    triggered(f"{{webhook_ids: [{UID}], event: [' ']}}"),
-    triggered(f"{{webhook_ids: [{UID}], event: [{'x' * 201}]}}"),
-    triggered(f"{{webhook_ids: [{UID}], event: [{', '.join(f'e{n}' for n in range(33))}]}}"),
-    triggered(f"{{webhook_ids: [{UID}], event: {{in: [push]}}}}"),
+    schedule_trigger("x"),
+    schedule_trigger("{}"),
+    schedule_trigger("{name: a}"),
+    schedule_trigger("{cron: '@daily'}"),
+    schedule_trigger("{name: '', cron: '@daily'}"),
+    schedule_trigger("{name: 5, cron: '@daily'}"),
+    schedule_trigger("{name: a, cron: 5}"),
+    schedule_trigger("{name: a, cron: '* * * *'}"),
+    schedule_trigger("{name: a, cron: '0 * * * * *'}"),
+    schedule_trigger("{name: a, cron: '@reboot'}"),
+    schedule_trigger("{name: a, cron: '@every 1.5h'}"),
+    schedule_trigger("{name: a, cron: '@daily', timezone: ../etc}"),
+    schedule_trigger("{name: a, cron: '@daily', timezone: 1}"),
+    schedule_trigger("{name: a, cron: '@daily', catchUp: none}"),
+    schedule_trigger("{name: a, cron: '@daily', catch_up: all}"),
+    webhook_trigger(f"{{webhook_ids: [{UID}], event: []}}"),
+    webhook_trigger(f"{{webhook_ids: [{UID}], event: push}}"),
+    webhook_trigger(f"{{webhook_ids: [{UID}], event: [1]}}"),
+    webhook_trigger(f"{{webhook_ids: [{UID}], event: [' ']}}"),
+    webhook_trigger(f"{{webhook_ids: [{UID}], event: [{'x' * 201}]}}"),
+    webhook_trigger(f"{{webhook_ids: [{UID}], event: [{', '.join(f'e{n}' for n in range(33))}]}}"),
+    webhook_trigger(f"{{webhook_ids: [{UID}], event: {{in: [push]}}}}"),
     "",
     "[]",
     "enabled: true",
     "triggers: []",
     "triggers: {}",
     "triggers: [x]",
-    f"prompt: x\n{triggered(f'{{webhook_ids: [{UID}]}}')}",
-    f"enabled: yes\n{triggered(f'{{webhook_ids: [{UID}]}}')}",
-    f"runner: 5\n{triggered(f'{{webhook_ids: [{UID}]}}')}",
+    f"prompt: x\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
+    f"enabled: yes\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
+    f"runner: 5\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
     "triggers: [{provider: webhook, event: received}]",
     f"triggers: [{{provider: github, event: received, filter: {{webhook_ids: [{UID}]}}}}]",
     f"triggers: [{{provider: webhook, event: push, filter: {{webhook_ids: [{UID}]}}}}]",
-    triggered("{}"),
-    triggered("{webhook_ids: []}"),
-    triggered("{webhook_ids: [source]}"),
-    triggered("{webhook_ids: [7]}"),
-    triggered(f"{{webhook_ids: [{', '.join([UID] * 101)}]}}"),
-    triggered(f"{{webhook_ids: [{UID}], payloads: {{}}}}"),
-    filtered("null"),
-    filtered("[a]"),
-    filtered("{a: b}"),
-    filtered("{a: []}"),
-    filtered("{a: [[b]]}"),
-    filtered(f"{{a: [{', '.join(map(str, range(33)))}]}}"),
-    filtered("{a: {}}"),
-    filtered("{a: {in: x}}"),
-    filtered("{a: {exists: 1}}"),
-    filtered("{a: {exists: true, b: [1]}}"),
-    filtered("{a: {exists: false, in: [1]}}"),
-    filtered("{a: {b: {}}}"),
-    filtered("{a: {$regex: x}}"),
-    filtered("{a: {$ref: [x]}}"),
-    filtered("{$schema: [x]}"),
-    filtered("{$gt: 5}"),
-    filtered("{a: {$prefix: ''}}"),
-    filtered("{a: {$prefix: [x]}}"),
-    filtered("{a: {$glob: 'a\\b'}}"),
-    filtered("{a: {$gt: '5'}}"),
-    filtered("{a: {$lte: true}}"),
-    filtered("{a: {$any: []}}"),
-    filtered("{a: {$any: [x]}}"),
-    filtered("{a: {$not: x}}"),
-    filtered("{a: {$fields: {}}}"),
-    filtered("{a: {$gt: 5, b: [1]}}"),
-    filtered("{a: [1], $not: {b: [1]}}"),
-    filtered("{$any: [[x]]}"),
-    filtered("{$not: {}}"),
+    webhook_trigger("{}"),
+    webhook_trigger("{webhook_ids: []}"),
+    webhook_trigger("{webhook_ids: [source]}"),
+    webhook_trigger("{webhook_ids: [7]}"),
+    webhook_trigger(f"{{webhook_ids: [{', '.join([UID] * 101)}]}}"),
+    webhook_trigger(f"{{webhook_ids: [{UID}], payloads: {{}}}}"),
+    payload_filter("null"),
+    payload_filter("[a]"),
+    payload_filter("{a: b}"),
+    payload_filter("{a: []}"),
+    payload_filter("{a: [[b]]}"),
+    payload_filter(f"{{a: [{', '.join(map(str, range(33)))}]}}"),
+    payload_filter("{a: {}}"),
+    payload_filter("{a: {in: x}}"),
+    payload_filter("{a: {exists: 1}}"),
+    payload_filter("{a: {exists: true, b: [1]}}"),
+    payload_filter("{a: {exists: false, in: [1]}}"),
+    payload_filter("{a: {b: {}}}"),
+    payload_filter("{a: {$regex: x}}"),
+    payload_filter("{a: {$ref: [x]}}"),
+    payload_filter("{$schema: [x]}"),
+    payload_filter("{$gt: 5}"),
+    payload_filter("{a: {$prefix: ''}}"),
+    payload_filter("{a: {$prefix: [x]}}"),
+    payload_filter("{a: {$glob: 'a\\b'}}"),
+    payload_filter("{a: {$gt: '5'}}"),
+    payload_filter("{a: {$lte: true}}"),
+    payload_filter("{a: {$any: []}}"),
+    payload_filter("{a: {$any: [x]}}"),
+    payload_filter("{a: {$not: x}}"),
+    payload_filter("{a: {$fields: {}}}"),
+    payload_filter("{a: {$gt: 5, b: [1]}}"),
+    payload_filter("{a: [1], $not: {b: [1]}}"),
+    payload_filter("{$any: [[x]]}"),
+    payload_filter("{$not: {}}"),
 ]
 
 
-@pytest.mark.parametrize("front", GOOD_FRONTS)
-def test_front_matter_that_is_taken_is_valid(front: str):
-    assert takes_automation(front)
-    jsonschema_rs.validate(AUTOMATION, value_of(front))
+@pytest.mark.parametrize("front_matter", VALID_FRONT_MATTER)
+def test_reader_and_schema_accept_valid_front_matter(front_matter: str):
+    assert reader_accepts_automation(front_matter)
+    jsonschema_rs.validate(AUTOMATION, value_of(front_matter))
 
 
-@pytest.mark.parametrize("front", BAD_FRONTS)
-def test_front_matter_of_the_wrong_shape_is_neither_taken_nor_valid(front: str):
-    assert not takes_automation(front)
-    assert not jsonschema_rs.is_valid(AUTOMATION, value_of(front))
+@pytest.mark.parametrize("front_matter", INVALID_FRONT_MATTER)
+def test_reader_and_schema_reject_invalid_front_matter(front_matter: str):
+    assert not reader_accepts_automation(front_matter)
+    assert not jsonschema_rs.is_valid(AUTOMATION, value_of(front_matter))

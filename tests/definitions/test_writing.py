@@ -1,4 +1,4 @@
-"""YAML as we write it says what was meant, to our own reader and to those of YAML 1.1."""
+"""Written YAML has the original value for the service's own reader, and for readers of YAML 1.1."""
 
 from typing import Any
 
@@ -21,24 +21,24 @@ VALUES = st.recursive(
 )
 
 
-def written(value: dict[str, Any]) -> str:
+def yaml_text(value: dict[str, Any]) -> str:
     return "".join(f"{line}\n" for line in lines_of(value))
 
 
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4))
-def test_what_is_written_is_read_as_it_was(value: dict[str, Any]):
-    node = compose(written(value), lambda place, message: pytest.fail(f"{place}: {message}"))
+def test_written_yaml_is_read_as_the_original_value(value: dict[str, Any]):
+    node = compose(yaml_text(value), lambda place, message: pytest.fail(f"{place}: {message}"))
 
     assert node is not None
     assert to_json(node) == value
 
 
 @given(st.dictionaries(TEXTS, st.one_of(TEXTS, st.booleans(), st.none(), st.integers()), min_size=1, max_size=4))
-def test_what_is_written_is_the_same_to_a_reader_of_yaml_1_1(value: dict[str, Any]):
-    assert yaml.safe_load(written(value)) == value
+def test_reader_of_yaml_1_1_reads_the_original_value(value: dict[str, Any]):
+    assert yaml.safe_load(yaml_text(value)) == value
 
 
-def test_a_note_is_a_comment_behind_its_text():
+def test_comment_is_written_after_its_text():
     assert list(lines_of({"ids": ["a", "b"]}, comment_by_text={"a": "the first"})) == [
         "ids:",
         "  - a  # the first",

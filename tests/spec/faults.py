@@ -288,9 +288,9 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F40": ToleratedFault(
         "Applying definition files is killed, or races with another apply: all or nothing, and uids stay.",
         (
-            "definitions/test_applying.py::test_nothing_is_changed_by_an_apply_that_is_killed",
-            "definitions/test_applying.py::test_two_applies_at_the_same_time_are_one_after_the_other",
-            "definitions/test_applying.py::test_a_webhook_keeps_its_uid_whatever_its_file_says_of_it",
+            "definitions/test_applying.py::test_killed_apply_changes_nothing",
+            "definitions/test_applying.py::test_concurrent_applies_are_serialized",
+            "definitions/test_applying.py::test_webhook_keeps_its_uid_when_its_file_changes",
         ),
     ),
     "F41": ToleratedFault(
