@@ -1,4 +1,4 @@
-"""No secret is compared in a time that tells how much of a guess was right."""
+"""Secrets are compared in constant time, so that the time reveals nothing about a guess."""
 
 import ast
 import re
@@ -8,92 +8,94 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "hookmill"
-SECRETIVE = re.compile(r"secret|token|signature|credential|password|digest|bearer|reveal|mac(?![a-z])", re.IGNORECASE)
-SHORT_CIRCUITING = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
+SECRET_NAMES = re.compile(
+    r"secret|token|signature|credential|password|digest|bearer|reveal|mac(?![a-z])", re.IGNORECASE
+)
+VARIABLE_TIME = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 HARMLESS = {
     ("webhook.py", "lowered in _CREDENTIAL_HEADERS"): "names of headers",
     ("compatibility.py", "header.lower().encode() in signature_or_signed_headers(scheme)"): "names of headers",
     ("routes.py", "name in _CREDENTIAL_HEADERS"): "the same",
-    ("ingress.py", "b'/' in token"): "looks for a slash in what was sent, beside no secret",
-    ("secrets.py", "use.secret_id == secret_id"): "names of secrets, which everybody may know who manages them",
+    ("ingress.py", "b'/' in token"): "a search for a slash in the sent token, without a secret",
+    ("secrets.py", "use.secret_id == secret_id"): "ids of secrets, which are not secret",
     ("secrets.py", "use.secret_id == secret.id"): "the same",
     ("webhooks.py", "use.secret_id == secret_id"): "the same",
-    ("secret.py", "webhook.secret_name == secret_name"): "the same",
+    ("secret.py", "webhook.secret_name == secret_name"): "names of secrets, which every manager may read",
     ("webhooks.py", "existing.name == secret_name"): "the same",
     ("secrets.py", "webhook.secret_name == secret.name"): "the same",
-    ("live.py", "delivery.identity_digest in self.identity_digests"): "events' ids, which the log shows",
+    ("live.py", "delivery.identity_digest in self.identity_digests"): "the ids of events, which the log shows",
     (
         "live.py",
         "other.context.session_token == watcher.context.session_token",
-    ): "tokens that the service generated and has verified: nobody can choose one to compare",
+    ): "verified tokens that the service generated, so no client can guess by comparison",
     ("planning.py", "change.key != WebhookKey.SECRET_NAME"): "keys of a definition file",
     ("rendering.py", "WebhookKey.SIGNATURE_SCHEME in settings"): "the same",
-    ("secret.py", "value.reveal() not in {'.', '..'}"): "a secret at the moment when it is made",
+    ("secret.py", "value.reveal() not in {'.', '..'}"): "a new secret during its creation",
 }
-"""Comparisons of what only sounds secret, each with the reason why its time tells nothing."""
+"""Comparisons that only have a secret's name, and the values that they compare. Their time reveals no secret."""
 
 
 def test_no_secret_is_compared_with_an_operator():
     modules = sorted(SOURCE.rglob("*.py"))
-    found = {(module.name, text) for module in modules for text in suspicious(module.read_text())}
+    comparisons = {(module.name, text) for module in modules for text in suspicious(module.read_text())}
 
     assert modules != []
-    assert found - HARMLESS.keys() == set()
+    assert comparisons - HARMLESS.keys() == set()
 
 
-def test_nothing_is_excused_that_is_no_longer_there():
-    found = {(module.name, text) for module in SOURCE.rglob("*.py") for text in suspicious(module.read_text())}
+def test_every_harmless_comparison_still_exists():
+    comparisons = {(module.name, text) for module in SOURCE.rglob("*.py") for text in suspicious(module.read_text())}
 
-    assert HARMLESS.keys() - found == set()
+    assert HARMLESS.keys() - comparisons == set()
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "if given == secret: pass",
-        "if self._token != given: pass",
-        "ok = webhook.secret.reveal() == given",
-        "ok = sha256(given).digest() == known",
-        "ok = hexdigest(given) == known",
+        "if sent == secret: pass",
+        "if self._token != sent: pass",
+        "ok = webhook.secret.reveal() == sent",
+        "ok = sha256(sent).digest() == known",
+        "ok = hexdigest(sent) == known",
         "ok = signature in signatures",
-        "ok = given not in webhook.secrets",
-        "ok = given[7:] == tokens[0]",
+        "ok = sent not in webhook.secrets",
+        "ok = sent[7:] == tokens[0]",
         "ok = first == second == credential",
-        "ok = (given or b'') == (token or b'')",
-        "ok = mac(given) == known",
+        "ok = (sent or b'') == (token or b'')",
+        "ok = mac(sent) == known",
     ],
 )
-def test_a_comparison_of_a_secret_is_noticed(code: str):
+def test_comparison_of_a_secret_is_detected(code: str):
     assert list(suspicious(code)) != []
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "ok = hmac.compare_digest(given, secret)",
+        "ok = hmac.compare_digest(sent, secret)",
         "ok = secret is None",
         "ok = len(token) == 43",
         "ok = name == value",
         "ok = machine == other",
     ],
 )
-def test_a_harmless_comparison_is_let_pass(code: str):
+def test_harmless_comparison_is_not_reported(code: str):
     assert list(suspicious(code)) == []
 
 
 def suspicious(code: str) -> Iterator[str]:
-    """The comparisons whose time depends on what is equal, and one side of which has a secret's name."""
+    """The comparisons whose time depends on the values, and of which one side has a secret's name."""
     for node in ast.walk(ast.parse(code)):
-        if not isinstance(node, ast.Compare) or not any(isinstance(each, SHORT_CIRCUITING) for each in node.ops):
+        if not isinstance(node, ast.Compare) or not any(isinstance(each, VARIABLE_TIME) for each in node.ops):
             continue
         sides = (node.left, *node.comparators)
-        if any(SECRETIVE.search(name) for side in sides for name in names(side)):
+        if any(SECRET_NAMES.search(name) for side in sides for name in names(side)):
             yield ast.unparse(node)
 
 
 def names(side: ast.expr) -> Iterator[str]:
-    """What the compared value is called. A length, and a value computed from arguments, go by their function's name."""
+    """The names of a compared value. A call has the name of its function, so a length does not count as a secret."""
     match side:
         case ast.Name(id=name):
             yield name

@@ -1,4 +1,4 @@
-"""The pages say what the code says."""
+"""The pages in docs/ agree with the code."""
 
 import json
 import re
@@ -26,7 +26,7 @@ FILTERS = ROOT / "docs" / "filters.md"
 
 
 @pytest.mark.parametrize("model", [Settings, RunnerSettings])
-def test_every_setting_stands_on_its_page_with_its_meaning(model):
+def test_page_of_settings_describes_every_setting(model):
     page = (ROOT / "docs" / "settings.md").read_text()
 
     missing = [
@@ -38,22 +38,22 @@ def test_every_setting_stands_on_its_page_with_its_meaning(model):
     assert missing == []
 
 
-def test_the_page_of_settings_names_none_that_is_not_there():
+def test_page_of_settings_contains_only_existing_settings():
     page = (ROOT / "docs" / "settings.md").read_text()
 
-    named = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    names = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
 
-    assert named == {*Settings.model_fields, *RunnerSettings.model_fields}
+    assert names == {*Settings.model_fields, *RunnerSettings.model_fields}
 
 
-def test_the_page_of_filters_has_the_table_of_operators():
+def test_page_of_filters_contains_the_table_of_operators():
     page = FILTERS.read_text()
 
-    assert page == filter_operators.page(page), "write it again: python -m scripts.filter_operators"
+    assert page == filter_operators.page(page), "write the page again: python -m scripts.filter_operators"
     assert [name for name in OPERATORS if f"\n| `{name}` | `" not in page] == []
 
 
-def test_the_examples_of_filters_match_what_the_page_says():
+def test_examples_on_the_page_of_filters_are_correct():
     rows = re.findall(r"^\|[^|`]+\| `(.+)` \| `(.+)` \| `(.+)` \|$", FILTERS.read_text(), re.MULTILINE)
 
     assert len(rows) > 10
@@ -67,10 +67,10 @@ def test_every_filter_on_the_page_can_be_saved():
     assert [compile_filter(json.loads(block)) for block in blocks if not is_filter(block)] == []
 
 
-def test_the_numbers_on_the_page_of_filters_are_those_of_the_code():
-    refused = FILTERS.read_text().partition("## What is refused")[2]
+def test_limits_on_the_page_of_filters_are_those_of_the_code():
+    section = FILTERS.read_text().partition("## What is refused")[2]
 
-    assert [int(number) for number in re.findall(r"\b\d+\b", refused)] == [
+    assert [int(number) for number in re.findall(r"\b\d+\b", section)] == [
         DEPTH_MAX,
         CONDITIONS_MAX,
         CONDITIONS_PER_FIELD_MAX,
@@ -84,7 +84,7 @@ def is_filter(text: str) -> bool:
     return isinstance(compile_filter(json.loads(text)), CompiledFilter)
 
 
-def test_every_link_in_a_page_leads_somewhere():
+def test_every_relative_link_has_a_target():
     broken = []
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):

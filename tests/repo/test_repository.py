@@ -1,4 +1,4 @@
-"""What is true of the repository as a whole: its files, its modules, its imports and its locks."""
+"""Rules for the whole repository: its files, modules, imports and locked requirements."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ LARGEST_FILE_BYTES = 500_000
 CATCH_ALL_NAMES = {"common", "helpers", "models", "services", "utils"}
 CLOCKS = {"now", "today", "utcnow"}
 
-# Put together from halves, so that this file does not hold what it looks for.
+# Each is split, so that this file does not contain what it searches for.
 REGISTRY_HOSTS = tuple(
     first + second
     for first, second in (
@@ -38,17 +38,17 @@ INDEX_OPTION = re.compile(rb"(?<![\w-])--(?:extra-" + rb")?index-" + rb"url\b")
 PRIVATE_PATH = re.compile(rb"(?<![\w.~:/-])/(?:root|home|work|Users)/" + rb"\w")
 
 
-def test_no_file_names_the_host_of_a_package_registry():
+def test_no_file_contains_the_host_of_a_package_registry():
     hosts = re.compile("|".join(map(re.escape, REGISTRY_HOSTS)).encode())
 
     assert _files_with(hosts) == []
 
 
-def test_no_file_names_a_package_index():
+def test_no_file_contains_the_option_for_a_package_index():
     assert _files_with(INDEX_OPTION) == []
 
 
-def test_no_file_names_a_place_on_somebodys_machine():
+def test_no_file_contains_a_path_of_a_developers_machine():
     assert _files_with(PRIVATE_PATH) == []
 
 
@@ -58,21 +58,21 @@ def test_no_file_is_large():
     assert {name: size for name, size in sizes.items() if size > LARGEST_FILE_BYTES} == {}
 
 
-def test_no_module_is_named_for_everything_and_nothing():
+def test_no_module_has_a_catch_all_name():
     modules = [path.relative_to(ROOT).with_suffix("") for path in _files() if path.suffix == ".py"]
 
     assert [str(module) for module in modules if CATCH_ALL_NAMES & set(module.parts)] == []
 
 
-def test_every_module_says_what_it_is_for():
+def test_every_module_has_a_docstring():
     modules = [path for path in _files() if path.suffix == ".py" and path.stat().st_size > 0]
 
     assert [_name(path) for path in modules if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
-def test_the_domain_looks_at_no_clock():
+def test_domain_reads_no_clock():
     modules = [path for path in _files() if path.suffix == ".py" and path.is_relative_to(DOMAIN)]
-    looks = [
+    clock_reads = [
         f"{_name(path)}:{node.lineno}"
         for path in modules
         for node in ast.walk(ast.parse(path.read_text()))
@@ -80,16 +80,16 @@ def test_the_domain_looks_at_no_clock():
     ]
 
     assert modules != []
-    assert looks == []
+    assert clock_reads == []
 
 
-def test_imports_go_down_only_and_every_library_has_one_home(monkeypatch: pytest.MonkeyPatch):
+def test_import_contracts_are_kept(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
 
     assert lint_imports(config_filename=str(ROOT / ".importlinter"), no_cache=True, no_logo=True) == 0
 
 
-def test_a_package_that_keeps_to_the_contracts_passes(tmp_path: Path):
+def test_package_that_keeps_the_import_contracts_passes(tmp_path: Path):
     report = _lint(
         tmp_path,
         {
@@ -109,10 +109,10 @@ def test_a_package_that_keeps_to_the_contracts_passes(tmp_path: Path):
         },
     )
 
-    assert _verdicts(report) == {"KEPT"}
+    assert _results(report) == {"KEPT"}
 
 
-def test_every_contract_notices_its_breach(tmp_path: Path):
+def test_every_import_contract_can_be_broken(tmp_path: Path):
     report = _lint(
         tmp_path,
         {
@@ -123,7 +123,7 @@ def test_every_contract_notices_its_breach(tmp_path: Path):
         },
     )
 
-    assert _verdicts(report) == {"BROKEN"}
+    assert _results(report) == {"BROKEN"}
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_every_contract_notices_its_breach(tmp_path: Path):
         {"runs/__init__.py": "from hookmill import ingress", "ingress.py": "", "domain/__init__.py": ""},
         {"surprise.py": "", "domain/__init__.py": ""},
     ],
-    ids=["an import that goes up", "an import within a layer", "a module without a layer"],
+    ids=["import of a higher layer", "import within a layer", "module without a layer"],
 )
-def test_the_contracts_are_broken_by(tmp_path: Path, files: dict[str, str]):
+def test_contract_about_layers_is_broken(tmp_path: Path, files: dict[str, str]):
     report = _lint(tmp_path, files)
 
     assert "Imports go down only, and modules of one layer don't import each other BROKEN" in report
@@ -148,11 +148,11 @@ def test_every_locked_package_is_pinned_with_its_hashes():
         assert [entry for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []
 
 
-def test_what_development_needs_contains_what_running_needs():
+def test_development_lock_has_the_versions_of_the_runtime_lock():
     assert _pins("requirements.lock").items() <= _pins("requirements-dev.lock").items()
 
 
-def test_the_locks_hold_what_the_project_asks_for():
+def test_locks_meet_the_requirements_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
 
@@ -162,7 +162,7 @@ def test_the_locks_hold_what_the_project_asks_for():
 
 
 def _files() -> list[Path]:
-    """Every file that is tracked, or would be: what git ignores is nobody's business."""
+    """All files that git tracks, and new ones that it does not ignore."""
     listing = [
         "git",
         "-c",
@@ -179,8 +179,8 @@ def _files() -> list[Path]:
 
 
 def _files_with(pattern: "re.Pattern[bytes]") -> list[str]:
-    found = ((path, pattern.search(path.read_bytes())) for path in _files())
-    return [f"{_name(path)}: {match.group().decode()}" for path, match in found if match]
+    matches = ((path, pattern.search(path.read_bytes())) for path in _files())
+    return [f"{_name(path)}: {match.group().decode()}" for path, match in matches if match]
 
 
 def _name(path: Path) -> str:
@@ -188,7 +188,7 @@ def _name(path: Path) -> str:
 
 
 def _lint(folder: Path, files: dict[str, str]) -> str:
-    """What import-linter says, under our contracts, about a package that consists of these files."""
+    """The report of import-linter about a package with these files, with the project's contracts."""
     for name, text in {"__init__.py": "", **files}.items():
         path = folder / "hookmill" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -199,11 +199,12 @@ def _lint(folder: Path, files: dict[str, str]) -> str:
     return subprocess.run([lint, *options], cwd=folder, env=environment, capture_output=True, text=True).stdout
 
 
-def _verdicts(report: str) -> set[str]:
-    verdicts = re.findall(r" (KEPT|BROKEN)\b", report)
+def _results(report: str) -> set[str]:
+    """The results of the contracts: KEPT, BROKEN, or both."""
+    results = re.findall(r" (KEPT|BROKEN)\b", report)
     contracts = (ROOT / ".importlinter").read_text().count("[importlinter:contract:")
-    assert len(verdicts) == contracts, report
-    return set(verdicts)
+    assert len(results) == contracts, report
+    return set(results)
 
 
 def _pins(lock: str) -> dict[str, str]:
