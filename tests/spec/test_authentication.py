@@ -13,10 +13,13 @@ BOTH_MODES = pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN
 
 
 @shows("AUTH-1")
-def test_secret_in_the_authorization_header_authenticates(world):
+def test_sender_presents_the_secret_as_a_bearer_token(world):
     webhook = world.webhook()
+    headers = {"Authorization": f"Bearer {webhook.reveal()}"}
 
-    assert world.post(webhook).status == 202
+    answer = world.request("POST", f"/webhooks/w/{webhook.webhook.uid}", headers=headers, body=b"{}")
+
+    assert answer.status == 202
     assert world.labels(webhook) == ["Accepted"]
 
 

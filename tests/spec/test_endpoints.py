@@ -124,20 +124,6 @@ def test_malformed_uid_is_not_found(world, uid):
     assert world.request("POST", f"/webhooks/w/{uid}", body=b"{}").status == 404
 
 
-@shows("AUTH-1")
-def test_sender_presents_the_secret_as_a_bearer_token(world):
-    webhook = world.webhook()
-
-    answer = world.request(
-        "POST",
-        f"/webhooks/w/{webhook.webhook.uid}",
-        headers={"Authorization": f"Bearer {webhook.reveal()}"},
-        body=b"{}",
-    )
-
-    assert answer.status == 202
-
-
 @shows("ENDPOINT-5")
 def test_any_content_type_is_accepted_and_so_is_none(world):
     webhook = world.webhook()

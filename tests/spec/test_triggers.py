@@ -147,7 +147,7 @@ def test_another_factorys_webhook_starts_no_run_of_an_automation(world):
 
 
 @shows("FILTER-1")
-def test_payload_filter_has_the_shape_of_the_body(world):
+def test_payload_filter_has_the_structure_of_the_body(world):
     webhook = world.webhook()
     world.automation("triage", webhook, payload={"repository": {"owner": {"login": ["ada"]}}})
 
