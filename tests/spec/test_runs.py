@@ -131,7 +131,7 @@ def test_queued_run_can_be_cancelled_once(world):
     cancelled = world.management.runs.cancel(world.may, run_id)
 
     assert cancelled.state == "cancelled"
-    with pytest.raises(Conflict, match="has already ended. Its state is cancelled"):
+    with pytest.raises(Conflict, match=r"has already ended\. Its state is cancelled"):
         world.management.runs.cancel(world.may, run_id)
 
 
