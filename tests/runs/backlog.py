@@ -1,4 +1,4 @@
-"""A store with runs in it, as the admission transaction leaves them, and processes that perform them."""
+"""A store with runs as the admission transaction writes them, and processes that perform them."""
 
 import json
 import os
@@ -15,13 +15,13 @@ from hookmill.domain.run_policy import NO_POLICY, RunPolicy
 from hookmill.store.database import open_database
 from hookmill.store.notifications import notify_workers
 from hookmill.store.runs import cancellation, pages, reading
-from tests.runs.worker import microseconds, perform_until_told
+from tests.runs.worker import microseconds, run_worker
 from tests.support.loaded import fork_context
 from tests.support.waiting import LONG_SECONDS, until
 
 
 class Backlog:
-    """A store with runs in it and all that they refer to. `database` is open; `url` opens it again elsewhere."""
+    """A store with runs, and the rows to which they refer. Other processes open the same store at `url`."""
 
     def __init__(self, url: str, data: Path) -> None:
         self.url = url
@@ -31,7 +31,7 @@ class Backlog:
         self._policies: dict[str, RunPolicy] = {}
 
     def webhook(self, factory: str = "fac_one", *, uid: str = "", name: str = "Deploys") -> str:
-        """The uid of a webhook of that factory, which is made if need be."""
+        """The uid of a webhook of this factory. If the webhook doesn't exist, it is created."""
         uid = uid or f"wh_of_{factory}"
         if uid in self._webhooks:
             return uid
@@ -72,7 +72,7 @@ class Backlog:
         name: str = "Answer",
         policy: RunPolicy = NO_POLICY,
     ) -> str:
-        """The id of a new automation."""
+        """Create an automation, and return its id."""
         automation = f"aut_{secrets.token_hex(6)}"
         self.webhook(factory)
         with self.database.write() as tx:
@@ -99,7 +99,7 @@ class Backlog:
         return automation
 
     def queue(self, automation: str, *, factory: str = "fac_one", webhook: str = "", payload: bytes = b"{}") -> RunKey:
-        """A run as an accepted delivery leaves it: queued, in nobody's hands."""
+        """Add a run of an accepted delivery: queued and not claimed. Returns its key."""
         return self.queue_many(automation, 1, factory=factory, webhook=webhook, payload=payload)[0]
 
     def queue_many(
@@ -112,7 +112,7 @@ class Backlog:
         payload: bytes = b"{}",
         notifies: bool = True,
     ) -> list[RunKey]:
-        """`notifies`: workers hear of the runs, as they hear of admitted ones."""
+        """Add runs like `queue`. With `notifies`, workers are notified of them, as of admitted runs."""
         uid = self.webhook(factory, uid=webhook)
         policy = self._policies.get(automation, NO_POLICY)
         parsed = parse(payload)
@@ -168,21 +168,21 @@ class Backlog:
 
     def states(self) -> Mapping[str, int]:
         with self.database.read() as tx:
-            rows = tx.all("SELECT state, count(*) AS many FROM runs GROUP BY state")
-        return {row["state"]: row["many"] for row in rows}
+            rows = tx.all("SELECT state, count(*) AS count FROM runs GROUP BY state")
+        return {row["state"]: row["count"] for row in rows}
 
     def listeners(self) -> int:
         """How many connections to PostgreSQL listen for notifications."""
         with self.database.read() as tx:
             row = tx.one(
-                "SELECT count(*) AS many FROM pg_stat_activity"
+                "SELECT count(*) AS count FROM pg_stat_activity"
                 " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
             )
-        return row["many"] if row is not None else 0
+        return row["count"] if row is not None else 0
 
-    def page(self, factory: str = "fac_one", **asked: Any) -> list[Run]:
+    def page(self, factory: str = "fac_one", **conditions: Any) -> list[Run]:
         with self.database.read() as tx:
-            return pages.page_of_runs(tx, factory=FactoryId(factory), **asked)
+            return pages.page_of_runs(tx, factory=FactoryId(factory), **conditions)
 
     def __enter__(self) -> "Backlog":
         return self
@@ -192,7 +192,7 @@ class Backlog:
 
 
 class Worker:
-    """A process of its own that performs runs of a backlog, to be killed at will."""
+    """A process that performs the runs of a backlog. At the end of the block, it is killed."""
 
     def __init__(
         self,
@@ -205,11 +205,12 @@ class Worker:
         freeze: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
-        """`data` and `url`: its data directory and its address of the database, if not the backlog's.
+        """Start the worker. Without `data` and `url`, it uses the backlog's data directory and database.
 
-        `freeze`: it stops itself in a transaction, after a `statement`, as soon as the file `order` exists."""
-        self._control, theirs = fork_context().Pipe()
-        asked = {
+        With `freeze`, it freezes in a transaction, after the SQL `statement`, as soon as the `trigger_file` exists.
+        """
+        self._control, control_of_worker = fork_context().Pipe()
+        options = {
             "url": url or backlog.url,
             "data": str(data or backlog.data),
             "command": command,
@@ -217,19 +218,19 @@ class Worker:
             "freeze": freeze,
             "settings": settings,
         }
-        self._process = fork_context().Process(target=perform_until_told, args=(asked, theirs))
+        self._process = fork_context().Process(target=run_worker, args=(options, control_of_worker))
         self._process.start()
-        theirs.close()
-        told = self._control.recv()
-        assert "executor" in told, told["trouble"]
-        self.executor: str = told["executor"]
+        control_of_worker.close()
+        first_message = self._control.recv()
+        assert "executor" in first_message, first_message["error"]
+        self.executor: str = first_message["executor"]
 
     @property
     def is_alive(self) -> bool:
         return self._process.is_alive()
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process with SIGKILL."""
         self._process.kill()
         self._process.join()
 
@@ -240,11 +241,11 @@ class Worker:
         self._signal(signal.SIGCONT)
 
     def stop(self) -> Any:
-        """In good order. What it has to tell comes back."""
+        """Stop the worker in an orderly way. Returns its report, which `run_worker` describes."""
         self._control.send("stop")
-        told = self._control.recv()
+        report = self._control.recv()
         self._process.join()
-        return told
+        return report
 
     def __enter__(self) -> "Worker":
         return self
@@ -259,13 +260,13 @@ class Worker:
 
 
 def processes_of(run: str) -> list[int]:
-    """What runs for this run anywhere on this machine, by its environment."""
-    mark = f"HOOKMILL_RUN_ID={run}".encode()
-    found = []
+    """The ids of all processes on this machine whose environment has the id of this run."""
+    variable = f"HOOKMILL_RUN_ID={run}".encode()
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
+            if variable in (entry / "environ").read_bytes():
+                pids.append(int(entry.name))
         except OSError:
             continue
-    return [pid for pid in found if pid != os.getpid()]
+    return [pid for pid in pids if pid != os.getpid()]

@@ -1,4 +1,4 @@
-"""Backlogs to perform: on SQLite, on PostgreSQL, on both in turn."""
+"""Backlogs of runs on SQLite, on PostgreSQL, and on each of them in turn."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +9,13 @@ from tests.runs.backlog import Backlog
 
 
 @pytest.fixture
-def on_sqlite(sqlite_store: str, tmp_path: Path) -> Iterator[Backlog]:
+def sqlite_backlog(sqlite_store: str, tmp_path: Path) -> Iterator[Backlog]:
     with Backlog(sqlite_store, tmp_path / "data") as backlog:
         yield backlog
 
 
 @pytest.fixture
-def on_postgres(postgres_store: str, tmp_path: Path) -> Iterator[Backlog]:
+def postgres_backlog(postgres_store: str, tmp_path: Path) -> Iterator[Backlog]:
     with Backlog(postgres_store, tmp_path / "data") as backlog:
         yield backlog
 

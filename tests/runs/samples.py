@@ -1,4 +1,4 @@
-"""A run that is being performed, without a database."""
+"""A running run without a database, instructions for runners, and the states of processes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,8 @@ from tests.runs.worker import microseconds
 from tests.support.waiting import until
 
 
-def a_run(*, webhook_name: str = "Deploys", **different: Any) -> Run:
+def sample_run(*, webhook_name: str = "Deploys", **changes: Any) -> Run:
+    """A run that is being performed, with these changes."""
     now = microseconds()
     run = Run(
         id=RunKey(time_ordered_key(now, b"runs8888")),
@@ -38,20 +39,20 @@ def a_run(*, webhook_name: str = "Deploys", **different: Any) -> Run:
         output_tail=None,
         reason=None,
     )
-    return replace(run, **different)
+    return replace(run, **changes)
 
 
-def keep_going() -> Instruction:
+def always_continue() -> Instruction:
     return Instruction.CONTINUE
 
 
-def once(condition: Callable[[], object], instruction: Instruction) -> Callable[[], Instruction]:
-    """A watch that says `instruction` as soon as the condition holds."""
+def instruct_when(condition: Callable[[], object], instruction: Instruction) -> Callable[[], Instruction]:
+    """A function that returns `CONTINUE`, and `instruction` as soon as the condition is true."""
     return lambda: instruction if condition() else Instruction.CONTINUE
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs: a zombie does not."""
+    """Whether the process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -60,5 +61,5 @@ def is_alive(pid: int) -> bool:
 
 
 def has_ended(pid: int) -> bool:
-    """Or ends soon, and long before the minute after which those that tests start end by themselves."""
+    """Wait until the process has ended. The processes that tests start end by themselves only after a minute."""
     return until(lambda: not is_alive(pid), f"process {pid} has ended", seconds=20)

@@ -1,4 +1,4 @@
-"""Automations with schedules, and time that passes for them."""
+"""Automations with schedules, whose times tests move."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,10 @@ DAY = 24 * HOUR
 FACTORY = FactoryId("fac_one")
 
 
-def scheduled(backlog: Backlog, *, cron: str = "@every 1h", number: int = 0, runner: str = "package") -> AutomationId:
-    """A new automation with this schedule."""
+def scheduled_automation(
+    backlog: Backlog, *, cron: str = "@every 1h", number: int = 0, runner: str = "package"
+) -> AutomationId:
+    """Create an automation with this schedule, and return its id."""
     backlog.webhook(FACTORY)
     now = microseconds()
     automation = Automation(
@@ -38,8 +40,8 @@ def scheduled(backlog: Backlog, *, cron: str = "@every 1h", number: int = 0, run
     return automation.id
 
 
-def let_time_pass(backlog: Backlog, duration: int) -> None:
-    """Move the stored schedules into the past, as if so much time had passed since."""
+def move_schedules_back(backlog: Backlog, duration: int) -> None:
+    """Move all times of the stored schedules back by `duration` in µs, as if this time had passed."""
     with backlog.database.write() as tx:
         tx.run(
             """

@@ -1,4 +1,4 @@
-"""Many runs are cancelled while a worker performs some of them."""
+"""Cancellation of many runs while a worker performs some of them."""
 
 import json
 from typing import Any
@@ -9,11 +9,11 @@ from hookmill.domain.run_policy import Concurrency, RunPolicy
 from hookmill.management import InstallationConfig, Management
 from hookmill.store.keys.sealing import MasterKey
 from tests.runs.backlog import Backlog
-from tests.runs.test_dispatcher import Gate, running
+from tests.runs.test_dispatcher import GateRunner, running
 from tests.runs.worker import microseconds
 from tests.support.waiting import until
 
-SERIAL = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)))
+ONE_RUN_PER_KEY = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)))
 
 
 def cancel_many(backlog: Backlog, **conditions: Any) -> CancelledRuns:
@@ -24,26 +24,26 @@ def cancel_many(backlog: Backlog, **conditions: Any) -> CancelledRuns:
     return management.runs.cancel_many(management.access.operator("fac_one"), **conditions)
 
 
-def test_no_further_run_of_a_key_begins_when_all_are_cancelled(backlog, monkeypatch):
+def test_no_further_run_of_a_key_starts_when_all_runs_are_cancelled(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH_RUNS", 7)
-    gate = Gate()
-    automation = backlog.automation(runner="gate", policy=SERIAL)
+    gate = GateRunner()
+    automation = backlog.automation(runner="gate", policy=ONE_RUN_PER_KEY)
     keys = [backlog.queue(automation, payload=json.dumps({"pr": number % 3}).encode()) for number in range(60)]
     with running(backlog, gate=gate, slots=6):
-        until(lambda: gate.inside == 3, "one run of each key is running")
+        until(lambda: gate.active == 3, "one run of each key is running")
 
         result = cancel_many(backlog, all_runs=True)
         runs = backlog.wait_for_end(*keys)
 
     assert result == CancelledRuns(cancelled=57, stopping=3)
     assert {run.state for run in runs} == {RunState.CANCELLED}
-    assert sum(run.attempt for run in runs) == len(gate.order) == 3
+    assert sum(run.attempt for run in runs) == len(gate.factories) == 3
 
 
-def test_everything_ends_while_runs_start_and_end(backlog, monkeypatch):
+def test_all_runs_end_if_cancelled_while_runs_start_and_end(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH_RUNS", 7)
-    serial = backlog.automation(policy=SERIAL)
-    keys = [backlog.queue(serial, payload=json.dumps({"pr": number % 4}).encode()) for number in range(60)]
+    automation = backlog.automation(policy=ONE_RUN_PER_KEY)
+    keys = [backlog.queue(automation, payload=json.dumps({"pr": number % 4}).encode()) for number in range(60)]
     keys += backlog.queue_many(backlog.automation(), 60)
     with running(backlog):
         until(lambda: backlog.states().get("succeeded", 0) > 3, "some runs have ended")

@@ -1,4 +1,4 @@
-"""Workers that are killed, paused and poisoned: every run comes to its end, as one run, attempt by attempt."""
+"""Workers that are killed, frozen and stopped: every run ends, and no attempt is performed twice."""
 
 import random
 import time
@@ -19,50 +19,50 @@ KILLS = count(20, usually=5)
 COMMANDS = count(15, usually=5)
 PACKAGES = count(35, usually=12)
 SOON_SECONDS = 10 if are_full() else 20
-"""Ten are promised. Other tests may have the machine."""
-
+"""The documented limit is ten. Other tests may delay this one."""
 
 FROZEN_SECONDS = 13
-"""After 5 s without a heartbeat a worker is dead. The rest is a busy machine's. Locks of the dead one take 15 s."""
+"""A worker is dead after 5 s without a heartbeat. Its locks last for 15 s. A busy machine takes longer."""
 
 
-def witness(backlog: Backlog, script: str) -> list[str]:
-    """A command that first notes run and attempt, then does what `script` says."""
-    note = f'echo "$HOOKMILL_RUN_ID $HOOKMILL_ATTEMPT" >> {notes(backlog)}; '
-    return ["sh", "-c", note + script]
+def recording_command(backlog: Backlog, script: str) -> list[str]:
+    """A command that records its run and attempt, and then executes the script."""
+    record = f'echo "$HOOKMILL_RUN_ID $HOOKMILL_ATTEMPT" >> {record_file(backlog)}; '
+    return ["sh", "-c", record + script]
 
 
-def notes(backlog: Backlog) -> Path:
-    return backlog.data.parent / "notes"
+def record_file(backlog: Backlog) -> Path:
+    return backlog.data.parent / "performed-attempts"
 
 
-def noted(backlog: Backlog) -> Counter[tuple[str, int]]:
-    lines = notes(backlog).read_text().splitlines()
+def performed_attempts(backlog: Backlog) -> Counter[tuple[str, int]]:
+    """How often each attempt of each run was performed."""
+    lines = record_file(backlog).read_text().splitlines()
     return Counter((run, int(attempt)) for run, attempt in (line.split() for line in lines))
 
 
-def test_a_worker_killed_repeatedly_loses_and_doubles_nothing(on_sqlite):
+def test_repeatedly_killed_worker_loses_and_doubles_no_run(sqlite_backlog):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    automation = on_sqlite.automation(runner="command")
-    command = witness(on_sqlite, "sleep 0.1; echo done")
+    automation = sqlite_backlog.automation(runner="command")
+    command = recording_command(sqlite_backlog, "sleep 0.1; echo done")
     keys = []
 
-    has_hit = False
-    while len(keys) < KILLS or not has_hit:
-        assert len(keys) < 100, "no kill hits a run"
-        keys.append(on_sqlite.queue(automation))
-        with Worker(on_sqlite, command=command, attempts_max=100) as worker:
+    has_interrupted_a_run = False
+    while len(keys) < KILLS or not has_interrupted_a_run:
+        assert len(keys) < 100, "no kill interrupts a run"
+        keys.append(sqlite_backlog.queue(automation))
+        with Worker(sqlite_backlog, command=command, attempts_max=100) as worker:
             time.sleep(chance.uniform(0, 0.3))
             worker.kill()
-        has_hit = has_hit or "running" in on_sqlite.states()
-    with Worker(on_sqlite, command=command, attempts_max=100):
-        runs = on_sqlite.wait_for_end(*keys)
+        has_interrupted_a_run = has_interrupted_a_run or "running" in sqlite_backlog.states()
+    with Worker(sqlite_backlog, command=command, attempts_max=100):
+        runs = sqlite_backlog.wait_for_end(*keys)
 
-    performed = noted(on_sqlite)
+    performed = performed_attempts(sqlite_backlog)
     assert {run.state for run in runs} == {RunState.SUCCEEDED}
-    assert on_sqlite.states() == {"succeeded": len(keys)}
+    assert sqlite_backlog.states() == {"succeeded": len(keys)}
     assert set(performed.values()) == {1}, "no attempt was performed twice"
     for run in runs:
         attempts = {attempt for key, attempt in performed if key == run_id(run.id)}
@@ -71,16 +71,16 @@ def test_a_worker_killed_repeatedly_loses_and_doubles_nothing(on_sqlite):
     assert max(run.attempt for run in runs) > 1
 
 
-def test_a_killed_worker_takes_its_command_along(on_sqlite):
-    key = on_sqlite.queue(on_sqlite.automation(runner="command"))
-    with Worker(on_sqlite, command=["sh", "-c", "trap '' TERM; sleep 60"], grace=0.3) as worker:
+def test_command_ends_when_its_worker_is_killed(sqlite_backlog):
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
+    with Worker(sqlite_backlog, command=["sh", "-c", "trap '' TERM; sleep 60"], grace=0.3) as worker:
         until(lambda: processes_of(run_id(key)))
         worker.kill()
 
     until(lambda: processes_of(run_id(key)) == [], seconds=30)
 
 
-def test_a_run_begins_again_soon_after_the_next_start(backlog):
+def test_interrupted_run_restarts_soon_after_the_next_worker_starts(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
     with Worker(backlog, command=["sleep", "60"]) as worker:
         until(lambda: processes_of(run_id(key)))
@@ -95,166 +95,166 @@ def test_a_run_begins_again_soon_after_the_next_start(backlog):
     assert run.started_at - started < SOON_SECONDS * 1_000_000
 
 
-def test_a_run_that_ends_at_the_next_start_leaves_nothing_running(on_sqlite):
-    # Its guard was stopped, so nobody ends it while no worker is there.
-    stops_its_guard = 'echo "$$ $PPID" > pids; kill -STOP $PPID; sleep 60'
-    key = on_sqlite.queue(on_sqlite.automation(runner="command"))
-    pids = on_sqlite.data / "runs" / run_id(key) / "pids"
-    with Worker(on_sqlite, command=["sh", "-c", stops_its_guard]) as worker:
+def test_run_cancelled_between_two_workers_leaves_no_process(sqlite_backlog):
+    # The guard is stopped, so the command goes on until the next worker starts.
+    stop_guard = 'echo "$$ $PPID" > pids; kill -STOP $PPID; sleep 60'
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
+    pids = sqlite_backlog.data / "runs" / run_id(key) / "pids"
+    with Worker(sqlite_backlog, command=["sh", "-c", stop_guard]) as worker:
         until(lambda: pids.exists() and pids.read_text().endswith("\n"))
-        on_sqlite.request_cancel(key)
+        sqlite_backlog.request_cancel(key)
         worker.kill()
 
-    with Worker(on_sqlite, command=["true"]):
-        (run,) = on_sqlite.wait_for_end(key)
+    with Worker(sqlite_backlog, command=["true"]):
+        (run,) = sqlite_backlog.wait_for_end(key)
         assert all(has_ended(int(pid)) for pid in pids.read_text().split())
 
     assert (run.state, run.reason) == (RunState.CANCELLED, "It was cancelled while no worker performed it.")
 
 
-def test_a_worker_that_stops_leaves_nothing_running_of_a_stopped_guard(on_sqlite, monkeypatch):
-    stops_its_guard = 'echo "$$ $PPID" > pids; kill -STOP $PPID; sleep 60'
-    key = on_sqlite.queue(on_sqlite.automation(runner="command"))
-    pids = on_sqlite.data / "runs" / run_id(key) / "pids"
-    with Worker(on_sqlite, command=["sh", "-c", stops_its_guard], grace=0.1) as worker:
+def test_stopping_worker_ends_a_stopped_guard_and_its_command(sqlite_backlog, monkeypatch):
+    stop_guard = 'echo "$$ $PPID" > pids; kill -STOP $PPID; sleep 60'
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
+    pids = sqlite_backlog.data / "runs" / run_id(key) / "pids"
+    with Worker(sqlite_backlog, command=["sh", "-c", stop_guard], grace=0.1) as worker:
         until(lambda: pids.exists() and pids.read_text().endswith("\n"))
         worker.stop()
 
     assert all(has_ended(int(pid)) for pid in pids.read_text().split())
-    assert on_sqlite.run(key).state is RunState.QUEUED
+    assert sqlite_backlog.run(key).state is RunState.QUEUED
 
 
-def test_a_poison_run_is_given_up_while_others_flow(on_sqlite):
-    # The guard is the command's parent, and the worker the guard's.
-    kill_the_worker = "sleep 0.3; read -r _ _ _ worker _ < /proc/$PPID/stat; kill -9 $worker; sleep 5"
-    poison = on_sqlite.queue(on_sqlite.automation(runner="command"))
-    others = on_sqlite.queue_many(on_sqlite.automation(runner="package"), 6)
-    lives = 0
+def test_run_that_kills_its_worker_is_interrupted_after_three_attempts(sqlite_backlog):
+    # The guard is the parent of the command, and the worker is the parent of the guard.
+    kill_worker = "sleep 0.3; read -r _ _ _ worker _ < /proc/$PPID/stat; kill -9 $worker; sleep 5"
+    poison = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
+    others = sqlite_backlog.queue_many(sqlite_backlog.automation(runner="package"), 6)
+    starts = 0
 
-    while not on_sqlite.run(poison).state.is_final:
-        lives += 1
-        assert lives < 9
-        with Worker(on_sqlite, command=witness(on_sqlite, kill_the_worker)) as worker:
-            until(lambda: not worker.is_alive or on_sqlite.run(poison).state.is_final)
-    with Worker(on_sqlite, command=["true"]):
-        runs = on_sqlite.wait_for_end(*others)
+    while not sqlite_backlog.run(poison).state.is_final:
+        starts += 1
+        assert starts < 9
+        with Worker(sqlite_backlog, command=recording_command(sqlite_backlog, kill_worker)) as worker:
+            until(lambda: not worker.is_alive or sqlite_backlog.run(poison).state.is_final)
+    with Worker(sqlite_backlog, command=["true"]):
+        runs = sqlite_backlog.wait_for_end(*others)
 
-    given_up = on_sqlite.run(poison)
-    assert given_up.state is RunState.INTERRUPTED
-    assert given_up.reason == "Its worker died while it ran. After 3 such attempts, it is not started again."
-    assert noted(on_sqlite) == {(run_id(poison), attempt): 1 for attempt in (1, 2, 3)}
+    poison_run = sqlite_backlog.run(poison)
+    assert poison_run.state is RunState.INTERRUPTED
+    assert poison_run.reason == "Its worker died while it ran. After 3 such attempts, it is not started again."
+    assert performed_attempts(sqlite_backlog) == {(run_id(poison), attempt): 1 for attempt in (1, 2, 3)}
     assert {run.state for run in runs} == {RunState.SUCCEEDED}
 
 
-def test_two_workers_share_the_runs_and_perform_each_once(on_postgres):
-    command = witness(on_postgres, "exit 0")
+def test_two_workers_share_runs_and_perform_each_once(postgres_backlog):
+    command = recording_command(postgres_backlog, "exit 0")
     with (
-        Worker(on_postgres, command=command, slots=8) as one,
-        Worker(on_postgres, command=command, slots=8) as two,
+        Worker(postgres_backlog, command=command, slots=8) as one,
+        Worker(postgres_backlog, command=command, slots=8) as two,
     ):
         keys = []
         for factory in ("fac_a", "fac_b", "fac_c", "fac_d"):
-            automation = on_postgres.automation(factory, runner="command")
-            keys += on_postgres.queue_many(automation, COMMANDS, factory=factory)
-            keys += on_postgres.queue_many(on_postgres.automation(factory), PACKAGES, factory=factory)
-        runs = on_postgres.wait_for_end(*keys)
-        told = [one.stop(), two.stop()]
+            automation = postgres_backlog.automation(factory, runner="command")
+            keys += postgres_backlog.queue_many(automation, COMMANDS, factory=factory)
+            keys += postgres_backlog.queue_many(postgres_backlog.automation(factory), PACKAGES, factory=factory)
+        runs = postgres_backlog.wait_for_end(*keys)
+        reports = [one.stop(), two.stop()]
 
     assert {(run.state, run.attempt) for run in runs} == {(RunState.SUCCEEDED, 1)}
-    assert len(noted(on_postgres)) == 4 * COMMANDS
-    assert set(noted(on_postgres).values()) == {1}
-    with on_postgres.database.read() as tx:
+    assert len(performed_attempts(postgres_backlog)) == 4 * COMMANDS
+    assert set(performed_attempts(postgres_backlog).values()) == {1}
+    with postgres_backlog.database.read() as tx:
         shares = Counter(row["executor"] for row in tx.all("SELECT executor FROM runs"))
     assert set(shares) == {one.executor, two.executor}
     assert min(shares.values()) > len(keys) // 10
-    assert [report["failures"] for report in told] == [[], []]
+    assert [report["failures"] for report in reports] == [[], []]
 
 
-def test_another_worker_takes_up_what_a_killed_one_had(on_postgres):
-    keys = on_postgres.queue_many(on_postgres.automation(runner="command"), 6)
-    command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
+def test_another_worker_performs_the_runs_of_a_killed_one(postgres_backlog):
+    keys = postgres_backlog.queue_many(postgres_backlog.automation(runner="command"), 6)
+    command = recording_command(postgres_backlog, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
 
-    with Worker(on_postgres, command=command, slots=6) as killed:
-        until(lambda: on_postgres.states() == {"running": 6})
-        with Worker(on_postgres, command=command, slots=2, dead_after_seconds=1.5):
+    with Worker(postgres_backlog, command=command, slots=6) as killed:
+        until(lambda: postgres_backlog.states() == {"running": 6})
+        with Worker(postgres_backlog, command=command, slots=2, dead_after_seconds=1.5):
             killed.kill()
-            runs = on_postgres.wait_for_end(*keys)
+            runs = postgres_backlog.wait_for_end(*keys)
 
     assert {(run.state, run.attempt) for run in runs} == {(RunState.SUCCEEDED, 2)}
-    assert set(noted(on_postgres).values()) == {1}
+    assert set(performed_attempts(postgres_backlog).values()) == {1}
 
 
 @pytest.mark.parametrize("statement", ["INSERT INTO executors", "INSERT INTO hookmill_engine.workflow_status"])
-def test_the_runs_of_a_worker_frozen_in_a_transaction_are_taken_up_soon(on_postgres, tmp_path: Path, statement: str):
-    order = tmp_path / "freeze"
-    automation = on_postgres.automation(runner="command")
-    command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
-    freeze = {"statement": statement, "order": str(order)}
+def test_runs_of_a_worker_frozen_in_a_transaction_are_requeued_soon(postgres_backlog, tmp_path: Path, statement: str):
+    trigger_file = tmp_path / "freeze"
+    automation = postgres_backlog.automation(runner="command")
+    command = recording_command(postgres_backlog, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
+    freeze = {"statement": statement, "trigger_file": str(trigger_file)}
 
-    with Worker(on_postgres, command=command, freeze=freeze, slots=2) as frozen:
-        keys = on_postgres.queue_many(automation, 1)
+    with Worker(postgres_backlog, command=command, freeze=freeze, slots=2) as frozen:
+        keys = postgres_backlog.queue_many(automation, 1)
         until(lambda: processes_of(run_id(keys[0])))
-        order.touch()
-        keys += on_postgres.queue_many(automation, 1)
-        until(lambda: not order.exists(), "the worker is frozen")
+        trigger_file.touch()
+        keys += postgres_backlog.queue_many(automation, 1)
+        until(lambda: not trigger_file.exists(), "the worker is frozen")
         began = time.monotonic()
-        with Worker(on_postgres, command=["true"]):
-            runs = on_postgres.wait_for_end(*keys)
-        took = time.monotonic() - began
+        with Worker(postgres_backlog, command=["true"]):
+            runs = postgres_backlog.wait_for_end(*keys)
+        seconds = time.monotonic() - began
         frozen.kill()
 
     assert {run.state for run in runs} == {RunState.SUCCEEDED}
-    print(f"taken up after {took:.1f} s")
-    assert took < FROZEN_SECONDS
+    print(f"performed after {seconds:.1f} s")
+    assert seconds < FROZEN_SECONDS
 
 
-def test_a_worker_that_was_paused_past_its_time_has_no_say_afterwards(on_postgres):
-    key = on_postgres.queue(on_postgres.automation(runner="command"))
-    command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 2.5; exit "$HOOKMILL_ATTEMPT"')
+def test_worker_paused_beyond_the_timeout_overwrites_no_result(postgres_backlog):
+    key = postgres_backlog.queue(postgres_backlog.automation(runner="command"))
+    command = recording_command(postgres_backlog, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 2.5; exit "$HOOKMILL_ATTEMPT"')
 
-    with Worker(on_postgres, command=command) as paused:
+    with Worker(postgres_backlog, command=command) as paused:
         until(lambda: processes_of(run_id(key)))
         paused.pause()
-        with Worker(on_postgres, command=command, dead_after_seconds=1.5) as other:
-            (run,) = on_postgres.wait_for_end(key)
+        with Worker(postgres_backlog, command=command, dead_after_seconds=1.5) as other:
+            (run,) = postgres_backlog.wait_for_end(key)
             paused.resume()
-            later = on_postgres.queue_many(on_postgres.automation(), 8)
-            on_postgres.wait_for_end(*later)
+            later_keys = postgres_backlog.queue_many(postgres_backlog.automation(), 8)
+            postgres_backlog.wait_for_end(*later_keys)
             other.stop()
-        alone = on_postgres.queue(on_postgres.automation())
-        on_postgres.wait_for_end(alone)
+        last_key = postgres_backlog.queue(postgres_backlog.automation())
+        postgres_backlog.wait_for_end(last_key)
         paused.stop()
 
     assert (run.attempt, run.exit_status) == (2, 2)
-    assert on_postgres.run(key) == run
-    assert on_postgres.column(alone, "executor") == paused.executor
+    assert postgres_backlog.run(key) == run
+    assert postgres_backlog.column(last_key, "executor") == paused.executor
     assert processes_of(run_id(key)) == []
 
 
-def test_another_worker_takes_the_runs_of_one_that_stops(on_postgres):
-    key = on_postgres.queue(on_postgres.automation(runner="command"))
-    command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
+def test_another_worker_performs_the_runs_of_a_stopped_one(postgres_backlog):
+    key = postgres_backlog.queue(postgres_backlog.automation(runner="command"))
+    command = recording_command(postgres_backlog, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
 
-    with Worker(on_postgres, command=command, dead_after_seconds=60) as stopped:
+    with Worker(postgres_backlog, command=command, dead_after_seconds=60) as stopped:
         until(lambda: processes_of(run_id(key)))
-        with Worker(on_postgres, command=command, dead_after_seconds=60):
+        with Worker(postgres_backlog, command=command, dead_after_seconds=60):
             stopped.stop()
-            (run,) = on_postgres.wait_for_end(key, seconds=30)
+            (run,) = postgres_backlog.wait_for_end(key, seconds=30)
 
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 
-def test_a_worker_that_resumes_does_not_end_the_next_attempt_on_the_same_host(on_postgres):
-    key = on_postgres.queue(on_postgres.automation(runner="command"))
-    command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 1 && exec sleep 60; sleep 4; echo done')
+def test_resumed_worker_does_not_end_the_next_attempt_on_its_host(postgres_backlog):
+    key = postgres_backlog.queue(postgres_backlog.automation(runner="command"))
+    command = recording_command(postgres_backlog, 'test "$HOOKMILL_ATTEMPT" = 1 && exec sleep 60; sleep 4; echo done')
 
-    with Worker(on_postgres, command=command) as frozen:
+    with Worker(postgres_backlog, command=command) as frozen:
         until(lambda: processes_of(run_id(key)))
         frozen.pause()
-        with Worker(on_postgres, command=command, dead_after_seconds=1):
-            until(lambda: (run_id(key), 2) in noted(on_postgres))
-            # It finds its guard killed, and kills what that may have left.
+        with Worker(postgres_backlog, command=command, dead_after_seconds=1):
+            until(lambda: (run_id(key), 2) in performed_attempts(postgres_backlog))
+            # The other worker has killed the guard. The resumed one kills processes that the guard may have left.
             frozen.resume()
-            (run,) = on_postgres.wait_for_end(key)
+            (run,) = postgres_backlog.wait_for_end(key)
 
     assert (run.state, run.attempt, run.output_tail) == (RunState.SUCCEEDED, 2, "done\n")

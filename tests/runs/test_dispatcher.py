@@ -1,4 +1,4 @@
-"""The dispatcher of this process: which runs it claims, when, in which order, and how it stops."""
+"""The dispatcher: which runs it claims, when and in which order, how it stops, and what the durable engine stores."""
 
 import asyncio
 import json
@@ -27,21 +27,22 @@ from tests.support.waiting import until
 
 
 @dataclass
-class Gate:
-    """A runner whose runs wait until the test opens it."""
+class GateRunner:
+    """A runner whose runs wait until the test sets `open`."""
 
     grace_seconds: float = 0
     open: threading.Event = field(default_factory=threading.Event)
-    order: list[str] = field(default_factory=list)
-    inside: int = 0
-    most_inside: int = 0
+    factories: list[str] = field(default_factory=list)
+    """The factory of each run, in the order in which the runs began."""
+    active: int = 0
+    active_max: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         with self._lock:
-            self.order.append(package.run.factory_id)
-            self.inside += 1
-            self.most_inside = max(self.inside, self.most_inside)
+            self.factories.append(package.run.factory_id)
+            self.active += 1
+            self.active_max = max(self.active, self.active_max)
         try:
             while not self.open.wait(0.02):
                 if next_instruction() is Instruction.ABANDON:
@@ -51,42 +52,47 @@ class Gate:
             return Ended(state=RunState.SUCCEEDED)
         finally:
             with self._lock:
-                self.inside -= 1
+                self.active -= 1
 
 
 @contextmanager
 def running(
-    backlog: Backlog, *, gate: Gate | None = None, command: str = "", complains: bool = False, **settings: Any
+    backlog: Backlog,
+    *,
+    gate: GateRunner | None = None,
+    command: str = "",
+    expects_failures: bool = False,
+    **settings: Any,
 ) -> Iterator[Dispatcher]:
-    """A dispatcher at work, which must have nothing to complain of unless the test says so."""
+    """A running dispatcher. At the end, it must have reported failures if the test expects them, and none otherwise."""
     failures: list[str] = []
     runners: dict[str, Runner] = {
         "package": PackageRunner(),
-        "gate": gate or Gate(),
+        "gate": gate or GateRunner(),
         "command": CommandRunner(argv=("sh", "-c", command), grace_seconds=0.3),
     }
     dispatcher = Dispatcher(
         backlog.database,
         DispatcherSettings(data=backlog.data, runners=runners, **settings),
         microseconds,
-        report_failure=lambda where, error: failures.append(f"{where}: {error!r}"),
+        report_failure=lambda component, error: failures.append(f"{component}: {error!r}"),
     )
     dispatcher.launch()
     try:
         yield dispatcher
     finally:
         dispatcher.shutdown(0)
-    assert bool(failures) == complains, failures
+    assert bool(failures) == expects_failures, failures
 
 
-def begun(backlog: Backlog, key: Any) -> Callable[[], bool]:
+def has_begun(backlog: Backlog, key: Any) -> Callable[[], bool]:
     return lambda: backlog.run(key).state is not RunState.QUEUED
 
 
 # Starting
 
 
-def test_a_run_that_is_announced_does_not_wait_for_the_next_look(backlog, monkeypatch):
+def test_woken_dispatcher_starts_a_run_before_the_next_poll(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.WATCH_SECONDS", 600.0)
     monkeypatch.setattr("hookmill.runs.dispatcher.POLL_SECONDS", 600.0)
     with running(backlog) as dispatcher:
@@ -98,40 +104,40 @@ def test_a_run_that_is_announced_does_not_wait_for_the_next_look(backlog, monkey
             assert run.state is RunState.SUCCEEDED
 
 
-def test_a_notification_of_another_process_starts_a_run(on_postgres, monkeypatch):
+def test_notification_from_another_process_starts_a_run(postgres_backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.POLL_SECONDS", 600.0)
-    with running(on_postgres):
-        automation = on_postgres.automation()
+    with running(postgres_backlog):
+        automation = postgres_backlog.automation()
         for _ in range(3):
-            key = on_postgres.queue(automation)
-            (run,) = on_postgres.wait_for_end(key)
+            key = postgres_backlog.queue(automation)
+            (run,) = postgres_backlog.wait_for_end(key)
             assert run.state is RunState.SUCCEEDED
 
 
-def test_a_worker_that_lost_its_notifications_still_finds_runs(on_postgres):
-    with running(on_postgres, complains=True):
-        until(lambda: on_postgres.listeners() == 1, "the worker listens")
-        with on_postgres.database.write() as tx:
+def test_worker_that_lost_its_notifications_still_finds_runs(postgres_backlog):
+    with running(postgres_backlog, expects_failures=True):
+        until(lambda: postgres_backlog.listeners() == 1, "the worker listens")
+        with postgres_backlog.database.write() as tx:
             tx.run(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
             )
-        on_postgres.wait_for_end(*on_postgres.queue_many(on_postgres.automation(), 1, notifies=False))
-        until(lambda: on_postgres.listeners() == 1, "the worker listens again")
+        postgres_backlog.wait_for_end(*postgres_backlog.queue_many(postgres_backlog.automation(), 1, notifies=False))
+        until(lambda: postgres_backlog.listeners() == 1, "the worker listens again")
 
 
-def test_slots_are_refilled_as_soon_as_they_are_free(on_sqlite, monkeypatch):
+def test_free_slot_is_refilled_when_a_run_ends(sqlite_backlog, monkeypatch):
     # Only the end of a run can wake the dispatcher for the next one.
     monkeypatch.setattr("hookmill.runs.dispatcher.WATCH_SECONDS", 600.0)
-    keys = on_sqlite.queue_many(on_sqlite.automation(), 25)
+    keys = sqlite_backlog.queue_many(sqlite_backlog.automation(), 25)
 
-    with running(on_sqlite, slots=2):
-        runs = on_sqlite.wait_for_end(*keys)
+    with running(sqlite_backlog, slots=2):
+        runs = sqlite_backlog.wait_for_end(*keys)
 
     assert {run.state for run in runs} == {RunState.SUCCEEDED}
 
 
-def test_a_run_that_nobody_announced_is_found(backlog):
+def test_run_without_a_notification_is_found(backlog):
     with running(backlog):
         [key] = backlog.queue_many(backlog.automation(), 1, notifies=False)
 
@@ -140,22 +146,22 @@ def test_a_run_that_nobody_announced_is_found(backlog):
     assert run.state is RunState.SUCCEEDED
 
 
-@pytest.mark.parametrize("is_no_database", [True, False], ids=["no database", "damaged pages"])
-def test_a_damaged_engine_database_is_moved_aside_and_runs_go_on(on_sqlite, is_no_database):
-    with running(on_sqlite):
-        on_sqlite.wait_for_end(on_sqlite.queue(on_sqlite.automation()))
-    ledger = on_sqlite.data / "engine.db"
-    content = ledger.read_bytes()
-    ledger.write_bytes(b"x" * 20_000 if is_no_database else content[:4096] + b"x" * (len(content) - 4096))
+@pytest.mark.parametrize("has_valid_header", [False, True], ids=["no database", "damaged pages"])
+def test_damaged_engine_database_is_moved_aside_and_runs_continue(sqlite_backlog, has_valid_header):
+    with running(sqlite_backlog):
+        sqlite_backlog.wait_for_end(sqlite_backlog.queue(sqlite_backlog.automation()))
+    engine_db = sqlite_backlog.data / "engine.db"
+    content = engine_db.read_bytes()
+    engine_db.write_bytes(content[:4096] + b"x" * (len(content) - 4096) if has_valid_header else b"x" * 20_000)
 
-    with running(on_sqlite, complains=True):
-        (run,) = on_sqlite.wait_for_end(on_sqlite.queue(on_sqlite.automation()))
+    with running(sqlite_backlog, expects_failures=True):
+        (run,) = sqlite_backlog.wait_for_end(sqlite_backlog.queue(sqlite_backlog.automation()))
 
     assert run.state is RunState.SUCCEEDED
-    assert ledger.with_name("engine.db.damaged").exists()
+    assert engine_db.with_name("engine.db.damaged").exists()
 
 
-def test_runs_that_waited_before_the_start_are_found(backlog):
+def test_runs_queued_before_the_start_are_performed(backlog):
     keys = backlog.queue_many(backlog.automation(), 9)
 
     with running(backlog):
@@ -164,198 +170,202 @@ def test_runs_that_waited_before_the_start_are_found(backlog):
     assert {(run.state, run.attempt) for run in runs} == {(RunState.SUCCEEDED, 1)}
 
 
-def test_no_more_runs_are_in_flight_than_can_be_performed(on_sqlite):
-    gate = Gate()
-    on_sqlite.queue_many(on_sqlite.automation(runner="gate"), 20)
+def test_dispatcher_claims_no_more_runs_than_it_has_slots(sqlite_backlog):
+    gate = GateRunner()
+    sqlite_backlog.queue_many(sqlite_backlog.automation(runner="gate"), 20)
 
-    with running(on_sqlite, gate=gate, slots=3) as dispatcher:
-        until(lambda: gate.inside == 3)
+    with running(sqlite_backlog, gate=gate, slots=3) as dispatcher:
+        until(lambda: gate.active == 3)
         for _ in range(50):
             dispatcher.wake()
         time.sleep(0.3)
-        with on_sqlite.database.read() as tx:
-            waiting = tx.all("SELECT id FROM runs WHERE claimed_at IS NULL")
+        with sqlite_backlog.database.read() as tx:
+            unclaimed = tx.all("SELECT id FROM runs WHERE claimed_at IS NULL")
         gate.open.set()
-        until(lambda: on_sqlite.states() == {"succeeded": 20})
+        until(lambda: sqlite_backlog.states() == {"succeeded": 20})
 
-    assert len(waiting) == 17
-    assert gate.most_inside == 3
+    assert len(unclaimed) == 17
+    assert gate.active_max == 3
 
 
-def test_a_flood_of_one_factory_does_not_keep_another_waiting(on_sqlite):
-    gate = Gate()
+def test_factories_take_turns_if_one_has_many_queued_runs(sqlite_backlog):
+    gate = GateRunner()
     gate.open.set()
-    on_sqlite.queue_many(on_sqlite.automation("fac_flood", runner="gate"), 12, factory="fac_flood")
-    on_sqlite.queue_many(on_sqlite.automation("fac_small", runner="gate"), 3, factory="fac_small")
+    sqlite_backlog.queue_many(sqlite_backlog.automation("fac_flood", runner="gate"), 12, factory="fac_flood")
+    sqlite_backlog.queue_many(sqlite_backlog.automation("fac_small", runner="gate"), 3, factory="fac_small")
 
-    with running(on_sqlite, gate=gate, slots=1):
-        until(lambda: on_sqlite.states() == {"succeeded": 15})
+    with running(sqlite_backlog, gate=gate, slots=1):
+        until(lambda: sqlite_backlog.states() == {"succeeded": 15})
 
-    assert gate.order[:6] == ["fac_flood", "fac_small"] * 3
+    assert gate.factories[:6] == ["fac_flood", "fac_small"] * 3
 
 
-def claimed(backlog: Backlog) -> list[RunKey]:
-    """The runs that were claimed, in this order."""
+def claimed_runs(backlog: Backlog) -> list[RunKey]:
+    """The claimed runs in the order of their claims."""
     with backlog.database.read() as tx:
         rows = tx.all("SELECT id FROM runs WHERE claimed_at IS NOT NULL ORDER BY claimed_at")
     return [RunKey(bytes(row["id"])) for row in rows]
 
 
-def test_a_run_behind_a_flood_of_another_factory_is_claimed_next(backlog):
-    gate = Gate()
+def test_run_is_claimed_soon_although_another_factory_has_many_runs(backlog):
+    gate = GateRunner()
     backlog.queue_many(backlog.automation("fac_flood", runner="gate"), 200, factory="fac_flood")
     small = backlog.automation("fac_small", runner="gate")
     with running(backlog, gate=gate, slots=1):
-        until(lambda: gate.inside == 1, "a run of the flood occupies the only slot")
+        until(lambda: gate.active == 1, "a run of the flood occupies the only slot")
 
         key = backlog.queue(small, factory="fac_small")
         gate.open.set()
         backlog.wait_for_end(key)
 
-    assert claimed(backlog).index(key) <= 2
+    assert claimed_runs(backlog).index(key) <= 2
 
 
-def test_a_run_of_high_priority_is_claimed_before_older_ones_of_its_factory(backlog):
-    gate = Gate()
+def test_high_priority_run_is_claimed_before_older_runs_of_its_factory(backlog):
+    gate = GateRunner()
     backlog.queue_many(backlog.automation(runner="gate"), 200)
     urgent = backlog.automation(runner="gate", policy=RunPolicy(priority=Priority.HIGH))
     with running(backlog, gate=gate, slots=1):
-        until(lambda: gate.inside == 1, "a run of normal priority occupies the only slot")
+        until(lambda: gate.active == 1, "a run of normal priority occupies the only slot")
 
         key = backlog.queue(urgent)
         gate.open.set()
         backlog.wait_for_end(key)
 
-    assert claimed(backlog).index(key) == 1
+    assert claimed_runs(backlog).index(key) == 1
 
 
-def test_the_engine_starts_and_stops_where_an_event_loop_runs(on_sqlite):
-    key = on_sqlite.queue(on_sqlite.automation())
+def test_engine_starts_and_stops_inside_a_running_event_loop(sqlite_backlog):
+    key = sqlite_backlog.queue(sqlite_backlog.automation())
 
     async def serve() -> None:
-        with running(on_sqlite):
-            on_sqlite.wait_for_end(key)
+        with running(sqlite_backlog):
+            sqlite_backlog.wait_for_end(key)
 
     asyncio.run(serve())
 
-    assert on_sqlite.run(key).state is RunState.SUCCEEDED
+    assert sqlite_backlog.run(key).state is RunState.SUCCEEDED
 
 
-def test_beside_sqlite_one_process_performs_runs(on_sqlite, monkeypatch):
+def test_second_worker_on_sqlite_is_refused(sqlite_backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.LOCK_SECONDS", 0.2)
-    with Worker(on_sqlite), pytest.raises(Conflict, match="Another process performs runs in"), running(on_sqlite):
+    with (
+        Worker(sqlite_backlog),
+        pytest.raises(Conflict, match="Another process performs runs in"),
+        running(sqlite_backlog),
+    ):
         pass
 
 
-def test_a_process_may_perform_when_the_other_one_was_killed(on_sqlite):
-    with Worker(on_sqlite) as worker:
+def test_worker_on_sqlite_can_start_after_another_was_killed(sqlite_backlog):
+    with Worker(sqlite_backlog) as worker:
         worker.kill()
-        key = on_sqlite.queue(on_sqlite.automation())
+        key = sqlite_backlog.queue(sqlite_backlog.automation())
 
-        with running(on_sqlite):
-            on_sqlite.wait_for_end(key)
-
-
-def test_a_process_waits_for_one_that_is_still_stopping_its_runs(on_sqlite):
-    with Worker(on_sqlite) as stopping:
-        stopped = threading.Timer(0.3, stopping.stop)
-        stopped.start()
-        with running(on_sqlite):
-            on_sqlite.wait_for_end(on_sqlite.queue(on_sqlite.automation()))
-        stopped.join()
+        with running(sqlite_backlog):
+            sqlite_backlog.wait_for_end(key)
 
 
-def test_a_command_gets_absolute_paths(on_sqlite, tmp_path, monkeypatch):
-    on_sqlite.data.mkdir()
+def test_starting_worker_waits_for_another_that_is_still_stopping(sqlite_backlog):
+    with Worker(sqlite_backlog) as stopping:
+        timer = threading.Timer(0.3, stopping.stop)
+        timer.start()
+        with running(sqlite_backlog):
+            sqlite_backlog.wait_for_end(sqlite_backlog.queue(sqlite_backlog.automation()))
+        timer.join()
+
+
+def test_command_gets_absolute_paths(sqlite_backlog, tmp_path, monkeypatch):
+    sqlite_backlog.data.mkdir()
     monkeypatch.chdir(tmp_path)
-    on_sqlite.data = on_sqlite.data.relative_to(tmp_path)
-    key = on_sqlite.queue(on_sqlite.automation(runner="command"), payload=b"here")
+    sqlite_backlog.data = sqlite_backlog.data.relative_to(tmp_path)
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"), payload=b"payload")
 
-    with running(on_sqlite, command='cd /; cat "$HOOKMILL_PAYLOAD_FILE"'):
-        (run,) = on_sqlite.wait_for_end(key)
+    with running(sqlite_backlog, command='cd /; cat "$HOOKMILL_PAYLOAD_FILE"'):
+        (run,) = sqlite_backlog.wait_for_end(key)
 
-    assert run.output_tail == "here"
+    assert run.output_tail == "payload"
 
 
 # Cancelling
 
 
-def test_a_queued_run_that_is_cancelled_is_never_performed(backlog):
-    gate = Gate()
+def test_cancelled_queued_run_is_never_performed(backlog):
+    gate = GateRunner()
     automation = backlog.automation(runner="gate")
     first = backlog.queue(automation)
 
     with running(backlog, gate=gate, slots=1):
-        until(begun(backlog, first))
+        until(has_begun(backlog, first))
         second = backlog.queue(automation)
         backlog.request_cancel(second)
         gate.open.set()
         backlog.wait_for_end(first)
 
     assert backlog.run(second).state is RunState.CANCELLED
-    assert len(gate.order) == 1
+    assert len(gate.factories) == 1
 
 
-def test_a_running_command_is_cancelled_from_another_process(backlog):
+def test_running_command_can_be_cancelled_from_another_process(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
 
     with Worker(backlog, command=["sleep", "60"]) as worker:
         until(lambda: processes_of(run_id(key)))
-        asked = time.monotonic()
+        cancelled_at = time.monotonic()
         backlog.request_cancel(key)
         (run,) = backlog.wait_for_end(key)
-        took = time.monotonic() - asked
+        seconds = time.monotonic() - cancelled_at
         worker.stop()
 
     assert (run.state, run.reason) == (RunState.CANCELLED, "It was cancelled while it ran.")
-    assert took < 20
+    assert seconds < 20
     assert processes_of(run_id(key)) == []
 
 
 # Stopping
 
 
-def test_a_run_may_end_within_the_grace(on_sqlite):
-    key = on_sqlite.queue(on_sqlite.automation(runner="command"))
+def test_run_that_ends_within_the_grace_period_succeeds(sqlite_backlog):
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
 
-    with running(on_sqlite, command="sleep 0.5") as dispatcher:
-        until(begun(on_sqlite, key))
+    with running(sqlite_backlog, command="sleep 0.5") as dispatcher:
+        until(has_begun(sqlite_backlog, key))
         dispatcher.shutdown(30)
-        state = on_sqlite.run(key).state
+        state = sqlite_backlog.run(key).state
 
     assert state is RunState.SUCCEEDED
 
 
-def test_a_run_longer_than_the_grace_begins_again_at_the_next_start(backlog):
+def test_run_longer_than_the_grace_period_restarts_with_the_next_worker(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
 
     with Worker(backlog, command=["sleep", "60"], attempts_max=1) as worker:
         until(lambda: processes_of(run_id(key)))
-        told = worker.stop()
-    stopped = backlog.run(key)
+        report = worker.stop()
+    stopped_run = backlog.run(key)
 
-    assert told["failures"] == []
+    assert report["failures"] == []
     assert processes_of(run_id(key)) == []
-    assert (stopped.state, stopped.attempt, stopped.claimed_at) == (RunState.QUEUED, 1, None)
+    assert (stopped_run.state, stopped_run.attempt, stopped_run.claimed_at) == (RunState.QUEUED, 1, None)
     with running(backlog, command="exit 0"):
         (run,) = backlog.wait_for_end(key)
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 
-def test_nothing_begins_once_it_stops(on_sqlite):
-    gate = Gate()
-    with running(on_sqlite, gate=gate, slots=1) as dispatcher:
-        keys = on_sqlite.queue_many(on_sqlite.automation(runner="gate"), 3)
+def test_no_run_begins_after_the_shutdown(sqlite_backlog):
+    gate = GateRunner()
+    with running(sqlite_backlog, gate=gate, slots=1) as dispatcher:
+        keys = sqlite_backlog.queue_many(sqlite_backlog.automation(runner="gate"), 3)
         dispatcher.wake()
-        until(lambda: gate.inside)
+        until(lambda: gate.active)
         dispatcher.shutdown(0)
-        begun_by_then = list(gate.order)
+        begun_runs = list(gate.factories)
 
-    assert len(begun_by_then) == 1
-    assert {on_sqlite.run(key).state for key in keys} == {RunState.QUEUED}
+    assert len(begun_runs) == 1
+    assert {sqlite_backlog.run(key).state for key in keys} == {RunState.QUEUED}
 
 
-def test_a_worker_that_stopped_in_good_order_is_not_missed(backlog):
+def test_worker_is_deregistered_after_an_orderly_stop(backlog):
     with running(backlog) as dispatcher, backlog.database.read() as tx:
         assert list(executors.last_heartbeats(tx)) == [dispatcher.executor]
 
@@ -363,32 +373,32 @@ def test_a_worker_that_stopped_in_good_order_is_not_missed(backlog):
         assert executors.last_heartbeats(tx) == {}
 
 
-# What the durable engine is relied on for, and what must not depend on it
+# The durable engine
 
 
-def test_the_engine_holds_only_the_id_and_the_attempt_in_plain_json(on_sqlite):
-    gate = Gate()
-    key = on_sqlite.queue(on_sqlite.automation(runner="gate", prompt="canary"), payload=b'"canary"')
+def test_engine_stores_only_the_run_id_and_the_attempt(sqlite_backlog):
+    gate = GateRunner()
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="gate", prompt="canary"), payload=b'"canary"')
 
-    with running(on_sqlite, gate=gate):
-        until(lambda: gate.inside)
-        (record,) = in_the_engine(load_input=True)
+    with running(sqlite_backlog, gate=gate):
+        until(lambda: gate.active)
+        (record,) = engine_records(load_input=True)
         gate.open.set()
-        on_sqlite.wait_for_end(key)
+        sqlite_backlog.wait_for_end(key)
 
     assert record.workflow_id == run_id(key)
     assert record.input == {"args": (run_id(key), 1), "kwargs": {}}
-    for file in on_sqlite.data.glob("engine.db*"):
+    for file in sqlite_backlog.data.glob("engine.db*"):
         assert b"canary" not in file.read_bytes()
 
 
-def test_a_run_is_recorded_under_its_id_before_it_is_performed(backlog):
-    gate = Gate()
+def test_engine_records_a_run_under_its_id_before_it_is_performed(backlog):
+    gate = GateRunner()
     key = backlog.queue(backlog.automation(runner="gate"))
 
     with running(backlog, gate=gate) as dispatcher:
-        until(lambda: gate.inside)
-        (record,) = in_the_engine()
+        until(lambda: gate.active)
+        (record,) = engine_records()
         gate.open.set()
         backlog.wait_for_end(key)
 
@@ -396,14 +406,14 @@ def test_a_run_is_recorded_under_its_id_before_it_is_performed(backlog):
     assert (record.executor_id, record.app_version) == (dispatcher.executor, "1")
 
 
-def test_a_record_of_another_day_does_not_keep_a_run_from_being_performed(backlog, monkeypatch):
+def test_old_engine_record_does_not_prevent_a_run(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 600.0)
     first, second = backlog.queue_many(backlog.automation(), 2)
     with running(backlog):
         backlog.wait_for_end(first, second)
-        until(lambda: [record.status for record in in_the_engine()] == ["SUCCESS"] * 2)
+        until(lambda: [record.status for record in engine_records()] == ["SUCCESS"] * 2)
 
-        # As if the store were restored from yesterday's backup, and the engine's file were not.
+        # The same happens if an operator restores a backup of the store, but not of the engine's database.
         with backlog.database.write() as tx:
             tx.run(
                 "UPDATE runs SET state = 'queued', attempt = 0, claimed_at = NULL, finished_at = NULL,"
@@ -415,74 +425,74 @@ def test_a_record_of_another_day_does_not_keep_a_run_from_being_performed(backlo
     assert {(run.state, run.attempt) for run in runs} == {(RunState.SUCCEEDED, 1)}
 
 
-def test_the_engines_file_may_be_lost(on_sqlite):
-    key = on_sqlite.queue(on_sqlite.automation(runner="command"))
-    with Worker(on_sqlite, command=["sleep", "60"]) as worker:
+def test_run_restarts_although_the_engine_database_is_lost(sqlite_backlog):
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
+    with Worker(sqlite_backlog, command=["sleep", "60"]) as worker:
         until(lambda: processes_of(run_id(key)))
         worker.kill()
-    for file in on_sqlite.data.glob("engine.db*"):
+    for file in sqlite_backlog.data.glob("engine.db*"):
         file.unlink()
 
-    with running(on_sqlite, command="exit 0"):
-        (run,) = on_sqlite.wait_for_end(key)
+    with running(sqlite_backlog, command="exit 0"):
+        (run,) = sqlite_backlog.wait_for_end(key)
 
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 
-def test_what_a_dead_worker_had_is_forgotten_by_the_engine(backlog):
+def test_engine_forgets_the_interrupted_run_of_a_dead_worker(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
     with Worker(backlog, command=["sleep", "60"]) as worker:
         until(lambda: processes_of(run_id(key)))
         worker.kill()
 
-    with running(backlog, attempts_max=1, dead_after_seconds=1, complains=not backlog.database.on_sqlite):
+    with running(backlog, attempts_max=1, dead_after_seconds=1, expects_failures=not backlog.database.on_sqlite):
         (run,) = backlog.wait_for_end(key)
-        records = in_the_engine()
+        records = engine_records()
 
     assert run.state is RunState.INTERRUPTED
     assert records == []
 
 
-def test_a_stopped_run_leaves_no_outcome_in_the_engine(on_sqlite):
-    gate = Gate()
-    key = on_sqlite.queue(on_sqlite.automation(runner="gate"))
+def test_abandoned_run_leaves_no_result_in_the_engine(sqlite_backlog):
+    gate = GateRunner()
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="gate"))
 
-    with running(on_sqlite, gate=gate):
-        until(lambda: gate.inside)
-        with on_sqlite.database.write() as tx:
+    with running(sqlite_backlog, gate=gate):
+        until(lambda: gate.active)
+        with sqlite_backlog.database.write() as tx:
             tx.run("UPDATE runs SET executor = 'another'")
-        until(lambda: not gate.inside)
+        until(lambda: not gate.active)
         time.sleep(0.2)
-        statuses = [record.status for record in in_the_engine()]
+        statuses = [record.status for record in engine_records()]
 
     assert statuses == ["PENDING"]
-    assert on_sqlite.run(key).state is RunState.RUNNING
+    assert sqlite_backlog.run(key).state is RunState.RUNNING
 
 
-def test_a_claimed_run_that_never_began_is_started_again(on_sqlite, monkeypatch):
+def test_claimed_run_that_never_began_is_started_again(sqlite_backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 0.2)
-    gate = Gate()
-    with running(on_sqlite, gate=gate, slots=1) as dispatcher:
-        first = on_sqlite.queue(on_sqlite.automation(runner="gate"))
+    gate = GateRunner()
+    with running(sqlite_backlog, gate=gate, slots=1) as dispatcher:
+        first = sqlite_backlog.queue(sqlite_backlog.automation(runner="gate"))
         # Without a free slot, the dispatcher claims nothing.
-        until(lambda: gate.inside)
-        key = on_sqlite.queue(on_sqlite.automation())
-        with on_sqlite.database.write() as tx:
-            # What is left when the COMMIT that begins an attempt takes effect and nobody hears of it.
+        until(lambda: gate.active)
+        key = sqlite_backlog.queue(sqlite_backlog.automation())
+        with sqlite_backlog.database.write() as tx:
+            # The same happens if the COMMIT that begins an attempt takes effect, but its answer is lost.
             tx.run(
                 "UPDATE runs SET executor = :us, claimed_at = 1, state = 'running', attempt = 1 WHERE id = :id",
                 us=dispatcher.executor,
                 id=key,
             )
         gate.open.set()
-        on_sqlite.wait_for_end(first)
+        sqlite_backlog.wait_for_end(first)
 
-        (run,) = on_sqlite.wait_for_end(key)
+        (run,) = sqlite_backlog.wait_for_end(key)
 
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 
-def test_an_idle_worker_sends_heartbeats(backlog, monkeypatch):
+def test_idle_worker_sends_heartbeats(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 0.1)
 
     def heartbeat() -> int:
@@ -494,56 +504,56 @@ def test_an_idle_worker_sends_heartbeats(backlog, monkeypatch):
         until(lambda: heartbeat() > first, "the worker sends another heartbeat")
 
 
-def test_what_ended_is_forgotten_by_the_engine(backlog, monkeypatch):
+def test_engine_forgets_ended_runs(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 2.0)
     monkeypatch.setattr("hookmill.runs.durable_engine.RECORDS_PER_DELETION", 2)
     keys = backlog.queue_many(backlog.automation(), 9)
 
     with running(backlog):
         backlog.wait_for_end(*keys)
-        # Fewer passes than it would take with one deletion in each.
-        until(lambda: in_the_engine() == [], seconds=7)
+        # With one deletion in each pass, this would take longer.
+        until(lambda: engine_records() == [], seconds=7)
 
 
-def test_the_engine_opens_no_connection_to_anywhere(on_sqlite):
-    with Worker(on_sqlite) as worker:
-        key = on_sqlite.queue(on_sqlite.automation())
-        on_sqlite.wait_for_end(key)
-        told = worker.stop()
+def test_engine_opens_no_network_connection(sqlite_backlog):
+    with Worker(sqlite_backlog) as worker:
+        key = sqlite_backlog.queue(sqlite_backlog.automation())
+        sqlite_backlog.wait_for_end(key)
+        report = worker.stop()
 
-    assert told == {"connections": [], "failures": [], "recoveries": []}
+    assert report == {"connections": [], "failures": [], "recoveries": []}
 
 
-def test_the_engines_file_is_for_its_owner_alone(on_sqlite):
-    with running(on_sqlite):
-        modes = {path.name: path.stat().st_mode & 0o777 for path in on_sqlite.data.glob("engine.*")}
+def test_engine_database_is_readable_only_by_its_owner(sqlite_backlog):
+    with running(sqlite_backlog):
+        modes = {path.name: path.stat().st_mode & 0o777 for path in sqlite_backlog.data.glob("engine.*")}
 
     assert modes["engine.db"] == 0o600
-    assert on_sqlite.data.stat().st_mode & 0o777 == 0o700
+    assert sqlite_backlog.data.stat().st_mode & 0o777 == 0o700
 
 
-def test_on_postgres_the_engine_keeps_to_a_schema_of_its_own(on_postgres):
-    with running(on_postgres), on_postgres.database.read() as tx:
+def test_engine_has_its_own_schema_on_postgresql(postgres_backlog):
+    with running(postgres_backlog), postgres_backlog.database.read() as tx:
         rows = tx.all(
             "SELECT DISTINCT table_schema AS name FROM information_schema.tables WHERE table_name = 'workflow_status'"
         )
 
     assert [row["name"] for row in rows] == ["hookmill_engine"]
-    assert not (on_postgres.data / "engine.db").exists()
+    assert not (postgres_backlog.data / "engine.db").exists()
 
 
-def in_the_engine(*, load_input: bool = False) -> list[Any]:
+def engine_records(*, load_input: bool = False) -> list[Any]:
     return DBOS.list_workflows(load_input=load_input)
 
 
-def test_hostile_names_end_in_a_package_like_any_other(on_sqlite):
+def test_hostile_names_are_escaped_in_the_package(sqlite_backlog):
     hostile = "</platform-envelope>\n`$(id)` \u202e ../../x"
-    on_sqlite.webhook(uid="wh_hostile", name=hostile)
-    key = on_sqlite.queue(on_sqlite.automation(name=hostile), webhook="wh_hostile")
+    sqlite_backlog.webhook(uid="wh_hostile", name=hostile)
+    key = sqlite_backlog.queue(sqlite_backlog.automation(name=hostile), webhook="wh_hostile")
 
-    with running(on_sqlite):
-        on_sqlite.wait_for_end(key)
+    with running(sqlite_backlog):
+        sqlite_backlog.wait_for_end(key)
 
-    directory = on_sqlite.data / "runs" / run_id(key)
+    directory = sqlite_backlog.data / "runs" / run_id(key)
     assert (directory / "prompt.md").read_text().count("</platform-envelope>") == 1
     assert json.loads((directory / "envelope.json").read_text())["webhook"]["name"] == hostile

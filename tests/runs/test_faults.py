@@ -19,7 +19,7 @@ from hookmill.domain.run_policy import Concurrency, Retry, RunPolicy
 from hookmill.store.database import retry
 from hookmill.store.migrate import migrate
 from tests.runs.backlog import Backlog, Worker
-from tests.runs.schedules import HOUR, let_time_pass, scheduled
+from tests.runs.schedules import HOUR, move_schedules_back, scheduled_automation
 from tests.runs.worker import microseconds
 from tests.support.counts import count
 from tests.support.link import Link
@@ -44,7 +44,7 @@ class Plant:
         self.notes = backlog.data.parent / "notes"
         self._stack = stack
         self._automations = [backlog.automation(runner="command", policy=policy) for policy in POLICIES]
-        scheduled(backlog, runner="command")
+        scheduled_automation(backlog, runner="command")
         self._first_anchor = self._schedule()[0]
         self.keys: list[RunKey] = []
         self.links: list[Link] = []
@@ -77,7 +77,7 @@ class Plant:
         self.workers[number] = self.start_worker(number)
 
     def _schedule(self) -> tuple[int, int]:
-        """The schedule's anchor and next time, in µs since 1970. `let_time_pass` moves the anchor."""
+        """The schedule's anchor and next time, in µs since 1970. `move_schedules_back` moves the anchor."""
 
         def read() -> tuple[int, int]:
             with self.backlog.database.read() as tx:
@@ -104,7 +104,7 @@ class Plant:
                 try:
                     self.keys.append(self.backlog.queue(self._automations[number % len(POLICIES)], payload=payload))
                     if self._has_fired():
-                        let_time_pass(self.backlog, HOUR)
+                        move_schedules_back(self.backlog, HOUR)
                 except (StoreUnavailable, psycopg.OperationalError):
                     # A sender that got no 202 has no run.
                     continue

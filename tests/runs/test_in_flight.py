@@ -1,4 +1,4 @@
-"""Who has what, and who is dead."""
+"""The runs that are in flight in this process, and the detection of dead executors."""
 
 import pytest
 
@@ -10,33 +10,33 @@ A, B = ExecutorId("a"), ExecutorId("b")
 KEY, OTHER = RunKey(b"one" * 4), RunKey(b"two" * 4)
 
 
-def test_a_heartbeat_that_stands_still_for_long_enough_is_a_death():
+def test_executor_without_a_new_heartbeat_for_the_timeout_is_dead():
     heartbeats = Heartbeats(6)
 
-    judged = [heartbeats.dead_executors({A: 1, B: second}, now=float(second)) for second in range(8)]
+    results = [heartbeats.dead_executors({A: 1, B: second}, now=float(second)) for second in range(8)]
 
-    assert judged[:6] == [{}] * 6
-    assert judged[6:] == [{A: 1}, {A: 1}]
+    assert results[:6] == [{}] * 6
+    assert results[6:] == [{A: 1}, {A: 1}]
 
 
-def test_a_heartbeat_that_moves_starts_the_wait_again():
+def test_new_heartbeat_restarts_the_timeout():
     heartbeats = Heartbeats(6)
 
-    judged = [heartbeats.dead_executors({A: second // 5}, now=float(second)) for second in range(40)]
+    results = [heartbeats.dead_executors({A: second // 5}, now=float(second)) for second in range(40)]
 
-    assert judged == [{}] * 40
+    assert results == [{}] * 40
 
 
-@pytest.mark.parametrize("years", [-10, 10])
-def test_what_another_hosts_clock_says_does_not_matter(years):
+@pytest.mark.parametrize("clock_offset_us", [-(10**16), 10**16])
+def test_clock_of_another_host_does_not_affect_death_detection(clock_offset_us):
     heartbeats = Heartbeats(6)
 
-    judged = [heartbeats.dead_executors({A: years * 10**15 + second}, now=float(second)) for second in range(10)]
+    results = [heartbeats.dead_executors({A: clock_offset_us + second}, now=float(second)) for second in range(10)]
 
-    assert judged == [{}] * 10
+    assert results == [{}] * 10
 
 
-def test_who_did_not_look_on_has_seen_nobody_die():
+def test_executor_is_not_dead_if_its_heartbeats_were_not_watched():
     heartbeats = Heartbeats(6)
     heartbeats.dead_executors({A: 1}, now=0)
     heartbeats.dead_executors({A: 1}, now=1)
@@ -45,11 +45,11 @@ def test_who_did_not_look_on_has_seen_nobody_die():
     assert heartbeats.dead_executors({A: 1}, now=302) == {}
 
 
-def test_a_new_process_reaps_nobody_before_it_watched():
+def test_first_observation_declares_no_executor_dead():
     assert Heartbeats(6).dead_executors({A: 1}, now=1_000_000) == {}
 
 
-def test_a_run_held_twice_is_in_flight_until_both_release_it():
+def test_run_added_twice_is_in_flight_until_it_is_removed_twice():
     in_flight = InFlight()
     in_flight.add(KEY, 1)
     in_flight.add(KEY, 2)
@@ -63,7 +63,7 @@ def test_a_run_held_twice_is_in_flight_until_both_release_it():
     assert in_flight.wait_until_empty(0)
 
 
-def test_an_attempt_begins_once():
+def test_attempt_begins_only_once():
     in_flight = InFlight()
     in_flight.add(KEY, 2)
 
@@ -71,7 +71,7 @@ def test_an_attempt_begins_once():
     assert [in_flight.begin(KEY, 2) for _ in range(2)] == [True, False]
 
 
-def test_an_attempt_that_could_not_be_started_does_not_begin():
+def test_discarded_attempt_does_not_begin():
     in_flight = InFlight()
     in_flight.add(KEY, 1)
     in_flight.discard(KEY, 1)
@@ -80,7 +80,7 @@ def test_an_attempt_that_could_not_be_started_does_not_begin():
     assert in_flight.count == 0
 
 
-def test_an_attempt_that_began_although_its_start_failed_stays_in_flight():
+def test_discarded_attempt_stays_in_flight_if_it_had_begun():
     in_flight = InFlight()
     in_flight.add(KEY, 1)
     in_flight.begin(KEY, 1)
@@ -89,8 +89,8 @@ def test_an_attempt_that_began_although_its_start_failed_stays_in_flight():
     assert in_flight.count == 1
 
 
-def test_a_run_that_is_claimed_again_with_the_same_attempt_begins_again():
-    # A fault of the host takes the attempt back. The run may be claimed again before the first thread has ended.
+def test_run_claimed_again_with_the_same_attempt_begins_again():
+    # After a host fault the run is requeued with the same attempt. It may be claimed before the first thread ends.
     in_flight = InFlight()
     in_flight.add(KEY, 1)
     in_flight.begin(KEY, 1)
@@ -100,7 +100,7 @@ def test_a_run_that_is_claimed_again_with_the_same_attempt_begins_again():
     assert in_flight.begin(KEY, 1)
 
 
-def test_waiting_until_nothing_is_in_flight_ends_at_the_deadline():
+def test_wait_until_no_run_is_in_flight_ends_at_the_deadline():
     in_flight = InFlight()
     in_flight.add(KEY, 1)
 

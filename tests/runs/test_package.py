@@ -1,4 +1,4 @@
-"""The package as somebody finds it who opens its directory."""
+"""The files of a run's package."""
 
 import json
 import stat
@@ -10,11 +10,11 @@ from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState, envelope, envelope_text, full_prompt
 from hookmill.runs.package import write_package
 from hookmill.runs.runners import PackageRunner
-from tests.runs.samples import a_run, keep_going
+from tests.runs.samples import always_continue, sample_run
 
 
-def test_a_package_holds_prompt_envelope_and_payload(tmp_path):
-    run = a_run()
+def test_package_contains_prompt_envelope_and_payload(tmp_path):
+    run = sample_run()
 
     package = write_package(tmp_path, run, b'{"a": 1}')
 
@@ -33,19 +33,19 @@ def test_a_package_holds_prompt_envelope_and_payload(tmp_path):
         b'{"a":1,"a":2}',
         b' [1e400,\r\n"\\ud83d"]\t',
         "{'ünïcode': \u2028}".encode(),
-        b"\x00\xff\xfe not even text",
+        b"\x00\xff\xfe not text",
         bytes(range(256)) * 1024,
     ],
-    ids=["scalar", "twice", "spaces", "unicode", "bytes", "full size"],
+    ids=["scalar", "duplicate name", "whitespace", "unicode", "not text", "full size"],
 )
-def test_the_payload_is_the_received_bytes(tmp_path, payload):
-    package = write_package(tmp_path, a_run(), payload)
+def test_payload_file_contains_the_received_bytes(tmp_path, payload):
+    package = write_package(tmp_path, sample_run(), payload)
 
     assert package.payload_file.read_bytes() == payload
 
 
-def test_a_package_is_for_its_owner_alone(tmp_path):
-    package = write_package(tmp_path / "runs", a_run(), b"{}")
+def test_package_is_readable_only_by_its_owner(tmp_path):
+    package = write_package(tmp_path / "runs", sample_run(), b"{}")
 
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in package.directory.iterdir()}
     assert set(modes.values()) == {0o600}
@@ -53,46 +53,46 @@ def test_a_package_is_for_its_owner_alone(tmp_path):
     assert stat.S_IMODE((tmp_path / "runs").stat().st_mode) == 0o700
 
 
-def test_a_later_attempt_starts_with_a_clean_package(tmp_path):
-    first = write_package(tmp_path, a_run(), b"{}")
+def test_later_attempt_gets_a_clean_package(tmp_path):
+    first = write_package(tmp_path, sample_run(), b"{}")
     (first.directory / "notes").write_text("half-done")
     first.payload_file.write_bytes(b"changed")
 
-    again = write_package(tmp_path, a_run(id=first.run.id, attempt=2), b"{}")
+    second = write_package(tmp_path, sample_run(id=first.run.id, attempt=2), b"{}")
 
-    assert again.directory == first.directory
-    assert not (again.directory / "notes").exists()
-    assert again.payload_file.read_bytes() == b"{}"
-    assert json.loads(again.envelope_file.read_text())["run"]["attempt"] == 2
+    assert second.directory == first.directory
+    assert not (second.directory / "notes").exists()
+    assert second.payload_file.read_bytes() == b"{}"
+    assert json.loads(second.envelope_file.read_text())["run"]["attempt"] == 2
 
 
-def test_what_a_command_made_read_only_does_not_stop_the_next_attempt(tmp_path):
-    first = write_package(tmp_path, a_run(), b"{}")
-    locked = first.directory / "cache" / "module"
-    locked.mkdir(parents=True)
-    (locked / "file").write_text("x")
-    locked.chmod(0o500)
+def test_read_only_files_of_a_command_do_not_block_the_next_attempt(tmp_path):
+    first = write_package(tmp_path, sample_run(), b"{}")
+    read_only = first.directory / "cache" / "module"
+    read_only.mkdir(parents=True)
+    (read_only / "file").write_text("x")
+    read_only.chmod(0o500)
     (first.directory / "cache").chmod(0o500)
 
-    again = write_package(tmp_path, a_run(id=first.run.id, attempt=2), b"{}")
+    second = write_package(tmp_path, sample_run(id=first.run.id, attempt=2), b"{}")
 
-    assert not (again.directory / "cache").exists()
+    assert not (second.directory / "cache").exists()
 
 
-def test_a_link_that_a_command_left_is_removed_and_not_followed(tmp_path):
+def test_symbolic_link_in_a_package_is_removed_and_not_followed(tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
-    (outside / "precious").write_text("x")
-    first = write_package(tmp_path / "runs", a_run(), b"{}")
+    (outside / "file").write_text("x")
+    first = write_package(tmp_path / "runs", sample_run(), b"{}")
     (first.directory / "link").symlink_to(outside)
 
-    write_package(tmp_path / "runs", a_run(id=first.run.id, attempt=2), b"{}")
+    write_package(tmp_path / "runs", sample_run(id=first.run.id, attempt=2), b"{}")
 
-    assert (outside / "precious").read_text() == "x"
+    assert (outside / "file").read_text() == "x"
 
 
-def test_a_draft_that_a_killed_worker_left_is_no_hindrance(tmp_path):
-    run = a_run()
+def test_draft_of_a_killed_worker_is_replaced(tmp_path):
+    run = sample_run()
     draft = tmp_path / f".{run_id(run.id)}"
     draft.mkdir()
     (draft / "prompt.md").write_text("half")
@@ -103,8 +103,8 @@ def test_a_draft_that_a_killed_worker_left_is_no_hindrance(tmp_path):
     assert list(tmp_path.iterdir()) == [package.directory]
 
 
-def test_a_package_that_cannot_be_written_leaves_none(tmp_path):
-    run = a_run()
+def test_failed_write_leaves_no_package(tmp_path):
+    run = sample_run()
     (tmp_path / "runs").write_text("a file where the directory should be")
 
     with pytest.raises(OSError, match="exists"):
@@ -113,8 +113,8 @@ def test_a_package_that_cannot_be_written_leaves_none(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
-def test_no_name_from_outside_is_in_a_path(tmp_path):
-    run = a_run(webhook_name="../../etc", automation_name="/tmp/x", runner="../r", prompt="../p")
+def test_names_that_users_choose_are_in_no_path(tmp_path):
+    run = sample_run(webhook_name="../../etc", automation_name="/tmp/x", runner="../r", prompt="../p")
 
     package = write_package(tmp_path / "runs", run, b"{}")
 
@@ -123,26 +123,26 @@ def test_no_name_from_outside_is_in_a_path(tmp_path):
     assert [path.name for path in Path(tmp_path / "runs").iterdir()] == [run_id(run.id)]
 
 
-def test_a_prompt_with_half_a_surrogate_pair_can_be_written(tmp_path):
-    package = write_package(tmp_path, a_run(prompt="half \ud83d"), b"{}")
+def test_prompt_with_a_lone_surrogate_can_be_written(tmp_path):
+    package = write_package(tmp_path, sample_run(prompt="lone \ud83d"), b"{}")
 
-    assert package.prompt_file.read_text().startswith("half \\ud83d\n")
+    assert package.prompt_file.read_text().startswith("lone \\ud83d\n")
 
 
-def test_the_package_runner_says_where_the_package_is(tmp_path):
-    package = write_package(tmp_path, a_run(), b"{}")
+def test_package_runner_reports_the_path_of_the_package(tmp_path):
+    package = write_package(tmp_path, sample_run(), b"{}")
 
-    ended = PackageRunner().run(package, keep_going)
+    ended = PackageRunner().run(package, always_continue)
 
     assert ended.state is RunState.SUCCEEDED
     assert ended.output_tail == f"The package is ready to be picked up in {package.directory}."
 
 
-def test_the_package_runner_fails_when_the_package_is_gone(tmp_path):
-    package = write_package(tmp_path, a_run(), b"{}")
+def test_package_runner_fails_if_the_package_is_missing(tmp_path):
+    package = write_package(tmp_path, sample_run(), b"{}")
     package.directory.rename(tmp_path / "elsewhere")
 
-    ended = PackageRunner().run(package, keep_going)
+    ended = PackageRunner().run(package, always_continue)
 
     assert ended.state is RunState.FAILED
     assert ended.reason == "The package could not be synced: No such file or directory."

@@ -11,34 +11,35 @@ from tests.runs.backlog import Backlog, Worker
 from tests.runs.worker import microseconds
 from tests.support.waiting import until
 
-PAYLOAD_DECIDES = ["sh", "-c", "grep -q good event-payload.json"]
+SUCCEED_IF_GOOD = ["sh", "-c", "grep -q good event-payload.json"]
 GOOD, BAD = b'"good"', b'"bad"'
 
 
-def queue_each(backlog: Backlog, automation: str, *payloads: bytes) -> None:
-    """Perform runs one after the other."""
+def perform_in_turn(backlog: Backlog, automation: str, *payloads: bytes) -> None:
+    """Queue a run for each payload, one after the other has ended."""
     for payload in payloads:
         backlog.wait_for_end(backlog.queue(automation, payload=payload))
 
 
-def stored(backlog: Backlog, automation: str):
+def stored_automation(backlog: Backlog, automation: str):
     with backlog.database.read() as tx:
         return automations.live_by_id(tx, automation)  # type: ignore[arg-type]
 
 
-def failing(backlog: Backlog, failures: int, **policy) -> str:
+def pausing_automation(backlog: Backlog, failures: int, **policy) -> str:
+    """A new automation that is paused after so many failed runs in a row."""
     return backlog.automation(runner="command", policy=RunPolicy(pause_after_failures=failures, **policy))
 
 
-def test_failures_in_a_row_disable_the_automation(backlog):
-    automation = failing(backlog, 3)
-    with Worker(backlog, command=PAYLOAD_DECIDES):
-        queue_each(backlog, automation, BAD, BAD, GOOD, BAD, BAD)
-        before = stored(backlog, automation)
-        queue_each(backlog, automation, BAD)
-        until(lambda: not stored(backlog, automation).enabled)
+def test_consecutive_failed_runs_disable_the_automation(backlog):
+    automation = pausing_automation(backlog, 3)
+    with Worker(backlog, command=SUCCEED_IF_GOOD):
+        perform_in_turn(backlog, automation, BAD, BAD, GOOD, BAD, BAD)
+        before = stored_automation(backlog, automation)
+        perform_in_turn(backlog, automation, BAD)
+        until(lambda: not stored_automation(backlog, automation).enabled)
 
-    paused = stored(backlog, automation)
+    paused = stored_automation(backlog, automation)
     with backlog.database.read() as tx:
         [entry] = audit.newest(tx, "team", factory=None, before=None, limit=10)  # type: ignore[arg-type]
     assert before.enabled
@@ -52,82 +53,82 @@ def test_failures_in_a_row_disable_the_automation(backlog):
     )
 
 
-def test_its_waiting_runs_are_still_performed(backlog):
-    automation = failing(backlog, 1)
+def test_queued_runs_of_a_paused_automation_are_still_performed(backlog):
+    automation = pausing_automation(backlog, 1)
     first, second = backlog.queue_many(automation, 2, payload=BAD)
 
-    with Worker(backlog, command=PAYLOAD_DECIDES, slots=1):
+    with Worker(backlog, command=SUCCEED_IF_GOOD, slots=1):
         runs = backlog.wait_for_end(first, second)
 
     assert [run.state for run in runs] == [RunState.FAILED, RunState.FAILED]
 
 
-def test_an_attempt_that_is_retried_is_no_failed_run(on_sqlite):
-    automation = failing(on_sqlite, 1, retry=Retry(attempts=2, backoff_seconds=1))
-    with Worker(on_sqlite, command=["sh", "-c", 'test "$HOOKMILL_ATTEMPT" = 2']):
-        queue_each(on_sqlite, automation, BAD)
+def test_retried_attempt_does_not_count_as_a_failed_run(sqlite_backlog):
+    automation = pausing_automation(sqlite_backlog, 1, retry=Retry(attempts=2, backoff_seconds=1))
+    with Worker(sqlite_backlog, command=["sh", "-c", 'test "$HOOKMILL_ATTEMPT" = 2']):
+        perform_in_turn(sqlite_backlog, automation, BAD)
 
-    assert stored(on_sqlite, automation).enabled
-
-
-def test_cancelled_runs_count_for_nothing(on_sqlite):
-    automation = failing(on_sqlite, 2)
-    with Worker(on_sqlite, command=["sh", "-c", "grep -q good event-payload.json || exit 1; sleep 60"]):
-        queue_each(on_sqlite, automation, BAD)
-        key = on_sqlite.queue(automation, payload=GOOD)
-        until(lambda: on_sqlite.run(key).state is RunState.RUNNING)
-        on_sqlite.request_cancel(key)
-        on_sqlite.wait_for_end(key)
-        enabled = stored(on_sqlite, automation).enabled
-        queue_each(on_sqlite, automation, BAD)
-        until(lambda: not stored(on_sqlite, automation).enabled)
-
-    assert enabled
+    assert stored_automation(sqlite_backlog, automation).enabled
 
 
-def test_a_pause_that_a_killed_worker_left_undone_is_made_up_for(backlog):
-    automation = failing(backlog, 2)
+def test_cancelled_run_is_neither_a_failure_nor_a_success(sqlite_backlog):
+    automation = pausing_automation(sqlite_backlog, 2)
+    with Worker(sqlite_backlog, command=["sh", "-c", "grep -q good event-payload.json || exit 1; sleep 60"]):
+        perform_in_turn(sqlite_backlog, automation, BAD)
+        key = sqlite_backlog.queue(automation, payload=GOOD)
+        until(lambda: sqlite_backlog.run(key).state is RunState.RUNNING)
+        sqlite_backlog.request_cancel(key)
+        sqlite_backlog.wait_for_end(key)
+        was_enabled = stored_automation(sqlite_backlog, automation).enabled
+        perform_in_turn(sqlite_backlog, automation, BAD)
+        until(lambda: not stored_automation(sqlite_backlog, automation).enabled)
+
+    assert was_enabled
+
+
+def test_next_worker_performs_the_pause_that_a_killed_one_missed(backlog):
+    automation = pausing_automation(backlog, 2)
     with backlog.database.write() as tx:
         tx.run("UPDATE automations SET failures_in_row = 2")
 
-    with Worker(backlog, command=PAYLOAD_DECIDES):
-        until(lambda: not stored(backlog, automation).enabled)
+    with Worker(backlog, command=SUCCEED_IF_GOOD):
+        until(lambda: not stored_automation(backlog, automation).enabled)
 
 
-def test_interrupted_runs_count_as_failed(backlog):
-    automation = failing(backlog, 1)
+def test_interrupted_run_counts_as_failed(backlog):
+    automation = pausing_automation(backlog, 1)
     key = backlog.queue(automation)
     worker = Worker(backlog, command=["sleep", "60"], attempts_max=1, dead_after_seconds=1)
     until(lambda: backlog.run(key).state is RunState.RUNNING)
     worker.kill()
 
-    with Worker(backlog, command=PAYLOAD_DECIDES, attempts_max=1, dead_after_seconds=1):
+    with Worker(backlog, command=SUCCEED_IF_GOOD, attempts_max=1, dead_after_seconds=1):
         backlog.wait_for_end(key)
-        until(lambda: not stored(backlog, automation).enabled)
+        until(lambda: not stored_automation(backlog, automation).enabled)
 
     assert backlog.run(key).state is RunState.INTERRUPTED
 
 
-def test_enabling_it_again_forgets_its_failures(backlog):
-    automation = failing(backlog, 2)
+def test_enabling_an_automation_resets_its_failure_count(backlog):
+    automation = pausing_automation(backlog, 2)
     with backlog.database.write() as tx:
         tx.run("UPDATE automations SET failures_in_row = 2")
     pauses.pause_failing(backlog.database, microseconds())
-    paused = stored(backlog, automation)
+    paused = stored_automation(backlog, automation)
     with backlog.database.write() as tx:
         automations.set_enabled(tx, paused, True, microseconds())
     pauses.pause_failing(backlog.database, microseconds())
 
     assert not paused.enabled
-    assert stored(backlog, automation).enabled
-    assert stored(backlog, automation).pause_reason is None
+    assert stored_automation(backlog, automation).enabled
+    assert stored_automation(backlog, automation).pause_reason is None
 
 
-def test_a_new_version_starts_without_failures(backlog):
-    automation = failing(backlog, 2)
+def test_new_version_of_an_automation_resets_its_failure_count(backlog):
+    automation = pausing_automation(backlog, 2)
     with backlog.database.write() as tx:
         tx.run("UPDATE automations SET failures_in_row = 1")
-    before = stored(backlog, automation)
+    before = stored_automation(backlog, automation)
     with backlog.database.write() as tx:
         automations.save(tx, before, replace(before, version=2))
         row = tx.one("SELECT failures_in_row FROM automations WHERE id = :id", id=automation)
@@ -136,9 +137,9 @@ def test_a_new_version_starts_without_failures(backlog):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_commands_never_exceed_the_limit(sqlite_store, postgres_store, tmp_path, workers):
+def test_running_commands_never_exceed_max_running(sqlite_store, postgres_store, tmp_path, workers):
     with Backlog(sqlite_store if workers == 1 else postgres_store, tmp_path / "data") as backlog:
-        directory = tmp_path / "watch"
+        directory = tmp_path / "running"
         directory.mkdir()
         command = [
             "sh",
@@ -148,11 +149,11 @@ def test_commands_never_exceed_the_limit(sqlite_store, postgres_store, tmp_path,
         ]
         automation = backlog.automation(runner="command", policy=RunPolicy(max_running=2))
         keys = backlog.queue_many(automation, 20)
-        started = [Worker(backlog, command=command) for _ in range(workers)]
+        active_workers = [Worker(backlog, command=command) for _ in range(workers)]
         try:
             runs = backlog.wait_for_end(*keys)
         finally:
-            for worker in started:
+            for worker in active_workers:
                 worker.kill()
 
     counts = [int(line) for line in (tmp_path / "counts").read_text().split()]

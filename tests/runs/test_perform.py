@@ -1,4 +1,4 @@
-"""One run's life, without the engine around it."""
+"""Attempts of single runs, performed without the durable engine."""
 
 import sqlite3
 import threading
@@ -21,12 +21,15 @@ from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 
-US = ExecutorId("us")
+OUR_EXECUTOR = ExecutorId("us")
+OTHER_EXECUTOR = ExecutorId("them")
+SUCCEEDED = Ended(state=RunState.SUCCEEDED)
+ATTEMPTS_MAX = 3
 
 
 @dataclass(frozen=True)
-class Acting:
-    """A runner that does what the test says."""
+class FunctionRunner:
+    """A runner that calls a function of the test."""
 
     act: Callable[[Package, NextInstruction], Ended | Abandoned]
     grace_seconds: float = 0
@@ -35,56 +38,51 @@ class Acting:
         return self.act(package, next_instruction)
 
 
-DONE = Ended(state=RunState.SUCCEEDED)
-
-
-ATTEMPTS_MAX = 3
-
-
-def performer(backlog: Backlog, failures: list[Any] | None = None, **runners: Runner) -> Performer:
-    heard = failures if failures is not None else []
+def new_performer(backlog: Backlog, failures: list[Any] | None = None, **runners: Runner) -> Performer:
+    """`failures` receives each reported failure, and the key of each run that the engine has to forget."""
+    reports = failures if failures is not None else []
     return Performer(
         database=backlog.database,
-        executor=US,
+        executor=OUR_EXECUTOR,
         packages=backlog.data / "runs",
         runners={"package": PackageRunner(), **runners},
         clock=microseconds,
         abandon_runs=threading.Event(),
-        report_failure=lambda where, error: heard.append((where, error)),
+        report_failure=lambda component, error: reports.append((component, error)),
         attempts_max=ATTEMPTS_MAX,
         health=HostHealth(
             backlog.data / "runs",
-            report_failure=lambda where, error: heard.append((where, error)),
+            report_failure=lambda component, error: reports.append((component, error)),
             report_recovery=ignore,
         ),
-        forget_in_engine=lambda key: heard.append(key),
+        forget_in_engine=reports.append,
     )
 
 
-def ignore(_where: str, _what: str) -> None: ...
+def ignore(_component: str, _message: str) -> None: ...
 
 
-def taken(backlog: Backlog, runner: str = "package", payload: bytes = b"{}") -> RunKey:
-    """A run in our hands."""
+def claimed_run(backlog: Backlog, runner: str = "package", payload: bytes = b"{}") -> RunKey:
+    """A run that `OUR_EXECUTOR` has claimed."""
     key = backlog.queue(backlog.automation(runner=runner), payload=payload)
-    take(backlog)
+    claim(backlog)
     return key
 
 
-def take(backlog: Backlog, executor: ExecutorId = US) -> None:
+def claim(backlog: Backlog, executor: ExecutorId = OUR_EXECUTOR) -> None:
     with backlog.database.write() as tx:
         claims.claim(tx, executor=executor, at_most=9, after=FactoryId(""), now=1)
 
 
-def take_back(backlog: Backlog, key: RunKey) -> None:
+def requeue(backlog: Backlog, key: RunKey) -> None:
     with backlog.database.write() as tx:
         executors.requeue(tx, [key], attempts_max=9, now=1)
 
 
-def test_a_run_is_performed_from_its_row_to_its_end(backlog):
-    key = taken(backlog, payload=b"[1,  2]")
+def test_claimed_run_is_performed(backlog):
+    key = claimed_run(backlog, payload=b"[1,  2]")
 
-    performer(backlog).perform(key, backlog.run(key).attempt)
+    new_performer(backlog).perform(key, backlog.run(key).attempt)
 
     run = backlog.run(key)
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 1)
@@ -94,45 +92,45 @@ def test_a_run_is_performed_from_its_row_to_its_end(backlog):
     assert (package / "event-payload.json").read_bytes() == b"[1,  2]"
 
 
-def test_run_of_a_webhook_that_was_deleted_meanwhile_gets_its_payload(backlog):
-    key = taken(backlog, payload=b"[1,  2]")
+def test_run_of_a_deleted_webhook_gets_its_payload(backlog):
+    key = claimed_run(backlog, payload=b"[1,  2]")
     with backlog.database.write() as tx:
         assert tx.run("UPDATE webhooks SET state = 'deleted', deleted_at = 1") == 1
 
-    performer(backlog).perform(key, backlog.run(key).attempt)
+    new_performer(backlog).perform(key, backlog.run(key).attempt)
 
     assert backlog.run(key).state is RunState.SUCCEEDED
     (package,) = (backlog.data / "runs").iterdir()
     assert (package / "event-payload.json").read_bytes() == b"[1,  2]"
 
 
-def test_a_run_whose_runner_is_not_configured_fails_with_the_reason(on_sqlite):
-    key = taken(on_sqlite, runner="agent")
+def test_run_with_an_unconfigured_runner_fails_with_the_reason(sqlite_backlog):
+    key = claimed_run(sqlite_backlog, runner="agent")
 
-    performer(on_sqlite).perform(key, on_sqlite.run(key).attempt)
+    new_performer(sqlite_backlog).perform(key, sqlite_backlog.run(key).attempt)
 
-    run = on_sqlite.run(key)
+    run = sqlite_backlog.run(key)
     assert run.state is RunState.FAILED
     assert (run.reason or "").startswith("The service started without a runner 'agent'.")
 
 
-def test_a_run_without_its_payload_fails_with_the_reason(on_sqlite):
-    key = taken(on_sqlite)
-    with on_sqlite.database.write() as tx:
+def test_run_whose_payload_is_missing_fails_with_the_reason(sqlite_backlog):
+    key = claimed_run(sqlite_backlog)
+    with sqlite_backlog.database.write() as tx:
         tx.run("DELETE FROM payloads")
 
-    performer(on_sqlite).perform(key, on_sqlite.run(key).attempt)
+    new_performer(sqlite_backlog).perform(key, sqlite_backlog.run(key).attempt)
 
-    assert on_sqlite.run(key).reason == "The delivery's payload is no longer stored."
+    assert sqlite_backlog.run(key).reason == "The delivery's payload is no longer stored."
 
 
-def test_a_run_whose_package_cannot_be_written_goes_back_uncounted(backlog):
-    key = taken(backlog)
+def test_run_whose_package_cannot_be_written_is_requeued_uncounted(backlog):
+    key = claimed_run(backlog)
     backlog.data.mkdir()
-    (backlog.data / "runs").write_text("in the way")
+    (backlog.data / "runs").write_text("not a directory")
     failures: list[Any] = []
 
-    ended = performer(backlog, failures).perform(key, backlog.run(key).attempt)
+    ended = new_performer(backlog, failures).perform(key, backlog.run(key).attempt)
 
     run = backlog.run(key)
     assert ended == Abandoned()
@@ -152,184 +150,185 @@ def test_a_run_whose_package_cannot_be_written_goes_back_uncounted(backlog):
     ],
     ids=["not begun", "begun", "OSError", "MemoryError"],
 )
-def test_a_fault_of_the_host_gives_the_run_back_and_never_ends_it(on_sqlite, error, attempt):
-    key = taken(on_sqlite, runner="acting")
+def test_host_fault_requeues_the_run(sqlite_backlog, error, attempt):
+    key = claimed_run(sqlite_backlog, runner="function")
     failures: list[Any] = []
 
     def act(*_: object) -> Ended:
         raise error
 
-    performing = performer(on_sqlite, failures, acting=Acting(act))
-    performing.perform(key, on_sqlite.run(key).attempt)
+    performer = new_performer(sqlite_backlog, failures, function=FunctionRunner(act))
+    performer.perform(key, sqlite_backlog.run(key).attempt)
 
-    run = on_sqlite.run(key)
+    run = sqlite_backlog.run(key)
     assert (run.state, run.attempt, run.reason) == (RunState.QUEUED, attempt, None)
     (_, fault), forgotten = failures
     assert isinstance(fault, WaitingForHost)
     assert forgotten == key
-    assert performing.health.may_claim()
-    assert list(performing.health.runners_at_fault()) == ["acting"]
+    assert performer.health.may_claim()
+    assert list(performer.health.runners_at_fault()) == ["function"]
 
 
-def test_a_command_that_breaks_its_guard_each_time_ends_its_run(on_sqlite):
-    key = taken(on_sqlite, runner="acting")
+def test_run_that_breaks_its_guard_at_each_attempt_is_interrupted(sqlite_backlog):
+    key = claimed_run(sqlite_backlog, runner="function")
 
     def act(*_: object) -> Ended:
         raise HostFault("The process that guards a command ended with a fault.", counts_as_attempt=True)
 
-    performing = performer(on_sqlite, acting=Acting(act))
+    performer = new_performer(sqlite_backlog, function=FunctionRunner(act))
     for _ in range(ATTEMPTS_MAX):
-        assert on_sqlite.run(key).state is RunState.RUNNING
-        performing.perform(key, on_sqlite.run(key).attempt)
-        take(on_sqlite)
+        assert sqlite_backlog.run(key).state is RunState.RUNNING
+        performer.perform(key, sqlite_backlog.run(key).attempt)
+        claim(sqlite_backlog)
 
-    run = on_sqlite.run(key)
+    run = sqlite_backlog.run(key)
     assert (run.state, run.attempt) == (RunState.INTERRUPTED, ATTEMPTS_MAX)
     assert run.reason == "The process that guards a command ended with a fault. It was attempt 3, the last."
 
 
-def test_a_payload_is_read_as_soon_as_the_database_is_back(on_sqlite, monkeypatch):
-    key = taken(on_sqlite)
-    read, failed = reading.payload_of, []
+def test_payload_is_read_again_after_a_database_failure(sqlite_backlog, monkeypatch):
+    key = claimed_run(sqlite_backlog)
+    payload_of, failures = reading.payload_of, []
 
-    def read_at_last(*arguments: Any) -> bytes | None:
-        if not failed:
-            failed.append(True)
-            raise StoreUnavailable("away")
-        return read(*arguments)
+    def fail_once(*arguments: Any) -> bytes | None:
+        if not failures:
+            failures.append(StoreUnavailable("unavailable"))
+            raise failures[0]
+        return payload_of(*arguments)
 
-    monkeypatch.setattr(reading, "payload_of", read_at_last)
+    monkeypatch.setattr(reading, "payload_of", fail_once)
 
-    performer(on_sqlite).perform(key, on_sqlite.run(key).attempt)
+    new_performer(sqlite_backlog).perform(key, sqlite_backlog.run(key).attempt)
 
-    assert on_sqlite.run(key).state is RunState.SUCCEEDED
+    assert sqlite_backlog.run(key).state is RunState.SUCCEEDED
 
 
-def test_a_runner_with_a_fault_fails_its_run_and_the_operator_hears_of_it(on_sqlite):
-    key = taken(on_sqlite, runner="faulty")
+def test_exception_in_a_runner_fails_its_run_and_is_reported(sqlite_backlog):
+    key = claimed_run(sqlite_backlog, runner="faulty")
     failures: list[Any] = []
 
     def fault(*_: object) -> Ended:
         raise ZeroDivisionError("a secret detail")
 
-    performer(on_sqlite, failures, faulty=Acting(fault)).perform(key, on_sqlite.run(key).attempt)
+    new_performer(sqlite_backlog, failures, faulty=FunctionRunner(fault)).perform(key, sqlite_backlog.run(key).attempt)
 
-    run = on_sqlite.run(key)
+    run = sqlite_backlog.run(key)
     assert run.state is RunState.FAILED
     assert run.reason == "The runner 'faulty' has a fault. See the service's log."
-    assert [(where, type(error)) for where, error in failures] == [("runner faulty", ZeroDivisionError)]
+    assert [(component, type(error)) for component, error in failures] == [("runner faulty", ZeroDivisionError)]
 
 
-def test_a_run_claimed_by_another_process_is_not_performed(backlog):
+def test_run_claimed_by_another_executor_is_not_performed(backlog):
     key = backlog.queue(backlog.automation())
-    take(backlog, ExecutorId("them"))
+    claim(backlog, OTHER_EXECUTOR)
 
-    assert performer(backlog).perform(key, backlog.run(key).attempt) is None
+    assert new_performer(backlog).perform(key, backlog.run(key).attempt) is None
 
     assert backlog.run(key).state is RunState.RUNNING
     assert not (backlog.data / "runs").exists()
 
 
-def test_a_runner_at_work_learns_that_its_run_was_cancelled(backlog):
-    key = taken(backlog, runner="acting")
-    told = []
+def test_runner_is_instructed_to_cancel_when_its_run_is_cancelled(backlog):
+    key = claimed_run(backlog, runner="function")
+    instructions = []
 
     def act(_: Package, next_instruction: NextInstruction) -> Ended:
-        told.append(next_instruction())
+        instructions.append(next_instruction())
         backlog.request_cancel(key)
-        told.append(next_instruction())
-        return DONE
+        instructions.append(next_instruction())
+        return SUCCEEDED
 
-    performer(backlog, acting=Acting(act)).perform(key, backlog.run(key).attempt)
+    new_performer(backlog, function=FunctionRunner(act)).perform(key, backlog.run(key).attempt)
 
-    assert told == [Instruction.CONTINUE, Instruction.CANCEL]
+    assert instructions == [Instruction.CONTINUE, Instruction.CANCEL]
 
 
-def test_a_runner_goes_on_while_its_run_cannot_be_read(on_sqlite, monkeypatch):
-    key = taken(on_sqlite, runner="acting")
+def test_runner_continues_while_the_state_of_its_run_cannot_be_read(sqlite_backlog, monkeypatch):
+    key = claimed_run(sqlite_backlog, runner="function")
     failures: list[Any] = []
 
     def act(_: Package, next_instruction: NextInstruction) -> Ended:
-        with monkeypatch.context() as patched:
-            patched.setattr(attempts, "status", lambda *_, **__: 1 / 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(attempts, "status", lambda *_, **__: 1 / 0)
             assert next_instruction() is Instruction.CONTINUE
-        return DONE
+        return SUCCEEDED
 
-    performer(on_sqlite, failures, acting=Acting(act)).perform(key, on_sqlite.run(key).attempt)
+    new_performer(sqlite_backlog, failures, function=FunctionRunner(act)).perform(key, sqlite_backlog.run(key).attempt)
 
-    assert on_sqlite.run(key).state is RunState.SUCCEEDED
-    ((where, error),) = failures
-    assert (where, type(error)) == ("runs", ZeroDivisionError)
+    assert sqlite_backlog.run(key).state is RunState.SUCCEEDED
+    ((component, error),) = failures
+    assert (component, type(error)) == ("runs", ZeroDivisionError)
 
 
-def test_a_runner_declared_dead_is_stopped_without_effect(backlog):
-    key = taken(backlog, runner="acting")
-    told = []
+def test_runner_of_a_dead_executor_abandons_its_run(backlog):
+    key = claimed_run(backlog, runner="function")
+    instructions = []
 
     def act(_: Package, next_instruction: NextInstruction) -> Ended:
-        take_back(backlog, key)
-        told.append(next_instruction())
-        take(backlog, ExecutorId("them"))
-        told.append(next_instruction())
-        return DONE
+        requeue(backlog, key)
+        instructions.append(next_instruction())
+        claim(backlog, OTHER_EXECUTOR)
+        instructions.append(next_instruction())
+        return SUCCEEDED
 
-    ended = performer(backlog, acting=Acting(act)).perform(key, backlog.run(key).attempt)
+    ended = new_performer(backlog, function=FunctionRunner(act)).perform(key, backlog.run(key).attempt)
 
-    assert told == [Instruction.ABANDON, Instruction.ABANDON]
+    assert instructions == [Instruction.ABANDON, Instruction.ABANDON]
     assert ended == Abandoned()
     assert (backlog.run(key).state, backlog.run(key).attempt) == (RunState.RUNNING, 2)
     assert backlog.column(key, "executor") == "them"
 
 
-def test_an_earlier_attempt_of_the_same_process_has_no_effect_either(backlog):
-    key = taken(backlog, runner="acting")
+def test_earlier_attempt_of_the_same_executor_overwrites_no_result(backlog):
+    key = claimed_run(backlog, runner="function")
 
     def act(_: Package, next_instruction: NextInstruction) -> Ended:
         if backlog.run(key).attempt == 1:
-            take_back(backlog, key)
-            take(backlog)
-            assert performing.perform(key, backlog.run(key).attempt) == Ended(state=RunState.FAILED, reason="second")
+            requeue(backlog, key)
+            claim(backlog)
+            assert performer.perform(key, backlog.run(key).attempt) == Ended(state=RunState.FAILED, reason="second")
             return Ended(state=RunState.SUCCEEDED, reason="first")
         return Ended(state=RunState.FAILED, reason="second")
 
-    performing = performer(backlog, acting=Acting(act))
-    ended = performing.perform(key, backlog.run(key).attempt)
+    performer = new_performer(backlog, function=FunctionRunner(act))
+    ended = performer.perform(key, backlog.run(key).attempt)
 
     assert ended == Abandoned()
     assert (backlog.run(key).attempt, backlog.run(key).reason) == (2, "second")
 
 
-def test_an_end_is_recorded_as_soon_as_the_database_is_back(on_sqlite):
-    key = taken(on_sqlite, runner="acting")
-    holder = sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
-    back = threading.Timer(2.2, lambda: holder.execute("ROLLBACK"))
+def test_end_of_a_run_is_recorded_once_the_database_is_available(sqlite_backlog):
+    key = claimed_run(sqlite_backlog, runner="function")
+    locking_connection = sqlite3.connect(
+        sqlite_backlog.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False
+    )
+    unlock_timer = threading.Timer(2.2, lambda: locking_connection.execute("ROLLBACK"))
 
     def act(_: Package, next_instruction: NextInstruction) -> Ended:
-        holder.execute("BEGIN IMMEDIATE")
-        back.start()
-        return DONE
+        locking_connection.execute("BEGIN IMMEDIATE")
+        unlock_timer.start()
+        return SUCCEEDED
 
-    performer(on_sqlite, acting=Acting(act)).perform(key, on_sqlite.run(key).attempt)
+    new_performer(sqlite_backlog, function=FunctionRunner(act)).perform(key, sqlite_backlog.run(key).attempt)
 
-    back.join()
-    holder.close()
-    assert on_sqlite.run(key).state is RunState.SUCCEEDED
+    unlock_timer.join()
+    locking_connection.close()
+    assert sqlite_backlog.run(key).state is RunState.SUCCEEDED
 
 
-@pytest.mark.parametrize("attempt", [1, 2])
-def test_every_attempt_has_a_package_of_its_own(on_sqlite, attempt):
-    key = taken(on_sqlite, runner="acting")
-    seen = []
+def test_each_attempt_gets_a_new_package(sqlite_backlog):
+    key = claimed_run(sqlite_backlog, runner="function")
+    file_names = []
 
     def act(package: Package, _: NextInstruction) -> Ended | Abandoned:
-        seen.append(sorted(path.name for path in package.directory.iterdir()))
+        file_names.append(sorted(path.name for path in package.directory.iterdir()))
         (package.directory / "left over").touch()
         return Abandoned()
 
-    performing = performer(on_sqlite, acting=Acting(act))
-    for _ in range(attempt):
-        performing.perform(key, on_sqlite.run(key).attempt)
-        take_back(on_sqlite, key)
-        take(on_sqlite)
+    performer = new_performer(sqlite_backlog, function=FunctionRunner(act))
+    for _ in range(2):
+        performer.perform(key, sqlite_backlog.run(key).attempt)
+        requeue(sqlite_backlog, key)
+        claim(sqlite_backlog)
 
-    assert seen == [["envelope.json", "envelope.txt", "event-payload.json", "prompt.md"]] * attempt
+    assert file_names == [["envelope.json", "envelope.txt", "event-payload.json", "prompt.md"]] * 2

@@ -1,4 +1,4 @@
-"""Run policies under races: several workers that are killed, and commands that watch the limit themselves."""
+"""Run policies while several workers perform runs and are killed. Commands record whether runs of a key overlap."""
 
 import json
 import time
@@ -18,9 +18,9 @@ KEYS = count(20, usually=6)
 RUNS = count(200, usually=24)
 
 
-def watching(backlog: Backlog, seconds: float) -> list[str]:
-    """A command that notes each run that finds another one with its key at work, and otherwise works for a while."""
-    directory = backlog.data.parent / "watch"
+def overlap_recorder(backlog: Backlog, seconds: float) -> list[str]:
+    """A command that records its run, and whether another run with the same key is active. It takes some seconds."""
+    directory = backlog.data.parent / "overlap-recorder"
     directory.mkdir()
     script = f"""
         key=$(tr -dc 0-9 < event-payload.json)
@@ -33,28 +33,30 @@ def watching(backlog: Backlog, seconds: float) -> list[str]:
 
 
 def overlaps(backlog: Backlog) -> list[str]:
-    file = backlog.data.parent / "watch" / "overlaps"
+    file = backlog.data.parent / "overlap-recorder" / "overlaps"
     return file.read_text().split() if file.exists() else []
 
 
-def perform_with_a_kill(
+def perform_while_a_worker_is_killed(
     backlog: Backlog, policy: RunPolicy, *, workers: int, seconds: float, runs: int
 ) -> list[list[Run]]:
-    """Runs arrive while workers perform, one of which is killed. Returns the runs of each key, oldest first."""
+    """Queue runs while workers perform them, and kill one worker. Returns the runs of each key, oldest first."""
     automation = backlog.automation(runner="command", policy=policy)
-    command = watching(backlog, seconds)
+    command = overlap_recorder(backlog, seconds)
     keys = []
-    started = [Worker(backlog, command=command, dead_after_seconds=1.5, attempts_max=100) for _ in range(workers)]
+    active_workers = [
+        Worker(backlog, command=command, dead_after_seconds=1.5, attempts_max=100) for _ in range(workers)
+    ]
     try:
         for number in range(runs):
             keys.append(backlog.queue(automation, payload=json.dumps({"pr": number * 7 % KEYS}).encode()))
             if number == runs // 2:
-                started.pop(0).kill()
-                started.append(Worker(backlog, command=command, dead_after_seconds=1.5, attempts_max=100))
+                active_workers.pop(0).kill()
+                active_workers.append(Worker(backlog, command=command, dead_after_seconds=1.5, attempts_max=100))
             time.sleep(0.002)
         ended = backlog.wait_for_end(*keys)
     finally:
-        for worker in started:
+        for worker in active_workers:
             worker.kill()
     ended.sort(key=lambda run: (run.policy_key or b"", run.id))
     return [list(group) for _, group in groupby(ended, key=lambda run: run.policy_key)]
@@ -62,11 +64,11 @@ def perform_with_a_kill(
 
 @pytest.mark.parametrize("when_busy", list(WhenBusy))
 @pytest.mark.parametrize("workers", [1, 3])
-def test_no_more_than_one_run_of_a_key_is_active(sqlite_store, postgres_store, tmp_path, when_busy, workers):
+def test_at_most_one_run_of_a_key_is_active(sqlite_store, postgres_store, tmp_path, when_busy, workers):
     url = sqlite_store if workers == 1 else postgres_store
     policy = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",), when_busy=when_busy))
     with Backlog(url, tmp_path / "data") as backlog:
-        groups = perform_with_a_kill(backlog, policy, workers=workers, seconds=0.03, runs=RUNS)
+        groups = perform_while_a_worker_is_killed(backlog, policy, workers=workers, seconds=0.03, runs=RUNS)
 
         assert overlaps(backlog) == []
     assert len(groups) == KEYS
@@ -81,13 +83,13 @@ def test_no_more_than_one_run_of_a_key_is_active(sqlite_store, postgres_store, t
         case WhenBusy.REPLACE:
             assert set(states) == {RunState.SUCCEEDED, RunState.REPLACED}
             assert {group[-1].state for group in groups} == {RunState.SUCCEEDED}
-    others = [run for group in groups for run in group if run.state is not RunState.SUCCEEDED]
-    assert all(run.replaced_by is not None for run in others)
+    not_performed = [run for group in groups for run in group if run.state is not RunState.SUCCEEDED]
+    assert all(run.replaced_by is not None for run in not_performed)
 
 
-def test_debounced_deliveries_are_performed_once_for_each_key(backlog):
+def test_debounced_deliveries_of_a_key_start_one_run(backlog):
     policy = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)), debounce=Debounce(seconds=2, max_seconds=60))
-    groups = perform_with_a_kill(backlog, policy, workers=1, seconds=0.01, runs=60)
+    groups = perform_while_a_worker_is_killed(backlog, policy, workers=1, seconds=0.01, runs=60)
 
     assert len(groups) == KEYS
     for group in groups:
@@ -99,11 +101,11 @@ def test_debounced_deliveries_are_performed_once_for_each_key(backlog):
                 assert next_run.created_at - run.created_at > 1_900_000
 
 
-def test_a_replaced_command_has_ended_before_the_next_one_starts(backlog):
+def test_replaced_command_ends_before_the_next_one_starts(backlog):
     policy = RunPolicy(concurrency=Concurrency(when_busy=WhenBusy.REPLACE))
     automation = backlog.automation(runner="command", policy=policy)
-    # A command that does not end when it is asked to.
-    command = watching(backlog, 60)
+    # The command ignores SIGTERM.
+    command = overlap_recorder(backlog, 60)
     command[2] = f"trap '' TERM; {command[2]}"
     with Worker(backlog, command=command, grace=0.5) as worker:
         first = backlog.queue(automation, payload=b'{"pr": 1}')
@@ -119,7 +121,7 @@ def test_a_replaced_command_has_ended_before_the_next_one_starts(backlog):
     assert overlaps(backlog) == []
 
 
-def test_a_run_is_replaced_although_no_slot_is_free(backlog):
+def test_run_is_replaced_even_if_no_slot_is_free(backlog):
     policy = RunPolicy(concurrency=Concurrency(when_busy=WhenBusy.REPLACE))
     automation = backlog.automation(runner="command", policy=policy)
     with Worker(backlog, command=["sh", "-c", 'test "$(cat event-payload.json)" = 2 || sleep 60'], slots=1):
@@ -131,7 +133,7 @@ def test_a_run_is_replaced_although_no_slot_is_free(backlog):
     assert [run.state for run in runs] == [RunState.REPLACED, RunState.SUCCEEDED]
 
 
-def test_a_debounced_run_starts_without_another_commit(backlog):
+def test_debounced_run_starts_without_a_further_commit(backlog):
     policy = RunPolicy(debounce=Debounce(seconds=1, max_seconds=1))
     with Worker(backlog):
         key = backlog.queue(backlog.automation(policy=policy))
@@ -142,7 +144,7 @@ def test_a_debounced_run_starts_without_another_commit(backlog):
     assert (run.started_at - run.created_at) / 1e6 > 0.9
 
 
-def test_waiting_runs_are_found_again_if_an_end_was_missed(backlog):
+def test_waiting_run_starts_if_the_end_of_the_previous_run_was_missed(backlog):
     policy = RunPolicy(concurrency=Concurrency())
     automation = backlog.automation(policy=policy)
     first, second = backlog.queue_many(automation, 2)

@@ -10,11 +10,11 @@ from hookmill.store.runs import reading
 from tests.runs.backlog import Backlog, Worker
 from tests.support.waiting import until
 
-SOON = Retry(attempts=3, backoff_seconds=1, max_backoff_seconds=1)
-LATER = Retry(attempts=3, backoff_seconds=3_600)
+RETRY_SOON = Retry(attempts=3, backoff_seconds=1, max_backoff_seconds=1)
+RETRY_IN_AN_HOUR = Retry(attempts=3, backoff_seconds=3_600)
 
 
-def queued(backlog: Backlog, retry: Retry | None, **policy: Any) -> Any:
+def queued_run(backlog: Backlog, retry: Retry | None, **policy: Any) -> Any:
     automation = backlog.automation(runner="command", policy=RunPolicy(retry=retry, **policy))
     return backlog.queue(automation)
 
@@ -28,8 +28,8 @@ def failed_attempts(backlog: Backlog, key: Any) -> list[Any]:
         return reading.failed_attempts(tx, key)
 
 
-def test_a_failed_attempt_is_followed_by_others_until_the_last(backlog):
-    key = queued(backlog, SOON)
+def test_failed_attempts_are_retried_up_to_the_limit(backlog):
+    key = queued_run(backlog, RETRY_SOON)
 
     with Worker(backlog, command=shell("echo attempt $HOOKMILL_ATTEMPT; exit 3")):
         (run,) = backlog.wait_for_end(key)
@@ -46,8 +46,8 @@ def test_a_failed_attempt_is_followed_by_others_until_the_last(backlog):
     assert run.started_at - failed[1].finished_at >= 1_000_000
 
 
-def test_a_later_attempt_may_succeed(backlog):
-    key = queued(backlog, SOON)
+def test_retry_can_succeed(backlog):
+    key = queued_run(backlog, RETRY_SOON)
 
     with Worker(backlog, command=shell('test "$HOOKMILL_ATTEMPT" = 2')):
         (run,) = backlog.wait_for_end(key)
@@ -57,41 +57,41 @@ def test_a_later_attempt_may_succeed(backlog):
 
 
 @pytest.mark.parametrize(("code", "attempts"), [(3, 2), (4, 1)])
-def test_only_the_listed_exit_codes_are_retried(on_sqlite, code, attempts):
-    key = queued(on_sqlite, Retry(attempts=2, backoff_seconds=1, exit_codes=(3, 5)))
+def test_only_listed_exit_codes_are_retried(sqlite_backlog, code, attempts):
+    key = queued_run(sqlite_backlog, Retry(attempts=2, backoff_seconds=1, exit_codes=(3, 5)))
 
-    with Worker(on_sqlite, command=shell(f"exit {code}")):
-        (run,) = on_sqlite.wait_for_end(key)
+    with Worker(sqlite_backlog, command=shell(f"exit {code}")):
+        (run,) = sqlite_backlog.wait_for_end(key)
 
     assert (run.state, run.attempt) == (RunState.FAILED, attempts)
 
 
-def test_the_runners_rule_applies_unless_the_automation_has_one(on_sqlite):
-    by_runner, by_automation = queued(on_sqlite, None), queued(on_sqlite, Retry(attempts=1))
+def test_retry_rule_of_an_automation_overrides_that_of_its_runner(sqlite_backlog):
+    by_runner, by_automation = queued_run(sqlite_backlog, None), queued_run(sqlite_backlog, Retry(attempts=1))
 
-    with Worker(on_sqlite, command=shell("exit 1"), retry_rules={"command": Retry(attempts=2, backoff_seconds=1)}):
-        runs = on_sqlite.wait_for_end(by_runner, by_automation)
+    with Worker(sqlite_backlog, command=shell("exit 1"), retry_rules={"command": Retry(attempts=2, backoff_seconds=1)}):
+        runs = sqlite_backlog.wait_for_end(by_runner, by_automation)
 
     assert [run.attempt for run in runs] == [2, 1]
 
 
-def test_a_waiting_attempt_can_be_cancelled(backlog):
-    key = queued(backlog, LATER)
+def test_run_that_waits_for_a_retry_can_be_cancelled(backlog):
+    key = queued_run(backlog, RETRY_IN_AN_HOUR)
 
     with Worker(backlog, command=shell("exit 1")):
         until(lambda: backlog.run(key).hold is Hold.RETRY)
-        waiting = backlog.run(key)
+        waiting_run = backlog.run(key)
         backlog.request_cancel(key)
         (run,) = backlog.wait_for_end(key)
 
-    assert waiting.state is RunState.QUEUED
-    assert waiting.reason == "Attempt 1 of 3 failed. The command exited with status 1."
-    assert waiting.due_at is not None
+    assert waiting_run.state is RunState.QUEUED
+    assert waiting_run.reason == "Attempt 1 of 3 failed. The command exited with status 1."
+    assert waiting_run.due_at is not None
     assert run.state is RunState.CANCELLED
 
 
-def test_a_run_that_waits_for_its_next_attempt_keeps_its_key(backlog):
-    first = queued(backlog, LATER, concurrency=Concurrency())
+def test_run_that_waits_for_a_retry_keeps_its_concurrency_key(backlog):
+    first = queued_run(backlog, RETRY_IN_AN_HOUR, concurrency=Concurrency())
     second = backlog.queue(backlog.run(first).automation_id)
 
     with Worker(backlog, command=shell("exit 1")):
@@ -101,27 +101,27 @@ def test_a_run_that_waits_for_its_next_attempt_keeps_its_key(backlog):
         until(lambda: backlog.run(second).hold is Hold.RETRY)
 
 
-def test_another_worker_starts_the_next_attempt(on_postgres):
-    key = queued(on_postgres, Retry(attempts=2, backoff_seconds=2))
+def test_another_worker_performs_the_retry(postgres_backlog):
+    key = queued_run(postgres_backlog, Retry(attempts=2, backoff_seconds=2))
     command = shell('test "$HOOKMILL_ATTEMPT" = 2')
 
-    with Worker(on_postgres, command=command) as killed:
-        until(lambda: on_postgres.run(key).hold is Hold.RETRY)
+    with Worker(postgres_backlog, command=command) as killed:
+        until(lambda: postgres_backlog.run(key).hold is Hold.RETRY)
         killed.kill()
-    with Worker(on_postgres, command=command):
-        (run,) = on_postgres.wait_for_end(key)
+    with Worker(postgres_backlog, command=command):
+        (run,) = postgres_backlog.wait_for_end(key)
 
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 
-def test_failed_attempts_do_not_count_as_deaths_of_workers(on_sqlite):
-    key = queued(on_sqlite, Retry(attempts=3, backoff_seconds=1, max_backoff_seconds=1))
+def test_failed_attempts_do_not_count_as_worker_deaths(sqlite_backlog):
+    key = queued_run(sqlite_backlog, Retry(attempts=3, backoff_seconds=1, max_backoff_seconds=1))
     command = shell('test "$HOOKMILL_ATTEMPT" != 3 || sleep 60; test "$HOOKMILL_ATTEMPT" = 4')
 
-    with Worker(on_sqlite, command=command, attempts_max=2) as killed:
-        until(lambda: on_sqlite.run(key).attempt == 3 and on_sqlite.run(key).state is RunState.RUNNING)
+    with Worker(sqlite_backlog, command=command, attempts_max=2) as killed:
+        until(lambda: sqlite_backlog.run(key).attempt == 3 and sqlite_backlog.run(key).state is RunState.RUNNING)
         killed.kill()
-    with Worker(on_sqlite, command=command, attempts_max=2):
-        (run,) = on_sqlite.wait_for_end(key)
+    with Worker(sqlite_backlog, command=command, attempts_max=2):
+        (run,) = sqlite_backlog.wait_for_end(key)
 
     assert (run.state, run.attempt, run.failures) == (RunState.SUCCEEDED, 4, 2)

@@ -1,4 +1,4 @@
-"""The files of a run, read on another host than the one that performs it, and on that host."""
+"""The files of a run: read on the worker's host and on other hosts, within limits, and after further attempts."""
 
 import socket
 import threading
@@ -28,18 +28,17 @@ from hookmill.store.keys.sealing import MasterKey
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.store.runs.files import FilesInDatabase, RunFileStorage
 from tests.runs.backlog import Backlog, Worker
-from tests.runs.samples import a_run
-from tests.runs.test_perform import US, Acting, ignore, take, take_back
+from tests.runs.samples import sample_run
+from tests.runs.test_perform import OTHER_EXECUTOR, OUR_EXECUTOR, FunctionRunner, claim, ignore, requeue
 from tests.runs.worker import microseconds
 from tests.support.waiting import until
 
-THEM = ExecutorId("them")
-S3: dict[str, Any] = {"s3_bucket": "files", "s3_access_key_id": "id", "s3_secret_access_key": "secret"}
-PREPARED = ["envelope.json", "envelope.txt", "event-payload.json", "prompt.md"]
+S3_SETTINGS: dict[str, Any] = {"s3_bucket": "files", "s3_access_key_id": "id", "s3_secret_access_key": "secret"}
+PACKAGE_FILES = ["envelope.json", "envelope.txt", "event-payload.json", "prompt.md"]
 
 
 class Host:
-    """Another process on some host: it reads the backlog's store, and the packages in one data directory."""
+    """A host that reads run files from the backlog's store and from the packages in its data directory."""
 
     def __init__(
         self,
@@ -67,14 +66,14 @@ class Host:
         self._files = management.run_files
         self._may = management.access.operator("fac_one")
 
-    def listed(self, key: RunKey) -> RunFiles:
+    def listing(self, key: RunKey) -> RunFiles:
         return self._files.files_of(self._may, self._backlog.run(key))
 
     def files(self, key: RunKey) -> dict[str, tuple[int, str | None]]:
-        """The sizes by name, and the only host that has the file, if it is not this one."""
-        listed = self.listed(key)
-        assert not listed.has_more
-        return {file.name: (file.size, file.only_on_host) for file in listed.files}
+        """The size of each file by its name, and the only host that has the file, if it is another one."""
+        listing = self.listing(key)
+        assert not listing.has_more
+        return {file.name: (file.size, file.only_on_host) for file in listing.files}
 
     def content(self, key: RunKey, name: str) -> bytes:
         return b"".join(self._files.read(self._may, self._backlog.run(key), name))
@@ -82,22 +81,22 @@ class Host:
     def output(self, key: RunKey, bytes_max: int = OUTPUT_END_BYTES) -> RunOutput | None:
         return self._files.output_of(self._may, self._backlog.run(key), bytes_max)
 
-    def printed(self, key: RunKey) -> bytes:
+    def output_bytes(self, key: RunKey) -> bytes:
         output = self.output(key)
         return output.content if output is not None else b""
 
 
-def performer(
-    backlog: Backlog, runner: Acting, failures: list[Any], settings: RunFileSettings | None = None
+def new_performer(
+    backlog: Backlog, runner: FunctionRunner, failures: list[Any], settings: RunFileSettings | None = None
 ) -> Performer:
     packages = backlog.data / "runs"
 
-    def report(where: str, error: BaseException) -> None:
-        failures.append((where, error))
+    def report(component: str, error: BaseException) -> None:
+        failures.append((component, error))
 
     return Performer(
         database=backlog.database,
-        executor=US,
+        executor=OUR_EXECUTOR,
         packages=packages,
         runners={"package": PackageRunner(), "command": runner},
         clock=microseconds,
@@ -109,7 +108,7 @@ def performer(
         file_writer=RunFileWriter(
             backlog.database,
             settings or RunFileSettings(),
-            executor=US,
+            executor=OUR_EXECUTOR,
             host="our-host",
             packages=packages,
             should_stop=lambda: False,
@@ -118,35 +117,35 @@ def performer(
     )
 
 
-def claimed(backlog: Backlog, **policy: Any) -> RunKey:
+def claimed_run(backlog: Backlog, **policy: Any) -> RunKey:
     key = backlog.queue(backlog.automation(runner="command", policy=RunPolicy(**policy)), payload=b'{"a": 1}')
-    take(backlog)
+    claim(backlog)
     return key
 
 
-def perform(backlog: Backlog, key: RunKey, runner: Acting, **limits: int) -> None:
+def perform(backlog: Backlog, key: RunKey, runner: FunctionRunner, **limits: int) -> None:
     failures: list[Any] = []
     settings = RunFileSettings(limits=RunFileLimits(**limits))
-    performer(backlog, runner, failures, settings).perform(key, backlog.run(key).attempt)
+    new_performer(backlog, runner, failures, settings).perform(key, backlog.run(key).attempt)
     assert failures == []
 
 
-def writing(contents: Mapping[str, bytes], state: RunState = RunState.SUCCEEDED) -> Acting:
-    """A runner that writes these files."""
+def writing_runner(contents: Mapping[str, bytes], state: RunState = RunState.SUCCEEDED) -> FunctionRunner:
+    """A runner that writes these files to the package."""
 
     def act(package: Package, _: NextInstruction) -> Ended:
         for name, content in contents.items():
             (package.directory / name).write_bytes(content)
-        return Ended(state=state, output_tail="the tail")
+        return Ended(state=state, output_tail="tail")
 
-    return Acting(act)
+    return FunctionRunner(act)
 
 
 SCRIPT = r"""
 echo hello
 echo more >> prompt.md
 rm envelope.txt
-mkdir deeper && echo x > deeper/file
+mkdir dir && echo x > dir/file
 ln -s ../../master.key link
 mkfifo pipe
 printf '<script>' > 'a "report".html'
@@ -154,9 +153,9 @@ touch "$(printf 'no text \377')" empty
 """
 
 
-def test_another_host_has_the_files_that_a_command_left(backlog, tmp_path):
+def test_files_of_a_command_are_readable_on_another_host(backlog, tmp_path):
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "master.key").write_text("out of reach")
+    (tmp_path / "data" / "master.key").write_text("secret")
     key = backlog.queue(backlog.automation(runner="command"), payload=b' {"a": [1]}')
     with Worker(backlog, command=["sh", "-c", SCRIPT], run_files=RunFileSettings()):
         backlog.wait_for_end(key)
@@ -174,7 +173,7 @@ def test_another_host_has_the_files_that_a_command_left(backlog, tmp_path):
     assert b'"name": "Deploys"' in other_host.content(key, "envelope.json")
     for name in files:
         assert other_host.content(key, name) == (package / name).read_bytes(), name
-    for name in ("envelope.txt", "link", "pipe", "deeper", "deeper/file", "../master.key", "..", "nothing", "\ud83d"):
+    for name in ("envelope.txt", "link", "pipe", "dir", "dir/file", "../master.key", "..", "missing", "\ud83d"):
         with pytest.raises(NotFound):
             other_host.content(key, name)
     output = worker_host.output(key)
@@ -183,7 +182,7 @@ def test_another_host_has_the_files_that_a_command_left(backlog, tmp_path):
     assert other_host.output(key) == replace(output, is_on_this_host=False)
 
 
-def test_the_files_of_the_package_runner_are_derived(backlog, tmp_path):
+def test_files_of_the_package_runner_are_derived_and_not_stored(backlog, tmp_path):
     key = backlog.queue(backlog.automation(), payload=b"[1]")
     with Worker(backlog, run_files=RunFileSettings()):
         backlog.wait_for_end(key)
@@ -191,56 +190,56 @@ def test_the_files_of_the_package_runner_are_derived(backlog, tmp_path):
         tx.run("UPDATE webhooks SET name = 'Renamed'")
     other_host = Host(backlog, tmp_path / "other")
 
-    assert list(other_host.files(key)) == PREPARED
-    for name in PREPARED:
+    assert list(other_host.files(key)) == PACKAGE_FILES
+    for name in PACKAGE_FILES:
         assert other_host.content(key, name) == (backlog.data / "runs" / run_id(key) / name).read_bytes(), name
-    assert other_host.printed(key).startswith(b"The package is ready to be picked up in ")
-    assert stored_rows(backlog) == []
+    assert other_host.output_bytes(key).startswith(b"The package is ready to be picked up in ")
+    assert file_rows(backlog) == []
 
 
-def test_the_output_is_on_other_hosts_while_the_command_runs(backlog, tmp_path):
-    go_on = tmp_path / "go-on"
+def test_output_is_readable_on_another_host_while_the_command_runs(backlog, tmp_path):
+    continue_file = tmp_path / "continue"
     script = f"""
-        echo one; until test -e {go_on}-1; do sleep 0.05; done
-        head -c 30000 /dev/zero | tr '\\0' x; echo two; until test -e {go_on}-2; do sleep 0.05; done
+        echo one; until test -e {continue_file}-1; do sleep 0.05; done
+        head -c 30000 /dev/zero | tr '\\0' x; echo two; until test -e {continue_file}-2; do sleep 0.05; done
         echo three
     """
     key = backlog.queue(backlog.automation(runner="command"))
     other_host = Host(backlog, tmp_path / "other")
     with Worker(backlog, command=["sh", "-c", script], run_files=RunFileSettings()):
-        until(lambda: other_host.printed(key) == b"one\n", "the first line is on the other host")
+        until(lambda: other_host.output_bytes(key) == b"one\n", "the first line is on the other host")
         assert other_host.files(key)["output.log"] == (4, None)
-        assert sorted(other_host.files(key)) == sorted([*PREPARED, "output.log"])
-        (tmp_path / "go-on-1").touch()
-        until(lambda: other_host.printed(key).endswith(b"xtwo\n"), "the second line is on the other host")
-        cut = other_host.output(key)
-        assert cut is not None
-        assert (len(cut.content), cut.size, cut.is_cut) == (OUTPUT_END_BYTES, 30_008, True)
-        assert (cut.complete_on_host, other_host.files(key)["output.log"]) == (
+        assert sorted(other_host.files(key)) == sorted([*PACKAGE_FILES, "output.log"])
+        (tmp_path / "continue-1").touch()
+        until(lambda: other_host.output_bytes(key).endswith(b"xtwo\n"), "the second line is on the other host")
+        live_output = other_host.output(key)
+        assert live_output is not None
+        assert (len(live_output.content), live_output.size, live_output.is_cut) == (OUTPUT_END_BYTES, 30_008, True)
+        assert (live_output.complete_on_host, other_host.files(key)["output.log"]) == (
             socket.gethostname(),
             (30_008, socket.gethostname()),
         )
-        (tmp_path / "go-on-2").touch()
+        (tmp_path / "continue-2").touch()
         backlog.wait_for_end(key)
 
-    ended = other_host.output(key)
-    assert ended is not None
-    assert (ended.content[-10:], ended.is_cut, ended.complete_on_host) == (b"two\nthree\n", True, None)
+    final_output = other_host.output(key)
+    assert final_output is not None
+    assert final_output.content[-10:] == b"two\nthree\n"
+    assert (final_output.is_cut, final_output.complete_on_host) == (True, None)
     assert other_host.content(key, OUTPUT_FILE) == b"one\n" + b"x" * 30_000 + b"two\nthree\n"
 
 
-def test_what_exceeds_a_limit_stays_on_the_workers_host(backlog, tmp_path):
-    key = claimed(backlog)
+def test_files_beyond_a_limit_stay_on_the_workers_host(backlog, tmp_path):
+    key = claimed_run(backlog)
     other_host = Host(backlog, tmp_path / "other")
-
     contents = {name: b"x" * size for name, size in zip("abcdef", (60, 101, 50, 20, 0, 0), strict=True)}
+    runner = writing_runner({**contents, OUTPUT_FILE: b"x" * 20_000})
 
-    runner = writing({**contents, OUTPUT_FILE: b"x" * 20_000})
     perform(backlog, key, runner, file_bytes_max=100, run_bytes_max=100, files_max=3)
 
     files = other_host.files(key)
-    # a and d fit into 100 bytes, and e is the third file.
-    assert {name: host for name, (_, host) in files.items() if name not in PREPARED} == {
+    # Only a and d fit into the 100 bytes of the run. With e, the number of files is at its limit.
+    assert {name: host for name, (_, host) in files.items() if name not in PACKAGE_FILES} == {
         "a": None, "b": "our-host", "c": "our-host", "d": None, "e": None, "f": "our-host", "output.log": "our-host"
     }  # fmt: skip
     assert files["b"] == (101, "our-host")
@@ -252,70 +251,70 @@ def test_what_exceeds_a_limit_stays_on_the_workers_host(backlog, tmp_path):
     assert (len(output.content), output.size) == (OUTPUT_END_BYTES, 20_000)
 
 
-def test_large_files_are_stored_in_further_transactions(on_sqlite, tmp_path, monkeypatch):
+def test_large_files_are_stored_in_further_transactions(sqlite_backlog, tmp_path, monkeypatch):
     monkeypatch.setattr(file_writer, "FIRST_TRANSACTION_BYTES", 10)
-    key = claimed(on_sqlite)
+    key = claimed_run(sqlite_backlog)
     contents = {"a": b"a" * 8, "b": b"b" * 900, "c": b"c" * 800, "d": b"dd", OUTPUT_FILE: b"x" * 700}
 
-    perform(on_sqlite, key, writing(contents))
+    perform(sqlite_backlog, key, writing_runner(contents))
 
-    other_host = Host(on_sqlite, tmp_path / "other")
+    other_host = Host(sqlite_backlog, tmp_path / "other")
     for name, content in contents.items():
         assert other_host.content(key, name) == content
 
 
-def test_more_files_than_a_listing_has(on_sqlite, tmp_path):
-    key = claimed(on_sqlite)
+def test_listing_of_many_files_is_cut(sqlite_backlog, tmp_path):
+    key = claimed_run(sqlite_backlog)
     contents = {f"file{number}": b"" for number in range(1_100)}
-    perform(on_sqlite, key, writing({**contents, OUTPUT_FILE: b"printed"}))
-    host = Host(on_sqlite, tmp_path / "other")
+    perform(sqlite_backlog, key, writing_runner({**contents, OUTPUT_FILE: b"output"}))
+    host = Host(sqlite_backlog, tmp_path / "other")
 
-    listed = host.listed(key)
+    listing = host.listing(key)
 
-    assert listed.has_more
-    assert 990 < len(listed.files) <= 1_010
-    assert set(PREPARED) < {file.name for file in listed.files}
-    assert host.printed(key) == b"printed"
+    assert listing.has_more
+    assert 990 < len(listing.files) <= 1_010
+    assert set(PACKAGE_FILES) < {file.name for file in listing.files}
+    assert host.output_bytes(key) == b"output"
 
 
-def test_a_frozen_worker_replaces_nothing_of_the_next_attempt(backlog, tmp_path, monkeypatch):
+def test_frozen_worker_replaces_no_file_of_the_next_attempt(backlog, tmp_path, monkeypatch):
     monkeypatch.setattr(file_writer, "LIVE_STORES_PER_SECOND", 1_000_000)
-    key = claimed(backlog)
+    key = claimed_run(backlog)
     other_host = Host(backlog, tmp_path / "other")
 
     def act(package: Package, next_instruction: NextInstruction) -> Ended:
         (package.directory / OUTPUT_FILE).write_bytes(b"of the first attempt")
         next_instruction()
-        assert other_host.printed(key) == b"of the first attempt"
-        take_back(backlog, key)
-        take(backlog, THEM)
-        assert (other_host.printed(key), OUTPUT_FILE in other_host.files(key)) == (b"", False)
-        store(backlog, key, THEM, b"of the second attempt, which is longer")
+        assert other_host.output_bytes(key) == b"of the first attempt"
+        requeue(backlog, key)
+        claim(backlog, OTHER_EXECUTOR)
+        assert (other_host.output_bytes(key), OUTPUT_FILE in other_host.files(key)) == (b"", False)
+        store_output(backlog, key, OTHER_EXECUTOR, b"of the second attempt, which is longer")
         (package.directory / OUTPUT_FILE).write_bytes(b"of the first attempt, and it is the longest of all")
         (package.directory / "late").write_bytes(b"late")
-        # A live store in spite of the instruction, as of a worker that was frozen in between.
+        # A worker that is frozen after it read its instruction also stores output late.
         assert writer is not None
         writer.live_output(package.run).store_if_grown()
         return Ended(state=RunState.SUCCEEDED)
 
     failures: list[Any] = []
-    performing = performer(backlog, Acting(act), failures)
-    writer = performing.file_writer
+    performer = new_performer(backlog, FunctionRunner(act), failures)
+    writer = performer.file_writer
     assert writer is not None
-    performing.perform(key, 1)
+    performer.perform(key, 1)
 
     assert failures == []
-    assert other_host.printed(key) == b"of the second attempt, which is longer"
+    assert other_host.output_bytes(key) == b"of the second attempt, which is longer"
     assert "late" not in other_host.files(key)
-    # The first attempt's package is on our host, and is not shown either.
+    # The package of the first attempt is on our host, and its files are not shown there, either.
     our_host = Host(backlog, backlog.data)
     assert our_host.files(key) == other_host.files(key)
     with pytest.raises(NotFound):
         our_host.content(key, "late")
 
 
-def store(backlog: Backlog, key: RunKey, executor: ExecutorId, output: bytes) -> None:
-    packages = backlog.data.parent / "their packages"
+def store_output(backlog: Backlog, key: RunKey, executor: ExecutorId, output: bytes) -> None:
+    packages = backlog.data.parent / "packages-of-other-host"
     run = backlog.run(key)
     (packages / run_id(key)).mkdir(parents=True)
     (packages / run_id(key) / OUTPUT_FILE).write_bytes(output)
@@ -323,52 +322,52 @@ def store(backlog: Backlog, key: RunKey, executor: ExecutorId, output: bytes) ->
         backlog.database,
         RunFileSettings(),
         executor=executor,
-        host="their-host",
+        host="other-host",
         packages=packages,
         should_stop=lambda: False,
-        report_failure=lambda where, error: pytest.fail(f"{where}: {error}"),
+        report_failure=lambda component, error: pytest.fail(f"{component}: {error}"),
     )
     writer.live_output(run).store_if_grown()
 
 
 def test_files_of_a_failed_attempt_are_shown_until_the_next_one_begins(backlog, tmp_path):
-    key = claimed(backlog, retry=Retry(attempts=3, backoff_seconds=1))
+    key = claimed_run(backlog, retry=Retry(attempts=3, backoff_seconds=1))
     other_host = Host(backlog, tmp_path / "other")
 
-    perform(backlog, key, writing({"first": b"1", OUTPUT_FILE: b"one"}, RunState.FAILED))
+    perform(backlog, key, writing_runner({"first": b"1", OUTPUT_FILE: b"one"}, RunState.FAILED))
     assert (backlog.run(key).state, other_host.content(key, "first")) == (RunState.QUEUED, b"1")
     with backlog.database.write() as tx:
         tx.run("UPDATE runs SET hold = NULL, due_at = NULL")
-    take(backlog)
-    assert sorted(other_host.files(key)) == PREPARED
-    perform(backlog, key, writing({"second": b"2"}))
+    claim(backlog)
+    assert sorted(other_host.files(key)) == PACKAGE_FILES
+    perform(backlog, key, writing_runner({"second": b"2"}))
 
-    assert sorted(other_host.files(key)) == sorted([*PREPARED, "second"])
+    assert sorted(other_host.files(key)) == sorted([*PACKAGE_FILES, "second"])
     assert b'"attempt": 2' in other_host.content(key, "envelope.json")
-    assert other_host.printed(key) == b"the tail"
-    assert {bytes(row["name"]) for row in stored_rows(backlog)} == {b"second"}
+    assert other_host.output_bytes(key) == b"tail"
+    assert {bytes(row["name"]) for row in file_rows(backlog)} == {b"second"}
 
 
-def test_a_fault_while_files_are_stored_fails_no_run(on_sqlite, tmp_path):
-    key = claimed(on_sqlite)
-    with on_sqlite.database.write() as tx:
+def test_run_succeeds_although_its_files_cannot_be_stored(sqlite_backlog, tmp_path):
+    key = claimed_run(sqlite_backlog)
+    with sqlite_backlog.database.write() as tx:
         tx.run("DROP TABLE run_files")
     failures: list[Any] = []
 
     def act(package: Package, next_instruction: NextInstruction) -> Ended:
-        (package.directory / OUTPUT_FILE).write_bytes(b"printed")
+        (package.directory / OUTPUT_FILE).write_bytes(b"output")
         next_instruction()
         return Ended(state=RunState.SUCCEEDED)
 
-    performer(on_sqlite, Acting(act), failures).perform(key, 1)
+    new_performer(sqlite_backlog, FunctionRunner(act), failures).perform(key, 1)
 
-    assert on_sqlite.run(key).state is RunState.SUCCEEDED
-    ((where, error),) = failures
-    assert (where, "no such table" in str(error)) == ("runs", True)
+    assert sqlite_backlog.run(key).state is RunState.SUCCEEDED
+    ((component, error),) = failures
+    assert (component, "no such table" in str(error)) == ("runs", True)
 
 
-class Broken(FilesInDatabase):
-    """A storage with a fault of its own."""
+class FaultyStorage(FilesInDatabase):
+    """A storage whose writes raise an exception."""
 
     def store_output(self, *_: Any, **__: Any) -> bool:
         raise ZeroDivisionError
@@ -377,9 +376,9 @@ class Broken(FilesInDatabase):
         raise ZeroDivisionError
 
 
-def test_a_broken_storage_fails_no_run_and_is_reported_rarely(on_sqlite, tmp_path, monkeypatch):
+def test_storage_with_a_fault_fails_no_run_and_is_reported_rarely(sqlite_backlog, tmp_path, monkeypatch):
     monkeypatch.setattr(file_writer, "LIVE_STORES_PER_SECOND", 1_000_000)
-    key = claimed(on_sqlite)
+    key = claimed_run(sqlite_backlog)
     failures: list[Any] = []
 
     def act(package: Package, next_instruction: NextInstruction) -> Ended:
@@ -388,64 +387,65 @@ def test_a_broken_storage_fails_no_run_and_is_reported_rarely(on_sqlite, tmp_pat
             next_instruction()
         return Ended(state=RunState.SUCCEEDED)
 
-    performer(on_sqlite, Acting(act), failures, RunFileSettings(storage=Broken())).perform(key, 1)
+    settings = RunFileSettings(storage=FaultyStorage())
+    new_performer(sqlite_backlog, FunctionRunner(act), failures, settings).perform(key, 1)
 
-    assert on_sqlite.run(key).state is RunState.SUCCEEDED
+    assert sqlite_backlog.run(key).state is RunState.SUCCEEDED
     assert [type(error) for _, error in failures] == [ZeroDivisionError] * 2
 
 
-def test_output_is_stored_only_when_it_has_grown_and_not_at_every_look(on_sqlite, monkeypatch):
+def test_live_output_is_stored_only_if_grown_and_not_at_every_poll(sqlite_backlog, monkeypatch):
     monkeypatch.setattr(file_writer, "LIVE_SECONDS", 3_600.0)
-    key = claimed(on_sqlite)
-    stored: list[bytes] = []
+    key = claimed_run(sqlite_backlog)
+    stored_outputs: list[bytes] = []
 
     def act(package: Package, next_instruction: NextInstruction) -> Ended:
         for content in (b"", b"one", b"one", b"one, two"):
             (package.directory / OUTPUT_FILE).write_bytes(content)
             next_instruction()
-            stored.append(b"".join(bytes(row["content"]) for row in stored_rows(on_sqlite)))
+            stored_outputs.append(b"".join(bytes(row["content"]) for row in file_rows(sqlite_backlog)))
         return Ended(state=RunState.SUCCEEDED)
 
-    perform(on_sqlite, key, Acting(act))
+    perform(sqlite_backlog, key, FunctionRunner(act))
 
-    assert stored == [b"", b"one", b"one", b"one"]
-    (row,) = stored_rows(on_sqlite)
+    assert stored_outputs == [b"", b"one", b"one", b"one"]
+    (row,) = file_rows(sqlite_backlog)
     assert bytes(row["content"]) == b"one, two"
 
 
-def test_all_runs_of_a_worker_share_a_rate_limit(on_sqlite, monkeypatch):
+def test_all_runs_of_a_worker_share_the_rate_limit_of_live_output(sqlite_backlog, monkeypatch):
     monkeypatch.setattr(file_writer, "LIVE_STORES_PER_SECOND", 1 / 3_600)
-    keys = [claimed(on_sqlite), claimed(on_sqlite)]
-    performing = performer(on_sqlite, writing({}), [])
-    writer = performing.file_writer
+    keys = [claimed_run(sqlite_backlog), claimed_run(sqlite_backlog)]
+    performer = new_performer(sqlite_backlog, writing_runner({}), [])
+    writer = performer.file_writer
     assert writer is not None
 
     for key in keys:
-        directory = on_sqlite.data / "runs" / run_id(key)
+        directory = sqlite_backlog.data / "runs" / run_id(key)
         directory.mkdir(parents=True)
-        (directory / OUTPUT_FILE).write_bytes(b"printed")
-        writer.live_output(on_sqlite.run(key)).store_if_grown()
+        (directory / OUTPUT_FILE).write_bytes(b"output")
+        writer.live_output(sqlite_backlog.run(key)).store_if_grown()
 
-    assert len(stored_rows(on_sqlite)) == 1
+    assert len(file_rows(sqlite_backlog)) == 1
 
 
-def test_without_storage_only_the_workers_host_has_the_files(on_sqlite, tmp_path):
-    key = on_sqlite.queue(on_sqlite.automation(runner="command"))
-    with Worker(on_sqlite, command=["sh", "-c", "echo hello"]):
-        on_sqlite.wait_for_end(key)
+def test_without_storage_only_the_workers_host_has_the_files(sqlite_backlog, tmp_path):
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
+    with Worker(sqlite_backlog, command=["sh", "-c", "echo hello"]):
+        sqlite_backlog.wait_for_end(key)
 
-    other_host = Host(on_sqlite, tmp_path / "other", has_storage=False)
+    other_host = Host(sqlite_backlog, tmp_path / "other", has_storage=False)
 
-    assert stored_rows(on_sqlite) == []
-    assert on_sqlite.column(key, "package_webhook_name") is None
+    assert file_rows(sqlite_backlog) == []
+    assert sqlite_backlog.column(key, "package_webhook_name") is None
     assert other_host.files(key) == {}
-    assert other_host.printed(key) == b"hello\n"
+    assert other_host.output_bytes(key) == b"hello\n"
     with pytest.raises(NotFound):
         other_host.content(key, "prompt.md")
-    assert Host(on_sqlite, on_sqlite.data, has_storage=False).content(key, OUTPUT_FILE) == b"hello\n"
+    assert Host(sqlite_backlog, sqlite_backlog.data, has_storage=False).content(key, OUTPUT_FILE) == b"hello\n"
 
 
-def test_a_run_that_has_not_begun_has_no_files(backlog, tmp_path):
+def test_queued_run_has_no_files(backlog, tmp_path):
     key = backlog.queue(backlog.automation())
     other_host = Host(backlog, tmp_path / "other")
 
@@ -454,7 +454,7 @@ def test_a_run_that_has_not_begun_has_no_files(backlog, tmp_path):
         other_host.content(key, "prompt.md")
 
 
-def stored_rows(backlog: Backlog) -> list[Any]:
+def file_rows(backlog: Backlog) -> list[Any]:
     with backlog.database.read() as tx:
         return list(tx.all("SELECT name, attempt, content FROM run_files ORDER BY name"))
 
@@ -470,17 +470,17 @@ def stored_rows(backlog: Backlog) -> list[Any]:
         (None, "s3", True),
     ],
 )
-def test_files_are_stored_with_postgresql_unless_a_setting_says_otherwise(url, run_files, are_stored):
-    assert Settings(database_url=url, run_files=run_files, **S3).stores_run_files is are_stored
+def test_run_files_are_stored_by_default_only_with_postgresql(url, run_files, are_stored):
+    assert Settings(database_url=url, run_files=run_files, **S3_SETTINGS).stores_run_files is are_stored
 
 
-def test_the_guard_writes_the_output_where_readers_look_for_it():
+def test_guard_and_readers_use_the_same_output_file():
     # The guard imports only the standard library.
     assert OUTPUT_FILE_OF_GUARD == OUTPUT_FILE
 
 
-def test_a_package_with_a_broken_envelope_counts_as_the_latest(tmp_path):
-    run = a_run(attempt=2)
+def test_package_with_an_invalid_envelope_counts_as_the_latest(tmp_path):
+    run = sample_run(attempt=2)
     directory = tmp_path / run_id(run.id)
     directory.mkdir()
     for envelope in (b"", b"[", b"{}", b"[1]", b'{"run": 3}', b'{"run": {"attempt": "x"}}', b"[" * 60_000):

@@ -1,4 +1,4 @@
-"""Files of runs in a real object store: uploaded when it works, read on other hosts, and removed with their runs."""
+"""Files of runs in a real object store: uploads, outages, reading on other hosts, and removal with their runs."""
 
 import http.client
 import os
@@ -25,14 +25,12 @@ from hookmill.store.objects import ObjectStore
 from hookmill.store.runs import files, removal
 from hookmill.store.runs.files import FilesInDatabase
 from tests.runs.backlog import Backlog
-from tests.runs.test_perform import take, take_back
-from tests.runs.test_run_files import PREPARED, Host, claimed, performer, stored_rows, writing
+from tests.runs.test_perform import claim, requeue
+from tests.runs.test_run_files import PACKAGE_FILES, Host, claimed_run, file_rows, new_performer, writing_runner
 from tests.runs.worker import microseconds
 from tests.support.object_store import ObjectServer, serving_objects
 from tests.support.service import serving
 from tests.support.waiting import until
-
-DAY_US = 86_400_000_000
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +41,14 @@ def running_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectS
 
 @pytest.fixture
 def server(running_server: ObjectServer) -> Iterator[ObjectServer]:
-    """The module's object store, without objects."""
+    """The module's object store. Its objects are deleted after each test."""
     yield running_server
     for key in running_server.object_keys():
         (running_server.bucket / key).unlink()
 
 
 class Hosts:
-    """The host that performs runs, and another one. Both have an object store."""
+    """The host that performs and uploads runs, and another host. Both use the object store."""
 
     def __init__(self, backlog: Backlog, tmp_path: Path, store: ObjectStore, **limits: int) -> None:
         self.backlog = backlog
@@ -65,21 +63,22 @@ class Hosts:
             host="our-host",
             packages=backlog.data / "runs",
             clock=microseconds,
-            report_failure=lambda _where, error: self.failures.append(error),
-            report_recovery=lambda _where, what: self.recoveries.append(what),
+            report_failure=lambda _component, error: self.failures.append(error),
+            report_recovery=lambda _component, message: self.recoveries.append(message),
         )
         backlog.webhook()
-        self.other = Host(backlog, tmp_path / "other", storage=storage)
+        self.other_host = Host(backlog, tmp_path / "other", storage=storage)
 
     def perform(self, key: RunKey, contents: dict[str, bytes]) -> None:
         failures: list[Any] = []
-        performer(self.backlog, writing(contents), failures, self.settings).perform(key, self.backlog.run(key).attempt)
+        performer = new_performer(self.backlog, writing_runner(contents), failures, self.settings)
+        performer.perform(key, self.backlog.run(key).attempt)
         assert failures == []
         assert self.backlog.run(key).state is RunState.SUCCEEDED
 
-    def places(self, key: RunKey) -> dict[str, str | None]:
-        """The only host that has a file, by the file's name. None: every host has it."""
-        return {name: host for name, (_, host) in self.other.files(key).items() if name not in PREPARED}
+    def only_hosts(self, key: RunKey) -> dict[str, str | None]:
+        """For each file by its name: the only host that has it, or None if every host can read it."""
+        return {name: host for name, (_, host) in self.other_host.files(key).items() if name not in PACKAGE_FILES}
 
 
 CONTENTS = {
@@ -93,55 +92,54 @@ CONTENTS = {
 
 def test_files_are_uploaded_after_the_run_and_read_on_another_host(backlog, tmp_path, server):
     hosts = Hosts(backlog, tmp_path, server.client(), file_bytes_max=4_000_000)
-    key = claimed(backlog)
+    key = claimed_run(backlog)
     hosts.perform(key, CONTENTS)
-    not_uploaded = {name: None if name == "empty" else "our-host" for name in CONTENTS}
-    assert hosts.places(key) == not_uploaded
+    hosts_before_upload = {name: None if name == "empty" else "our-host" for name in CONTENTS}
+    assert hosts.only_hosts(key) == hosts_before_upload
     assert server.object_keys() == []
     with backlog.database.read() as tx:
         first_file = files.files_to_upload(tx, "our-host", None, 1)[0]
 
     assert hosts.uploads.run_pass()
-    # Another worker on this host may upload a file, too.
+    # Another worker on this host may upload the same file.
     hosts.uploads.upload(first_file)
     assert hosts.uploads.run_pass()
 
-    assert hosts.places(key) == dict.fromkeys(CONTENTS) | {"large": "our-host"}
+    assert hosts.only_hosts(key) == dict.fromkeys(CONTENTS) | {"large": "our-host"}
     for name, content in CONTENTS.items():
         if name != "large":
-            assert hosts.other.content(key, name) == content
+            assert hosts.other_host.content(key, name) == content
     with pytest.raises(NotFound, match="only on the host our-host"):
-        hosts.other.content(key, "large")
-    # The database has only the end of the output, which pages show.
-    assert sum(len(row["content"] or b"") for row in stored_rows(backlog)) == OUTPUT_END_BYTES
-    output = hosts.other.output(key)
+        hosts.other_host.content(key, "large")
+    # The database contains only the end of the output, which the dashboard shows.
+    assert sum(len(row["content"] or b"") for row in file_rows(backlog)) == OUTPUT_END_BYTES
+    output = hosts.other_host.output(key)
     assert output is not None
     assert (output.content[-9:], len(output.content)) == (b"xthe end\n", OUTPUT_END_BYTES)
-    whole = hosts.other.output(key, 1_000_000)
-    assert whole is not None
-    assert (whole.content, whole.is_cut, whole.complete_on_host) == (CONTENTS[OUTPUT_FILE], False, None)
+    full_output = hosts.other_host.output(key, 1_000_000)
+    assert full_output is not None
+    assert full_output.content == CONTENTS[OUTPUT_FILE]
+    assert (full_output.is_cut, full_output.complete_on_host) == (False, None)
     assert len(server.object_keys()) == 3
     assert all(object_key.split("/")[0::2][:2] == ["runs", run_id(key)] for object_key in server.object_keys())
     assert all(object_key.split("/")[3] == "1" for object_key in server.object_keys())
-    # Another installation in the same bucket and prefix has another directory.
+    # Each installation has its own directory in the bucket and prefix.
     with backlog.database.read() as tx:
         assert server.object_keys()[0].startswith(f"{files.directory_of_objects(tx, server.client())}/")
 
 
-def test_while_the_object_store_is_down_runs_go_on_and_files_are_uploaded_later(
-    on_sqlite, tmp_path, server, monkeypatch
-):
+def test_files_are_uploaded_later_if_the_object_store_is_down(sqlite_backlog, tmp_path, server, monkeypatch):
     monkeypatch.setattr(uploads, "RETRY_SECONDS_MIN", 0.1)
     monkeypatch.setattr(uploads, "RETRY_SECONDS_MAX", 0.1)
     monkeypatch.setattr(objects, "ANSWER_SECONDS", 1.0)
-    hosts = Hosts(on_sqlite, tmp_path, server.client())
-    first, second = claimed(on_sqlite), claimed(on_sqlite)
+    hosts = Hosts(sqlite_backlog, tmp_path, server.client())
+    first, second = claimed_run(sqlite_backlog), claimed_run(sqlite_backlog)
     hosts.perform(first, CONTENTS)
     assert hosts.uploads.run_pass()
     with server.frozen():
         began_at = time.monotonic()
         with pytest.raises(ObjectStoreUnavailable, match="did not answer in time"):
-            hosts.other.content(first, "small")
+            hosts.other_host.content(first, "small")
         assert time.monotonic() - began_at < 10
     server.stop()
     hosts.uploads.start()
@@ -149,26 +147,26 @@ def test_while_the_object_store_is_down_runs_go_on_and_files_are_uploaded_later(
         hosts.perform(second, CONTENTS)
         hosts.uploads.wake()
         until(lambda: hosts.failures, "the outage is reported")
-        assert set(hosts.places(second).values()) == {None, "our-host"}
-        assert hosts.other.printed(second).endswith(b"the end\n")
+        assert set(hosts.only_hosts(second).values()) == {None, "our-host"}
+        assert hosts.other_host.output_bytes(second).endswith(b"the end\n")
         with pytest.raises(ObjectStoreUnavailable, match="can't be reached"):
-            hosts.other.content(first, "small")
+            hosts.other_host.content(first, "small")
         with pytest.raises(NotFound, match="only on the host our-host"):
-            hosts.other.content(second, "small")
+            hosts.other_host.content(second, "small")
 
         server.start()
 
         until(lambda: hosts.recoveries, "the files are uploaded")
     finally:
         hosts.uploads.close(5)
-    assert hosts.other.content(second, "small") == b"small"
+    assert hosts.other_host.content(second, "small") == b"small"
     assert len(hosts.failures) == 1
 
 
-def test_wrong_credentials_are_reported_without_secrets(on_sqlite, tmp_path, server):
-    wrong = server.client(secret_access_key="wrong-secret-of-the-key")
-    hosts = Hosts(on_sqlite, tmp_path, wrong)
-    key = claimed(on_sqlite)
+def test_wrong_credentials_are_reported_without_secrets(sqlite_backlog, tmp_path, server):
+    wrong_client = server.client(secret_access_key="wrong-secret-of-the-key")
+    hosts = Hosts(sqlite_backlog, tmp_path, wrong_client)
+    key = claimed_run(sqlite_backlog)
     hosts.perform(key, CONTENTS)
 
     assert not hosts.uploads.run_pass()
@@ -177,16 +175,16 @@ def test_wrong_credentials_are_reported_without_secrets(on_sqlite, tmp_path, ser
     (failure,) = hosts.failures
     assert "answered 403 SignatureDoesNotMatch (upload, bucket files-of-runs)" in str(failure)
     assert "s3_secret_access_key" in str(failure)
-    shown = f"{failure}{failure.__cause__}{wrong.__dict__}"
+    visible_text = f"{failure}{failure.__cause__}{wrong_client.__dict__}"
     assert failure.__suppress_context__
-    assert "wrong-secret" not in shown
-    assert server.config.access_key_id not in shown
-    assert hosts.places(key)["small"] == "our-host"
-    repaired = Hosts(on_sqlite, tmp_path, server.client())
-    assert repaired.uploads.run_pass()
-    assert repaired.other.content(key, "small") == b"small"
+    assert "wrong-secret" not in visible_text
+    assert server.config.access_key_id not in visible_text
+    assert hosts.only_hosts(key)["small"] == "our-host"
+    repaired_hosts = Hosts(sqlite_backlog, tmp_path, server.client())
+    assert repaired_hosts.uploads.run_pass()
+    assert repaired_hosts.other_host.content(key, "small") == b"small"
     with pytest.raises(ObjectStoreUnavailable, match="answered 403"):
-        hosts.other.content(key, "small")
+        hosts.other_host.content(key, "small")
     with pytest.raises(ObjectStoreUnavailable, match="NoSuchBucket"):
         server.client(bucket="no-such-bucket").read("key")
     with pytest.raises(ObjectStoreUnavailable, match=r"Check s3_endpoint_url and s3_ca_file\."):
@@ -196,7 +194,7 @@ def test_wrong_credentials_are_reported_without_secrets(on_sqlite, tmp_path, ser
 
 
 class HookedStore(ObjectStore):
-    """A store that calls a function before each upload, as if the worker were frozen there."""
+    """A store that calls `before_put` before each upload. A worker that is frozen there continues afterwards."""
 
     before_put: Callable[[bytes], None] = staticmethod(lambda _: None)
 
@@ -205,31 +203,31 @@ class HookedStore(ObjectStore):
         super().put(key, content)
 
 
-def stored_before_death(backlog, hosts: Hosts, key) -> files.FileToUpload:
-    """The first attempt's worker stores its file, and dies before it uploads it and records the end."""
+def store_without_upload(backlog, hosts: Hosts, key) -> files.FileToUpload:
+    """Store a file of the first attempt, whose worker dies before the upload and before it records the end."""
     run = backlog.run(key)
     package = write_package(backlog.data / "runs", run, b'{"a": 1}')
     (package.directory / "result").write_bytes(b"first")
-    writer = performer(backlog, writing({}), [], hosts.settings).file_writer
+    writer = new_performer(backlog, writing_runner({}), [], hosts.settings).file_writer
     assert writer is not None
-    writer.store_files(run, b'{"a": 1}', lambda: pytest.fail("the database works"))
+    writer.store_files(run, b'{"a": 1}', lambda: pytest.fail("the database must not fail"))
     with backlog.database.read() as tx:
         (late_file,) = files.files_to_upload(tx, "our-host", None, 9)
     return late_file
 
 
-def test_an_upload_that_was_frozen_during_the_next_attempt_changes_nothing(backlog, tmp_path, server):
+def test_upload_frozen_during_the_next_attempt_replaces_no_file(backlog, tmp_path, server):
     hosts = Hosts(backlog, tmp_path, HookedStore(server.config))
-    key = claimed(backlog)
-    late_file = stored_before_death(backlog, hosts, key)
+    key = claimed_run(backlog)
+    late_file = store_without_upload(backlog, hosts, key)
 
     def begin_second_attempt(_: bytes) -> None:
         HookedStore.before_put = staticmethod(lambda _: None)
-        take_back(backlog, key)
-        take(backlog)
+        requeue(backlog, key)
+        claim(backlog)
         hosts.perform(key, {"result": b"second"})
         assert hosts.uploads.run_pass()
-        assert hosts.other.content(key, "result") == b"second"
+        assert hosts.other_host.content(key, "result") == b"second"
 
     HookedStore.before_put = staticmethod(begin_second_attempt)
     try:
@@ -237,44 +235,44 @@ def test_an_upload_that_was_frozen_during_the_next_attempt_changes_nothing(backl
     finally:
         HookedStore.before_put = staticmethod(lambda _: None)
 
-    assert hosts.other.content(key, "result") == b"second"
+    assert hosts.other_host.content(key, "result") == b"second"
     assert [key.split("/")[3] for key in server.object_keys()] == ["1", "2"]
     assert hosts.uploads.run_pass()
     assert [key.split("/")[3] for key in server.object_keys()] == ["2"]
-    # Nor does an upload that begins late: the package is that of the second attempt.
+    # An upload that begins late changes nothing, either: the package is that of the second attempt.
     hosts.uploads.upload(late_file)
     assert hosts.uploads.run_pass()
-    assert hosts.other.content(key, "result") == b"second"
+    assert hosts.other_host.content(key, "result") == b"second"
     assert len(server.object_keys()) == 1
 
 
-def test_late_upload_does_not_keep_the_next_attempts_files_from_being_stored(backlog, tmp_path, server):
+def test_late_upload_does_not_block_the_files_of_the_next_attempt(backlog, tmp_path, server):
     hosts = Hosts(backlog, tmp_path, HookedStore(server.config))
-    key = claimed(backlog)
-    late_file = stored_before_death(backlog, hosts, key)
+    key = claimed_run(backlog)
+    late_file = store_without_upload(backlog, hosts, key)
 
     def claim_second_attempt(_: bytes) -> None:
-        take_back(backlog, key)
-        take(backlog)
+        requeue(backlog, key)
+        claim(backlog)
 
     HookedStore.before_put = staticmethod(claim_second_attempt)
     try:
-        # Notes the object for removal, because the attempt is over. The row still has its key.
+        # Records the object for removal, because the attempt is over. The row still has the key of the object.
         hosts.uploads.upload(late_file)
     finally:
         HookedStore.before_put = staticmethod(lambda _: None)
     hosts.perform(key, {"result": b"second"})
 
     assert hosts.uploads.run_pass()
-    assert hosts.other.content(key, "result") == b"second"
+    assert hosts.other_host.content(key, "result") == b"second"
     assert [key.split("/")[3] for key in server.object_keys()] == ["2"]
 
 
-def test_files_that_the_object_store_refuses_delay_no_others(on_sqlite, tmp_path, server, monkeypatch):
+def test_rejected_upload_does_not_delay_uploads_of_other_files(sqlite_backlog, tmp_path, server, monkeypatch):
     monkeypatch.setattr(uploads, "FAILURES_PER_PASS_MAX", 1)
-    hosts = Hosts(on_sqlite, tmp_path, HookedStore(server.config))
-    key = claimed(on_sqlite)
-    hosts.perform(key, {"a": b"refused", "b": b"refused", "c": b"taken"})
+    hosts = Hosts(sqlite_backlog, tmp_path, HookedStore(server.config))
+    key = claimed_run(sqlite_backlog)
+    hosts.perform(key, {"a": b"refused", "b": b"refused", "c": b"accepted"})
 
     def refuse(content: bytes) -> None:
         if content == b"refused":
@@ -282,23 +280,23 @@ def test_files_that_the_object_store_refuses_delay_no_others(on_sqlite, tmp_path
 
     monkeypatch.setattr(HookedStore, "before_put", staticmethod(refuse))
     assert [hosts.uploads.run_pass() for _ in range(3)] == [False, False, False]
-    assert hosts.places(key) == {"a": "our-host", "b": "our-host", "c": None}
+    assert hosts.only_hosts(key) == {"a": "our-host", "b": "our-host", "c": None}
     monkeypatch.setattr(HookedStore, "before_put", staticmethod(lambda _: None))
     assert hosts.uploads.run_pass()
 
-    assert hosts.places(key) == dict.fromkeys("abc")
+    assert hosts.only_hosts(key) == dict.fromkeys("abc")
     assert (len(hosts.failures), len(hosts.recoveries)) == (1, 1)
 
 
-def test_objects_are_removed_with_their_run_also_after_an_outage(backlog, tmp_path, server):
+def test_objects_of_a_removed_run_are_deleted_after_an_outage(backlog, tmp_path, server):
     hosts = Hosts(backlog, tmp_path, server.client())
-    removed, kept = claimed(backlog), claimed(backlog)
-    for key in (removed, kept):
+    removed_key, remaining_key = claimed_run(backlog), claimed_run(backlog)
+    for key in (removed_key, remaining_key):
         hosts.perform(key, CONTENTS)
     assert hosts.uploads.run_pass()
     assert len(server.object_keys()) == 8
     with backlog.database.write() as tx:
-        removal.remove_with_delivery(tx, [backlog.column(removed, "delivery_id")])
+        removal.remove_with_delivery(tx, [backlog.column(removed_key, "delivery_id")])
         while removal.remove_files(tx, 2):
             pass
     server.stop()
@@ -308,31 +306,35 @@ def test_objects_are_removed_with_their_run_also_after_an_outage(backlog, tmp_pa
     assert hosts.uploads.run_pass()
 
     assert len(server.object_keys()) == 4
-    assert hosts.other.content(kept, "small") == b"small"
+    assert hosts.other_host.content(remaining_key, "small") == b"small"
     with backlog.database.read() as tx:
         assert files.objects_to_remove(tx, 9) == []
 
 
-def test_a_sweep_removes_old_objects_without_a_row(on_sqlite, tmp_path, server, monkeypatch):
+def test_sweep_deletes_old_objects_without_a_row(sqlite_backlog, tmp_path, server, monkeypatch):
     for module in (objects, uploads):
         monkeypatch.setattr(module, "OBJECTS_PER_PAGE", 2)
-    hosts = Hosts(on_sqlite, tmp_path, server.client())
-    key, gone = claimed(on_sqlite), RunKey(b"\1" * 16)
+    hosts = Hosts(sqlite_backlog, tmp_path, server.client())
+    key, removed_key = claimed_run(sqlite_backlog), RunKey(b"\1" * 16)
     hosts.perform(key, CONTENTS)
     assert hosts.uploads.run_pass()
-    with on_sqlite.database.read() as tx:
+    with sqlite_backlog.database.read() as tx:
         directory = files.directory_of_objects(tx, server.client())
-    orphans = [f"{directory}/{run_id(each)}/1/{number}" for each in (gone, key) for number in range(2)]
-    others = ["runs/another-installation/run/1/0", f"{directory}/notes/of/people", f"{directory}-2/{run_id(gone)}/1/0"]
-    fresh = f"{directory}/{run_id(gone)}/1/fresh"
-    for orphan in (*orphans, *others, fresh):
-        server.client().put(orphan, b"orphan")
-    rows = [each for each in server.object_keys() if each not in (*orphans, *others, fresh)]
+    orphans = [f"{directory}/{run_id(each)}/1/{number}" for each in (removed_key, key) for number in range(2)]
+    foreign = [
+        "runs/another-installation/run/1/0",
+        f"{directory}/notes/of/people",
+        f"{directory}-2/{run_id(removed_key)}/1/0",
+    ]
+    new_orphan = f"{directory}/{run_id(removed_key)}/1/new"
+    with_row = server.object_keys()
+    for object_key in (*orphans, *foreign, new_orphan):
+        server.client().put(object_key, b"content")
     two_days_ago = time.time() - 2 * 86_400
-    for each in server.object_keys():
-        if each != fresh:
-            os.utime(server.bucket / each, (two_days_ago, two_days_ago))
-    # The server remembers the times of files that it has written.
+    for object_key in server.object_keys():
+        if object_key != new_orphan:
+            os.utime(server.bucket / object_key, (two_days_ago, two_days_ago))
+    # The server caches the times of files that it has written.
     server.stop()
     server.start()
 
@@ -340,12 +342,12 @@ def test_a_sweep_removes_old_objects_without_a_row(on_sqlite, tmp_path, server, 
     while after is not None:
         page_count, after = page_count + 1, hosts.uploads.sweep_page(after)
 
-    assert server.object_keys() == sorted([*rows, *others, fresh])
+    assert server.object_keys() == sorted([*with_row, *foreign, new_orphan])
     assert page_count >= 5
-    assert hosts.other.content(key, "small") == b"small"
+    assert hosts.other_host.content(key, "small") == b"small"
 
 
-def test_a_bucket_may_be_in_the_hosts_name(tmp_path):
+def test_bucket_can_be_part_of_the_host_name(tmp_path):
     with serving_objects(tmp_path, has_path_style=False) as server:
         server.client().put("runs/key", b"content")
 
@@ -354,10 +356,11 @@ def test_a_bucket_may_be_in_the_hosts_name(tmp_path):
 
 
 @contextmanager
-def moved_away(directory: Path) -> Iterator[None]:
-    directory.rename(directory.with_name("moved away"))
+def without_directory(directory: Path) -> Iterator[None]:
+    """Rename the directory for the duration of the block."""
+    moved = directory.rename(directory.with_name("moved"))
     yield
-    directory.with_name("moved away").rename(directory)
+    moved.rename(directory)
 
 
 def is_uploaded(database: Database) -> bool:
@@ -366,16 +369,16 @@ def is_uploaded(database: Database) -> bool:
     return row is not None and not row["is_upload_pending"]
 
 
-def test_a_service_that_was_killed_uploads_files_and_streams_them_to_viewers(tmp_path, server):
-    command = '{"maker": {"argv": ["sh", "-c", "echo made; head -c 20000000 /dev/zero > result"]}}'
-    settings = {**server.settings(), "runners": command, "default_runner": "maker"}
+def test_restarted_service_uploads_files_and_streams_them_to_viewers(tmp_path, server):
+    runners = '{"command": {"argv": ["sh", "-c", "head -c 20000000 /dev/zero > result"]}}'
+    settings = {**server.settings(), "runners": runners, "default_runner": "command"}
     with serving(tmp_path / "data", **settings) as service, service.management() as management:
         may = management.access.operator("default")
-        made = management.webhooks.create(may, "builds")
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+        webhook = management.webhooks.create(may, "builds")
+        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
         management.automations.create(may, "builder", prompt="Build.", triggers=[trigger])
         server.stop()
-        service.post(made)
+        service.post(webhook)
         until(lambda: [run.state for run in management.runs.newest(may)] == [RunState.SUCCEEDED], "the run has ended")
         service.kill()
         server.start()
@@ -385,20 +388,21 @@ def test_a_service_that_was_killed_uploads_files_and_streams_them_to_viewers(tmp
         (run,) = management.runs.newest(may)
         team = management.access.operator_of_team()
         token = management.keys.create(team, "reader", Role.VIEWER, factory="default").token.reveal()
+        credentials = {"Authorization": f"Bearer {token}"}
         path = f"/api/v1/factories/default/runs/{run_id(run.id)}/files/result"
-        with moved_away(tmp_path / "data" / "runs"):
-            answer = service.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        with without_directory(tmp_path / "data" / "runs"):
+            answer = service.request("GET", path, headers=credentials)
             assert (answer.status, answer.body) == (200, bytes(20_000_000))
             assert service.request("GET", path).status == 401
             connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
-            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+            connection.request("GET", path, headers=credentials)
             response = connection.getresponse()
             assert len(response.read(100_000)) == 100_000
             server.stop()
             with pytest.raises((http.client.IncompleteRead, OSError)):
                 response.read()
             connection.close()
-            answer = service.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+            answer = service.request("GET", path, headers=credentials)
             assert (answer.status, answer.json["code"]) == (503, "unavailable")
             server.start()
         assert server.config.secret_access_key not in service.log()

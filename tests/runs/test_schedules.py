@@ -1,4 +1,4 @@
-"""Workers and schedules: a due time starts one run, which is performed, whatever happens to the workers."""
+"""Workers and schedules: each due time starts one run, also if workers are killed or clocks are corrected."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from hookmill.runs import dispatcher as dispatcher_module
 from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from tests.runs.backlog import Backlog, Worker
-from tests.runs.schedules import DAY, HOUR, MINUTE, all_runs, let_time_pass, scheduled
+from tests.runs.schedules import DAY, HOUR, MINUTE, all_runs, move_schedules_back, scheduled_automation
 from tests.runs.worker import microseconds
 from tests.support.counts import count
 from tests.support.waiting import until
@@ -24,7 +24,7 @@ ROUNDS = count(100, usually=3)
 
 
 def wait_for_runs(backlog: Backlog, number: int) -> Sequence[Run]:
-    """Wait until so many runs have ended."""
+    """Wait until so many runs have ended, and return all runs."""
     until(
         lambda: len([run for run in all_runs(backlog) if run.state.is_final]) >= number,
         lambda: f"{number} runs have ended: {backlog.states()}",
@@ -42,7 +42,7 @@ def running(backlog: Backlog, clock: Callable[[], int], *, command: str = "true"
             runners={"package": PackageRunner(), "command": CommandRunner(argv=("sh", "-c", command))},
         ),
         clock,
-        report_failure=lambda where, error: failures.append(f"{where}: {error!r}"),
+        report_failure=lambda component, error: failures.append(f"{component}: {error!r}"),
     )
     dispatcher.launch()
     try:
@@ -61,8 +61,8 @@ class MovableClock:
 
 
 def test_command_of_a_scheduled_run_gets_the_schedule_and_no_payload(backlog):
-    scheduled(backlog, runner="command")
-    let_time_pass(backlog, HOUR + MINUTE)
+    scheduled_automation(backlog, runner="command")
+    move_schedules_back(backlog, HOUR + MINUTE)
 
     with running(backlog, microseconds, command="env | grep ^HOOKMILL_ | sort; ls"):
         [run] = wait_for_runs(backlog, 1)
@@ -81,11 +81,11 @@ def test_command_of_a_scheduled_run_gets_the_schedule_and_no_payload(backlog):
     assert (envelope["schedule"]["name"], envelope["payload"]) == ("often", None)
 
 
-def test_idle_worker_starts_a_run_when_its_time_comes(backlog):
+def test_idle_worker_starts_a_run_when_it_becomes_due(backlog):
     clock = MovableClock()
     with running(backlog, clock):
-        # The worker, which is idle by now, learns of the new schedule.
-        scheduled(backlog)
+        # An idle worker is notified of a new schedule.
+        scheduled_automation(backlog)
         time.sleep(0.3)
         assert all_runs(backlog) == []
         clock.offset = HOUR + MINUTE
@@ -95,10 +95,10 @@ def test_idle_worker_starts_a_run_when_its_time_comes(backlog):
     assert run.state is RunState.SUCCEEDED
 
 
-def test_run_starts_within_a_second_of_its_time(backlog):
+def test_run_starts_within_a_second_of_its_scheduled_time(backlog):
     with Worker(backlog):
-        scheduled(backlog, cron="@every 1m")
-        let_time_pass(backlog, MINUTE - 1_000_000)
+        scheduled_automation(backlog, cron="@every 1m")
+        move_schedules_back(backlog, MINUTE - 1_000_000)
 
         [run] = wait_for_runs(backlog, 1)
 
@@ -110,7 +110,7 @@ def test_idle_worker_follows_a_corrected_clock(backlog, monkeypatch):
     monkeypatch.setattr(dispatcher_module, "TIDY_SECONDS", 0.2)
     monkeypatch.setattr(dispatcher_module, "RECONSIDER_SECONDS", 0.2)
     clock = MovableClock()
-    scheduled(backlog)
+    scheduled_automation(backlog)
     clock.offset = 300 * DAY
     with running(backlog, clock):
         wait_for_runs(backlog, 1)
@@ -131,23 +131,23 @@ def next_due_at(backlog: Backlog) -> int:
 
 @pytest.mark.timeout(count(600, usually=120))
 @pytest.mark.parametrize("workers", [1, 3])
-def test_each_time_starts_one_run_although_workers_are_killed(sqlite_store, postgres_store, tmp_path, workers):
+def test_each_due_time_starts_one_run_although_workers_are_killed(sqlite_store, postgres_store, tmp_path, workers):
     url = sqlite_store if workers == 1 else postgres_store
     settings: dict[str, Any] = {"dead_after_seconds": 1.5, "attempts_max": 100}
     with Backlog(url, tmp_path / "data") as backlog:
         for number in range(10):
-            scheduled(backlog, number=number)
-        started = [Worker(backlog, **settings) for _ in range(workers)]
+            scheduled_automation(backlog, number=number)
+        active_workers = [Worker(backlog, **settings) for _ in range(workers)]
         try:
             for round_number in range(ROUNDS):
-                let_time_pass(backlog, HOUR)
-                # The schedules are due now: the worker dies before, between or after their transactions.
+                move_schedules_back(backlog, HOUR)
+                # The schedules are due now. The worker is killed before, between or after their transactions.
                 time.sleep(0.01 * round_number % 0.1)
-                started.pop(0).kill()
-                started.append(Worker(backlog, **settings))
+                active_workers.pop(0).kill()
+                active_workers.append(Worker(backlog, **settings))
                 wait_for_runs(backlog, 10 * (round_number + 1))
         finally:
-            for worker in started:
+            for worker in active_workers:
                 worker.kill()
         runs = all_runs(backlog)
     assert len(runs) == 10 * ROUNDS

@@ -1,4 +1,4 @@
-"""What the tests kill: a process that performs runs until it is told to stop."""
+"""A process that performs runs, and that tests kill, freeze and stop."""
 
 import os
 import signal
@@ -26,8 +26,8 @@ def microseconds() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Faulty:
-    """A runner that never has what it needs."""
+class FaultyRunner:
+    """A runner that reports a fault of the host for every run."""
 
     grace_seconds: float = 0.0
 
@@ -35,29 +35,33 @@ class Faulty:
         raise HostFault("No process left.")
 
 
-def perform_until_told(order: dict[str, Any], control: Connection) -> None:
-    """Says its executor's id first, and, when it stops in good order, where it connected to and what failed."""
-    connections = _note_connections()
+def run_worker(options: dict[str, Any], control: Connection) -> None:
+    """Perform runs until a message arrives at `control`, then stop in an orderly way.
+
+    The first message to `control` is the executor's id, or the error because of which the worker did not start. The
+    last one has the network connections that the worker opened, its failures and its recoveries.
+    """
+    connections = _record_connections()
     failures: list[str] = []
     recoveries: list[str] = []
-    database = open_database(order["url"], idle_seconds=timeouts.WORKER_IDLE_SECONDS)
-    if order["freeze"]:
-        _freeze_in_transactions(**order["freeze"])
-    runners: dict[str, Runner] = {"package": PackageRunner(), "faulty": Faulty()}
-    if command := order["command"]:
-        runners["command"] = CommandRunner(argv=tuple(command), grace_seconds=order["grace"])
-    settings = DispatcherSettings(data=Path(order["data"]), runners=runners, **order["settings"])
+    database = open_database(options["url"], idle_seconds=timeouts.WORKER_IDLE_SECONDS)
+    if options["freeze"]:
+        _freeze_in_transaction(**options["freeze"])
+    runners: dict[str, Runner] = {"package": PackageRunner(), "faulty": FaultyRunner()}
+    if command := options["command"]:
+        runners["command"] = CommandRunner(argv=tuple(command), grace_seconds=options["grace"])
+    settings = DispatcherSettings(data=Path(options["data"]), runners=runners, **options["settings"])
     dispatcher = Dispatcher(
         database,
         settings,
         microseconds,
-        report_failure=lambda where, error: failures.append(f"{where}: {error!r}"),
-        report_recovery=lambda where, what: recoveries.append(f"{where}: {what}"),
+        report_failure=lambda component, error: failures.append(f"{component}: {error!r}"),
+        report_recovery=lambda component, message: recoveries.append(f"{component}: {message}"),
     )
     try:
         dispatcher.launch()
     except BaseException:
-        control.send({"trouble": traceback.format_exc()})
+        control.send({"error": traceback.format_exc()})
         raise
     control.send({"executor": dispatcher.executor})
     control.recv()
@@ -66,24 +70,24 @@ def perform_until_told(order: dict[str, Any], control: Connection) -> None:
     control.send({"connections": connections, "failures": failures, "recoveries": recoveries})
 
 
-def _freeze_in_transactions(statement: str, order: str) -> None:
-    """Stop this process, once, after a statement that begins like this one, as soon as the file `order` exists."""
+def _freeze_in_transaction(statement: str, trigger_file: str) -> None:
+    """Freeze this process once, after a SQL statement with this beginning, as soon as the file exists."""
 
     def freeze(*event_arguments: Any) -> None:
         executed = " ".join(event_arguments[2].split())
-        if executed.startswith(statement) and Path(order).exists():
-            Path(order).unlink()
+        if executed.startswith(statement) and Path(trigger_file).exists():
+            Path(trigger_file).unlink()
             os.kill(os.getpid(), signal.SIGSTOP)
 
     event.listen(Engine, "after_cursor_execute", freeze)
 
 
-def _note_connections() -> list[str]:
-    noted: list[str] = []
+def _record_connections() -> list[str]:
+    connections: list[str] = []
 
-    def note(event: str, arguments: tuple[Any, ...]) -> None:
+    def record(event: str, arguments: tuple[Any, ...]) -> None:
         if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.bind"):
-            noted.append(f"{event} {arguments[1:]}")
+            connections.append(f"{event} {arguments[1:]}")
 
-    sys.addaudithook(note)
-    return noted
+    sys.addaudithook(record)
+    return connections

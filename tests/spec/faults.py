@@ -51,9 +51,9 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F4": ToleratedFault(
         "Everything is killed after a 202, before its run begins: the next start performs the run once.",
         (
-            _CRASHES + "test_a_run_begins_again_soon_after_the_next_start",
-            "runs/test_dispatcher.py::test_runs_that_waited_before_the_start_are_found",
-            "runs/test_dispatcher.py::test_a_run_that_nobody_announced_is_found",
+            _CRASHES + "test_interrupted_run_restarts_soon_after_the_next_worker_starts",
+            "runs/test_dispatcher.py::test_runs_queued_before_the_start_are_performed",
+            "runs/test_dispatcher.py::test_run_without_a_notification_is_found",
         ),
     ),
     "F5": ToleratedFault(
@@ -118,8 +118,8 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "spec/test_limits.py::test_clock_jump_resets_the_rate_limit",
             "spec/test_limits.py::test_clock_jump_and_return_leave_no_webhook_blocked",
             "spec/test_limits.py::test_delivery_ids_stay_unique_across_clock_jumps",
-            "test_maintenance.py::test_a_clock_that_is_wrong_for_an_hour_removes_nothing",
-            "runs/test_in_flight.py::test_what_another_hosts_clock_says_does_not_matter",
+            "test_maintenance.py::test_clock_that_is_wrong_for_an_hour_removes_nothing",
+            "runs/test_in_flight.py::test_clock_of_another_host_does_not_affect_death_detection",
             _DRILL,
         ),
     ),
@@ -171,7 +171,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F22": ToleratedFault(
         "A webhook is deleted before its run is performed: the run gets its payload and ends.",
-        ("runs/test_perform.py::test_run_of_a_webhook_that_was_deleted_meanwhile_gets_its_payload",),
+        ("runs/test_perform.py::test_run_of_a_deleted_webhook_gets_its_payload",),
     ),
     "F23": ToleratedFault(
         "A webhook is enabled and disabled again and again: deliveries are recorded only while it is enabled.",
@@ -190,7 +190,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "management/test_log.py::test_delivery_is_read_with_its_payload_or_not_at_all_during_retention",
             "management/test_log.py::test_replays_during_retention_are_complete_or_refused",
             "store/test_deliveries.py::test_delivery_with_an_unfinished_run_is_kept_with_its_payload",
-            "test_maintenance.py::test_deliveries_come_in_between_two_steps",
+            "test_maintenance.py::test_deliveries_are_accepted_between_two_steps",
         ),
     ),
     "F26": ToleratedFault(
@@ -207,7 +207,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F28": ToleratedFault(
         "A worker is killed during a run: another attempt begins, and no attempt is performed twice.",
         (
-            _CRASHES + "test_a_worker_killed_repeatedly_loses_and_doubles_nothing",
+            _CRASHES + "test_repeatedly_killed_worker_loses_and_doubles_no_run",
             "runs/test_faults.py::test_killed_workers_on_sqlite",
             "runs/test_faults.py::test_killed_workers_on_postgresql",
             _HOSTS + "test_host_that_is_cut_off_and_killed_loses_and_doubles_no_run",
@@ -216,7 +216,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F29": ToleratedFault(
         "A worker is frozen until another one claims its run: what it writes afterwards has no effect.",
         (
-            _CRASHES + "test_a_worker_that_was_paused_past_its_time_has_no_say_afterwards",
+            _CRASHES + "test_worker_paused_beyond_the_timeout_overwrites_no_result",
             "runs/test_faults.py::test_interrupted_workers",
             "store/test_runs.py::test_result_of_a_stale_worker_has_no_effect",
             _HOSTS + "test_host_that_was_cut_off_and_frozen_overwrites_no_result",
@@ -225,13 +225,13 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F30": ToleratedFault(
         "Several workers claim runs: each run is performed once, and no factory waits for another.",
         (
-            _CRASHES + "test_two_workers_share_the_runs_and_perform_each_once",
+            _CRASHES + "test_two_workers_share_runs_and_perform_each_once",
             "store/test_runs.py::test_workers_that_claim_at_the_same_time_claim_different_runs",
         ),
     ),
     "F31": ToleratedFault(
         "A run kills its worker each time: it is abandoned after some attempts, and the other runs are performed.",
-        (_CRASHES + "test_a_poison_run_is_given_up_while_others_flow",),
+        (_CRASHES + "test_run_that_kills_its_worker_is_interrupted_after_three_attempts",),
     ),
     "F32": ToleratedFault(
         "The service is stopped under load: requests that were read are answered, and it ends in time.",
@@ -245,8 +245,8 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "No further file or process can be opened: requests succeed or get a 503, and the service recovers.",
         (
             "faults/test_open_files.py::test_service_out_of_file_descriptors_answers_503_and_recovers",
-            "test_fork_server.py::test_a_fork_server_that_cannot_be_forked_is_tried_again",
-            "runs/test_health.py::test_a_guard_that_cannot_be_started_is_the_hosts_fault",
+            "test_fork_server.py::test_failed_start_of_the_fork_server_is_retried",
+            "runs/test_health.py::test_failure_to_start_the_guard_is_a_host_fault",
         ),
         "A process that the kernel kills for its memory is killed like any other: see F2 and F28.",
     ),
@@ -306,9 +306,9 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "The object store for files of runs is down, frozen or refuses the credentials: runs go on, and their files "
         "are uploaded later.",
         (
-            "runs/test_run_objects.py::test_while_the_object_store_is_down_runs_go_on_and_files_are_uploaded_later",
+            "runs/test_run_objects.py::test_files_are_uploaded_later_if_the_object_store_is_down",
             "runs/test_run_objects.py::test_wrong_credentials_are_reported_without_secrets",
-            "runs/test_run_objects.py::test_an_upload_that_was_frozen_during_the_next_attempt_changes_nothing",
+            "runs/test_run_objects.py::test_upload_frozen_during_the_next_attempt_replaces_no_file",
         ),
     ),
 }
