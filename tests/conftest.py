@@ -19,7 +19,7 @@ pytest_plugins = ["tests.support.plugin"]
 
 @pytest.fixture
 def postgres_url(postgres_server: Postgres) -> Iterator[str]:
-    """The URL of a new, empty database, which is gone after the test."""
+    """The URL of a new, empty database, which is dropped after the test."""
     url = postgres_server.create_database()
     yield url
     postgres_server.drop_database(url)
@@ -27,7 +27,7 @@ def postgres_url(postgres_server: Postgres) -> Iterator[str]:
 
 @pytest.fixture
 def on_disk() -> Iterator[Path]:
-    """A directory on a real disk, for tests that measure or break its writes. Other tests may keep files in memory."""
+    """A directory on a real disk, for tests that measure writes or make them fail. Other files may be in memory."""
     with tempfile.TemporaryDirectory(prefix="hookmill-tests-", dir="/var/tmp") as directory:
         yield Path(directory)
 
@@ -68,9 +68,9 @@ def postgres_stores(postgres_server: Postgres, migrated_postgres: str) -> Iterat
 @pytest.fixture
 def postgres_store(postgres_stores: Stores) -> Iterator[str]:
     """The URL of an empty PostgreSQL store at this version's schema."""
-    url = postgres_stores.take()
+    url = postgres_stores.acquire()
     yield url
-    postgres_stores.give_back(url)
+    postgres_stores.release(url)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -16,7 +16,7 @@ from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStar
 from hookmill.store.admission.transaction import PlanOutcome, admit
 from hookmill.store.database import Database, Row
 from hookmill.store.keys.sealing import MasterKey
-from tests.support.stores import opened
+from tests.support.stores import open_store_database
 from tests.support.world import Clock
 
 UNLIMITED = 1_000_000
@@ -29,7 +29,7 @@ class ManagedStore:
         self.clock = Clock()
         self.key = MasterKey(b"k" * 32)
         self._exit_stack = ExitStack()
-        self.database: Database = self._exit_stack.enter_context(opened(url))
+        self.database: Database = self._exit_stack.enter_context(open_store_database(url))
         config = InstallationConfig(
             public_url="https://hooks.test",
             webhooks_per_factory=UNLIMITED,

@@ -1,1 +1,1 @@
-"""What the tests stand on: real parts, started for them and taken away again."""
+"""Real parts that tests use: servers, databases, hosts and processes."""

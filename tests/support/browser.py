@@ -29,13 +29,11 @@ def chromium() -> str:
 
     Raises `BrowserUnavailable`.
     """
-    if named := os.environ.get("CHROMIUM"):
-        return named
-    if found := _of_the_system() or _of_playwright():
-        return found
+    if path := os.environ.get("CHROMIUM") or _of_the_system() or _of_playwright():
+        return path
     _install()
-    if found := _of_the_system():
-        return found
+    if path := _of_the_system():
+        return path
     raise BrowserUnavailable(
         "The tests of the dashboard need a Chromium. Install one (Debian: apt-get install chromium), "
         "or set CHROMIUM to the path of one."
@@ -43,14 +41,14 @@ def chromium() -> str:
 
 
 def _of_the_system() -> str | None:
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 def _of_playwright() -> str | None:
     cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", "~/.cache/ms-playwright")).expanduser()
     shells = sorted(cache.glob("chromium_headless_shell-*/chrome-*linux*/*headless*shell"))
-    found = shells or sorted(cache.glob("chromium-*/chrome-linux*/chrome"))
-    return str(found[-1]) if found else None
+    paths = shells or sorted(cache.glob("chromium-*/chrome-linux*/chrome"))
+    return str(paths[-1]) if paths else None
 
 
 def _install() -> None:
@@ -60,14 +58,14 @@ def _install() -> None:
     # One of the processes that run tests installs it, and the others wait.
     with Path(tempfile.gettempdir(), "hookmill-chromium.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
         for command in (["apt-get", "update", "-qq"], *([*install, package] for package in PACKAGES)):
             if _of_the_system():
                 return
             subprocess.run(
                 command,
-                env=quiet,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

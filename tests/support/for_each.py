@@ -22,7 +22,7 @@ def for_each(parameter: str, values: Sequence[Any]) -> Callable[[Callable[..., N
                 failed = ", ".join(str(error.__notes__[-1]) for error in errors)
                 raise ExceptionGroup(f"{len(errors)} of {len(values)} failed: {failed}", errors)
 
-        assert values, "a test for no value can't fail"
+        assert values, "a test without values can't fail"
         # Not `functools.wraps`, because it would copy the marks of Hypothesis, which is to wrap only `test`.
         run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
         signature = inspect.signature(test)

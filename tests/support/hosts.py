@@ -19,7 +19,7 @@ from tests.support.loaded import fork_context
 from tests.support.waiting import LONG_SECONDS, until
 
 ANSWER_SECONDS: Final = 30.0
-"""The longest time in which a host or the switch obeys an order."""
+"""The longest time in which a host or the switch carries out an order."""
 CONNECT_SECONDS: Final = 10.0
 REACHABLE_SECONDS: Final = 0.5
 UNUSED_PORT: Final = 1
@@ -42,17 +42,17 @@ class Host:
         self, command: list[str], environment: Mapping[str, str], directory: Path, output: Path
     ) -> "ProcessOnHost":
         """Start a command, such as `["hookmill", "serve"]`. What it prints is added to the file `output`."""
-        answer = self._control.ask(
+        reply = self._control.execute(
             do="start",
             command=command,
             environment=dict(environment),
             directory=str(directory),
             output=str(output),
         )
-        return ProcessOnHost(self, answer["pid"])
+        return ProcessOnHost(self, reply["pid"])
 
     def connect(self, port: int) -> socket.socket:
-        """A connection from outside to a port of the host."""
+        """A new connection from outside the host to one of its ports."""
         connection = self._network.open_socket()
         try:
             connection.settimeout(CONNECT_SECONDS)
@@ -64,12 +64,12 @@ class Host:
         return connection
 
     def unplug(self) -> None:
-        """From now on, packets from and to the host are dropped. No connection is reset."""
-        self._network.ask(do="unplug", host=self.name)
+        """Drop packets from and to the host from now on. No connection is reset."""
+        self._network.execute(do="unplug", host=self.name)
 
     def plug_in(self) -> None:
-        """Returns when the host can connect again. For a moment, its kernel still reports its neighbors unreachable."""
-        self._network.ask(do="plug in", host=self.name)
+        """Connect the host again. For a moment, its kernel still reports that its neighbors are unreachable."""
+        self._network.execute(do="plug in", host=self.name)
         until(self._is_reachable, f"{self.name} is reachable")
 
     def _is_reachable(self) -> bool:
@@ -84,21 +84,21 @@ class Host:
             return True
 
     def freeze(self) -> None:
-        """SIGSTOP to every process."""
+        """Send SIGSTOP to every process."""
         self.signal(-1, signal.SIGSTOP)
 
     def resume(self) -> None:
         self.signal(-1, signal.SIGCONT)
 
     def kill_all(self) -> None:
-        """kill -9 to every process. Returns when all have ended."""
-        self._control.ask(do="kill all")
+        """Send SIGKILL to every process. Returns when all have ended."""
+        self._control.execute(do="kill all")
 
     def signal(self, pid: int, number: int) -> None:
-        self._control.ask(do="signal", pid=pid, number=number)
+        self._control.execute(do="signal", pid=pid, number=number)
 
     def exit_code_of(self, pid: int) -> int | None:
-        code: int | None = self._control.ask(do="exit code of", pid=pid)["exit_code"]
+        code: int | None = self._control.execute(do="exit code of", pid=pid)["exit_code"]
         return code
 
 
@@ -113,7 +113,7 @@ class ProcessOnHost:
         return self._host.exit_code_of(self.pid)
 
     def wait(self, seconds: float = LONG_SECONDS) -> int:
-        """Its exit code. Raises `AssertionError` if it does not end in time."""
+        """Wait for the end of the process, and return its exit code. Raises `AssertionError` if it takes too long."""
         until(lambda: self.poll() is not None, f"process {self.pid} of {self._host.name} has ended", seconds=seconds)
         code = self.poll()
         assert code is not None
@@ -128,15 +128,15 @@ class Network:
 
     def __init__(self, *names: str) -> None:
         """Raises `NamespacesUnavailable`."""
-        ends = {name: _pair() for name in ("", *names)}
-        theirs = {name: pair[1] for name, pair in ends.items()}
-        self._controls = [_Control(ours) for ours, _ in ends.values()]
+        pairs = {name: _pair() for name in ("", *names)}
+        ends_of_hosts = {name: pair[1] for name, pair in pairs.items()}
+        self._controls = [_Control(pair[0]) for pair in pairs.values()]
         self._control, *controls = self._controls
-        control = theirs.pop("")
-        self._process = fork_context().Process(target=namespaces.serve_network, args=(control, theirs))
+        end_of_switch = ends_of_hosts.pop("")
+        self._process = fork_context().Process(target=namespaces.serve_network, args=(end_of_switch, ends_of_hosts))
         self._process.start()
         self.address = namespaces.ADDRESSES.format(1)
-        for each in (control, *theirs.values()):
+        for each in (end_of_switch, *ends_of_hosts.values()):
             each.close()
         try:
             for each_control in self._controls:
@@ -151,7 +151,7 @@ class Network:
 
     def open_socket(self) -> socket.socket:
         """A new TCP socket of the network, as of another machine next to the hosts."""
-        return self._control.ask_for_socket(do="open socket")
+        return self._control.open_socket()
 
     def listen(self) -> socket.socket:
         """A new server socket of the network, at a free port of `Network.address`."""
@@ -160,11 +160,11 @@ class Network:
         listener.listen()
         return listener
 
-    def ask(self, **order: Any) -> dict[str, Any]:
-        return self._control.ask(**order)
+    def execute(self, **order: Any) -> dict[str, Any]:
+        return self._control.execute(**order)
 
     def close(self) -> None:
-        """Returns when every process of every host has ended, and with them the network."""
+        """End all processes of all hosts, and remove the network."""
         for control in self._controls:
             control.close()
         self._process.join(ANSWER_SECONDS)
@@ -180,34 +180,34 @@ class Network:
 
 
 class _Control:
-    """Sends orders to the switch or to a host, and reads the answers. Threads may share it."""
+    """Sends orders to the switch or to a host, and reads the replies. Threads may share it."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._end.settimeout(ANSWER_SECONDS)
         self._lock = threading.Lock()
 
-    def ask(self, **order: Any) -> dict[str, Any]:
+    def execute(self, **order: Any) -> dict[str, Any]:
         with self._lock:
             self._end.send(json.dumps(order).encode())
             return self.read()
 
-    def ask_for_socket(self, **order: Any) -> socket.socket:
+    def open_socket(self) -> socket.socket:
         with self._lock:
-            self._end.send(json.dumps(order).encode())
+            self._end.send(json.dumps({"do": "open socket"}).encode())
             _, descriptors, _, _ = socket.recv_fds(self._end, namespaces.MESSAGE_BYTES_MAX, 1)
         return socket.socket(fileno=descriptors[0])
 
     def read(self) -> dict[str, Any]:
         message = self._end.recv(namespaces.MESSAGE_BYTES_MAX)
-        answer: dict[str, Any] = json.loads(message) if message else {"error": "its process has ended"}
-        if "error" in answer:
+        reply: dict[str, Any] = json.loads(message) if message else {"error": "its process has ended"}
+        if "error" in reply:
             raise NamespacesUnavailable(
-                f"Hosts can't be made of namespaces here: {answer['error']}. These tests need them: run the tests as "
+                f"Hosts can't be made of namespaces here: {reply['error']}. These tests need them: run the tests as "
                 "root (in a container: --privileged), or allow user namespaces (sysctl user.max_user_namespaces, and "
                 "on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0)."
             )
-        return answer
+        return reply
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -20,13 +20,13 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _forks = multiprocessing.get_context("forkserver")
-# Named, not imported: the process that runs the tests does not need these modules.
+# This process only names the modules. It does not import them, because it does not need them.
 _forks.set_forkserver_preload(["tests.support.preloaded"])
 
 
 @functools.cache
 def fork_context() -> ForkServerContext:
-    """The context that forks from the fork server, which is running."""
+    """The context that forks processes from the fork server. The first call starts the fork server."""
     # The fork server imports modules relative to its working directory, and ignores those that it does not find.
     with contextlib.chdir(_ROOT):
         forkserver.ensure_running()
@@ -102,7 +102,7 @@ def call(
     output: Path,
     errors: Path,
 ) -> None:
-    """Make this process a session of its own with this environment, and call `function`."""
+    """Give this process its own session and this environment, and call `function`."""
     os.setsid()
     os.chdir(directory)
     for number, path in ((1, output), (2, errors)):

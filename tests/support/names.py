@@ -12,7 +12,7 @@ a definition file's keys."""
 
 def names_not_in_snake_case(value: Any, place: str = "") -> list[str]:
     """The paths of the fields in a JSON value whose names are not in snake_case. `place` is the path of the value."""
-    return [f"{at}/{name}" for at, name in _names(value, place) if not SNAKE_CASE.match(name)]
+    return [f"{parent}/{name}" for parent, name in _names(value, place) if not SNAKE_CASE.match(name)]
 
 
 def _names(value: Any, place: str) -> Iterator[tuple[str, str]]:

@@ -85,7 +85,7 @@ class _Switch:
                 continue
             if order == {}:
                 return
-            self._obey(order)
+            self._carry_out(order)
 
     def _connect(self, hosts: Mapping[str, socket.socket]) -> None:
         _set_up("lo")
@@ -95,11 +95,11 @@ class _Switch:
             self._add_host(number, name, control)
 
     def _add_host(self, number: int, name: str, control: socket.socket) -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            parent = _fork(lambda: _be_parent_of_host(theirs, control, name, number))
-            theirs.close()
-            reply = ours.recv(MESSAGE_BYTES_MAX)
+        own_end, end_of_parent = socket.socketpair()
+        with own_end, end_of_parent:
+            parent = _fork(lambda: _run_parent_of_host(end_of_parent, control, name, number))
+            end_of_parent.close()
+            reply = own_end.recv(MESSAGE_BYTES_MAX)
             if reply != b"ready":
                 raise OSError(reply.decode() or f"{name} ended early")
             peer = _link(0, 0, _name(INTERFACE), _attribute(_IFLA_NET_NS_PID, struct.pack("=I", parent)))
@@ -108,13 +108,13 @@ class _Switch:
             master = _attribute(_IFLA_MASTER, struct.pack("=I", socket.if_nametoindex("switch")))
             _request(_NEW_LINK, 0, _link(socket.if_nametoindex(name), 0, master))
             _set_up(name)
-            ours.send(b"connected")
+            own_end.send(b"connected")
 
-    def _obey(self, order: Mapping[str, Any]) -> None:
+    def _carry_out(self, order: Mapping[str, Any]) -> None:
         match order["do"]:
             case "open socket":
-                with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as opened:
-                    socket.send_fds(self._control, [b"{}"], [opened.fileno()])
+                with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as new_socket:
+                    socket.send_fds(self._control, [b"{}"], [new_socket.fileno()])
             case "plug in":
                 _set_up(order["host"])
                 _send(self._control, {})
@@ -123,7 +123,7 @@ class _Switch:
                 _send(self._control, {})
 
 
-def _be_parent_of_host(switch: socket.socket, control: socket.socket, name: str, number: int) -> None:
+def _run_parent_of_host(switch: socket.socket, control: socket.socket, name: str, number: int) -> None:
     try:
         _unshare(_CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWUTS | _CLONE_NEWIPC | _CLONE_NEWNS)
     except OSError as error:
@@ -137,7 +137,7 @@ def _be_parent_of_host(switch: socket.socket, control: socket.socket, name: str,
 
 
 def _serve_host(control: socket.socket, name: str, number: int) -> None:
-    """Run as the first process of a host: obey orders until the other end of `control` is closed."""
+    """Run as the first process of a host: carry out orders until the other end of `control` is closed."""
     try:
         socket.sethostname(name)
         _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
@@ -181,7 +181,7 @@ def _start(control: socket.socket, order: Mapping[str, Any]) -> None:
     control.close()
     output = Path(order["output"])
     program, *arguments = order["command"]
-    # This process has loaded what `hookmill` loads.
+    # This process has already loaded the modules of `hookmill`.
     function = partial(hookmill, *arguments) if program == "hookmill" else partial(os.execvp, program, order["command"])
     call(function, (), order["environment"], Path(order["directory"]), output, output)
 
@@ -191,31 +191,31 @@ def _next_order(control: socket.socket) -> dict[str, Any] | None:
     if not select.select([control], [], [], CHECK_SECONDS)[0]:
         return None
     message = b""
-    # The other end may be closed before it has read all answers.
+    # The other end may be closed before all replies are read.
     with contextlib.suppress(ConnectionResetError):
         message = control.recv(MESSAGE_BYTES_MAX)
     order: dict[str, Any] = json.loads(message) if message else {}
     return order
 
 
-def _send(control: socket.socket, answer: Mapping[str, Any]) -> None:
-    control.send(json.dumps(answer).encode())
+def _send(control: socket.socket, reply: Mapping[str, Any]) -> None:
+    control.send(json.dumps(reply).encode())
 
 
 def _reap(exit_codes: dict[int, int]) -> None:
     """Store the exit codes of children that have ended. Orphans become children of a namespace's first process."""
     with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            exit_codes[ended[0]] = os.waitstatus_to_exitcode(ended[1])
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            exit_codes[child[0]] = os.waitstatus_to_exitcode(child[1])
 
 
 def _fork(act: Callable[[], object]) -> int:
-    """Fork a process that calls `act` and ends. Returns its number."""
+    """Fork a process that calls `act` and ends. Returns its id."""
     pid = os.fork()
-    return pid or _end_after(act)
+    return pid or _call_and_exit(act)
 
 
-def _end_after(act: Callable[[], object]) -> NoReturn:
+def _call_and_exit(act: Callable[[], object]) -> NoReturn:
     code = 1
     try:
         act()
@@ -231,7 +231,7 @@ def _end_after(act: Callable[[], object]) -> NoReturn:
         os._exit(code)
 
 
-# Calls of the kernel
+# System calls
 
 
 def _unshare(namespaces: int, *, in_user_namespace: bool = False) -> None:
@@ -296,8 +296,8 @@ def _request(kind: int, flags: int, body: bytes) -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
         head = struct.pack("=IHHII", 16 + len(body), kind, _REQUEST_AND_ACKNOWLEDGE | flags, 1, 0)
         netlink.send(head + body)
-        answer = netlink.recv(MESSAGE_BYTES_MAX)
-    number = -struct.unpack_from("=i", answer, 16)[0]
+        reply = netlink.recv(MESSAGE_BYTES_MAX)
+    number = -struct.unpack_from("=i", reply, 16)[0]
     if number:
-        what = "a bridge or a veth pair can't be made here" if number == errno.EOPNOTSUPP else os.strerror(number)
-        raise OSError(number, f"netlink: {what}")
+        reason = "a bridge or a veth pair can't be made here" if number == errno.EOPNOTSUPP else os.strerror(number)
+        raise OSError(number, f"netlink: {reason}")

@@ -34,11 +34,11 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class ObjectServer:
-    """The server, which a test may stop, freeze and start again. `config` is how clients reach it."""
+    """A server that tests can stop, freeze and start again. `config` is the configuration of its clients."""
 
     def __init__(self, directory: Path, *, has_path_style: bool) -> None:
         self._directory = directory
-        # The host 127.0.0.1 is that of the bucket 127 at the endpoint 0.0.1.
+        # If the bucket is part of the host name, the bucket 127 at the endpoint 0.0.1 has the host 127.0.0.1.
         bucket, host = (BUCKET, "127.0.0.1") if has_path_style else ("127", "0.0.1")
         self.bucket = directory / "objects" / bucket
         self.bucket.mkdir(parents=True)
@@ -67,7 +67,7 @@ class ObjectServer:
         arguments += ["--cert", str(self._certificate), "--key", str(self._key), str(self.bucket.parent)]
         with (self._directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_end_with_the_tests
+                arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_end_with_parent
             )
         until(self._is_listening, "the object store listens")
 
@@ -95,7 +95,7 @@ class ObjectServer:
         return sorted(str(path.relative_to(self.bucket)) for path in self.bucket.rglob("*") if path.is_file())
 
     def settings(self) -> dict[str, str]:
-        """The service's settings, by name."""
+        """The settings with which the service uses this object store, by their names."""
         return {
             "run_files": "s3",
             "s3_bucket": self.config.bucket,
@@ -123,13 +123,13 @@ def serving_objects(directory: Path, *, has_path_style: bool = True) -> Iterator
         server.stop()
 
 
-def _end_with_the_tests() -> None:
+def _end_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _write_certificates(ca_file: Path, certificate_file: Path, key_file: Path) -> None:
-    """A certificate authority, and a certificate that it has issued for 127.0.0.1, with its key."""
+    """Write a certificate authority, and a certificate that it has issued for 127.0.0.1, with its key."""
     now = datetime.datetime.now(datetime.UTC)
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Tests")])

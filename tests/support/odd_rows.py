@@ -1,4 +1,4 @@
-"""Rows for every table of the schema, with the oddest values that each column can hold, and all rows of a database."""
+"""Rows for every table of the schema, with the most unusual values of each column, and all rows of a database."""
 
 import os
 import sqlite3
@@ -55,7 +55,7 @@ def odd_value(column: Column[Any], number: int) -> Any:
     if isinstance(column.type, LargeBinary):
         if not column.primary_key and column.type.length is None:
             return _BODIES[number]
-        # In the order of the bytes, the last one comes first.
+        # The order of the bytes is the reverse of the order of the numbers.
         return bytes([0xFF - number, 0]) + column.name.encode().ljust(column.type.length or 16, b"\0")[:14]
     return f"{number} {column.name} {_TEXTS[number]}"
 
@@ -95,5 +95,5 @@ def _names(columns: Any) -> str:
 
 
 def _sorted(rows: Any) -> list[tuple[Any, ...]]:
-    plain = (tuple(int(value) if isinstance(value, bool) else value for value in row) for row in rows)
-    return sorted((row for row in plain if row[0] not in MARKS), key=repr)
+    converted = (tuple(int(value) if isinstance(value, bool) else value for value in row) for row in rows)
+    return sorted((row for row in converted if row[0] not in MARKS), key=repr)

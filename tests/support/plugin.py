@@ -1,5 +1,5 @@
-"""The pytest plugin of this suite. It sets the order of tests, the processes that run them, how often they repeat, and
-where their files are, and starts PostgreSQL for all of them."""
+"""The pytest plugin of this suite. It chooses the order of the tests, the processes that run them, their repetitions,
+and the place of their files, and starts a PostgreSQL for all of them."""
 
 import contextlib
 import gc
@@ -23,11 +23,11 @@ from tests.support.browser import BrowserUnavailable, chromium
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres_for_a_session
 from tests.support.strace import StraceUnavailable, strace
 
-WAITING: Final = frozenset({"drill", "faults", "runs"})
+WAITING_FOLDERS: Final = frozenset({"drill", "faults", "runs"})
 """Folders whose tests wait for most of their time."""
-LONG: Final = frozenset({"dashboard", "oracles"})
+LONG_FOLDERS: Final = frozenset({"dashboard", "oracles"})
 """Folders with the files that take longest, which run first."""
-SHORT: Final = frozenset({"management"})
+SHORT_FOLDERS: Final = frozenset({"management"})
 """Folders with files that take little time, which run last."""
 FREE_MEMORY_MIN_MB: Final = 4_000
 """The free memory at which the tests keep their files in memory. They use a quarter of it."""
@@ -59,8 +59,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _keep_files_in_memory() -> None:
-    """Keep temporary files in memory if there is room, so that tests don't wait for a disk. They are removed after the
-    last test."""
+    """Keep temporary files in memory if it has enough space, so that tests don't wait for a disk. The files are
+    removed after the last test."""
     memory = Path("/dev/shm")
     if not memory.is_dir() or shutil.disk_usage(memory).free < FREE_MEMORY_MIN_MB * 1024 * 1024:
         return
@@ -90,10 +90,12 @@ def pytest_collection() -> Generator[None, Any, Any]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest files first and the shortest last, so that no process waits long for the last file. Files that
     wait are spread among those that keep a processor busy."""
-    items.sort(key=lambda item: (LONG.isdisjoint(item.path.parts), not SHORT.isdisjoint(item.path.parts)))
+    items.sort(
+        key=lambda item: (LONG_FOLDERS.isdisjoint(item.path.parts), not SHORT_FOLDERS.isdisjoint(item.path.parts))
+    )
     files = [list(tests) for _, tests in itertools.groupby(items, key=lambda item: item.path)]
-    waiting = [tests for tests in files if WAITING.intersection(tests[0].path.parts)]
-    ordered = [tests for tests in files if not WAITING.intersection(tests[0].path.parts)]
+    waiting = [tests for tests in files if WAITING_FOLDERS.intersection(tests[0].path.parts)]
+    ordered = [tests for tests in files if not WAITING_FOLDERS.intersection(tests[0].path.parts)]
     for number, tests in enumerate(waiting):
         ordered.insert(min(3 * number, len(ordered)), tests)
     items[:] = itertools.chain.from_iterable(ordered)
@@ -120,7 +122,7 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give each file to one process, so that what its tests share is set up once. All files that use the providers'
     SDKs go to one process too: the SDKs take longer to load than their tests take. With full counts, each part of the
-    strange values takes minutes, so the parts go to different processes."""
+    unusual values takes minutes, so the parts go to different processes."""
     from xdist.scheduler import LoadFileScheduling
 
     class SharedSetUpScheduling(LoadFileScheduling):  # type: ignore[misc]
@@ -155,9 +157,9 @@ def pytest_configure_node(node: Any) -> None:
 
 def _is_selected(config: pytest.Config, folder: str) -> bool:
     """Whether the command line may select tests in this folder."""
-    place = config.rootpath / "tests" / folder
+    directory = config.rootpath / "tests" / folder
     paths = [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]
-    return any(place.is_relative_to(path) or path.is_relative_to(place) for path in paths)
+    return any(directory.is_relative_to(path) or path.is_relative_to(directory) for path in paths)
 
 
 @pytest.fixture(scope="session")

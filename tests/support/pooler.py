@@ -1,4 +1,4 @@
-"""A small connection pooler in front of a real PostgreSQL, in the manner of PgBouncer."""
+"""A small connection pooler for a real PostgreSQL, similar to PgBouncer."""
 
 import contextlib
 import queue
@@ -13,14 +13,14 @@ from tests.support.waiting import LONG_SECONDS
 
 PIECE_BYTES = 65_536
 SSL_REQUEST, GSS_REQUEST, CANCEL_REQUEST = 80_877_103, 80_877_104, 80_877_102
-PASSWORD_IS_NEXT = {3, 5, 10, 11}
+PASSWORD_REQUESTS = {3, 5, 10, 11}
 """Authentication requests of the server that the client answers with a password or a proof of one."""
 OWN_PROCESS = 1
 """The process id that the pooler sends to clients instead of the id of the server's process."""
 
 
 class Options(Enum):
-    """What the pooler does with the settings (`options`) that a client sends at the start of its session."""
+    """How the pooler treats the settings (`options`) that a client sends at the start of its session."""
 
     ARE_PASSED_ON = "are passed on"
     ARE_IGNORED = "are ignored"
@@ -57,10 +57,10 @@ class Pooler:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                self._keep(client)
+                self._register(client)
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _keep(self, end: socket.socket) -> None:
+    def _register(self, end: socket.socket) -> None:
         with self._guard:
             self._sockets.append(end)
 
@@ -70,13 +70,13 @@ class Pooler:
             if server is None:
                 return
             if not self._free.empty():
-                # Another session is idle, and serves this client, too.
+                # Another session is idle. It can serve this client.
                 server.close()
             else:
                 self._release(server)
             while (piece := client.recv(PIECE_BYTES)) and piece[:1] != b"X":
                 if self._shares_sessions:
-                    # Other clients may use every session now.
+                    # Other clients may use all sessions now.
                     server = self._free.get(timeout=LONG_SECONDS)
                 self._transact(client, server, piece)
                 self._release(server)
@@ -95,24 +95,24 @@ class Pooler:
             client.sendall(b"N")
         if code == CANCEL_REQUEST:
             return None
-        words = body[4:].rstrip(b"\0").split(b"\0")
-        settings = dict(zip(words[::2], words[1::2], strict=True))
+        names_and_values = body[4:].rstrip(b"\0").split(b"\0")
+        settings = dict(zip(names_and_values[::2], names_and_values[1::2], strict=True))
         if self._options is Options.ARE_REFUSED and b"options" in settings:
-            fields = b"SFATAL\0C08P01\0Munsupported startup parameter: options\0\0"
-            client.sendall(b"E" + struct.pack("!I", len(fields) + 4) + fields)
+            error_fields = b"SFATAL\0C08P01\0Munsupported startup parameter: options\0\0"
+            client.sendall(b"E" + struct.pack("!I", len(error_fields) + 4) + error_fields)
             return None
         if self._options is Options.ARE_IGNORED:
             settings.pop(b"options", None)
         body = body[:4] + b"".join(name + b"\0" + value + b"\0" for name, value in settings.items()) + b"\0"
         server = socket.create_connection(("127.0.0.1", self._target))
-        self._keep(server)
+        self._register(server)
         server.sendall(struct.pack("!I", len(body) + 4) + body)
         while True:
             kind, message = _message(server)
             if kind == b"K":
                 message = struct.pack("!I", OWN_PROCESS) + message[4:]
             client.sendall(kind + struct.pack("!I", len(message) + 4) + message)
-            if kind == b"R" and struct.unpack("!I", message[:4])[0] in PASSWORD_IS_NEXT:
+            if kind == b"R" and struct.unpack("!I", message[:4])[0] in PASSWORD_REQUESTS:
                 kind, answer = _message(client)
                 server.sendall(kind + struct.pack("!I", len(answer) + 4) + answer)
             elif kind == b"Z":

@@ -27,7 +27,7 @@ def free_port() -> int:
     return next(port for port in _ports if is_free(port))
 
 
-def _in_turn() -> Iterator[int]:
+def _own_ports() -> Iterator[int]:
     """This process's own ports, in turn. A port is repeated only after all others, so no other test takes it while a
     service starts, or is restarted."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -37,4 +37,4 @@ def _in_turn() -> Iterator[int]:
     return itertools.cycle([*own[first:], *own[:first]])
 
 
-_ports = _in_turn()
+_ports = _own_ports()

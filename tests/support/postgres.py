@@ -47,7 +47,7 @@ StopMode = Literal["fast", "immediate"]
 
 
 class PostgresUnavailable(Exception):
-    """There is no PostgreSQL to test with. The text says what was tried and what to do."""
+    """There is no PostgreSQL for the tests. The text says what was tried and what to do."""
 
 
 class Postgres:
@@ -61,7 +61,7 @@ class Postgres:
         return urlsplit(self.admin_url)._replace(path=f"/{quote(database, safe='')}").geturl()
 
     def create_database(self, *, template: str | None = None) -> str:
-        """Create a database: empty, or a copy of the one at the URL `template`, to which nobody may be connected.
+        """Create a database: empty, or a copy of the one at the URL `template`, which must have no connections.
 
         Returns the URL of the new database.
         """
@@ -120,7 +120,7 @@ class PostgresServer(Postgres):
             )
             return cls(keeper, _start_on_free_port(keeper), password)
         except BaseException:
-            _dismiss(keeper)
+            _end_keeper(keeper)
             raise
 
     def restart(self, mode: StopMode = "fast") -> None:
@@ -139,7 +139,7 @@ class PostgresServer(Postgres):
 
     def stop(self) -> None:
         """Stop the server permanently, and remove its directory. A second call does nothing."""
-        _dismiss(self._keeper)
+        _end_keeper(self._keeper)
 
     def __enter__(self) -> Self:
         return self
@@ -161,7 +161,7 @@ def _verifier(password: str) -> str:
 
 
 def _start_keeper(directory: Path, account: pwd.struct_passwd | None) -> "subprocess.Popen[str]":
-    # In a session of its own, so that an interrupt from the keyboard reaches the tests, but not their server.
+    # In its own session, an interrupt from the keyboard ends the tests, but not their server.
     keeper = subprocess.Popen(
         [sys.executable, "-I", "-S", str(KEEPER)],
         stdin=subprocess.PIPE,
@@ -196,8 +196,8 @@ def _order(keeper: "subprocess.Popen[str]", **order: Any) -> None:
     """Let the keeper carry out an order, and wait for that. Raises `PostgresUnavailable` with the server's messages."""
     assert keeper.stdout is not None
     _send(keeper, order)
-    answer = keeper.stdout.readline()
-    error = json.loads(answer)["error"] if answer else "its keeper was killed"
+    reply = keeper.stdout.readline()
+    error = json.loads(reply)["error"] if reply else "its keeper was killed"
     if error is not None:
         raise PostgresUnavailable(f"PostgreSQL could not {order['do']}: {error}")
 
@@ -211,7 +211,7 @@ def _send(keeper: "subprocess.Popen[str]", message: Mapping[str, Any]) -> None:
         raise PostgresUnavailable("PostgreSQL was stopped already, or its keeper was killed.") from None
 
 
-def _dismiss(keeper: "subprocess.Popen[str]") -> None:
+def _end_keeper(keeper: "subprocess.Popen[str]") -> None:
     """End the keeper, which first stops the server and removes its directory."""
     assert keeper.stdin is not None
     assert keeper.stdout is not None
@@ -239,22 +239,22 @@ class Installation:
     root: Path | None = None
     parts: tuple[str, ...] = ()
 
-    def is_open_to_everybody(self) -> bool:
+    def is_executable_by_all(self) -> bool:
         programs = [self.bin / "initdb", self.bin / "postgres"]
-        return all(_may_enter(program) and program.stat().st_mode & 0o005 == 0o005 for program in programs)
+        return all(_is_reachable_by_all(program) and program.stat().st_mode & 0o005 == 0o005 for program in programs)
 
 
-def find_installation(places: Iterable[Installation]) -> Installation:
+def find_installation(candidates: Iterable[Installation]) -> Installation:
     """The first installation that runs and is new enough. Raises `PostgresUnavailable` if there is none."""
-    refused = []
-    for installation in places:
+    rejected = []
+    for installation in candidates:
         version = _version_of(installation)
         if version is not None and version >= OLDEST_VERSION:
             return installation
-        refused.append(f"{installation.bin} ({'does not run' if version is None else f'version {version}'})")
-    tried = f" Refused: {', '.join(refused)}." if refused else ""
+        rejected.append(f"{installation.bin} ({'does not run' if version is None else f'version {version}'})")
+    reasons = f" Rejected: {', '.join(rejected)}." if rejected else ""
     raise PostgresUnavailable(
-        f"No PostgreSQL {OLDEST_VERSION} or newer was found, and these tests need a real one.{tried}"
+        f"No PostgreSQL {OLDEST_VERSION} or newer was found, and these tests need a real one.{reasons}"
         " Run `make setup`, which brings one, or install your system's PostgreSQL server."
     )
 
@@ -275,7 +275,7 @@ def _in_the_wheel() -> Iterator[Installation]:
 
 def _in_the_system() -> Iterator[Installation]:
     packaged = Path("/usr/lib/postgresql").glob("*/bin")
-    for directory in sorted(packaged, key=lambda found: _number(found.parent.name), reverse=True):
+    for directory in sorted(packaged, key=lambda directory: _number(directory.parent.name), reverse=True):
         yield Installation(bin=directory)
     if program := shutil.which("postgres"):
         yield Installation(bin=Path(program).resolve().parent)
@@ -286,22 +286,22 @@ def _version_of(installation: Installation) -> int | None:
     if not (installation.bin / "initdb").exists():
         return None
     try:
-        answer = subprocess.run([installation.bin / "postgres", "--version"], capture_output=True, text=True)
+        result = subprocess.run([installation.bin / "postgres", "--version"], capture_output=True, text=True)
     except OSError:
         return None
-    return _number(answer.stdout) or None
+    return _number(result.stdout) or None
 
 
 def _number(text: str) -> int:
     """The first number in the text; 0 if there is none."""
-    found = re.search(r"\d+", text)
-    return int(found.group()) if found else 0
+    match = re.search(r"\d+", text)
+    return int(match.group()) if match else 0
 
 
 def _programs_for(account: pwd.struct_passwd | None, directory: Path) -> Path:
     """The directory of programs that the account can run: the installed ones, or copies of them below `directory`."""
     installation = find_installation((*_in_the_wheel(), *_in_the_system()))
-    if account is None or installation.is_open_to_everybody():
+    if account is None or installation.is_executable_by_all():
         return installation.bin
     if installation.root is None:
         raise PostgresUnavailable(f"{installation.bin} can't be read by {account.pw_name}, and root may not run it.")
@@ -328,8 +328,8 @@ def _new_directory(account: pwd.struct_passwd | None) -> Path:
     """Create a directory that belongs to the account, in a place that the account can reach."""
     if account is None:
         return Path(tempfile.mkdtemp(prefix="hookmill-postgres-"))
-    places = [Path(tempfile.gettempdir()).resolve(), Path("/tmp"), Path("/var/tmp")]
-    parent = next((place for place in places if _may_enter(place / "anything")), None)
+    candidates = [Path(tempfile.gettempdir()).resolve(), Path("/tmp"), Path("/var/tmp")]
+    parent = next((candidate for candidate in candidates if _is_reachable_by_all(candidate / "any")), None)
     if parent is None:
         raise PostgresUnavailable(f"{account.pw_name} can't reach /tmp, so root has no place to run PostgreSQL in.")
     directory = Path(tempfile.mkdtemp(prefix="hookmill-postgres-", dir=parent))
@@ -337,8 +337,8 @@ def _new_directory(account: pwd.struct_passwd | None) -> Path:
     return directory
 
 
-def _may_enter(path: Path) -> bool:
-    """Whether every account may search all parent directories of `path`."""
+def _is_reachable_by_all(path: Path) -> bool:
+    """Whether every account can search all parent directories of `path`."""
     return all(parent.stat().st_mode & 0o001 for parent in path.resolve().parents)
 
 

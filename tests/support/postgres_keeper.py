@@ -38,7 +38,7 @@ class Keeper:
         self.programs = Path(programs)
         password_file = self.directory / "password"
         password_file.write_text(verifier)
-        self._hand_over(password_file)
+        self._give_to_server_account(password_file)
         options = [f"--pgdata={self.data}", f"--username={superuser}", f"--pwfile={password_file}"]
         options += [
             "--auth=scram-sha-256",
@@ -95,13 +95,13 @@ class Keeper:
                 umask=0o077,
             )
 
-    def _hand_over(self, path: Path) -> None:
+    def _give_to_server_account(self, path: Path) -> None:
         path.chmod(0o600)
         if self.user is not None and self.group is not None:
             os.chown(path, self.user, self.group)
 
     def _is_ready(self, pid: int) -> bool:
-        # The eighth line of postmaster.pid is the state. The first is the process id, which an old file has wrong.
+        # The eighth line of postmaster.pid is the state. The first is the process id, which is wrong in an old file.
         try:
             lines = (self.data / "postmaster.pid").read_text().split("\n")
         except FileNotFoundError:
@@ -134,7 +134,7 @@ def main() -> None:
                 message = str(error)
             print(json.dumps({"error": message}), flush=True)
     except BrokenPipeError:
-        # Nobody reads the output any more. Without this, the interpreter would fail when it flushes the output at exit.
+        # The output is no longer read. Without this, the interpreter would fail when it flushes the output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         keeper.stop("fast")

@@ -55,15 +55,15 @@ class Service:
     process: Command | None = None
 
     def environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HOOKMILL_")}
-        ours = {
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("HOOKMILL_")}
+        own = {
             "HOOKMILL_DATA_DIR": str(self.data_dir),
             "HOOKMILL_PORT": str(self.port),
             "HOOKMILL_FREE_SPACE_MIN_MB": "1",
             **({"HOOKMILL_DATABASE_URL": self.database_url} if self.database_url else {}),
             **{f"HOOKMILL_{name}": value for name, value in self.settings.items()},
         }
-        return kept | ours
+        return inherited | own
 
     def start(self) -> "Service":
         """Start the service, and wait until it is ready. Fails with the service's log if it ends or takes too long."""
@@ -117,30 +117,30 @@ class Service:
         try:
             connection.request(method, path, body=body, headers=dict(headers or {}))
             response = connection.getresponse()
-            headers_read = {name.lower(): value for name, value in response.getheaders()}
-            return Answer(response.status, headers_read, response.read())
+            response_headers = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, response_headers, response.read())
         finally:
             connection.close()
 
     def post(
         self,
-        made: WebhookWithSecret,
+        webhook: WebhookWithSecret,
         body: bytes = b"{}",
         *,
         token: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Send a delivery to the webhook, with the webhook's secret, or with `token` instead."""
-        secret = token if token is not None else made.reveal()
-        path = f"/webhooks/w/{made.webhook.uid}"
-        if made.webhook.auth_mode == "url_token":
+        secret = token if token is not None else webhook.reveal()
+        path = f"/webhooks/w/{webhook.webhook.uid}"
+        if webhook.webhook.auth_mode == "url_token":
             return self.request("POST", f"{path}/{secret}", headers=headers, body=body)
         credentials = {"Authorization": f"Bearer {secret}"}
         return self.request("POST", path, headers=credentials | dict(headers or {}), body=body)
 
     @contextlib.contextmanager
     def management(self) -> Iterator[Management]:
-        """The management operations in this process, beside the running service, as the command line uses them."""
+        """The management operations in this process, while the service runs, as the command line uses them."""
         settings = self.read_settings()
         store = app.open_store(settings)
         try:

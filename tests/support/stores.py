@@ -33,27 +33,26 @@ def migrated_sqlite_file() -> Path:
     return path
 
 
-_OPEN: "dict[str, Database]" = {}
+_OPEN_DATABASES: "dict[str, Database]" = {}
 """The open PostgreSQL databases of all `Stores`, by URL. A connection costs the server more than most tests."""
 
 
 @contextmanager
-def opened(url: str) -> "Iterator[Database]":
+def open_store_database(url: str) -> "Iterator[Database]":
     """The database at the URL. If it belongs to `Stores`, it stays open for the next test."""
     from hookmill.store.database import open_database
 
-    kept = _OPEN.get(url)
-    if kept is not None:
-        yield kept
+    if (open_one := _OPEN_DATABASES.get(url)) is not None:
+        yield open_one
         return
     with open_database(url) as database:
         yield database
 
 
 _STRUCTURE = """
-    SELECT string_agg(thing, ' ' ORDER BY thing)
+    SELECT string_agg(entry, ' ' ORDER BY entry)
     FROM (
-        SELECT relkind::text || relname AS thing FROM pg_class
+        SELECT relkind::text || relname AS entry FROM pg_class
         WHERE relnamespace NOT IN (
             'pg_catalog'::regnamespace, 'information_schema'::regnamespace, 'pg_toast'::regnamespace
         )
@@ -65,25 +64,25 @@ _STRUCTURE = """
         SELECT 'setting ' || setconfig::text
         FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
         WHERE d.datname = current_database()
-    ) AS things
+    ) AS entries
 """
 _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
 
 
 class Stores:
-    """A pool of empty PostgreSQL databases, which tests take and give back."""
+    """A pool of empty PostgreSQL databases, which tests acquire and release."""
 
     def __init__(self, server: Postgres, template: str) -> None:
-        """`template` is the URL of a database at this version's schema, which nobody uses."""
+        """`template` is the URL of a database at this version's schema, which must have no connections."""
         self._server = server
         self._template = template
         self._free: list[str] = []
-        self._watching: dict[str, psycopg.Connection] = {}
-        """A connection to each database, which is broken if a test has closed all connections to it."""
+        self._connections: dict[str, psycopg.Connection] = {}
+        """A connection to each database. It is broken if a test has closed all connections to the database."""
         with psycopg.connect(template) as connection:
             self._structure = connection.execute(_STRUCTURE).fetchone()
             tables = [name for (name,) in connection.execute(_TABLES)]
-        self._empty = "; ".join(
+        self._delete_rows = "; ".join(
             (
                 "SET lock_timeout = '1s'",
                 "SET session_replication_role = replica",
@@ -92,7 +91,8 @@ class Stores:
             )
         )
 
-    def take(self) -> str:
+    def acquire(self) -> str:
+        """The URL of an empty database, which no other test uses until `release`."""
         from hookmill.store.database import open_database
 
         if self._free:
@@ -103,13 +103,13 @@ class Stores:
         # Tests must not fail because the machine is busy. But a connection without a response is closed after 10 s.
         # Tests about timeouts open the database themselves.
         with patch.multiple(timeouts, BUSY_SECONDS=8, STATEMENT_SECONDS=9):
-            _OPEN[url] = open_database(url)
-        self._watching[url] = psycopg.connect(url, autocommit=True)
+            _OPEN_DATABASES[url] = open_database(url)
+        self._connections[url] = psycopg.connect(url, autocommit=True)
         return url
 
-    def give_back(self, url: str) -> None:
-        """Return the database to the pool. If it can't be emptied, or more than its rows has changed, drop it."""
-        if self._is_as_before(url):
+    def release(self, url: str) -> None:
+        """Empty the database and return it to the pool. If that fails, or if its schema has changed, drop it."""
+        if self._has_been_emptied(url):
             self._free.append(url)
         else:
             self._drop(url)
@@ -119,18 +119,18 @@ class Stores:
             self._drop(self._free.pop())
 
     def _drop(self, url: str) -> None:
-        _OPEN.pop(url).close()
-        self._watching.pop(url).close()
+        _OPEN_DATABASES.pop(url).close()
+        self._connections.pop(url).close()
         self._server.drop_database(url)
 
-    def _is_as_before(self, url: str) -> bool:
-        """Empty the database. Returns False if that fails, or if more than its rows has changed."""
-        # This fails if a test has closed all connections to the database, because it has closed this one, too.
-        connection = self._watching[url]
+    def _has_been_emptied(self, url: str) -> bool:
+        """Empty the database. Returns False if that fails, or if its schema has changed."""
+        # A test that has closed all connections to the database has closed this one, too. Then the queries fail.
+        connection = self._connections[url]
         try:
             if connection.execute(_STRUCTURE).fetchone() != self._structure:
                 return False
-            connection.execute(self._empty.encode())
+            connection.execute(self._delete_rows.encode())
         except psycopg.Error:
             return False
         return True

@@ -19,27 +19,28 @@ def strace() -> str:
     with (Path(tempfile.gettempdir()) / "hookmill-strace.lock").open("ab") as lock:
         # Several test processes may find at the same moment that it is missing.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = shutil.which("strace") or _installed()
-    works = subprocess.run([found, "-o", os.devnull, "true"], capture_output=True, text=True)
-    if works.returncode != 0:
+        path = shutil.which("strace") or _install()
+    trial = subprocess.run([path, "-o", os.devnull, "true"], capture_output=True, text=True)
+    if trial.returncode != 0:
         raise StraceUnavailable(
-            f"{found} can't trace a process here: {works.stderr.strip()[:300]}. These tests need it: allow ptrace "
+            f"{path} can't trace a process here: {trial.stderr.strip()[:300]}. These tests need it: allow ptrace "
             "(in a container: --cap-add SYS_PTRACE)."
         )
-    return found
+    return path
 
 
-def _installed() -> str:
+def _install() -> str:
+    """Install strace, and return its path. Raises `StraceUnavailable`."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise StraceUnavailable(
             "There is no strace, and these tests need it. Install your system's package of that name. "
             "(If root runs the tests on Debian or Ubuntu, they install it.)"
         )
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    tried = []
+    failures = []
     for command in (INSTALL, ["apt-get", "update"], INSTALL):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
-        if (found := shutil.which("strace")) is not None:
-            return found
-        tried.append(f"`{' '.join(command)}`: {done.stderr.strip()[-200:]}")
-    raise StraceUnavailable(f"There is no strace, and it could not be installed. {' '.join(tried)}")
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+        if (path := shutil.which("strace")) is not None:
+            return path
+        failures.append(f"`{' '.join(command)}`: {result.stderr.strip()[-200:]}")
+    raise StraceUnavailable(f"There is no strace, and it could not be installed. {' '.join(failures)}")

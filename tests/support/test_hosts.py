@@ -13,8 +13,8 @@ from tests.support.hosts import Host, Network
 from tests.support.waiting import until
 
 PORT = 8_000
-SILENT_SECONDS = 0.5
-SHOW = """
+CONNECT_SECONDS = 0.5
+SERVER = """
 import os, socket, time
 from pathlib import Path
 
@@ -24,7 +24,7 @@ if os.fork() == 0:
     os.setsid()
 print(socket.gethostname(), len(numbers), flush=True)
 while True:
-    listener.accept()[0].sendall(b"here")
+    listener.accept()[0].sendall(b"reply")
 """
 
 
@@ -34,59 +34,59 @@ def network() -> Iterator[Network]:
         yield network
 
 
-def started(host: Host, directory: Path) -> Path:
-    """The output of a server on the host: the host's name and the number of its processes. The server forks once."""
+def start_server(host: Host, directory: Path) -> Path:
+    """Start a server, which forks once. Returns its output: the host's name, and the number of the host's processes."""
     output = directory / host.name
-    host.start([sys.executable, "-c", SHOW], dict(os.environ), directory, output)
+    host.start([sys.executable, "-c", SERVER], dict(os.environ), directory, output)
     until(lambda: output.exists() and output.read_text().count("\n") == 2, "the servers listen")
     return output
 
 
 def test_hosts_have_their_own_names_processes_and_networks(network: Network, tmp_path: Path):
-    outputs = [started(host, tmp_path) for host in network.hosts]
+    outputs = [start_server(host, tmp_path) for host in network.hosts]
 
     assert [set(output.read_text().splitlines()) for output in outputs] == [{"one 2"}, {"two 2"}]
     for host in network.hosts:
         with host.connect(PORT) as connection:
-            assert connection.recv(4) == b"here"
+            assert connection.recv(5) == b"reply"
 
 
-def test_unplugged_host_is_silent_until_it_is_plugged_in(network: Network, tmp_path: Path):
+def test_unplugged_host_is_unreachable_until_it_is_plugged_in(network: Network, tmp_path: Path):
     one, two = network.hosts
     for host in (one, two):
-        started(host, tmp_path)
+        start_server(host, tmp_path)
     one.unplug()
     with network.open_socket() as connection:
-        connection.settimeout(SILENT_SECONDS)
+        connection.settimeout(CONNECT_SECONDS)
         with pytest.raises(TimeoutError):
             connection.connect((one.address, PORT))
     with two.connect(PORT) as connection:
-        assert connection.recv(4) == b"here"
+        assert connection.recv(5) == b"reply"
 
     one.plug_in()
 
     with one.connect(PORT) as connection:
-        assert connection.recv(4) == b"here"
+        assert connection.recv(5) == b"reply"
 
 
-def test_hosts_leave_no_process_and_no_interface_behind(tmp_path: Path):
+def test_closed_network_leaves_no_process_and_no_interface(tmp_path: Path):
     interfaces = socket.if_nameindex()
     with Network("one", "two") as network:
         for host in network.hosts:
-            started(host, tmp_path)
+            start_server(host, tmp_path)
         network.hosts[0].freeze()
-        assert len(servers(tmp_path)) == 4
+        assert len(server_pids(tmp_path)) == 4
 
-    assert servers(tmp_path) == []
+    assert server_pids(tmp_path) == []
     assert socket.if_nameindex() == interfaces
 
 
-def servers(directory: Path) -> list[int]:
-    numbers = []
+def server_pids(directory: Path) -> list[int]:
+    pids = []
     for process in psutil.process_iter():
         try:
             if process.cwd() == str(directory):
-                numbers.append(process.pid)
+                pids.append(process.pid)
         except (psutil.AccessDenied, psutil.NoSuchProcess):
             continue
-    return numbers
+    return pids

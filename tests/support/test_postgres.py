@@ -1,4 +1,4 @@
-"""The PostgreSQL that other tests use is real, belongs to one session of tests, and ends with it."""
+"""The PostgreSQL servers of other tests: real, separate, and removed at the end."""
 
 import os
 import pwd
@@ -20,7 +20,7 @@ from tests.support.postgres import (
     find_installation,
 )
 
-GONE_WITHIN_SECONDS = 30
+REMOVAL_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def server() -> Iterator[PostgresServer]:
         yield server
 
 
-def test_the_database_of_a_test_is_real_and_empty(postgres_url: str):
+def test_database_of_a_test_is_real_and_empty(postgres_url: str):
     with psycopg.connect(postgres_url) as connection:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
 
@@ -37,7 +37,7 @@ def test_the_database_of_a_test_is_real_and_empty(postgres_url: str):
         assert tables == []
 
 
-def test_a_dropped_database_is_gone_although_somebody_is_connected(postgres_server: Postgres):
+def test_database_with_open_connections_can_be_dropped(postgres_server: Postgres):
     url = postgres_server.create_database()
     with psycopg.connect(url) as connection:
         postgres_server.drop_database(url)
@@ -48,34 +48,34 @@ def test_a_dropped_database_is_gone_although_somebody_is_connected(postgres_serv
         psycopg.connect(url)
 
 
-def test_what_one_database_holds_another_does_not(server: PostgresServer):
+def test_databases_of_a_server_are_separate(server: PostgresServer):
     one, other = server.create_database(), server.create_database()
-    _remember(one, "hello")
+    _insert_word(one, "hello")
 
     with psycopg.connect(other) as connection, pytest.raises(psycopg.errors.UndefinedTable):
         connection.execute("SELECT word FROM words")
 
 
-def test_a_copy_of_a_database_holds_what_the_original_held(server: PostgresServer):
+def test_copy_of_a_database_has_its_rows(server: PostgresServer):
     original = server.create_database()
-    _remember(original, "hello")
+    _insert_word(original, "hello")
 
     copy = server.create_database(template=original)
 
-    assert _recalled(copy) == ["hello"]
+    assert _words(copy) == ["hello"]
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_committed_rows_survive_a_restart(server: PostgresServer, mode):
     url = server.create_database()
-    _remember(url, "hello")
+    _insert_word(url, "hello")
 
     server.restart(mode)
 
-    assert _recalled(url) == ["hello"]
+    assert _words(url) == ["hello"]
 
 
-def test_nobody_is_served_while_the_server_is_down(server: PostgresServer):
+def test_connections_fail_while_the_server_is_down(server: PostgresServer):
     url = server.create_database()
 
     with server.down(), pytest.raises(psycopg.OperationalError):
@@ -84,33 +84,33 @@ def test_nobody_is_served_while_the_server_is_down(server: PostgresServer):
     psycopg.connect(url).close()
 
 
-def test_a_wrong_password_is_refused(server: PostgresServer):
+def test_wrong_password_is_rejected(server: PostgresServer):
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(server.admin_url, password="wrong")
 
 
-def test_the_server_syncs_to_disk_by_default(server: PostgresServer):
+def test_server_syncs_to_disk_by_default(server: PostgresServer):
     with PostgresServer.start(fsync=False, max_connections=30) as unsynced:
         assert (_setting(server, "fsync"), _setting(server, "max_connections")) == ("on", "200")
         assert (_setting(unsynced, "fsync"), _setting(unsynced, "max_connections")) == ("off", "30")
 
 
-def test_the_server_does_not_run_as_root(server: PostgresServer):
+def test_server_does_not_run_as_root(server: PostgresServer):
     account = psutil.Process(_pid(server)).username()
 
     assert account == ("nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name)
 
 
-def test_a_stopped_server_leaves_no_process_and_no_directory():
+def test_stopped_server_leaves_no_process_and_no_directory():
     with PostgresServer.start() as server:
         directory, process = _directory(server), psutil.Process(_pid(server))
         assert directory.exists()
 
     assert not directory.exists()
-    assert not _lives(process)
+    assert not _is_running(process)
 
 
-def test_a_stopped_server_says_so_instead_of_starting_again():
+def test_restart_of_a_permanently_stopped_server_fails():
     with PostgresServer.start() as server:
         pass
 
@@ -118,7 +118,7 @@ def test_a_stopped_server_says_so_instead_of_starting_again():
         server.restart()
 
 
-def test_when_its_owner_is_killed_the_server_goes_too():
+def test_server_ends_when_the_process_that_started_it_is_killed():
     owner = subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     with owner.stdout:
@@ -128,19 +128,19 @@ def test_when_its_owner_is_killed_the_server_goes_too():
     owner.kill()
     owner.wait()
 
-    assert _is_gone_soon(Path(directory))
-    assert not _lives(server)
+    assert _is_removed_soon(Path(directory))
+    assert not _is_running(server)
 
 
-def test_an_old_server_is_passed_over(tmp_path: Path):
-    old = _pretend_installation(tmp_path / "old", "postgres (PostgreSQL) 14.20")
-    new = _pretend_installation(tmp_path / "new", "postgres (PostgreSQL) 17.6")
+def test_installation_that_is_too_old_is_skipped(tmp_path: Path):
+    old = _fake_installation(tmp_path / "old", "postgres (PostgreSQL) 14.20")
+    new = _fake_installation(tmp_path / "new", "postgres (PostgreSQL) 17.6")
 
     assert find_installation([old, new]) == new
 
 
-def test_without_a_server_the_failure_says_what_to_do(tmp_path: Path):
-    old = _pretend_installation(tmp_path, "postgres (PostgreSQL) 14.20")
+def test_missing_installation_is_reported_with_instructions(tmp_path: Path):
+    old = _fake_installation(tmp_path, "postgres (PostgreSQL) 14.20")
 
     with pytest.raises(PostgresUnavailable, match=r"version 14.*make setup"):
         find_installation([old])
@@ -156,13 +156,13 @@ time.sleep(60)
 """
 
 
-def _remember(url: str, word: str) -> None:
+def _insert_word(url: str, word: str) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE words (word TEXT)")
         connection.execute("INSERT INTO words VALUES (%s)", [word])
 
 
-def _recalled(url: str) -> list[str]:
+def _words(url: str) -> list[str]:
     with psycopg.connect(url) as connection:
         return [word for (word,) in connection.execute("SELECT word FROM words")]
 
@@ -184,12 +184,12 @@ def _pid(server: PostgresServer) -> int:
         return psutil.Process(connection.info.backend_pid).ppid()
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_running(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def _is_gone_soon(directory: Path) -> bool:
-    deadline = time.monotonic() + GONE_WITHIN_SECONDS
+def _is_removed_soon(directory: Path) -> bool:
+    deadline = time.monotonic() + REMOVAL_SECONDS
     while directory.exists():
         if time.monotonic() > deadline:
             return False
@@ -197,7 +197,7 @@ def _is_gone_soon(directory: Path) -> bool:
     return True
 
 
-def _pretend_installation(root: Path, version: str) -> Installation:
+def _fake_installation(root: Path, version: str) -> Installation:
     root.mkdir(exist_ok=True)
     for program in ("initdb", "postgres"):
         (root / program).write_text(f"#!/bin/sh\necho '{version}'\n")

@@ -18,13 +18,16 @@ T = TypeVar("T")
 
 
 def until(
-    look: Callable[[], T | None], what: str | Callable[[], str] = "it is so", *, seconds: float = LONG_SECONDS
+    look: Callable[[], T | None],
+    what: str | Callable[[], str] = "the condition holds",
+    *,
+    seconds: float = LONG_SECONDS,
 ) -> T:
-    """Call `look` until its result is true, and return the result. Fails after `seconds`; `what` is the condition."""
+    """Call `look` until its result is true, and return the result. Fails after `seconds`. `what` is the condition."""
     deadline = time.monotonic() + seconds
     while True:
-        if found := look():
-            return found
+        if result := look():
+            return result
         assert time.monotonic() < deadline, (
             f"not true within {seconds:g} s: {what if isinstance(what, str) else what()}"
         )
@@ -37,22 +40,21 @@ def stalls() -> Iterator[list[float]]:
 
     A test subtracts these from times that it measured.
     """
-    found: list[float] = []
-    leave = threading.Event()
+    stalls_seconds: list[float] = []
+    is_over = threading.Event()
 
     def nap() -> None:
-        has_left = False
-        while not has_left:
+        while not is_over.is_set():
             began = time.monotonic()
-            has_left = leave.wait(NAP_SECONDS)
-            late = time.monotonic() - began - NAP_SECONDS
-            if late > NAP_SECONDS:
-                found.append(late)
+            is_over.wait(NAP_SECONDS)
+            delay = time.monotonic() - began - NAP_SECONDS
+            if delay > NAP_SECONDS:
+                stalls_seconds.append(delay)
 
     napping = threading.Thread(target=nap)
     napping.start()
     try:
-        yield found
+        yield stalls_seconds
     finally:
-        leave.set()
+        is_over.set()
         napping.join()

@@ -12,7 +12,6 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hookmill import app
 from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.permission import MayManage
@@ -24,14 +23,12 @@ from hookmill.store.admission.plan import Rejection
 from hookmill.store.admission.snapshot import Snapshot
 from hookmill.store.admission.transaction import Stale
 from hookmill.store.admission.writer import serve_ingress
-from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.keys.sealing import MasterKey, MasterKeys
-from hookmill.store.migrate import migrate
 from hookmill.store.runs.files import RunFileStorage
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
 from tests.support.service import Answer
-from tests.support.stores import opened
+from tests.support.stores import open_store_database
 
 T = TypeVar("T")
 Headers = Mapping[str, str] | Sequence[tuple[str, str]]
@@ -83,8 +80,8 @@ class World:
             deliveries_per_minute=deliveries_per_minute,
             failed_authentications_per_minute=failed_authentications_per_minute,
         )
-        self._at_the_end = ExitStack()
-        self.database = self._at_the_end.enter_context(opened(url))
+        self._exit_stack = ExitStack()
+        self.database = self._exit_stack.enter_context(open_store_database(url))
         config = InstallationConfig(
             public_url=PUBLIC_URL,
             webhooks_per_factory=webhooks_per_factory,
@@ -104,7 +101,7 @@ class World:
         self.factory, _ = self.management.factories.set_up()
         self.may = self.management.access.operator(self.factory.name)
         self.failures: list[tuple[str, str]] = []
-        """The failures that the service reported: the part of the service, and the text."""
+        """The failures that the service reported: the component and the message."""
         self._beside: list[World] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -127,74 +124,76 @@ class World:
         """Close this one and those that `beside` added."""
         for other in self._beside:
             other.close()
-        self._do(self._shut())
+        self._do(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
         self._writer.join()
-        self._at_the_end.close()
+        self._exit_stack.close()
 
-    # What a sender does
+    # Requests
 
     def post(
         self,
-        made: WebhookWithSecret,
+        webhook: WebhookWithSecret,
         body: Body = b"{}",
         *,
         token: str | None = None,
         headers: Headers = (),
     ) -> Answer:
         """Send a delivery to the webhook, with the webhook's secret, or with `token` instead."""
-        return self._do(self._post(made, body, token, headers))
+        return self._do(self._post(webhook, body, token, headers))
 
     def post_many(self, posts: list[tuple[WebhookWithSecret, bytes]]) -> list[Answer]:
-        """Send deliveries at the same time: all of them are sent before the first is answered."""
+        """Send all deliveries before the first is answered."""
 
-        async def all_at_once() -> list[Answer]:
-            return list(await asyncio.gather(*(self._post(made, body, None, ()) for made, body in posts)))
+        async def send_all() -> list[Answer]:
+            return list(await asyncio.gather(*(self._post(webhook, body, None, ()) for webhook, body in posts)))
 
-        return self._do(all_at_once())
+        return self._do(send_all())
 
     def request(self, method: str, path: str, *, headers: Headers = (), body: Body = b"") -> Answer:
         return self._do(self._request(method, path, headers, body))
 
-    # What people do
+    # Management
 
-    def webhook(self, name: str = "source", **choices: Any) -> WebhookWithSecret:
-        return self.management.webhooks.create(self.may, name, **choices)
+    def webhook(self, name: str = "source", **options: Any) -> WebhookWithSecret:
+        """Create a webhook."""
+        return self.management.webhooks.create(self.may, name, **options)
 
-    def log(self, made: WebhookWithSecret) -> list[Delivery]:
+    def log(self, webhook: WebhookWithSecret) -> list[Delivery]:
         """The webhook's log, newest first."""
-        return list(self.management.log.newest(self.may, webhook=made.webhook.uid, limit=1000))
+        return list(self.management.log.newest(self.may, webhook=webhook.webhook.uid, limit=1000))
 
-    def labels(self, made: WebhookWithSecret) -> list[str]:
-        return [row.label.wording for row in self.log(made)]
+    def labels(self, webhook: WebhookWithSecret) -> list[str]:
+        return [row.label.wording for row in self.log(webhook)]
 
-    def runs(self, made: WebhookWithSecret) -> list[Any]:
-        return list(self.management.runs.newest(self.may, webhook=made.webhook.uid, limit=1000))
+    def runs(self, webhook: WebhookWithSecret) -> list[Any]:
+        return list(self.management.runs.newest(self.may, webhook=webhook.webhook.uid, limit=1000))
 
-    def dropped_attempts(self, made: WebhookWithSecret) -> dict[str, int]:
-        """Write the dropped attempts, which get no row in the log. Returns how many the webhook has, by kind."""
-        self._do(self._write_dropped(made))
+    def dropped_attempts(self, webhook: WebhookWithSecret) -> dict[str, int]:
+        """The number of the webhook's dropped attempts of each kind. They have no row in the log."""
+        self._do(self._write_dropped(webhook))
         total: dict[str, int] = {}
-        for minute in self.management.log.dropped_attempts(self.may, made.webhook.uid):
+        for minute in self.management.log.dropped_attempts(self.may, webhook.webhook.uid):
             total[minute.kind] = total.get(minute.kind, 0) + minute.count
         return total
 
-    def automation(self, name: str, *made: WebhookWithSecret, payload: Any = None, **choices: Any) -> Any:
-        chosen: dict[str, Any] = {"webhook_ids": [each.webhook.uid for each in made]}
+    def automation(self, name: str, *webhooks: WebhookWithSecret, payload: Any = None, **options: Any) -> Any:
+        """Create an automation that deliveries of these webhooks trigger, if their payload matches."""
+        delivery_filter: dict[str, Any] = {"webhook_ids": [each.webhook.uid for each in webhooks]}
         if payload is not None:
-            chosen["payload"] = payload
-        trigger = {"provider": "webhook", "event": "received", "filter": chosen}
-        choices.setdefault("prompt", "Look at the delivery.")
-        return self.management.automations.create(self.may, name, triggers=[trigger], **choices)
+            delivery_filter["payload"] = payload
+        trigger = {"provider": "webhook", "event": "received", "filter": delivery_filter}
+        options.setdefault("prompt", "Look at the delivery.")
+        return self.management.automations.create(self.may, name, triggers=[trigger], **options)
 
     def elsewhere(self, name: str = "other") -> MayManage:
         """Create another factory, and return permission for all operations in it."""
         self.management.factories.create(self.management.access.operator_of_team(), name)
         return self.management.access.operator(name)
 
-    # The parts
+    # Internals
 
     async def _open(self) -> None:
         self.snapshot = Snapshot(self.database, self.key, report_failure=self._report_failure)
@@ -210,17 +209,17 @@ class World:
         )
         self.routes = Routes(IngressEndpoint(self.ingress, self.clock), lambda: True, public_url=PUBLIC_URL)
 
-    async def _shut(self) -> None:
+    async def _close(self) -> None:
         self.ingress.write_dropped()
         await self.group_commit.close()
         self.snapshot.close()
 
-    async def _write_dropped(self, made: WebhookWithSecret) -> None:
+    async def _write_dropped(self, webhook: WebhookWithSecret) -> None:
         self.ingress.write_dropped()
-        # The writer works in order. So when it answers this plan, which is outdated, it has written the counts.
-        outdated = Rejection(
+        # The writer handles messages in order. When it answers this outdated plan, it has written the counts.
+        outdated_plan = Rejection(
             delivery_key=DeliveryKey(bytes(16)),
-            webhook_no=made.webhook.no,
+            webhook_no=webhook.webhook.no,
             revision=0,
             received_at=0,
             label=Label.REJECTED_AUTH,
@@ -228,94 +227,89 @@ class World:
             per_minute=1,
             size=0,
         )
-        assert isinstance(await self.group_commit.admit(outdated), Stale)
+        assert isinstance(await self.group_commit.admit(outdated_plan), Stale)
 
-    def _start_writer(self, line: socket.socket) -> None:
+    def _start_writer(self, channel: socket.socket) -> None:
         """Run the writer in a thread, because a process for each test would take longer than the test."""
-        self._writer = threading.Thread(target=self._write, args=(line.dup(),), daemon=True)
+        self._writer = threading.Thread(target=self._write, args=(channel.dup(),), daemon=True)
         self._writer.start()
 
-    def _write(self, line: socket.socket) -> None:
-        with line:
-            serve_ingress(line, self.database)
+    def _write(self, channel: socket.socket) -> None:
+        with channel:
+            serve_ingress(channel, self.database)
 
-    def _report_failure(self, where: str, why: str | BaseException) -> None:
-        self.failures.append((where, str(why)))
+    def _report_failure(self, component: str, error: str | BaseException) -> None:
+        self.failures.append((component, str(error)))
 
-    async def _post(self, made: WebhookWithSecret, body: Body, token: str | None, headers: Headers) -> Answer:
-        secret = token if token is not None else made.reveal()
-        path = f"/webhooks/w/{made.webhook.uid}"
-        if made.webhook.auth_mode == "url_token":
+    async def _post(self, webhook: WebhookWithSecret, body: Body, token: str | None, headers: Headers) -> Answer:
+        secret = token if token is not None else webhook.reveal()
+        path = f"/webhooks/w/{webhook.webhook.uid}"
+        if webhook.webhook.auth_mode == "url_token":
             return await self._request("POST", f"{path}/{secret}", headers, body)
-        return await self._request("POST", path, _with({"Authorization": f"Bearer {secret}"}, headers), body)
+        return await self._request("POST", path, _merged({"Authorization": f"Bearer {secret}"}, headers), body)
 
     async def _request(self, method: str, path: str, headers: Headers, body: Body) -> Answer:
         framing = {"Content-Length": str(len(body))} if isinstance(body, bytes) else {"Transfer-Encoding": "chunked"}
-        if not _FRAMING.isdisjoint(name.lower() for name, _ in _with({}, headers)):
+        if not _FRAMING_HEADERS.isdisjoint(name.lower() for name, _ in _merged({}, headers)):
             framing = {}
-        given = _with({"Host": "hooks.test"} | framing, headers)
+        all_headers = _merged({"Host": "hooks.test"} | framing, headers)
         scope = {
             "type": "http",
             "client": ("192.0.2.7", 4711),
             "method": method,
             "raw_path": path.partition("?")[0].encode("latin-1"),
             "query_string": path.partition("?")[2].encode("latin-1"),
-            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given],
+            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in all_headers],
         }
-        sent: list[Any] = []
+        messages: list[Any] = []
         pieces = iter([body]) if isinstance(body, bytes) else body
-        over = False
-        answered = asyncio.Event()
+        is_sent = False
+        is_answered = asyncio.Event()
 
         async def receive() -> Any:
-            nonlocal over
-            if over:
+            nonlocal is_sent
+            if is_sent:
                 # A client reads the answer before it disconnects, unless the answer has no end.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(answered.wait(), ENDLESS_SECONDS)
+                    await asyncio.wait_for(is_answered.wait(), ENDLESS_SECONDS)
                 return {"type": "http.disconnect"}
             piece = next(pieces, None)
-            over = piece is None or isinstance(body, bytes)
-            return {"type": "http.request", "body": piece or b"", "more_body": not over}
+            is_sent = piece is None or isinstance(body, bytes)
+            return {"type": "http.request", "body": piece or b"", "more_body": not is_sent}
 
         async def send(message: Any) -> None:
-            sent.append(message)
+            messages.append(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
-                answered.set()
+                is_answered.set()
 
         await self.routes(scope, receive, send)
-        start, *rest = sent
-        headers_read = {name.decode(): value.decode() for name, value in start["headers"]}
+        start, *rest = messages
+        response_headers = {name.decode(): value.decode() for name, value in start["headers"]}
         cookies = tuple(value.decode() for name, value in start["headers"] if name == b"set-cookie")
-        return Answer(start["status"], headers_read, b"".join(message.get("body", b"") for message in rest), cookies)
+        return Answer(
+            start["status"], response_headers, b"".join(message.get("body", b"") for message in rest), cookies
+        )
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
 
-_FRAMING = {"content-length", "transfer-encoding"}
+_FRAMING_HEADERS = {"content-length", "transfer-encoding"}
 
 
-def _with(ours: Mapping[str, str], given: Headers) -> list[tuple[str, str]]:
-    """Both, but if `given` has a header, it replaces that of `ours`."""
-    named = list(given.items() if isinstance(given, Mapping) else given)
-    otherwise = {name.lower() for name, _ in named}
-    return [pair for pair in ours.items() if pair[0].lower() not in otherwise] + named
+def _merged(defaults: Mapping[str, str], headers: Headers) -> list[tuple[str, str]]:
+    """The headers, and those defaults whose names they don't contain."""
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+    names = {name.lower() for name, _ in pairs}
+    return [default for default in defaults.items() if default[0].lower() not in names] + pairs
 
 
 def world_for_test(url: str) -> Iterator[World]:
-    """A world for one test. The test must clear `failures` that it has caused: any others fail it."""
+    """A world for one test. It fails if `failures` is not empty at the end, so a test clears those that it expects."""
     world = World(url)
     yield world
     world.close()
     assert world.failures == []
 
 
-def sqlite_world(directory: Path, **choices: Any) -> World:
-    url = sqlite_url(directory / "hookmill.db")
-    with open_database(url) as database:
-        migrate(database)
-    return World(url, **choices)
-
-
-__all__ = ["Answer", "Clock", "World", "app", "sqlite_world"]
+__all__ = ["Answer", "Clock", "World"]
