@@ -1,4 +1,4 @@
-"""Processes that are forked on demand: what they are given, and what is seen of them when they end."""
+"""The fork server: the processes that it starts, their channels and their end, and its restart."""
 
 import contextlib
 import errno
@@ -28,170 +28,171 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
-def answer(line: socket.socket) -> None:
-    """Says who it is, and whether it may wait for children of its own, for as long as it is asked."""
-    while line.recv(1):
-        line.sendall(f"{os.getpid()} {signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL}\n".encode())
+def answer(channel: socket.socket) -> None:
+    """Answer each byte with the id of this process, and whether it can wait for its own children."""
+    while channel.recv(1):
+        channel.sendall(f"{os.getpid()} {signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL}\n".encode())
 
 
-def fail(_line: socket.socket) -> None:
+def fail(_channel: socket.socket) -> None:
     raise ValueError("a secret")
 
 
-def leave(_line: socket.socket) -> None:
+def exit_with_code(_channel: socket.socket) -> None:
     sys.exit(3)
 
 
 @pytest.fixture
-def forks() -> Iterator[ForkServer]:
-    with contextlib.closing(ForkServer({"answer": answer, "fail": fail, "leave": leave})) as server:
+def fork_server() -> Iterator[ForkServer]:
+    with contextlib.closing(ForkServer({"answer": answer, "fail": fail, "exit": exit_with_code})) as server:
         yield server
 
 
-def ordered(forks: ForkServer, job: str = "answer") -> socket.socket:
-    ours, theirs = socket.socketpair()
-    ours.settimeout(20)
-    with theirs, contextlib.ExitStack() as unless_ordered:
-        unless_ordered.callback(ours.close)
-        forks.start(job, theirs)
-        unless_ordered.pop_all()
-    return ours
+def order_process(fork_server: ForkServer, job: str = "answer") -> socket.socket:
+    """Order a process. Returns the channel to it."""
+    channel, channel_of_process = socket.socketpair()
+    channel.settimeout(20)
+    with channel_of_process, contextlib.ExitStack() as on_failure:
+        on_failure.callback(channel.close)
+        fork_server.start(job, channel_of_process)
+        on_failure.pop_all()
+    return channel
 
 
-def asked(line: socket.socket) -> psutil.Process:
-    """The process at the other end."""
-    line.sendall(b"?")
-    number, may_wait = line.recv(1000).decode().split()
-    assert may_wait == "True"
-    return psutil.Process(int(number))
+def process_at(channel: socket.socket) -> psutil.Process:
+    """The process at the other end of the channel."""
+    channel.sendall(b"?")
+    pid, can_wait = channel.recv(1000).decode().split()
+    assert can_wait == "True"
+    return psutil.Process(int(pid))
 
 
-def fork_server() -> psutil.Process:
-    """Once it has said its name."""
+def running_fork_server() -> psutil.Process:
+    """The fork server, once it has set its name."""
 
-    def named() -> psutil.Process | None:
+    def find() -> psutil.Process | None:
         return next((each for each in psutil.Process().children() if each.name() == "hookmill:forks"), None)
 
-    return until(named, "there is a fork server")
+    return until(find, "there is a fork server")
 
 
-def kill_the_fork_server() -> None:
-    killed = fork_server()
-    killed.kill()
-    until(lambda: not still_running([killed]), "it is gone")
+def kill_fork_server() -> None:
+    process = running_fork_server()
+    process.kill()
+    until(lambda: not still_running([process]), "the fork server has ended")
 
 
-def test_each_order_is_a_process_with_a_line_and_a_name_of_its_own(forks: ForkServer):
-    with ordered(forks) as one, ordered(forks) as other:
-        process = asked(one)
+def test_each_order_starts_a_process_with_its_own_channel_and_name(fork_server: ForkServer):
+    with order_process(fork_server) as one, order_process(fork_server) as other:
+        process = process_at(one)
 
         assert process.name() == "hookmill:answer"
-        assert asked(one) == process
-        assert asked(other) != process
+        assert process_at(one) == process
+        assert process_at(other) != process
 
 
-def test_a_process_ends_with_its_line_and_leaves_no_zombie(forks: ForkServer):
-    with ordered(forks) as line:
-        process = asked(line)
+def test_process_ends_with_its_channel_and_leaves_no_zombie(fork_server: ForkServer):
+    with order_process(fork_server) as channel:
+        process = process_at(channel)
     process.wait(20)
 
-    until(lambda: not fork_server().children(), "nothing of it is left")
+    until(lambda: not running_fork_server().children(), "no zombie is left")
 
 
-@pytest.mark.parametrize("job", ["fail", "leave"])
-def test_whoever_ordered_a_process_that_fails_sees_its_line_closed(forks: ForkServer, job: str):
-    with ordered(forks, job) as line:
-        assert line.recv(1) == b""
+@pytest.mark.parametrize("job", ["fail", "exit"])
+def test_channel_of_a_failed_process_is_closed(fork_server: ForkServer, job: str):
+    with order_process(fork_server, job) as channel:
+        assert channel.recv(1) == b""
 
-    with ordered(forks) as line:
-        assert asked(line).is_running()
+    with order_process(fork_server) as channel:
+        assert process_at(channel).is_running()
 
 
 def fail_with_a_log() -> None:
     log.configure(Settings())
-    ordered(ForkServer({"fail": fail}), "fail").recv(1)
+    order_process(ForkServer({"fail": fail}), "fail").recv(1)
 
 
-def test_the_log_says_which_process_failed_and_not_what_it_knew(tmp_path: Path):
+def test_log_names_the_failed_process_without_the_error_message(tmp_path: Path):
     output = tmp_path / "output"
 
     assert Forked(fail_with_a_log, (), os.environ, tmp_path, output).wait(60) == 0
 
-    # The line is closed before the log is written.
+    # The channel is closed before the log is written.
     until(lambda: output.read_text().endswith("\n"), "the log has a line")
-    said = output.read_text()
-    told = json.loads(said)
-    assert (told["event"], told["where"], told["why"]) == ("failed", "fail", "a fault of type ValueError")
-    assert "a secret" not in said
+    text = output.read_text()
+    entry = json.loads(text)
+    assert (entry["event"], entry["where"], entry["why"]) == ("failed", "fail", "a fault of type ValueError")
+    assert "a secret" not in text
 
 
-def test_a_killed_fork_server_is_replaced_and_its_processes_go_on(forks: ForkServer, monkeypatch):
+def test_killed_fork_server_is_replaced_and_its_processes_continue(fork_server: ForkServer, monkeypatch):
     monkeypatch.setattr(fork_server_module, "RESTART_SECONDS", 2.0)
-    with ordered(forks) as before:
-        process = asked(before)
-        kill_the_fork_server()
-        # Ordered while there is none: the next one takes it.
-        with ordered(forks) as between:
-            assert asked(between).is_running()
-        assert asked(before) == process
+    with order_process(fork_server) as before:
+        process = process_at(before)
+        kill_fork_server()
+        # There is no fork server now. The next one reads the order.
+        with order_process(fork_server) as between:
+            assert process_at(between).is_running()
+        assert process_at(before) == process
 
 
-def test_a_fork_server_that_cannot_be_forked_is_tried_again(forks: ForkServer, monkeypatch):
-    fork, failed = os.fork, []
+def test_failed_start_of_the_fork_server_is_retried(fork_server: ForkServer, monkeypatch):
+    fork, failures = os.fork, []
 
-    def fork_at_last() -> int:
-        if len(failed) < 2:
-            failed.append(True)
-            raise OSError(errno.EAGAIN, "no more processes")
+    def fail_twice() -> int:
+        if len(failures) < 2:
+            failures.append(OSError(errno.EAGAIN, "no more processes"))
+            raise failures[-1]
         return fork()
 
-    monkeypatch.setattr(os, "fork", fork_at_last)
-    kill_the_fork_server()
+    monkeypatch.setattr(os, "fork", fail_twice)
+    kill_fork_server()
 
-    with ordered(forks) as line:
-        assert asked(line).is_running()
-    assert len(failed) == 2
+    with order_process(fork_server) as channel:
+        assert process_at(channel).is_running()
+    assert len(failures) == 2
 
 
-def test_an_order_that_finds_no_room_is_refused_at_once(forks: ForkServer):
-    # There is little room, as each order that finds some becomes a process later.
-    forks._order_sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-    stuck = fork_server()
-    stuck.suspend()
-    with contextlib.ExitStack() as lines:
+def test_order_fails_immediately_if_the_socket_is_full(fork_server: ForkServer):
+    # The buffer is small, because each order in it starts a process later.
+    fork_server._order_sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    suspended = running_fork_server()
+    suspended.suspend()
+    with contextlib.ExitStack() as channels:
 
-        def order_again_and_again() -> None:
+        def fill_socket() -> None:
             for _ in range(10_000):
-                lines.enter_context(ordered(forks))
+                channels.enter_context(order_process(fork_server))
 
         with pytest.raises(OSError, match=r"unavailable|references"):
-            order_again_and_again()
-    stuck.resume()
+            fill_socket()
+    suspended.resume()
 
     def is_answered() -> bool:
-        with contextlib.suppress(BlockingIOError), ordered(forks) as line:
-            return asked(line).is_running()
+        with contextlib.suppress(BlockingIOError), order_process(fork_server) as channel:
+            return process_at(channel).is_running()
         return False
 
-    until(is_answered, "there is room again")
+    until(is_answered, "the socket has space again")
 
 
-def test_processes_ignore_signals_that_the_supervisor_handles(forks: ForkServer):
-    with ordered(forks) as line:
-        process = asked(line)
+def test_processes_ignore_signals_that_the_supervisor_handles(fork_server: ForkServer):
+    with order_process(fork_server) as channel:
+        process = process_at(channel)
         for number in (signal.SIGINT, signal.SIGTERM):
             process.send_signal(number)
-            fork_server().send_signal(number)
+            running_fork_server().send_signal(number)
 
-        assert asked(line) == process
-        with ordered(forks) as another:
-            assert asked(another).ppid() == process.ppid()
+        assert process_at(channel) == process
+        with order_process(fork_server) as other:
+            assert process_at(other).ppid() == process.ppid()
 
 
-def test_standard_input_and_output_stay_with_the_command(forks: ForkServer):
-    with ordered(forks) as line:
-        number = asked(line).pid
-        files = [Path(f"/proc/{number}/fd/{each}").readlink() for each in range(3)]
+def test_process_has_no_standard_input_and_prints_to_standard_error(fork_server: ForkServer):
+    with order_process(fork_server) as channel:
+        pid = process_at(channel).pid
+        files = [Path(f"/proc/{pid}/fd/{descriptor}").readlink() for descriptor in range(3)]
 
     assert files[0] == Path(os.devnull)
     assert files[1] == files[2]
@@ -199,36 +200,36 @@ def test_standard_input_and_output_stay_with_the_command(forks: ForkServer):
 
 def order_without_standard_streams() -> None:
     os.closerange(0, 3)
-    forks = ForkServer({"answer": answer})
+    fork_server = ForkServer({"answer": answer})
     # A process ends when the other end of its channel is closed.
-    with ordered(forks) as channel:
-        os._exit(7 if asked(channel).is_running() else 1)
+    with order_process(fork_server) as channel:
+        os._exit(7 if process_at(channel).is_running() else 1)
 
 
-def test_a_command_without_standard_streams_has_its_processes_too(tmp_path: Path):
+def test_fork_server_works_without_standard_streams(tmp_path: Path):
     command = Forked(order_without_standard_streams, (), os.environ, tmp_path, tmp_path / "output")
 
     assert command.wait(60) == 7
 
 
-def test_a_worker_ends_with_its_line_even_where_nobody_read_what_it_said(tmp_path: Path):
+def test_worker_ends_with_its_channel_although_it_has_unread_messages(tmp_path: Path):
     settings = Settings(data_dir=tmp_path)
     app.open_store(settings, create=True).close()
-    with contextlib.closing(ForkServer({WORKER: partial(work_beside_serve, settings=settings)})) as forks:
-        with ordered(forks, WORKER) as line:
-            until(lambda: READY in line.recv(100, socket.MSG_PEEK), "the worker is ready")
-            process = psutil.Process(int(line.recv(100, socket.MSG_PEEK).split()[0]))
+    with contextlib.closing(ForkServer({WORKER: partial(work_beside_serve, settings=settings)})) as fork_server:
+        with order_process(fork_server, WORKER) as channel:
+            until(lambda: READY in channel.recv(100, socket.MSG_PEEK), "the worker is ready")
+            process = psutil.Process(int(channel.recv(100, socket.MSG_PEEK).split()[0]))
             assert process.name() == "hookmill:worker"
 
         process.wait(20)
 
 
-def test_nothing_is_left_of_a_fork_server_that_was_closed():
+def test_closed_fork_server_ends_and_its_processes_continue():
     server = ForkServer({"answer": answer})
-    process = fork_server()
-    with ordered(server) as line:
-        started = asked(line)
+    process = running_fork_server()
+    with order_process(server) as channel:
+        started = process_at(channel)
         server.close()
         process.wait(20)
 
-        assert asked(line) == started
+        assert process_at(channel) == started

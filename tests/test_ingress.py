@@ -1,4 +1,4 @@
-"""The ingress accepts nothing from a sender that did not prove itself, however it came to that."""
+"""The ingress evaluates a delivery without a proof of authentication as rejected."""
 
 import pytest
 
@@ -9,15 +9,15 @@ from tests.support.world import World, world_for_test
 
 
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.SIGNATURE])
-def test_a_delivery_without_a_proof_is_refused(sqlite_store: str, mode: AuthMode):
+def test_delivery_without_a_proof_is_rejected(sqlite_store: str, mode: AuthMode):
     for world in world_for_test(sqlite_store):
         scheme = "standard_webhooks" if mode is AuthMode.SIGNATURE else None
-        made = world.webhook(auth_mode=mode, signature_scheme=scheme)
-        world.post(made, token="wrong")
-        webhook = world.ingress._snapshot.get(made.webhook.uid)
+        created = world.webhook(auth_mode=mode, signature_scheme=scheme)
+        world.post(created, token="wrong")
+        webhook = world.ingress._snapshot.get(created.webhook.uid)
         assert webhook is not None
 
-        plan = world.ingress._evaluate(webhook, attempt(world, made.webhook.uid), None, b"{}")
+        plan = world.ingress._evaluate(webhook, attempt(world, created.webhook.uid), None, b"{}")
 
         assert isinstance(plan, Rejection)
         assert plan.label is Label.REJECTED_AUTH

@@ -1,4 +1,4 @@
-"""The main job as a newcomer meets it: a first start prints a line, the line posts a delivery, and that starts a
+"""The main task as a new user does it: the first start prints a curl command, which posts a delivery, which starts a
 run."""
 
 import json
@@ -24,33 +24,33 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-def printed_line(service: Service) -> str:
-    """The line that the first start prints once everything is ready."""
+def printed_command(service: Service) -> str:
+    """The curl command that the first start prints when the service is ready."""
 
-    def lines() -> list[str]:
+    def commands() -> list[str]:
         return re.findall("^(curl .*)\n", service.log(), re.MULTILINE)
 
-    return until(lines, lambda: f"a curl line is printed:\n{service.log()}")[0]
+    return until(commands, lambda: f"a curl command is printed:\n{service.log()}")[0]
 
 
-def finished_payload(service: Service, delivery_id: str) -> bytes:
-    """What is attached to the finished run that this delivery started."""
+def payload_of_run(service: Service, delivery_id: str) -> bytes:
+    """The payload in the package of the run that this delivery started. Waits until the run has ended."""
     with service.management() as management:
         may = management.access.operator("default")
 
-        def ended() -> list[Run]:
+        def ended_runs() -> list[Run]:
             return [run for run in management.runs.of_delivery(may, delivery_id) if run.state.is_final]
 
-        [run] = until(ended, "the run has ended")
+        [run] = until(ended_runs, "the run has ended")
         assert run.state is RunState.SUCCEEDED
         return (service.data_dir / "runs" / run_id(run.id) / "event-payload.json").read_bytes()
 
 
-def test_the_printed_line_pasted_twice_starts_two_runs(service: Service):
+def test_printed_curl_command_starts_a_run_each_time(service: Service):
     payloads = []
     for _ in range(2):
-        answered = subprocess.run(["sh", "-c", printed_line(service)], capture_output=True, check=True, timeout=30)
-        payloads.append(json.loads(finished_payload(service, json.loads(answered.stdout)["delivery_id"])))
+        result = subprocess.run(["sh", "-c", printed_command(service)], capture_output=True, check=True, timeout=30)
+        payloads.append(json.loads(payload_of_run(service, json.loads(result.stdout)["delivery_id"])))
         second = int(time.time())
         while int(time.time()) == second:
             time.sleep(0.05)
@@ -60,7 +60,7 @@ def test_the_printed_line_pasted_twice_starts_two_runs(service: Service):
 
 
 def pull_request_event() -> bytes:
-    """A body like a code host's: 100 KB, indented, with text in several scripts, escapes, links and numbers."""
+    """A body of 100 KB, like that of a code host: indented, with several scripts, escapes, URLs and large numbers."""
     commits = [
         {
             "sha": f"{number:040x}",
@@ -74,27 +74,27 @@ def pull_request_event() -> bytes:
     return json.dumps({"action": "opened", "commits": commits}, indent=2, ensure_ascii=False).encode()
 
 
-def test_a_large_body_is_attached_byte_for_byte(service: Service, tmp_path: Path):
+def test_large_body_is_attached_to_its_run_byte_for_byte(service: Service, tmp_path: Path):
     body = pull_request_event()
     assert 95_000 < len(body) < 125_000
     (tmp_path / "body.json").write_bytes(body)
-    line = re.sub(r" -d '.*}' ", f" --data-binary @{tmp_path / 'body.json'} ", printed_line(service))
+    command = re.sub(r" -d '.*}' ", f" --data-binary @{tmp_path / 'body.json'} ", printed_command(service))
 
-    answered = subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=30)
+    result = subprocess.run(["sh", "-c", command], capture_output=True, check=True, timeout=30)
 
-    assert finished_payload(service, json.loads(answered.stdout)["delivery_id"]) == body
+    assert payload_of_run(service, json.loads(result.stdout)["delivery_id"]) == body
 
 
-def test_runs_stand_back_behind_deliveries(service: Service):
-    printed_line(service)
+def test_only_the_worker_process_has_a_lower_priority(service: Service):
+    printed_command(service)
 
     niceness = {part: {process.nice() for process in processes} for part, processes in parts_of(service).items()}
 
-    own = os.getpriority(os.PRIO_PROCESS, 0)
+    own_niceness = os.getpriority(os.PRIO_PROCESS, 0)
     assert niceness == {
-        Part.SUPERVISOR: {own},
-        Part.INGRESS: {own},
-        Part.WRITER: {own},
-        Part.WORKER: {min(own + 10, 19)},
-        Part.FORKS: {own},
+        Part.SUPERVISOR: {own_niceness},
+        Part.INGRESS: {own_niceness},
+        Part.WRITER: {own_niceness},
+        Part.WORKER: {min(own_niceness + 10, 19)},
+        Part.FORKS: {own_niceness},
     }

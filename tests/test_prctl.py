@@ -1,4 +1,4 @@
-"""What others of the same account may read of the service's processes."""
+"""Protection of the service's processes: other processes of the account can't read their environment and memory."""
 
 import os
 import signal
@@ -20,10 +20,10 @@ from tests.support.service import Service
 from tests.support.waiting import LONG_SECONDS, until
 
 UNPRIVILEGED = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
-"""Root, as whom the tests may run, reads of every process what it likes; without its capabilities, its own alone."""
+"""The tests may run as root, which can read every process. Without capabilities, it can read only unprotected ones."""
 
 
-def shows_its_environment(pid: int) -> bool:
+def has_readable_environment(pid: int) -> bool:
     command = [*UNPRIVILEGED, "cat", f"/proc/{pid}/environ"]
     return bool(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60).stdout)
 
@@ -52,44 +52,44 @@ def started(*command: str, service: Service) -> Iterator[None]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_process_that_is_not_protected_shows_its_environment():
+def test_environment_of_an_unprotected_process_is_readable():
     with subprocess.Popen([*UNPRIVILEGED, "sleep", "60"]) as process:
         try:
-            until(lambda: psutil.Process(process.pid).name() == "sleep", "it has begun")
-            assert shows_its_environment(process.pid)
+            until(lambda: psutil.Process(process.pid).name() == "sleep", "the command has started")
+            assert has_readable_environment(process.pid)
         finally:
             process.kill()
 
 
-def test_no_process_of_the_service_shows_its_environment(tmp_path: Path):
+def test_environments_of_the_service_processes_are_unreadable(tmp_path: Path):
     service = Service(tmp_path, port=free_port())
     with started(sys.executable, "-m", "hookmill", "serve", service=service):
         until(lambda: "is ready at" in service.log(), service.log)
         assert [part for part in Part if not parts_of(service)[part]] == []
 
-        readable = [each for each in all_processes_of(service) if shows_its_environment(each.pid)]
+        readable = [process for process in all_processes_of(service) if has_readable_environment(process.pid)]
 
     assert readable == []
 
 
 OPEN_MEMORY = """
 import os, select, sys
-session, opened = int(sys.argv[1]), set()
+session, names = int(sys.argv[1]), set()
 print("watching", flush=True)
 while not select.select([sys.stdin], [], [], 0)[0]:
     for number in filter(str.isdigit, os.listdir("/proc")):
         try:
             if os.getsid(int(number)) == session:
                 os.close(os.open(f"/proc/{number}/mem", os.O_RDONLY))
-                opened.add(open(f"/proc/{number}/comm").read().strip())
+                names.add(open(f"/proc/{number}/comm").read().strip())
         except OSError:
             pass
-print(*sorted(opened))
+print(*sorted(names))
 """
-"""Tries again and again to open the memory of each process in a session. Prints the names of those that it opened."""
+"""Repeatedly tries to open the memory of each process in a session. Prints the names of those that it opened."""
 
 
-def test_no_process_that_the_service_restarts_shows_its_memory(tmp_path: Path):
+def test_memory_of_restarted_service_processes_is_unreadable(tmp_path: Path):
     service = Service(tmp_path, port=free_port())
     with started(sys.executable, "-m", "hookmill", "serve", service=service):
         wait_until_announced(service)
@@ -106,9 +106,9 @@ def test_no_process_that_the_service_restarts_shows_its_memory(tmp_path: Path):
             killed = kill_part(service, part)
             until(lambda: set(parts_of(service)[part]) - {killed}, f"there is another {part}")  # noqa: B023
 
-        opened, _ = watcher.communicate(timeout=LONG_SECONDS)
+        names, _ = watcher.communicate(timeout=LONG_SECONDS)
 
-    assert opened == b"\n"
+    assert names == b"\n"
 
 
 def stay_protected() -> None:
@@ -117,10 +117,10 @@ def stay_protected() -> None:
     time.sleep(60)
 
 
-def test_a_protected_process_can_be_named(tmp_path: Path):
+def test_protected_process_can_set_its_name(tmp_path: Path):
     process = Forked(stay_protected, (), os.environ, tmp_path, tmp_path / "output")
     try:
-        until(lambda: psutil.Process(process.pid).name() == "hookmill:test", "it has its name")
+        until(lambda: psutil.Process(process.pid).name() == "hookmill:test", "the process has its name")
     finally:
         process.kill()
         process.wait(LONG_SECONDS)
@@ -143,7 +143,7 @@ main(sys.argv[1:])
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_the_service_is_protected_before_it_loads_its_modules(command: str, tmp_path: Path):
+def test_service_is_protected_before_it_loads_its_modules(command: str, tmp_path: Path):
     environment = {"PATH": os.environ["PATH"], "HOOKMILL_DATA_DIR": str(tmp_path), "HOOKMILL_PORT": "no number"}
 
     output = subprocess.run(
