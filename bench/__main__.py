@@ -14,7 +14,7 @@ from bench import grown, plot
 from bench.load import LoadFailed
 from bench.machine import describe
 from bench.process import REPOSITORY, ServerFailed
-from bench.scenarios import CONNECTIONS, CONNECTIONS_AT_MOST, QUICK, SCENARIOS, THOROUGH, Effort
+from bench.scenarios import CONNECTIONS, CONNECTIONS_MAX, QUICK, SCENARIOS, THOROUGH, Effort
 from bench.table import Row, in_columns
 
 PAGE = REPOSITORY / "docs" / "performance.md"
@@ -93,13 +93,14 @@ def main(arguments: Sequence[str]) -> int:
     """Returns 1 if a measurement failed or a figure falls short, and 2 for options that contradict each other."""
     options = _parser().parse_args(arguments)
     if options.write and (options.quick or options.only):
-        print("--write keeps a full run only; leave out --quick and --only.", file=sys.stderr)
+        print("--write needs a full run: leave out --quick and --only.", file=sys.stderr)
         return 2
     machine = describe(Path(tempfile.gettempdir()))
     print("\n".join(f"{name}: {value}" for name, value in machine.items()), end="\n\n")
     try:
         rows = _measure(
-            options.only, replace(QUICK if options.quick else THOROUGH, against=options.against, stored=options.stored)
+            options.only,
+            replace(QUICK if options.quick else THOROUGH, against=options.against, log_size_max=options.stored),
         )
     except (LoadFailed, ServerFailed) as problem:
         print(f"\nNothing is reported, because a measurement failed. {problem}", file=sys.stderr)
@@ -107,29 +108,29 @@ def main(arguments: Sequence[str]) -> int:
     table = in_columns(rows)
     print(table)
     if options.plot is not None:
-        options.plot.write_text(plot.drawn([point for row in rows for point in row.points]))
+        options.plot.write_text(plot.draw([point for row in rows for point in row.points]))
     if options.write:
         lines = [f"- {name}: {value}" for name, value in machine.items()]
         PAGE.write_text(
             PAGE_TEXT.format(
                 connections=CONNECTIONS,
-                most_connections=f"{CONNECTIONS_AT_MOST:,}",
+                most_connections=f"{CONNECTIONS_MAX:,}",
                 rounds=THOROUGH.rounds,
                 rounds_of_busiest=THOROUGH.rounds_of_busiest,
                 machine="\n".join(lines),
                 table=table,
             )
         )
-    short = [row for row in rows if row.falls_short]
-    for row in short:
-        print(row.shortfall, file=sys.stderr)
-    return 1 if short else 0
+    shortfalls = [row.shortfall for row in rows if row.shortfall]
+    for shortfall in shortfalls:
+        print(shortfall, file=sys.stderr)
+    return 1 if shortfalls else 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Hookmill on this machine.")
     parser.add_argument("--quick", action="store_true", help="short rounds, and few of them")
-    parser.add_argument("--write", action="store_true", help="keep the table in docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/performance.md")
     parser.add_argument(
         "--against",
         type=Path,
@@ -139,9 +140,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stored",
         type=int,
-        default=grown.STORED,
+        default=grown.DEFAULT_SIZE_MAX,
         metavar="N",
-        help=f"deliveries in the longest log of the measurement `grown` (default: {grown.STORED:,})",
+        help=f"deliveries in the longest log of the measurement `grown` (default: {grown.DEFAULT_SIZE_MAX:,})",
     )
     parser.add_argument(
         "--plot",

@@ -22,7 +22,7 @@ class CostModel:
     us_per_kb: float
 
     @classmethod
-    def fitted(cls, *, small_us: float, large_us: float) -> CostModel:
+    def fit(cls, *, small_us: float, large_us: float) -> CostModel:
         us_per_kb = (large_us - small_us) / (LARGE_KB - SMALL_KB)
         return cls(fixed_us=small_us - us_per_kb * SMALL_KB, us_per_kb=us_per_kb)
 
@@ -31,18 +31,18 @@ class CostModel:
 
 
 def total_us(row: Row) -> float | None:
-    """The processor time of the server and of everything beside it, such as PostgreSQL, for one delivery."""
+    """The processor time for one delivery, of the server and of all other processes, such as PostgreSQL."""
     if row.server_cores is None or row.other_cores is None or not row.per_second:
         return None
     return (row.server_cores + row.other_cores) / row.per_second * 1e6
 
 
-def checked(name: str, *, small: Row, medium: Row, large: Row) -> Sequence[Row]:
-    """The model's prediction beside the measurement of the medium body. Empty if a measurement is missing."""
+def compare_with_measurement(name: str, *, small: Row, medium: Row, large: Row) -> Sequence[Row]:
+    """A row with the prediction and the measurement for the medium body. Empty if a measurement is missing."""
     small_us, medium_us, large_us = total_us(small), total_us(medium), total_us(large)
     if small_us is None or medium_us is None or large_us is None:
         return []
-    model = CostModel.fitted(small_us=small_us, large_us=large_us)
+    model = CostModel.fit(small_us=small_us, large_us=large_us)
     predicted_us = model.predicted_us(MEDIUM_KB)
     return [
         Row(

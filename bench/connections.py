@@ -1,4 +1,4 @@
-"""Deliveries while thousands of connections are idle and hundreds are slow: their latency, and the service's memory."""
+"""Measures deliveries while thousands of connections are idle and hundreds are slow: their latency, and memory."""
 
 from __future__ import annotations
 
@@ -26,32 +26,31 @@ from hookmill.app.open_files import FILES_RESERVED
 
 IDLE = 10_000
 IDLE_AFTER_DELIVERY = 1_000
-"""Of the idle ones: those that have sent a delivery, and that keep their connections for another one."""
+"""The number of idle clients that have sent a delivery, and keep their connections for another one."""
 SLOW = 200
 SECONDS = 30.0
-"""Longer than the time limits of idle and slow clients, so that every connection is closed and replaced meanwhile."""
+"""Longer than the time limits of idle and slow clients, so that every connection is closed and replaced."""
 SECONDS_QUICK = 12.0
 REUSED_CONNECTIONS = 32
-REUSING_PER_SECOND = 100.0
+REUSED_PER_SECOND = 100.0
 NEW_PER_SECOND = 20.0
-"""Deliveries, each on a connection of its own."""
+"""The rate of deliveries on new connections."""
 WEBHOOKS = 20
 WARM_UP_SECONDS = 2.0
 ANSWER_SECONDS = 30.0
 CONNECTS_PER_SECOND = 2_000
-"""More than the service closes, so that the clients stay connected."""
-CONNECTS_PER_SECOND_TOGETHER = 100_000
-"""All clients connect at about the same moment, so their time limits also end at the same moment."""
-WANTED_P99_MS = 500.0
-WANTED_MIB_MORE = (IDLE + SLOW) * 42 / 1024
-"""The most by which all processes together may grow. 42 KiB is what a connection takes whose header lines have the
-largest size."""
+"""The service closes fewer connections per second, so the clients stay connected."""
+CONNECTS_PER_SECOND_AT_ONCE = 100_000
+"""All clients connect at nearly the same moment, so their time limits end at the same moment, too."""
+P99_MAX_MS = 500.0
+MIB_GROWTH_MAX = (IDLE + SLOW) * 42 / 1024
+"""The maximum growth of all processes together. A connection whose header lines have the maximum size takes 42 KiB."""
 OPEN_SHARE_MIN = 0.8
 SAMPLE_SECONDS = 1.0
 SERVICE_FILES = 200
-"""Open files of an ingress process besides the clients' connections, and then some."""
+"""Open files of an ingress process besides the clients' connections, with a reserve."""
 FILES_NEEDED = math.ceil((IDLE + SLOW + REUSED_CONNECTIONS + SERVICE_FILES) / CROWDED_SHARE) + FILES_RESERVED
-"""With a lower limit, so many connections make the service crowded, and it closes silent ones after 2 s."""
+"""With a lower limit, the service would be crowded, and close silent connections after 2 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +59,8 @@ class _Latencies:
     p99_ms: float
 
 
-def measured(storage: Storage, *, seconds: float) -> list[Row]:
-    """Deliveries without and with the crowd, and the memory of the service's processes."""
+def measure(storage: Storage, *, seconds: float) -> list[Row]:
+    """Measure deliveries without and with the crowd, and the memory of the service's processes."""
     crowded = f"{IDLE:,} idle, {SLOW} slow connections, {storage.value}"
     if problem := _too_few_files():
         return [Row(what=crowded, remark=problem)]
@@ -69,9 +68,9 @@ def measured(storage: Storage, *, seconds: float) -> list[Row]:
         with service.serving(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as serving:
             alone = _deliver(serving, seconds)
             memory_before = _memory_by_process(serving.served)
-            spread, spread_attendance, spread_memory = _measure_beside(serving, CONNECTS_PER_SECOND, seconds)
-            together, together_attendance, together_memory = _measure_beside(
-                serving, CONNECTS_PER_SECOND_TOGETHER, seconds
+            spread, spread_attendance, spread_memory = _measure_with_crowd(serving, CONNECTS_PER_SECOND, seconds)
+            together, together_attendance, together_memory = _measure_with_crowd(
+                serving, CONNECTS_PER_SECOND_AT_ONCE, seconds
             )
     except NotMeasured as reason:
         return [Row(what=crowded, remark=str(reason))]
@@ -81,17 +80,17 @@ def measured(storage: Storage, *, seconds: float) -> list[Row]:
         raise LoadFailed(f"Only {spread_attendance.open_mean:,.0f} of {IDLE + SLOW:,} connections stayed open.")
     return [
         *_latency_rows(f"No other connections, {storage.value}", alone),
-        *_latency_rows(crowded, spread, wanted_p99_ms=WANTED_P99_MS, remark=_described(spread_attendance)),
+        *_latency_rows(crowded, spread, p99_max_ms=P99_MAX_MS, remark=_description(spread_attendance)),
         _memory_row(crowded, memory_before, spread_memory),
-        *_latency_rows(f"{crowded}, closed together", together, remark=_described(together_attendance)),
+        *_latency_rows(f"{crowded}, closed together", together, remark=_description(together_attendance)),
         _memory_row(f"{crowded}, closed together", memory_before, together_memory),
     ]
 
 
-def _measure_beside(
+def _measure_with_crowd(
     serving: Service, connects_per_second: int, seconds: float
 ) -> tuple[Mapping[str, _Latencies], Attendance, Mapping[str, float]]:
-    """Deliveries beside the crowd: their latencies, the crowd's connections, and the highest sample of the memory."""
+    """Send deliveries while the crowd is connected. Returns their latencies, the attendance, and the highest memory."""
     crowd = Crowd(
         port=serving.served.port,
         kinds=_kinds(serving.webhooks[0]),
@@ -116,8 +115,8 @@ def _too_few_files() -> str | None:
 
 
 def _kinds(webhook: Target) -> Sequence[Kind]:
-    """The idle clients have sent nothing, or part of a request, or a delivery. The slow ones send header lines, or the
-    body of a delivery with the right credential."""
+    """Idle clients have sent nothing, part of a request, or a delivery. Slow clients send header lines, or the body of
+    a delivery with the correct credential."""
     credential = "".join(f"{name}: {value}\r\n" for name, value in webhook.headers.items())
     delivery = f"POST {webhook.path} HTTP/1.1\r\nHost: localhost\r\n{credential}"
     incomplete = (IDLE - IDLE_AFTER_DELIVERY) // 2
@@ -131,7 +130,7 @@ def _kinds(webhook: Target) -> Sequence[Kind]:
 
 
 def _deliver(serving: Service, seconds: float) -> Mapping[str, _Latencies]:
-    """Steady deliveries on connections that are reused, and others at the same time on new ones."""
+    """Send deliveries at steady rates, on reused connections and on new ones at the same time."""
     body = Body(before='{"id":"', after='","text":"' + "x" * 947 + '"}')
     plan = Plan(
         port=serving.served.port,
@@ -139,7 +138,7 @@ def _deliver(serving: Service, seconds: float) -> Mapping[str, _Latencies]:
         bodies=[body],
         seconds=seconds,
         requests_per_target=1_000_000,
-        rate_per_second=REUSING_PER_SECOND,
+        rate_per_second=REUSED_PER_SECOND,
         connections=REUSED_CONNECTIONS,
         answer_within_seconds=ANSWER_SECONDS,
     )
@@ -152,21 +151,21 @@ def _deliver(serving: Service, seconds: float) -> Mapping[str, _Latencies]:
         except LoadFailed as problem:
             records.append(problem)
 
-    reusing = threading.Thread(target=drive)
-    reusing.start()
+    thread = threading.Thread(target=drive)
+    thread.start()
     try:
-        new = _deliver_on_new_connections(serving.served.port, serving.webhooks, seconds)
+        new_latencies = _deliver_on_new_connections(serving.served.port, serving.webhooks, seconds)
     finally:
-        reusing.join()
+        thread.join()
     record = records[0]
     if isinstance(record, Exception):
         raise record
-    return {"reused": _Latencies(p50_ms=record.p50_ms, p99_ms=record.p99_ms), "new": new}
+    return {"reused": _Latencies(p50_ms=record.p50_ms, p99_ms=record.p99_ms), "new": new_latencies}
 
 
 def _deliver_on_new_connections(port: int, targets: Sequence[Target], seconds: float) -> _Latencies:
-    """One after the other, each from the moment when it is due until its answer has come."""
-    taken_ms = []
+    """Send deliveries one after the other. A latency is the time from when a delivery was due until its answer."""
+    latencies_ms = []
     began = time.monotonic()
     for number in range(int(seconds * NEW_PER_SECOND)):
         due = began + number / NEW_PER_SECOND
@@ -174,16 +173,16 @@ def _deliver_on_new_connections(port: int, targets: Sequence[Target], seconds: f
         status = _post_once(port, targets[number % len(targets)], json.dumps({"at": time.time_ns(), "text": "x" * 960}))
         if status != b"202":
             raise LoadFailed(f"A delivery on a new connection was answered {status.decode() or 'nothing'}.")
-        taken_ms.append((time.monotonic() - due) * 1000)
-    taken_ms.sort()
+        latencies_ms.append((time.monotonic() - due) * 1000)
+    latencies_ms.sort()
     return _Latencies(
-        p50_ms=taken_ms[math.ceil(0.5 * len(taken_ms)) - 1],
-        p99_ms=taken_ms[math.ceil(0.99 * len(taken_ms)) - 1],
+        p50_ms=latencies_ms[math.ceil(0.5 * len(latencies_ms)) - 1],
+        p99_ms=latencies_ms[math.ceil(0.99 * len(latencies_ms)) - 1],
     )
 
 
 def _post_once(port: int, target: Target, body: str) -> bytes:
-    """The status of the answer; empty if there was none."""
+    """Send one request. Returns the status of its answer; empty if there was none."""
     lines = [
         f"POST {target.path} HTTP/1.1",
         "Host: localhost",
@@ -240,25 +239,25 @@ def _name_of(pid: int, supervisor_pid: int) -> str:
     return name.partition(":")[2] or "ingress"
 
 
-def _described(attendance: Attendance) -> str:
+def _description(attendance: Attendance) -> str:
     return f"{attendance.open_mean:,.0f} open on average, {attendance.replaced:,} replaced"
 
 
 def _latency_rows(
-    what: str, latencies: Mapping[str, _Latencies], *, wanted_p99_ms: float | None = None, remark: str = ""
+    what: str, latencies: Mapping[str, _Latencies], *, p99_max_ms: float | None = None, remark: str = ""
 ) -> list[Row]:
-    if wanted_p99_ms is not None:
-        remark = f"{remark}; p99 wanted under {wanted_p99_ms:.0f} ms"
+    if p99_max_ms is not None:
+        remark = f"{remark}; p99 wanted under {p99_max_ms:.0f} ms"
     return [
         Row(
-            what=f"{what}, {how}",
+            what=f"{what}, {label}",
             p50_ms=latencies[kind].p50_ms,
             p99_ms=latencies[kind].p99_ms,
-            wanted_p99_ms=wanted_p99_ms,
+            p99_max_ms=p99_max_ms,
             remark=remark if kind == "reused" else "",
         )
-        for kind, how in (
-            ("reused", f"{REUSING_PER_SECOND:.0f}/s"),
+        for kind, label in (
+            ("reused", f"{REUSED_PER_SECOND:.0f}/s"),
             ("new", f"{NEW_PER_SECOND:.0f}/s on new connections"),
         )
     ]
@@ -269,6 +268,6 @@ def _memory_row(what: str, before: Mapping[str, float], peak: Mapping[str, float
         what=f"{what}, memory",
         mib_at_rest=sum(before.values()),
         mib_after=sum(peak.values()),
-        wanted_mib_more=WANTED_MIB_MORE,
+        mib_growth_max=MIB_GROWTH_MAX,
         remark=", ".join(f"{name} {before.get(name, 0.0):.0f} to {mib:.0f}" for name, mib in peak.items()),
     )

@@ -1,7 +1,7 @@
-"""The service as its log grows, and as it has more webhooks. The figures are curves, which `plot` draws.
+"""Measures the service with a growing log, and with more webhooks. `plot` draws the figures as curves.
 
-At each size of the log: acceptance at a steady rate and flat out, pages of the dashboard, and memory. From a hundred
-thousand stored deliveries on, acceptance is compared with that of a fresh database, in neighbouring rounds.
+At each size of the log, it measures acceptance at a steady rate and flat out, pages of the dashboard, and memory. From
+100,000 stored deliveries on, it compares acceptance with that of a fresh database in the same round.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from hookmill.store.database import Database
 from hookmill.store.identity_segments import SegmentCache
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
-"""Stored deliveries."""
-STORED = 1_000_000
+"""Numbers of stored deliveries."""
+DEFAULT_SIZE_MAX = 1_000_000
 """Larger sizes are measured only on request."""
-COMPARED_FROM = 100_000
+COMPARED_SIZE_MIN = 100_000
 """A smaller log grows too much while it is measured."""
 WEBHOOKS = 200
 NUMBERS_OF_WEBHOOKS = (100, 1_000, 10_000, 100_000)
@@ -39,11 +39,11 @@ STEADY_RATE_PER_SECOND = 1_000.0
 WARM_UP_SECONDS = 1.0
 PAGES = 30
 OLD_DELIVERIES = 100_000
-"""Retention removes nearly all of them, in about 25 s."""
-WANTED_OF_FRESH = 0.9
+"""Retention removes nearly all of these in about 25 s."""
+SHARE_OF_FRESH_MIN = 0.9
 NO_LIMIT = {"HOOKMILL_DELIVERIES_PER_MINUTE": "100000"}
 _LOG_US = 6 * 86_400_000_000
-"""The time of the longest log, which ends now. Retention removes nothing of it."""
+"""The time range of the longest log, which ends now. Retention removes nothing from it."""
 _OLD_US = 9 * 86_400_000_000
 _PAYLOAD = bytearray(b'{"id":"%b"}' % (b"x" * 90))
 
@@ -64,38 +64,40 @@ _IDENTITIES = RowStatement(
 )
 
 
-def by_stored(storage: Storage, *, most: int, rounds: int, seconds: float) -> Iterator[Row]:
-    """The log grows to each size up to `most`."""
+def measure_by_log_size(storage: Storage, *, size_max: int, rounds: int, seconds: float) -> Iterator[Row]:
+    """Fill the log to each size up to `size_max`, and measure."""
     stored = 0
     try:
         with service.installed(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as installation:
-            for size in (size for size in SIZES if size <= most):
+            for size in (size for size in SIZES if size <= size_max):
                 store = app.open_store(installation.settings)
                 fill(store.database, first=stored, count=size - stored)
                 store.close()
                 stored = size
-                yield from _at_size(storage, installation, size, rounds=rounds, seconds=seconds)
+                yield from _measure_at_size(storage, installation, size, rounds=rounds, seconds=seconds)
     except NotMeasured as reason:
         yield Row(what=f"{storage.value}, … stored", remark=str(reason))
 
 
-def _at_size(storage: Storage, installation: Installation, size: int, *, rounds: int, seconds: float) -> Iterator[Row]:
-    of_stored = "stored deliveries"
+def _measure_at_size(
+    storage: Storage, installation: Installation, size: int, *, rounds: int, seconds: float
+) -> Iterator[Row]:
+    scale = "stored deliveries"
     what = f"{storage.value}, {size:,} stored"
     if storage is Storage.POSTGRESQL:
         curve = f"{storage.value}, two ingress processes"
         with service.started(installation, "--processes", "2") as running:
-            yield _steady(running, f"{what}, two ingress processes", seconds, of_stored, curve, size)
+            yield _measure_steady(running, f"{what}, two ingress processes", seconds, scale, curve, size)
     with service.started(installation) as running:
-        yield _steady(running, what, seconds, of_stored, storage.value, size)
-        yield _pages(running, what, storage.value, size)
+        yield _measure_steady(running, what, seconds, scale, storage.value, size)
+        yield _measure_pages(running, what, storage.value, size)
         rates, cpu_us = [], []
         fresh_rates = []
-        for _ in range(rounds if size >= COMPARED_FROM else 1):
-            if size >= COMPARED_FROM:
+        for _ in range(rounds if size >= COMPARED_SIZE_MIN else 1):
+            if size >= COMPARED_SIZE_MIN:
                 with service.serving(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as fresh:
-                    fresh_rates.append(_flat_out(fresh, seconds)[0])
-            rate, cpu = _flat_out(running, seconds)
+                    fresh_rates.append(_measure_flat_out(fresh, seconds)[0])
+            rate, cpu = _measure_flat_out(running, seconds)
             rates.append(rate)
             cpu_us.append(cpu)
         ratios = [rate / fresh_rate for rate, fresh_rate in zip(rates, fresh_rates, strict=False)]
@@ -104,38 +106,37 @@ def _at_size(storage: Storage, installation: Installation, size: int, *, rounds:
         per_second=median(rates),
         server_cores=median(rates) * median(cpu_us) / 1e6,
         remark=(
-            f"{median(ratios):.2f} of a fresh database, wanted {WANTED_OF_FRESH} "
+            f"{median(ratios):.2f} of a fresh database, wanted {SHARE_OF_FRESH_MIN} "
             f"(rounds: {', '.join(f'{ratio:.2f}' for ratio in ratios)})"
             if ratios
             else ""
         ),
-        points=(Point("Deliveries per second, flat out", of_stored, storage.value, size, median(rates)),),
+        points=(Point("Deliveries per second, flat out", scale, storage.value, size, median(rates)),),
     )
 
 
-def by_webhooks(storage: Storage, *, seconds: float) -> Iterator[Row]:
-    """A fresh database with each number of webhooks, all of which get deliveries."""
-    of_webhooks = "webhooks"
+def measure_by_webhooks(storage: Storage, *, seconds: float) -> Iterator[Row]:
+    """Measure a fresh database with each number of webhooks, all of which get deliveries."""
     for number in NUMBERS_OF_WEBHOOKS:
         what = f"{storage.value}, {number:,} webhooks"
         try:
             with service.serving(storage, webhooks=number, environment=NO_LIMIT) as running:
-                yield _steady(running, what, seconds, of_webhooks, storage.value, number)
-                rate, cpu_us = _flat_out(running, seconds)
+                yield _measure_steady(running, what, seconds, "webhooks", storage.value, number)
+                rate, cpu_us = _measure_flat_out(running, seconds)
                 yield Row(
                     what=f"{what}, flat out",
                     per_second=rate,
                     server_cores=rate * cpu_us / 1e6,
-                    points=(Point("Deliveries per second, flat out", of_webhooks, storage.value, number, rate),),
+                    points=(Point("Deliveries per second, flat out", "webhooks", storage.value, number, rate),),
                 )
         except NotMeasured as reason:
             yield Row(what=what, remark=str(reason))
 
 
-def during_retention(storage: Storage, *, rounds: int, seconds: float) -> Iterator[Row]:
-    """Steady acceptance while retention removes old deliveries, and with a fresh database in the same round."""
+def measure_during_retention(storage: Storage, *, rounds: int, seconds: float) -> Iterator[Row]:
+    """Measure steady acceptance while retention removes old deliveries, and with a fresh database in the same round."""
     what = f"{storage.value}, steady {STEADY_RATE_PER_SECOND:,.0f}/s"
-    removing, fresh, removed = [], [], []
+    while_removing, fresh, removed_per_second = [], [], []
     try:
         for _ in range(rounds):
             with service.installed(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as installation:
@@ -143,9 +144,9 @@ def during_retention(storage: Storage, *, rounds: int, seconds: float) -> Iterat
                 fill(store.database, first=0, count=OLD_DELIVERIES, begin=app.now_us() - _OLD_US)
                 with service.started(installation) as running:
                     time.sleep(maintenance.FIRST_PASS_SECONDS)
-                    before = _old_deliveries(store.database)
-                    removing.append(load.run(plan(running, seconds, STEADY_RATE_PER_SECOND)))
-                    removed.append((before - _old_deliveries(store.database)) / seconds)
+                    before = _count_old_deliveries(store.database)
+                    while_removing.append(load.run(plan(running, seconds, STEADY_RATE_PER_SECOND)))
+                    removed_per_second.append((before - _count_old_deliveries(store.database)) / seconds)
                 store.close()
             with service.serving(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as running:
                 time.sleep(maintenance.FIRST_PASS_SECONDS)
@@ -154,7 +155,7 @@ def during_retention(storage: Storage, *, rounds: int, seconds: float) -> Iterat
         yield Row(what=what, remark=str(reason))
         return
     for name, records, remark in (
-        ("while retention removes", removing, f"{median(removed):,.0f} deliveries removed per second"),
+        ("while retention removes", while_removing, f"{median(removed_per_second):,.0f} deliveries removed per second"),
         ("while it has nothing to remove", fresh, ""),
     ):
         yield Row(
@@ -166,7 +167,7 @@ def during_retention(storage: Storage, *, rounds: int, seconds: float) -> Iterat
         )
 
 
-def _old_deliveries(database: Database) -> int:
+def _count_old_deliveries(database: Database) -> int:
     with database.read() as tx:
         row = tx.one(
             "SELECT COUNT(*) AS count FROM deliveries WHERE received_at < :until", until=app.now_us() - _LOG_US
@@ -175,11 +176,11 @@ def _old_deliveries(database: Database) -> int:
     return int(row["count"])
 
 
-def _steady(running: Service, what: str, seconds: float, scale: str, curve: str, size: int) -> Row:
+def _measure_steady(running: Service, what: str, seconds: float, scale: str, curve: str, size: int) -> Row:
     load.run(plan(running, WARM_UP_SECONDS, STEADY_RATE_PER_SECOND))
-    used = running.served.cpu_seconds()
+    cpu_before = running.served.cpu_seconds()
     record = load.run(plan(running, seconds, STEADY_RATE_PER_SECOND))
-    used = running.served.cpu_seconds() - used
+    cpu_seconds = running.served.cpu_seconds() - cpu_before
     mib = running.served.memory_mib()
     return Row(
         what=f"{what}, steady {STEADY_RATE_PER_SECOND:,.0f}/s",
@@ -187,7 +188,7 @@ def _steady(running: Service, what: str, seconds: float, scale: str, curve: str,
         p50_ms=record.p50_ms,
         p99_ms=record.p99_ms,
         mib_after=mib,
-        server_cores=used / record.seconds,
+        server_cores=cpu_seconds / record.seconds,
         points=(
             Point(f"p99 at {STEADY_RATE_PER_SECOND:,.0f}/s, ms", scale, curve, size, record.p99_ms),
             Point("Memory of the service, MiB", scale, curve, size, mib),
@@ -195,15 +196,15 @@ def _steady(running: Service, what: str, seconds: float, scale: str, curve: str,
     )
 
 
-def _pages(running: Service, what: str, curve: str, size: int) -> Row:
-    """The slowest of a few pages."""
+def _measure_pages(running: Service, what: str, curve: str, size: int) -> Row:
+    """Measure four pages, and return the row of the slowest one."""
     with pages.signed_in(running) as milliseconds:
         factory = pages.factory_url()
-        took = {
+        durations_ms = {
             address: [milliseconds(factory + address) for _ in range(PAGES)]
             for address in ("", "/deliveries", "/deliveries?label=rejected_auth", "/runs")
         }
-    slowest = max(took.values(), key=median)
+    slowest = max(durations_ms.values(), key=median)
     return Row(
         what=f"{what}, slowest of four pages",
         p50_ms=median(slowest),
@@ -212,13 +213,13 @@ def _pages(running: Service, what: str, curve: str, size: int) -> Row:
     )
 
 
-def _flat_out(running: Service, seconds: float) -> tuple[float, float]:
+def _measure_flat_out(running: Service, seconds: float) -> tuple[float, float]:
     """Deliveries per second, and the server's processor time for each, in µs."""
     load.run(plan(running, WARM_UP_SECONDS))
-    used = running.served.cpu_seconds()
+    cpu_before = running.served.cpu_seconds()
     record: Record = load.run(plan(running, seconds))
-    used = running.served.cpu_seconds() - used
-    return record.requests_per_second, used / record.seconds / record.requests_per_second * 1e6
+    cpu_seconds = running.served.cpu_seconds() - cpu_before
+    return record.requests_per_second, cpu_seconds / record.seconds / record.requests_per_second * 1e6
 
 
 def plan(running: Service, seconds: float, rate_per_second: float | None = None) -> Plan:
@@ -241,9 +242,9 @@ def _bodies() -> Sequence[Body]:
 
 
 def fill(database: Database, *, first: int, count: int, begin: int | None = None) -> None:
-    """Accepted deliveries with their payloads and identities: so many, from the `first` of the longest log on.
+    """Add `count` accepted deliveries with their payloads and identities, from number `first` of the longest log on.
 
-    The log begins at `begin` (µs since 1970), or else so that its end is now.
+    The log begins at `begin` (in µs since 1970). Without `begin`, the longest log ends now.
     """
     chance = random.Random(first)
     segments = SegmentCache()
@@ -253,9 +254,9 @@ def fill(database: Database, *, first: int, count: int, begin: int | None = None
         webhooks = [row["no"] for row in tx.all("SELECT no FROM webhooks")]
     step = _LOG_US // max(SIZES)
     numbers = iter(range(first, first + count))
-    while some := list(islice(numbers, 20_000)):
+    while batch := list(islice(numbers, 20_000)):
         deliveries: list[tuple[Any, ...]] = []
-        for number in some:
+        for number in batch:
             at = (begin or now - _LOG_US) + number * step
             key = bytearray(time_ordered_key(at, os.urandom(8)))
             deliveries.append((key, chance.choice(webhooks), at, bytearray(chance.randbytes(16))))
@@ -271,10 +272,10 @@ def fill(database: Database, *, first: int, count: int, begin: int | None = None
                 ],
             )
         keep_segments(database, now)
-    # On PostgreSQL, the last closed segment gets its filter when the transaction before has ended.
+    # On PostgreSQL, the last closed segment gets its filter only after the previous transactions have ended.
     keep_segments(database, now)
     if not database.on_sqlite:
         with database.write() as tx:
-            # The server does so by itself, a minute after so many rows.
+            # The server itself does this about a minute after so many rows were added.
             tx.set_timeouts(600)
             tx.run("ANALYZE")

@@ -1,4 +1,4 @@
-"""Clients that occupy connections: idle ones, and slow ones that send a byte a second.
+"""Occupies connections with idle clients, and with slow ones that send a byte per second.
 
 It runs in a process of its own and needs only the standard library. It reads a `Crowd` from standard input as a line of
 JSON, and writes a line of JSON when the clients are connected. When standard input ends, or after `seconds_max`, it
@@ -28,14 +28,14 @@ SOURCE_ADDRESSES = 50
 a port is blocked for a minute after the service has closed its connection."""
 TICK_SECONDS = 0.02
 BURST_SECONDS = 0.1
-"""After a pause, the clients of this time may connect at the same moment."""
+"""After a pause, the clients of this time span may connect at the same moment."""
 DRIP_SECONDS = 1.0
 READY_SECONDS = 60.0
-CONNECTED_SHARE = 0.99
-"""The clients that must be connected at the same time at first."""
+CONNECTED_SHARE_MIN = 0.99
+"""The share of the clients that must be connected at the same time at the start."""
 END_SECONDS = 20.0
 FILES_RESERVED = 100
-LARGEST_READ = 65_536
+READ_BYTES_MAX = 65_536
 IP_BIND_ADDRESS_NO_PORT = 24
 """From linux/in.h: connect() chooses the port, so that all addresses can use all ports."""
 
@@ -97,7 +97,7 @@ class RunningCrowd:
 
 @contextmanager
 def running(crowd: Crowd) -> Iterator[RunningCrowd]:
-    """Connects the crowd in a new process. Its clients leave at the end of the block at the latest.
+    """Connect the crowd in a new process. At the end of the block, all its clients are disconnected.
 
     Raises `CrowdFailed` if they are not connected within a minute.
     """
@@ -137,12 +137,12 @@ class _Client:
             self.socket.connect(("127.0.0.1", port))
 
     def send(self, text: str) -> None:
-        # Whether the service has closed the connection is seen when it is read.
+        # A closed connection is detected when it is read.
         with suppress(OSError):
             self.socket.send(text.encode())
 
 
-class _Crowding:
+class _CrowdLoop:
     """Keeps the clients of a crowd connected."""
 
     def __init__(self, crowd: Crowd) -> None:
@@ -167,8 +167,8 @@ class _Crowding:
 
     @property
     def is_complete(self) -> bool:
-        # Some may already have been closed again.
-        return self._open >= CONNECTED_SHARE * self._crowd.size
+        # The service may already have closed some connections.
+        return self._open >= CONNECTED_SHARE_MIN * self._crowd.size
 
     @property
     def open_mean(self) -> float:
@@ -220,7 +220,7 @@ class _Crowding:
 
     def _has_ended(self, client: _Client) -> bool:
         try:
-            received = client.socket.recv(LARGEST_READ)
+            received = client.socket.recv(READ_BYTES_MAX)
         except BlockingIOError:
             return False
         except OSError:
@@ -253,21 +253,21 @@ def _crowd_from(stream: IO[str]) -> Crowd:
 
 
 def main() -> int:
-    """Keeps a crowd connected until standard input ends. Returns 1 if they could not be connected in time."""
+    """Keep a crowd connected until standard input ends. Returns 1 if it could not be connected in time."""
     crowd = _crowd_from(sys.stdin)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    crowding = _Crowding(crowd)
+    loop = _CrowdLoop(crowd)
     started_at = monotonic()
-    while not crowding.is_complete:
+    while not loop.is_complete:
         if monotonic() - started_at > READY_SECONDS:
             return 1
-        crowding.tick()
+        loop.tick()
     print("connected", flush=True)
-    crowding.start_counting()
+    loop.start_counting()
     while not select.select([sys.stdin], [], [], 0)[0] and monotonic() - started_at < crowd.seconds_max:
-        crowding.tick()
-    attendance = Attendance(open_mean=crowding.open_mean, replaced=crowding.connections, answers=crowding.answers)
+        loop.tick()
+    attendance = Attendance(open_mean=loop.open_mean, replaced=loop.connections, answers=loop.answers)
     print(json.dumps(dataclasses.asdict(attendance)), flush=True)
     return 0
 

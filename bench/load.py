@@ -28,7 +28,7 @@ from typing import Any
 
 NANOSECONDS = 1_000_000_000
 READ_BYTES_MAX = 65_536
-HEADS_REMEMBERED = 1_000
+CACHED_HEADS_MAX = 1_000
 SEND_BUFFER_BYTES = 1 << 20
 CONNECT_SECONDS = 5.0
 PROCESS_SLACK_SECONDS = 30.0
@@ -112,7 +112,7 @@ class Record:
         return self.generator_cpu_seconds / self.seconds if self.seconds else 0.0
 
     def problems(self) -> list[str]:
-        """Why the figures can't be used, as sentences; empty if every answer was as expected."""
+        """The reasons why the figures can't be used; empty if every answer was as expected."""
         expected = str(self.expected_status)
         unexpected = {status: count for status, count in self.statuses.items() if status != expected}
         problems = [f"{count} × status {status} instead of {expected}" for status, count in unexpected.items()]
@@ -162,15 +162,15 @@ def drive(plan: Plan) -> Record:
 
 def requests(plan: Plan) -> Iterator[bytes]:
     """The bytes of each request, until every target has got all its requests. No two have the same body."""
-    mark = secrets.token_hex(8).encode()
+    prefix = secrets.token_hex(8).encode()
     size = plan.bodies[0].size
     heads = [_head(plan, target, size) for target in plan.targets]
     bodies = [(body.before.encode(), body.after.encode()) for body in plan.bodies]
     number = 0
-    for lap in range(plan.requests_per_target):
-        for place, head in enumerate(heads, start=lap):
-            before, after = bodies[place % len(bodies)]
-            yield b"%b%b%b%016d%b" % (head, before, mark, number, after)
+    for round_number in range(plan.requests_per_target):
+        for position, head in enumerate(heads, start=round_number):
+            before, after = bodies[position % len(bodies)]
+            yield b"%b%b%b%016d%b" % (head, before, prefix, number, after)
             number += 1
 
 
@@ -187,13 +187,12 @@ def _head(plan: Plan, target: Target, body_size: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The parts of an answer's head that the generator uses."""
+    """The fields of an answer's head that the generator uses."""
 
     status: str
     answer_size: int
-    """Of the head and the body, in bytes."""
-    closes: bool
-    """Whether the server closes the connection after this answer."""
+    """The size of the head and the body in bytes."""
+    closes_connection: bool
 
 
 def _read_head(head: bytes) -> _Head:
@@ -216,7 +215,7 @@ def _read_head(head: bytes) -> _Head:
 
 
 class _Connection:
-    """A connection with at most one request without an answer, which was due at `due`, in ns of `perf_counter_ns`."""
+    """A connection with at most one unanswered request. `due` is the time of this request, by `perf_counter_ns`."""
 
     __slots__ = ("due", "received", "recv", "send", "socket", "unsent")
 
@@ -242,7 +241,7 @@ class _Driver:
         self._requests = requests(plan)
         self._epoll = select.epoll()
         self._connections: dict[int, _Connection] = {}
-        self._under_way = 0
+        self._in_flight = 0
         self._sent = 0
         self._reconnects = 0
         self._latencies = array("q")
@@ -269,18 +268,18 @@ class _Driver:
             self._drive_flat_out(connections)
         else:
             self._drive_at_rate(connections, started, self._plan.rate_per_second)
-        if self._under_way:
-            self._errors["request without an answer in time"] += self._under_way
+        if self._in_flight:
+            self._errors["request without an answer in time"] += self._in_flight
         self._seconds = (perf_counter_ns() - started) / NANOSECONDS
         self._cpu_seconds = _cpu_seconds() - cpu_before
 
     def _drive_flat_out(self, connections: Sequence[_Connection]) -> None:
         for connection in connections:
             self._send_next(connection)
-        self._collect_the_rest()
+        self._collect_remaining_answers()
 
     def _drive_at_rate(self, connections: Sequence[_Connection], started: int, per_second: float) -> None:
-        """Send requests when they are due, also while the server stalls. Their latencies count from then."""
+        """Send requests when they are due, even if the server stalls. Their latencies count from the time when due."""
         idle = deque(connections)
         self._when_idle = idle.append
         interval = NANOSECONDS / per_second
@@ -296,18 +295,18 @@ class _Driver:
                 due = started + int(issued * interval)
                 request = next(self._requests, None)
                 continue
-            give_up = self._send_until + self._answer_within()
-            if now >= give_up:
+            deadline = self._send_until + self._answer_within()
+            if now >= deadline:
                 self._errors["request due, but no connection free in time"] += 1
                 break
-            until = due if due > now else give_up
+            wait_until = due if due > now else deadline
             # epoll waits for whole milliseconds, which would add to latencies. select waits for shorter times.
-            select.select([self._epoll], [], [], (until - now) / NANOSECONDS)
+            select.select([self._epoll], [], [], (wait_until - now) / NANOSECONDS)
             self._collect(0)
-        self._collect_the_rest()
+        self._collect_remaining_answers()
 
-    def _collect_the_rest(self) -> None:
-        while self._under_way:
+    def _collect_remaining_answers(self) -> None:
+        while self._in_flight:
             remaining = self._send_until + self._answer_within() - perf_counter_ns()
             if remaining <= 0:
                 return
@@ -325,20 +324,20 @@ class _Driver:
 
     def _start(self, connection: _Connection, request: bytes, due: int) -> None:
         connection.due = due
-        self._under_way += 1
+        self._in_flight += 1
         self._sent += 1
         try:
             sent = connection.send(request)
         except BlockingIOError:
             sent = 0
         except OSError:
-            # The answer, or the end of the connection, is read like any other.
+            # The answer or the end of the connection is read later.
             return
         if sent != len(request):
             connection.unsent = memoryview(request)[sent:]
             self._epoll.modify(connection.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
-    def _send_on(self, connection: _Connection) -> None:
+    def _send_remaining(self, connection: _Connection) -> None:
         assert connection.unsent is not None
         try:
             connection.unsent = connection.unsent[connection.send(connection.unsent) :]
@@ -354,7 +353,7 @@ class _Driver:
         for descriptor, events in self._epoll.poll(timeout_seconds, self._plan.connections):
             connection = self._connections[descriptor]
             if events & select.EPOLLOUT and connection.unsent is not None:
-                self._send_on(connection)
+                self._send_remaining(connection)
             if events & ~select.EPOLLOUT:
                 self._receive(connection)
 
@@ -367,7 +366,7 @@ class _Driver:
             received = b""
         now = perf_counter_ns()
         if not received:
-            self._lost(connection)
+            self._handle_lost_connection(connection)
             return
         if connection.received:
             received = connection.received + received
@@ -376,7 +375,7 @@ class _Driver:
             connection.received = received
             return
         head_bytes = received[:end]
-        head = self._heads.get(head_bytes) or self._learn(head_bytes)
+        head = self._heads.get(head_bytes) or self._read_new_head(head_bytes)
         if len(received) < head.answer_size:
             connection.received = received
             return
@@ -385,24 +384,24 @@ class _Driver:
         connection.received = b""
         self._latencies.append(now - connection.due)
         connection.due = None
-        self._under_way -= 1
+        self._in_flight -= 1
         self._statuses[head.status] += 1
-        if head.closes or connection.unsent is not None:
+        if head.closes_connection or connection.unsent is not None:
             self._reconnect(connection)
         self._when_idle(connection)
 
-    def _learn(self, head_bytes: bytes) -> _Head:
-        # Heads repeat until the server's Date moves on, so reading each one once saves most of the work.
-        if len(self._heads) >= HEADS_REMEMBERED:
+    def _read_new_head(self, head_bytes: bytes) -> _Head:
+        # Heads are the same until the Date header changes, so a cache saves most of the work.
+        if len(self._heads) >= CACHED_HEADS_MAX:
             self._heads.clear()
         head = self._heads[head_bytes] = _read_head(head_bytes)
         return head
 
-    def _lost(self, connection: _Connection) -> None:
-        was_under_way = connection.due is not None
+    def _handle_lost_connection(self, connection: _Connection) -> None:
+        was_in_flight = connection.due is not None
         self._reconnect(connection)
-        if was_under_way:
-            self._under_way -= 1
+        if was_in_flight:
+            self._in_flight -= 1
             self._errors["connection closed before the answer"] += 1
             self._when_idle(connection)
 

@@ -19,7 +19,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def describe(directory: Path) -> dict[str, str]:
-    """What a reader needs to compare figures, by name. The file system is that of the directory."""
+    """The properties of the machine that a comparison of figures needs. The file system is that of the directory."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     p50_ms, p99_ms = fsync_latency_ms(directory)
     return {
@@ -35,15 +35,15 @@ def describe(directory: Path) -> dict[str, str]:
 
 def fsync_latency_ms(directory: Path) -> tuple[float, float]:
     """Median and 99th percentile of the time to append 4 KiB to a file and sync it, for which each commit waits."""
-    taken = []
+    latencies_ms = []
     block = os.urandom(FSYNC_BYTES)
     with tempfile.NamedTemporaryFile(dir=directory, buffering=0) as file:
         for _ in range(FSYNC_WRITES):
             started = perf_counter()
             file.write(block)
             os.fsync(file.fileno())
-            taken.append((perf_counter() - started) * 1000)
-    return median(taken), quantiles(taken, n=100)[98]
+            latencies_ms.append((perf_counter() - started) * 1000)
+    return median(latencies_ms), quantiles(latencies_ms, n=100)[98]
 
 
 def busy_cpu_seconds() -> float:

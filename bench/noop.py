@@ -1,6 +1,6 @@
 """The yardstick: an application that only reads the body and answers, on the same HTTP server as the service.
 
-Its time is that of the HTTP server. The time that the service takes in addition is that of durable acceptance.
+It measures the cost of the HTTP server. The rest of the service's cost is that of durable acceptance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draws curves as an SVG picture: small charts with a logarithmic horizontal axis, readable in light and dark."""
+"""Draws curves as an SVG picture: small charts with a logarithmic horizontal axis, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ text { font: 11px sans-serif; fill: #24292f; } .title { font-size: 12px; font-we
 """
 
 
-def drawn(points: Sequence[Point]) -> str:
-    """The charts of all points, one for each meaning and scale, in the order of their first points."""
+def draw(points: Sequence[Point]) -> str:
+    """The picture of all points, with a chart for each meaning and scale, in the order of their first points."""
     charts: dict[tuple[str, str], list[Point]] = {}
     for point in points:
         charts.setdefault((point.what, point.scale), []).append(point)
@@ -53,22 +53,24 @@ def _chart(what: str, scale: str, points: Sequence[Point], colours: dict[str, st
     step = _step(max(point.y for point in points))
     top = step * math.ceil(max(point.y for point in points) / step)
 
-    def across(x: float) -> float:
+    def horizontal(x: float) -> float:
         return LEFT + (math.log10(x) - lowest) / (highest - lowest) * (WIDTH - LEFT - RIGHT)
 
-    def down(y: float) -> float:
+    def vertical(y: float) -> float:
         return HEIGHT - BOTTOM - y / top * (HEIGHT - TOP - BOTTOM)
 
     parts = [f'<text class="title" x="{LEFT}" y="18">{escape(what)}</text>']
     for number in range(round(top / step) + 1):
-        y = down(number * step)
+        y = vertical(number * step)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number * step:,g}</text>')
     for x in sorted({point.x for point in points}):
-        parts.append(f'<text x="{across(x):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_short(x)}</text>')
+        parts.append(
+            f'<text x="{horizontal(x):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_short(x)}</text>'
+        )
     parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(scale)}</text>')
     for curve in dict.fromkeys(point.curve for point in points):
-        places = [(across(point.x), down(point.y)) for point in points if point.curve == curve]
+        places = [(horizontal(point.x), vertical(point.y)) for point in points if point.curve == curve]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colours[curve]}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colours[curve]}"/>' for x, y in places]

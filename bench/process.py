@@ -1,4 +1,4 @@
-"""Starts and stops a server under measurement, and reads from /proc what it uses."""
+"""Starts and stops a server under measurement, and reads its processor time and memory from /proc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import IO
 
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
-OUTPUT_SHOWN = 2_000
+OUTPUT_CHARACTERS_SHOWN = 2_000
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -72,7 +72,7 @@ def serving_process(
 
 @contextmanager
 def running_process(command: Sequence[str], *, environment: Mapping[str, str], cwd: Path) -> Iterator[Served]:
-    """Run a command that has no port until the block ends. Raises `ServerFailed` if it ends before."""
+    """Run a command without a port until the block ends. Raises `ServerFailed` if the command ends earlier."""
     process = subprocess.Popen(
         command,
         cwd=cwd,
@@ -111,7 +111,7 @@ def _wait_for(process: subprocess.Popen[bytes], port: int, output: IO[str]) -> N
     output.seek(0)
     code = process.poll()
     problem = f"was not ready within {START_SECONDS:.0f} s" if code is None else f"ended with code {code}"
-    raise ServerFailed(f"The server {problem}. Its output:\n{output.read()[-OUTPUT_SHOWN:]}")
+    raise ServerFailed(f"The server {problem}. Its output:\n{output.read()[-OUTPUT_CHARACTERS_SHOWN:]}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -141,8 +141,8 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def memory_mib_of(pid: int) -> float:
-    """What one process holds (PSS); 0 if it has ended."""
-    # Only root may read how much of a protected process is shared; for others, shared memory counts in each process.
+    """The memory of one process (PSS); 0 if it has ended."""
+    # Only root can read the PSS of a protected process. For others, shared memory counts in each process (RSS).
     for name, field in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
         with suppress(OSError):
             lines = Path(f"/proc/{pid}/{name}").read_text().splitlines()

@@ -27,9 +27,9 @@ BURST_SECONDS_MAX = 240.0
 BURST_CONNECTIONS = 64
 WARM_UP_RUNS = 40
 IDLE_SECONDS = 10.0
-FLOOD = 5_000
+QUEUED = 5_000
 """Runs of one factory that wait while runs of another factory start."""
-BEHIND_FLOOD = 20
+MEASURED_BEHIND_QUEUE = 20
 """How many runs of the other factory are measured."""
 POLL_SECONDS = 0.02
 
@@ -59,8 +59,8 @@ class _Round:
     idle_cores: float
 
 
-def measured(setups: Sequence[Setup], *, rounds: int) -> list[Row]:
-    """The rows of all setups. Each round measures every setup once, so that a slow machine affects all of them."""
+def measure(setups: Sequence[Setup], *, rounds: int) -> list[Row]:
+    """Measure all setups. Each round measures every setup once, so that a slow machine affects all of them."""
     results: dict[Setup, list[_Round]] = {setup: [] for setup in setups}
     reasons: dict[Setup, str] = {}
     for _ in range(rounds):
@@ -73,30 +73,30 @@ def measured(setups: Sequence[Setup], *, rounds: int) -> list[Row]:
     return [row for setup in setups for row in _rows(setup, results[setup], reasons.get(setup, ""))]
 
 
-def behind_flood(storage: Storage) -> list[Row]:
-    """How soon runs start while thousands of another factory wait, with default settings."""
-    what = f"From 202 to run start, while {FLOOD:,} runs of another factory wait, {storage.value}"
+def measure_behind_queue(storage: Storage) -> list[Row]:
+    """Measure how soon runs start while thousands of another factory wait, with default settings."""
+    what = f"From 202 to run start, while {QUEUED:,} runs of another factory wait, {storage.value}"
     try:
         with service.serving(
-            storage, webhooks=service.WEBHOOKS_PER_FACTORY + 4, fill=lambda store: _add_flood(store.database)
+            storage, webhooks=service.WEBHOOKS_PER_FACTORY + 4, fill=lambda store: _queue_runs(store.database)
         ) as running:
             assert running.settings is not None
-            # The second factory has the last webhooks.
-            others = Service(served=running.served, webhooks=running.webhooks[-4:], settings=running.settings)
-            starts = service.seconds_to_run_start(others, deliveries=BEHIND_FLOOD)
+            # The last webhooks belong to the second factory.
+            other_factory = Service(served=running.served, webhooks=running.webhooks[-4:], settings=running.settings)
+            starts = service.seconds_to_run_start(other_factory, deliveries=MEASURED_BEHIND_QUEUE)
             with open_database(running.settings.store_url()) as database, database.read() as tx:
                 row = tx.one("SELECT count(*) AS runs FROM runs WHERE finished_at IS NULL AND factory_id = 'fac_0'")
     except NotMeasured as reason:
         return [Row(what=what, remark=str(reason))]
     waiting = row["runs"] if row is not None else 0
     if not waiting:
-        return [Row(what=what, remark=f"all {FLOOD:,} runs ended too soon")]
+        return [Row(what=what, remark=f"all {QUEUED:,} runs ended too early")]
     milliseconds = [start * 1000 for start in starts]
     return [
         Row(
             what=what,
             p50_ms=median(milliseconds),
-            remark=f"{BEHIND_FLOOD} runs; longest {max(milliseconds):.0f} ms; {waiting:,} of the others still wait",
+            remark=f"{len(starts)} runs; longest {max(milliseconds):.0f} ms; {waiting:,} of the others still wait",
         )
     ]
 
@@ -116,28 +116,30 @@ _RUNS = RowStatement(
 )
 
 
-def _add_flood(database: Database) -> None:
-    """Add waiting runs of the first factory, with their deliveries and payloads."""
+def _queue_runs(database: Database) -> None:
+    """Queue runs of the first factory, with their deliveries and payloads."""
     with database.write() as tx:
         webhook = tx.one("SELECT MIN(no) AS no FROM webhooks WHERE factory_id = 'fac_0'")
         assert webhook is not None
         no, body = webhook["no"], bytearray(b'{"kind":"matching"}')
-        received = [app.now_us() + number for number in range(FLOOD)]
-        keys = [bytearray(time_ordered_key(at, os.urandom(8))) for at in received]
-        by_key = list(zip(keys, received, strict=True))
+        received_at = [app.now_us() + number for number in range(QUEUED)]
+        keys = [bytearray(time_ordered_key(at, os.urandom(8))) for at in received_at]
+        keys_with_times = list(zip(keys, received_at, strict=True))
         accepted, rate_limit = int(Label.ACCEPTED), int(RateLimit.DELIVERIES)
-        _DELIVERIES.execute(tx, [(key, no, at, accepted, rate_limit, len(body)) for key, at in by_key])
+        _DELIVERIES.execute(tx, [(key, no, at, accepted, rate_limit, len(body)) for key, at in keys_with_times])
         _PAYLOADS.execute(tx, [(key, body) for key in keys])
-        _RUNS.execute(tx, [(key, key, no, "fac_0", "aut_fac_0", 1, "queued", 0, at) for key, at in by_key])
+        _RUNS.execute(tx, [(key, key, no, "fac_0", "aut_fac_0", 1, "queued", 0, at) for key, at in keys_with_times])
 
 
-def setups(storage: Storage, against: Path | None) -> list[Setup]:
-    codes = [REPOSITORY] if against is None else [against, REPOSITORY]
-    chosen = [Setup(storage=storage, checkout=code) for code in codes]
-    chosen += [Setup(storage=storage, checkout=code, slots=16) for code in codes]
+def setups_for(storage: Storage, against: Path | None) -> list[Setup]:
+    checkouts = [REPOSITORY] if against is None else [against, REPOSITORY]
+    setups = [Setup(storage=storage, checkout=checkout) for checkout in checkouts]
+    setups += [Setup(storage=storage, checkout=checkout, slots=16) for checkout in checkouts]
     if storage is Storage.POSTGRESQL:
-        chosen += [Setup(storage=storage, checkout=code, workers=workers) for workers in (2, 3) for code in codes]
-    return chosen
+        setups += [
+            Setup(storage=storage, checkout=checkout, workers=workers) for workers in (2, 3) for checkout in checkouts
+        ]
+    return setups
 
 
 def _rows(setup: Setup, rounds: Sequence[_Round], reason: str) -> list[Row]:
@@ -162,32 +164,32 @@ def _rows(setup: Setup, rounds: Sequence[_Round], reason: str) -> list[Row]:
 
 
 def _round(setup: Setup) -> _Round:
-    needed = -(-BURST // service.DELIVERIES_PER_WEBHOOK) + 4
-    with _serving(setup, webhooks=needed) as (running, processes):
+    webhook_count = -(-BURST // service.DELIVERIES_PER_WEBHOOK) + 4
+    with _serving(setup, webhooks=webhook_count) as (running, processes):
         assert running.settings is not None
         store_url = running.settings.store_url()
         burst_targets, other_targets = running.webhooks[:-4], running.webhooks[-4:]
         _send(running, other_targets[:1], WARM_UP_RUNS)
         _wait_for_runs(store_url, WARM_UP_RUNS)
 
-        idle = _cpu_seconds(processes)
+        cpu_before = _cpu_seconds(processes)
         time.sleep(IDLE_SECONDS)
-        idle = (_cpu_seconds(processes) - idle) / IDLE_SECONDS
+        idle_cores = (_cpu_seconds(processes) - cpu_before) / IDLE_SECONDS
 
-        steady = Service(served=running.served, webhooks=other_targets[1:], settings=running.settings)
-        starts = service.seconds_to_run_start(steady, deliveries=service.RUN_STARTS)
-        ended = WARM_UP_RUNS + service.RUN_STARTS
-        _wait_for_runs(store_url, ended)
+        steady_service = Service(served=running.served, webhooks=other_targets[1:], settings=running.settings)
+        starts = service.seconds_to_run_start(steady_service, deliveries=service.RUN_STARTS)
+        run_count = WARM_UP_RUNS + service.RUN_STARTS
+        _wait_for_runs(store_url, run_count)
 
-        used, since = _cpu_seconds(processes), time.monotonic()
+        cpu_before, started_at = _cpu_seconds(processes), time.monotonic()
         _send(running, burst_targets, BURST)
-        _wait_for_runs(store_url, ended + BURST)
-        seconds = time.monotonic() - since
+        _wait_for_runs(store_url, run_count + BURST)
+        seconds = time.monotonic() - started_at
         return _Round(
             runs_per_second=BURST / seconds,
-            cores=(_cpu_seconds(processes) - used) / seconds,
+            cores=(_cpu_seconds(processes) - cpu_before) / seconds,
             starts_ms=[start * 1000 for start in starts],
-            idle_cores=idle,
+            idle_cores=idle_cores,
         )
 
 

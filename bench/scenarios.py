@@ -14,26 +14,26 @@ from bench.process import Served
 from bench.service import DELIVERIES_PER_WEBHOOK, NotMeasured, Service, Storage
 from bench.table import Row
 
-MATCHING_IN = 10
-"""One delivery in this many matches an automation."""
+DELIVERIES_PER_MATCH = 10
+"""One in so many deliveries matches an automation."""
 
 SMALL_BODY = 1_000
 MEDIUM_BODY = 10_000
 """The capacity model is not fitted to this size, but predicts it."""
 LARGE_BODY = 100_000
-LARGE_BODY_SHARE = 0.2
-"""With the large body, no server answers more than this share of the requests that it answers with the small one."""
+LARGE_BODY_RATE_SHARE_MAX = 0.2
+"""With the large body, no server answers more than this share of the rate with the small one."""
 
 CONNECTIONS = 256
 """Senders that are served at the same time."""
-CONNECTIONS_AT_MOST = 1_024
+CONNECTIONS_MAX = 1_024
 """With more connections, no server answers more requests. With fewer, each server sometimes waits for its senders."""
 
 STEADY_RATE_PER_SECOND = 500.0
-WANTED_OF_YARDSTICK = 0.35
-"""The least rate of durable acceptance on SQLite with `BUSIEST` traffic, as a share of the yardstick's rate."""
+SHARE_OF_YARDSTICK_MIN = 0.35
+"""The minimum rate of durable acceptance on SQLite with `BUSIEST` traffic, as a share of the yardstick's rate."""
 
-PAGES_A_ROUND = 40
+REQUESTS_PER_PAGE_AND_ROUND = 40
 WARM_UP_SECONDS = 1.0
 
 
@@ -44,10 +44,10 @@ class Effort:
     seconds: float
     rounds: int
     rounds_of_busiest: int
-    """The number of rounds with `BUSIEST` traffic, which has a minimum. In more rounds, a bad one matters less."""
+    """The number of rounds with `BUSIEST` traffic. Its rate has a minimum, so its median must be more reliable."""
     against: Path | None = None
-    """Another checkout, which the scenario `runs` measures as well."""
-    stored: int = grown.STORED
+    """Another checkout, which the scenario `runs` also measures."""
+    log_size_max: int = grown.DEFAULT_SIZE_MAX
     """Deliveries in the longest log of the scenario `grown`."""
 
 
@@ -76,20 +76,20 @@ class Traffic:
         return f"{self.size // 1000} KB, {rate}{over}"
 
 
-BUSIEST = Traffic(size=SMALL_BODY, connections=CONNECTIONS_AT_MOST)
-"""The traffic for which `WANTED_OF_YARDSTICK` is the minimum."""
+BUSIEST = Traffic(size=SMALL_BODY, connections=CONNECTIONS_MAX)
+"""The traffic for which `SHARE_OF_YARDSTICK_MIN` is the minimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
     """A server in a comparison. `serving` starts it with a number of webhooks.
 
-    `most_per_second` is more than it can answer, and determines how many webhooks it needs.
+    `per_second_max` is a rate that it can't reach. It determines the number of webhooks.
     """
 
     name: str
     serving: Callable[[int], AbstractContextManager[Service]]
-    most_per_second: float
+    per_second_max: float
 
 
 @contextmanager
@@ -102,23 +102,23 @@ def _serving_noop(webhooks: int) -> Iterator[Service]:
         yield Service(served=served, webhooks=targets)
 
 
-YARDSTICK = Contender(name="(a) no-op app", serving=_serving_noop, most_per_second=100_000)
+YARDSTICK = Contender(name="(a) no-op app", serving=_serving_noop, per_second_max=100_000)
 ON_SQLITE = Contender(
     name="(b) SQLite",
     serving=lambda webhooks: service.serving(Storage.SQLITE, webhooks=webhooks),
-    most_per_second=30_000,
+    per_second_max=30_000,
 )
 ON_POSTGRESQL = Contender(
     name="(c) PostgreSQL",
     serving=lambda webhooks: service.serving(Storage.POSTGRESQL, webhooks=webhooks),
-    most_per_second=30_000,
+    per_second_max=30_000,
 )
 CONTENDERS = (YARDSTICK, ON_SQLITE, ON_POSTGRESQL)
 
 
 def bodies(size: int) -> list[Body]:
-    """`MATCHING_IN` JSON bodies of exactly `size` bytes. One of them matches."""
-    return [_body(size, "matching" if number == 0 else "other") for number in range(MATCHING_IN)]
+    """`DELIVERIES_PER_MATCH` JSON bodies of exactly `size` bytes. One of them matches."""
+    return [_body(size, "matching" if number == 0 else "other") for number in range(DELIVERIES_PER_MATCH)]
 
 
 def _body(size: int, kind: str) -> Body:
@@ -141,28 +141,28 @@ class _Round:
 
 def _round(contender: Contender, traffic: Traffic, seconds: float) -> _Round:
     """One measurement on a new server. Before it, a warm-up sends to other webhooks than the measurement."""
-    share = LARGE_BODY_SHARE if traffic.size >= LARGE_BODY else 1.0
-    most_per_second = traffic.rate_per_second or contender.most_per_second * share
-    needed = _webhooks(most_per_second, seconds)
-    for_warm_up = _webhooks(most_per_second, WARM_UP_SECONDS)
-    with contender.serving(needed + for_warm_up) as running:
+    share = LARGE_BODY_RATE_SHARE_MAX if traffic.size >= LARGE_BODY else 1.0
+    per_second_max = traffic.rate_per_second or contender.per_second_max * share
+    webhook_count = _webhooks_needed(per_second_max, seconds)
+    warm_up_webhook_count = _webhooks_needed(per_second_max, WARM_UP_SECONDS)
+    with contender.serving(webhook_count + warm_up_webhook_count) as running:
         mib_at_rest = running.served.memory_mib()
-        warm_up = _plan(running.served, running.webhooks[needed:], traffic, WARM_UP_SECONDS)
+        warm_up = _plan(running.served, running.webhooks[webhook_count:], traffic, WARM_UP_SECONDS)
         load.run(warm_up)
-        busy, used = machine.busy_cpu_seconds(), running.served.cpu_seconds()
-        record = load.run(_plan(running.served, running.webhooks[:needed], traffic, seconds))
-        used = running.served.cpu_seconds() - used
-        busy = machine.busy_cpu_seconds() - busy
+        machine_cpu_before, server_cpu_before = machine.busy_cpu_seconds(), running.served.cpu_seconds()
+        record = load.run(_plan(running.served, running.webhooks[:webhook_count], traffic, seconds))
+        server_cpu = running.served.cpu_seconds() - server_cpu_before
+        machine_cpu = machine.busy_cpu_seconds() - machine_cpu_before
         return _Round(
             record=record,
-            server_cores=used / record.seconds,
-            other_cores=max(0.0, busy - used - record.generator_cpu_seconds) / record.seconds,
+            server_cores=server_cpu / record.seconds,
+            other_cores=max(0.0, machine_cpu - server_cpu - record.generator_cpu_seconds) / record.seconds,
             mib_at_rest=mib_at_rest,
             mib_after=running.served.memory_mib(),
         )
 
 
-def _webhooks(per_second: float, seconds: float) -> int:
+def _webhooks_needed(per_second: float, seconds: float) -> int:
     return load.targets_needed(
         requests_per_second=per_second, seconds=seconds, requests_per_target=DELIVERIES_PER_WEBHOOK
     )
@@ -186,19 +186,19 @@ def _compare(effort: Effort, traffic: Traffic) -> list[Row]:
     `of_yardstick` is the median of the ratios of each round, not the ratio of medians.
     """
     rounds: dict[str, list[_Round]] = {contender.name: [] for contender in CONTENDERS}
-    missing: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for _ in range(effort.rounds):
         for contender in CONTENDERS:
-            if contender.name in missing:
+            if contender.name in reasons:
                 continue
             try:
                 rounds[contender.name].append(_round(contender, traffic, effort.seconds))
             except NotMeasured as reason:
-                missing[contender.name] = str(reason)
+                reasons[contender.name] = str(reason)
     return [
         _row(contender, traffic, rounds[contender.name], rounds[YARDSTICK.name])
-        if contender.name not in missing
-        else Row(what=f"{contender.name}, {traffic.title}", remark=missing[contender.name])
+        if contender.name not in reasons
+        else Row(what=f"{contender.name}, {traffic.title}", remark=reasons[contender.name])
         for contender in CONTENDERS
     ]
 
@@ -210,7 +210,7 @@ def _row(
     yardstick: Sequence[_Round],
 ) -> Row:
     # At a steady rate, all servers that keep up have the same throughput, so a ratio has no meaning.
-    compared = traffic.rate_per_second is None and contender is not YARDSTICK
+    is_compared = traffic.rate_per_second is None and contender is not YARDSTICK
     ratios = [
         own.record.requests_per_second / other.record.requests_per_second
         for own, other in zip(rounds, yardstick, strict=True)
@@ -218,8 +218,8 @@ def _row(
     return Row(
         what=f"{contender.name}, {traffic.title}",
         per_second=median(one.record.requests_per_second for one in rounds),
-        of_yardstick=median(ratios) if compared else None,
-        wanted_of_yardstick=WANTED_OF_YARDSTICK if contender is ON_SQLITE and traffic == BUSIEST else None,
+        of_yardstick=median(ratios) if is_compared else None,
+        of_yardstick_min=SHARE_OF_YARDSTICK_MIN if contender is ON_SQLITE and traffic == BUSIEST else None,
         p50_ms=median(one.record.p50_ms for one in rounds),
         p99_ms=median(one.record.p99_ms for one in rounds),
         mib_at_rest=median(one.mib_at_rest for one in rounds),
@@ -227,7 +227,7 @@ def _row(
         server_cores=median(one.server_cores for one in rounds),
         load_cores=median(one.record.generator_cpu_share for one in rounds),
         other_cores=median(one.other_cores for one in rounds),
-        remark=f"rounds: {min(ratios):.2f} to {max(ratios):.2f} of (a)" if compared else "",
+        remark=f"rounds: {min(ratios):.2f} to {max(ratios):.2f} of (a)" if is_compared else "",
     )
 
 
@@ -237,7 +237,7 @@ def _flat_out_small(effort: Effort) -> Sequence[Row]:
 
 
 def _flat_out_large(effort: Effort) -> Sequence[Row]:
-    # Half as long, because a minute of large bodies takes gigabytes of disk.
+    # The rounds are half as long, because a minute of large bodies takes gigabytes of disk.
     return _compare(replace(effort, seconds=effort.seconds / 2), Traffic(size=LARGE_BODY))
 
 
@@ -253,7 +253,7 @@ def _filters(effort: Effort) -> Sequence[Row]:
         return [Row(what=what, remark=str(reason))]
 
 
-SIGNED_BY = {
+SCHEME_OF_PRIMITIVE = {
     "hmac-sha256": "github",
     "hmac-sha256, header with a list and a timestamp (Stripe)": "stripe",
     "hmac-sha256, signed id, time and body (Standard Webhooks)": "standard_webhooks",
@@ -268,13 +268,13 @@ SIGNED_BY = {
 }
 """A scheme for each primitive, and for the formats of a signature that take longest to parse."""
 
-SIGNED_SIZES = (1_000, 262_144)
+SIGNED_BODY_SIZES = (1_000, 262_144)
 
 
 def _signatures(effort: Effort) -> Sequence[Row]:
     rows = []
-    for size in SIGNED_SIZES:
-        for primitive, scheme in SIGNED_BY.items():
+    for size in SIGNED_BODY_SIZES:
+        for primitive, scheme in SCHEME_OF_PRIMITIVE.items():
             what = f"Verification, {primitive}, {size // 1000} KB"
             try:
                 # One whole core, so that the column "server µs each" shows the time of one verification.
@@ -289,14 +289,16 @@ def _runs(effort: Effort) -> Sequence[Row]:
         row
         for storage in Storage
         for row in [
-            *runs.measured(runs.setups(storage, effort.against), rounds=effort.rounds),
-            *runs.behind_flood(storage),
+            *runs.measure(runs.setups_for(storage, effort.against), rounds=effort.rounds),
+            *runs.measure_behind_queue(storage),
         ]
     ]
 
 
 def _pages(effort: Effort) -> Sequence[Row]:
-    return [row for storage in Storage for row in pages.measured(storage, times=effort.rounds * PAGES_A_ROUND)]
+    return [
+        row for storage in Storage for row in pages.measure(storage, times=effort.rounds * REQUESTS_PER_PAGE_AND_ROUND)
+    ]
 
 
 def _capacity(effort: Effort) -> Sequence[Row]:
@@ -306,28 +308,30 @@ def _capacity(effort: Effort) -> Sequence[Row]:
     return [
         row
         for rows in zip(CONTENDERS, small, medium, large, strict=True)
-        for row in capacity.checked(rows[0].name, small=rows[1], medium=rows[2], large=rows[3])
+        for row in capacity.compare_with_measurement(rows[0].name, small=rows[1], medium=rows[2], large=rows[3])
     ]
 
 
 def _grown(effort: Effort) -> Iterator[Row]:
     for storage in Storage:
-        yield from grown.by_stored(storage, most=effort.stored, rounds=effort.rounds, seconds=effort.seconds)
-        yield from grown.by_webhooks(storage, seconds=effort.seconds)
-        yield from grown.during_retention(storage, rounds=effort.rounds, seconds=effort.seconds)
+        yield from grown.measure_by_log_size(
+            storage, size_max=effort.log_size_max, rounds=effort.rounds, seconds=effort.seconds
+        )
+        yield from grown.measure_by_webhooks(storage, seconds=effort.seconds)
+        yield from grown.measure_during_retention(storage, rounds=effort.rounds, seconds=effort.seconds)
 
 
 def _window(effort: Effort) -> Sequence[Row]:
     return [
         row
         for storage in Storage
-        for row in window.measured(storage, rounds=max(1, effort.rounds // 2), seconds=effort.seconds)
+        for row in window.measure(storage, rounds=max(1, effort.rounds // 2), seconds=effort.seconds)
     ]
 
 
 def _connections(effort: Effort) -> Sequence[Row]:
     seconds = connections.SECONDS if effort.rounds >= THOROUGH.rounds else connections.SECONDS_QUICK
-    return [row for storage in Storage for row in connections.measured(storage, seconds=seconds)]
+    return [row for storage in Storage for row in connections.measure(storage, seconds=seconds)]
 
 
 SCENARIOS = (
@@ -342,5 +346,5 @@ SCENARIOS = (
     Scenario(name="window", measure=_window),
     Scenario(name="connections", measure=_connections),
     Scenario(name="capacity", measure=_capacity),
-    Scenario(name="databases", measure=lambda effort: databases.simulated()),
+    Scenario(name="databases", measure=lambda effort: databases.simulate()),
 )

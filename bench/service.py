@@ -210,7 +210,7 @@ def _create_with(checkout: Path, settings: Settings, count: int) -> list[Target]
 
 
 def _create(settings: Settings, count: int) -> list[Target]:
-    """Write the webhooks to the store directly: with the operations, thousands of them would take minutes."""
+    """Write the webhooks directly to the store. With management operations, thousands of them would take minutes."""
     store = app.open_store(settings, create=True)
     try:
         team, _ = app.build_management(settings, store).factories.set_up()
@@ -219,17 +219,17 @@ def _create(settings: Settings, count: int) -> list[Target]:
             for number in range(math.ceil(count / WEBHOOKS_PER_FACTORY)):
                 factory = Factory(FactoryId(f"fac_{number}"), team.team_id, f"factory {number}")
                 factories.add_factory(tx, factory, app.now_us())
-                made = [
+                created = [
                     _add_webhook(tx, factory, store.master_keys)
                     for _ in range(min(WEBHOOKS_PER_FACTORY, count - len(targets)))
                 ]
-                automations.add(tx, _automation(factory, [uid for uid, _ in made]))
+                automations.add(tx, _automation(factory, [uid for uid, _ in created]))
                 targets += [
                     Target(
                         path=f"/webhooks/w/{uid}",
                         headers={"Authorization": f"Bearer {secret.reveal()}", "Content-Type": "application/json"},
                     )
-                    for uid, secret in made
+                    for uid, secret in created
                 ]
         return targets
     finally:
@@ -294,7 +294,7 @@ def _wait_until_ready(port: int) -> None:
 
 
 def filter_evaluations_per_second() -> float:
-    """How often one core evaluates a filter with three conditions, one of them nested, on a parsed body of 1 KB."""
+    """How often one core evaluates a filter with three conditions, one of them nested, for a parsed body of 1 KB."""
     compiled = compile_filter({"kind": ["matching"], "number": {"not_in": [1, 2]}, "repository": {"private": [False]}})
     text = "The quick brown fox jumps over the lazy dog. " * 20
     body = json.dumps(
@@ -303,8 +303,8 @@ def filter_evaluations_per_second() -> float:
     parsed = parse(body.encode())
     if not isinstance(compiled, CompiledFilter) or not isinstance(parsed, Parsed) or not compiled.matches(parsed):
         raise NotMeasured("the filter of the benchmark does not match its body")
-    once = timeit.Timer(lambda: compiled.matches(parsed))
-    return 50_000 / min(once.repeat(repeat=5, number=50_000))
+    timer = timeit.Timer(lambda: compiled.matches(parsed))
+    return 50_000 / min(timer.repeat(repeat=5, number=50_000))
 
 
 def verifications_per_second(scheme_name: str, size: int) -> float:
@@ -319,14 +319,14 @@ def verifications_per_second(scheme_name: str, size: int) -> float:
     keys = [prepare_key(scheme, pair.webhook_secret)]
     if not isinstance(verify(scheme, keys, request, at_us), Verified):
         raise NotMeasured(f"the bench's own signature of {scheme_name} does not verify")
-    once = timeit.Timer(lambda: verify(scheme, keys, request, at_us))
-    number = max(1, once.autorange()[0] // 4)
-    return number / min(once.repeat(repeat=5, number=number))
+    timer = timeit.Timer(lambda: verify(scheme, keys, request, at_us))
+    number = max(1, timer.autorange()[0] // 4)
+    return number / min(timer.repeat(repeat=5, number=number))
 
 
 def seconds_to_run_start(service: Service, *, deliveries: int) -> Sequence[float]:
-    """Send this many matching deliveries, one by one. The seconds from the 202 of each to the start of its run."""
-    answered: dict[str, float] = {}
+    """Send matching deliveries one by one. Returns the seconds from the 202 of each to the start of its run."""
+    accepted_at: dict[str, float] = {}
     connection = HTTPConnection("127.0.0.1", service.served.port, timeout=10)
     for number in range(deliveries):
         target = service.webhooks[number % len(service.webhooks)]
@@ -336,16 +336,17 @@ def seconds_to_run_start(service: Service, *, deliveries: int) -> Sequence[float
         answer = response.read()
         if response.status != HTTPStatus.ACCEPTED:
             raise LoadFailed(f"A delivery was answered {response.status}.")
-        answered[json.loads(answer)["delivery_id"]] = time.time()
-        # Random pauses, so that the deliveries don't coincide with anything that polls at fixed intervals.
+        accepted_at[json.loads(answer)["delivery_id"]] = time.time()
+        # With random pauses, the deliveries don't coincide with polls at fixed intervals.
         time.sleep(random.uniform(0.02, 0.08))
     connection.close()
     assert service.settings is not None
-    started = _run_starts(service.settings, set(answered))
-    return [started[delivery] - at for delivery, at in answered.items()]
+    started_at = _run_starts(service.settings, set(accepted_at))
+    return [started_at[delivery] - at for delivery, at in accepted_at.items()]
 
 
-def _run_starts(settings: Settings, wanted: Set[str]) -> dict[str, float]:
+def _run_starts(settings: Settings, deliveries: Set[str]) -> dict[str, float]:
+    """Wait until the runs of these deliveries have started. Returns the time of each start."""
     store = app.open_store(settings)
     try:
         deadline = time.monotonic() + READY_SECONDS
@@ -353,9 +354,9 @@ def _run_starts(settings: Settings, wanted: Set[str]) -> dict[str, float]:
             with store.database.read() as tx:
                 rows = tx.all("SELECT delivery_id, started_at FROM runs WHERE started_at IS NOT NULL")
             started = {delivery_id(bytes(row["delivery_id"])): row["started_at"] / 1e6 for row in rows}
-            if wanted <= started.keys():
+            if deliveries <= started.keys():
                 return started
             time.sleep(0.1)
-        raise LoadFailed(f"Not all of {len(wanted)} runs were started within {READY_SECONDS:.0f} s.")
+        raise LoadFailed(f"Not all of {len(deliveries)} runs were started within {READY_SECONDS:.0f} s.")
     finally:
         store.close()

@@ -22,22 +22,22 @@ class Row:
     """A row of the table. A cell is empty if its value is None.
 
     Processor time is in cores: of the server's process family, of the load generator, and of all other processes.
-    `wanted_of_yardstick` is the minimum of `of_yardstick`, and `wanted_p95_ms` the maximum of `p95_ms`, if any.
+    `of_yardstick_min` is the minimum of `of_yardstick`; `p95_max_ms` and `p99_max_ms` are maximums. All are optional.
     """
 
     what: str
     per_second: float | None = None
     of_yardstick: float | None = None
-    wanted_of_yardstick: float | None = None
+    of_yardstick_min: float | None = None
     p95_ms: float | None = None
-    wanted_p95_ms: float | None = None
+    p95_max_ms: float | None = None
     p50_ms: float | None = None
     p99_ms: float | None = None
-    wanted_p99_ms: float | None = None
+    p99_max_ms: float | None = None
     mib_at_rest: float | None = None
     mib_after: float | None = None
-    wanted_mib_more: float | None = None
-    """The most by which `mib_after` may exceed `mib_at_rest`."""
+    mib_growth_max: float | None = None
+    """The maximum by which `mib_after` may exceed `mib_at_rest`."""
     server_cores: float | None = None
     load_cores: float | None = None
     other_cores: float | None = None
@@ -52,28 +52,24 @@ class Row:
         return self.server_cores / self.per_second * 1e6
 
     @property
-    def falls_short(self) -> bool:
-        return bool(self.shortfall)
-
-    @property
     def shortfall(self) -> str:
-        """The figure that falls short, as a sentence; empty if none does."""
-        for name, figure, wanted in (
-            ("p95", self.p95_ms, self.wanted_p95_ms),
-            ("p99", self.p99_ms, self.wanted_p99_ms),
+        """The figure that misses its limit, as a sentence; empty if none does."""
+        for name, figure, limit in (
+            ("p95", self.p95_ms, self.p95_max_ms),
+            ("p99", self.p99_ms, self.p99_max_ms),
         ):
-            if figure is not None and wanted is not None and figure > wanted:
-                return f"{self.what}: {name} {figure:.1f} ms, wanted under {wanted:.0f}"
-        if self.mib_at_rest is not None and self.mib_after is not None and self.wanted_mib_more is not None:
-            more = self.mib_after - self.mib_at_rest
-            if more > self.wanted_mib_more:
-                return f"{self.what}: {more:.0f} MiB more, wanted under {self.wanted_mib_more:.0f}"
+            if figure is not None and limit is not None and figure > limit:
+                return f"{self.what}: {name} {figure:.1f} ms, wanted under {limit:.0f}"
+        if self.mib_at_rest is not None and self.mib_after is not None and self.mib_growth_max is not None:
+            growth = self.mib_after - self.mib_at_rest
+            if growth > self.mib_growth_max:
+                return f"{self.what}: {growth:.0f} MiB more, wanted under {self.mib_growth_max:.0f}"
         if (
             self.of_yardstick is not None
-            and self.wanted_of_yardstick is not None
-            and self.of_yardstick < self.wanted_of_yardstick
+            and self.of_yardstick_min is not None
+            and self.of_yardstick < self.of_yardstick_min
         ):
-            return f"{self.what}: {self.of_yardstick:.3f} of (a), wanted {self.wanted_of_yardstick}"
+            return f"{self.what}: {self.of_yardstick:.3f} of (a), wanted {self.of_yardstick_min}"
         return ""
 
 

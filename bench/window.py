@@ -1,4 +1,4 @@
-"""The cost of a high rate limit: acceptance with an empty and with a full sliding window."""
+"""Measures the cost of a high rate limit: acceptance with an empty and with a full sliding window."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hookmill.store.admission.window_counts import COMPLETE_AFTER_SECONDS
 WEBHOOKS = 40
 RATE_PER_SECOND = 3_000.0
 """4,500 deliveries for each webhook fill the window."""
-WANTED_OF_EMPTY = 1.2
+RATIO_MAX = 1.2
 
 
-def measured(storage: Storage, *, rounds: int, seconds: float) -> Iterator[Row]:
-    """A fresh service each round: first the empty window, then the full one, at the same rate."""
+def measure(storage: Storage, *, rounds: int, seconds: float) -> Iterator[Row]:
+    """Measure a fresh service in each round: first with the empty window, then with the full one, at the same rate."""
     what = f"{storage.value}, steady {RATE_PER_SECOND:,.0f}/s, limit 100,000 per minute"
     empty, full = [], []
     try:
@@ -37,7 +37,7 @@ def measured(storage: Storage, *, rounds: int, seconds: float) -> Iterator[Row]:
     ratio = median(with_full / with_empty for with_full, with_empty in zip(full, empty, strict=True))
     for name, values, remark in (
         ("empty window", empty, ""),
-        ("full window", full, f"{ratio:.2f} of the empty window's processor time, wanted under {WANTED_OF_EMPTY}"),
+        ("full window", full, f"{ratio:.2f} of the empty window's processor time, wanted under {RATIO_MAX}"),
     ):
         yield Row(
             what=f"{what}, {name}",
@@ -49,9 +49,9 @@ def measured(storage: Storage, *, rounds: int, seconds: float) -> Iterator[Row]:
 
 def _cpu_us(running: Service, seconds: float) -> float:
     """The server's processor time for each delivery, in µs."""
-    used = running.served.cpu_seconds()
+    cpu_before = running.served.cpu_seconds()
     record = load.run(_plan(running, seconds))
-    return (running.served.cpu_seconds() - used) / record.seconds / record.requests_per_second * 1e6
+    return (running.served.cpu_seconds() - cpu_before) / record.seconds / record.requests_per_second * 1e6
 
 
 def _plan(running: Service, seconds: float) -> Plan:

@@ -1,4 +1,4 @@
-"""The load generator counts what a server saw, keeps to its plan, and is loud when something is amiss."""
+"""The load generator: what it sends, when it stops, and how it reports answers, latencies and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Answer = Callable[[socket, int], None]
 
 @dataclass
 class Listener:
-    """A real HTTP server that keeps what it got, and answers each request by its number, counted from 0."""
+    """A real HTTP server that records its requests. `answer` gets the number of each request, counted from 0."""
 
     answer: Answer
     reads_bodies: bool = True
@@ -47,7 +47,7 @@ class Server(ThreadingTCPServer):
 def listening(answer: Answer, *, reads_bodies: bool = True) -> Iterator[Listener]:
     listener = Listener(answer, reads_bodies)
     numbers = itertools.count()
-    over = threading.Event()
+    is_over = threading.Event()
 
     class Connection(StreamRequestHandler):
         def handle(self) -> None:
@@ -61,7 +61,7 @@ def listening(answer: Answer, *, reads_bodies: bool = True) -> Iterator[Listener
                         listener.requests.append((request_line.decode().split()[1], headers, body))
                     listener.answer(self.request, next(numbers))
                     if not listener.reads_bodies:
-                        over.wait()
+                        is_over.wait()
 
     with Server(("127.0.0.1", 0), Connection) as server:
         listener.port = server.server_address[1]
@@ -70,7 +70,7 @@ def listening(answer: Answer, *, reads_bodies: bool = True) -> Iterator[Listener
         try:
             yield listener
         finally:
-            over.set()
+            is_over.set()
             server.shutdown()
             thread.join()
 
@@ -79,11 +79,7 @@ def accept(connection: socket, number: int) -> None:
     connection.sendall(ACCEPTED)
 
 
-def stay_silent(connection: socket, number: int) -> None:
-    wait_for_the_client_to_leave(connection)
-
-
-def wait_for_the_client_to_leave(connection: socket) -> None:
+def never_answer(connection: socket, number: int) -> None:
     while connection.recv(65_536):
         pass
 
@@ -122,21 +118,21 @@ def test_every_request_is_counted_once():
     assert record.problems() == []
 
 
-def test_every_target_gets_its_share_and_no_more():
+def test_each_target_gets_its_number_of_requests():
     with listening(accept) as listener:
         drive(plan_for(listener, targets=7, requests_per_target=9))
 
     assert listener.paths == {f"/hook/{n}": 9 for n in range(7)}
 
 
-def test_a_target_keeps_its_own_headers():
+def test_each_target_gets_its_own_headers():
     with listening(accept) as listener:
         drive(plan_for(listener))
 
     assert all(path == f"/hook/{headers['X-Hook']}" for path, headers, _ in listener.requests)
 
 
-def test_no_two_bodies_are_alike():
+def test_all_bodies_differ():
     with listening(accept) as listener:
         drive(plan_for(listener))
         drive(plan_for(listener))
@@ -144,34 +140,34 @@ def test_no_two_bodies_are_alike():
     assert len({body for _, _, body in listener.requests}) == 200
 
 
-def test_bodies_are_whole_json_of_the_announced_size():
+def test_bodies_are_valid_json_of_the_planned_size():
     body = Body(before='{"id":"', after='","kind":"push"}')
 
     with listening(accept) as listener:
         drive(plan_for(listener, bodies=(body,)))
 
-    assert {len(sent) for _, _, sent in listener.requests} == {body.size}
-    assert {json.loads(sent)["kind"] for _, _, sent in listener.requests} == {"push"}
+    assert {len(content) for _, _, content in listener.requests} == {body.size}
+    assert {json.loads(content)["kind"] for _, _, content in listener.requests} == {"push"}
 
 
-def test_bodies_take_turns_on_every_target():
-    kinds = [Body(before='{"id":"', after=f'","kind":{kind}}}') for kind in range(5)]
+def test_each_target_gets_all_bodies_in_turn():
+    bodies = [Body(before='{"id":"', after=f'","kind":{kind}}}') for kind in range(5)]
 
     with listening(accept) as listener:
-        drive(plan_for(listener, targets=10, requests_per_target=5, bodies=tuple(kinds)))
+        drive(plan_for(listener, targets=10, requests_per_target=5, bodies=tuple(bodies)))
 
-    seen = Counter((path, json.loads(body)["kind"]) for path, _, body in listener.requests)
-    assert seen == {(f"/hook/{n}", kind): 1 for n in range(10) for kind in range(5)}
+    requests = Counter((path, json.loads(body)["kind"]) for path, _, body in listener.requests)
+    assert requests == {(f"/hook/{n}", kind): 1 for n in range(10) for kind in range(5)}
 
 
-def test_bodies_of_several_sizes_are_refused():
-    uneven = (Body(before="", after=""), Body(before="", after=" "))
+def test_bodies_of_different_sizes_are_rejected():
+    bodies = (Body(before="", after=""), Body(before="", after=" "))
 
     with listening(accept) as listener, pytest.raises(LoadFailed, match="the same size"):
-        drive(plan_for(listener, bodies=uneven))
+        drive(plan_for(listener, bodies=bodies))
 
 
-def test_large_bodies_arrive_whole():
+def test_large_bodies_are_sent_completely():
     large = Body(before='{"id":"', after='","text":"' + "x" * 3_000_000 + '"}')
 
     with listening(accept) as listener:
@@ -181,20 +177,20 @@ def test_large_bodies_arrive_whole():
     assert record.problems() == []
 
 
-def test_an_answer_in_pieces_is_put_together():
-    def dribble(connection: socket, number: int) -> None:
-        for place in range(0, len(ACCEPTED), 5):
-            connection.sendall(ACCEPTED[place : place + 5])
+def test_answer_in_pieces_is_reassembled():
+    def answer_in_pieces(connection: socket, number: int) -> None:
+        for start in range(0, len(ACCEPTED), 5):
+            connection.sendall(ACCEPTED[start : start + 5])
             time.sleep(0.0001)
 
-    with listening(dribble) as listener:
+    with listening(answer_in_pieces) as listener:
         record = drive(plan_for(listener))
 
     assert record.statuses == {"202": 100}
     assert record.errors == {}
 
 
-def test_the_run_stops_when_its_time_is_up():
+def test_load_stops_when_its_time_is_over():
     with listening(accept) as listener:
         record = drive(plan_for(listener, requests_per_target=1_000_000, seconds=0.2))
 
@@ -202,7 +198,7 @@ def test_the_run_stops_when_its_time_is_up():
     assert record.sent == sum(record.statuses.values()) == len(listener.requests)
 
 
-def test_an_unexpected_status_is_reported():
+def test_unexpected_status_is_reported():
     def refuse_every_tenth(connection: socket, number: int) -> None:
         connection.sendall(UNAVAILABLE if number % 10 == 0 else ACCEPTED)
 
@@ -213,7 +209,7 @@ def test_an_unexpected_status_is_reported():
     assert record.problems() == ["10 × status 503 instead of 202"]
 
 
-def test_only_expected_answers_count_as_throughput():
+def test_throughput_counts_only_expected_answers():
     def refuse_every_other(connection: socket, number: int) -> None:
         connection.sendall(UNAVAILABLE if number % 2 else ACCEPTED)
 
@@ -223,7 +219,7 @@ def test_only_expected_answers_count_as_throughput():
     assert record.requests_per_second * record.seconds == pytest.approx(50)
 
 
-def test_a_process_of_its_own_gives_the_same_record():
+def test_load_can_be_sent_by_a_separate_process():
     with listening(accept) as listener:
         record = run(plan_for(listener))
 
@@ -231,7 +227,7 @@ def test_a_process_of_its_own_gives_the_same_record():
     assert listener.paths == {f"/hook/{n}": 20 for n in range(5)}
 
 
-def test_a_process_of_its_own_fails_on_an_unexpected_status():
+def test_separate_process_fails_on_an_unexpected_status():
     def refuse(connection: socket, number: int) -> None:
         connection.sendall(UNAVAILABLE)
 
@@ -240,25 +236,25 @@ def test_a_process_of_its_own_fails_on_an_unexpected_status():
 
 
 @pytest.mark.parametrize("rate_per_second", [None, 200.0])
-def test_a_server_that_hangs_is_given_up_on_in_time(rate_per_second):
-    with listening(stay_silent) as listener:
+def test_load_ends_in_time_although_the_server_hangs(rate_per_second):
+    with listening(never_answer) as listener:
         plan = plan_for(listener, seconds=1, connections=4, rate_per_second=rate_per_second, answer_within_seconds=0.3)
         record = drive(plan)
 
-    # Five seconds is what an answer is waited for otherwise.
+    # By default, the generator waits five seconds for an answer.
     assert record.seconds < 1 + 4.0
     assert record.errors["request without an answer in time"] == 4
     assert "no answer had status 202" in record.problems()
 
 
-def test_a_request_that_never_found_a_free_connection_is_reported():
-    with listening(stay_silent) as listener:
+def test_request_that_finds_no_free_connection_is_reported():
+    with listening(never_answer) as listener:
         record = drive(plan_for(listener, seconds=0.2, connections=1, rate_per_second=200, answer_within_seconds=0.1))
 
     assert record.errors["request due, but no connection free in time"] == 1
 
 
-def test_a_connection_the_server_closes_after_its_answer_is_opened_again():
+def test_connection_closed_after_an_answer_is_reopened():
     closing = ACCEPTED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
 
     def accept_and_close(connection: socket, number: int) -> None:
@@ -273,7 +269,7 @@ def test_a_connection_the_server_closes_after_its_answer_is_opened_again():
     assert record.reconnects == 100
 
 
-def test_a_broken_connection_is_an_error_and_is_opened_again():
+def test_broken_connection_is_counted_as_an_error_and_reopened():
     def break_the_first(connection: socket, number: int) -> None:
         if number == 0:
             connection.shutdown(SHUT_RDWR)
@@ -289,7 +285,7 @@ def test_a_broken_connection_is_an_error_and_is_opened_again():
     assert listener.connections == 2
 
 
-def test_an_early_answer_counts_and_the_connection_is_replaced():
+def test_early_answer_counts_and_its_connection_is_replaced():
     large = Body(before="", after="x" * 30_000_000)
 
     def refuse(connection: socket, number: int) -> None:
@@ -302,7 +298,7 @@ def test_an_early_answer_counts_and_the_connection_is_replaced():
     assert record.reconnects == 3
 
 
-def test_nobody_listening_is_a_failure_with_the_address_in_it():
+def test_refused_connection_is_reported_with_the_address():
     with listening(accept) as listener:
         plan = plan_for(listener)
 
@@ -311,7 +307,7 @@ def test_nobody_listening_is_a_failure_with_the_address_in_it():
 
 
 @pytest.mark.parametrize(
-    ("answer", "complaint"),
+    ("answer", "message"),
     [
         (b"HTTP/1.1 202 Accepted\r\n\r\n", "without Content-Length"),
         (b"HTTP/1.1 202 Accepted\r\nContent-Length: two\r\n\r\n{}", "without Content-Length"),
@@ -319,15 +315,15 @@ def test_nobody_listening_is_a_failure_with_the_address_in_it():
         (ACCEPTED + ACCEPTED, "more than one answer"),
     ],
 )
-def test_an_answer_that_cannot_be_read_is_a_failure(answer, complaint):
-    def say(connection: socket, number: int) -> None:
+def test_malformed_answer_is_reported(answer, message):
+    def send_answer(connection: socket, number: int) -> None:
         connection.sendall(answer)
 
-    with listening(say) as listener, pytest.raises(LoadFailed, match=complaint):
+    with listening(send_answer) as listener, pytest.raises(LoadFailed, match=message):
         drive(plan_for(listener, connections=1))
 
 
-def test_a_steady_rate_sends_by_the_clock():
+def test_steady_rate_sends_the_planned_number_of_requests():
     with listening(accept) as listener:
         record = drive(plan_for(listener, requests_per_target=1000, seconds=0.5, rate_per_second=200))
 
@@ -336,14 +332,14 @@ def test_a_steady_rate_sends_by_the_clock():
     assert record.seconds >= 0.49
 
 
-def test_a_steady_rate_never_gives_a_target_more_than_its_share():
+def test_steady_rate_never_exceeds_the_requests_per_target():
     with listening(accept) as listener:
         drive(plan_for(listener, targets=3, requests_per_target=2, rate_per_second=1000))
 
     assert listener.paths == {f"/hook/{n}": 2 for n in range(3)}
 
 
-def test_a_stall_shows_in_the_latency_of_every_due_request():
+def test_stall_of_the_server_delays_every_due_request():
     def stall_once(connection: socket, number: int) -> None:
         if number == 0:
             time.sleep(0.5)
@@ -352,12 +348,12 @@ def test_a_stall_shows_in_the_latency_of_every_due_request():
     with listening(stall_once) as listener:
         record = drive(plan_for(listener, requests_per_target=1000, seconds=0.5, connections=1, rate_per_second=100))
 
-    # Half of the requests were due in the stall's first half, and waited for its second.
+    # Half of the requests were due in the first half of the stall, and waited during the second half.
     assert record.p50_ms > 200
     assert record.latest_start_ms > 400
 
 
-def test_latencies_are_in_order_and_in_milliseconds():
+def test_percentiles_are_ordered_and_in_milliseconds():
     def answer_late(connection: socket, number: int) -> None:
         time.sleep(0.02)
         connection.sendall(ACCEPTED)
@@ -368,7 +364,7 @@ def test_latencies_are_in_order_and_in_milliseconds():
     assert 20 <= record.p50_ms <= record.p90_ms <= record.p99_ms <= record.p999_ms <= record.max_ms < 5_000
 
 
-def test_a_record_survives_json():
+def test_record_can_be_converted_to_json_and_back():
     with listening(accept) as listener:
         record = drive(plan_for(listener))
 
@@ -376,8 +372,8 @@ def test_a_record_survives_json():
 
 
 @pytest.mark.parametrize(
-    ("per_second", "seconds", "per_target", "needed"),
+    ("per_second", "seconds", "per_target", "targets"),
     [(20_000, 8, 50, 3_200), (500, 10, 50, 100), (1, 1, 50, 1), (101, 1, 50, 3)],
 )
-def test_enough_targets_are_planned_for_the_whole_run(per_second, seconds, per_target, needed):
-    assert targets_needed(requests_per_second=per_second, seconds=seconds, requests_per_target=per_target) == needed
+def test_number_of_targets_suffices_for_the_whole_load(per_second, seconds, per_target, targets):
+    assert targets_needed(requests_per_second=per_second, seconds=seconds, requests_per_target=per_target) == targets
