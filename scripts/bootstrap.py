@@ -31,7 +31,7 @@ COMPILE: Final = (
 
 
 def install(purpose: str) -> None:
-    """Create .venv again, unless it has the content of the lock files for this Python. `dev` includes `run`."""
+    """Create .venv again, unless it contains what the lock files list, for this Python. `dev` includes `run`."""
     current = {each: _fingerprint(lock, ROOT / "pyproject.toml") for each, lock in LOCKS.items()}
     installed = STAMP.read_text() if STAMP.exists() else ""
     if installed in (current["dev"], current[purpose]):
@@ -69,8 +69,8 @@ def uv(*arguments: str | Path) -> None:
 
 
 def call(*command: str | Path) -> None:
-    done = subprocess.run(command, cwd=ROOT, env=_environment(), stdin=subprocess.DEVNULL)
-    if done.returncode != 0:
+    result = subprocess.run(command, cwd=ROOT, env=_environment(), stdin=subprocess.DEVNULL)
+    if result.returncode != 0:
         sys.exit(
             f"hookmill: set-up failed at `{' '.join(map(str, command[:4]))} …`. See the lines above; if the network "
             "was the reason, check it and pip's settings for a proxy or an index. Then run the command again."
@@ -82,7 +82,7 @@ def _environment() -> dict[str, str]:
 
     uv gets pip's settings for its index and certificates.
     """
-    foreign = (
+    excluded = (
         "VIRTUAL_ENV",
         "PYTHONPATH",
         "PYTHONHOME",
@@ -91,16 +91,16 @@ def _environment() -> dict[str, str]:
         "PIP_USER",
         "PIP_REQUIRE_VIRTUALENV",
     )
-    names = {name: value for name, value in os.environ.items() if name not in foreign}
+    environment = {name: value for name, value in os.environ.items() if name not in excluded}
     listing = subprocess.run([PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
     uv_names = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "cert": "SSL_CERT_FILE"}
     for name, value in re.findall(r"^(?:global|install|:env:)\.([\w-]+)='(.*)'$", listing, re.MULTILINE):
         if name in uv_names:
-            names.setdefault(uv_names[name], value.replace("\\n", " ").strip())
-    cache = Path(names.get("UV_CACHE_DIR") or names.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    if not os.access(next(place for place in (cache, *cache.parents) if place.exists()), os.W_OK):
-        names |= {"UV_NO_CACHE": "1", "PIP_NO_CACHE_DIR": "1"}
-    return names | {
+            environment.setdefault(uv_names[name], value.replace("\\n", " ").strip())
+    cache = Path(environment.get("UV_CACHE_DIR") or environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if not os.access(next(path for path in (cache, *cache.parents) if path.exists()), os.W_OK):
+        environment |= {"UV_NO_CACHE": "1", "PIP_NO_CACHE_DIR": "1"}
+    return environment | {
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_ROOT_USER_ACTION": "ignore",
         "UV_PYTHON_DOWNLOADS": "never",
@@ -109,15 +109,15 @@ def _environment() -> dict[str, str]:
 
 def _fingerprint(*files: Path) -> str:
     # .venv contains its own path and that of its Python. If one of them changes, .venv must be created again.
-    of_machine = "\0".join((str(ROOT), PYTHON, sys.version, platform.machine()))
-    return hashlib.sha256(of_machine.encode() + b"\0".join(file.read_bytes() for file in files)).hexdigest()
+    identity = "\0".join((str(ROOT), PYTHON, sys.version, platform.machine()))
+    return hashlib.sha256(identity.encode() + b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 if __name__ == "__main__":
     TOOLS.mkdir(exist_ok=True)
-    # Two `make` commands at the same time take turns, and the second one has nothing to do.
-    with (TOOLS / ".lock").open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
+    # Of two `make` commands at the same time, the second one waits, and then has nothing to do.
+    with (TOOLS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if sys.argv[1] == "lock":
             write_locks(sys.argv[2:])
         else:

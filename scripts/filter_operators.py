@@ -20,21 +20,21 @@ _ANY_FIELD: Final = {"$ref": "#/$defs/field"}
 
 
 def page(text: str) -> str:
-    """The text of the page, with the present table of operators between `FIRST` and `LAST`."""
+    """The text of the page, with the current table of operators between `FIRST` and `LAST`."""
     start, end = text.index(FIRST) + len(FIRST), text.index(LAST)
     rows = "".join(f"| `{each.name}` | `{each.example}` | {each.meaning} |\n" for each in OPERATORS.values())
     return f"{text[:start]}\n| Operator | Example | It holds if |\n|---|---|---|\n{rows}\n{text[end:]}"
 
 
 def schema(whole: dict[str, Any]) -> dict[str, Any]:
-    """The schema of automations, with the part about payload filters replaced by the one of the present operators."""
-    kept = {name: of for name, of in whole["$defs"].items() if name not in _filter()}
-    return {**whole, "$defs": {**kept, **_filter()}}
+    """The schema of automations, with the part about payload filters for the current operators."""
+    others = {name: definition for name, definition in whole["$defs"].items() if name not in _filter()}
+    return {**whole, "$defs": {**others, **_filter()}}
 
 
 def _filter() -> dict[str, Any]:
-    of_body = {
-        each.name: _about_bodies({**each.schema, "description": _described(each.name)})
+    body_conditions = {
+        each.name: _schema_for_bodies({**each.schema, "description": _described(each.name)})
         for each in OPERATORS.values()
         if each.may_take_body
     }
@@ -53,7 +53,7 @@ def _filter() -> dict[str, Any]:
             "type": "object",
             "minProperties": 1,
             "additionalProperties": False,
-            "properties": of_body,
+            "properties": body_conditions,
         },
         "filter": {
             "description": "A filter with at least one condition.",
@@ -102,10 +102,10 @@ def _described(name: str) -> str:
     return f"{meaning[0].upper()}{meaning[1:]}."
 
 
-def _about_bodies(operand: dict[str, Any]) -> dict[str, Any]:
+def _schema_for_bodies(operand: dict[str, Any]) -> dict[str, Any]:
     """The schema of an operand at the top level: there, it contains filters of the body, not conditions on a field."""
-    of_body: dict[str, Any] = json.loads(json.dumps(operand).replace('"#/$defs/field"', '"#/$defs/filter"'))
-    return of_body
+    schema_of_bodies: dict[str, Any] = json.loads(json.dumps(operand).replace('"#/$defs/field"', '"#/$defs/filter"'))
+    return schema_of_bodies
 
 
 if __name__ == "__main__":
