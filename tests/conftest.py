@@ -1,4 +1,4 @@
-"""Fixtures that every test can use, beside `postgres_server` of `tests/support/plugin.py`, which configures pytest."""
+"""Fixtures that every test can use. `tests/support/plugin.py` has another one, `postgres_server`."""
 
 import shutil
 import tempfile

@@ -340,7 +340,7 @@ def test_conflicting_event_headers_give_no_event_type(world: World):
 
 
 def test_new_event_header_applies_immediately_in_another_process(world: World):
-    webhook, other = world.webhook(), world.beside()
+    webhook, other = world.webhook(), world.another_process()
     other.post(webhook, b"1", headers={"X-Kind": "paid"})
 
     world.management.webhooks.change(world.may, "source", event_header="X-Kind")

@@ -163,7 +163,7 @@ def test_only_one_process_prunes_at_a_time(postgres_store, tmp_path):
         webhook = world.webhook()
         post_deliveries(world, webhook, 60)
         world.clock.advance(days=8)
-        with world.beside().database.write() as tx:
+        with world.another_process().database.write() as tx:
             tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=0x73776570)
 
             assert run_retention(world.database, tmp_path, world.clock()) == 0
@@ -180,7 +180,7 @@ def test_every_host_removes_its_own_packages(postgres_store, tmp_path):
         package.mkdir()
         post_deliveries(world, world.webhook(), 60)
         world.clock.advance(days=8)
-        with world.beside().database.write() as tx:
+        with world.another_process().database.write() as tx:
             tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=0x73776570)
 
             run_retention(world.database, tmp_path, world.clock())

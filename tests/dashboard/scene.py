@@ -31,7 +31,7 @@ class Scene:
         management = self.dashboard.management
         self.may: MayManage = world.may
         self.secrets: dict[str, str] = {}
-        world.elsewhere("other")
+        world.operator_of_new_factory("other")
         self.visitors = {
             "unauthenticated client": self.dashboard.unauthenticated,
             "viewer": self.dashboard.member("viewer@example.com", roles={"default": Role.VIEWER}),

@@ -76,7 +76,7 @@ def test_audit_row_shows_actor_action_object_and_address(dashboard: Dashboard, m
 
 
 def test_audit_log_of_a_factory_excludes_the_team_and_other_factories(dashboard: Dashboard, manager: Visitor):
-    other = dashboard.world.elsewhere("other")
+    other = dashboard.world.operator_of_new_factory("other")
     dashboard.management.webhooks.create(other, "theirs")
     dashboard.world.webhook("ours")
 

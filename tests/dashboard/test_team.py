@@ -245,7 +245,7 @@ def test_new_key_is_shown_with_a_curl_command_that_uses_it(admin: Visitor, dashb
 def test_unchanged_roles_add_no_audit_entry(admin: Visitor, dashboard: Dashboard):
     member = dashboard.management.members.add(dashboard.may_administer, "bob@example.com", "Bob")
     factory = dashboard.world.factory
-    elsewhere = dashboard.world.elsewhere("other").factory
+    elsewhere = dashboard.world.operator_of_new_factory("other").factory
     path = f"/team/members/{member.id}/roles"
 
     admin.post(path, {f"role.{factory.id}": "manager", f"role.{elsewhere.id}": ""})
@@ -259,7 +259,7 @@ def test_unchanged_roles_add_no_audit_entry(admin: Visitor, dashboard: Dashboard
 @pytest.mark.parametrize("role", ["admin", "owner", "viewer "])
 def test_form_with_an_unknown_role_changes_no_role(admin: Visitor, dashboard: Dashboard, role: str):
     member = dashboard.management.members.add(dashboard.may_administer, "bob@example.com", "Bob")
-    elsewhere = dashboard.world.elsewhere("other").factory
+    elsewhere = dashboard.world.operator_of_new_factory("other").factory
     fields = {f"role.{dashboard.world.factory.id}": "viewer", f"role.{elsewhere.id}": role}
 
     answer = admin.post(f"/team/members/{member.id}/roles", fields)

@@ -305,7 +305,7 @@ def test_all_problems_of_files_and_factory_are_reported_together(applied_reposit
 
 def test_concurrent_applies_are_serialized(applied_repository: Repository):
     applied_repository.write({"webhooks/more.yaml": TOKEN})
-    other = applied_repository.world.beside()
+    other = applied_repository.world.another_process()
 
     def apply(world: World) -> int:
         may = world.management.access.operator("default", channel=Channel.FILES)
@@ -346,7 +346,7 @@ def test_renamed_file_with_the_webhooks_name_changes_nothing(applied_repository:
 
 
 def test_apply_takes_effect_immediately_in_every_process(applied_repository: Repository):
-    other = applied_repository.world.beside()
+    other = applied_repository.world.another_process()
     path = f"/webhooks/w/{applied_repository.uids()['source']}"
 
     def status(token: str) -> int:
@@ -614,7 +614,7 @@ def test_audit_log_contains_an_apply_with_its_channel(applied_repository: Reposi
 
 
 def test_apply_does_not_change_another_factory(applied_repository: Repository):
-    other_factory = applied_repository.world.elsewhere()
+    other_factory = applied_repository.world.operator_of_new_factory()
     applied_repository.world.management.webhooks.create(other_factory, "source")
     before = list(applied_repository.world.management.webhooks.all(other_factory))
     applied_repository.remove("webhooks/source.yaml", "automations/triage/automation.md")

@@ -300,7 +300,7 @@ def test_only_webhooks_with_swapped_ciphertexts_become_unavailable(world: World)
     one, other, unchanged = (world.webhook(name) for name in ("one", "other", "unchanged"))
     swap_ciphertexts(world, one, other)
 
-    new_process = world.beside()
+    new_process = world.another_process()
 
     for webhook in (one, other):
         for token in (one.reveal(), other.reveal()):
@@ -318,7 +318,7 @@ def test_only_webhooks_with_swapped_ciphertexts_become_unavailable(world: World)
 def test_rotation_repairs_a_webhook_with_a_damaged_secret(world: World):
     one, other = world.webhook("one"), world.webhook("other")
     swap_ciphertexts(world, one, other)
-    new_process = world.beside()
+    new_process = world.another_process()
     assert new_process.post(one).status == 503
 
     rotated = world.management.webhooks.rotate(world.may, "one")

@@ -66,7 +66,7 @@ def test_token_of_a_key_is_not_stored(world: World, admin: MayAdminister):
 
 
 def test_revoked_key_is_rejected_immediately_in_another_process(world: World, admin: MayAdminister):
-    other_process = world.beside()
+    other_process = world.another_process()
     created = world.management.keys.create(admin, "ci", Role.VIEWER, factory="default")
     token = created.token.reveal()
     assert other_process.management.access.caller_with_token(token, client=None) is not None
@@ -103,7 +103,7 @@ def test_last_use_of_a_key_is_updated_once_a_minute_at_most(world: World, admin:
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.MANAGER])
 def test_key_of_one_factory_cannot_see_another(world: World, caller: Callable[..., Caller], role: Role):
-    world.elsewhere("other")
+    world.operator_of_new_factory("other")
     of_one_factory = caller(role)
     access = world.management.access
 
@@ -127,7 +127,7 @@ def test_viewer_cannot_manage_and_manager_cannot_administer(world: World, caller
 
 
 def test_admin_can_manage_every_factory_and_the_team(world: World, caller: Callable[..., Caller]):
-    world.elsewhere("other")
+    world.operator_of_new_factory("other")
     admin_caller = caller(Role.ADMIN)
     access = world.management.access
 
@@ -151,7 +151,7 @@ def test_key_with_an_unsuitable_role_factory_or_expiry_is_refused(world: World, 
 
 @pytest.mark.parametrize("group", ["webhooks", "automations", "log", "runs"])
 def test_resources_of_another_factory_are_not_found(world: World, group: str):
-    other_factory = world.elsewhere()
+    other_factory = world.operator_of_new_factory()
     source = world.webhook()
     automation = world.automation("triage", source)
     delivery_id = world.post(source).delivery_id

@@ -101,7 +101,7 @@ def test_newest_failed_authentication_is_shown_with_its_reason(world: World):
 def test_webhooks_of_other_factories_and_deleted_ones_are_excluded(world: World):
     deleted, remaining = world.webhook("deleted"), world.webhook("remaining")
     world.management.log.activity(world.may)
-    other_factory = world.elsewhere()
+    other_factory = world.operator_of_new_factory()
     world.management.webhooks.create(other_factory, "theirs")
     world.management.webhooks.delete(world.may, deleted.webhook.uid)
 

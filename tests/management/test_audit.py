@@ -130,7 +130,7 @@ def test_no_line_contains_a_secret(world: World):
 
 
 def test_audit_log_of_a_factory_has_only_its_own_lines(world: World):
-    other_factory = world.elsewhere()
+    other_factory = world.operator_of_new_factory()
     world.management.webhooks.create(other_factory, "theirs")
     world.webhook("ours")
 

@@ -71,7 +71,7 @@ def test_conditions_that_no_run_meets_add_no_line(world: World):
 
     assert cancel_many(world.may, automation="triage", webhook="source of review") == NONE_CANCELLED
     assert cancel_many(world.may, state=RunState.RUNNING) == NONE_CANCELLED
-    assert cancel_many(world.elsewhere("other"), all_runs=True) == NONE_CANCELLED
+    assert cancel_many(world.operator_of_new_factory("other"), all_runs=True) == NONE_CANCELLED
     assert audit_lines(world) == []
     assert set(states(world)) == {"review queued", "triage queued"}
 

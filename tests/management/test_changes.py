@@ -64,7 +64,7 @@ def test_fields_of_a_webhook_change_together_or_not_at_all(world: World):
 
 def test_new_delivery_id_header_applies_immediately_in_every_process(world: World):
     source = world.webhook("source")
-    other_process = world.beside()
+    other_process = world.another_process()
     other_process.post(source, b"0")
 
     world.management.webhooks.change(world.may, "source", delivery_id_header="X-Event-Id")
@@ -129,7 +129,7 @@ def test_redefined_webhook_keeps_its_uid_and_log(world: World):
     source = world.webhook("source")
     world.post(source)
     world.management.secrets.create(world.may, "TOKEN", "valid-in-a-path-0123456789")
-    other_process = world.beside()
+    other_process = world.another_process()
     other_process.post(source, b"1")
 
     webhook = world.management.webhooks.redefine(
@@ -188,7 +188,7 @@ def test_change_without_a_difference_adds_no_version(world: World):
 
 def test_automation_of_another_factory_does_not_change_a_webhook(world: World):
     source = world.webhook("source")
-    other_factory = world.elsewhere()
+    other_factory = world.operator_of_new_factory()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [source.webhook.uid]}}
 
     world.management.automations.create(other_factory, "theirs", prompt="Look.", triggers=[trigger])

@@ -12,7 +12,7 @@ VALUE = "value-of-the-team-0123456789"
 
 def test_new_value_of_a_team_secret_is_used_after_the_next_sync(world: World):
     source = world.webhook("source", secret=VALUE)
-    other_process = world.beside()
+    other_process = world.another_process()
     world.management.secrets.replace(world.may, source.webhook.secret_name, "another-value-0123456789")
     assert world.management.webhooks.get(world.may, "source").secret_is_current is False
     assert other_process.post(source, b"1", token=VALUE).status == 202
@@ -95,7 +95,7 @@ def test_generated_value_authenticates_deliveries(world: World):
 
 
 def test_manager_cannot_change_or_use_a_secret_of_another_factory(world: World, manager: MayManage):
-    other_factory = world.elsewhere()
+    other_factory = world.operator_of_new_factory()
     secrets = world.management.secrets
     secrets.create(other_factory, "THEIRS", VALUE)
     theirs = world.management.webhooks.create(other_factory, "theirs", secret_name="THEIRS")
@@ -114,7 +114,7 @@ def test_manager_cannot_change_or_use_a_secret_of_another_factory(world: World, 
 def test_only_an_admin_can_rotate_a_secret_of_two_factories(world: World, manager: MayManage):
     world.management.secrets.create(world.may, "BOTH", VALUE)
     ours = world.webhook("ours", secret_name="BOTH")
-    world.management.webhooks.create(world.elsewhere(), "theirs", secret_name="BOTH")
+    world.management.webhooks.create(world.operator_of_new_factory(), "theirs", secret_name="BOTH")
 
     with pytest.raises(Forbidden):
         world.management.webhooks.rotate(manager, "ours")
@@ -124,7 +124,7 @@ def test_only_an_admin_can_rotate_a_secret_of_two_factories(world: World, manage
 
 
 def test_unused_secret_belongs_to_the_factory_that_created_it(world: World, manager: MayManage):
-    other_factory = world.elsewhere()
+    other_factory = world.operator_of_new_factory()
     secrets = world.management.secrets
     secrets.create(other_factory, "THEIRS", VALUE)
 
@@ -142,7 +142,7 @@ def test_unused_secret_belongs_to_the_factory_that_created_it(world: World, mana
 
 
 def test_error_about_a_name_of_another_factory_is_always_the_same(world: World, manager: MayManage):
-    other_factory, third_factory = world.elsewhere(), world.elsewhere("third")
+    other_factory, third_factory = world.operator_of_new_factory(), world.operator_of_new_factory("third")
     world.management.secrets.create(other_factory, "UNUSED", VALUE)
     for factory in (other_factory, third_factory):
         world.management.webhooks.create(factory, "theirs", secret_name="SHARED")

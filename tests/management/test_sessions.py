@@ -99,7 +99,7 @@ def test_member_sets_a_password_with_their_link(world: World, ada_session: str, 
 
 
 def test_sign_out_ends_the_session_in_every_process(world: World, ada_session: str):
-    other_process = world.beside()
+    other_process = world.another_process()
     assert other_process.management.sessions.by_session_token(ada_session, client=None) is not None
 
     world.management.sessions.sign_out(ada_session)

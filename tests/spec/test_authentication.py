@@ -59,7 +59,7 @@ def test_request_without_the_secret_is_refused_and_the_log_says_why(world, heade
 @BOTH_MODES
 def test_secret_rotated_in_another_process_is_refused_with_its_reason(world, mode):
     webhook = world.webhook(auth_mode=mode)
-    other = world.beside()
+    other = world.another_process()
     assert other.post(webhook, b"[]").status == 202
 
     world.management.webhooks.rotate(world.may, webhook.webhook.uid)
@@ -178,7 +178,7 @@ def test_rotated_secret_is_rejected_immediately(world, mode):
 
 @shows("AUTH-5")
 def test_rotation_takes_effect_in_every_process_before_it_returns(world):
-    other = world.beside()
+    other = world.another_process()
     old = world.webhook()
     assert {world.post(old, b"1").status, other.post(old, b"2").status} == {202}
 
@@ -236,7 +236,7 @@ def test_new_secret_from_another_process_is_accepted_immediately(world):
     webhook = world.webhook()
     world.post(webhook, b"0")
 
-    world.beside().management.webhooks.rotate(world.may, "source", "the new value")
+    world.another_process().management.webhooks.rotate(world.may, "source", "the new value")
 
     assert world.post(webhook, b"1", token="the new value").status == 202
 
@@ -307,7 +307,7 @@ def test_each_webhook_has_its_own_failure_limit(world):
 
 
 def test_failure_limit_holds_across_all_processes(world):
-    other = world.beside()
+    other = world.another_process()
     webhook = world.webhook()
 
     answers = [each.post(webhook, token="wrong").status for _ in range(40) for each in (world, other)]

@@ -219,7 +219,7 @@ def test_factory_log_lists_the_deliveries_of_all_its_webhooks(world):
 
 @shows("WEBHOOK-1")
 def test_another_factorys_log_is_not_found(world):
-    other_factory = world.elsewhere()
+    other_factory = world.operator_of_new_factory()
     webhook = world.webhook()
     world.automation("triage", webhook)
     answer = world.post(webhook)

@@ -214,7 +214,7 @@ def test_exactly_one_of_simultaneous_copies_is_accepted(world, copies):
 
 @shows("IDENTITY-8")
 def test_exactly_one_copy_is_accepted_across_several_processes(world):
-    processes = [world, world.beside(), world.beside()]
+    processes = [world, world.another_process(), world.another_process()]
     webhook = world.webhook()
     world.automation("triage", webhook)
 

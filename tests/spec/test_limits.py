@@ -186,7 +186,7 @@ def test_60_of_200_simultaneous_deliveries_are_accepted(world):
 
 @shows("LIMIT-3")
 def test_60_of_200_simultaneous_deliveries_to_two_processes_are_accepted(world):
-    other = world.beside()
+    other = world.another_process()
     webhook = world.webhook()
 
     with ThreadPoolExecutor() as threads:
@@ -201,7 +201,7 @@ def test_rate_limit_survives_a_restart(world):
     webhook = world.webhook()
     send(world, webhook, 60)
 
-    assert world.beside().post(webhook, b"0").status == 429
+    assert world.another_process().post(webhook, b"0").status == 429
 
 
 def test_slow_delivery_is_not_accepted_as_the_61st(world):
@@ -211,7 +211,7 @@ def test_slow_delivery_is_not_accepted_as_the_61st(world):
         yield b"["
         world.clock.advance(seconds=20)
         with ThreadPoolExecutor() as thread:
-            thread.submit(world.beside().post_many, [(webhook, b"%d" % i) for i in range(60)]).result()
+            thread.submit(world.another_process().post_many, [(webhook, b"%d" % i) for i in range(60)]).result()
         yield b"]"
 
     assert world.post(webhook, slow_body()).status == 429
@@ -306,7 +306,7 @@ def test_clock_jump_while_a_body_arrives_changes_no_answer(world, jump):
 
 
 def test_disabled_webhook_at_its_rate_limit_answers_404(world):
-    other = world.beside()
+    other = world.another_process()
     webhook = world.webhook()
     send(world, webhook, 60)
     before = [each.post(webhook, b"0").status for each in (world, other)]
@@ -320,7 +320,7 @@ def test_disabled_webhook_at_its_rate_limit_answers_404(world):
 
 
 def test_rotation_does_not_reset_the_rate_limit(world):
-    other = world.beside()
+    other = world.another_process()
     old = world.webhook()
     send(world, old, 60)
     before = [each.post(old, b"0").status for each in (world, other)]
@@ -393,7 +393,7 @@ def test_each_factory_has_its_own_limit_of_20_webhooks(world):
     for i in range(20):
         world.webhook(f"source {i}")
 
-    world.management.webhooks.create(world.elsewhere(), "source 0")
+    world.management.webhooks.create(world.operator_of_new_factory(), "source 0")
 
 
 @shows("LIMIT-8")

@@ -24,7 +24,7 @@ def test_webhook_has_an_https_url_that_accepts_json(world):
 
 @shows("WEBHOOK-1")
 def test_webhook_is_not_found_in_another_factory(world):
-    other_factory = world.elsewhere()
+    other_factory = world.operator_of_new_factory()
     webhook = world.webhook()
 
     assert [each.uid for each in world.management.webhooks.all(world.may)] == [webhook.webhook.uid]
@@ -214,7 +214,7 @@ def test_webhook_name_is_unique_within_its_factory(world):
 
     with pytest.raises(Conflict, match="already has a webhook named 'source'"):
         world.webhook()
-    world.management.webhooks.create(world.elsewhere(), "source")
+    world.management.webhooks.create(world.operator_of_new_factory(), "source")
 
     assert len(world.management.webhooks.all(world.may)) == 1
 
@@ -233,7 +233,7 @@ def test_webhook_is_found_by_any_valid_name(world, name):
 
 
 def test_new_webhook_accepts_deliveries_in_every_process(world):
-    other = world.beside()
+    other = world.another_process()
 
     webhook = world.webhook()
 
@@ -273,7 +273,7 @@ def test_simultaneous_rotations_leave_one_valid_secret(world):
 
 
 def test_webhooks_created_simultaneously_may_share_one_new_secret(world):
-    permissions = [world.may, *(world.elsewhere(f"factory {i}") for i in range(7))]
+    permissions = [world.may, *(world.operator_of_new_factory(f"factory {i}") for i in range(7))]
     create = world.management.webhooks.create
 
     with ThreadPoolExecutor(8) as threads:

@@ -177,7 +177,7 @@ def test_deleted_webhook_is_listed_only_on_request(world):
 @shows("STATE-2", "STATE-5")
 @EVERY_STOP
 def test_webhook_stopped_in_one_process_answers_404_in_all(world, stop):
-    other = world.beside()
+    other = world.another_process()
     webhook = world.webhook()
     before = [each.post(webhook, b"%d" % i).status for i, each in enumerate((world, other))]
 
@@ -189,7 +189,7 @@ def test_webhook_stopped_in_one_process_answers_404_in_all(world, stop):
 
 @shows("STATE-4")
 def test_webhook_enabled_in_one_process_accepts_deliveries_in_all(world):
-    other = world.beside()
+    other = world.another_process()
     webhook = world.webhook()
     disable(world)
     before = [each.post(webhook).status for each in (world, other)]
@@ -267,7 +267,7 @@ def test_webhook_that_changes_continually_answers_503(world, monkeypatch):
 @shows("STATE-2", "STATE-5")
 @EVERY_STOP
 def test_no_delivery_is_accepted_after_a_concurrent_stop_returns(world, stop):
-    other = world.beside()
+    other = world.another_process()
     for webhook, body in races(world, lambda _: stop(world)):
         rows = len(world.log(webhook))
         assert [each.post(webhook, body).status for each in (world, other)] == [404, 404]
@@ -277,7 +277,7 @@ def test_no_delivery_is_accepted_after_a_concurrent_stop_returns(world, stop):
 
 @shows("AUTH-5")
 def test_old_secret_is_refused_after_a_concurrent_rotation_returns(world):
-    other = world.beside()
+    other = world.another_process()
     rotated: list[WebhookWithSecret] = []
     for webhook, body in races(world, lambda _: rotated.append(world.management.webhooks.rotate(world.may, "source"))):
         assert [each.post(webhook, body).status for each in (world, other)] == [401, 401]

@@ -121,7 +121,7 @@ def test_webhooks_are_selected_by_uid_and_not_by_name(world, ids):
 def test_trigger_with_an_unusable_webhook_causes_a_warning(world):
     webhook, disabled = world.webhook(), world.webhook("disabled")
     world.management.webhooks.set_enabled(world.may, "disabled", False)
-    other_factorys = world.management.webhooks.create(world.elsewhere(), "source")
+    other_factorys = world.management.webhooks.create(world.operator_of_new_factory(), "source")
     unknown = "wh_" + "0" * 27
     uids = [webhook.webhook.uid, disabled.webhook.uid, other_factorys.webhook.uid, unknown]
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": uids}}
@@ -136,7 +136,7 @@ def test_trigger_with_an_unusable_webhook_causes_a_warning(world):
 
 
 def test_another_factorys_webhook_starts_no_run_of_an_automation(world):
-    other_factory = world.elsewhere()
+    other_factory = world.operator_of_new_factory()
     webhook = world.webhook()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
     world.management.automations.create(other_factory, "listening in", prompt="Look.", triggers=[trigger])
@@ -260,7 +260,7 @@ def test_changed_filter_applies_to_the_next_delivery(world):
 
 
 def test_automation_toggle_takes_effect_in_every_process_immediately(world):
-    other = world.beside()
+    other = world.another_process()
     webhook = world.webhook()
     world.automation("triage", webhook)
     for i, each in enumerate((world, other)):
@@ -336,7 +336,7 @@ def test_each_of_simultaneous_changes_creates_a_version(world):
 
 
 def test_another_factorys_automation_is_not_found(world):
-    other_factory = world.elsewhere()
+    other_factory = world.operator_of_new_factory()
     automation = world.automation("triage", world.webhook())
 
     for id_or_name in ("triage", automation.id):

@@ -56,7 +56,7 @@ class Clock:
 
 
 class World:
-    """An ingress process of the service. `beside` adds another one with the same store and clock."""
+    """An ingress process of the service. `another_process` adds one with the same store and clock."""
 
     def __init__(
         self,
@@ -102,13 +102,13 @@ class World:
         self.may = self.management.access.operator(self.factory.name)
         self.failures: list[tuple[str, str]] = []
         """The failures that the service reported: the component and the message."""
-        self._beside: list[World] = []
+        self._other_processes: list[World] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._do(self._open())
 
-    def beside(self) -> "World":
+    def another_process(self) -> "World":
         """Another ingress process with the same store and clock. `close` closes it, too."""
         other = World(
             self.url,
@@ -117,12 +117,12 @@ class World:
             deliveries_per_minute=self.limits.deliveries_per_minute,
             failed_authentications_per_minute=self.limits.failed_authentications_per_minute,
         )
-        self._beside.append(other)
+        self._other_processes.append(other)
         return other
 
     def close(self) -> None:
-        """Close this one and those that `beside` added."""
-        for other in self._beside:
+        """Close this process and those that `another_process` added."""
+        for other in self._other_processes:
             other.close()
         self._do(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -188,7 +188,7 @@ class World:
         options.setdefault("prompt", "Look at the delivery.")
         return self.management.automations.create(self.may, name, triggers=[trigger], **options)
 
-    def elsewhere(self, name: str = "other") -> MayManage:
+    def operator_of_new_factory(self, name: str = "other") -> MayManage:
         """Create another factory, and return permission for all operations in it."""
         self.management.factories.create(self.management.access.operator_of_team(), name)
         return self.management.access.operator(name)
