@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import threading
 import time
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -289,16 +288,21 @@ def run_maintenance_without_permission(database: str, packages: str) -> None:
         os.setuid(pwd.getpwnam("nobody").pw_uid)
     maintenance.FIRST_PASS_SECONDS = maintenance.RETENTION_SECONDS = 0.01  # type: ignore[misc]
     Path(packages).chmod(0o500)
-    passes = count()
+    clock_reads: list[int] = []
+
+    def now() -> int:
+        clock_reads.append(len(clock_reads) + 40 * 24 * 3_600_000_000)
+        return clock_reads[-1]
+
     with open_database(database) as store:
         advance_retention_time(store, 0, 0)
         running = Maintenance(
             store,
             Path(packages),
-            lambda: next(passes) + 40 * 24 * 3_600_000_000,
+            now,
             report_failure=lambda component, error: print(component, error, flush=True),
         )
-        until(lambda: next(passes) > 20)
+        until(lambda: len(clock_reads) > 20)
         running.close()
     Path(packages).chmod(0o700)
 
@@ -480,12 +484,12 @@ def test_clock_that_is_far_ahead_is_reported_once(world, tmp_path, monkeypatch):
     monkeypatch.setattr(maintenance, "FIRST_PASS_SECONDS", 0.01)
     monkeypatch.setattr(maintenance, "RETENTION_SECONDS", 0.01)
     failures: list[tuple[str, BaseException]] = []
-    numbers = count(1)
     clock_reads: list[int] = []
 
     def now() -> int:
-        clock_reads.append(next(numbers))
-        return int(world.clock()) + (40 * 24 * 3_600_000_000 if clock_reads[-1] > 1 else 0)
+        jump = 40 * 24 * 3_600_000_000 if clock_reads else 0
+        clock_reads.append(int(world.clock()) + jump)
+        return clock_reads[-1]
 
     running = Maintenance(world.database, tmp_path, now, report_failure=lambda *failure: failures.append(failure))
     until(lambda: len(clock_reads) > 4)
