@@ -181,7 +181,7 @@ def test_interrupted_workers(postgres_store: str, tmp_path: Path, chance: random
             worker, link = running.workers[number], running.links[number]
             begin, end = (worker.pause, worker.resume) if fault == "frozen" else (link.cut, link.restore)
             begin()
-            # About half of them are taken for dead.
+            # About half of them are declared dead.
             time.sleep(chance.uniform(0.5, 2 * DEAD_AFTER_SECONDS))
             end()
 
