@@ -24,6 +24,8 @@ LOCKS: Final = {"run": ROOT / "requirements.lock", "dev": ROOT / "requirements-d
 TOOLS_LOCK: Final = ROOT / "requirements-tools.lock"
 LOCKED: Final = ["--require-hashes", "--only-binary", ":all:"]
 """Options for installing exactly what a lock file contains."""
+EXTRAS: Final = ["--extra", "s3", "--extra", "otel"]
+"""The optional dependencies in pyproject.toml, which the lock files contain."""
 COMPILE: Final = (
     "pip compile --quiet --universal --python-version 3.11 --generate-hashes --only-binary :all:"
     " --no-header --no-annotate"
@@ -51,9 +53,9 @@ def write_locks(options: list[str]) -> None:
     """Write the lock files from pyproject.toml. Versions that still fit stay. `options` are for `uv pip compile`."""
     install_uv()
     uv(*COMPILE, *options, "--group", "pyproject.toml:tools", "-o", TOOLS_LOCK.name)
-    uv(*COMPILE, *options, "pyproject.toml", "--extra", "s3", "--group", "install", "-o", LOCKS["run"].name)
+    uv(*COMPILE, *options, "pyproject.toml", *EXTRAS, "--group", "install", "-o", LOCKS["run"].name)
     groups = ["--group", "install", "--group", "dev", "--group", "oracles", "-c", LOCKS["run"].name]
-    uv(*COMPILE, *options, "pyproject.toml", "--extra", "s3", *groups, "-o", LOCKS["dev"].name)
+    uv(*COMPILE, *options, "pyproject.toml", *EXTRAS, *groups, "-o", LOCKS["dev"].name)
 
 
 def install_uv() -> None:
