@@ -15,6 +15,7 @@ from hookmill.domain.errors import NotFound
 from hookmill.domain.ids import run_id
 from hookmill.maintenance import DiskGuard, Maintenance, advance_retention_time, run_retention
 from hookmill.management import WebhookWithSecret
+from hookmill.metrics import RETENTION_PASS, RETENTION_ROWS, Metrics
 from hookmill.runs.package import directory_of
 from hookmill.store import metadata
 from hookmill.store.database import open_database, sqlite_url
@@ -428,15 +429,19 @@ def test_maintenance_prunes_repeatedly(world, tmp_path, monkeypatch):
     monkeypatch.setattr(maintenance, "FIRST_PASS_SECONDS", 0.01)
     monkeypatch.setattr(maintenance, "RETENTION_SECONDS", 0.01)
     webhook = world.webhook()
-    running = Maintenance(world.database, tmp_path, world.clock)
+    metrics = Metrics()
+    running = Maintenance(world.database, tmp_path, world.clock, metrics=metrics)
     try:
         for _ in range(2):
             post_deliveries(world, webhook, 60)
             world.clock.advance(days=8)
             until(lambda: len(world.log(webhook)) == 50)
+        until(lambda: metrics.number(RETENTION_PASS).value == world.clock() / 1_000_000, "a pass is complete")
     finally:
         running.close()
 
+    # The first time, 10 of 60 rows are removed; the second time, 60 of 110.
+    assert metrics.number(RETENTION_ROWS).value == 70
     assert "maintenance" not in {thread.name for thread in threading.enumerate()}
 
 

@@ -37,6 +37,7 @@ from hookmill.domain.event import event_type
 from hookmill.domain.ids import DeliveryKey, time_ordered_key
 from hookmill.domain.limits import WINDOW_SECONDS
 from hookmill.domain.webhook import AuthMode, IngressWebhook
+from hookmill.metrics import DROPPED_ATTEMPTS, Metrics
 from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
 from hookmill.store.admission.snapshot import Snapshot
@@ -77,6 +78,7 @@ class Ingress:
         has_room: Callable[[], bool] = lambda: True,
         public_url: str = "",
         trusted_proxies: Sequence[Network] = (),
+        metrics: Metrics | None = None,
     ) -> None:
         """`has_room`: whether the disk has room for another delivery. `public_url`: the base of the webhooks' URLs.
 
@@ -88,6 +90,8 @@ class Ingress:
         self._has_room = has_room
         self._public_url = public_url
         self._trusted_proxies = trusted_proxies
+        self._metrics = metrics or Metrics()
+        self._metrics.number(DROPPED_ATTEMPTS, RATE_LIMITED)
         self._row_keys = _RowKeyGenerator()
         self._limited_until: dict[tuple[int, int], int] = {}
         """When an exceeded limit admits deliveries again, in µs since 1970: by webhook number and `RateLimit`."""
@@ -286,6 +290,7 @@ class Ingress:
     def _count_dropped(self, webhook_no: int, attempt: Attempt, kind: str) -> None:
         minute = attempt.received_at - attempt.received_at % 60_000_000
         self._dropped_counts[webhook_no, minute, kind] += 1
+        self._metrics.number(DROPPED_ATTEMPTS, kind).value += 1
 
     def write_dropped(self) -> None:
         """Send the writer the counts of the attempts that were dropped since the last call. They have no log rows."""

@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
+from hookmill.metrics import RETENTION_PASS, RETENTION_ROWS, Metrics
 from hookmill.store import deliveries, dialect, idempotency, identity_segments, log_retention, metadata, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.directories import PROBE_PREFIX, UNREMOVABLE_PREFIX, remove_directory
@@ -57,6 +59,33 @@ _RETENTION_LOCK: Final = 0x73776570
 """The number of PostgreSQL's advisory lock for retention. Every version must use the same one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSpace:
+    """The free space for a directory, and the space that deliveries need."""
+
+    free_bytes: int
+    free_bytes_min: int
+    free_inodes: int | None
+    """None if the file system has no inode table."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is room for another delivery."""
+        has_enough_inodes = self.free_inodes is None or self.free_inodes >= FREE_INODES_MIN
+        return has_enough_inodes and self.free_bytes >= self.free_bytes_min
+
+
+def disk_space(directory: Path, free_bytes_min: int) -> DiskSpace:
+    """Raises `OSError`."""
+    disk = os.statvfs(directory)
+    return DiskSpace(
+        free_bytes=disk.f_bavail * disk.f_frsize,
+        free_bytes_min=free_bytes_min,
+        # Some file systems have no inode table and report zero inodes.
+        free_inodes=disk.f_favail if disk.f_files else None,
+    )
+
+
 class DiskGuard:
     """Whether the disk has room for another delivery. Each delivery calls it, so the result is cached for a second."""
 
@@ -71,16 +100,10 @@ class DiskGuard:
         if now - self._checked_at > 1.0:
             self._checked_at = now
             try:
-                self._has_room = self._has_enough_space()
+                self._has_room = disk_space(self._directory, self._free_bytes_min).has_room
             except OSError:
                 self._has_room = False
         return self._has_room
-
-    def _has_enough_space(self) -> bool:
-        disk = os.statvfs(self._directory)
-        # Some file systems have no inode table and report zero inodes.
-        has_enough_inodes = disk.f_files == 0 or disk.f_favail >= FREE_INODES_MIN
-        return has_enough_inodes and disk.f_bavail * disk.f_frsize >= self._free_bytes_min
 
 
 class PackagesNotRemoved(HookmillError):
@@ -132,8 +155,12 @@ class Maintenance:
         packages: Path,
         now_us: Callable[[], int],
         *,
+        metrics: Metrics | None = None,
         report_failure: ReportFailure = lambda _component, _error: None,
     ) -> None:
+        metrics = metrics or Metrics()
+        self._removed_rows = metrics.number(RETENTION_ROWS)
+        self._last_pass = metrics.number(RETENTION_PASS)
         self._database = database
         self._packages = packages
         self._now_us = now_us
@@ -170,14 +197,17 @@ class Maintenance:
                 while self._run_pass(effective_now) >= ROWS_PER_STEP * STEPS_PER_PASS / 2 and not self._stop.is_set():
                     # The pass probably ended because of its bound, so it left rows for another one.
                     continue
+                self._last_pass.value = now / 1_000_000
             except Exception as error:
                 # Later passes must run even if one fails.
                 self._report_failure("retention", error)
 
     def _run_pass(self, effective_now: int) -> int:
-        return run_retention(
+        removed_rows = run_retention(
             self._database, self._packages, effective_now, pause=self._pause, report_failure=self._report_once
         )
+        self._removed_rows.value += removed_rows
+        return removed_rows
 
     def _keep_segments(self) -> None:
         """Close segments of the identities soon after they are full."""

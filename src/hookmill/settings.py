@@ -236,6 +236,17 @@ class Settings(BaseSettings):
         ge=0,
         description="With less free disk space, deliveries get a 503, because the log could not store them.",
     )
+    metrics_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65_535,
+        description="The port on which the worker serves metrics for Prometheus. Unset: no metrics.",
+    )
+    metrics_host: str = Field(default="127.0.0.1", description="The IP address for `metrics_port`.")
+    metrics_token: SecretStr | None = Field(
+        default=None,
+        description="The bearer token that Prometheus must send. Required unless `metrics_host` is a loopback address.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="How much is logged.")
 
     @field_validator("data_dir")
@@ -245,7 +256,7 @@ class Settings(BaseSettings):
             raise ValueError("must name a directory that only the service uses, such as /var/lib/hookmill")
         return data_dir
 
-    @field_validator("host")
+    @field_validator("host", "metrics_host")
     @classmethod
     def _check_ip_address(cls, host: str) -> str:
         try:
@@ -277,6 +288,13 @@ class Settings(BaseSettings):
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise ValueError("must be an http or https URL without a query, such as https://hooks.example.com")
         return base_url.rstrip("/")
+
+    @field_validator("metrics_token")
+    @classmethod
+    def _check_token(cls, token: SecretStr | None) -> SecretStr | None:
+        if token is not None and not re.fullmatch(r"[!-~]{16,1000}", token.get_secret_value()):
+            raise ValueError("must have at least 16 characters, all of them visible ASCII characters")
+        return token
 
     @field_validator("s3_endpoint_url")
     @classmethod
@@ -327,6 +345,8 @@ class Settings(BaseSettings):
             problems.append("run_files: s3 needs a bucket; set s3_bucket")
         if self.s3_bucket is not None:
             problems += self._problems_of_object_store()
+        if self.metrics_port is not None:
+            problems += self._problems_of_metrics()
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -339,8 +359,16 @@ class Settings(BaseSettings):
                 problems.append(f"{name}: set it, because s3_bucket is set")
         if (self.s3_endpoint_url or "").startswith("http://") and not self.s3_allow_http:
             problems.append("s3_endpoint_url: must begin with https://, unless s3_allow_http is true")
-        if find_spec("obstore") is None:
+        if not _has_module("obstore"):
             problems.append("s3_bucket: needs the library obstore; install hookmill with the extra s3: hookmill[s3]")
+        return problems
+
+    def _problems_of_metrics(self) -> list[str]:
+        problems = []
+        if not ip_address(self.metrics_host).is_loopback and self.metrics_token is None:
+            problems.append("metrics_token: set it, because metrics_host is not a loopback address")
+        if self.metrics_port == self.port:
+            problems.append("metrics_port: must differ from port; choose another one")
         return problems
 
     @classmethod
@@ -377,6 +405,10 @@ class Settings(BaseSettings):
             run_bytes_max=self.run_files_bytes_max,
             files_max=self.run_files_max,
         )
+
+    @property
+    def free_space_min_bytes(self) -> int:
+        return self.free_space_min_mb * 1024 * 1024
 
     def store_url(self) -> str:
         if self.database_url is not None:
@@ -440,6 +472,14 @@ def read_settings() -> Settings:
     if problems or settings is None:
         raise Invalid("The settings can't be used:\n" + "\n".join(f"  {problem}" for problem in problems))
     return settings
+
+
+def _has_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        # A package that contains the module is missing.
+        return False
 
 
 def _is_valid_utf8(value: str) -> bool:

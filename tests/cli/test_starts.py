@@ -268,6 +268,9 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
         ("S3_BUCKET", "files", "s3_secret_access_key: set it, because s3_bucket is set"),
         ("S3_ENDPOINT_URL", "https://key:canary@s3.test", "HOOKMILL_S3_ENDPOINT_URL: must be an https URL without"),
         ("S3_PREFIX", "a/../b", "HOOKMILL_S3_PREFIX: must have only letters"),
+        ("METRICS_PORT", "8420", "metrics_port: must differ from port"),
+        ("METRICS_HOST", "localhost", "HOOKMILL_METRICS_HOST: must be an IP address"),
+        ("METRICS_TOKEN", "too-short", "HOOKMILL_METRICS_TOKEN: must have at least 16 characters"),
     ],
 )
 def test_invalid_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str):
@@ -275,6 +278,28 @@ def test_invalid_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, 
 
     with pytest.raises(Invalid, match=re.escape(problem)):
         read_settings()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
+def test_metrics_that_other_hosts_can_read_need_a_token(monkeypatch: pytest.MonkeyPatch, host: str):
+    monkeypatch.setenv("HOOKMILL_METRICS_PORT", "9420")
+    monkeypatch.setenv("HOOKMILL_METRICS_HOST", host)
+
+    with pytest.raises(Invalid, match="metrics_token: set it, because metrics_host is not a loopback address"):
+        read_settings()
+    monkeypatch.setenv("HOOKMILL_METRICS_TOKEN", "canary-4711-4711")
+    settings = read_settings()
+
+    assert settings.metrics_host == host
+    assert "canary" not in repr(settings)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1"])
+def test_metrics_on_a_loopback_address_need_no_token(monkeypatch: pytest.MonkeyPatch, host: str):
+    monkeypatch.setenv("HOOKMILL_METRICS_PORT", "9420")
+    monkeypatch.setenv("HOOKMILL_METRICS_HOST", host)
+
+    assert read_settings().metrics_token is None
 
 
 def test_object_store_without_tls_requires_a_setting(monkeypatch: pytest.MonkeyPatch):

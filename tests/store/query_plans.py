@@ -16,7 +16,7 @@ def query_plans(database: Database, work: Callable[[Transaction], object]) -> li
     statements: list[tuple[str, Any]] = []
 
     def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if "runs" in statement and statement.lstrip()[:6] in ("SELECT", "WITH  ", "UPDATE"):
+        if "runs" in statement and statement.lstrip().startswith(("SELECT", "WITH", "UPDATE")):
             statements.append((statement, parameters))
 
     with database.write() as tx:

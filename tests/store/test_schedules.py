@@ -461,7 +461,7 @@ def test_pages_of_runs_without_a_delivery_are_index_scans(store, state):
     scans = [
         line for plan in executed for line in plan.splitlines() if re.search(r"\b(SCAN|Seq Scan) .*\bruns\b", line)
     ]
-    assert len(executed) == 5
+    assert len(executed) == 6
     assert scans == []
     index = "ix_runs_without_delivery" + ("_not_succeeded" if state is RunState.FAILED else "")
     assert re.search(rf"\b{index}\b", executed[0])

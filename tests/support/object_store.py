@@ -3,7 +3,6 @@
 Each bucket is a directory, and each object a file in it.
 """
 
-import ctypes
 import datetime
 import ipaddress
 import os
@@ -11,7 +10,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,10 +25,10 @@ from cryptography.x509.oid import NameOID
 
 from hookmill.store.objects import ObjectStore, ObjectStoreConfig
 from tests.support.ports import free_port
+from tests.support.processes import end_with_the_tests
 from tests.support.waiting import until
 
 BUCKET: Final = "files-of-runs"
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class ObjectServer:
@@ -67,7 +65,7 @@ class ObjectServer:
         arguments += ["--cert", str(self._certificate), "--key", str(self._key), str(self.bucket.parent)]
         with (self._directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_end_with_parent
+                arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=end_with_the_tests
             )
         until(self._is_listening, "the object store listens")
 
@@ -121,11 +119,6 @@ def serving_objects(directory: Path, *, has_path_style: bool = True) -> Iterator
         yield server
     finally:
         server.stop()
-
-
-def _end_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _write_certificates(ca_file: Path, certificate_file: Path, key_file: Path) -> None:

@@ -21,9 +21,10 @@ from hypothesis import settings
 from tests.support import counts
 from tests.support.browser import BrowserUnavailable, chromium
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres_for_a_session
+from tests.support.prometheus import PrometheusUnavailable, prometheus
 from tests.support.strace import StraceUnavailable, strace
 
-WAITING_FOLDERS: Final = frozenset({"drill", "faults", "runs"})
+WAITING_FOLDERS: Final = frozenset({"drill", "faults", "monitoring", "runs"})
 """Folders whose tests wait for most of their time."""
 LONG_FOLDERS: Final = frozenset({"dashboard", "oracles"})
 """Folders with the files that take longest, which run first."""
@@ -33,6 +34,7 @@ FREE_MEMORY_MIN_MB: Final = 4_000
 """The free memory at which the tests keep their files in memory. They use a quarter of it."""
 IN_MEMORY_PREFIX: Final = "hookmill-tests-of-"
 
+_UNAVAILABLE: Final = (BrowserUnavailable, PrometheusUnavailable, StraceUnavailable)
 _SESSION = pytest.StashKey[contextlib.ExitStack]()
 _SHARED_POSTGRES = pytest.StashKey[dict[str, str]]()
 
@@ -142,9 +144,9 @@ def pytest_configure_node(node: Any) -> None:
     stash = node.config.stash
     if _SHARED_POSTGRES not in stash:
         # Installed here, so that no test's time includes it. If that fails, the tests that need it fail.
-        for folder, install in (("dashboard", chromium), ("faults", strace)):
+        for folder, install in (("dashboard", chromium), ("faults", strace), ("monitoring", prometheus)):
             if _is_selected(node.config, folder):
-                with contextlib.suppress(BrowserUnavailable, StraceUnavailable, subprocess.SubprocessError):
+                with contextlib.suppress(*_UNAVAILABLE, subprocess.SubprocessError):
                     install()
         try:
             server = stash[_SESSION].enter_context(postgres_for_a_session())

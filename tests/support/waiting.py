@@ -22,8 +22,12 @@ def until(
     what: str | Callable[[], str] = "the condition holds",
     *,
     seconds: float = LONG_SECONDS,
+    pause_seconds: float = 0.02,
 ) -> T:
-    """Call `look` until its result is true, and return the result. Fails after `seconds`. `what` is the condition."""
+    """Call `look` until its result is true, and return the result. Fails after `seconds`; `what` is the condition.
+
+    `pause_seconds` is the time between two calls. Choose a longer one if a call takes much processor time.
+    """
     deadline = time.monotonic() + seconds
     while True:
         if result := look():
@@ -31,7 +35,7 @@ def until(
         assert time.monotonic() < deadline, (
             f"not true within {seconds:g} s: {what if isinstance(what, str) else what()}"
         )
-        time.sleep(0.02)
+        time.sleep(pause_seconds)
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def build_management(settings: Settings, store: Store, *, guards_disk: bool = Tr
     )
     disk_guard = None
     if store.database.path is not None and guards_disk:
-        disk_guard = DiskGuard(store.database.path.parent, settings.free_space_min_mb * 1024 * 1024)
+        disk_guard = DiskGuard(store.database.path.parent, settings.free_space_min_bytes)
     return Management(
         store.database,
         store.master_keys,

@@ -83,6 +83,7 @@ _RENDERERS: Final[Mapping[str, Callable[[Any], tuple[str, ...]]]] = {
     "database_url": _render_database_url,
     "master_key": _render_secret,
     "master_key_previous": _render_secret,
+    "metrics_token": _render_secret,
     "runners": _render_runners,
     "s3_access_key_id": _render_secret,
     "s3_secret_access_key": _render_secret,

@@ -14,10 +14,12 @@ from hookmill.app import Store, build_management, log, now_us, open_store
 from hookmill.app.connections import StalledConnectionCloser
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.http_server import pass_on_first_signal
+from hookmill.app.metrics_files import MetricsPublisher, ProcessMetrics, metrics_directory
 from hookmill.app.open_files import allowed_connections
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.ingress import Ingress, Limits
 from hookmill.maintenance import DiskGuard
+from hookmill.metrics import DELIVERIES_WAITING, SNAPSHOT_AGE, SNAPSHOT_WEBHOOKS, Metrics
 from hookmill.settings import Settings
 from hookmill.store import dialect
 from hookmill.store.admission.group_commit import GroupCommit
@@ -70,14 +72,15 @@ class IngressService:
 
     async def _start(self) -> None:
         settings = self._settings
-        log.configure(settings)
+        metrics = Metrics()
+        log.configure(settings, metrics)
         pass_on_first_signal()
         self._supervisor_check_task = asyncio.create_task(self._end_with_supervisor())
         self._store = store = open_store(settings)
         self._snapshot = Snapshot(store.database, store.master_keys, report_failure=log.failure)
-        self._group_commit = GroupCommit(self._start_writer, report_failure=log.error)
+        self._group_commit = GroupCommit(self._start_writer, metrics=metrics, report_failure=log.error)
         await self._group_commit.open()
-        self._disk_guard = DiskGuard(settings.data_dir, settings.free_space_min_mb * 1024 * 1024)
+        self._disk_guard = DiskGuard(settings.data_dir, settings.free_space_min_bytes)
         self._ingress = Ingress(
             self._snapshot,
             self._group_commit,
@@ -88,9 +91,10 @@ class IngressService:
             has_room=self._disk_guard,
             public_url=settings.public_url(),
             trusted_proxies=settings.proxy_networks(),
+            metrics=metrics,
         )
         self._routes = Routes(
-            IngressEndpoint(self._ingress, now_us),
+            IngressEndpoint(self._ingress, now_us, metrics=metrics),
             self._is_ready,
             self._build_api,
             self._build_dashboard,
@@ -101,7 +105,27 @@ class IngressService:
         self._connection_closer = StalledConnectionCloser(settings.port, allowed_connections(), log.failure)
         self._write_dropped_task = asyncio.create_task(self._write_dropped())
         self._log_new_master_keys_task = asyncio.create_task(self._log_new_master_keys())
+        self._metrics = metrics
+        self._publisher: MetricsPublisher | None = None
+        if settings.metrics_port is not None:
+            self._publisher = MetricsPublisher(
+                metrics_directory(settings.data_dir),
+                "ingress",
+                metrics,
+                measure=self._measure,
+                children=self._metrics_of_writer,
+                report_failure=log.failure,
+            )
         _tune_the_interpreter()
+
+    def _measure(self) -> None:
+        self._metrics.number(DELIVERIES_WAITING).value = self._group_commit.waiting_count
+        self._metrics.number(SNAPSHOT_WEBHOOKS).value = self._snapshot.webhook_count
+        self._metrics.number(SNAPSHOT_AGE).value = self._snapshot.age_seconds
+
+    def _metrics_of_writer(self) -> list[ProcessMetrics]:
+        usage = self._group_commit.writer_usage
+        return [ProcessMetrics.of_usage(WRITER, usage)] if usage is not None else []
 
     def _start_writer(self, channel: socket.socket) -> None:
         self._fork_server.start(WRITER, channel)
@@ -137,6 +161,8 @@ class IngressService:
         self._ingress.write_dropped()
         await self._group_commit.close()
         self._snapshot.close()
+        if self._publisher is not None:
+            await asyncio.to_thread(self._publisher.close)
         self._store.close()
         if self._management_store is not None:
             self._management_store.close()

@@ -13,6 +13,7 @@ import structlog
 
 from hookmill.app.at_fork import no_fork
 from hookmill.domain.errors import HookmillError
+from hookmill.metrics import COMPONENTS, FAULTS, Metrics
 from hookmill.settings import Settings
 
 REPEATS_LOGGED: Final = 5
@@ -45,9 +46,15 @@ class RepeatedErrorLimiter:
 
 
 _limiter: Final = RepeatedErrorLimiter()
+_metrics = Metrics()
 
 
-def configure(settings: Settings) -> None:
+def configure(settings: Settings, metrics: Metrics | None = None) -> None:
+    """Configure the log of this process. Its faults are counted in `metrics`."""
+    global _metrics
+    _metrics = metrics or Metrics()
+    # The counters of all components begin with 0, so that the first fault is an increase.
+    _metrics.number(FAULTS, "other")
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     structlog.configure(
         processors=[
@@ -72,17 +79,29 @@ def event(name: str, **details: str) -> None:
 
 
 def error(component: str, reason: str) -> None:
-    """Log a fault, unless an equal line was logged too often."""
+    """Log a fault, unless an equal line was logged too often. The metrics count it in any case."""
+    _metrics.number(FAULTS, _counted_component(component)).add()
     with suppress(OSError, ValueError), no_fork:
         if (suppressed_lines := _limiter.count_suppressed_lines(component, reason, time.monotonic())) is not None:
             more = {"left_out": suppressed_lines} if suppressed_lines else {}
             structlog.get_logger().error("failed", where=component, why=reason, **more)
 
 
+def _counted_component(component: str) -> str:
+    """The component without the name of an automation or runner: a metric has a limited number of components."""
+    kind = component.partition(" ")[0]
+    return component if component in COMPONENTS else kind if kind in COMPONENTS else "other"
+
+
 def warning(component: str, reason: str) -> None:
     """Log what the operator should change, although everything works."""
     with suppress(OSError, ValueError), no_fork:
         structlog.get_logger().warning("check this", where=component, why=reason)
+
+
+def recovery(component: str, what: str) -> None:
+    """Log that a fault has ended, at level info."""
+    event("recovered", where=component, what=what)
 
 
 def failure(component: str, exception: BaseException) -> None:

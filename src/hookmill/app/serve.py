@@ -21,10 +21,12 @@ from hookmill.app import log
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.http_server import HttpServer, block_stop_signals, serve_until_interrupted
 from hookmill.app.ingress_process import WRITER, IngressService
+from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import allowed_connections
 from hookmill.app.worker_process import work_beside_serve
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, WORKER, WorkerSupervisor
 from hookmill.domain.errors import Conflict
+from hookmill.metrics import Metrics
 from hookmill.settings import Settings
 from hookmill.store.admission import writer
 from hookmill.store.private_file import open_lock_file
@@ -39,7 +41,8 @@ STOP_SECONDS: Final = DRAIN_SECONDS + 5
 def serve(settings: Settings, announce: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM. `announce` is called once the service is ready."""
     block_stop_signals()
-    log.configure(settings)
+    metrics = Metrics()
+    log.configure(settings, metrics)
     _warn_of_exposed_directory(settings)
     with ExitStack() as resources:
         resources.callback(log.event, "stopped", what="serve")
@@ -53,6 +56,11 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         if not settings.on_postgres:
             resources.enter_context(_lock_data_directory(settings))
         worker = resources.enter_context(closing(WorkerSupervisor(fork_server)))
+        if settings.metrics_port is not None:
+            publisher = MetricsPublisher(
+                metrics_directory(settings.data_dir), "supervisor", metrics, report_failure=log.failure
+            )
+            resources.enter_context(closing(publisher))
         ready_event = threading.Event()
         threading.Thread(
             target=_announce_when_ready, args=(settings, worker, ready_event, announce), daemon=True

@@ -8,21 +8,26 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, object_store, open_store, run_file_storage
+from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import original_open_files_limit
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_policy import retry_from_json
-from hookmill.maintenance import Maintenance
+from hookmill.maintenance import Maintenance, disk_space
+from hookmill.metrics import RUN_SLOTS, RUNS_IN_FLIGHT, Metrics
 from hookmill.settings import Settings, read_settings
 from hookmill.store import timeouts
 from hookmill.store.database import POSTGRES_CONNECTIONS
+from hookmill.store.monitoring import InstallationState, installation_state
 
 if TYPE_CHECKING:
+    from hookmill.app.metrics_server import MetricsServer
     from hookmill.runs.dispatcher import Dispatcher
     from hookmill.runs.runners.command import UnixAccount
     from hookmill.runs.uploads import Uploads
@@ -69,7 +74,8 @@ def work(
     The setting `performs_runs` applies only to a worker that `serve` started. `hookmill worker` always performs runs,
     so that all hosts can share one configuration.
     """
-    log.configure(settings)
+    metrics = Metrics()
+    log.configure(settings, metrics)
     # On SQLite, commits of the worker don't wait for the disk: if a power failure loses a run's result, the run is
     # performed again. New runs are not lost, because the commits of the ingress wait for the disk.
     store = open_store(
@@ -81,13 +87,18 @@ def work(
     uploads = _build_uploads(settings, store)
     dispatcher = None
     if settings.performs_runs or not started_by_serve:
-        dispatcher = _build_dispatcher(settings, store, uploads)
+        dispatcher = _build_dispatcher(settings, store, uploads, metrics)
     if started_by_serve:
         # The service waits until these modules are loaded, so the niceness is set only now. It must be set before the
         # first thread starts, because Linux sets the niceness of one thread.
         os.nice(NICENESS)
-    maintenance = Maintenance(store.database, settings.data_dir / "runs", now_us, report_failure=log.failure)
+    maintenance = Maintenance(
+        store.database, settings.data_dir / "runs", now_us, metrics=metrics, report_failure=log.failure
+    )
+    metrics_threads: list[MetricsPublisher | MetricsServer] = []
     try:
+        if settings.metrics_port is not None:
+            metrics_threads += _serve_metrics(settings, settings.metrics_port, store, dispatcher, metrics)
         if dispatcher is not None:
             dispatcher.launch()
         if uploads is not None:
@@ -100,7 +111,50 @@ def work(
         if uploads is not None:
             uploads.close(min(UPLOAD_SECONDS, stop.grace_seconds))
         maintenance.close()
+        for metrics_thread in metrics_threads:
+            metrics_thread.close()
         store.close()
+
+
+def _serve_metrics(
+    settings: Settings, port: int, store: Store, dispatcher: "Dispatcher | None", metrics: Metrics
+) -> "list[MetricsPublisher | MetricsServer]":
+    """Start to publish the metrics of this process, and to serve those of all processes. The caller closes both."""
+    # Imported here, because most services have no metrics.
+    from hookmill.app.metrics_server import MetricsServer, MetricsSource, StateReader
+
+    def measure() -> None:
+        if dispatcher is not None:
+            metrics.number(RUNS_IN_FLIGHT).value = dispatcher.runs_in_flight
+            metrics.number(RUN_SLOTS).value = settings.runs_at_once
+
+    def read_state() -> InstallationState:
+        with store.database.read() as tx:
+            return installation_state(tx, now_us(), database_files)
+
+    data_dir = settings.data_dir
+    database_files: dict[str, Path] = {}
+    if (path := store.database.path) is not None:
+        database_files = {"main": path, "wal": path.with_name(f"{path.name}-wal"), "engine": data_dir / "engine.db"}
+    source = MetricsSource(
+        directory=metrics_directory(data_dir),
+        read_state=StateReader(read_state, log.failure).latest,
+        read_disk=lambda: disk_space(data_dir, settings.free_space_min_bytes),
+        database_kind="postgresql" if settings.on_postgres else "sqlite",
+        now_us=now_us,
+    )
+    token = settings.metrics_token
+    return [
+        MetricsPublisher(source.directory, "worker", metrics, measure=measure, report_failure=log.failure),
+        MetricsServer(
+            settings.metrics_host,
+            port,
+            token.get_secret_value() if token is not None else None,
+            source.render,
+            report_failure=log.failure,
+            report_recovery=log.recovery,
+        ),
+    ]
 
 
 def _build_uploads(settings: Settings, store: Store) -> "Uploads | None":
@@ -117,11 +171,11 @@ def _build_uploads(settings: Settings, store: Store) -> "Uploads | None":
         packages=settings.data_dir.absolute() / "runs",
         clock=now_us,
         report_failure=log.failure,
-        report_recovery=lambda where, what: log.event("recovered", where=where, what=what),
+        report_recovery=log.recovery,
     )
 
 
-def _build_dispatcher(settings: Settings, store: Store, uploads: "Uploads | None") -> "Dispatcher":
+def _build_dispatcher(settings: Settings, store: Store, uploads: "Uploads | None", metrics: Metrics) -> "Dispatcher":
     # Imported here, because it takes a second, and a worker that performs no runs does not need these modules.
     with _without_running_the_file_program():
         from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
@@ -163,8 +217,9 @@ def _build_dispatcher(settings: Settings, store: Store, uploads: "Uploads | None
             run_files=run_files,
         ),
         now_us,
+        metrics=metrics,
         report_failure=log.failure,
-        report_recovery=lambda where, what: log.event("recovered", where=where, what=what),
+        report_recovery=log.recovery,
     )
 
 

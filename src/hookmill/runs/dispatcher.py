@@ -32,10 +32,12 @@ from typing import IO, Final
 from hookmill.domain.errors import Conflict, HookmillError, ReportFailure, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, time_ordered_key
 from hookmill.domain.run_policy import Retry
+from hookmill.metrics import Metrics
 from hookmill.runs.durable_engine import DurableEngine, RunNotEnded, in_own_thread
 from hookmill.runs.file_writer import RunFileSettings, RunFileWriter
 from hookmill.runs.health import HostHealth
 from hookmill.runs.in_flight import Heartbeats, InFlight
+from hookmill.runs.observation import RunObserver
 from hookmill.runs.perform import Performer
 from hookmill.runs.runner import Abandoned, Runner
 from hookmill.runs.runners.guard import kill_processes_of_runs
@@ -123,6 +125,7 @@ class Dispatcher:
         settings: DispatcherSettings,
         clock: Callable[[], int],
         *,
+        metrics: Metrics | None = None,
         report_failure: ReportFailure = lambda _where, _error: None,
         report_recovery: Callable[[str, str], None] = lambda _where, _what: None,
     ) -> None:
@@ -156,6 +159,7 @@ class Dispatcher:
         self._engine: DurableEngine
         packages = settings.data.absolute() / "runs"
         self._health = HostHealth(packages, report_failure=report_failure, report_recovery=report_recovery)
+        self._observer = RunObserver(settings.runners, metrics=metrics)
         file_writer = None
         if settings.run_files is not None:
             file_writer = RunFileWriter(
@@ -180,7 +184,13 @@ class Dispatcher:
             health=self._health,
             forget_in_engine=self._forget,
             file_writer=file_writer,
+            observer=self._observer,
         )
+
+    @property
+    def runs_in_flight(self) -> int:
+        """How many runs this process performs."""
+        return self._in_flight.count
 
     def launch(self) -> None:
         """Start performing runs: those in the backlog, and those that dead processes left.

@@ -13,6 +13,7 @@ from hookmill.domain.run import PACKAGE_RUNNER, Ended, Run, RunState
 from hookmill.domain.run_policy import Retry
 from hookmill.runs.file_writer import LiveOutput, RunFileWriter
 from hookmill.runs.health import DISK_ADVICE, HostHealth
+from hookmill.runs.observation import RunObserver
 from hookmill.runs.package import write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
 from hookmill.runs.runners.guard import kill_processes_of_runs
@@ -50,6 +51,7 @@ class Performer:
     """The retry rule of each runner, by its name, for automations that have no retry rule."""
     file_writer: RunFileWriter | None = None
     """Stores files of runs for all hosts; None: they stay on this host."""
+    observer: RunObserver = field(default_factory=RunObserver)
 
     def perform(self, key: RunKey, attempt: int) -> Ended | Abandoned | None:
         """Perform an attempt that a claim began, and record its result in the run's row.
@@ -63,7 +65,7 @@ class Performer:
             return None
         run, payload = run_and_payload
         try:
-            result = self._call_runner(run, payload)
+            result = self.observer.observe_attempt(run, lambda: self._call_runner(run, payload))
         except HostFault as fault:
             # The fault is reported before the run is requeued, so that this process does not claim the run immediately.
             self.health.report_fault(fault)

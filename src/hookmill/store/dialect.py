@@ -99,6 +99,13 @@ def commit_without_sync(tx: Transaction) -> None:
         tx.run("SET LOCAL synchronous_commit = off")
 
 
+def database_bytes(tx: Transaction) -> int:
+    """The size of the database in bytes. For PostgreSQL only; SQLite's database is a file."""
+    row = tx.one("SELECT pg_database_size(current_database()) AS bytes")
+    assert row is not None
+    return int(row["bytes"])
+
+
 def bytes_type(tx: Transaction) -> str:
     return "BLOB" if tx.on_sqlite else "BYTEA"
 

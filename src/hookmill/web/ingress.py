@@ -4,6 +4,7 @@ It validates only HTTP: framing, path and method. `Ingress` makes all other deci
 the routing of a framework would take as much time as the delivery itself.
 """
 
+import time
 from collections.abc import Callable
 from typing import Final, assert_never
 
@@ -20,6 +21,7 @@ from hookmill.domain.delivery import (
     Unavailable,
 )
 from hookmill.ingress import Body, Ingress
+from hookmill.metrics import DELIVERIES, DELIVERY_SECONDS, Metrics
 from hookmill.web import errors
 from hookmill.web.asgi import Receive, Scope, Send, send_error
 from hookmill.web.body import BodyTooSlow
@@ -42,15 +44,21 @@ _NO_HEADERS: Final[frozenset[bytes]] = frozenset()
 class IngressEndpoint:
     """Handles every request whose raw path starts with `PREFIX`."""
 
-    def __init__(self, ingress: Ingress, now_us: Callable[[], int]) -> None:
+    def __init__(self, ingress: Ingress, now_us: Callable[[], int], *, metrics: Metrics | None = None) -> None:
         self._ingress = ingress
         self._now_us = now_us
         self._bodies = DeliveryBodies()
+        self._metrics = metrics or Metrics()
+        # Each accepted delivery uses these, so they are looked up once.
+        self._accepted = self._metrics.number(DELIVERIES, "accepted")
+        self._duplicates = self._metrics.number(DELIVERIES, "duplicate")
+        self._seconds = self._metrics.histogram(DELIVERY_SECONDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began_at = time.monotonic()
         attempt = _read_attempt(scope, self._now_us())
         if isinstance(attempt, ErrorResponse):
-            await send_error(send, attempt)
+            await self._send_error(send, attempt, _INVALID_REQUESTS[attempt.status])
             return
         headers = attempt.headers
 
@@ -60,20 +68,30 @@ class IngressEndpoint:
         try:
             outcome = await self._ingress.receive(attempt, read_body)
         except BodyTooSlow:
-            await send_error(send, errors.BODY_TOO_SLOW)
+            await self._send_error(send, errors.BODY_TOO_SLOW, "too_slow")
             return
         except BodyEvicted:
-            await send_error(send, errors.BUSY)
+            await self._send_error(send, errors.BUSY, "evicted")
             return
         match outcome:
             case Accepted(delivery_key) | Duplicate(delivery_key):
+                (self._accepted if isinstance(outcome, Accepted) else self._duplicates).value += 1
+                self._seconds.observe(time.monotonic() - began_at)
                 await send(_START_OF_202)
                 body = b'{"delivery_id":"dlv_' + delivery_key.hex().encode() + b'"}\n'
                 await send({"type": "http.response.body", "body": body})
             case HandshakeReply():
+                self._count("handshake")
                 await _send_handshake_reply(send, outcome)
             case _:
-                await send_error(send, _error_for(outcome))
+                await self._send_error(send, *_error_for(outcome))
+
+    async def _send_error(self, send: Send, error: ErrorResponse, counted_as: str) -> None:
+        self._count(counted_as)
+        await send_error(send, error)
+
+    def _count(self, outcome: str) -> None:
+        self._metrics.number(DELIVERIES, outcome).value += 1
 
 
 async def _send_handshake_reply(send: Send, reply: HandshakeReply) -> None:
@@ -86,18 +104,21 @@ async def _send_handshake_reply(send: Send, reply: HandshakeReply) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-def _error_for(outcome: Rejected | RateLimited | NoSuchWebhook | Unavailable | CutShort) -> ErrorResponse:
+def _error_for(
+    outcome: Rejected | RateLimited | NoSuchWebhook | Unavailable | CutShort,
+) -> tuple[ErrorResponse, str]:
+    """The response, and the outcome's name in the metrics."""
     match outcome:
         case Rejected(label):
-            return _REJECTIONS[label]
+            return _REJECTIONS[label], label.name.lower()
         case RateLimited(seconds):
-            return errors.RATE_LIMITED.with_header(b"retry-after", str(seconds).encode())
+            return errors.RATE_LIMITED.with_header(b"retry-after", str(seconds).encode()), "rate_limited"
         case NoSuchWebhook():
-            return errors.NOT_FOUND
+            return errors.NOT_FOUND, "not_found"
         case Unavailable():
-            return errors.DELIVERY_NOT_RECORDED
+            return errors.DELIVERY_NOT_RECORDED, "unavailable"
         case CutShort():
-            return errors.BODY_CUT_SHORT
+            return errors.BODY_CUT_SHORT, "cut_short"
         case _:
             assert_never(outcome)
 
@@ -107,6 +128,8 @@ _REJECTIONS: Final = {
     Label.REJECTED_INVALID_JSON: errors.INVALID_JSON,
     Label.REJECTED_TOO_LARGE: errors.TOO_LARGE,
 }
+_INVALID_REQUESTS: Final = {400: "malformed", 404: "not_found", 405: "method_not_allowed"}
+"""The outcome's name in the metrics, by the status of the response that `_read_attempt` returns."""
 
 
 def _read_attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:

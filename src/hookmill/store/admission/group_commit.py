@@ -13,6 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from hookmill.domain.delivery import Unavailable
+from hookmill.metrics import (
+    COMMIT_DELIVERIES,
+    COMMIT_SECONDS,
+    FAILED_COMMITS,
+    WRITER_RESTARTS,
+    Metrics,
+    ProcessUsage,
+)
 from hookmill.store.admission.plan import Plan, memory_bytes
 from hookmill.store.admission.protocol import DroppedCount, NumberedPlan, Unframer, Work, decode_report, frame
 from hookmill.store.admission.transaction import AdmissionOutcome
@@ -46,6 +54,7 @@ class GroupCommit(asyncio.Protocol):
         self,
         start_writer: StartWriter,
         *,
+        metrics: Metrics | None = None,
         report_failure: Callable[[str, str], None] = lambda _component, _reason: None,
     ) -> None:
         """`report_failure` gets the component and the reason.
@@ -54,6 +63,13 @@ class GroupCommit(asyncio.Protocol):
         """
         self._start_writer = start_writer
         self._report_failure = report_failure
+        metrics = metrics or Metrics()
+        self._commit_seconds = metrics.histogram(COMMIT_SECONDS)
+        self._commit_deliveries = metrics.histogram(COMMIT_DELIVERIES)
+        self._failed_commits = metrics.number(FAILED_COMMITS)
+        self._writer_restarts = metrics.number(WRITER_RESTARTS)
+        self.writer_usage: ProcessUsage | None = None
+        """The writing process's last report of its usage."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self.is_ready = False
@@ -97,6 +113,11 @@ class GroupCommit(asyncio.Protocol):
         self._outgoing.append(NumberedPlan(self._last_number, now + PLAN_TIMEOUT_SECONDS, plan))
         return outcome
 
+    @property
+    def waiting_count(self) -> int:
+        """The number of plans without an outcome."""
+        return len(self._waiting)
+
     def send_dropped_counts(self, counts: list[DroppedCount]) -> None:
         """Send counts of dropped attempts to the writer. If the writer ends, they may be lost."""
         if self._transport is not None:
@@ -127,7 +148,13 @@ class GroupCommit(asyncio.Protocol):
         for message in self._unframer.messages(data):
             report = decode_report(message)
             if report.failure:
+                self._failed_commits.value += 1
                 self._report_failure("admission", report.failure)
+            elif report.results:
+                self._commit_seconds.observe(report.seconds)
+                self._commit_deliveries.observe(len(report.results))
+            if report.usage is not None:
+                self.writer_usage = report.usage
             for result in report.results:
                 waiting_plan = self._waiting.pop(result.number, None)
                 if waiting_plan is not None:
@@ -143,7 +170,9 @@ class GroupCommit(asyncio.Protocol):
         lost_plans, self._waiting = self._waiting, {}
         for waiting_plan in lost_plans.values():
             self._settle(waiting_plan, _UNAVAILABLE)
+        self.writer_usage = None
         if not self._is_closing:
+            self._writer_restarts.value += 1
             self._report_failure("writer", "the writing process ended; starting another")
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
 

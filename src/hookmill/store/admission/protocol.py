@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from hookmill.metrics import ProcessUsage
 from hookmill.store.admission.plan import Plan
 from hookmill.store.admission.transaction import AdmissionOutcome
 
@@ -38,11 +39,14 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Report(msgspec.Struct, frozen=True, array_like=True):
     """A message from the writer. The first one is empty, and means that the writer is ready.
 
-    `failure` is the reason why a batch was not committed, for the service's log.
+    `failure` is the reason why a batch was not committed, for the service's log. `seconds` is the duration of the
+    batch's transaction. `usage` is that of the writing process; most messages don't have it.
     """
 
     results: list[Result]
     failure: str = ""
+    seconds: float = 0.0
+    usage: ProcessUsage | None = None
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

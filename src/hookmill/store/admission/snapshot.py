@@ -8,6 +8,7 @@ requests in one query.
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -62,6 +63,8 @@ class Snapshot:
         self._keys = keys
         self._report_failure = report_failure
         self._webhooks: dict[str, IngressWebhook] = {}
+        self._read_at = time.monotonic()
+        """When webhooks were last compared with the database, in monotonic seconds."""
         self._loop = asyncio.get_running_loop()
         self._revalidations: deque[_Revalidation] = deque()
         """Read by the thread, oldest first."""
@@ -77,6 +80,16 @@ class Snapshot:
     def get(self, uid: str) -> IngressWebhook | None:
         """The webhook, if it is in memory; otherwise None."""
         return self._webhooks.get(uid)
+
+    @property
+    def webhook_count(self) -> int:
+        """The number of webhooks in memory."""
+        return len(self._webhooks)
+
+    @property
+    def age_seconds(self) -> float:
+        """The time since webhooks were last compared with the database."""
+        return time.monotonic() - self._read_at
 
     def revalidate(self, uid: str) -> "asyncio.Future[IngressWebhook | None]":
         """A future for the webhook as currently stored, or None if there is none. It can fail: `StoreUnavailable`."""
@@ -185,6 +198,7 @@ class Snapshot:
             ]
             for webhook in read_for_ingress(tx, outdated, self._keys, report_failure=self._report_failure):
                 self._webhooks[webhook.uid] = webhook
+        self._read_at = time.monotonic()
         while len(self._webhooks) > WEBHOOKS_MAX:
             del self._webhooks[next(iter(self._webhooks))]
 

@@ -4,6 +4,7 @@ There is no artificial delay: while one batch becomes durable, the next one gath
 """
 
 import fcntl
+import math
 import select
 import socket
 import time
@@ -15,6 +16,7 @@ from typing import Final
 
 from hookmill.domain.delivery import Accepted, Unavailable
 from hookmill.domain.errors import StoreUnavailable
+from hookmill.metrics import process_usage
 from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Acceptance, Plan, memory_bytes
 from hookmill.store.admission.protocol import (
@@ -38,6 +40,8 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 READ_BYTES: Final = 1 << 20
 CONTENDED_SECONDS: Final = 0.002
 """Delay before the writer retries a webhook that another process has locked."""
+USAGE_SECONDS: Final = 2.0
+"""The shortest time between two reports of the writer's processor time and memory."""
 
 _UNAVAILABLE: Final = Unavailable()
 _READY: Final = Report([])
@@ -54,6 +58,7 @@ def serve_ingress(channel: socket.socket, database: Database) -> None:
     dropped_counts: list[DroppedCount] = []
     is_fully_contended = False
     """Whether other processes have locked the webhooks of all plans of the last batch."""
+    usage_reported_at = -math.inf
     while True:
         wait_seconds: float | None = None
         if waiting:
@@ -70,13 +75,15 @@ def serve_ingress(channel: socket.socket, database: Database) -> None:
         batch = _next_batch(waiting)
         if not batch and not dropped_counts:
             continue
+        began_at = time.monotonic()
         outcomes, failure = _admit_batch(
             database,
             batch,
             dropped_counts,
             segments=segments,
-            has_window_counts=time.monotonic() > has_window_counts_at,
+            has_window_counts=began_at > has_window_counts_at,
         )
+        ended_at = time.monotonic()
         # If the batch was not committed, these counts are lost.
         dropped_counts = []
         results: list[Result] = []
@@ -89,7 +96,10 @@ def serve_ingress(channel: socket.socket, database: Database) -> None:
         waiting.extendleft(reversed(retries))
         is_fully_contended = bool(retries) and not results
         if results or failure:
-            _send(channel, Report(results, failure))
+            usage = None
+            if ended_at - usage_reported_at >= USAGE_SECONDS:
+                usage, usage_reported_at = process_usage(), ended_at
+            _send(channel, Report(results, failure, ended_at - began_at, usage))
         if not database.on_sqlite and any(
             _starts_runs(numbered_plan.plan, outcome) for numbered_plan, outcome in zip(batch, outcomes, strict=True)
         ):

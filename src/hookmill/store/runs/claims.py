@@ -11,7 +11,7 @@ from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
 from hookmill.store.runs.executors import ExecutorId
-from hookmill.store.runs.parts import CLAIMED, READY
+from hookmill.store.runs.parts import CLAIMED, FACTORIES_IN_BACKLOG, READY
 
 FACTORIES_MAX: Final = 1_000
 """How many factories a claim searches if it skips runners, or if a factory or an automation has a limit."""
@@ -80,19 +80,7 @@ def claim(
 
 def _factories_in_backlog(tx: Transaction, *, after: FactoryId, at_most: int) -> list[FactoryId]:
     """The factories with runs in the backlog, by id: those after `after` first, then the others."""
-    # A loose index scan: it reads one entry of each factory, however many runs the factory has.
-    scan = f"""
-        WITH RECURSIVE waiting (factory_id) AS (
-            SELECT min(factory_id) FROM runs WHERE {READY} AND factory_id > :after
-            UNION ALL
-            SELECT (
-                SELECT min(factory_id) FROM runs WHERE {READY} AND factory_id > waiting.factory_id
-            )
-            FROM waiting
-            WHERE waiting.factory_id IS NOT NULL
-        )
-        SELECT factory_id FROM waiting WHERE factory_id IS NOT NULL LIMIT :at_most
-    """
+    scan = f"{FACTORIES_IN_BACKLOG} SELECT factory_id FROM backlog WHERE factory_id IS NOT NULL LIMIT :at_most"
     next_factories = [FactoryId(row["factory_id"]) for row in tx.all(scan, after=after, at_most=at_most)]
     if len(next_factories) == at_most:
         return next_factories

@@ -1,0 +1,430 @@
+"""The metrics of the service: their definitions, and the numbers that a process counts.
+
+Counting changes a number in memory. It needs no lock and no I/O, because each delivery counts. `app/metrics_files.py`
+passes the numbers of each process to the worker process, and `app/metrics_server.py` serves all of them to Prometheus.
+"""
+
+import os
+import resource
+import sys
+import threading
+from bisect import bisect_left
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+Labels = tuple[str, ...]
+"""The values of a metric's labels, in the order of its definition."""
+Values = list[tuple[Labels, list[float]]]
+"""The values of one metric: for each combination of labels, one number, or a histogram's counts and its sum."""
+
+
+class Kind(StrEnum):
+    """The type of a metric, as Prometheus defines it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A metric. A label never has the name of a user's object as its value, so the number of values is bounded."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The labels, and the known values of each. A label without known values has those of the settings."""
+    bounds: tuple[float, ...] = ()
+    """The upper bounds of a histogram's buckets, in ascending order. A further bucket has no upper bound."""
+
+    @property
+    def initial_labels(self) -> list[Labels]:
+        """The combinations of labels that exist from the start, so that a counter's first increase is visible."""
+        match list(self.labels.values()):
+            case []:
+                return [()]
+            case [values]:
+                return [(value,) for value in values]
+            case _:
+                return []
+
+
+OUTCOMES: Final = (
+    "accepted",
+    "duplicate",
+    "handshake",
+    "rejected_auth",
+    "rejected_invalid_json",
+    "rejected_too_large",
+    "rate_limited",
+    "not_found",
+    "unavailable",
+    "cut_short",
+    "too_slow",
+    "evicted",
+    "malformed",
+    "method_not_allowed",
+)
+COMPONENTS: Final = (
+    "admission",
+    "api",
+    "automation",
+    "connections",
+    "dashboard",
+    "engine",
+    "fork server",
+    "identities",
+    "ingress",
+    "live log",
+    "metrics",
+    "other",
+    "retention",
+    "run files",
+    "runner",
+    "runs",
+    "snapshot",
+    "start",
+    "supervisor",
+    "worker",
+    "writer",
+)
+ATTEMPT_RESULTS: Final = ("succeeded", "failed", "cancelled", "abandoned", "host_fault")
+
+_REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_RUN_SECONDS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0)
+_BATCH_SIZES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+
+DELIVERIES: Final = Definition(
+    name="hookmill_deliveries_total",
+    kind=Kind.COUNTER,
+    meaning="Requests to the URLs of webhooks, by outcome.",
+    labels={"outcome": OUTCOMES},
+)
+DELIVERY_SECONDS: Final = Definition(
+    name="hookmill_delivery_seconds",
+    kind=Kind.HISTOGRAM,
+    meaning="Time from the header lines of an accepted or duplicate delivery to its answer. It includes the time that "
+    "the sender needs for the body.",
+    bounds=_REQUEST_SECONDS,
+)
+DROPPED_ATTEMPTS: Final = Definition(
+    name="hookmill_dropped_attempts_total",
+    kind=Kind.COUNTER,
+    meaning="Attempts without a row in the log: over one of the two rate limits, or to a disabled or deleted webhook.",
+    labels={"kind": ("rate_limited", "failed_authentications", "not_found")},
+)
+COMMIT_SECONDS: Final = Definition(
+    name="hookmill_commit_seconds",
+    kind=Kind.HISTOGRAM,
+    meaning="Duration of the transactions that admit deliveries.",
+    bounds=_REQUEST_SECONDS,
+)
+COMMIT_DELIVERIES: Final = Definition(
+    name="hookmill_commit_deliveries",
+    kind=Kind.HISTOGRAM,
+    meaning="Deliveries in one such transaction.",
+    bounds=_BATCH_SIZES,
+)
+FAILED_COMMITS: Final = Definition(
+    name="hookmill_failed_commits_total",
+    kind=Kind.COUNTER,
+    meaning="Transactions of deliveries that failed. The senders got a 503.",
+)
+WRITER_RESTARTS: Final = Definition(
+    name="hookmill_writer_restarts_total",
+    kind=Kind.COUNTER,
+    meaning="Writing processes that ended unexpectedly.",
+)
+DELIVERIES_WAITING: Final = Definition(
+    name="hookmill_deliveries_waiting",
+    kind=Kind.GAUGE,
+    meaning="Deliveries that wait for their transaction.",
+)
+SNAPSHOT_WEBHOOKS: Final = Definition(
+    name="hookmill_snapshot_webhooks",
+    kind=Kind.GAUGE,
+    meaning="Webhooks in the memory of an ingress process.",
+)
+SNAPSHOT_AGE: Final = Definition(
+    name="hookmill_snapshot_age_seconds",
+    kind=Kind.GAUGE,
+    meaning="Time since an ingress process last compared webhooks in its memory with the database. It does so at its "
+    "start, after a change, and before a 404. Each transaction compares the revisions, too, so a high age is no fault.",
+)
+ATTEMPTS: Final = Definition(
+    name="hookmill_attempts_total",
+    kind=Kind.COUNTER,
+    meaning="Attempts at runs that have ended.",
+    labels={"runner": (), "result": ATTEMPT_RESULTS},
+)
+ATTEMPT_SECONDS: Final = Definition(
+    name="hookmill_attempt_seconds",
+    kind=Kind.HISTOGRAM,
+    meaning="Duration of attempts at runs.",
+    labels={"runner": ()},
+    bounds=_RUN_SECONDS,
+)
+RUN_WAIT_SECONDS: Final = Definition(
+    name="hookmill_run_wait_seconds",
+    kind=Kind.HISTOGRAM,
+    meaning="Time from the creation of a run to the start of its first attempt. It includes the time in which a run "
+    "policy holds the run.",
+    bounds=_RUN_SECONDS,
+)
+RUNS_IN_FLIGHT: Final = Definition(
+    name="hookmill_runs_in_flight",
+    kind=Kind.GAUGE,
+    meaning="Runs that a worker performs.",
+)
+RUN_SLOTS: Final = Definition(
+    name="hookmill_run_slots",
+    kind=Kind.GAUGE,
+    meaning="Runs that a worker can perform at the same time.",
+)
+RETENTION_ROWS: Final = Definition(
+    name="hookmill_retention_removed_deliveries_total",
+    kind=Kind.COUNTER,
+    meaning="Deliveries that retention has removed from the log.",
+)
+RETENTION_PASS: Final = Definition(
+    name="hookmill_retention_last_pass_timestamp_seconds",
+    kind=Kind.GAUGE,
+    meaning="When the last pass of retention that had no fault began, in seconds since 1970; 0 before the first one.",
+)
+FAULTS: Final = Definition(
+    name="hookmill_faults_total",
+    kind=Kind.COUNTER,
+    meaning="Faults of the service, including those that the log leaves out as repeated.",
+    labels={"component": COMPONENTS},
+)
+CPU_SECONDS: Final = Definition(
+    name="hookmill_process_cpu_seconds_total",
+    kind=Kind.COUNTER,
+    meaning="Processor time of a process.",
+)
+MEMORY_BYTES: Final = Definition(
+    name="hookmill_process_resident_memory_bytes",
+    kind=Kind.GAUGE,
+    meaning="Memory of a process in RAM, including memory that it shares with others.",
+)
+PUBLISHED_AGE: Final = Definition(
+    name="hookmill_process_metrics_age_seconds",
+    kind=Kind.GAUGE,
+    meaning="Age of the metrics of a process. Each process updates them every 2 seconds.",
+)
+
+PROCESS_METRICS: Final = (
+    DELIVERIES,
+    DELIVERY_SECONDS,
+    DROPPED_ATTEMPTS,
+    COMMIT_SECONDS,
+    COMMIT_DELIVERIES,
+    FAILED_COMMITS,
+    WRITER_RESTARTS,
+    DELIVERIES_WAITING,
+    SNAPSHOT_WEBHOOKS,
+    SNAPSHOT_AGE,
+    ATTEMPTS,
+    ATTEMPT_SECONDS,
+    RUN_WAIT_SECONDS,
+    RUNS_IN_FLIGHT,
+    RUN_SLOTS,
+    RETENTION_ROWS,
+    RETENTION_PASS,
+    FAULTS,
+    CPU_SECONDS,
+    MEMORY_BYTES,
+    PUBLISHED_AGE,
+)
+"""The metrics of processes. They have the label `process` in addition to their own labels."""
+
+DATABASE_UP: Final = Definition(
+    name="hookmill_database_up",
+    kind=Kind.GAUGE,
+    meaning="Whether the database has answered the worker. If it is 0, the other metrics of the installation are "
+    "missing.",
+)
+RUNS_READY: Final = Definition(
+    name="hookmill_runs_ready",
+    kind=Kind.GAUGE,
+    meaning="Runs that wait for a free slot, or because of a limit of running runs. At most 10,000 are counted.",
+)
+RUNS_HELD: Final = Definition(
+    name="hookmill_runs_held",
+    kind=Kind.GAUGE,
+    meaning="Runs that a run policy holds, by reason. At most 10,000 are counted.",
+    labels={"reason": ("new", "busy", "debounce", "retry")},
+)
+RUNS_RUNNING: Final = Definition(
+    name="hookmill_runs_running",
+    kind=Kind.GAUGE,
+    meaning="Runs that a worker has claimed.",
+)
+OLDEST_READY_RUN_AGE: Final = Definition(
+    name="hookmill_oldest_ready_run_age_seconds",
+    kind=Kind.GAUGE,
+    meaning="Age of the oldest run in `hookmill_runs_ready`; 0 if there is none.",
+)
+WORKERS: Final = Definition(
+    name="hookmill_workers",
+    kind=Kind.GAUGE,
+    meaning="Workers that perform runs and have sent a heartbeat in the last 30 seconds.",
+)
+PENDING_UPLOADS: Final = Definition(
+    name="hookmill_pending_uploads",
+    kind=Kind.GAUGE,
+    meaning="Files of runs that are not in the object store yet. At most 10,000 are counted.",
+)
+DATABASE_BYTES: Final = Definition(
+    name="hookmill_database_bytes",
+    kind=Kind.GAUGE,
+    meaning="Size of the database. With SQLite, `wal` is the write-ahead log, and `engine` the database of the durable "
+    "engine; with PostgreSQL, `main` is the whole database.",
+    labels={"part": ("main", "wal", "engine")},
+)
+
+INSTALLATION_METRICS: Final = (
+    DATABASE_UP,
+    RUNS_READY,
+    RUNS_HELD,
+    RUNS_RUNNING,
+    OLDEST_READY_RUN_AGE,
+    WORKERS,
+    PENDING_UPLOADS,
+    DATABASE_BYTES,
+)
+"""The metrics that the worker reads from the database. Every host has the same values."""
+
+DISK_FREE_BYTES: Final = Definition(
+    name="hookmill_disk_free_bytes",
+    kind=Kind.GAUGE,
+    meaning="Free space for the data directory.",
+)
+DISK_FREE_BYTES_MIN: Final = Definition(
+    name="hookmill_disk_free_bytes_min",
+    kind=Kind.GAUGE,
+    meaning="The setting `free_space_min_mb`, in bytes.",
+)
+DISK_FREE_INODES: Final = Definition(
+    name="hookmill_disk_free_inodes",
+    kind=Kind.GAUGE,
+    meaning="Free inodes for the data directory. Missing if its file system has no inode table.",
+)
+DISK_FULL: Final = Definition(
+    name="hookmill_disk_full",
+    kind=Kind.GAUGE,
+    meaning="Whether deliveries get a 503, because the data directory has too little space or too few inodes.",
+)
+BUILD_INFO: Final = Definition(
+    name="hookmill_build_info",
+    kind=Kind.GAUGE,
+    meaning="Always 1. The labels have the versions of Hookmill and Python, and the kind of database.",
+    labels={"version": (), "python": (), "database": ("sqlite", "postgresql")},
+)
+
+HOST_METRICS: Final = (
+    DISK_FREE_BYTES,
+    DISK_FREE_BYTES_MIN,
+    DISK_FREE_INODES,
+    DISK_FULL,
+    BUILD_INFO,
+)
+"""The metrics of the host on which the worker runs."""
+
+
+class Number:
+    """The value of a counter or a gauge."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        """If only one thread changes the number, it may assign this directly."""
+
+    def add(self, amount: float = 1) -> None:
+        """Any thread may call this."""
+        with _lock:
+            self.value += amount
+
+
+class Histogram:
+    """The number of observed values in each bucket, and the sum of all values."""
+
+    __slots__ = ("_bounds", "counts_and_sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts_and_sum = [0.0] * (len(bounds) + 2)
+        """The counts of the buckets, then that of values above the last bound, then the sum."""
+
+    def observe(self, value: float) -> None:
+        """Only one thread may call this."""
+        self.counts_and_sum[bisect_left(self._bounds, value)] += 1
+        self.counts_and_sum[-1] += value
+
+    def observe_safely(self, value: float) -> None:
+        """Like `observe`, for any thread."""
+        with _lock:
+            self.observe(value)
+
+
+_lock: Final = threading.Lock()
+
+
+class Metrics:
+    """The numbers that one process has counted since its start."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[Labels, Number]] = {}
+        self._histograms: dict[str, dict[Labels, Histogram]] = {}
+
+    def number(self, definition: Definition, *labels: str) -> Number:
+        """The value of a counter or gauge for these labels, which is created if it is missing."""
+        numbers = self._numbers.get(definition.name)
+        if numbers is None:
+            initial = {each: Number() for each in definition.initial_labels}
+            numbers = self._numbers.setdefault(definition.name, initial)
+        return numbers.get(labels) or numbers.setdefault(labels, Number())
+
+    def histogram(self, definition: Definition, *labels: str) -> Histogram:
+        """The histogram for these labels, which is created if it is missing."""
+        histograms = self._histograms.setdefault(definition.name, {})
+        return histograms.get(labels) or histograms.setdefault(labels, Histogram(definition.bounds))
+
+    def values(self) -> dict[str, Values]:
+        """A copy of all values, by the metrics' names."""
+        # `list` copies a dictionary's items in one step, so other threads may add items meanwhile.
+        numbers = {
+            name: [(labels, [number.value]) for labels, number in list(by_labels.items())]
+            for name, by_labels in list(self._numbers.items())
+        }
+        histograms = {
+            name: [(labels, list(histogram.counts_and_sum)) for labels, histogram in list(by_labels.items())]
+            for name, by_labels in list(self._histograms.items())
+        }
+        return numbers | histograms
+
+
+class ProcessUsage(msgspec.Struct, frozen=True, array_like=True):
+    """The processor time and the memory in RAM of a process."""
+
+    pid: int
+    cpu_seconds: float
+    memory_bytes: int
+
+
+def process_usage() -> ProcessUsage:
+    """The usage of the calling process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    memory_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    # `ru_maxrss` is the highest value so far. Linux also has the present one.
+    with suppress(OSError), Path("/proc/self/statm").open("rb") as file:
+        memory_bytes = int(file.read().split()[1]) * resource.getpagesize()
+    return ProcessUsage(os.getpid(), usage.ru_utime + usage.ru_stime, memory_bytes)

@@ -1,0 +1,299 @@
+"""A running service, scraped by a real Prometheus, on both databases."""
+
+import json
+import re
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from hookmill.management import WebhookWithSecret
+from tests.faults.parts import Part, kill_part, parts_of
+from tests.support.link import Link
+from tests.support.ports import free_port
+from tests.support.postgres import Postgres
+from tests.support.prometheus import Prometheus, scraping
+from tests.support.service import Service, operator, serving
+from tests.support.waiting import until as until_at_once
+
+METRICS_TOKEN = "token-of-prometheus-6b1f0c"
+COMMAND = "import json, os, sys;sys.exit(json.load(open(os.environ['HOOKMILL_PAYLOAD_FILE'])).get('exit', 0))"
+# Most conditions need a query of Prometheus.
+until = partial(until_at_once, pause_seconds=0.25)
+CONFIGURATION = """
+scrape_configs:
+  - job_name: hookmill
+    scrape_interval: 1s
+    authorization:
+      credentials: {token}
+    static_configs:
+      - targets: ["127.0.0.1:{port}"]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Monitored:
+    """A service with one webhook, whose deliveries start a run each."""
+
+    service: Service
+    database: str
+    prometheus: Prometheus
+    link: Link | None
+    """The service's way to PostgreSQL; None with SQLite."""
+    webhook: WebhookWithSecret
+
+    def scrape(self, authorization: str | None = f"Bearer {METRICS_TOKEN}", path: str = "/metrics") -> tuple[int, str]:
+        port = int(self.service.settings["METRICS_PORT"])
+        with closing(HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+            connection.request("GET", path, headers={"Authorization": authorization} if authorization else {})
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def total(self, series: str) -> float:
+        """The sum of the series in Prometheus; 0 if there is none yet."""
+        return self.prometheus.value(f"sum({series})") or 0.0
+
+    def wait_for(self, series: str, value: float) -> None:
+        until(lambda: self.total(series) == value, lambda: f"{series} is {value}; it is {self.total(series)}")
+
+    def deliver(self, number: str, **body: Any) -> None:
+        """Send an accepted delivery."""
+        headers = {"X-Service-Delivery-Id": number}
+        answer = self.service.post(self.webhook, json.dumps({"number": number, **body}).encode(), headers=headers)
+        assert answer.status == 202
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def monitored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
+    directory = tmp_path_factory.mktemp(request.param)
+    port = free_port()
+    choices: dict[str, Any] = {
+        "metrics_port": port,
+        "metrics_token": METRICS_TOKEN,
+        "runners": json.dumps({"agent": {"argv": [sys.executable, "-I", "-S", "-c", COMMAND]}}),
+    }
+    link = None
+    with ExitStack() as stack:
+        if request.param == "postgres":
+            server: Postgres = request.getfixturevalue("postgres_server")
+            url = server.create_database()
+            stack.callback(server.drop_database, url)
+            link = stack.enter_context(Link(url))
+            choices |= {"processes": 2, "database_url": link.url}
+        service = stack.enter_context(serving(directory / "data", **choices))
+        with service.management() as management:
+            may = operator(management)
+            webhook = management.webhooks.create(may, "source")
+            management.automations.create(
+                may,
+                "triage",
+                prompt="Look.",
+                runner="agent",
+                triggers=[
+                    {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+                ],
+            )
+        configuration = CONFIGURATION.format(token=METRICS_TOKEN, port=port)
+        prometheus = stack.enter_context(scraping(directory / "prometheus", configuration))
+        yield Monitored(service, request.param, prometheus, link, webhook)
+
+
+def test_prometheus_counts_each_outcome(monitored: Monitored):
+    service, webhook = monitored.service, monitored.webhook
+    path = f"/webhooks/w/{webhook.webhook.uid}"
+    before = {outcome: monitored.total(f'hookmill_deliveries_total{{outcome="{outcome}"}}') for outcome in OUTCOMES}
+
+    for number in ("1", "2", "2", "3"):
+        monitored.deliver(f"outcome-{number}")
+    assert service.post(webhook, token="wrong").status == 401
+    assert service.post(webhook, b"{").status == 400
+    assert service.request("POST", "/webhooks/w/wh_unknown", body=b"{}").status == 404
+    assert service.request("GET", path).status == 405
+
+    for outcome, expected in OUTCOMES.items():
+        monitored.wait_for(f'hookmill_deliveries_total{{outcome="{outcome}"}}', before[outcome] + expected)
+
+
+OUTCOMES = {
+    "accepted": 3,
+    "duplicate": 1,
+    "rejected_auth": 1,
+    "rejected_invalid_json": 1,
+    "not_found": 1,
+    "method_not_allowed": 1,
+}
+
+
+def test_prometheus_has_latencies_and_commits(monitored: Monitored):
+    monitored.deliver("latency-1")
+
+    until(lambda: monitored.total("hookmill_delivery_seconds_count") >= 1, "the delivery is counted")
+    until(lambda: monitored.total("hookmill_commit_deliveries_sum") >= 1, "its commit is counted")
+    assert monitored.total("hookmill_delivery_seconds_sum") > 0
+    assert 0 < monitored.total("hookmill_commit_seconds_sum") < 60
+    kinds = {series["process"].partition("-")[0] for series, _ in monitored.prometheus.query(CPU)}
+    assert kinds == {"supervisor", "ingress", "writer", "worker"}
+    ingress = monitored.prometheus.query('count(hookmill_process_cpu_seconds_total{process=~"ingress-.*"})')
+    assert ingress == [({}, 1 if monitored.database == "sqlite" else 2)]
+
+
+CPU = "hookmill_process_cpu_seconds_total > 0"
+
+
+def test_prometheus_counts_attempts_of_runs(monitored: Monitored):
+    succeeded = 'hookmill_attempts_total{runner="agent",result="succeeded"}'
+    failed = 'hookmill_attempts_total{runner="agent",result="failed"}'
+    # Runs of earlier tests may not have ended yet.
+    until(
+        lambda: monitored.total("hookmill_runs_running") + monitored.total("hookmill_runs_ready") == 0, "no run waits"
+    )
+    before = monitored.total(succeeded), monitored.total(failed)
+
+    monitored.deliver("run-1")
+    monitored.deliver("run-2", exit=3)
+
+    until(lambda: monitored.total(succeeded) > before[0], "a run succeeds")
+    until(lambda: monitored.total(failed) == before[1] + 1, "a run fails")
+    assert monitored.total("hookmill_run_wait_seconds_count") >= 2
+    assert monitored.total('hookmill_attempt_seconds_sum{runner="agent"}') > 0
+    assert monitored.total('hookmill_attempts_total{runner="package"}') == 0
+
+
+def test_prometheus_has_the_state_of_the_installation_and_the_host(monitored: Monitored):
+    until(lambda: monitored.prometheus.value("hookmill_workers") == 1, "the worker is counted")
+    assert monitored.prometheus.value("hookmill_database_up") == 1
+    assert monitored.total("hookmill_database_bytes") > 100_000
+    assert monitored.prometheus.value("hookmill_disk_full") == 0
+    assert (monitored.prometheus.value("hookmill_disk_free_bytes") or 0) > 1_000_000
+    assert monitored.prometheus.value("sum(hookmill_run_slots)") == 4
+    [(build, _)] = monitored.prometheus.query("hookmill_build_info")
+    assert build["database"] == ("sqlite" if monitored.database == "sqlite" else "postgresql")
+
+
+def test_metrics_need_the_token(monitored: Monitored):
+    assert monitored.scrape(None) == (401, "Send metrics_token as a bearer token.\n")
+    assert monitored.scrape("Bearer wrong-token-of-someone")[0] == 401
+    assert monitored.scrape()[0] == 200
+
+
+def test_metrics_name_no_object_and_no_secret(monitored: Monitored):
+    monitored.deliver("secret-1", text="a-text-of-the-sender")
+
+    _, text = monitored.scrape()
+
+    webhook = monitored.webhook.webhook
+    for word in (webhook.uid, webhook.name, monitored.webhook.reveal(), METRICS_TOKEN, "triage"):
+        assert word not in text
+    assert "a-text-of-the-sender" not in text
+    assert text.count("\n") < 2_000
+
+
+# Faults
+
+
+def test_killed_ingress_is_a_counter_reset(monitored: Monitored):
+    until(lambda: monitored.total("up") == 1, "the target is up")
+    before = [process.pid for process in parts_of(monitored.service)[Part.INGRESS]]
+    kill_part(monitored.service, Part.INGRESS)
+
+    def new_ingress() -> int | None:
+        new = [each.pid for each in parts_of(monitored.service)[Part.INGRESS] if each.pid not in before]
+        return new[0] if new else None
+
+    new = until(new_ingress, "another ingress process starts")
+    until(lambda: answers(monitored.service), "the service is ready")
+    # With several processes, the system chooses one of them for each connection.
+    for number in range(1 if monitored.link is None else 40):
+        monitored.deliver(f"killed-ingress-{number}")
+
+    accepted = f'hookmill_deliveries_total{{outcome="accepted",process="ingress-{new}"}}'
+    until(lambda: monitored.total(accepted) > 0, "the new process counts")
+    assert monitored.prometheus.value("up") == 1
+
+
+def test_killed_worker_serves_metrics_again(monitored: Monitored):
+    killed = kill_part(monitored.service, Part.WORKER)
+
+    def new_worker() -> bool:
+        workers = {series["process"] for series, _ in monitored.prometheus.query(WORKER_MEMORY)}
+        return bool(workers - {f"worker-{killed.pid}"})
+
+    until(new_worker, "the new worker is scraped")
+    until(lambda: monitored.prometheus.value("up") == 1, "the target is up")
+    until(lambda: monitored.total('hookmill_faults_total{component="worker"}') >= 1, "its end is counted as a fault")
+    before = monitored.total("hookmill_attempts_total")
+    monitored.deliver("killed-worker")
+    until(lambda: monitored.total("hookmill_attempts_total") > before, "the new worker counts")
+
+
+WORKER_MEMORY = 'hookmill_process_resident_memory_bytes{process=~"worker-.*"}'
+
+
+def test_scrape_succeeds_while_the_database_does_not_answer(monitored: Monitored):
+    if monitored.link is None:
+        # SQLite has no server that could be lost.
+        assert monitored.prometheus.value("hookmill_database_up") == 1
+        return
+    monitored.link.cut()
+    try:
+        until(lambda: monitored.prometheus.value("hookmill_database_up") == 0, "the database counts as down")
+        assert monitored.prometheus.query("hookmill_runs_ready") == []
+        assert monitored.prometheus.value("up") == 1
+        assert monitored.total("hookmill_process_resident_memory_bytes") > 0
+    finally:
+        monitored.link.restore()
+    until(lambda: monitored.prometheus.value("hookmill_database_up") == 1, "the database counts as up")
+
+
+def answers(service: Service) -> bool:
+    try:
+        return service.request("GET", "/readyz").status == 200
+    except OSError:
+        return False
+
+
+def test_service_without_runs_starts_and_works_while_another_program_uses_the_port(tmp_path: Path):
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)), ExitStack() as stack:
+        service = stack.enter_context(serving(tmp_path / "data", performs_runs="false", metrics_port=port))
+        with service.management() as management:
+            webhook = management.webhooks.create(operator(management), "source")
+        until(lambda: "can't be served" in service.log(), "the service logs that the port is in use")
+        assert service.post(webhook).status == 202
+        stop_keeping = stack.pop_all()
+    with stop_keeping:
+        monitored = until(lambda: scraped(port), "the metrics are served")
+        assert service.log().count("can't be served") == 1
+    assert 'hookmill_deliveries_total{outcome="accepted"' in monitored
+    assert "hookmill_run_slots{" not in monitored
+
+
+def scraped(port: int) -> str | None:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            text: str = answer.read().decode()
+            return text
+    except OSError:
+        return None
+
+
+def test_stopped_service_leaves_no_metrics(monitored: Monitored):
+    directory = monitored.service.data_dir / "metrics"
+    assert list(directory.iterdir()) != []
+    children = [process for part in parts_of(monitored.service).values() for process in part]
+
+    assert monitored.service.stop() == 0
+
+    psutil.wait_procs(children, timeout=20)
+    # Processes that other tests have killed have left their files.
+    stopped = {str(process.pid) for process in children}
+    assert [path.name for path in directory.iterdir() if stopped & set(re.findall(r"\d+", path.name))] == []
