@@ -18,6 +18,7 @@ import pytest
 
 from hookmill.management import WebhookWithSecret
 from tests.faults.parts import Part, kill_part, parts_of
+from tests.monitoring.test_files import dashboard_queries, page_queries, rule_queries
 from tests.support.link import Link
 from tests.support.ports import free_port
 from tests.support.postgres import Postgres
@@ -195,6 +196,19 @@ def test_metrics_name_no_object_and_no_secret(monitored: Monitored):
         assert word not in text
     assert "a-text-of-the-sender" not in text
     assert text.count("\n") < 2_000
+
+
+def test_prometheus_accepts_every_query_of_the_files(monitored: Monitored):
+    if monitored.database == "sqlite":
+        for query in [*rule_queries().values(), *dashboard_queries(), *page_queries()]:
+            monitored.prometheus.query(query)
+    assert [alert for alert, query in rule_queries().items() if fires(monitored, query)] == []
+
+
+def fires(monitored: Monitored, query: str) -> bool:
+    """Whether the query of an alert has a result now. The tests cause failures, so those alerts may fire."""
+    expected = ("rejected_auth", 'result="failed"', "hookmill_faults_total", "host_fault")
+    return not any(word in query for word in expected) and bool(monitored.prometheus.query(query))
 
 
 # Faults
