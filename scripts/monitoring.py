@@ -238,6 +238,11 @@ ROWS: Final[dict[str, Sequence[Panel]]] = {
             ],
         ),
         Panel(
+            "Spans of traces",
+            "ops",
+            [Query(f"sum by (result) (rate(hookmill_spans_total{{{SELECTED}}}{RATE}))", "{{result}}")],
+        ),
+        Panel(
             "Webhooks in memory",
             "short",
             [Query(f"max by (instance) (hookmill_snapshot_webhooks{{{SELECTED}}})", "{{instance}}")],

@@ -28,14 +28,23 @@ from hookmill.domain.delivery import (
     Outcome,
     RateLimit,
     RateLimited,
+    Rejected,
     Unavailable,
     identify,
     rate_limited,
 )
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.event import event_type
-from hookmill.domain.ids import DeliveryKey, time_ordered_key
+from hookmill.domain.ids import DeliveryKey, delivery_id, time_ordered_key
 from hookmill.domain.limits import WINDOW_SECONDS
+from hookmill.domain.trace import (
+    TRACEPARENT_HEADER,
+    Span,
+    Tracing,
+    commit_span_id,
+    delivery_span_id,
+    valid_traceparent,
+)
 from hookmill.domain.webhook import AuthMode, IngressWebhook
 from hookmill.metrics import DROPPED_ATTEMPTS, Metrics
 from hookmill.store.admission.group_commit import GroupCommit
@@ -79,10 +88,12 @@ class Ingress:
         public_url: str = "",
         trusted_proxies: Sequence[Network] = (),
         metrics: Metrics | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """`has_room`: whether the disk has room for another delivery. `public_url`: the base of the webhooks' URLs.
 
-        `trusted_proxies`: the proxies whose `X-Forwarded-For` determines the client's address.
+        `trusted_proxies`: the proxies whose `X-Forwarded-For` determines the client's address. Without `tracing`, no
+        spans are recorded.
         """
         self._snapshot = snapshot
         self._group_commit = group_commit
@@ -92,6 +103,7 @@ class Ingress:
         self._trusted_proxies = trusted_proxies
         self._metrics = metrics or Metrics()
         self._metrics.number(DROPPED_ATTEMPTS, RATE_LIMITED)
+        self._tracing = tracing
         self._row_keys = _RowKeyGenerator()
         self._limited_until: dict[tuple[int, int], int] = {}
         """When an exceeded limit admits deliveries again, in µs since 1970: by webhook number and `RateLimit`."""
@@ -145,7 +157,7 @@ class Ingress:
             # An unauthenticated attempt must not count against the sender's rate limit.
             limit = RateLimit.DELIVERIES if authentication is not None else RateLimit.FAILED_AUTHENTICATIONS
             log_details = (
-                _log_details(webhook, attempt)
+                self._log_details(webhook, attempt)
                 if authentication is not None
                 else LogDetails(client=self._client_of(attempt))
             )
@@ -162,14 +174,14 @@ class Ingress:
                 Label.REJECTED_INVALID_JSON,
                 RateLimit.DELIVERIES,
                 len(body),
-                log_details=_log_details(webhook, attempt, reason=parsed.reason),
+                log_details=self._log_details(webhook, attempt, reason=parsed.reason),
             )
         return self._acceptance(webhook, attempt, authentication, body, parsed)
 
     def _acceptance(
         self, webhook: IngressWebhook, attempt: Attempt, proof: Authentic, body: bytes, parsed: payload.Parsed
     ) -> Acceptance:
-        log_details = _log_details(webhook, attempt, parsed)
+        log_details = self._log_details(webhook, attempt, parsed)
         event = log_details.event if log_details is not None else None
         runs: tuple[RunToStart, ...] = ()
         if webhook.subscriptions and proof.challenge_reply is None:
@@ -250,6 +262,23 @@ class Ingress:
             log_details=log_details,
         )
 
+    def _log_details(
+        self,
+        webhook: IngressWebhook,
+        attempt: Attempt,
+        parsed: payload.Parsed | None = None,
+        *,
+        reason: str | None = None,
+    ) -> LogDetails | None:
+        """The event type, the reason and the trace of an authenticated attempt for the log; None if there is none."""
+        event = event_type(webhook.event_source, attempt, parsed) if webhook.event_source is not None else None
+        traceparent = _traceparent(attempt) if self._tracing is not None else None
+        if event is None:
+            if reason is None and traceparent is None:
+                return None
+            return LogDetails(reason=reason, traceparent=traceparent)
+        return LogDetails(reason=reason, event=event.name, event_signed=event.is_signed, traceparent=traceparent)
+
     async def _admit(self, plan: Plan, webhook: IngressWebhook, attempt: Attempt) -> AdmissionOutcome:
         if not self._has_room():
             return Unavailable()
@@ -258,10 +287,56 @@ class Ingress:
             rate_limited_outcome = await self._rate_limited_from_memory(limit_key, webhook, attempt)
             if rate_limited_outcome is not None:
                 return rate_limited_outcome
-        outcome = await self._group_commit.admit(plan)
+        if self._tracing is None:
+            outcome = await self._group_commit.admit(plan)
+        else:
+            outcome = await self._admit_with_spans(plan, webhook, attempt, self._tracing)
         if isinstance(outcome, RateLimited):
             self._limited_until[limit_key] = outcome.opens_at
             self._count_dropped(plan.webhook_no, attempt, _DROPPED_KINDS[RateLimit(plan.rate_limit)])
+        return outcome
+
+    async def _admit_with_spans(
+        self, plan: Plan, webhook: IngressWebhook, attempt: Attempt, tracing: Tracing
+    ) -> AdmissionOutcome:
+        """Admit the plan. If the log has a row for the attempt, record the spans of the delivery and its commit.
+
+        Other attempts have no spans, because unauthenticated clients could cause any number of them.
+        """
+        commit_began_at = tracing.clock()
+        outcome = await self._group_commit.admit(plan)
+        if not isinstance(outcome, Accepted | Duplicate | Rejected):
+            return outcome
+        ended_at = tracing.clock()
+        traceparent = plan.log_details.traceparent if plan.log_details is not None else None
+        trace = tracing.trace_of(traceparent, plan.delivery_key)
+        if trace.is_sampled:
+            span_id = delivery_span_id(plan.delivery_key)
+            delivery = Span(
+                name="delivery",
+                trace=trace,
+                span_id=span_id,
+                parent_span_id=trace.parent_span_id,
+                started_at=attempt.received_at,
+                ended_at=ended_at,
+                attributes={
+                    "hookmill.outcome": _outcome_name(outcome),
+                    "hookmill.webhook_uid": webhook.uid,
+                    "hookmill.delivery_id": delivery_id(plan.delivery_key),
+                    "hookmill.body_bytes": plan.size,
+                },
+                is_request=True,
+            )
+            commit = Span(
+                name="commit",
+                trace=trace,
+                span_id=commit_span_id(plan.delivery_key),
+                parent_span_id=span_id,
+                started_at=commit_began_at,
+                ended_at=ended_at,
+            )
+            tracing.record(delivery)
+            tracing.record(commit)
         return outcome
 
     async def _rate_limited_from_memory(
@@ -321,14 +396,21 @@ def _serves(webhook: IngressWebhook, attempt: Attempt) -> bool:
     return attempt.url_token is None or webhook.auth_mode is AuthMode.URL_TOKEN
 
 
-def _log_details(
-    webhook: IngressWebhook, attempt: Attempt, parsed: payload.Parsed | None = None, *, reason: str | None = None
-) -> LogDetails | None:
-    """The event type and the reason to log for an authenticated attempt; None if there is neither."""
-    event = event_type(webhook.event_source, attempt, parsed) if webhook.event_source is not None else None
-    if event is None:
-        return LogDetails(reason=reason) if reason is not None else None
-    return LogDetails(reason=reason, event=event.name, event_signed=event.is_signed)
+def _traceparent(attempt: Attempt) -> str | None:
+    """The sender's trace; None if it has sent none, or an invalid one, or several."""
+    if TRACEPARENT_HEADER in attempt.conflicting_headers:
+        return None
+    return valid_traceparent(attempt.headers.get(TRACEPARENT_HEADER))
+
+
+def _outcome_name(outcome: Accepted | Duplicate | Rejected) -> str:
+    match outcome:
+        case Accepted():
+            return "accepted"
+        case Duplicate():
+            return "duplicate"
+        case Rejected(label):
+            return label.name.lower()
 
 
 def _declared_size(attempt: Attempt) -> int:

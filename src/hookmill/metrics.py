@@ -92,6 +92,7 @@ COMPONENTS: Final = (
     "snapshot",
     "start",
     "supervisor",
+    "traces",
     "worker",
     "writer",
 )
@@ -204,6 +205,12 @@ FAULTS: Final = Definition(
     meaning="Faults of the service, including those that the log leaves out as repeated.",
     labels={"component": COMPONENTS},
 )
+SPANS: Final = Definition(
+    name="hookmill_spans_total",
+    kind=Kind.COUNTER,
+    meaning="Spans of traces. `failed`: the collector did not accept them. `dropped`: too many waited.",
+    labels={"result": ("sent", "failed", "dropped")},
+)
 CPU_SECONDS: Final = Definition(
     name="hookmill_process_cpu_seconds_total",
     kind=Kind.COUNTER,
@@ -239,6 +246,7 @@ PROCESS_METRICS: Final = (
     RETENTION_ROWS,
     RETENTION_PASS,
     FAULTS,
+    SPANS,
     CPU_SECONDS,
     MEMORY_BYTES,
     PUBLISHED_AGE,

@@ -44,6 +44,10 @@ _VARIABLES_OTHER_THAN_SETTINGS: Final = {
 }
 
 
+_OTLP_HEADERS: Final = re.compile(r"[\w-]+=[!-+\--~]*(,[\w-]+=[!-+\--~]*)*", re.ASCII)
+"""Names and values of headers. A value has visible ASCII characters except the comma."""
+
+
 class RetrySettings(BaseModel):
     """How failed attempts are retried."""
 
@@ -247,6 +251,22 @@ class Settings(BaseSettings):
         default=None,
         description="The bearer token that Prometheus must send. Required unless `metrics_host` is a loopback address.",
     )
+    otlp_endpoint: str | None = Field(
+        default=None,
+        description="The URL of an OpenTelemetry collector that gets traces, such as http://127.0.0.1:4318. Unset: no "
+        "traces.",
+    )
+    otlp_headers: SecretStr | None = Field(
+        default=None,
+        description="Headers for the collector, such as authorization=Bearer%20TOKEN. Separate several with commas.",
+    )
+    otlp_sample_ratio: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="The share of traces that are sent, from 0 to 1. If the sender has sent a `traceparent`, its flag "
+        "decides instead.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="How much is logged.")
 
     @field_validator("data_dir")
@@ -288,6 +308,23 @@ class Settings(BaseSettings):
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise ValueError("must be an http or https URL without a query, such as https://hooks.example.com")
         return base_url.rstrip("/")
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _check_collector(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in url or parts.query or parts.fragment:
+            raise ValueError("must be a URL without a password or query, such as http://127.0.0.1:4318")
+        return url.rstrip("/")
+
+    @field_validator("otlp_headers")
+    @classmethod
+    def _check_headers(cls, headers: SecretStr | None) -> SecretStr | None:
+        if headers is not None and not _OTLP_HEADERS.fullmatch(headers.get_secret_value()):
+            raise ValueError("must be names and percent-encoded values, such as authorization=Bearer%20TOKEN,x-team=1")
+        return headers
 
     @field_validator("metrics_token")
     @classmethod
@@ -347,6 +384,8 @@ class Settings(BaseSettings):
             problems += self._problems_of_object_store()
         if self.metrics_port is not None:
             problems += self._problems_of_metrics()
+        if self.otlp_endpoint is not None and not _has_module("opentelemetry.exporter.otlp.proto.http"):
+            problems.append("otlp_endpoint: needs OpenTelemetry; install hookmill with the extra otel: hookmill[otel]")
         if problems:
             raise ValueError("; ".join(problems))
         return self

@@ -92,6 +92,7 @@ def test_list_in_json_has_the_fields_of_the_export(webhook: Any, log: LogWriter,
             "event_signed": None,
             "reason": None,
             "client": None,
+            "traceparent": None,
         },
         {
             "delivery_id": first,
@@ -106,6 +107,7 @@ def test_list_in_json_has_the_fields_of_the_export(webhook: Any, log: LogWriter,
             "event_signed": None,
             "reason": None,
             "client": None,
+            "traceparent": None,
         },
     ]
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 from urllib.parse import urlsplit
@@ -271,6 +272,9 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
         ("METRICS_PORT", "8420", "metrics_port: must differ from port"),
         ("METRICS_HOST", "localhost", "HOOKMILL_METRICS_HOST: must be an IP address"),
         ("METRICS_TOKEN", "too-short", "HOOKMILL_METRICS_TOKEN: must have at least 16 characters"),
+        ("OTLP_ENDPOINT", "http://user:canary@otlp.test", "HOOKMILL_OTLP_ENDPOINT: must be a URL without a password"),
+        ("OTLP_HEADERS", "authorization: Bearer x", "HOOKMILL_OTLP_HEADERS: must be names and percent-encoded values"),
+        ("OTLP_SAMPLE_RATIO", "1.1", "HOOKMILL_OTLP_SAMPLE_RATIO: "),
     ],
 )
 def test_invalid_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str):
@@ -300,6 +304,28 @@ def test_metrics_on_a_loopback_address_need_no_token(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HOOKMILL_METRICS_HOST", host)
 
     assert read_settings().metrics_token is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "module", "problem"),
+    [
+        ("OTLP_ENDPOINT", "http://otlp.test", "opentelemetry", "install hookmill with the extra otel: hookmill[otel]"),
+        ("S3_BUCKET", "files", "obstore", "install hookmill with the extra s3: hookmill[s3]"),
+    ],
+)
+def test_setting_that_needs_an_extra_says_so(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, module: str, problem: str
+):
+    def find_no(requested: str) -> object:
+        if requested.partition(".")[0] == module:
+            raise ModuleNotFoundError(requested)
+        return find_spec(requested)
+
+    monkeypatch.setattr("hookmill.settings.find_spec", find_no)
+    monkeypatch.setenv(f"HOOKMILL_{name}", value)
+
+    with pytest.raises(Invalid, match=re.escape(problem)):
+        read_settings()
 
 
 def test_object_store_without_tls_requires_a_setting(monkeypatch: pytest.MonkeyPatch):

@@ -326,6 +326,7 @@ def test_settings_page_shows_every_setting_but_no_secret(sqlite_store: str, monk
         s3_access_key_id="canary-key-id",  # type: ignore[arg-type]
         s3_secret_access_key="canary-key",  # type: ignore[arg-type]
         metrics_token="canary-token-of-prometheus",  # type: ignore[arg-type]
+        otlp_headers="authorization=canary",  # type: ignore[arg-type]
         trusted_proxies=("10.0.0.0/8",),
         runners={
             "agent": {  # type: ignore[dict-item]

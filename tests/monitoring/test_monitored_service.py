@@ -1,11 +1,11 @@
-"""A running service, scraped by a real Prometheus, on both databases."""
+"""A running service, scraped by a real Prometheus, and its traces, received by a collector; on both databases."""
 
 import json
 import re
 import socket
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
+from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
 from tests.faults.parts import Part, kill_part, parts_of
 from tests.monitoring.test_files import dashboard_queries, page_queries, rule_queries
+from tests.support.collector import Collector, ReceivedSpan, collecting
 from tests.support.link import Link
 from tests.support.ports import free_port
 from tests.support.postgres import Postgres
@@ -27,7 +29,15 @@ from tests.support.service import Service, operator, serving
 from tests.support.waiting import until as until_at_once
 
 METRICS_TOKEN = "token-of-prometheus-6b1f0c"
-COMMAND = "import json, os, sys;sys.exit(json.load(open(os.environ['HOOKMILL_PAYLOAD_FILE'])).get('exit', 0))"
+COLLECTOR_TOKEN = "token-of-collector-93ad5e"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+SENDERS_SPAN = "00f067aa0ba902b7"
+TRACEPARENT = f"00-{TRACE}-{SENDERS_SPAN}-01"
+COMMAND = (
+    "import json, os, sys;"
+    "sys.stdout.write(os.environ.get('TRACEPARENT', 'none'));"
+    "sys.exit(json.load(open(os.environ['HOOKMILL_PAYLOAD_FILE'])).get('exit', 0))"
+)
 # Most conditions need a query of Prometheus.
 until = partial(until_at_once, pause_seconds=0.25)
 CONFIGURATION = """
@@ -48,6 +58,7 @@ class Monitored:
     service: Service
     database: str
     prometheus: Prometheus
+    collector: Collector
     link: Link | None
     """The service's way to PostgreSQL; None with SQLite."""
     webhook: WebhookWithSecret
@@ -66,11 +77,21 @@ class Monitored:
     def wait_for(self, series: str, value: float) -> None:
         until(lambda: self.total(series) == value, lambda: f"{series} is {value}; it is {self.total(series)}")
 
-    def deliver(self, number: str, **body: Any) -> None:
-        """Send an accepted delivery."""
-        headers = {"X-Service-Delivery-Id": number}
+    def deliver(self, number: str, *, more: Mapping[str, str] | None = None, **body: Any) -> str:
+        """Send an accepted delivery. Returns its id."""
+        headers = {"X-Service-Delivery-Id": number, **(more or {})}
         answer = self.service.post(self.webhook, json.dumps({"number": number, **body}).encode(), headers=headers)
         assert answer.status == 202
+        return answer.delivery_id
+
+    def spans_of(self, trace_id: str, *names: str) -> list[ReceivedSpan]:
+        """The spans of the trace, once the collector has all of these names."""
+
+        def complete() -> list[ReceivedSpan] | None:
+            spans = [span for span in list(self.collector.spans) if span.trace_id == trace_id]
+            return spans if sorted(names) == sorted(span.name for span in spans) else None
+
+        return until(complete, lambda: f"the trace has {names}; there are {self.collector.spans}")
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -80,6 +101,7 @@ def monitored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     choices: dict[str, Any] = {
         "metrics_port": port,
         "metrics_token": METRICS_TOKEN,
+        "otlp_headers": f"authorization=Bearer%20{COLLECTOR_TOKEN}",
         "runners": json.dumps({"agent": {"argv": [sys.executable, "-I", "-S", "-c", COMMAND]}}),
     }
     link = None
@@ -90,7 +112,8 @@ def monitored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
             stack.callback(server.drop_database, url)
             link = stack.enter_context(Link(url))
             choices |= {"processes": 2, "database_url": link.url}
-        service = stack.enter_context(serving(directory / "data", **choices))
+        collector = stack.enter_context(collecting())
+        service = stack.enter_context(serving(directory / "data", otlp_endpoint=collector.url, **choices))
         with service.management() as management:
             may = operator(management)
             webhook = management.webhooks.create(may, "source")
@@ -105,7 +128,7 @@ def monitored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
             )
         configuration = CONFIGURATION.format(token=METRICS_TOKEN, port=port)
         prometheus = stack.enter_context(scraping(directory / "prometheus", configuration))
-        yield Monitored(service, request.param, prometheus, link, webhook)
+        yield Monitored(service, request.param, prometheus, collector, link, webhook)
 
 
 def test_prometheus_counts_each_outcome(monitored: Monitored):
@@ -192,7 +215,7 @@ def test_metrics_name_no_object_and_no_secret(monitored: Monitored):
     _, text = monitored.scrape()
 
     webhook = monitored.webhook.webhook
-    for word in (webhook.uid, webhook.name, monitored.webhook.reveal(), METRICS_TOKEN, "triage"):
+    for word in (webhook.uid, webhook.name, monitored.webhook.reveal(), METRICS_TOKEN, COLLECTOR_TOKEN, "triage"):
         assert word not in text
     assert "a-text-of-the-sender" not in text
     assert text.count("\n") < 2_000
@@ -211,7 +234,125 @@ def fires(monitored: Monitored, query: str) -> bool:
     return not any(word in query for word in expected) and bool(monitored.prometheus.query(query))
 
 
+# Traces
+
+
+def test_trace_leads_from_the_request_to_the_end_of_the_run(monitored: Monitored):
+    delivery_id = monitored.deliver("trace-1", exit=3)
+
+    trace_id = delivery_id.removeprefix("dlv_")
+    delivery, commit, run, attempt = in_order(
+        monitored.spans_of(trace_id, "delivery", "commit", "run", "attempt"), "delivery", "commit", "run", "attempt"
+    )
+    assert delivery.parent_span_id == ""
+    assert [each.parent_span_id for each in (commit, run)] == [delivery.span_id] * 2
+    assert attempt.parent_span_id == run.span_id
+    assert delivery.started_at <= commit.started_at <= commit.ended_at <= delivery.ended_at
+    assert run.started_at <= attempt.started_at <= attempt.ended_at <= run.ended_at
+    assert [each.service for each in (delivery, run)] == ["hookmill-ingress", "hookmill-worker"]
+    assert delivery.attributes == {
+        "hookmill.outcome": "accepted",
+        "hookmill.webhook_uid": monitored.webhook.webhook.uid,
+        "hookmill.delivery_id": delivery_id,
+        "hookmill.body_bytes": len(b'{"number": "trace-1", "exit": 3}'),
+    }
+    assert (attempt.attributes["hookmill.result"], attempt.attributes["hookmill.exit_status"]) == ("failed", 3)
+    assert run.attributes["hookmill.state"] == "failed"
+    assert [each.is_failed for each in (delivery, commit, run, attempt)] == [False, False, True, True]
+
+
+def test_trace_of_an_authenticated_sender_is_continued_in_the_command(monitored: Monitored):
+    delivery_id = monitored.deliver("trace-2", more={"traceparent": TRACEPARENT, "tracestate": "vendor=x"})
+
+    delivery, run, attempt = in_order(
+        monitored.spans_of(TRACE, "delivery", "commit", "run", "attempt"), "delivery", "run", "attempt"
+    )
+    assert delivery.parent_span_id == SENDERS_SPAN
+    assert delivery.attributes["hookmill.delivery_id"] == delivery_id
+    assert run.parent_span_id == delivery.span_id
+    with monitored.service.management() as management:
+        may = operator(management)
+        row = management.log.get(may, delivery_id)
+        [recorded] = management.runs.of_delivery(may, delivery_id)
+    assert row.traceparent == TRACEPARENT
+    assert recorded.output_tail == f"00-{TRACE}-{attempt.span_id}-01"
+    envelope = monitored.service.data_dir / "runs" / f"run_{recorded.id.hex()}" / "envelope.json"
+    assert TRACE not in envelope.read_text()
+
+
+def test_sender_that_does_not_want_its_trace_recorded_gets_no_spans(monitored: Monitored):
+    unwanted = "5" * 32
+    monitored.deliver("trace-3", more={"traceparent": f"00-{unwanted}-{SENDERS_SPAN}-00"})
+    last = monitored.deliver("trace-4").removeprefix("dlv_")
+
+    monitored.spans_of(last, "delivery", "commit", "run", "attempt")
+    assert [span for span in monitored.collector.spans if span.trace_id == unwanted] == []
+
+
+def test_trace_of_an_unauthenticated_client_is_not_continued(monitored: Monitored):
+    forged = "6" * 32
+    headers = {"traceparent": f"00-{forged}-{SENDERS_SPAN}-01"}
+    assert monitored.service.post(monitored.webhook, token="wrong", headers=headers).status == 401
+    last = monitored.deliver("trace-5").removeprefix("dlv_")
+
+    monitored.spans_of(last, "delivery", "commit", "run", "attempt")
+    assert [span for span in monitored.collector.spans if span.trace_id == forged] == []
+    outcomes = [span.attributes.get("hookmill.outcome") for span in monitored.collector.spans]
+    assert "rejected_auth" in outcomes
+
+
+@pytest.mark.parametrize("traceparent", ["00-short", f"00-{'0' * 32}-{SENDERS_SPAN}-01"])
+def test_invalid_trace_is_ignored(monitored: Monitored, traceparent: str):
+    delivery_id = monitored.deliver(f"trace-6-{traceparent}", more={"traceparent": traceparent})
+
+    [delivery] = in_order(
+        monitored.spans_of(delivery_id.removeprefix("dlv_"), "delivery", "commit", "run", "attempt"), "delivery"
+    )
+    assert delivery.parent_span_id == ""
+
+
+def test_collector_gets_its_headers_and_no_secret(monitored: Monitored):
+    monitored.deliver("trace-7", text="another-text-of-the-sender")
+    until(lambda: monitored.collector.raw, "spans arrive")
+
+    received = b"".join(monitored.collector.raw)
+
+    assert {headers["authorization"] for headers in monitored.collector.headers} == {f"Bearer {COLLECTOR_TOKEN}"}
+    for word in (monitored.webhook.reveal(), METRICS_TOKEN, COLLECTOR_TOKEN, "text-of-the-sender", "/webhooks/w"):
+        assert word.encode() not in received
+
+
+def in_order(spans: list[ReceivedSpan], *names: str) -> list[ReceivedSpan]:
+    return [next(span for span in spans if span.name == name) for name in names]
+
+
 # Faults
+
+
+def test_lost_collector_costs_deliveries_and_runs_nothing(monitored: Monitored):
+    collector, service = monitored.collector, monitored.service
+    sent = 'hookmill_spans_total{result="sent"}'
+    collector.status = 400
+    log_bytes = len(service.log())
+
+    delivery_id = monitored.deliver("collector-1")
+    until(lambda: state_of_run(service, delivery_id) is RunState.SUCCEEDED, "the run succeeds")
+    until(lambda: monitored.total('hookmill_spans_total{result="failed"}') >= 4, "the lost spans are counted")
+    collector.status = 200
+    before = monitored.total(sent)
+    monitored.deliver("collector-2")
+    until(lambda: monitored.total(sent) >= before + 4, "spans are sent again")
+
+    lines = [json.loads(line) for line in service.log()[log_bytes:].splitlines() if '"traces"' in line]
+    assert {line["event"] for line in lines} == {"failed", "recovered"}
+    assert COLLECTOR_TOKEN not in service.log()
+    assert collector.url not in service.log()
+
+
+def state_of_run(service: Service, delivery_id: str) -> RunState:
+    with service.management() as management:
+        [run] = management.runs.of_delivery(operator(management), delivery_id)
+    return run.state
 
 
 def test_killed_ingress_is_a_counter_reset(monitored: Monitored):

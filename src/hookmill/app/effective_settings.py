@@ -84,6 +84,7 @@ _RENDERERS: Final[Mapping[str, Callable[[Any], tuple[str, ...]]]] = {
     "master_key": _render_secret,
     "master_key_previous": _render_secret,
     "metrics_token": _render_secret,
+    "otlp_headers": _render_secret,
     "runners": _render_runners,
     "s3_access_key_id": _render_secret,
     "s3_secret_access_key": _render_secret,

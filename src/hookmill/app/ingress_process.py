@@ -16,6 +16,7 @@ from hookmill.app.fork_server import ForkServer
 from hookmill.app.http_server import pass_on_first_signal
 from hookmill.app.metrics_files import MetricsPublisher, ProcessMetrics, metrics_directory
 from hookmill.app.open_files import allowed_connections
+from hookmill.app.tracing import build_trace_exporter
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.ingress import Ingress, Limits
 from hookmill.maintenance import DiskGuard
@@ -81,6 +82,9 @@ class IngressService:
         self._group_commit = GroupCommit(self._start_writer, metrics=metrics, report_failure=log.error)
         await self._group_commit.open()
         self._disk_guard = DiskGuard(settings.data_dir, settings.free_space_min_bytes)
+        self._trace_exporter = build_trace_exporter(settings, "hookmill-ingress", metrics)
+        if self._trace_exporter is not None:
+            self._trace_exporter.start()
         self._ingress = Ingress(
             self._snapshot,
             self._group_commit,
@@ -92,6 +96,7 @@ class IngressService:
             public_url=settings.public_url(),
             trusted_proxies=settings.proxy_networks(),
             metrics=metrics,
+            tracing=self._trace_exporter.tracing if self._trace_exporter is not None else None,
         )
         self._routes = Routes(
             IngressEndpoint(self._ingress, now_us, metrics=metrics),
@@ -161,6 +166,8 @@ class IngressService:
         self._ingress.write_dropped()
         await self._group_commit.close()
         self._snapshot.close()
+        if self._trace_exporter is not None:
+            await asyncio.to_thread(self._trace_exporter.close)
         if self._publisher is not None:
             await asyncio.to_thread(self._publisher.close)
         self._store.close()

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Final
 from hookmill.app import Store, log, now_us, object_store, open_store, run_file_storage
 from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import original_open_files_limit
+from hookmill.app.tracing import build_trace_exporter
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_policy import retry_from_json
+from hookmill.domain.trace import Tracing
 from hookmill.maintenance import Maintenance, disk_space
 from hookmill.metrics import RUN_SLOTS, RUNS_IN_FLIGHT, Metrics
 from hookmill.settings import Settings, read_settings
@@ -85,9 +87,11 @@ def work(
         idle_seconds=timeouts.WORKER_IDLE_SECONDS,
     )
     uploads = _build_uploads(settings, store)
+    trace_exporter = build_trace_exporter(settings, "hookmill-worker", metrics)
     dispatcher = None
     if settings.performs_runs or not started_by_serve:
-        dispatcher = _build_dispatcher(settings, store, uploads, metrics)
+        tracing = trace_exporter.tracing if trace_exporter is not None else None
+        dispatcher = _build_dispatcher(settings, store, uploads, metrics, tracing)
     if started_by_serve:
         # The service waits until these modules are loaded, so the niceness is set only now. It must be set before the
         # first thread starts, because Linux sets the niceness of one thread.
@@ -99,6 +103,8 @@ def work(
     try:
         if settings.metrics_port is not None:
             metrics_threads += _serve_metrics(settings, settings.metrics_port, store, dispatcher, metrics)
+        if trace_exporter is not None:
+            trace_exporter.start()
         if dispatcher is not None:
             dispatcher.launch()
         if uploads is not None:
@@ -111,6 +117,8 @@ def work(
         if uploads is not None:
             uploads.close(min(UPLOAD_SECONDS, stop.grace_seconds))
         maintenance.close()
+        if trace_exporter is not None:
+            trace_exporter.close()
         for metrics_thread in metrics_threads:
             metrics_thread.close()
         store.close()
@@ -175,7 +183,9 @@ def _build_uploads(settings: Settings, store: Store) -> "Uploads | None":
     )
 
 
-def _build_dispatcher(settings: Settings, store: Store, uploads: "Uploads | None", metrics: Metrics) -> "Dispatcher":
+def _build_dispatcher(
+    settings: Settings, store: Store, uploads: "Uploads | None", metrics: Metrics, tracing: Tracing | None
+) -> "Dispatcher":
     # Imported here, because it takes a second, and a worker that performs no runs does not need these modules.
     with _without_running_the_file_program():
         from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
@@ -218,6 +228,7 @@ def _build_dispatcher(settings: Settings, store: Store, uploads: "Uploads | None
         ),
         now_us,
         metrics=metrics,
+        tracing=tracing,
         report_failure=log.failure,
         report_recovery=log.recovery,
     )

@@ -105,6 +105,8 @@ class LogDetails(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     """The event type, if the sender is authenticated."""
     event_signed: bool | None = None
     """Whether the signature covers the event type; None without an event type."""
+    traceparent: str | None = None
+    """The sender's trace that the delivery continues, as `valid_traceparent` returns it. None while tracing is off."""
 
 
 class Delivery(LogDetails, frozen=True, kw_only=True):

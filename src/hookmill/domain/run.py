@@ -68,6 +68,8 @@ class ByDelivery:
     webhook_name: str
     event: EventType | None = None
     """The event type of the delivery; None if the delivery has none. It comes from the sender."""
+    traceparent: str | None = None
+    """The trace that the delivery continues; None if the sender has sent none, or tracing was off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

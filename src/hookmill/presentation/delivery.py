@@ -10,6 +10,7 @@ from hookmill.domain.delivery import Delivery, DroppedAttempts, Label
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import Run
+from hookmill.domain.trace import Trace
 from hookmill.presentation.run import RunView
 from hookmill.presentation.view import Timestamp, View
 
@@ -31,10 +32,17 @@ def _event(delivery: Delivery) -> str | None:
     return f"{delivery.event} ({'signed' if delivery.event_signed else 'not signed'})"
 
 
+def _trace_id(delivery: Delivery) -> str | None:
+    if delivery.traceparent is None:
+        return None
+    return Trace.of_sender(delivery.traceparent).trace_id.hex()
+
+
 DETAILS: Final = (
     Detail("Event", _event, list_text_for=lambda delivery: delivery.event),
     Detail("Reason", lambda delivery: delivery.reason),
     Detail("From", lambda delivery: delivery.client),
+    Detail("Trace", _trace_id),
 )
 """The details that the log shows for a delivery, in display order."""
 
@@ -63,6 +71,12 @@ class DeliveryView(View, frozen=True):
     ]
     reason: Annotated[str | None, Meta(description="Why the attempt was refused, for the webhook's owner.")]
     client: Annotated[str | None, Meta(description="The client's address of a refused attempt.")]
+    traceparent: Annotated[
+        str | None,
+        Meta(
+            description="The sender's trace that the delivery continues. Null if it has sent none, or without traces."
+        ),
+    ]
 
     @classmethod
     def of(cls, delivery: Delivery) -> Self:
@@ -79,6 +93,7 @@ class DeliveryView(View, frozen=True):
             event_signed=delivery.event_signed,
             reason=delivery.reason,
             client=delivery.client,
+            traceparent=delivery.traceparent,
         )
 
 

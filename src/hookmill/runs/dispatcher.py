@@ -32,6 +32,7 @@ from typing import IO, Final
 from hookmill.domain.errors import Conflict, HookmillError, ReportFailure, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, time_ordered_key
 from hookmill.domain.run_policy import Retry
+from hookmill.domain.trace import Tracing
 from hookmill.metrics import Metrics
 from hookmill.runs.durable_engine import DurableEngine, RunNotEnded, in_own_thread
 from hookmill.runs.file_writer import RunFileSettings, RunFileWriter
@@ -46,7 +47,7 @@ from hookmill.store.database import Database, Transaction
 from hookmill.store.notifications import listening
 from hookmill.store.pauses import pause_failing
 from hookmill.store.private_file import open_lock_file
-from hookmill.store.runs import claims, executors, held
+from hookmill.store.runs import claims, executors, held, reading
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.store.watch import CommitWatch
 
@@ -126,6 +127,7 @@ class Dispatcher:
         clock: Callable[[], int],
         *,
         metrics: Metrics | None = None,
+        tracing: Tracing | None = None,
         report_failure: ReportFailure = lambda _where, _error: None,
         report_recovery: Callable[[str, str], None] = lambda _where, _what: None,
     ) -> None:
@@ -159,7 +161,7 @@ class Dispatcher:
         self._engine: DurableEngine
         packages = settings.data.absolute() / "runs"
         self._health = HostHealth(packages, report_failure=report_failure, report_recovery=report_recovery)
-        self._observer = RunObserver(settings.runners, metrics=metrics)
+        self._observer = RunObserver(settings.runners, metrics=metrics, tracing=tracing)
         file_writer = None
         if settings.run_files is not None:
             file_writer = RunFileWriter(
@@ -462,7 +464,11 @@ class Dispatcher:
             return ()
         # The engine's records are deleted first: once a run is in the backlog, any worker may start it.
         self._engine.forget(keys)
-        return executors.requeue(tx, keys, attempts_max=attempts_max, now=self._clock())
+        ended_runs = executors.requeue(tx, keys, attempts_max=attempts_max, now=self._clock())
+        if self._observer.is_tracing:
+            for run in reading.runs_by_keys(tx, ended_runs):
+                self._observer.run_ended(run, run.state)
+        return ended_runs
 
     def _tidy(self) -> None:
         """In a thread: repair what crashes and errors have left, every `TIDY_SECONDS` until the shutdown."""

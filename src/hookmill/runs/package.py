@@ -26,6 +26,8 @@ class Package:
 
     run: Run
     directory: Path
+    traceparent: str | None = None
+    """The span of the attempt, for a command that continues the trace; None while tracing is off."""
 
     @property
     def prompt_file(self) -> Path:
@@ -44,7 +46,7 @@ def directory_of(packages: Path, run: Run) -> Path:
     return packages / run_id(run.id)
 
 
-def write_package(packages: Path, run: Run, payload: bytes | None) -> Package:
+def write_package(packages: Path, run: Run, payload: bytes | None, *, traceparent: str | None = None) -> Package:
     """Write a run's package. It replaces that of an earlier attempt, and is never incomplete. Raises `OSError`."""
     directory = directory_of(packages, run)
     draft = packages / f".{directory.name}"
@@ -55,7 +57,7 @@ def write_package(packages: Path, run: Run, payload: bytes | None) -> Package:
         _write_file(draft / name, content)
     remove_or_set_aside(directory)
     draft.rename(directory)
-    return Package(run=run, directory=directory)
+    return Package(run=run, directory=directory, traceparent=traceparent)
 
 
 def make_packages_directory(packages: Path) -> None:

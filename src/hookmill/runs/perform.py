@@ -107,7 +107,7 @@ class Performer:
         try:
             if run.attempt > 1:
                 kill_processes_of_runs(run_id(run.id), attempt_max=run.attempt)
-            package = write_package(self.packages, run, payload)
+            package = write_package(self.packages, run, payload, traceparent=self.observer.traceparent(run))
         except (OSError, MemoryError) as error:
             raise HostFault(
                 f"A run's package could not be written to {self.packages}: {reason_of(error)}. {DISK_ADVICE}"
@@ -194,6 +194,8 @@ class Performer:
             return False
         if run.policy.pause_after_failures is not None and result.state is RunState.FAILED:
             self._pause_failing()
+        if is_recorded:
+            self.observer.run_ended(run, result.state)
         return is_recorded
 
     def _pause_failing(self) -> None:

@@ -227,6 +227,7 @@ deliveries: Final = Table(
     Column("client", Text),
     Column("event", Text),
     Column("event_signed", Boolean),
+    Column("traceparent", Text),
     # For the log's order and the rate limits' sliding windows. Counting rows needs only the index.
     Index("ix_deliveries_log", "webhook_no", "received_at", "rate_limit"),
     # For rare labels in a long log. Accepted deliveries don't have entries in these indexes.

@@ -37,6 +37,8 @@ from hookmill.runs.runners.guard import (
 GUARD: Final = Path(__file__).with_name("guard.py")
 INSTRUCTION_SECONDS: Final = 0.5
 """The time between two calls of `next_instruction`."""
+TRACE_VARIABLE: Final = "TRACEPARENT"
+"""The variable from which OpenTelemetry's command line tools and SDKs read the trace to continue."""
 INHERITED_VARIABLES: Final = ("PATH", "HOME", "LANG", "TZ")
 """The service's variables that every command receives."""
 MARGIN_SECONDS: Final = 15.0
@@ -258,6 +260,7 @@ class CommandRunner:
             "HOOKMILL_AUTOMATION": package.run.automation_id,
             "HOOKMILL_PROMPT_FILE": str(package.prompt_file),
             "HOOKMILL_ENVELOPE_FILE": str(package.envelope_file),
+            **({TRACE_VARIABLE: package.traceparent} if package.traceparent is not None else {}),
             **_started_by_variables(package),
         }
 

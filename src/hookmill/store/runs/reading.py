@@ -29,6 +29,7 @@ RUN_QUERY: Final = """
             SELECT COUNT(*) FROM payloads WHERE payloads.delivery_id = runs.delivery_id
         ) END AS own_payloads,
         webhooks.uid AS webhook_uid, webhooks.name AS webhook_name, deliveries.event, deliveries.event_signed,
+        deliveries.traceparent,
         automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner,
         automation_versions.policy
     FROM runs
@@ -163,6 +164,7 @@ def _started_by(row: Row) -> StartedBy:
         webhook_uid=WebhookUid(row["webhook_uid"]),
         webhook_name=row["webhook_name"],
         event=EventType(row["event"], bool(row["event_signed"])) if row["event"] is not None else None,
+        traceparent=row["traceparent"],
     )
 
 

@@ -1,0 +1,164 @@
+"""Sending spans to a collector that is there, slow, or gone."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from hookmill.app import otlp
+from hookmill.app.otlp import BATCH_SPANS, TraceExporter, parse_headers
+from hookmill.domain.trace import Span, Trace
+from hookmill.metrics import SPANS, Metrics
+from tests.support.collector import Collector, collecting
+from tests.support.ports import free_port
+from tests.support.waiting import LONG_SECONDS, until
+
+SPAN = Span(
+    name="delivery",
+    trace=Trace(bytes(15) + b"\1", None, True),
+    span_id=bytes(7) + b"\2",
+    parent_span_id=None,
+    started_at=1_000,
+    ended_at=2_000,
+)
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "SEND_SECONDS", 0.05)
+    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(otlp, "CLOSE_SECONDS", 1.0)
+
+
+class Exporting:
+    """A running exporter, with what it has counted and reported."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.metrics = Metrics()
+        self.events: list[str] = []
+        self.exporter = TraceExporter(
+            endpoint,
+            {"x-team": "1"},
+            sample_ratio=1.0,
+            service="a-service",
+            metrics=self.metrics,
+            report_failure=lambda component, error: self.events.append("failure"),
+            report_recovery=lambda component, what: self.events.append("recovery"),
+        )
+        self.record = self.exporter.tracing.record
+
+    def counted(self, result: str) -> float:
+        return self.metrics.number(SPANS, result).value
+
+
+@contextmanager
+def exporting(endpoint: str) -> Iterator[Exporting]:
+    running = Exporting(endpoint)
+    running.exporter.start()
+    try:
+        yield running
+    finally:
+        running.exporter.close()
+
+
+def test_spans_that_wait_are_sent_when_the_process_stops(collector):
+    with exporting(collector.url) as running:
+        running.record(SPAN)
+        running.record(replace(SPAN, span_id=bytes(7) + b"\3", parent_span_id=SPAN.span_id, is_failed=True))
+
+    assert [(span.service, span.name, span.is_failed) for span in collector.spans] == [
+        ("a-service", "delivery", False),
+        ("a-service", "delivery", True),
+    ]
+    assert [(span.trace_id, span.span_id, span.parent_span_id) for span in collector.spans] == [
+        ("0" * 31 + "1", "0" * 15 + "2", ""),
+        ("0" * 31 + "1", "0" * 15 + "3", "0" * 15 + "2"),
+    ]
+    assert (collector.spans[0].started_at, collector.spans[0].ended_at) == (1_000_000, 2_000_000)
+    assert running.counted("sent") == 2
+    assert collector.headers[0]["x-team"] == "1"
+
+
+def test_many_spans_are_sent_in_batches(collector):
+    with exporting(collector.url) as running:
+        for _ in range(2 * BATCH_SPANS + 1):
+            running.record(SPAN)
+        until(lambda: running.counted("sent") == 2 * BATCH_SPANS + 1, "all are sent")
+
+    assert len(collector.raw) >= 3
+
+
+@pytest.mark.parametrize("path", ["", "/v1/traces"])
+def test_path_of_traces_is_appended_once(collector, path):
+    with exporting(collector.url + path) as running:
+        running.record(SPAN)
+
+    assert running.counted("sent") == 1
+
+
+def test_full_queue_drops_spans_and_never_blocks(collector, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(otlp, "WAITING_MAX", 100)
+    monkeypatch.setattr(otlp, "BATCH_SPANS", 10)
+    collector.is_stuck = True
+    with exporting(collector.url) as running:
+        running.record(SPAN)
+        until(lambda: collector.raw, "a request is stuck")
+        began_at = time.monotonic()
+        for _ in range(1_000):
+            running.record(SPAN)
+        seconds = time.monotonic() - began_at
+
+    assert running.counted("dropped") >= 900 - 10
+    assert seconds < LONG_SECONDS / 10
+
+
+@pytest.mark.parametrize("status", [400, 503])
+def test_failure_is_reported_once_until_the_collector_recovers(collector, status: int):
+    collector.status = status
+    with exporting(collector.url) as running:
+        running.record(SPAN)
+        until(lambda: running.counted("failed") == 1, "a span is lost")
+        running.record(SPAN)
+        until(lambda: running.counted("failed") == 2, "another span is lost")
+        collector.status = 200
+        running.record(SPAN)
+        until(lambda: running.counted("sent") == 1, "the span is sent")
+
+    assert running.events == ["failure", "recovery"]
+
+
+def test_collector_that_is_not_there_is_a_failure():
+    with exporting(f"http://127.0.0.1:{free_port()}") as running:
+        running.record(SPAN)
+        until(lambda: running.counted("failed") == 1, "the span is lost")
+
+    assert running.events == ["failure"]
+
+
+def test_library_prints_nothing(capfd: pytest.CaptureFixture[str]):
+    with exporting(f"http://127.0.0.1:{free_port()}") as running:
+        running.record(SPAN)
+        until(lambda: running.counted("failed") == 1, "the span is lost")
+
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "headers"),
+    [
+        ("authorization=Bearer%20abc%2C=", {"authorization": "Bearer abc,="}),
+        ("A=1,b=2", {"a": "1", "b": "2"}),
+        ("a=", {"a": ""}),
+    ],
+)
+def test_headers_are_read_from_the_setting(text, headers):
+    assert parse_headers(text) == headers
