@@ -289,7 +289,7 @@ def test_delivery_is_read_with_its_payload_or_not_at_all_during_retention(
                 return
             read(delivery)
 
-    def wait_for_read() -> bool:
+    def wait_for_read(_locked_seconds: float) -> bool:
         """Let the reader read a delivery between two steps of retention."""
         before = outcomes.total()
         until(lambda: outcomes.total() > before or reading.done(), "a delivery was read")
@@ -298,6 +298,7 @@ def test_delivery_is_read_with_its_payload_or_not_at_all_during_retention(
     with ThreadPoolExecutor(1) as threads:
         reading = threads.submit(read_repeatedly)
         try:
+            wait_for_read(0)
             removed = run_retention(world.database, Path("missing"), world.clock(), pause=wait_for_read)
         finally:
             is_over.set()
