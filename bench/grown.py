@@ -144,12 +144,15 @@ def measure_during_retention(storage: Storage, *, rounds: int, seconds: float) -
                 fill(store.database, first=0, count=OLD_DELIVERIES, begin=app.now_us() - _OLD_US)
                 with service.started(installation) as running:
                     time.sleep(maintenance.FIRST_PASS_SECONDS)
+                    # The first commits also checkpoint what `fill` has left in the WAL.
+                    load.run(plan(running, WARM_UP_SECONDS, STEADY_RATE_PER_SECOND))
                     before = _count_old_deliveries(store.database)
                     while_removing.append(load.run(plan(running, seconds, STEADY_RATE_PER_SECOND)))
                     removed_per_second.append((before - _count_old_deliveries(store.database)) / seconds)
                 store.close()
             with service.serving(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as running:
                 time.sleep(maintenance.FIRST_PASS_SECONDS)
+                load.run(plan(running, WARM_UP_SECONDS, STEADY_RATE_PER_SECOND))
                 fresh.append(load.run(plan(running, seconds, STEADY_RATE_PER_SECOND)))
     except NotMeasured as reason:
         yield Row(what=what, remark=str(reason))

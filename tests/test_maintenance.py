@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -71,13 +72,33 @@ def test_pass_works_in_small_steps_with_pauses_between_them(world, tmp_path, mon
     world.clock.advance(days=8)
     counts = []
 
-    def pause() -> bool:
+    def pause(_locked_seconds: float) -> bool:
         counts.append(len(world.log(webhook)))
         return False
 
     run_retention(world.database, tmp_path, world.clock(), pause=pause)
 
     assert counts[:4] == [75, 65, 55, 50]
+
+
+def test_time_that_waits_for_the_write_lock_lengthens_no_pause(tmp_path):
+    shutil.copyfile(migrated_sqlite_file(), tmp_path / "hookmill.db")
+    url = sqlite_url(tmp_path / "hookmill.db")
+    steps: list[tuple[float, float]] = []
+
+    def pause(locked_seconds: float) -> bool:
+        steps.append((locked_seconds, time.monotonic()))
+        return False
+
+    with open_database(url) as database, open_database(url) as other, ThreadPoolExecutor(1) as threads:
+        with other.write():
+            running = threads.submit(run_retention, database, tmp_path, int(time.time() * 1e6), pause=pause)
+            time.sleep(0.2)
+            released_at = time.monotonic()
+        running.result()
+
+    assert steps
+    assert sum(locked for locked, _ in steps) <= steps[-1][1] - released_at
 
 
 def test_deliveries_are_accepted_between_two_steps(world, tmp_path, monkeypatch):
@@ -87,7 +108,7 @@ def test_deliveries_are_accepted_between_two_steps(world, tmp_path, monkeypatch)
     world.clock.advance(days=8)
     statuses: list[int] = []
 
-    def pause() -> bool:
+    def pause(_locked_seconds: float) -> bool:
         statuses.append(world.post(busy, b"%d" % len(statuses)).status)
         return False
 
@@ -102,7 +123,9 @@ def test_stopped_pass_ends_and_the_next_one_continues(world, tmp_path, monkeypat
     post_deliveries(world, webhook, 85)
     world.clock.advance(days=8)
 
-    passes = [run_retention(world.database, tmp_path, world.clock(), pause=lambda: True) for _ in range(4)]
+    passes = [
+        run_retention(world.database, tmp_path, world.clock(), pause=lambda _locked_seconds: True) for _ in range(4)
+    ]
 
     assert passes == [10, 10, 10, 5]
 
@@ -410,7 +433,7 @@ def test_files_of_pruned_runs_are_removed_in_bounded_steps(world, tmp_path, monk
     world.clock.advance(days=8)
     counts = []
 
-    def pause() -> bool:
+    def pause(_locked_seconds: float) -> bool:
         counts.append(row_count(world, "run_files"))
         return False
 

@@ -6,8 +6,8 @@ Retention removes old rows in passes of small transactions, so that deliveries d
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -47,8 +47,8 @@ STEPS_PER_PASS: Final = 2_000
 PAUSE_BETWEEN_STEPS_SECONDS: Final = 0.02
 """The shortest pause after a step."""
 PAUSE_FACTOR: Final = 15
-"""The pause after a step is at least this multiple of the step's duration, during which SQLite's write lock may be
-held. So deliveries take precedence."""
+"""The pause after a step is at least this multiple of the time for which the step held SQLite's write lock. So
+deliveries take precedence."""
 FREE_INODES_MIN: Final = 1_000
 """The minimum number of free inodes. A delivery may start several runs, and each run has about eight files."""
 ABANDONED_AFTER_SECONDS: Final = 3_600.0
@@ -165,8 +165,6 @@ class Maintenance:
         self._packages = packages
         self._now_us = now_us
         self._report_failure = report_failure
-        self._step_began_at = 0.0
-        """When the present step of retention began, in monotonic seconds."""
         self._last_reported: dict[str, str] = {}
         """The last reported text of each exception class, so that a persistent error is reported once."""
         self._stop = threading.Event()
@@ -189,7 +187,6 @@ class Maintenance:
             seconds_to_next_pass = RETENTION_SECONDS
             elapsed, last_pass_at = time.monotonic() - last_pass_at, time.monotonic()
             try:
-                self._step_began_at = time.monotonic()
                 now = self._now_us()
                 effective_now = advance_retention_time(self._database, now, int(elapsed * 1_000_000))
                 if effective_now < now - DAY_US:
@@ -230,12 +227,35 @@ class Maintenance:
             self._last_reported[kind] = text
             self._report_failure(component, error)
 
-    def _pause(self) -> bool:
-        """Wait after a step of retention. Returns whether the pass must end."""
-        step_seconds = time.monotonic() - self._step_began_at
-        is_stopping = self._stop.wait(max(PAUSE_BETWEEN_STEPS_SECONDS, PAUSE_FACTOR * step_seconds))
-        self._step_began_at = time.monotonic()
-        return is_stopping
+    def _pause(self, locked_seconds: float) -> bool:
+        """Wait after a step that held the write lock for so long. Returns whether the pass must end."""
+        return self._stop.wait(max(PAUSE_BETWEEN_STEPS_SECONDS, PAUSE_FACTOR * locked_seconds))
+
+
+class _Steps:
+    """The transactions of a pass of retention, and the pauses between them."""
+
+    def __init__(self, database: Database, pause: Callable[[float], bool]) -> None:
+        self.database = database
+        self._pause = pause
+        self._locked_seconds = 0.0
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """Like `Database.write`. The time that it waits for the write lock does not count: deliveries hold the lock."""
+        began_at = None
+        try:
+            with self.database.write() as tx:
+                began_at = time.monotonic()
+                yield tx
+        finally:
+            if began_at is not None:
+                self._locked_seconds += time.monotonic() - began_at
+
+    def pause(self) -> bool:
+        """Wait until the next step may begin. Returns whether the pass must end."""
+        locked_seconds, self._locked_seconds = self._locked_seconds, 0.0
+        return self._pause(locked_seconds)
 
 
 def run_retention(
@@ -243,63 +263,64 @@ def run_retention(
     packages: Path,
     now: int,
     *,
-    pause: Callable[[], bool] = lambda: False,
+    pause: Callable[[float], bool] = lambda _locked_seconds: False,
     report_failure: ReportFailure = lambda _component, _error: None,
 ) -> int:
     """Run one pass of retention as of `now`, in microseconds since 1970. Returns the number of removed log rows.
 
-    `pause` is called between steps; if it returns True, the pass ends. `report_failure` is called once if
-    some files can't be removed.
+    `pause` is called between steps, with the seconds for which the step held SQLite's write lock; if it returns True,
+    the pass ends. `report_failure` is called once if some files can't be removed.
     """
-    removed_log_rows = _remove_old_rows(database, now, pause)
-    if not pause():
+    steps = _Steps(database, pause)
+    removed_log_rows = _remove_old_rows(steps, now)
+    if not steps.pause():
         # Each host removes its own files, even if another host removes the rows.
         _remove_orphaned_packages(database, packages, report_failure)
     return removed_log_rows
 
 
-def _remove_old_rows(database: Database, now: int, pause: Callable[[], bool]) -> int:
-    removed_log_rows = steps = 0
-    for keys in log_retention.removable(database, now, at_most=ROWS_PER_STEP):
+def _remove_old_rows(steps: _Steps, now: int) -> int:
+    removed_log_rows = steps_done = 0
+    for keys in log_retention.removable(steps.database, now, at_most=ROWS_PER_STEP):
         if keys:
-            with database.write() as tx:
+            with steps.write() as tx:
                 # Only one process at a time removes rows.
                 if not dialect.try_lock(tx, _RETENTION_LOCK):
                     return removed_log_rows
                 removed_log_rows += log_retention.remove(tx, keys)
-            steps += 1
-        if pause():
+            steps_done += 1
+        if steps.pause():
             return removed_log_rows
-        if steps >= STEPS_PER_PASS:
+        if steps_done >= STEPS_PER_PASS:
             break
-    with database.read() as tx:
+    with steps.database.read() as tx:
         automation_ids = runs_retention.automations_with_old_runs(tx, now)
     for automation_id in automation_ids:
-        while steps < STEPS_PER_PASS:
-            with database.write() as tx:
+        while steps_done < STEPS_PER_PASS:
+            with steps.write() as tx:
                 if not dialect.try_lock(tx, _RETENTION_LOCK):
                     return removed_log_rows
                 pruned = runs_retention.prune_without_delivery(tx, automation_id, now, ROWS_PER_STEP)
-            steps += pruned > 0
-            if pause():
+            steps_done += pruned > 0
+            if steps.pause():
                 return removed_log_rows
             if pruned < ROWS_PER_STEP:
                 break
-    while steps < STEPS_PER_PASS:
-        with database.write() as tx:
+    while steps_done < STEPS_PER_PASS:
+        with steps.write() as tx:
             if not dialect.try_lock(tx, _RETENTION_LOCK) or not removal.remove_files(tx, ROWS_PER_STEP):
                 break
-        steps += 1
-        if pause():
+        steps_done += 1
+        if steps.pause():
             return removed_log_rows
     # Under constant load, the log can need all steps of each pass, so identities have steps of their own.
     for _ in range(STEPS_PER_PASS):
-        with database.write() as tx:
+        with steps.write() as tx:
             if not identity_segments.forget_old(tx, now, IDENTITIES_PER_STEP):
                 break
-        if pause():
+        if steps.pause():
             return removed_log_rows
-    with database.write() as tx:
+    with steps.write() as tx:
         deliveries.forget_dropped_attempts(tx, now)
         _forget_expired(tx, now)
     return removed_log_rows
