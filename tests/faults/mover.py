@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from hookmill.cli import main
 from hookmill.store.database import Database, Transaction
-from hookmill.store.move import steps
+from hookmill.store.rows import tables
 
 
 def move_until(step: int | str, stop_signal: signal.Signals) -> None:
@@ -22,7 +22,7 @@ def move_until(step: int | str, stop_signal: signal.Signals) -> None:
     """
     # Tests that run in the background ignore SIGINT, and their processes inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    steps.BATCH_ROWS = 3  # type: ignore[misc]
+    tables.BATCH_ROWS = 3  # type: ignore[misc]
     write = Database.write
     steps_reached = 0
 

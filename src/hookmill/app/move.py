@@ -16,11 +16,12 @@ from hookmill.store import factories, moved
 from hookmill.store.database import Database, Transaction, is_sqlite_file, open_database
 from hookmill.store.migrate import refuse_other_revision
 from hookmill.store.move import source, steps, target
-from hookmill.store.move.steps import ReportRows, TableDigest
+from hookmill.store.move.steps import ReportRows
 from hookmill.store.move.target import MovePosition
 from hookmill.store.moved import AlreadyMoved, Successor
 from hookmill.store.postgres_engine import contains_password, without_password
 from hookmill.store.private_file import open_lock_file
+from hookmill.store.rows.digest import TableDigest
 
 CONNECTIONS: Final = 2
 """The size of the pool of connections to PostgreSQL."""

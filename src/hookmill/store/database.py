@@ -81,6 +81,11 @@ class Transaction:
         """Execute driver-level SQL with positional parameters, for statements with the values of many rows."""
         return self.connection.exec_driver_sql(sql, values)
 
+    def bulk_many(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Execute the driver-level SQL once for each row. Does nothing without rows."""
+        if rows:
+            self.connection.exec_driver_sql(sql, list(rows))
+
 
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 

@@ -1,4 +1,4 @@
-"""Reads the SQLite database of a move, in one transaction that keeps every other process from writing."""
+"""Checks the SQLite database of a move, in one transaction that keeps every other process from writing."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -7,9 +7,8 @@ from typing import Final
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.text import shown
-from hookmill.store import dialect
 from hookmill.store.database import Transaction
-from hookmill.store.move.tables import MovedTable, Values
+from hookmill.store.rows.tables import StoredTable
 
 ROWS_SHOWN_MAX: Final = 20
 """The most rows that an error names."""
@@ -25,31 +24,7 @@ def read_only(tx: Transaction) -> Iterator[None]:
         tx.run("PRAGMA query_only = OFF")
 
 
-def read_rows(tx: Transaction, table: MovedTable, after: Values = ()) -> Iterator[Values]:
-    """The rows in the order of their keys, one at a time. `after` is the key of the row before the first one."""
-    condition = f" AND ({table.key_list()}) > ({_placeholders(after)})" if after else ""
-    query = f"SELECT {table.column_list} FROM {table.quoted} WHERE {table.condition}{condition}"
-    return map(tuple, tx.bulk(f"{query} ORDER BY {table.key_list()}", after))
-
-
-def count_rows(tx: Transaction, table: MovedTable, up_to: Values = ()) -> int:
-    """The number of rows, or of those up to the row with the key `up_to`."""
-    condition = f" AND ({table.key_list()}) <= ({_placeholders(up_to)})" if up_to else ""
-    result = tx.bulk(f"SELECT COUNT(*) FROM {table.quoted} WHERE {table.condition}{condition}", up_to)
-    return int(result.scalar_one())
-
-
-def highest_number(tx: Transaction, table: MovedTable) -> int:
-    """The highest number that SQLite has generated for a key of this table, even if that row is deleted; at least 0."""
-    row = tx.one(f"SELECT MAX({table.key[0].quoted}) AS number FROM {table.quoted}")
-    highest = int(row["number"] or 0) if row is not None else 0
-    if dialect.has_table(tx, "sqlite_sequence"):
-        generated = tx.one("SELECT seq FROM sqlite_sequence WHERE name = :name", name=table.name)
-        highest = max(highest, int(generated["seq"]) if generated is not None else 0)
-    return highest
-
-
-def refuse_unstorable(tx: Transaction, table: MovedTable) -> None:
+def refuse_unstorable(tx: Transaction, table: StoredTable) -> None:
     """Raises `Invalid` with the rows and columns of this table whose values PostgreSQL can't store.
 
     Hookmill writes no such values. But SQLite stores any bytes as text, and any value in any column.
@@ -88,12 +63,8 @@ def _is_storable_text(content: bytes) -> bool:
     return b"\0" not in content
 
 
-def _described_key(table: MovedTable, key: Sequence[bytes]) -> str:
+def _described_key(table: StoredTable, key: Sequence[bytes]) -> str:
     return ", ".join(
         f"{column.name}={value.hex() if column.is_bytes else shown(value.decode('utf-8', 'backslashreplace'))}"
         for column, value in zip(table.key, key, strict=True)
     )
-
-
-def _placeholders(values: Values) -> str:
-    return ", ".join("?" * len(values))

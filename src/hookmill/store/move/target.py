@@ -1,4 +1,4 @@
-"""Writes the PostgreSQL database of a move, and reads it back.
+"""Writes the PostgreSQL database of a move.
 
 A mark in the metadata says that the move is unfinished, and where it is. Each transaction that writes rows also
 advances the mark, and fails if the mark is not where this move left it. So a delayed transaction of an earlier start
@@ -6,30 +6,25 @@ can't write rows twice.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import psycopg
 
-from hookmill.domain.errors import Conflict, StoreUnavailable
+from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import TeamId
 from hookmill.domain.text import shown
 from hookmill.store import dialect, metadata, moved, schema
 from hookmill.store.database import Database, Transaction
 from hookmill.store.migrate import migrate, stored_revision
-from hookmill.store.move.tables import TABLES, MovedTable, Values
-from hookmill.store.postgres_engine import PostgresConnection
 from hookmill.store.privileges import refuse_missing_privileges
 from hookmill.store.revision import revisions
+from hookmill.store.rows import postgres
+from hookmill.store.rows.tables import TABLES, StoredTable, Values
 
 BATCH_SECONDS: Final = 60
 """The longest time to write one batch of rows. Also the time to wait for a transaction of a move that was killed."""
-ANALYZE_SECONDS: Final = 600
-READ_SECONDS: Final = 24 * 3600
-"""The longest time to read a whole table."""
-NO_ROW_SECONDS: Final = 600
-"""The longest time without a row while a table is read: before the first one, PostgreSQL may sort the table."""
 NAMES_SHOWN_MAX: Final = 5
 START_AGAIN: Final = "To start again, create another empty database, and move to that one."
 
@@ -63,7 +58,7 @@ class MovePosition:
         return cls(source=TeamId(fields["source"]), table=table.name, after=after)
 
     @property
-    def remaining_tables(self) -> Sequence[MovedTable]:
+    def remaining_tables(self) -> Sequence[StoredTable]:
         """The tables that are not completely copied."""
         return TABLES[[table.name for table in TABLES].index(self.table) :]
 
@@ -175,7 +170,7 @@ def _tables_with_rows(tx: Transaction) -> list[str]:
 
 
 def write_batch(
-    database: Database, table: MovedTable, rows: Sequence[Values], position: MovePosition, next_position: MovePosition
+    database: Database, table: StoredTable, rows: Sequence[Values], position: MovePosition, next_position: MovePosition
 ) -> None:
     """Write rows of the table, and advance the move from `position` to `next_position`, in one transaction.
 
@@ -184,27 +179,19 @@ def write_batch(
     with database.write() as tx:
         dialect.allow_long_statements(tx, BATCH_SECONDS)
         advance(tx, position, next_position)
-        _copy_in(tx, table, rows)
+        try:
+            postgres.write_rows(tx, table, rows)
+        except psycopg.IntegrityError:
+            raise Conflict(
+                f"A row of the table {table.name} contradicts the rows that were copied earlier: the SQLite database "
+                f"has changed since the move began. {START_AGAIN}"
+            ) from None
 
 
 def advance(tx: Transaction, position: MovePosition, next_position: MovePosition) -> None:
     """Advance the mark. Raises `Conflict` if another process has changed it."""
     if not metadata.replace_value(tx, moved.UNFINISHED, position.to_text(), next_position.to_text()):
         raise _superseded()
-
-
-def set_sequence(tx: Transaction, table: MovedTable, highest_number: int) -> None:
-    """Let generated keys of this table continue after the number. Does nothing if PostgreSQL generates none."""
-    row = tx.one("SELECT pg_get_serial_sequence(:table, :column) AS name", table=table.quoted, column=table.key[0].name)
-    if row is not None and row["name"] is not None and highest_number > 0:
-        tx.one("SELECT setval(CAST(:name AS regclass), :number)", name=row["name"], number=highest_number)
-
-
-def analyze(database: Database) -> None:
-    """Collect the statistics without which PostgreSQL would plan the first queries badly."""
-    with database.write() as tx:
-        dialect.allow_long_statements(tx, ANALYZE_SECONDS)
-        tx.run(f"ANALYZE {', '.join(table.quoted for table in TABLES)}")
 
 
 def finish(database: Database, position: MovePosition) -> None:
@@ -221,68 +208,3 @@ def finish(database: Database, position: MovePosition) -> None:
 
 def _superseded() -> Conflict:
     return Conflict("Another `hookmill move` uses the same PostgreSQL database. Let it finish. This one has stopped.")
-
-
-def _copy_in(tx: Transaction, table: MovedTable, rows: Sequence[Values]) -> None:
-    boolean_positions = [number for number, column in enumerate(table.columns) if column.is_boolean]
-    try:
-        with (
-            _driver(tx).cursor() as cursor,
-            cursor.copy(f"COPY {table.quoted} ({table.column_list}) FROM STDIN (FORMAT BINARY)".encode()) as copy,
-        ):
-            copy.set_types([column.kind.postgres_type for column in table.columns])
-            for row in rows:
-                copy.write_row(_with_booleans(row, boolean_positions) if boolean_positions else row)
-    except psycopg.IntegrityError:
-        raise Conflict(
-            f"A row of the table {table.name} contradicts the rows that were copied earlier: the SQLite database has "
-            f"changed since the move began. {START_AGAIN}"
-        ) from None
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise _unavailable(tx, error) from error
-
-
-def _with_booleans(row: Values, positions: Sequence[int]) -> Sequence[Any]:
-    values = list(row)
-    for position in positions:
-        if values[position] is not None:
-            values[position] = bool(values[position])
-    return values
-
-
-# Reading
-
-
-def read_rows(database: Database, table: MovedTable) -> Iterator[Values]:
-    """The rows in the order of their keys, one at a time, as SQLite has them. Raises `StoreUnavailable`."""
-    columns = ", ".join(f"{column.quoted}::int" if column.is_boolean else column.quoted for column in table.columns)
-    # SQLite orders text by its bytes, too.
-    order = table.key_list(
-        lambda column: f'{column.quoted} COLLATE "C"' if column.kind.postgres_type == "text" else column.quoted
-    )
-    query = f"SELECT {columns} FROM {table.quoted} WHERE {table.condition} ORDER BY {order}"
-    with database.read() as tx:
-        dialect.allow_long_statements(tx, READ_SECONDS, response_seconds=NO_ROW_SECONDS)
-        # Prefer an index that has the order: reading through it is faster than sorting all bodies on disk.
-        tx.run("SET LOCAL enable_sort = off")
-        try:
-            with (
-                _driver(tx).cursor() as cursor,
-                cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT BINARY)".encode()) as copy,
-            ):
-                copy.set_types(["int4" if column.is_boolean else column.kind.postgres_type for column in table.columns])
-                yield from copy.rows()
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise _unavailable(tx, error) from error
-
-
-def _driver(tx: Transaction) -> PostgresConnection:
-    driver = tx.connection.connection.driver_connection
-    assert isinstance(driver, PostgresConnection)
-    return driver
-
-
-def _unavailable(tx: Transaction, error: psycopg.Error) -> StoreUnavailable:
-    # The transaction is lost. Without this call, its rollback would fail on a broken connection.
-    tx.connection.invalidate(error)
-    return StoreUnavailable(str(error).strip().split("\n")[0][:200])

@@ -1,13 +1,13 @@
-"""The tables that a move copies: every table of the schema, in the order of the foreign keys.
+"""The tables of the schema, in the order of the foreign keys.
 
 Rows are tuples of the values that SQLite's driver returns: a boolean is 0 or 1.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, SmallInteger, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, MetaData, SmallInteger, Table, Text
 from sqlalchemy.types import TypeEngine
 
 from hookmill.store import moved, schema
@@ -50,7 +50,7 @@ _KINDS: Final[Sequence[tuple[type[TypeEngine[Any]], _ColumnKind]]] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovedColumn:
+class StoredColumn:
     """A column of a table."""
 
     name: str
@@ -81,12 +81,12 @@ class MovedColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovedTable:
+class StoredTable:
     """A table, and the SQL that reads and writes its rows in the order of the primary key."""
 
     name: str
-    columns: tuple[MovedColumn, ...]
-    key: tuple[MovedColumn, ...]
+    columns: tuple[StoredColumn, ...]
+    key: tuple[StoredColumn, ...]
     key_positions: tuple[int, ...]
     """The positions of the primary key's columns in `columns`."""
 
@@ -100,7 +100,7 @@ class MovedTable:
 
     @property
     def condition(self) -> str:
-        """An SQL condition: which rows are moved."""
+        """An SQL condition: which rows are copied."""
         if self.name != "facts":
             return "1 = 1"
         marks = ", ".join(f"'{mark}'" for mark in moved.MARKS)
@@ -109,24 +109,26 @@ class MovedTable:
     def key_of(self, row: Values) -> Values:
         return tuple(row[position] for position in self.key_positions)
 
-    def key_list(self, render: Callable[[MovedColumn], str] = lambda column: column.quoted) -> str:
+    def key_list(self, render: Callable[[StoredColumn], str] = lambda column: column.quoted) -> str:
         return _listed(self.key, render)
 
 
-def _listed(columns: Sequence[MovedColumn], render: Callable[[MovedColumn], str] = lambda column: column.quoted) -> str:
+def _listed(
+    columns: Sequence[StoredColumn], render: Callable[[StoredColumn], str] = lambda column: column.quoted
+) -> str:
     return ", ".join(map(render, columns))
 
 
-def _moved_column(column: Column[Any]) -> MovedColumn:
+def _stored_column(column: Column[Any]) -> StoredColumn:
     kind = next((kind for sql_type, kind in _KINDS if isinstance(column.type, sql_type)), None)
-    assert kind is not None, f"add the type of {column} to the types that a move copies"
-    return MovedColumn(name=str(column.name), kind=kind, is_nullable=bool(column.nullable))
+    assert kind is not None, f"add the type of {column} to `_KINDS`"
+    return StoredColumn(name=str(column.name), kind=kind, is_nullable=bool(column.nullable))
 
 
-def _moved_table(table: Table) -> MovedTable:
-    columns = tuple(map(_moved_column, table.columns))
+def _stored_table(table: Table) -> StoredTable:
+    columns = tuple(map(_stored_column, table.columns))
     positions = tuple(list(table.columns).index(column) for column in table.primary_key)
-    return MovedTable(
+    return StoredTable(
         name=str(table.name),
         columns=columns,
         key=tuple(columns[position] for position in positions),
@@ -134,5 +136,28 @@ def _moved_table(table: Table) -> MovedTable:
     )
 
 
-TABLES: Final = tuple(map(_moved_table, schema.metadata.sorted_tables))
-"""Every table of the schema. A table follows those to which its foreign keys refer."""
+def tables_of(metadata: MetaData) -> tuple[StoredTable, ...]:
+    """The tables of the schema. A table follows those to which its foreign keys refer."""
+    return tuple(map(_stored_table, metadata.sorted_tables))
+
+
+TABLES: Final = tables_of(schema.metadata)
+"""Every table of this version's schema."""
+
+BATCH_ROWS: Final = 2_000
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""After this size of texts and bytes, no row is added to a batch."""
+
+
+def batches(rows: Iterable[Values]) -> Iterator[Sequence[Values]]:
+    """The rows in batches of up to `BATCH_ROWS` rows. No batch is empty."""
+    batch: list[Values] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += sum(len(value) for value in row if isinstance(value, str | bytes))
+        if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,48 @@
+"""The digest of a table: the number of its rows, and a hash of all their values."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from hookmill.store.rows.tables import StoredTable, Values, batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDigest:
+    """The number of a table's rows, and the SHA-256 of all their values in the order of the keys."""
+
+    table: str
+    rows: int
+    sha256: str
+
+
+class RowDigest:
+    """Computes the digest of a table, to which rows are added in the order of their keys."""
+
+    def __init__(self, table: StoredTable) -> None:
+        self._table = table
+        self._digest = hashlib.sha256()
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._rows = 0
+
+    def add(self, rows: Iterable[Values]) -> None:
+        for row in rows:
+            # MessagePack distinguishes types and lengths, so different rows have different encodings.
+            self._digest.update(self._encode(row))
+            self._rows += 1
+
+    def result(self) -> TableDigest:
+        return TableDigest(table=self._table.name, rows=self._rows, sha256=self._digest.hexdigest())
+
+
+def digest_of(
+    table: StoredTable, rows: Iterable[Values], report: Callable[[int], None] = lambda _rows: None
+) -> TableDigest:
+    """The digest of all rows of the table. `report` is called with the number of rows since its last call."""
+    digest = RowDigest(table)
+    for batch in batches(rows):
+        digest.add(batch)
+        report(len(batch))
+    return digest.result()
