@@ -391,7 +391,7 @@ def test_runs_without_a_delivery_are_pruned_with_their_rows_and_files(world, tmp
         world.clock.advance(seconds=0.001)
     for _ in range(3):
         seldom.append(world.management.automations.start_run(world.may, automations[1].id))
-    packages = [directory_of(tmp_path, run) for run in (*often, *seldom)]
+    packages = [directory_of(tmp_path, run.id) for run in (*often, *seldom)]
     for package in packages:
         package.mkdir()
     with world.database.write() as tx:

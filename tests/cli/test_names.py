@@ -103,6 +103,8 @@ def test_names_in_the_json_of_every_command_are_in_snake_case(
     call("webhook delete", "renamed", "--yes")
     call("apply", str(tmp_path / "files"), "--allow-deletions", exit_code=2)
     call("audit list", "--limit", "1000", "--team")
+    call("backup", str(tmp_path / "backup"), "--with-run-packages")
+    call("restore", str(tmp_path / "backup"), "--check")
     call("move", "--to", "-", stdin=postgres_url.encode())
     call("move", "--undo", "--yes")
 

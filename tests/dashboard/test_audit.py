@@ -53,8 +53,8 @@ def recorded_actions() -> set[str]:
 
 
 def test_every_recorded_action_has_a_phrase():
-    # No operation pauses automations: the worker does.
-    assert recorded_actions() | {"automation.pause"} == set(ACTION_PHRASES)
+    # No operation pauses automations or restores a backup: the worker and a command do.
+    assert recorded_actions() | {"automation.pause", "installation.restore"} == set(ACTION_PHRASES)
 
 
 def test_audit_row_shows_actor_action_object_and_address(dashboard: Dashboard, manager: Visitor):

@@ -157,7 +157,7 @@ def test_running_move_blocks_the_service_and_other_moves(move: Move):
     arguments = ["move", "--to", environment["HOOKMILL_TEST_TO"]]
     other = Command(arguments, environment, move.directory, other_output)
     assert other.wait(LONG_SECONDS) == 1
-    assert "or another move, uses the data directory" in other_output.read_text()
+    assert "`move` or `restore` uses the data directory" in other_output.read_text()
     process.send_signal(signal.SIGCONT)
 
     assert process.wait(LONG_SECONDS) == 0, move.output.read_text()
@@ -219,7 +219,7 @@ def test_service_continues_on_postgresql_where_it_stopped_on_sqlite(tmp_path: Pa
         accepted = [service.post(webhook, b'{"number": %d}' % number).delivery_id for number in range(3)]
         until(lambda: notes.exists() and notes.read_text(), "the first run has begun")
         assert move.run() == 1
-        assert "A `hookmill serve`, or another move, uses the data directory" in move.output.read_text()
+        assert "A `hookmill serve`, `move` or `restore` uses the data directory" in move.output.read_text()
         # One run is running, and two are queued.
         processes = all_processes_of(service)
         service.kill()

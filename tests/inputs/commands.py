@@ -15,7 +15,8 @@ from tests.inputs.requests import UNIQUE_NAME
 ENDLESS_COMMANDS: Final = {"serve", "worker"}
 """They run until they are stopped. Their options are settings, which are validated like environment variables."""
 OUTPUT_PATHS: Final = {("export", "folder"), ("delivery payload", "--output"), ("delivery export", "--output")} | {
-    ("run export", "--output")
+    ("run export", "--output"),
+    ("backup", "file"),
 }
 """The inputs that name a path to write to."""
 EXCLUSIVE_INPUTS: Final = (
@@ -39,6 +40,7 @@ BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "automation list": {},
     "automation run": {"name_or_id": "{automation}"},
     "automation show": {"name_or_id": "{automation}"},
+    "backup": {"file": UNIQUE_NAME},
     "delivery export": {},
     "delivery list": {},
     "delivery payload": {"identifier": "{delivery}"},
@@ -65,6 +67,7 @@ BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "migrate": {},
     "move": {"--to": "postgresql://127.0.0.1:1/nothing"},
     "plan": {"folder": "nothing"},
+    "restore": {"file": "nothing"},
     "run cancel": {"identifier": "{run}"},
     "run export": {},
     "run list": {},
@@ -91,6 +94,8 @@ BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "webhook sync": {"name_or_uid": "{webhook}"},
 }
 """The arguments and options of each command. The tested input is added to them, or replaces one of them."""
+FLAG: Final = "{flag}"
+"""The value of an option that has none."""
 ID_PLACEHOLDERS: Final = frozenset({"{webhook}", "{automation}", "{delivery}", "{run}"})
 ADDITIONAL_INPUTS: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("automation change", "--timezone"): {"--schedule": "nightly=@daily"},
@@ -113,14 +118,18 @@ STDIN_INPUTS: Final = (
     ("automation create", "--filter-file"),
     ("automation create", "--triggers-file"),
     ("automation run", "--payload"),
+    ("backup", "--with-key"),
     ("filter test", "--filter-file"),
     ("filter test", "--body"),
     ("move", "--to"),
+    ("restore", "file"),
     ("secret create", "--from-stdin"),
     ("webhook create", "--secret-from-stdin"),
     ("send", "--body"),
 )
 """The inputs that are read from standard input."""
+STDIN_FLAGS: Final = {"--from-stdin", "--secret-from-stdin", "--with-key"}
+"""Options without a value, with which a command reads standard input."""
 LISTED_RESOURCES: Final = (
     "webhook",
     "automation",
@@ -152,11 +161,11 @@ class CommandInput:
         for group in EXCLUSIVE_INPUTS:
             if self.name in group:
                 inputs = {name: text for name, text in inputs.items() if name not in group or name == self.name}
-        is_flag = self.from_stdin and self.name.endswith("from-stdin")
-        inputs[self.name] = "-" if self.from_stdin else value
+        is_flag = self.from_stdin and self.name in STDIN_FLAGS
+        inputs[self.name] = FLAG if is_flag else "-" if self.from_stdin else value
         arguments = [*self.command.split()]
         for name, text in inputs.items():
-            arguments += [name] if is_flag and name == self.name else [text] if name[0] != "-" else [name, text]
+            arguments += [name] if text == FLAG else [text] if name[0] != "-" else [name, text]
         arguments += ["--yes"] if self.command in CONFIRMED_COMMANDS else []
         # Different code prints text and JSON, so the tests alternate between them.
         return [*arguments, "--json"] if self.has_json and number % 2 else arguments

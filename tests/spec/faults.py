@@ -311,4 +311,19 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "runs/test_run_objects.py::test_upload_frozen_during_the_next_attempt_replaces_no_file",
         ),
     ),
+    "F43": ToleratedFault(
+        "`kill -9` of a backup at any step: no file has its name, and the next backup is complete.",
+        ("faults/test_backup.py::test_killed_backup_leaves_no_file_with_its_name",),
+    ),
+    "F44": ToleratedFault(
+        "`kill -9` of a restore at any step: the database is empty, and the same command restores everything.",
+        ("faults/test_backup.py::test_killed_restore_leaves_an_empty_database_and_can_be_started_again",),
+    ),
+    "F45": ToleratedFault(
+        "A backup was cut, or any byte of it was altered: it is refused, and nothing is changed.",
+        (
+            "cli/test_backup.py::test_backup_that_was_cut_anywhere_is_refused_and_changes_nothing",
+            "cli/test_backup.py::test_backup_of_which_any_byte_was_altered_is_refused_and_changes_nothing",
+        ),
+    ),
 }

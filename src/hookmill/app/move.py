@@ -1,14 +1,14 @@
 """Moves an installation from SQLite to PostgreSQL, while no other process can change it."""
 
-import fcntl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Final
 
 from hookmill.app import keys, now_us
+from hookmill.app.exclusive import lock_out_services
 from hookmill.domain.errors import Conflict, HookmillError, Invalid, StoreUnavailable
 from hookmill.domain.ids import TeamId
 from hookmill.settings import Settings
@@ -20,7 +20,6 @@ from hookmill.store.move.steps import ReportRows
 from hookmill.store.move.target import MovePosition
 from hookmill.store.moved import AlreadyMoved, Successor
 from hookmill.store.postgres_engine import contains_password, without_password
-from hookmill.store.private_file import open_lock_file
 from hookmill.store.rows.digest import TableDigest
 
 CONNECTIONS: Final = 2
@@ -86,7 +85,7 @@ def move(settings: Settings, url: str, report: ReportRows) -> MoveResult:
             # The first connection finds out whether the server is suitable. No lock is held yet.
             with database.read():
                 pass
-        _lock_out_services(settings, path, resources)
+        lock_out_services(settings, path, resources)
         sqlite = resources.enter_context(open_database(settings.store_url()))
         keys.load_checked_ring(settings, sqlite)
         with _interruptible():
@@ -206,24 +205,6 @@ def _naming_option() -> Iterator[None]:
         yield
     except Invalid as error:
         raise Invalid(str(error).replace("HOOKMILL_DATABASE_URL", "--to")) from None
-
-
-def _lock_out_services(settings: Settings, path: Path, resources: ExitStack) -> None:
-    """Hold the locks of a service until `resources` is closed. Raises `Conflict` while a service holds one."""
-    locks: Sequence[tuple[Path, Callable[[IO[Any], int], object]]] = (
-        (settings.data_dir / "serve.lock", fcntl.flock),
-        (path.with_name(f"{path.name}.writer"), fcntl.flock),
-        (settings.data_dir / "engine.lock", fcntl.lockf),
-    )
-    for lock_path, acquire in locks:
-        lock = resources.enter_context(open_lock_file(lock_path))
-        try:
-            acquire(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Conflict(
-                f"A `hookmill serve`, or another move, uses the data directory {settings.data_dir.absolute()}: it "
-                f"holds {lock_path.name}. Stop it, and wait until it has ended. Nothing was changed."
-            ) from None
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from hookmill import __version__
 from hookmill.cli import (
     audit,
     automation,
+    backup,
     definitions,
     delivery,
     factory,
@@ -65,6 +66,8 @@ app.command()(service.serve)
 app.command()(service.worker)
 app.command()(service.migrate)
 app.command()(move.move)
+app.command()(backup.backup)
+app.command()(backup.restore)
 app.add_typer(webhook.commands, name="webhook")
 app.add_typer(automation.commands, name="automation")
 app.add_typer(delivery.commands, name="delivery")

@@ -5,9 +5,10 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import typer
 
@@ -86,24 +87,39 @@ def read_filter(text: str | None, path: str | None) -> Any:
     return payload_filter
 
 
-def read_bytes(path: str, label: str, bytes_max: int) -> bytes:
-    """The bytes of a file, a pipe, or standard input (`-`). Raises `Invalid` if it can't be read or is too large."""
-    try:
-        if path == STANDARD_INPUT:
-            content = sys.stdin.buffer.read(bytes_max + 1)
-        else:
+@contextmanager
+def opened(path: str, label: str) -> Iterator[BinaryIO]:
+    """An open file or pipe, or standard input (`-`). Raises `Invalid` if it can't be opened."""
+    if path == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    with ExitStack() as stack:
+        try:
             mode = Path(path).stat().st_mode
             # A shell's `<(…)` is a pipe. A device may never end.
             if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
                 raise Invalid(f"{label} {shown(path)} is not a file. Name a file or a pipe, or - for standard input.")
-            with Path(path).open("rb") as file:
-                content = file.read(bytes_max + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "this is not a valid file name"
-        raise Invalid(f"{label} {shown(path)} can't be read: {reason}.") from None
+            file = stack.enter_context(Path(path).open("rb"))
+        except (OSError, ValueError) as error:
+            raise _unreadable(path, label, error) from None
+        yield file
+
+
+def read_bytes(path: str, label: str, bytes_max: int) -> bytes:
+    """The bytes of a file, a pipe, or standard input (`-`). Raises `Invalid` if it can't be read or is too large."""
+    try:
+        with opened(path, label) as file:
+            content = file.read(bytes_max + 1)
+    except OSError as error:
+        raise _unreadable(path, label, error) from None
     if len(content) > bytes_max:
         raise Invalid(f"{label} {shown(path)} has more than {bytes_max:,} bytes, which is the limit.")
     return content
+
+
+def _unreadable(path: str, label: str, error: OSError | ValueError) -> Invalid:
+    reason = error.strerror if isinstance(error, OSError) else "this is not a valid file name"
+    return Invalid(f"{label} {shown(path)} can't be read: {reason}.")
 
 
 def read_text(path: str, label: str, bytes_max: int = TEXT_BYTES_MAX) -> str:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hookmill.cli import inputs, options
-from hookmill.cli.output import confirm, count, print_error, print_json, print_line, program, utc
+from hookmill.cli import inputs, options, progress
+from hookmill.cli.output import confirm, count, print_json, print_line, program, utc
 from hookmill.cli.session import read_settings_or_exit
 from hookmill.domain.errors import Invalid
 from hookmill.domain.moment import iso
@@ -20,12 +17,6 @@ from hookmill.domain.text import shown
 if TYPE_CHECKING:
     from hookmill.app.move import MoveResult
     from hookmill.settings import Settings
-
-LINE_SECONDS: Final = 10.0
-"""The time between two lines of progress of the same phase, where there is no terminal."""
-
-_ReportRows: TypeAlias = Callable[[str, int, int], None]
-"""Receives the phase, the number of rows since the last call of this phase, and the total number of rows."""
 
 
 def move(
@@ -53,7 +44,7 @@ def move(
         refuse_password(to)
         url = to
     try:
-        with _progress() as report:
+        with progress.phases() as report:
             result = move_installation(settings, url, report)
     except KeyboardInterrupt:
         raise MoveInterrupted from None
@@ -125,42 +116,3 @@ def _undo(settings: Settings, yes: bool, json: bool) -> None:
         return
     print_line("The SQLite database can be used again. Unset database_url and HOOKMILL_DATABASE_URL.")
     print_line(f"{shown(moved_to.url)} is unchanged. To move again, create another empty database.")
-
-
-@contextmanager
-def _progress() -> Iterator[_ReportRows]:
-    """A bar for each phase on a terminal's standard error. Otherwise lines, a few for each phase."""
-    if not sys.stderr.isatty():
-        yield _ProgressLines().report
-        return
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
-
-    task_by_phase: dict[str, TaskID] = {}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-
-        def report(phase: str, rows: int, total: int) -> None:
-            if phase not in task_by_phase:
-                task_by_phase[phase] = progress.add_task(phase, total=total)
-            progress.advance(task_by_phase[phase], rows)
-
-        yield report
-
-
-class _ProgressLines:
-    """Prints how far a phase is: at its beginning, every few seconds, and at its end."""
-
-    def __init__(self) -> None:
-        self._phase = ""
-        self._rows = 0
-        self._printed_at = 0.0
-
-    def report(self, phase: str, rows: int, total: int) -> None:
-        is_new = phase != self._phase
-        was_finished = not is_new and self._rows >= total
-        self._phase, self._rows = phase, rows if is_new else self._rows + rows
-        is_finished = self._rows >= total and not was_finished
-        now = time.monotonic()
-        if is_new or is_finished or now - self._printed_at >= LINE_SECONDS:
-            self._printed_at = now
-            print_error(f"{phase}: {self._rows:,} of {count(total, 'row')}")

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final, TypeAlias
 
-from hookmill.cli.output import plural
+from hookmill.cli.output import count, plural, print_error
+
+LINE_SECONDS: Final = 10.0
+"""The time between two lines of progress of the same phase, where there is no terminal."""
+
+ReportRows: TypeAlias = Callable[[str, int, int], None]
+"""Receives the phase, the number of rows since the last call of this phase, and the total number of rows."""
 
 
 @contextmanager
@@ -41,3 +49,42 @@ def activity_bar(description: str) -> Iterator[None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         progress.add_task(description, total=None)
         yield
+
+
+@contextmanager
+def phases() -> Iterator[ReportRows]:
+    """A bar for each phase on a terminal's standard error. Otherwise lines, a few for each phase."""
+    if not sys.stderr.isatty():
+        yield _ProgressLines().report
+        return
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    task_by_phase: dict[str, TaskID] = {}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+
+        def report(phase: str, rows: int, total: int) -> None:
+            if phase not in task_by_phase:
+                task_by_phase[phase] = progress.add_task(phase, total=total)
+            progress.advance(task_by_phase[phase], rows)
+
+        yield report
+
+
+class _ProgressLines:
+    """Prints how far a phase is: at its beginning, every few seconds, and at its end."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._rows = 0
+        self._printed_at = 0.0
+
+    def report(self, phase: str, rows: int, total: int) -> None:
+        is_new = phase != self._phase
+        was_finished = not is_new and self._rows >= total
+        self._phase, self._rows = phase, rows if is_new else self._rows + rows
+        is_finished = self._rows >= total and not was_finished
+        now = time.monotonic()
+        if is_new or is_finished or now - self._printed_at >= LINE_SECONDS:
+            self._printed_at = now
+            print_error(f"{phase}: {self._rows:,} of {count(total, 'row')}")

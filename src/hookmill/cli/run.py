@@ -228,7 +228,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
 
     from hookmill.runs.package import directory_of
 
-    directory = directory_of(packages_directory, run)
+    directory = directory_of(packages_directory, run.id)
     if json:
         file_fields = [
             {"name": file.name, "size": file.size, "only_on_host": file.only_on_host} for file in run_files.files
@@ -312,7 +312,7 @@ def _print_output_as_json(run: Run, output: RunOutput | None, packages_directory
     from hookmill.runs.package import directory_of
 
     is_here = output is not None and output.is_on_this_host
-    file_path = str(directory_of(packages_directory, run) / OUTPUT_FILE) if is_here else None
+    file_path = str(directory_of(packages_directory, run.id) / OUTPUT_FILE) if is_here else None
     print_json(plain(RunOutputView.of(run.id, output)) | {"file": file_path})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,9 +13,10 @@ import typer
 
 from hookmill.cli import options
 from hookmill.cli.member import sign_in_url
-from hookmill.cli.output import count, print_fields, print_json, print_line, program
+from hookmill.cli.output import count, print_fields, print_json, print_line, program, utc
 from hookmill.cli.session import read_settings_or_exit
 from hookmill.domain.errors import Conflict
+from hookmill.domain.moment import iso, iso_or_none
 from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.domain.sample import FIRST_START_NAME, FIRST_START_PROMPT, curl_line
 from hookmill.domain.text import shown
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hookmill.domain.webhook import Webhook
     from hookmill.management import Management, WebhookWithSecret
     from hookmill.settings import Settings
+    from hookmill.store.restored import Restoration
 
 NAMES_SHOWN_MAX: Final = 5
 
@@ -60,6 +62,7 @@ def serve(
     from hookmill.app.open_files import raise_open_files_limit
     from hookmill.app.port import hold_port
     from hookmill.app.worker_process import grant_accounts_access, refuse_unusable_accounts
+    from hookmill.store.restored import take_announcement
 
     raise_open_files_limit()
     if settings.performs_runs:
@@ -69,6 +72,7 @@ def serve(
         try:
             # A first start must not stop halfway.
             state = _set_up(app.build_management(settings, store, guards_disk=False), settings)
+            state = replace(state, restoration=take_announcement(store.database))
         finally:
             store.close()
         if settings.performs_runs:
@@ -179,6 +183,8 @@ class StateAfterStart:
     first_webhook: WebhookWithSecret | None
     first_webhook_view: WebhookWithSecretView | None
     sign_in_link: str | None
+    restoration: Restoration | None = None
+    """Set by the first start after a restore."""
 
 
 def _set_up(management: Management, settings: Settings) -> StateAfterStart:
@@ -233,6 +239,9 @@ def _announce(state: StateAfterStart, settings: Settings, command_prefix: str, j
         return
     print_line(f"Hookmill is ready at {listen_url}")
     print_line()
+    if state.restoration is not None:
+        _announce_restoration(state.restoration)
+        print_line()
     if state.first_webhook is not None:
         _announce_first(state.first_webhook, settings)
     else:
@@ -257,6 +266,19 @@ def _announce(state: StateAfterStart, settings: Settings, command_prefix: str, j
             ("Data:", str(data_dir)),
         ]
     )
+
+
+def _announce_restoration(restored: Restoration) -> None:
+    until = restored.newest_delivery_at
+    print_line(
+        f"This installation was restored from a backup of {utc(restored.taken_at)} UTC. Its newest delivery is "
+        + (f"of {utc(until)} UTC:" if until is not None else "unknown:")
+    )
+    print_line("- Later deliveries are not here. If their senders retry them, they are accepted.")
+    print_line("- Earlier deliveries are here, so a retry of one of them is a Duplicate.")
+    print_line("- Runs that had not ended then are performed now, even if the original has performed them since.")
+    print_line("- Later changes are undone, such as rotated secrets, revoked API keys and removed members.")
+    print_line("- The original installation must stay stopped. docs/backup.md has the details.")
 
 
 def _announce_first(created: WebhookWithSecret, settings: Settings) -> None:
@@ -298,6 +320,13 @@ def _name_list(names: Sequence[str]) -> str:
 
 
 def _announcement_fields(state: StateAfterStart) -> dict[str, Any]:
+    if (restored := state.restoration) is not None:
+        restoration = {
+            "taken_at": iso(restored.taken_at),
+            "restored_at": iso(restored.restored_at),
+            "newest_delivery_at": iso_or_none(restored.newest_delivery_at),
+        }
+        return {"restored": restoration, **_announcement_fields(replace(state, restoration=None))}
     if state.first_webhook is not None:
         return {
             "webhook": state.first_webhook_view,

@@ -31,7 +31,7 @@ class Access:
             if factory is None:
                 names = ", ".join(factory.name for factory in factories.all_factories(tx)) or "none yet"
                 raise NotFound(f"No factory is named {factory_name[:100]!r}. The factories are: {names}.")
-        return MayManage(actor=_operator(channel), factory=factory, is_admin=True)
+        return MayManage(actor=operator_actor(channel), factory=factory, is_admin=True)
 
     def operator_of_team(self, *, channel: Channel = Channel.CLI) -> MayAdminister:
         """Permission for the operator on the whole team. Raises `NotFound` before the first start."""
@@ -39,7 +39,7 @@ class Access:
             team = factories.only_team(tx)
         if team is None:
             raise NotFound("The installation is not set up yet. Start `hookmill serve` once.")
-        return MayAdminister(actor=_operator(channel), team_id=team)
+        return MayAdminister(actor=operator_actor(channel), team_id=team)
 
     def caller_with_token(self, token: str, *, client: str | None, channel: Channel = Channel.API) -> Caller | None:
         """The caller with this token of an API key; None if the key is unknown, revoked or expired.
@@ -95,7 +95,8 @@ def _caller(key: ApiKey, client: str | None, channel: Channel) -> Caller:
     )
 
 
-def _operator(channel: Channel) -> Actor:
+def operator_actor(channel: Channel) -> Actor:
+    """The operator, by the name of the account that runs this process."""
     # A container's user may have no name.
     name = "operator"
     with suppress(KeyError, OSError):

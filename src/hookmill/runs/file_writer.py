@@ -107,7 +107,7 @@ class RunFileWriter:
         Prepared files that the command left unchanged are omitted.
         """
         limits, is_uploading = self._settings.limits, self._settings.storage.is_uploading
-        listed_files, has_more = list_files(self._packages, run)
+        listed_files, has_more = list_files(self._packages, run.id)
         sizes = dict(listed_files)
         prepared = dict(prepared_files(run, payload))
         if has_more:
@@ -177,7 +177,7 @@ class RunFileWriter:
     def _output_end(self, run: Run) -> tuple[bytes, int] | None:
         """The end of the output, and the size of the whole. None if there is no output file."""
         try:
-            end, size = read_tail(open_file(self._packages, run, OUTPUT_FILE), OUTPUT_END_BYTES)
+            end, size = read_tail(open_file(self._packages, run.id, OUTPUT_FILE), OUTPUT_END_BYTES)
         except OSError:
             return None
         # The file may grow while it is read.
@@ -186,7 +186,7 @@ class RunFileWriter:
     def _read(self, run: Run, name: str, size: int) -> bytes | None:
         """The content of a file of at most `size` bytes. None if it has become larger, or can't be read."""
         try:
-            with os.fdopen(open_file(self._packages, run, name), "rb") as file:
+            with os.fdopen(open_file(self._packages, run.id, name), "rb") as file:
                 content = file.read(size + 1)
         except OSError:
             return None
@@ -194,7 +194,7 @@ class RunFileWriter:
 
     def _size_of(self, run: Run, name: str) -> int | None:
         try:
-            descriptor = open_file(self._packages, run, name)
+            descriptor = open_file(self._packages, run.id, name)
         except OSError:
             return None
         try:

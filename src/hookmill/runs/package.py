@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-from hookmill.domain.ids import run_id
+from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import PAYLOAD_FILE, Run
 from hookmill.domain.run_files import ENVELOPE_FILE, PROMPT_FILE, from_first_character, prepared_files
 from hookmill.store.directories import remove_or_set_aside
@@ -42,13 +42,13 @@ class Package:
         return self.directory / PAYLOAD_FILE
 
 
-def directory_of(packages: Path, run: Run) -> Path:
-    return packages / run_id(run.id)
+def directory_of(packages: Path, run: RunKey) -> Path:
+    return packages / run_id(run)
 
 
 def write_package(packages: Path, run: Run, payload: bytes | None, *, traceparent: str | None = None) -> Package:
     """Write a run's package. It replaces that of an earlier attempt, and is never incomplete. Raises `OSError`."""
-    directory = directory_of(packages, run)
+    directory = directory_of(packages, run.id)
     draft = packages / f".{directory.name}"
     make_packages_directory(packages)
     remove_or_set_aside(draft)
@@ -108,7 +108,7 @@ def make_durable(package: Package) -> None:
 # link.
 
 
-def open_file(packages: Path, run: Run, name: str) -> int:
+def open_file(packages: Path, run: RunKey, name: str) -> int:
     """A descriptor of a regular file in a run's package. Raises `OSError` if there is no such file."""
     if "/" in name or "\0" in name:
         raise FileNotFoundError(name)
@@ -142,7 +142,7 @@ def read_tail(descriptor: int, bytes_max: int) -> tuple[bytes, int]:
     return (from_first_character(tail) if size > bytes_max else tail), size
 
 
-def list_files(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
+def list_files(packages: Path, run: RunKey) -> tuple[list[tuple[str, int]], bool]:
     """The names and sizes of a package's regular files, by name, and whether the list is cut.
 
     It is cut if the package has more than `LISTED_ENTRIES_MAX` entries. It is empty if there is no package.
@@ -177,7 +177,7 @@ class PackagesOnHost:
     def has_package(self, run: Run) -> bool:
         """Whether the package of the run's latest attempt is on this host."""
         try:
-            os.close(_open_package(self.directory, run))
+            os.close(_open_package(self.directory, run.id))
         except OSError:
             return False
         # Another host may have performed a later attempt.
@@ -185,30 +185,30 @@ class PackagesOnHost:
 
     def list_files(self, run: Run) -> tuple[list[tuple[str, int]], bool]:
         """Like the function `list_files`."""
-        return list_files(self.directory, run)
+        return list_files(self.directory, run.id)
 
     def read_chunks(self, run: Run, name: str) -> Iterator[bytes]:
         """The content of a file, which is open when this returns. Raises `OSError` if there is no such file."""
-        chunks = read_chunks(open_file(self.directory, run, name))
+        chunks = read_chunks(open_file(self.directory, run.id, name))
         # The generator starts now: one that is discarded before it starts would leave the file open.
         return chain([next(chunks, b"")], chunks)
 
     def read_tail(self, run: Run, name: str, bytes_max: int) -> tuple[bytes, int]:
         """The end of a file, and the file's size. Raises `OSError` if there is no such file."""
-        return read_tail(open_file(self.directory, run, name), bytes_max)
+        return read_tail(open_file(self.directory, run.id, name), bytes_max)
 
 
 def _attempt_of_package(packages: Path, run: Run) -> int:
     """The attempt that the envelope names; the run's latest one if the command has made the envelope unreadable."""
     try:
-        with os.fdopen(open_file(packages, run, ENVELOPE_FILE), "rb") as file:
+        with os.fdopen(open_file(packages, run.id, ENVELOPE_FILE), "rb") as file:
             attempt = json.loads(file.read(CHUNK_BYTES))["run"]["attempt"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return run.attempt
     return attempt if isinstance(attempt, int) else run.attempt
 
 
-def _open_package(packages: Path, run: Run) -> int:
+def _open_package(packages: Path, run: RunKey) -> int:
     return os.open(directory_of(packages, run), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 

@@ -183,7 +183,7 @@ class Uploads:
     def _read(self, run: Run, file: FileToUpload) -> bytes | None:
         """The content; None if the file no longer has the recorded size."""
         try:
-            with os.fdopen(open_file(self._packages, run, file.name), "rb") as opened:
+            with os.fdopen(open_file(self._packages, run.id, file.name), "rb") as opened:
                 content = opened.read(file.size + 1)
         except OSError:
             return None
@@ -193,10 +193,12 @@ class Uploads:
         while not self._stop.is_set():
             with self._database.read() as tx:
                 keys = files.objects_to_remove(tx, OBJECTS_PER_PAGE)
+                own_keys = files.own_objects(tx, keys)
             if not keys:
                 return
-            self._objects.remove(keys)
-            self._has_used_store = True
+            if own_keys:
+                self._objects.remove(own_keys)
+                self._has_used_store = True
             with self._database.write() as tx:
                 files.forget_objects_to_remove(tx, keys)
 

@@ -105,6 +105,7 @@ class Database:
         *,
         checkpoints: bool = False,
         syncs: bool = True,
+        is_draft: bool = False,
         connections: int = POSTGRES_CONNECTIONS,
         idle_seconds: int = timeouts.IDLE_SECONDS,
     ) -> None:
@@ -115,7 +116,8 @@ class Database:
         The other parameters are for SQLite. Only the writing process sets `checkpoints`: in SQLite 3.7.0 to 3.51.2, two
         connections that checkpoint at the same time can corrupt the WAL. Without `syncs`, a commit survives a crash of
         the process, but survives a power failure only after a later commit has synced. Pass `syncs=False` for work that
-        can be repeated, so that its commits don't hold the write lock while the disk syncs.
+        can be repeated, so that its commits don't hold the write lock while the disk syncs. `is_draft`: no other
+        process opens the file, and a failed write makes it useless. Such a file has no WAL.
         """
         self.url = url
         self.on_sqlite = url.startswith("sqlite:")
@@ -124,8 +126,10 @@ class Database:
             self.path: Path | None = Path(make_url(url).database or "")
             """The SQLite file; None on PostgreSQL."""
             self._has_sqlite_file = False
-            self._write_engine = sqlite_engine.sqlite_engine(url, writes=True, checkpoints=checkpoints, syncs=syncs)
-            self._read_engine = sqlite_engine.sqlite_engine(url, writes=False)
+            self._write_engine = sqlite_engine.sqlite_engine(
+                url, writes=True, checkpoints=checkpoints, syncs=syncs, is_draft=is_draft
+            )
+            self._read_engine = sqlite_engine.sqlite_engine(url, writes=False, is_draft=is_draft)
             if checkpoints:
                 self._grow_wal()
         else:

@@ -65,6 +65,22 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
     return True
 
 
+def create_schema(tx: Transaction, *, revision: str, performs_runs: bool) -> None:
+    """Create the tables of a revision in an empty database. Every other migration waits until the transaction ends.
+
+    Raises `Conflict` for a role without the privileges for it. `performs_runs` is like that of `migrate`.
+    """
+    dialect.allow_long_statements(tx, WAIT_SECONDS)
+    dialect.lock(tx, _MIGRATION_LOCK)
+    refuse_missing_privileges(tx, creates_tables=True, performs_runs=performs_runs)
+    _upgrade(tx.connection, revision)
+
+
+def upgrade_schema(tx: Transaction) -> None:
+    """Migrate the tables that `create_schema` has created in this transaction to this version's schema."""
+    _upgrade(tx.connection, "head")
+
+
 def refuse_other_revision(tx: Transaction) -> None:
     """Raises `Conflict` unless the database has this version's schema."""
     revision = stored_revision(tx.connection)

@@ -29,10 +29,12 @@ SET_WRITER_CACHE_SIZE: Final = "PRAGMA cache_size = -65536"
 """64 MiB."""
 
 
-def sqlite_engine(url: str, *, writes: bool, checkpoints: bool = False, syncs: bool = True) -> Engine:
+def sqlite_engine(
+    url: str, *, writes: bool, checkpoints: bool = False, syncs: bool = True, is_draft: bool = False
+) -> Engine:
     """An engine with one connection that writes, or with up to four that can only read.
 
-    `checkpoints` and `syncs` are like those of `Database`.
+    `checkpoints`, `syncs` and `is_draft` are like those of `Database`.
     """
     engine = create_engine(
         url,
@@ -49,8 +51,8 @@ def sqlite_engine(url: str, *, writes: bool, checkpoints: bool = False, syncs: b
 
     @event.listens_for(engine, "connect")
     def _prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {'FULL' if syncs else 'NORMAL'}")
+        connection.execute(f"PRAGMA journal_mode = {'OFF' if is_draft else 'WAL'}")
+        connection.execute(f"PRAGMA synchronous = {'OFF' if is_draft else 'FULL' if syncs else 'NORMAL'}")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES if checkpoints else 0}")
         connection.execute("PRAGMA journal_size_limit = 134217728")

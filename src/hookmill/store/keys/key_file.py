@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store.keys.sealing import MasterKey, as_text, master_key_from_text, new_master_key
-from hookmill.store.private_file import OWNER_ONLY, open_lock_file
+from hookmill.store.private_file import OWNER_ONLY, open_lock_file, sync_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class KeyFile:
         except FileNotFoundError:
             raise Invalid(f"The master key {self.path} is missing. Restore it, or set HOOKMILL_MASTER_KEY.") from None
 
-    def create(self) -> None:
-        """Create the file with a new key, unless another process has created it."""
-        keys = [new_master_key()]
+    def create(self, keys: Sequence[MasterKey] = ()) -> None:
+        """Create the file with these keys, or with a new one, unless another process has created it."""
+        keys = keys or [new_master_key()]
         # Linking, unlike renaming, never replaces an existing file.
         with suppress(FileExistsError), _prepared_key_file(self.path, keys) as prepared:
             os.link(prepared, self.path)
-        _sync_directory(self.path.parent)
+        sync_directory(self.path.parent)
 
     def write(self, keys: Sequence[MasterKey]) -> None:
         """Replace the keys, durably. `keys` is newest first. Call it inside `locked`."""
@@ -87,7 +87,7 @@ def _keys_in(path: Path) -> list[MasterKey]:
 def _replace_file(path: Path, keys: Sequence[MasterKey], *, status_to_copy: os.stat_result) -> None:
     with _prepared_key_file(path, keys, status_to_copy=status_to_copy) as prepared:
         prepared.rename(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 @contextmanager
@@ -117,11 +117,3 @@ def _prepared_key_file(
         yield prepared
     finally:
         prepared.unlink(missing_ok=True)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,6 +4,7 @@ A ciphertext that was moved to another row can't be opened. A copy of the databa
 """
 
 import base64
+import hmac
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,10 @@ class MasterKey:
         if key_id != self.id:
             raise WrongKey(_missing_key_message(key_id, [self.id]))
         return self
+
+    def proof_key(self) -> bytes:
+        """The key with which a backup proves that an owner of this key has made it. It reveals nothing of this key."""
+        return hmac.digest(self.value, b"hookmill backup proof 1", "sha256")
 
     def _seal(self, plain: bytes, row_id: str) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)

@@ -14,10 +14,10 @@ import psycopg
 
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import TeamId
-from hookmill.domain.text import shown
-from hookmill.store import dialect, metadata, moved, schema
+from hookmill.store import dialect, metadata, moved
 from hookmill.store.database import Database, Transaction
 from hookmill.store.migrate import migrate, stored_revision
+from hookmill.store.occupancy import OWN_TABLES, not_empty, relations, tables_with_rows
 from hookmill.store.privileges import refuse_missing_privileges
 from hookmill.store.revision import revisions
 from hookmill.store.rows import postgres
@@ -25,10 +25,7 @@ from hookmill.store.rows.tables import TABLES, StoredTable, Values
 
 BATCH_SECONDS: Final = 60
 """The longest time to write one batch of rows. Also the time to wait for a transaction of a move that was killed."""
-NAMES_SHOWN_MAX: Final = 5
 START_AGAIN: Final = "To start again, create another empty database, and move to that one."
-
-_OWN_TABLES: Final = frozenset({*schema.metadata.tables, "alembic_version"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,26 +70,22 @@ def unfinished_move(database: Database, source: TeamId) -> MovePosition | None:
     database, also for one with the tables of another version or with the move of another installation.
     """
     with database.read() as tx:
-        relations = _relations(tx)
-        if not relations:
+        present = relations(tx)
+        if not present:
             return None
         own_schema = tx.one("SELECT current_schema() AS name")
         assert own_schema is not None
-        own_tables = {name for schema_name, name in relations if schema_name == own_schema["name"]}
+        own_tables = {name for schema_name, name in present if schema_name == own_schema["name"]}
         if {"facts", "alembic_version"} <= own_tables:
             _refuse_other_version(tx)
-        others = [f"{schema_name}.{name}" for schema_name, name in relations]
-        if own_tables == _OWN_TABLES and len(relations) == len(_OWN_TABLES):
+        others = [f"{schema_name}.{name}" for schema_name, name in present]
+        if own_tables == OWN_TABLES and len(present) == len(OWN_TABLES):
             if (mark := metadata.value(tx, moved.UNFINISHED)) is not None:
                 return _own_position(mark, source)
-            others = _tables_with_rows(tx)
+            others = tables_with_rows(tx)
             if not others:
                 return None
-        names = shown(", ".join(others[:NAMES_SHOWN_MAX])) + (", …" if len(others) > NAMES_SHOWN_MAX else "")
-    raise Conflict(
-        f"The PostgreSQL database is not empty: it holds {names}. A move needs a database without any tables. Create "
-        "one with CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0. Nothing was changed."
-    )
+    raise not_empty(others, "move")
 
 
 def begin_or_resume(database: Database, source: TeamId, *, performs_runs: bool) -> tuple[MovePosition, bool]:
@@ -111,7 +104,7 @@ def begin_or_resume(database: Database, source: TeamId, *, performs_runs: bool) 
         # Every service writes into this table first. One that starts now waits for this transaction, and then finds the
         # mark.
         tx.run("LOCK TABLE facts IN SHARE ROW EXCLUSIVE MODE")
-        if tables := _tables_with_rows(tx):
+        if tables := tables_with_rows(tx):
             raise Conflict(
                 f"Another process has written to the PostgreSQL database: {', '.join(tables)}. Nothing was moved. "
                 f"{START_AGAIN}"
@@ -119,24 +112,6 @@ def begin_or_resume(database: Database, source: TeamId, *, performs_runs: bool) 
         position = MovePosition(source=source, table=TABLES[0].name)
         metadata.set_value(tx, moved.UNFINISHED, position.to_text())
     return position, False
-
-
-def _relations(tx: Transaction) -> Sequence[tuple[str, str]]:
-    """The schema and the name of each table and view, except those of PostgreSQL and of extensions."""
-    rows = tx.all(
-        """
-        SELECT n.nspname AS schema, c.relname AS name
-        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
-            AND n.nspname <> 'information_schema' AND left(n.nspname, 3) <> 'pg_'
-            AND NOT EXISTS (
-                SELECT 1 FROM pg_depend d
-                WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
-            )
-        ORDER BY 1, 2
-        """
-    )
-    return [(row["schema"], row["name"]) for row in rows]
 
 
 def _refuse_other_version(tx: Transaction) -> None:
@@ -157,13 +132,6 @@ def _own_position(mark: str, source: TeamId) -> MovePosition:
             "another database. Nothing was changed."
         )
     return position
-
-
-def _tables_with_rows(tx: Transaction) -> list[str]:
-    checks = " UNION ALL ".join(
-        f"SELECT '{table.name}' AS name WHERE EXISTS (SELECT 1 FROM {table.quoted})" for table in TABLES
-    )
-    return [row["name"] for row in tx.all(checks)]
 
 
 # Writing

@@ -420,6 +420,19 @@ def _directory_of(objects: ObjectStore, directory: str) -> str:
     return f"{objects.prefix}/{directory}" if objects.prefix else directory
 
 
+def leave_objects(tx: Transaction) -> None:
+    """Let this database, which is a copy, use a new directory for its objects, and remove none of the original's."""
+    metadata.remove_value(tx, _OBJECT_DIRECTORY)
+    tx.run("DELETE FROM removed_objects")
+
+
+def own_objects(tx: Transaction, keys: Sequence[str]) -> list[str]:
+    """Those of these keys that are in this database's directory. The others belong to the database of which it is a
+    copy, which may still need them."""
+    directory = metadata.value(tx, _OBJECT_DIRECTORY)
+    return [key for key in keys if directory in key.split("/")[:-1]]
+
+
 def keys_without_row(tx: Transaction, keys: Sequence[str]) -> list[str]:
     """Those of these keys that are in no row of `run_files`. Keys that don't name a run are omitted."""
     runs: dict[str, RunKey] = {}

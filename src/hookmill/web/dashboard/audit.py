@@ -32,6 +32,7 @@ ACTION_PHRASES: Final = {
     "factory.create": "created factory",
     "factory.define_by_files": "enabled definition files for factory",
     "factory.set_max_running": "changed the limit of running runs of factory",
+    "installation.restore": "restored this installation from",
     "key.create": "created API key",
     "key.revoke": "revoked API key",
     "master_key.rotate": "rotated the master key to",

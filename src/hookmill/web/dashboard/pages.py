@@ -15,6 +15,7 @@ from hookmill.presentation.automation import state_text
 from hookmill.presentation.delivery import details
 from hookmill.presentation.queue import count_text, duration_text, waiting_text, worker_text
 from hookmill.presentation.run import run_state_text
+from hookmill.presentation.storage import size_text
 from hookmill.web.dashboard.urls import url
 
 if TYPE_CHECKING:
@@ -65,15 +66,6 @@ def age_element(at_us: int | None, now_us: int) -> Markup:
     else:
         words = f"{seconds} s ago"
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(moment.iso(at_us), words)
-
-
-def size_text(byte_count: int) -> str:
-    """A number of bytes, for people."""
-    if byte_count < 1_000:
-        return f"{byte_count} B"
-    if byte_count < 1_000_000:
-        return f"{byte_count / 1_000:.1f} kB"
-    return f"{byte_count / 1_000_000:.1f} MB"
 
 
 def static_url(name: str) -> str:

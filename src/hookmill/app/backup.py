@@ -1,0 +1,304 @@
+"""Takes a backup while the service runs."""
+
+import errno
+import os
+import select
+import stat
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from hookmill import __version__
+from hookmill.app import Store, now_us, open_store
+from hookmill.app.snapshot_limits import MEGABYTE, ReadStopped, SnapshotLimits
+from hookmill.domain.errors import Conflict, DiskFull, Invalid
+from hookmill.domain.secret import SecretValue
+from hookmill.domain.text import shown
+from hookmill.runs.package_copies import CopiedPackages, read_packages
+from hookmill.settings import Settings
+from hookmill.store import factories, storage
+from hookmill.store.backup.container import BackupWriter, Output
+from hookmill.store.backup.records import Header, SealedKeys, Summary
+from hookmill.store.backup.taking import ReportRows, SnapshotResult, write_snapshot
+from hookmill.store.database import Transaction
+from hookmill.store.keys import binding, passphrase
+from hookmill.store.keys.binding import KeysInUse
+from hookmill.store.keys.sealing import as_text
+from hookmill.store.migrate import refuse_other_revision, stored_revision
+from hookmill.store.private_file import new_private_file
+
+NICENESS: Final = 19
+"""The niceness of the thread that makes the backup, so that deliveries take precedence on a busy host."""
+CONNECTIONS: Final = 2
+"""The size of the pool of connections to PostgreSQL."""
+OUTPUT_SECONDS_MAX: Final = 600.0
+"""The longest time that a backup waits for the program that reads its output."""
+SHARE_OF_DATABASE: Final = 0.5
+"""The free space that a backup needs before it begins, as a share of the database without its indexes. JSON is
+compressed to a quarter, or less."""
+SYNC_BYTES: Final = 8 * 1024 * 1024
+"""How much is written between two syncs to disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupResult:
+    """A complete backup. Times are in µs since 1970; `seconds` is how long it took."""
+
+    taken_at: int
+    newest_delivery_at: int | None
+    rows: int
+    tables: int
+    bytes_written: int
+    sha256: str
+    sealing_key: str
+    has_keys: bool
+    packages: CopiedPackages | None
+    seconds: float
+
+
+def back_up(
+    settings: Settings,
+    target: Path | None,
+    *,
+    replaces: bool,
+    key_passphrase: SecretValue | None,
+    with_packages: bool,
+    report: ReportRows,
+) -> BackupResult:
+    """Write a backup to the file `target`, or to standard output if it is None.
+
+    With `key_passphrase`, the backup has the master keys, sealed with it. Raises
+
+    - `Invalid` for a path that can't be written, and `WrongKey` without the master key;
+    - `Conflict` if the file exists and is not to be replaced, or if the database has another version's schema;
+    - `DiskFull` before the disk of the output, or that of the database, is full;
+    - `ReadStopped` if the backup takes too long;
+    - `StoreUnavailable`.
+    """
+    is_interrupted = threading.Event()
+    # On Linux, each thread has a niceness of its own. No thread can undo it.
+    with ThreadPoolExecutor(max_workers=1, initializer=os.nice, initargs=(NICENESS,)) as thread:
+        backup = thread.submit(
+            _back_up, settings, target, replaces, key_passphrase, with_packages, report, is_interrupted
+        )
+        try:
+            return backup.result()
+        except KeyboardInterrupt:
+            is_interrupted.set()
+            raise
+
+
+def _back_up(
+    settings: Settings,
+    target: Path | None,
+    replaces: bool,
+    key_passphrase: SecretValue | None,
+    with_packages: bool,
+    report: ReportRows,
+    is_interrupted: threading.Event,
+) -> BackupResult:
+    began_at = time.monotonic()
+    store = open_store(settings, connections=CONNECTIONS, idle_seconds=int(OUTPUT_SECONDS_MAX) + 60)
+    try:
+        limits = _Limits(settings, store, target, is_interrupted)
+        with _opened(target, replaces=replaces) as output:
+            writer = BackupWriter(output)
+            in_use, header = _describe(store, has_keys=key_passphrase is not None, has_packages=with_packages)
+            writer.add(header)
+            if key_passphrase is not None:
+                writer.add(_sealed_keys(store, in_use, key_passphrase))
+            copied = CopiedPackages()
+            if with_packages:
+                for part in read_packages(settings.data_dir / "runs", copied):
+                    limits.check()
+                    writer.add(part)
+            with store.database.read() as tx:
+                limits.check_space(tx)
+                result = write_snapshot(tx, writer, now=now_us(), report=report, check=limits.check)
+                if binding.keys_in_use(tx) != in_use:
+                    raise Conflict(
+                        "The master key was rotated while the backup was made. Nothing was written. Start the backup "
+                        "again."
+                    )
+            writer.add(_summary(result, copied))
+            digest = writer.finish(store.master_keys.named(in_use.sealing_id).proof_key())
+    finally:
+        store.close()
+    return BackupResult(
+        taken_at=result.snapshot.taken_at,
+        newest_delivery_at=result.snapshot.newest_delivery_at,
+        rows=sum(table.rows for table in result.tables),
+        tables=sum(1 for table in result.tables if table.rows),
+        bytes_written=writer.bytes_written,
+        sha256=digest.hex(),
+        sealing_key=in_use.sealing_id,
+        has_keys=key_passphrase is not None,
+        packages=copied if with_packages else None,
+        seconds=time.monotonic() - began_at,
+    )
+
+
+def _describe(store: Store, *, has_keys: bool, has_packages: bool) -> tuple[KeysInUse, Header]:
+    with store.database.read() as tx:
+        refuse_other_revision(tx)
+        in_use = binding.keys_in_use(tx)
+        team = factories.only_team(tx)
+        schema = stored_revision(tx.connection)
+    if in_use is None or team is None or schema is None:
+        raise Invalid("There is nothing to back up: the service was never started with this database.")
+    return in_use, Header(
+        version=__version__,
+        schema=schema,
+        source="sqlite" if store.database.on_sqlite else "postgresql",
+        team=team,
+        sealing_key=in_use.sealing_id,
+        retiring_keys=list(in_use.retiring_ids),
+        has_keys=has_keys,
+        has_packages=has_packages,
+    )
+
+
+def _sealed_keys(store: Store, in_use: KeysInUse, key_passphrase: SecretValue) -> SealedKeys:
+    keys = [store.master_keys.named(key_id) for key_id in (in_use.sealing_id, *in_use.retiring_ids)]
+    salt, sealed = passphrase.seal("\n".join(map(as_text, keys)).encode(), key_passphrase)
+    return SealedKeys(salt=salt, sealed=sealed)
+
+
+def _summary(result: SnapshotResult, copied: CopiedPackages) -> Summary:
+    return Summary(
+        tables=list(result.tables),
+        packages=copied.packages,
+        files=copied.files,
+        file_bytes=copied.file_bytes,
+        omitted_files=copied.omitted_files,
+    )
+
+
+# Bounds
+
+
+class _Limits:
+    """What ends a backup before it does harm."""
+
+    def __init__(self, settings: Settings, store: Store, target: Path | None, is_interrupted: threading.Event) -> None:
+        self._is_interrupted = is_interrupted
+        self._snapshot = SnapshotLimits(store.database, "backup", "Nothing was written.")
+        self._reserve = settings.free_space_min_mb * MEGABYTE
+        self._output_directory = target.absolute().parent if target is not None else None
+        self._directories: list[Path] = []
+        if (database := store.database.path) is not None:
+            self._directories.append(database.parent)
+        if self._output_directory is not None:
+            self._directories.append(self._output_directory)
+
+    def check_space(self, tx: Transaction) -> None:
+        """Raises `DiskFull` if the output's disk probably has too little space for the backup."""
+        if self._output_directory is None:
+            return
+        needed = int(storage.data_bytes(tx) * SHARE_OF_DATABASE) + self._reserve
+        free = _free_bytes(self._output_directory)
+        if free < needed:
+            raise DiskFull(
+                f"The backup probably needs {needed // MEGABYTE:,} MB with the reserve of free_space_min_mb, and the "
+                f"disk of {shown(str(self._output_directory))} has {free // MEGABYTE:,} MB. Nothing was written. Free "
+                "disk space, or write the backup to another disk."
+            )
+
+    def check(self) -> None:
+        """Raises `ReadStopped` or `DiskFull` if the backup must end."""
+        if self._is_interrupted.is_set():
+            raise ReadStopped("The backup was interrupted. Nothing was written.")
+        self._snapshot.check()
+        for directory in self._directories:
+            if _free_bytes(directory) < self._reserve:
+                raise DiskFull(
+                    f"The backup was stopped, because the disk of {shown(str(directory))} has less space than "
+                    "free_space_min_mb. Nothing was written. Free disk space, or write the backup to another disk."
+                )
+
+
+def _free_bytes(directory: Path) -> int:
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize
+
+
+# The output
+
+
+@contextmanager
+def _opened(target: Path | None, *, replaces: bool) -> Iterator[Output]:
+    """The output. A file appears, synced to disk, only when the block ends."""
+    if target is None:
+        yield _StandardOutput()
+        return
+    if "\0" in str(target):
+        raise Invalid(f"{shown(str(target))} is not a valid file name. Nothing was written.")
+    if os.path.lexists(target):
+        if not target.is_file():
+            raise Invalid(f"{shown(str(target))} is not a file. Name a file, or - for standard output.")
+        if not replaces:
+            raise _file_exists(target)
+    try:
+        with new_private_file(target, replaces=replaces) as file:
+            yield _SyncedFile(file)
+    except FileExistsError:
+        raise _file_exists(target) from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(
+                f"{shown(str(target))} can't be written, because its disk is full. Nothing was written. Free disk "
+                "space, or write the backup to another disk."
+            ) from None
+        raise Invalid(f"{shown(str(target))} can't be written: {error.strerror}. Nothing was written.") from None
+
+
+def _file_exists(target: Path) -> Conflict:
+    return Conflict(f"{shown(str(target))} exists. Name another file, or add --force to replace it.")
+
+
+class _SyncedFile:
+    """A file that is synced to disk part by part. One long sync at the end could delay those of deliveries."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._bytes_to_sync = 0
+
+    def write(self, data: bytes, /) -> None:
+        self._file.write(data)
+        self._bytes_to_sync += len(data)
+        if self._bytes_to_sync > SYNC_BYTES:
+            self._bytes_to_sync = 0
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+class _StandardOutput:
+    """Standard output. Writing to it fails if its reader takes nothing for `OUTPUT_SECONDS_MAX`."""
+
+    def __init__(self) -> None:
+        self._descriptor = sys.stdout.fileno()
+        # After `select`, a pipe takes this much without blocking.
+        self._part_bytes = MEGABYTE if stat.S_ISREG(os.fstat(self._descriptor).st_mode) else select.PIPE_BUF
+
+    def write(self, data: bytes, /) -> None:
+        remaining = memoryview(data)
+        while remaining:
+            _, writable, _ = select.select([], [self._descriptor], [], OUTPUT_SECONDS_MAX)
+            if not writable:
+                raise ReadStopped(
+                    f"The backup was stopped, because the program that reads it took nothing for "
+                    f"{OUTPUT_SECONDS_MAX:g} s. What it got is incomplete."
+                )
+            try:
+                remaining = remaining[os.write(self._descriptor, remaining[: self._part_bytes]) :]
+            except OSError as error:
+                raise ReadStopped(
+                    f"The backup was stopped, because standard output can't be written: {error.strerror}. What was "
+                    "written is incomplete."
+                ) from None

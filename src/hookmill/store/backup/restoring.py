@@ -1,0 +1,193 @@
+"""Writes the records of a backup into an empty database, in one transaction.
+
+The database first gets the schema of the backup, and its tables are then read from the database itself. So a backup of
+an older version is restored as it is, compared, and then migrated like that version's database.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+from sqlalchemy import MetaData
+from sqlalchemy.exc import SQLAlchemyError
+
+from hookmill.domain.errors import Conflict, Invalid
+from hookmill.store.backup.container import GET_ANOTHER, UnusableBackup
+from hookmill.store.backup.records import Header, PackageFile, Record, Rows, Snapshot, Summary, TableSummary
+from hookmill.store.database import Transaction
+from hookmill.store.migrate import create_schema, upgrade_schema
+from hookmill.store.occupancy import OWN_TABLES, not_empty, relations, tables_with_rows
+from hookmill.store.revision import revisions
+from hookmill.store.rows import postgres, sqlite
+from hookmill.store.rows.digest import RowDigest, TableDigest, digest_of
+from hookmill.store.rows.tables import StoredTable, Values, tables_of
+
+ReportRows = Callable[[str, int, int], None]
+"""Receives the phase, the number of rows since the last call of this phase, and the total number of rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedBackup:
+    snapshot: Snapshot
+    summary: Summary
+
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in self.snapshot.tables)
+
+
+def require_empty(tx: Transaction, header: Header) -> bool:
+    """Whether the PostgreSQL database has this version's tables already, without rows. Raises `Conflict` unless it has
+    these tables or none."""
+    present = relations(tx)
+    if not present:
+        return False
+    row = tx.one("SELECT current_schema() AS name")
+    assert row is not None
+    others = [f"{schema}.{name}" for schema, name in present]
+    if {name for schema, name in present if schema == row["name"]} == OWN_TABLES and len(present) == len(OWN_TABLES):
+        others = tables_with_rows(tx)
+        if not others and header.schema == revisions()[-1]:
+            return True
+        others = others or ["tables of another version than the backup's"]
+    raise not_empty(others, "restore")
+
+
+def create_tables(tx: Transaction, header: Header, *, performs_runs: bool) -> None:
+    """Create the tables of the backup's schema. Raises `Conflict` if the database is not empty."""
+    if tx.on_sqlite or not require_empty(tx, header):
+        create_schema(tx, revision=header.schema, performs_runs=performs_runs)
+
+
+def load(
+    tx: Transaction,
+    records: Iterator[Record],
+    *,
+    add_package_file: Callable[[PackageFile], None],
+    report: ReportRows,
+) -> LoadedBackup:
+    """Write all rows, and read them back. `records` are those after the header and the keys.
+
+    `add_package_file` gets the files of packages. Raises `UnusableBackup`; `Conflict` if the database does not have
+    what was written to it; and `Invalid` for a value that PostgreSQL can't store.
+    """
+    tables: dict[str, StoredTable] = {}
+    snapshot: Snapshot | None = None
+    digests: dict[str, RowDigest] = {}
+    summary: Summary | None = None
+    total = 0
+    for record in records:
+        if summary is not None:
+            raise _contradiction("records follow its summary")
+        match record:
+            case PackageFile() if snapshot is None:
+                add_package_file(record)
+            case Snapshot() if snapshot is None:
+                snapshot = record
+                tables = _tables_of_snapshot(tx, snapshot)
+                digests = {table.name: RowDigest(tables[table.name]) for table in snapshot.tables}
+                total = sum(table.rows for table in snapshot.tables)
+                report("restoring", 0, total)
+            case Rows() if record.table in digests:
+                _write(tx, tables[record.table], record.rows)
+                digests[record.table].add(record.rows)
+                report("restoring", len(record.rows), total)
+            case Summary() if snapshot is not None:
+                summary = record
+            case _:
+                raise _contradiction("a record is not at its place")
+    if snapshot is None or summary is None:
+        raise _contradiction("it has no summary")
+    read_from_file = [digest.result() for digest in digests.values()]
+    if [_summary_of(digest) for digest in read_from_file] != summary.tables:
+        raise _contradiction("its rows are not those that its summary describes")
+    _continue_numbers(tx, snapshot, tables)
+    _compare(tx, tables, read_from_file, total, report)
+    return LoadedBackup(snapshot=snapshot, summary=summary)
+
+
+def finish_schema(tx: Transaction, header: Header) -> bool:
+    """Migrate the tables to this version's schema. Returns whether the backup has an older one."""
+    is_older = header.schema != revisions()[-1]
+    if is_older:
+        upgrade_schema(tx)
+    return is_older
+
+
+def _tables_of_snapshot(tx: Transaction, snapshot: Snapshot) -> dict[str, StoredTable]:
+    """The tables of the snapshot, as they are in the database, with their columns in the order of the snapshot."""
+    metadata = MetaData()
+    metadata.reflect(tx.connection, only=lambda name, _metadata: name != "alembic_version")
+    present = {table.name: table for table in tables_of(metadata)}
+    tables = {}
+    for description in snapshot.tables:
+        table = present.get(description.name)
+        if table is None or {column.name for column in table.columns} != set(description.columns):
+            raise _contradiction(f"the table {description.name[:80]!r} is not one of its schema")
+        tables[table.name] = table.with_columns_in_order(description.columns)
+    return tables
+
+
+def _write(tx: Transaction, table: StoredTable, rows: Sequence[Values]) -> None:
+    if any(len(row) != len(table.columns) for row in rows):
+        raise _contradiction(f"a row of {table.name} has too many or too few values")
+    with _naming_table(table):
+        if tx.on_sqlite:
+            sqlite.write_rows(tx, table, rows)
+        else:
+            postgres.write_rows(tx, table, rows)
+
+
+@contextmanager
+def _naming_table(table: StoredTable) -> Iterator[None]:
+    """Convert errors about rows that a database refuses."""
+    try:
+        yield
+    except (psycopg.DataError, TypeError, OverflowError) as error:
+        raise Invalid(
+            f"PostgreSQL can't store a value of the table {table.name}, which SQLite had. Hookmill writes no such "
+            "values. Restore the backup into SQLite, run `hookmill verify`, and repair what it names. Nothing was "
+            "changed."
+        ) from error
+    except (psycopg.IntegrityError, SQLAlchemyError) as error:
+        if isinstance(error, SQLAlchemyError) and type(error).__name__ != "IntegrityError":
+            raise
+        raise _contradiction(f"rows of {table.name} contradict others") from error
+
+
+def _continue_numbers(tx: Transaction, snapshot: Snapshot, tables: dict[str, StoredTable]) -> None:
+    for name, number in snapshot.numbers.items():
+        if name not in tables:
+            raise _contradiction(f"the table {name[:80]!r} is not one of its schema")
+        if tx.on_sqlite:
+            sqlite.continue_numbers(tx, tables[name], number)
+        else:
+            postgres.continue_numbers(tx, tables[name], number)
+
+
+def _compare(
+    tx: Transaction,
+    tables: dict[str, StoredTable],
+    expected: Sequence[TableDigest],
+    total: int,
+    report: ReportRows,
+) -> None:
+    """Raises `Conflict` if the database returns other rows than were written to it."""
+    report("comparing", 0, total)
+    read = sqlite.read_rows if tx.on_sqlite else postgres.read_rows
+    for digest in expected:
+        table = tables[digest.table]
+        if digest_of(table, read(tx, table), lambda rows: report("comparing", rows, total)) != digest:
+            raise Conflict(
+                f"The restored table {table.name} differs from the backup. Nothing was changed. Another program may "
+                "have written to the database, or its disk may be damaged."
+            )
+
+
+def _summary_of(digest: TableDigest) -> TableSummary:
+    return TableSummary(name=digest.table, rows=digest.rows, sha256=digest.sha256)
+
+
+def _contradiction(what: str) -> UnusableBackup:
+    return UnusableBackup(f"The backup contradicts itself: {what}. {GET_ANOTHER}")

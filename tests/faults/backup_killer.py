@@ -1,0 +1,50 @@
+"""Runs `hookmill backup` or `restore` with small batches, and kills it at a chosen step.
+
+A step is a record of the backup that is written or read, a commit, or the moment after it. `command_until` runs in a
+process of its own.
+"""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from hookmill.cli import main
+from hookmill.store.backup.container import BackupReader, BackupWriter
+from hookmill.store.backup.records import Record
+from hookmill.store.database import Database, Transaction
+from hookmill.store.rows import tables
+
+
+def command_until(step: int, arguments: Sequence[str]) -> None:
+    """Run the command. The process kills itself at the step with this number, if there are so many."""
+    tables.BATCH_ROWS = 3  # type: ignore[misc]
+    write, add, records = Database.write, BackupWriter.add, BackupReader.records
+    steps_reached = 0
+
+    def reach() -> None:
+        nonlocal steps_reached
+        steps_reached += 1
+        if step == steps_reached:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @contextmanager
+    def write_in_steps(database: Database) -> Iterator[Transaction]:
+        with write(database) as tx:
+            yield tx
+            reach()
+        reach()
+
+    def add_in_steps(writer: BackupWriter, record: Record) -> None:
+        add(writer, record)
+        reach()
+
+    def records_in_steps(reader: BackupReader) -> Iterator[Record]:
+        for record in records(reader):
+            reach()
+            yield record
+
+    Database.write = write_in_steps  # type: ignore[assignment, method-assign]
+    BackupWriter.add = add_in_steps  # type: ignore[assignment, method-assign]
+    BackupReader.records = records_in_steps  # type: ignore[assignment, method-assign]
+    main(list(arguments))
