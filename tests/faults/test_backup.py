@@ -83,6 +83,7 @@ def installation(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cal
 def copy_with_command(original: Installation, copy: Installation, directory: Path) -> Callable[[], None]:
     output = directory / "output"
     assert original.command("backup", "backup", "--json", output=output) == 0, output.read_text()
+    assert original.command("verify", "--json", output=output) == 0, output.read_text()
 
     def restore() -> None:
         assert copy.command("restore", "backup", "--json", output=output) == 0, output.read_text()
@@ -145,6 +146,7 @@ def test_restored_backup_is_consistent_and_accepts_retries_once(
             until(lambda: "was restored from a backup" in service.log(), "the start says what a restore means")
         retry_all(service.port, load.events)
         wait_until_runs_have_ended(copy.store_url)
+        assert copy.command("verify", output=tmp_path / "verified") == 0, (tmp_path / "verified").read_text()
     result = audit(copy.store_url, load.events)
 
     assert answered_before <= restored

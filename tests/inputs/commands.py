@@ -83,6 +83,7 @@ BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "secret show": {"name": "SPARE"},
     "send": {"webhook": "{webhook}", "--data": "{}", "--url": "http://127.0.0.1:1"},
     "validate": {"folder": "nothing"},
+    "verify": {},
     "webhook create": {"name": UNIQUE_NAME},
     "webhook delete": {"name_or_uid": "gone"},
     "webhook disable": {"name_or_uid": "{webhook}"},

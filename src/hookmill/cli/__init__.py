@@ -26,6 +26,7 @@ from hookmill.cli import (
     secret,
     send,
     service,
+    verify,
     webhook,
 )
 from hookmill.cli.output import print_error, print_line
@@ -68,6 +69,7 @@ app.command()(service.migrate)
 app.command()(move.move)
 app.command()(backup.backup)
 app.command()(backup.restore)
+app.command()(verify.verify)
 app.add_typer(webhook.commands, name="webhook")
 app.add_typer(automation.commands, name="automation")
 app.add_typer(delivery.commands, name="delivery")

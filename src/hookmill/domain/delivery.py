@@ -172,7 +172,7 @@ def identify(delivery_id_header: bytes | None, provider_id: bytes | None, attemp
     for header in SENDER_DELIVERY_ID_HEADERS:
         if value := attempt.headers.get(header, b"").strip():
             return _identity_of_id(IdentityKind.SENDER, value)
-    return Identity(IdentityKind.BODY_SHA256, _digest(b"body_sha256", sha256(body).digest()), None)
+    return Identity(IdentityKind.BODY_SHA256, body_identity_digest(sha256(body).digest()), None)
 
 
 def possible_identity_digests(text: str) -> tuple[bytes, ...]:
@@ -184,8 +184,13 @@ def possible_identity_digests(text: str) -> tuple[bytes, ...]:
     kinds = (IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER)
     digests = tuple(_digest(kind.public_name.encode(), value) for kind in kinds)
     if re.fullmatch(r"[0-9a-fA-F]{64}", text.strip()):
-        return (*digests, _digest(b"body_sha256", bytes.fromhex(text.strip())))
+        return (*digests, body_identity_digest(bytes.fromhex(text.strip())))
     return digests
+
+
+def body_identity_digest(body_sha256: bytes) -> bytes:
+    """The digest of the identity of a body with this SHA-256."""
+    return _digest(b"body_sha256", body_sha256)
 
 
 def replay_digest(fingerprint: bytes) -> bytes:

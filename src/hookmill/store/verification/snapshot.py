@@ -1,0 +1,111 @@
+"""What every check gets: the snapshot that it reads, and the problems that it yields."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hookmill.domain.automation import TriggersByKind
+from hookmill.domain.ids import WebhookUid
+from hookmill.store import dialect
+from hookmill.store.automations import parsed_triggers
+from hookmill.store.database import Row, Transaction
+from hookmill.store.keys.sealing import MasterKeys
+
+STATEMENT_SECONDS: Final = 600
+"""The longest time of one statement on PostgreSQL. Counting a large table takes the longest."""
+CLOCK_TOLERANCE_US: Final = 3_600_000_000
+"""Times that hosts recorded may contradict each other by this much, because their clocks differ, or were set."""
+VERSIONS_IN_MEMORY: Final = 1_000
+
+RESTORE: Final = "If it is needed, restore a backup from before the damage (docs/backup.md)."
+REPORT: Final = "Hookmill does not write this. Report it, and keep a backup of this state."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A row that contradicts others. `text` says what is wrong and what that means, `advice` says what to do."""
+
+    kind: str
+    """What the row contradicts, such as `payload_missing`."""
+    row: str
+    """The row, such as `delivery dlv_…`."""
+    text: str
+    advice: str = REPORT
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A consistent state of the database, which one read transaction has. `now` is in µs since 1970."""
+
+    tx: Transaction
+    keys: MasterKeys
+    now: int
+    report: Callable[[str, int, int], None]
+    """Receives what is checked, the number of rows since its last call, and the total number of rows."""
+    check: Callable[[], None]
+    """Raises if the verification must end."""
+    webhooks: Mapping[int, Row] = field(default_factory=dict)
+    """By number."""
+    automations: Mapping[str, Row] = field(default_factory=dict)
+    """By id, also deleted ones."""
+    rows: int = 0
+    """How many rows were checked."""
+    _triggers: dict[tuple[str, int], TriggersByKind | None] = field(default_factory=dict)
+
+    def load(self) -> None:
+        """Read the webhooks and automations, to which most rows refer."""
+        dialect.allow_long_statements(self.tx, STATEMENT_SECONDS)
+        self.webhooks = {row["no"]: row for row in self.tx.all("SELECT * FROM webhooks")}
+        self.automations = {row["id"]: row for row in self.tx.all("SELECT * FROM automations")}
+
+    def pages(self, title: str, table: str, sql: str, *, rows_per_page: int) -> Iterator[Sequence[Row]]:
+        """The result of `sql` in pages. It has the parameters `:last` and `:limit`, and returns the column `key`, which
+        is 16 bytes and the order."""
+        total = self.count(table)
+        self.report(title, 0, total)
+        last = b""
+        while rows := self.tx.all(sql, last=last, limit=rows_per_page):
+            self.check()
+            yield rows
+            last = bytes(rows[-1]["key"])
+            self.advance(title, len(rows), total)
+
+    def count(self, table: str) -> int:
+        row = self.tx.one(f"SELECT COUNT(*) AS number FROM {table}")
+        assert row is not None
+        return int(row["number"])
+
+    def advance(self, title: str, rows: int, total: int) -> None:
+        self.rows += rows
+        self.report(title, rows, total)
+
+    def triggers_of(self, automation: str, version: int) -> TriggersByKind | None:
+        """The triggers of a stored version; None if there is no such version."""
+        key = automation, version
+        if key not in self._triggers:
+            row = self.tx.one(
+                "SELECT triggers FROM automation_versions WHERE automation_id = :automation AND version = :version",
+                automation=automation,
+                version=version,
+            )
+            if len(self._triggers) >= VERSIONS_IN_MEMORY:
+                self._triggers.clear()
+            self._triggers[key] = parsed_triggers(row["triggers"]) if row is not None else None
+        return self._triggers[key]
+
+    def uid(self, webhook_no: int) -> WebhookUid:
+        return WebhookUid(self.webhooks[webhook_no]["uid"])
+
+
+def json_object(text: str) -> Mapping[str, Any] | None:
+    """The JSON object in the text; None if it is something else."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def key_bytes(value: Any) -> bytes | None:
+    return bytes(value) if value is not None else None
