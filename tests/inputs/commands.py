@@ -103,6 +103,7 @@ ADDITIONAL_INPUTS: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("automation change", "--catch-up"): {"--schedule": "nightly=@daily"},
     ("automation create", "--timezone"): {"--schedule": "nightly=@daily"},
     ("automation create", "--catch-up"): {"--schedule": "nightly=@daily"},
+    ("delivery export", "--after"): {"--chain": FLAG},
     ("send", "--scheme"): {"webhook": "signed"},
     ("send", "--clock-skew"): {"webhook": "signed"},
     ("send", "--signing-key"): {"webhook": "signed"},

@@ -30,7 +30,7 @@ def write(pages: Iterable[Sequence[View]], output: str | None, noun: str) -> Non
     row_count = 0
     prints_rows_to_terminal = output is None and on_terminal()
     with (
-        _open_output(output) as file,
+        open_output(output) as file,
         progress.row_counter(noun, prints_rows_to_terminal=prints_rows_to_terminal) as advance,
     ):
         for page in pages:
@@ -41,7 +41,8 @@ def write(pages: Iterable[Sequence[View]], output: str | None, noun: str) -> Non
         print_line(f"Wrote {count(row_count, noun)} to {shown(output)}.")
 
 
-def _open_output(output: str | None) -> AbstractContextManager[IO[str]]:
+def open_output(output: str | None) -> AbstractContextManager[IO[str]]:
+    """The file, or standard output. Raises `Invalid` for a file that can't be written."""
     if output is None:
         return nullcontext(sys.stdout)
     try:

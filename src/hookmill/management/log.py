@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from hookmill.domain import ids, payload
 from hookmill.domain.automation import Automation
@@ -18,6 +19,10 @@ from hookmill.store import automations, deliveries
 from hookmill.store.database import Transaction
 from hookmill.store.deliveries import LogRange
 from hookmill.store.runs import adding
+
+SETTLED_SECONDS: Final = 60
+"""A delivery that is older has been committed, or never will be: its transaction takes a few seconds at most."""
+PAYLOADS_PER_PAGE: Final = 100
 
 
 class Log:
@@ -69,6 +74,20 @@ class Log:
         with self._installation.reading() as tx:
             uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
             return deliveries.oldest(tx, may.factory.id, webhook=uid, after=after, limit=limit)
+
+    def settled(
+        self, may: MayView, *, webhook: str | None = None, after: DeliveryKey | None = None
+    ) -> Sequence[tuple[Delivery, str | None]]:
+        """A page like that of `oldest`, each delivery with the SHA-256 of its stored payload, if any.
+
+        It omits deliveries of the last `SETTLED_SECONDS`: older ones may still be committed after them.
+        """
+        until = self._installation.now() - SETTLED_SECONDS * 1_000_000
+        with self._installation.reading() as tx:
+            uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
+            page = deliveries.oldest(tx, may.factory.id, webhook=uid, after=after, until=until, limit=PAYLOADS_PER_PAGE)
+            digests = deliveries.payload_digests(tx, [delivery.key for delivery in page])
+        return [(delivery, digests.get(delivery.key)) for delivery in page]
 
     def get(self, may: MayView, delivery_id: str) -> Delivery:
         with self._installation.reading() as tx:
