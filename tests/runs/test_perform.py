@@ -104,6 +104,23 @@ def test_run_of_a_deleted_webhook_gets_its_payload(backlog):
     assert (package / "event-payload.json").read_bytes() == b"[1,  2]"
 
 
+def test_run_with_options_of_a_newer_version_returns_to_the_queue(backlog):
+    key = claimed_run(backlog)
+    failures: list[Any] = []
+    with backlog.database.write() as tx:
+        assert tx.run('UPDATE automation_versions SET options = \'{"sandbox": "container"}\'') == 1
+
+    result = new_performer(backlog, failures).perform(key, backlog.run(key).attempt)
+
+    assert isinstance(result, Abandoned)
+    assert backlog.run(key).state is RunState.QUEUED
+    assert not (backlog.data / "runs").exists()
+    [problem] = [
+        str(error) for where, error in (each for each in failures if isinstance(each, tuple)) if where == "runs"
+    ]
+    assert "This version has no option 'sandbox'." in problem
+
+
 def test_run_with_an_unconfigured_runner_fails_with_the_reason(sqlite_backlog):
     key = claimed_run(sqlite_backlog, runner="agent")
 

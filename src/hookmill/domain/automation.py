@@ -12,6 +12,7 @@ from hookmill.domain.event import EVENT_CHARACTERS_MAX, is_event_type
 from hookmill.domain.filters import CompiledFilter, compile_filter, exact_json
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Json, Parsed
+from hookmill.domain.run_options import NO_OPTIONS, RunOptions
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy
 from hookmill.domain.schedule import Schedule, schedule_from_json
 from hookmill.domain.text import key_hint
@@ -138,6 +139,7 @@ class Automation:
     schedules: tuple[ScheduleTrigger, ...] = ()
     unreadable_triggers: tuple[UnreadableTrigger, ...] = ()
     policy: RunPolicy = NO_POLICY
+    options: RunOptions = NO_OPTIONS
     pause_reason: str | None = None
     """Why the service disabled the automation; None if it is enabled, or if a person disabled it."""
 

@@ -1,7 +1,7 @@
 """A run of an automation, and its platform envelope, which tells the agent what started it and what to trust.
 
-No function here gets the payload, which stays in its file. The envelope for programs contains one value from the
-sender, the event type. The envelope for the agent contains none.
+No function here gets the payload, which stays in its file. The envelope for programs contains two kinds of values from
+the sender: the event type, and the fields that the automation names. The envelope for the agent contains none.
 """
 
 import unicodedata
@@ -13,6 +13,8 @@ from typing import Final, assert_never
 from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, delivery_id, run_id
 from hookmill.domain.moment import iso, utc
+from hookmill.domain.payload import Json
+from hookmill.domain.run_options import NO_FIELD_VALUES, NO_OPTIONS, FieldValue, RunOptions
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy
 
 PACKAGE_RUNNER: Final = "package"
@@ -129,6 +131,8 @@ class Run:
     """How many attempts failed and were followed by another one."""
     policy: RunPolicy = NO_POLICY
     """The policy of the automation's version."""
+    options: RunOptions = NO_OPTIONS
+    """The run options of the automation's version."""
     policy_key: bytes | None = None
     """The policy's concurrency and debounce apply to all runs with the same key. None: the policy has neither."""
     hold: Hold | None = None
@@ -203,11 +207,11 @@ class Ended:
     output_tail: str | None = None
 
 
-Envelope = dict[str, Mapping[str, str | int] | None]
+def envelope(run: Run, fields: Mapping[str, FieldValue] = NO_FIELD_VALUES) -> dict[str, Json]:
+    """The platform envelope for programs. Numbers are exact, so the result is for `exact_json`.
 
-
-def envelope(run: Run) -> Envelope:
-    """The platform envelope for programs."""
+    `fields` are the values of the run's fields. Without fields, the envelope does not mention them.
+    """
     return {
         **_origin(run.started_by),
         "automation": {
@@ -217,11 +221,12 @@ def envelope(run: Run) -> Envelope:
         },
         "run": {"id": run_id(run.id), "attempt": run.attempt},
         "payload": {"file": PAYLOAD_FILE, "role": "request", "embedded_text": "untrusted"} if run.has_payload else None,
+        **({"fields": {name: value.as_json() for name, value in fields.items()}} if fields else {}),
     }
 
 
-def _origin(started_by: StartedBy) -> Envelope:
-    without_delivery: Envelope = {"webhook": None, "delivery": None, "event": None}
+def _origin(started_by: StartedBy) -> dict[str, Json]:
+    without_delivery: dict[str, Json] = {"webhook": None, "delivery": None, "event": None}
     match started_by:
         case ByDelivery(event=event):
             return {

@@ -1,11 +1,13 @@
 """The files of a run: those that its package contains from the start, and how files are shown on every host."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from hookmill.domain.filters import exact_json
+from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.run import PAYLOAD_FILE, Run, envelope, envelope_text, full_prompt
+from hookmill.domain.run_options import FieldValue
 
 PROMPT_FILE: Final = "prompt.md"
 ENVELOPE_FILE: Final = "envelope.json"
@@ -67,18 +69,29 @@ class RunOutput:
         return None if self.size is None else self.size > len(self.content)
 
 
-def prepared_texts(run: Run) -> Iterator[tuple[str, bytes]]:
-    """The texts that a run's package contains when its command starts, by file name. The payload is another file."""
+def prepared_texts(run: Run, payload: bytes | None) -> Iterator[tuple[str, bytes]]:
+    """The texts that a run's package contains when its command starts, by file name. The payload is another file.
+
+    `payload` matters only if the run's automation names fields.
+    """
     yield PROMPT_FILE, _utf8(full_prompt(run))
-    yield ENVELOPE_FILE, _utf8(json.dumps(envelope(run), indent=2) + "\n")
+    yield ENVELOPE_FILE, _utf8(exact_json(envelope(run, fields_of(run, payload)), indent=2) + "\n")
     yield ENVELOPE_TEXT_FILE, _utf8(envelope_text(run))
 
 
 def prepared_files(run: Run, payload: bytes | None) -> Iterator[tuple[str, bytes]]:
     """All files that a run's package contains when its command starts, by name."""
-    yield from prepared_texts(run)
+    yield from prepared_texts(run, payload)
     if payload is not None:
         yield PAYLOAD_FILE, payload
+
+
+def fields_of(run: Run, payload: bytes | None) -> dict[str, FieldValue]:
+    """The values of the run's fields in its payload, by name."""
+    if not run.options.fields:
+        return {}
+    parsed = parse(payload) if payload is not None else None
+    return run.options.field_values(parsed if isinstance(parsed, Parsed) else None)
 
 
 def _utf8(text: str) -> bytes:

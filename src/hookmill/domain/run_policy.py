@@ -17,9 +17,9 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.filters.values import MISSING
 from hookmill.domain.ids import AutomationId
 from hookmill.domain.payload import Json, Parsed, VastNumber
+from hookmill.domain.payload_pointer import usable_pointer, value_at
 
 KEY_POINTERS_MAX: Final = 4
-POINTER_CHARACTERS_MAX: Final = 200
 LIMIT_MAX: Final = 1_000
 """The maximum of `limit` and of `max_running`."""
 FAILURES_MAX: Final = 1_000
@@ -132,7 +132,7 @@ class RunPolicy:
         if not self.can_hold_runs:
             return None
         values = [
-            _canonical(_value_at(payload.value if payload is not None else MISSING, steps)) for steps in self._key_paths
+            _canonical(value_at(payload.value if payload is not None else MISSING, steps)) for steps in self._key_paths
         ]
         return sha256("\0".join([automation_id, *values]).encode("utf-8", "surrogatepass")).digest()[:_KEY_BYTES]
 
@@ -232,7 +232,7 @@ def _concurrency(source: Any) -> Concurrency:
     if when_busy not in list(WhenBusy):
         raise Invalid("when_busy must be queue, skip or replace.", pointer="/concurrency/when_busy")
     return Concurrency(
-        key_pointers=tuple(_pointer(pointer) for pointer in pointers),
+        key_pointers=tuple(usable_pointer(pointer, "/concurrency/key", "A key") for pointer in pointers),
         limit=_number(fields.get("limit", 1), "/concurrency/limit", LIMIT_MAX),
         when_busy=WhenBusy(when_busy),
     )
@@ -292,31 +292,10 @@ def _object(source: Any, pointer: str, names: Sequence[str]) -> Mapping[str, Any
     return source
 
 
-def _pointer(source: Any) -> str:
-    if isinstance(source, str) and source.startswith("/") and len(source) <= POINTER_CHARACTERS_MAX:
-        return source
-    raise Invalid(
-        f"A key must be a JSON pointer: a text of up to {POINTER_CHARACTERS_MAX} characters that begins with a slash.",
-        pointer="/concurrency/key",
-    )
-
-
 def _number(source: Any, pointer: str, maximum: int) -> int:
     if type(source) is int and 1 <= source <= maximum:
         return source
     raise Invalid(f"{pointer.rpartition('/')[2]} must be a whole number from 1 to {maximum:,}.", pointer=pointer)
-
-
-def _value_at(value: Json, steps: Sequence[str]) -> Json:
-    for step in steps:
-        if type(value) is dict:
-            value = value.get(step, MISSING)
-        elif type(value) is list and step.isascii() and step.isdigit() and len(step) < 6:
-            index = int(step)
-            value = value[index] if index < len(value) else MISSING
-        else:
-            return MISSING
-    return value
 
 
 def _canonical(value: Json) -> str:

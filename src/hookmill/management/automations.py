@@ -20,6 +20,7 @@ from hookmill.domain.name import usable_name
 from hookmill.domain.payload import NotJson, Parsed, parse
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import ByPerson, Run
+from hookmill.domain.run_options import OPTION_FIELDS, UnreadableOptions, changed_options, options_from_json
 from hookmill.domain.run_policy import changed_policy, policy_from_json
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management import compatibility
@@ -45,8 +46,10 @@ class Automations:
         runner: str | None = None,
         enabled: bool = True,
         policy: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Automation:
-        """Create an automation. `triggers` is the JSON list, and `policy` has the JSON fields of a run policy.
+        """Create an automation. `triggers` is the JSON list; `policy` and `options` have the JSON fields of a run
+        policy and of run options.
 
         Without a runner, it has the operator's default runner. Raises `Invalid`, `Conflict` for a taken name, or
         `LimitReached` at the factory's limit.
@@ -64,6 +67,7 @@ class Automations:
             triggers=new_triggers.delivery_triggers,
             schedules=new_triggers.schedules,
             policy=policy_from_json(policy or {}),
+            options=options_from_json(options or {}),
             created_at=now,
             updated_at=now,
         )
@@ -89,13 +93,14 @@ class Automations:
         new_name: str | None = None,
         enabled: bool | None = None,
         policy: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Automation:
         """Save a new version of the automation. A field stays unchanged if its argument is None.
 
-        `policy` has the changed JSON fields of the run policy; a field that is None is reset. The version stays if
-        nothing changes, or if `enabled` is the only argument.
+        `policy` and `options` have the changed JSON fields of the run policy and of the run options; a field that is
+        None is reset. The version stays if nothing changes, or if `enabled` is the only argument.
         """
-        if all(argument is None for argument in (prompt, triggers, runner, new_name)) and not policy:
+        if all(argument is None for argument in (prompt, triggers, runner, new_name)) and not policy and not options:
             return self.set_enabled(may, id_or_name, enabled) if enabled is not None else self.get(may, id_or_name)
         with self._installation.changing_definition(may) as change:
             before = automation_named(change.tx, may, id_or_name)
@@ -111,6 +116,7 @@ class Automations:
                 schedules=new_triggers.schedules,
                 unreadable_triggers=new_triggers.unreadable_triggers,
                 policy=changed_policy(before.policy, policy or {}),
+                options=changed_options(before.options, options or {}),
                 enabled=enabled if enabled is not None else before.enabled,
             )
             attributes_by_field = {name: name for name in ("name", "prompt", "runner", "enabled", "policy")}
@@ -120,6 +126,8 @@ class Automations:
                 for field, attribute in attributes_by_field.items()
                 if getattr(before, attribute) != getattr(after, attribute)
             ]
+            options_before, options_after = before.options.as_json(), after.options.as_json()
+            changed_fields += [name for name in OPTION_FIELDS if options_before.get(name) != options_after.get(name)]
             if not changed_fields:
                 change.skip_audit()
                 return before
@@ -195,13 +203,14 @@ class Automations:
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
         """Reasons why an enabled automation might not start runs, one sentence each.
 
-        They are triggers that can't be read; webhooks that are unknown, deleted or disabled; and event types that a
-        webhook's deliveries don't have.
+        They are options and triggers that can't be read; webhooks that are unknown, deleted or disabled; and event
+        types that a webhook's deliveries don't have.
         """
         uids = sorted(automation.selected_webhook_uids())
         with self._installation.reading() as tx:
             selected_webhooks = webhooks.with_uids(tx, uids)
         return [
+            *([_unreadable_options_warning(unreadable)] if (unreadable := automation.options.unreadable) else []),
             *(_unreadable_warning(trigger) for trigger in automation.unreadable_triggers),
             *(
                 warning
@@ -266,6 +275,13 @@ def _usable_prompt(prompt: str) -> str:
             pointer="/prompt",
         )
     return prompt
+
+
+def _unreadable_options_warning(options: UnreadableOptions) -> str:
+    return (
+        f"Its run options can't be read, so its runs wait until a newer version performs them: {options.reason} "
+        "Replace the options, or start the version that wrote them."
+    )
 
 
 def _unreadable_warning(trigger: UnreadableTrigger) -> str:

@@ -1,6 +1,6 @@
 """Reads files of runs: from the package if it is on this host, else from the store."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol
@@ -15,9 +15,11 @@ from hookmill.domain.run_files import (
     RunFile,
     RunFiles,
     RunOutput,
+    fields_of,
     from_first_character,
     prepared_texts,
 )
+from hookmill.domain.run_options import FieldValue
 from hookmill.management.installation import Installation
 from hookmill.store.database import Transaction
 from hookmill.store.runs import reading
@@ -71,7 +73,8 @@ class RunFileReader:
         with self._installation.reading() as tx:
             package = self._storage.package_of(tx, run)
             payload_size = reading.payload_size(tx, run)
-        sizes = {name: len(content) for name, content in prepared_texts(_run_in_package(run, package))}
+            texts = self._prepared_texts(tx, run, package)
+        sizes = {name: len(content) for name, content in texts.items()}
         if payload_size is not None:
             sizes[PAYLOAD_FILE] = payload_size
         # A row replaces the prepared file of this name, or states that the command removed it.
@@ -148,7 +151,7 @@ class RunFileReader:
         if file is None:
             if name == PAYLOAD_FILE:
                 return reading.payload_of(tx, run)
-            return dict(prepared_texts(_run_in_package(run, package))).get(name)
+            return self._prepared_texts(tx, run, package).get(name)
         if file.size is None:
             # The command has removed it.
             return None
@@ -162,6 +165,19 @@ class RunFileReader:
                 "The file is in an object store, and this host's settings name none. Set s3_bucket and its credentials."
             )
         raise NotFound(f"This file of {file.size:,} bytes is not stored. It is only on the host {file.host}.")
+
+    def fields_of(self, may: MayView, run: Run) -> Mapping[str, FieldValue]:
+        """The values of the run's fields in its payload, by name. Empty if retention has pruned the payload."""
+        _require_same_factory(may, run)
+        if not run.options.fields:
+            return {}
+        with self._installation.reading() as tx:
+            payload = reading.payload_of(tx, run)
+        return fields_of(run, payload) if payload is not None or not run.has_payload else {}
+
+    def _prepared_texts(self, tx: Transaction, run: Run, package: StoredPackage) -> dict[str, bytes]:
+        payload = reading.payload_of(tx, run) if run.options.fields else None
+        return dict(prepared_texts(_run_in_package(run, package), payload))
 
     def _read_object(self, file: StoredFile) -> Iterator[bytes]:
         assert self._storage is not None

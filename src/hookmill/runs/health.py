@@ -23,7 +23,7 @@ PROBE_SECONDS: Final = 1.0
 """The time between two test writes, and the pause after a first fault."""
 PROBE_SECONDS_MAX: Final = 30.0
 """The pause doubles with each further fault, up to this value, until a run is performed."""
-PROBE_FILES: Final = 8
+PROBE_FILES: Final = 12
 PROBE_FILE_BYTES: Final = 131_072
 """A disk with room for the files of a test write has room for a package, which has fewer files and bytes."""
 LOG_AGAIN_SECONDS: Final = 60.0

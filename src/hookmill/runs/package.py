@@ -18,6 +18,8 @@ from hookmill.store.directories import remove_or_set_aside
 LISTED_ENTRIES_MAX: Final = 1_000
 """The maximum number of entries that a listing of a package reads. A command may create any number of files."""
 CHUNK_BYTES: Final = 65_536
+ENVELOPE_BYTES_MAX: Final = 1_048_576
+"""More than the longest `envelope.json`, which has 32 fields of 2,000 characters, each in 12 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +204,7 @@ def _attempt_of_package(packages: Path, run: Run) -> int:
     """The attempt that the envelope names; the run's latest one if the command has made the envelope unreadable."""
     try:
         with os.fdopen(open_file(packages, run.id, ENVELOPE_FILE), "rb") as file:
-            attempt = json.loads(file.read(CHUNK_BYTES))["run"]["attempt"]
+            attempt = json.loads(file.read(ENVELOPE_BYTES_MAX))["run"]["attempt"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return run.attempt
     return attempt if isinstance(attempt, int) else run.attempt

@@ -104,6 +104,12 @@ class Performer:
             )
         if payload is None and run.has_payload:
             return _failed("The delivery's payload is no longer stored.")
+        if (unreadable := run.options.unreadable) is not None:
+            raise HostFault(
+                f"Runs of the automation {run.automation_name!r} need a newer version of Hookmill, because this one "
+                f"can't read its run options: {unreadable.reason}",
+                runner=run.runner,
+            )
         try:
             if run.attempt > 1:
                 kill_processes_of_runs(run_id(run.id), attempt_max=run.attempt)

@@ -7,13 +7,14 @@ from dataclasses import replace
 from hookmill.domain import payload
 from hookmill.domain.automation import Automation, TriggersByKind, UnreadableTrigger, triggers_from_stored
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey, WebhookUid
+from hookmill.domain.run_options import options_from_stored
 from hookmill.domain.run_policy import policy_from_stored
 from hookmill.store import schedules, webhooks
 from hookmill.store.database import Row, Transaction
 
 _COLUMNS = """
     a.id, a.factory_id, a.name, a.enabled, a.version, a.created_at, a.updated_at, a.pause_reason, v.prompt, v.runner,
-    v.triggers, v.policy
+    v.triggers, v.policy, v.options
 """
 _FROM = "automations a JOIN automation_versions v ON v.automation_id = a.id AND v.version = a.version"
 
@@ -187,6 +188,7 @@ def _automation(row: Row) -> Automation:
         schedules=triggers.schedules,
         unreadable_triggers=triggers.unreadable_triggers,
         policy=policy_from_stored(row["policy"]),
+        options=options_from_stored(row["options"]),
         pause_reason=row["pause_reason"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
@@ -197,8 +199,9 @@ def _store_version(tx: Transaction, automation: Automation) -> None:
     triggers = f"[{', '.join(trigger.as_text() for trigger in automation.all_triggers)}]"
     tx.run(
         """
-        INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, policy, created_at)
-        VALUES (:id, :version, :name, :prompt, :runner, :triggers, :policy, :now)
+        INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, policy, options,
+                                         created_at)
+        VALUES (:id, :version, :name, :prompt, :runner, :triggers, :policy, :options, :now)
         """,
         id=automation.id,
         version=automation.version,
@@ -207,6 +210,7 @@ def _store_version(tx: Transaction, automation: Automation) -> None:
         runner=automation.runner,
         triggers=triggers,
         policy=json.dumps(automation.policy.as_json()),
+        options=json.dumps(automation.options.as_json()),
         now=automation.updated_at,
     )
 

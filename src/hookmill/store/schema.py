@@ -171,6 +171,7 @@ automation_versions: Final = Table(
     Column("triggers", Text, nullable=False),
     _time("created_at", nullable=False),
     Column("policy", Text, nullable=False, server_default="{}"),
+    Column("options", Text, nullable=False, server_default="{}"),
     comment="What an automation said when a run was started by it. `triggers` is JSON text.",
 )
 

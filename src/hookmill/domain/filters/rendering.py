@@ -12,14 +12,35 @@ SHOWN_CHARACTERS_MAX: Final = 200
 """The maximum length of a value in an explanation. Longer values are cut and end with an ellipsis."""
 
 
-def exact_json(source: Json) -> str:
+def exact_json(source: Json, *, indent: int | None = None, level: int = 0) -> str:
     """Any JSON value as JSON in ASCII, with exact numbers. From a compiled filter's source, an equal filter can be
-    compiled."""
+    compiled.
+
+    With `indent`, objects and arrays are laid out as by `json.dumps`. `level` is the number of objects and arrays
+    around the value.
+    """
     if type(source) is dict:
-        return "{" + ",".join(f"{json.dumps(name)}:{exact_json(value)}" for name, value in source.items()) + "}"
+        colon = ":" if indent is None else ": "
+        members = [
+            f"{json.dumps(name)}{colon}{exact_json(value, indent=indent, level=level + 1)}"
+            for name, value in source.items()
+        ]
+        return "{" + _laid_out(members, indent, level) + "}"
     if type(source) is list:
-        return "[" + ",".join(map(exact_json, source)) + "]"
+        return (
+            "["
+            + _laid_out([exact_json(value, indent=indent, level=level + 1) for value in source], indent, level)
+            + "]"
+        )
     return json.dumps(source) if type(source) is str else _plain_text(source)
+
+
+def _laid_out(items: list[str], indent: int | None, level: int) -> str:
+    """The items of an object or array, separated by commas and, with `indent`, each on a line of its own."""
+    if indent is None or not items:
+        return ",".join(items)
+    line_start = "\n" + " " * (indent * (level + 1))
+    return line_start + f",{line_start}".join(items) + "\n" + " " * (indent * level)
 
 
 def pointer_step(name: str) -> str:

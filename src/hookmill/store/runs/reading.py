@@ -15,6 +15,7 @@ from hookmill.domain.run import (
     RunState,
     StartedBy,
 )
+from hookmill.domain.run_options import options_from_stored
 from hookmill.domain.run_policy import policy_from_stored
 from hookmill.store.database import Row, Transaction
 
@@ -31,7 +32,7 @@ RUN_QUERY: Final = """
         webhooks.uid AS webhook_uid, webhooks.name AS webhook_name, deliveries.event, deliveries.event_signed,
         deliveries.traceparent,
         automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner,
-        automation_versions.policy
+        automation_versions.policy, automation_versions.options
     FROM runs
     LEFT JOIN webhooks ON webhooks.no = runs.webhook_no
     JOIN automation_versions
@@ -191,6 +192,7 @@ def run_from_row(row: Row) -> Run:
         replay_number=row["replay"],
         failures=row["failures"],
         policy=policy_from_stored(row["policy"]),
+        options=options_from_stored(row["options"]),
         policy_key=bytes(row["policy_key"]) if row["policy_key"] is not None else None,
         hold=Hold(row["hold"]) if row["hold"] is not None else None,
         due_at=row["due_at"],

@@ -1,0 +1,11 @@
+"""Run options: what the runs of an automation get in addition to the prompt and the payload."""
+
+from alembic import op
+
+revision = "0026"
+down_revision = "0020"
+
+
+def upgrade() -> None:
+    # Both databases add a column without rewriting the table.
+    op.execute("ALTER TABLE automation_versions ADD COLUMN options TEXT DEFAULT '{}' NOT NULL")
