@@ -343,6 +343,18 @@ def test_contract_only_refuses_run_policies(hookmill: Hookmill, tmp_path: Path):
     assert "2:11: The contract has no run policies. Remove this key." in problems
 
 
+def test_contract_only_refuses_run_options(hookmill: Hookmill, tmp_path: Path):
+    folder = tmp_path / "options" / "automations" / "triage"
+    folder.mkdir(parents=True)
+    trigger = "  - {provider: webhook, event: received, filter: {webhook_ids: [wh_x]}}"
+    (folder / "automation.md").write_text(f"---\nfields: {{pr: /pr}}\ntriggers:\n{trigger}\n---\nLook.\n")
+
+    hookmill("validate", str(tmp_path / "options"))
+    problems = hookmill("validate", str(tmp_path / "options"), "--contract-only", exit_code=1).err
+
+    assert "2:9: The contract has no run options. Remove this key." in problems
+
+
 def test_contract_only_refuses_schedules(hookmill: Hookmill, tmp_path: Path):
     folder = tmp_path / "scheduled" / "automations" / "a"
     folder.mkdir(parents=True)

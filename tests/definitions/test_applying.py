@@ -743,3 +743,49 @@ def test_warning_of_a_trigger_after_a_schedule_has_its_place(applied_repository:
     [warning] = applied_repository.plan().warnings
 
     assert (warning.place.line, warning.message.partition(" ")[0]) == (8, unknown)
+
+
+# Run options
+
+
+FIELDS = """\
+fields:
+  pr: /pull_request/number
+  title: {pointer: /pull_request/title, max_characters: 500}
+"""
+
+
+def test_fields_are_applied_changed_and_removed_with_their_file(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+    management, may = applied_repository.world.management, applied_repository.may
+
+    def apply(fields: str) -> list[str]:
+        applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", fields, "Go.")})
+        steps = applied_repository.apply().plan.steps
+        assert applied_repository.apply().plan.steps == ()
+        return [change.key for step in steps for change in step.changes]
+
+    apply("")
+    added = apply(FIELDS)
+    options = management.automations.get(may, "triage").options
+    changed = apply(FIELDS.replace("500", "50"))
+    removed = apply("")
+
+    assert added == changed == removed == ["fields"]
+    assert options.as_json() == {
+        "fields": {
+            "pr": "/pull_request/number",
+            "title": {"pointer": "/pull_request/title", "max_characters": 500},
+        }
+    }
+    assert management.automations.get(may, "triage").options.as_json() == {}
+
+
+def test_exported_fields_apply_without_a_change(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+    applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", FIELDS, "Go.")}).apply()
+
+    files = definitions.export(applied_repository.world.management, applied_repository.may)
+
+    assert 'pr: "/pull_request/number"' in files["automations/triage/automation.md"]
+    assert applied_repository.plan().steps == ()

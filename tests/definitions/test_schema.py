@@ -172,6 +172,9 @@ VALID_FRONT_MATTER = [
     front_matter_of(next(iter(automations({"a": UID}).values()))),
     webhook_trigger(f"{{webhook_ids: [{UID}]}}"),
     f"name: Triage!\nenabled: false\nrunner: agent\n{webhook_trigger(f'{{webhook_ids: [{UID}, {UID}]}}')}",
+    f"fields: {{}}\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
+    f"fields: {{pr: /a, title: {{pointer: /b, max_characters: 2000}}, c: {{pointer: /}}}}\n"
+    f"{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
     payload_filter("{}"),
     payload_filter("{a: [x, 1, 1.5, true, null]}"),
     payload_filter("{in: [x]}"),
@@ -183,6 +186,27 @@ VALID_FRONT_MATTER = [
     payload_filter("{$any: [{in: [x]}, {$fields: {$schema: [x]}}], $not: {draft: [true]}, $fields: {$a: [1]}}"),
 ]
 INVALID_FRONT_MATTER = [
+    *(
+        f"fields: {fields}\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}"
+        for fields in (
+            "[]",
+            "x",
+            "{PR: /a}",
+            f"{{{'x' * 33}: /a}}",
+            "{pr: a}",
+            "{pr: ''}",
+            "{pr: 1}",
+            "{pr: ~}",
+            f"{{pr: /{'x' * 200}}}",
+            "{pr: {}}",
+            "{pr: {pointer: a}}",
+            "{pr: {pointer: /a, cut: 5}}",
+            "{pr: {pointer: /a, max_characters: 0}}",
+            "{pr: {pointer: /a, max_characters: 2001}}",
+            "{pr: {pointer: /a, max_characters: '5'}}",
+            f"{{{', '.join(f'f{number}: /a' for number in range(33))}}}",
+        )
+    ),
     "triggers: [{provider: schedule, event: cron_fired}]",
     "triggers: [{provider: schedule, schedule: {name: a, cron: '@daily'}}]",
     "triggers: [{provider: schedule, event: received, schedule: {name: a, cron: '@daily'}}]",

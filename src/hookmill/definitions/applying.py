@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookmill.definitions.folder import read_folder
-from hookmill.definitions.keys import POLICY_KEYS, WebhookKey
+from hookmill.definitions.keys import OPTION_KEYS, POLICY_KEYS, WebhookKey
 from hookmill.definitions.planning import (
     APPLY_BACKTEST_DELIVERIES,
     SYNC_CHANGE,
@@ -249,6 +249,7 @@ def _apply_automation(management: Management, may: MayManage, step: Step) -> Non
             runner=runner,
             enabled=definition.enabled is not False,
             policy=definition.policy.as_json(),
+            options=definition.options.as_json(),
         )
         return
     changed_keys = {change.key for change in step.changes}
@@ -260,6 +261,7 @@ def _apply_automation(management: Management, may: MayManage, step: Step) -> Non
         runner=runner if "runner" in changed_keys else None,
         enabled=definition.enabled if "enabled" in changed_keys else None,
         policy={key: definition.policy.as_json().get(key) for key in POLICY_KEYS if key in changed_keys},
+        options={key: definition.options.as_json().get(key) for key in OPTION_KEYS if key in changed_keys},
     )
 
 

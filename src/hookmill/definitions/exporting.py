@@ -88,7 +88,7 @@ def _automation_file(automation: Automation, stem: str, name_by_uid: Mapping[str
         content["enabled"] = False
     if automation.runner != default_runner:
         content["runner"] = automation.runner
-    content |= automation.policy.as_json()
+    content |= automation.policy.as_json() | automation.options.as_json()
     content["triggers"] = [trigger.as_json() for trigger in automation.all_triggers]
     comment_by_uid = {
         uid: "".join(character if character.isprintable() else "?" for character in name)

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final
 
-from hookmill.definitions.keys import POLICY_KEYS, WebhookKey
+from hookmill.definitions.keys import OPTION_KEYS, POLICY_KEYS, WebhookKey
 from hookmill.definitions.problem import Problem
 from hookmill.definitions.reading import (
     AutomationDefinition,
@@ -219,7 +219,7 @@ def _automation_step(definition: AutomationDefinition, existing: Automation | No
             changes=(
                 PlannedChange("runner", None, runner),
                 PlannedChange("triggers", None, triggers),
-                *(PlannedChange(key, None, value) for key, value in definition.policy.as_json().items()),
+                *(PlannedChange(key, None, value) for key, value in _policy_and_options(definition).items()),
                 PlannedChange("prompt", None, definition.prompt),
                 PlannedChange("enabled", None, definition.enabled is not False),
             ),
@@ -230,15 +230,21 @@ def _automation_step(definition: AutomationDefinition, existing: Automation | No
         changes.append(PlannedChange("runner", existing.runner, runner))
     if existing.all_triggers != definition.triggers_in_stored_order:
         changes.append(PlannedChange("triggers", [trigger.as_json() for trigger in existing.all_triggers], triggers))
-    before, after = existing.policy.as_json(), definition.policy.as_json()
+    before, after = _policy_and_options(existing), _policy_and_options(definition)
     changes += [
-        PlannedChange(key, before.get(key), after.get(key)) for key in POLICY_KEYS if before.get(key) != after.get(key)
+        PlannedChange(key, before.get(key), after.get(key))
+        for key in (*POLICY_KEYS, *OPTION_KEYS)
+        if before.get(key) != after.get(key)
     ]
     if normalized_prompt(existing.prompt) != definition.prompt:
         changes.append(PlannedChange("prompt", existing.prompt, definition.prompt))
     if definition.enabled is not None and definition.enabled != existing.enabled:
         changes.append(PlannedChange("enabled", existing.enabled, definition.enabled))
     return _change_step(Kind.AUTOMATION, existing.id, definition, changes)
+
+
+def _policy_and_options(automation: Automation | AutomationDefinition) -> dict[str, Any]:
+    return automation.policy.as_json() | automation.options.as_json()
 
 
 def _change_step(kind: Kind, item_id: str, definition: Definition, changes: list[PlannedChange]) -> Step | None:

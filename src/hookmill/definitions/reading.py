@@ -7,12 +7,12 @@ column. Only the plan can check what depends on the factory: whether a secret, a
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hookmill.definitions.folder import Files, stem_of
-from hookmill.definitions.keys import AUTOMATION_KEYS, POLICY_KEYS, WebhookKey
+from hookmill.definitions.keys import AUTOMATION_KEYS, OPTION_KEYS, POLICY_KEYS, WebhookKey
 from hookmill.definitions.mapping import MappingReader, ProblemReporter, mapping_reader
 from hookmill.definitions.nodes import ListNode, MappingNode, Node, ScalarNode, compose, place_at, to_json
 from hookmill.definitions.problem import START, Place, Problem
@@ -35,6 +35,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.filters import CONTRACT_OPERATORS, CompiledFilter, compile_filter
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.name import usable_name
+from hookmill.domain.run_options import NO_OPTIONS, RunOptions, options_from_json
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy, policy_from_json
 from hookmill.domain.schedule import SCHEDULE_FIELDS
 from hookmill.domain.secret import usable_secret_name
@@ -43,6 +44,8 @@ from hookmill.domain.signatures.rule import scheme_named
 from hookmill.domain.signatures.scheme import Scheme
 from hookmill.domain.webhook import AuthMode
 from hookmill.management.compatibility import compatible_delivery_id_header, compatible_event_header
+
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,7 @@ class AutomationDefinition(Definition):
     triggers: tuple[Trigger | ScheduleTrigger, ...]
     """In the order of the file."""
     policy: RunPolicy
+    options: RunOptions
 
     def webhook_triggers(self) -> Iterator[tuple[int, Trigger]]:
         """The triggers that select deliveries, each with its index in the file's list of triggers."""
@@ -118,11 +122,12 @@ def read_definitions(files: Files, uid_by_name: Mapping[str, str] | None = None)
 
 
 def problems_beyond_contract(definitions: Definitions) -> list[Problem]:
-    """A problem for each use of what the contract of `validate --contract-only` lacks: run policies, schedules, event
-    types and some operators."""
+    """A problem for each use of what the contract of `validate --contract-only` lacks: run policies, run options,
+    schedules, event types and some operators."""
     problems: list[Problem] = []
     for automation in definitions.automations:
         problems += [automation.problem(f"/{key}", _NO_POLICIES) for key in automation.policy.as_json()]
+        problems += [automation.problem(f"/{key}", _NO_OPTIONS) for key in automation.options.as_json()]
         problems += [
             automation.problem(f"/triggers/{index}", _NO_SCHEDULES)
             for index, trigger in enumerate(automation.triggers)
@@ -141,6 +146,7 @@ def problems_beyond_contract(definitions: Definitions) -> list[Problem]:
 
 
 _NO_POLICIES: Final = "The contract has no run policies. Remove this key."
+_NO_OPTIONS: Final = "The contract has no run options. Remove this key."
 _NO_SCHEDULES: Final = "The contract has no schedules. Remove this trigger."
 _NO_EVENT_TYPES: Final = "The contract has no event types in filters. Use a condition on the payload instead."
 _BEYOND_CONTRACT: Final = f"This operator is not one of the contract's, which are {', '.join(CONTRACT_OPERATORS)}."
@@ -219,7 +225,8 @@ def _automation(file: str, content: bytes, hints: "_UidHints", problems: list[Pr
         return None
     name, enabled, runner = _name(mapping, "automation", file), mapping.boolean("enabled"), mapping.text("runner")
     triggers = _triggers(mapping, hints)
-    policy = _policy(mapping)
+    policy = _read_keys(mapping, POLICY_KEYS, policy_from_json) or NO_POLICY
+    options = _read_keys(mapping, OPTION_KEYS, options_from_json) or NO_OPTIONS
     if reporter.count:
         return None
     return AutomationDefinition(
@@ -231,17 +238,21 @@ def _automation(file: str, content: bytes, hints: "_UidHints", problems: list[Pr
         runner=runner,
         triggers=triggers,
         policy=policy,
+        options=options,
     )
 
 
-def _policy(mapping: MappingReader) -> RunPolicy:
-    source = {key: to_json(node) for key in POLICY_KEYS if (node := mapping.value_node(key)) is not None}
+def _read_keys(
+    mapping: MappingReader, keys: Sequence[str], parse: Callable[[Mapping[str, Any]], Parsed]
+) -> Parsed | None:
+    """What `parse` makes of the values of these keys; None after reporting its faults."""
+    source = {key: to_json(node) for key in keys if (node := mapping.value_node(key)) is not None}
     try:
-        return policy_from_json(source)
+        return parse(source)
     except Invalid as error:
         for fault in error.faults:
             mapping.reporter.report(place_at(mapping.node, fault.pointer), fault.message)
-        return NO_POLICY
+        return None
 
 
 def _prompt(text: str, first_line: int, reporter: ProblemReporter) -> str:
