@@ -536,3 +536,45 @@ def test_disabled_automation_is_not_started_by_hand(log: LogWriter, hookmill: Ho
     create_report(hookmill, "--schedule", "a=@daily", "--disabled")
 
     assert "is disabled. Enable it first." in hookmill("automation", "run", "report", exit_code=1).err
+
+
+# Run options
+
+
+def test_fields_are_created_shown_replaced_and_removed(webhook: Any, hookmill: Hookmill):
+    created = hookmill(
+        *("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--field", "pr=/pull_request/number"),
+        *("--field", "title=/pull_request/title", "--field-max", "title=500", "--json"),
+    ).json
+    shown = hookmill("automation", "show", "a").out
+    replaced = hookmill("automation", "change", "a", "--field", "action=/action", "--json").json
+    removed = hookmill("automation", "change", "a", "--no-fields", "--json").json
+    audited = hookmill("audit", "list", "--limit", "1", "--json").json["entries"][0]
+
+    assert created["fields"] == {
+        "pr": {"pointer": "/pull_request/number", "max_characters": 200},
+        "title": {"pointer": "/pull_request/title", "max_characters": 500},
+    }
+    assert "title: /pull_request/title, strings up to 500 characters" in shown
+    assert replaced["fields"] == {"action": {"pointer": "/action", "max_characters": 200}}
+    assert (removed["fields"], removed["version"]) == ({}, 3)
+    assert audited["details"]["changed"] == ["fields"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "problem"),
+    [
+        (("--field", "pr"), 2, "Write NAME=POINTER"),
+        (("--field", "pr=/a", "--field", "pr=/b"), 2, "its name is a duplicate"),
+        (("--field", "PR=/a"), 1, "'PR' can't name a field"),
+        (("--field", "pr=a"), 1, "The pointer of the field pr must be a JSON pointer"),
+        (("--field-max", "pr=5"), 2, "is not NAME=N"),
+        (("--field", "pr=/a", "--field-max", "pr=many"), 2, "is not NAME=N"),
+        (("--field", "pr=/a", "--field-max", "pr=0"), 1, "max_characters of the field pr"),
+        (("--field", "pr=/a", "--no-fields"), 2, "one of --field, --no-fields"),
+    ],
+)
+def test_invalid_field_is_refused(
+    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], exit_code: int, problem: str
+):
+    assert problem in hookmill("automation", "change", "triage", *arguments, exit_code=exit_code).err

@@ -393,3 +393,23 @@ def test_cancellation_without_clear_conditions_is_refused(
     automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], problem: str, exit_code: int
 ):
     assert problem in hookmill("run", "cancel", *arguments, exit_code=exit_code).err
+
+
+def test_show_prints_the_values_of_fields(webhook: Any, log: LogWriter, hookmill: Hookmill):
+    automation = hookmill(
+        *("automation", "create", "fields", "--prompt", "x", "--webhook", "source", "--json"),
+        *("--field", "pr=/pr", "--field", "title=/title", "--field", "none=/none", "--field-max", "title=3"),
+    ).json
+    delivery = log.add_delivery(webhook["uid"], body=b'{"pr": 7, "title": "\\u001b[31mred"}')
+    run = log.add_run(delivery, automation["automation_id"])
+
+    shown = hookmill("run", "show", run)
+    fields = hookmill("run", "show", run, "--json").json["fields"]
+
+    assert fields["pr"] == {"type": "number", "value": 7, "cut": False}
+    assert fields["title"] == {"type": "string", "value": "\x1b[3", "cut": True}
+    assert fields["none"] == {"type": "missing", "value": None, "cut": False}
+    assert "pr: 7" in shown.out
+    assert "(cut)" in shown.out
+    assert "none: missing" in shown.out
+    assert "\x1b[3" not in shown.out

@@ -104,6 +104,8 @@ ADDITIONAL_INPUTS: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("automation create", "--timezone"): {"--schedule": "nightly=@daily"},
     ("automation create", "--catch-up"): {"--schedule": "nightly=@daily"},
     ("delivery export", "--after"): {"--chain": FLAG},
+    ("automation change", "--field-max"): {"--field": "pr=/n"},
+    ("automation create", "--field-max"): {"--field": "pr=/n"},
     ("send", "--scheme"): {"webhook": "signed"},
     ("send", "--clock-skew"): {"webhook": "signed"},
     ("send", "--signing-key"): {"webhook": "signed"},

@@ -29,6 +29,7 @@ _POLICY: Final = {
     "priority": "high",
     "max_running": 3,
     "pause_after_failures": 2,
+    "fields": {"pr": "/n", "title": {"pointer": "/title", "max_characters": 5}},
 }
 _TRIGGER: Final = {
     "provider": "webhook",

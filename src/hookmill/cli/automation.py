@@ -34,6 +34,7 @@ from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.presentation.automation import (
     AutomationInListView,
     AutomationView,
+    option_lines,
     policy_lines,
     schedule_text,
     state_text,
@@ -140,6 +141,31 @@ PriorityOption = Annotated[
 MaxRunning = Annotated[
     int | None, typer.Option(metavar="N", help="Workers perform at most N of its runs at the same time.")
 ]
+FieldPointers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        metavar="NAME=POINTER",
+        help="A value of the payload for envelope.json, such as pr=/pull_request/number. May be repeated.",
+    ),
+]
+NewFieldPointers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        metavar="NAME=POINTER",
+        help="A value of the payload for envelope.json, such as pr=/pull_request/number, replacing the previous "
+        "fields. May be repeated.",
+    ),
+]
+FieldMaxCharacters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field-max",
+        metavar="NAME=N",
+        help="Cut the strings of this field after N characters instead of 200. May be repeated.",
+    ),
+]
 PauseAfterFailures = Annotated[int | None, typer.Option(metavar="N", help="Disable it after N failed runs in a row.")]
 
 
@@ -172,6 +198,8 @@ def create(
     priority: PriorityOption = None,
     max_running: MaxRunning = None,
     pause_after_failures: PauseAfterFailures = None,
+    field: FieldPointers = None,
+    field_max: FieldMaxCharacters = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -191,6 +219,7 @@ def create(
     assert prompt_text is not None, "one of the two options has a value"
     payload_filter = inputs.read_filter(filter_json, filter_file)
     triggers = _read_triggers(triggers_file)
+    options_changes = _option_changes(field, field_max)
     policy_options = _PolicyOptions(
         concurrency_key=concurrency_key,
         concurrency=concurrency,
@@ -223,6 +252,7 @@ def create(
             runner=runner,
             enabled=not disabled,
             policy=policy_options.changes(NO_POLICY),
+            options=options_changes,
         )
         warnings = session.management.automations.warnings(session.may, automation)
         next_times = session.management.automations.next_times_of(session.may, automation)
@@ -292,6 +322,7 @@ def show(
         *([("Reason", automation.pause_reason)] if automation.pause_reason is not None else []),
         ("Runner", automation.runner),
         *((label, shown(text)) for label, text in policy_lines(automation.policy)),
+        *((label, shown(text)) for label, text in option_lines(automation.options)),
         ("Version", f"{automation.version} (since {utc(automation.updated_at)})"),
     ]
     for trigger in automation.triggers:
@@ -356,6 +387,9 @@ def change(
     no_pause_after_failures: Annotated[
         bool, typer.Option("--no-pause-after-failures", help="Never disable it because of failures.")
     ] = False,
+    field: NewFieldPointers = None,
+    field_max: FieldMaxCharacters = None,
+    no_fields: Annotated[bool, typer.Option("--no-fields", help="Remove all fields.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -367,6 +401,7 @@ def change(
     inputs.require_at_most_one(webhook=webhook or None, triggers_file=triggers_file)
     inputs.require_at_most_one(event=event or None, any_event=any_event or None, triggers_file=triggers_file)
     inputs.require_at_most_one(schedule=schedule or None, no_schedule=no_schedule or None, triggers_file=triggers_file)
+    inputs.require_at_most_one(field=field or None, no_fields=no_fields or None)
     schedules = _schedule_triggers(schedule, timezone, catch_up)
     prompt_text = _read_prompt(prompt, prompt_file)
     payload_filter = inputs.read_filter(filter_json, filter_file)
@@ -395,8 +430,9 @@ def change(
         "max_running": no_max_running,
         "pause_after_failures": no_pause_after_failures,
     }
-    for field, is_reset in resets.items():
-        inputs.require_at_most_one(**{field: field in changed_policy_fields or None, f"no_{field}": is_reset or None})
+    for name, is_reset in resets.items():
+        inputs.require_at_most_one(**{name: name in changed_policy_fields or None, f"no_{name}": is_reset or None})
+    options_changes: dict[str, Any] = {"fields": None} if no_fields else _option_changes(field, field_max)
     changes_policy = bool(changed_policy_fields) or any(resets.values())
     if (
         new_name is None
@@ -407,6 +443,7 @@ def change(
         and not schedules
         and not no_schedule
         and not changes_policy
+        and not options_changes
     ):
         raise typer.BadParameter(
             "give at least one change: --name, --prompt, --webhook, --filter, --event, --schedule, --runner or another "
@@ -434,7 +471,7 @@ def change(
         if changes_policy:
             current_policy = session.management.automations.get(session.may, name_or_id).policy
             policy = policy_options.changes(current_policy) | {
-                field: None for field, is_reset in resets.items() if is_reset
+                name: None for name, is_reset in resets.items() if is_reset
             }
         automation = session.management.automations.change(
             session.may,
@@ -444,6 +481,7 @@ def change(
             runner=runner,
             new_name=new_name,
             policy=policy,
+            options=options_changes,
         )
         warnings = session.management.automations.warnings(session.may, automation)
         next_times = session.management.automations.next_times_of(session.may, automation)
@@ -571,6 +609,29 @@ class _PolicyOptions:
         return changes | _without_none(
             {"max_running": self.max_running, "pause_after_failures": self.pause_after_failures}
         )
+
+
+def _option_changes(fields: Sequence[str] | None, max_characters: Sequence[str] | None) -> dict[str, Any]:
+    """The run options that the command's options change, as JSON fields."""
+    sources: dict[str, dict[str, Any]] = {}
+    for field in fields or ():
+        name, separator, pointer = field.partition("=")
+        if not separator or name in sources:
+            raise typer.BadParameter(
+                f"{shown(field[:100])!r} is not a field, or its name is a duplicate. Write NAME=POINTER, such as "
+                "pr=/pull_request/number",
+                param_hint="--field",
+            )
+        sources[name] = {"pointer": pointer}
+    for maximum in max_characters or ():
+        name, _, number = maximum.partition("=")
+        if name not in sources or not (number.isascii() and number.isdigit() and len(number) < 10):
+            raise typer.BadParameter(
+                f"{shown(maximum[:100])!r} is not NAME=N with the name of a --field and a number, such as title=500",
+                param_hint="--field-max",
+            )
+        sources[name]["max_characters"] = int(number)
+    return {"fields": sources} if sources else {}
 
 
 def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from hookmill.presentation.queue import (
     warning_text,
     worker_text,
 )
-from hookmill.presentation.run import RunView, RunWithOutputView, hold_text, run_state_text
+from hookmill.presentation.run import RunView, RunWithOutputView, field_value_text, hold_text, run_state_text
 from hookmill.presentation.run_files import RunOutputView
 from hookmill.presentation.view import plain
 
@@ -224,6 +224,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         run = session.management.runs.get(session.may, identifier)
         failed_attempts = session.management.runs.failed_attempts(session.may, identifier)
         run_files = session.management.run_files.files_of(session.may, run)
+        fields = session.management.run_files.fields_of(session.may, run)
         packages_directory = _packages_directory(session.settings)
 
     from hookmill.runs.package import directory_of
@@ -234,7 +235,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
             {"name": file.name, "size": file.size, "only_on_host": file.only_on_host} for file in run_files.files
         ]
         print_json(
-            plain(RunWithOutputView.of(run, failed_attempts))
+            plain(RunWithOutputView.of(run, failed_attempts, fields))
             | {"package": str(directory), "files": file_fields, "more_files": run_files.has_more}
         )
         return
@@ -256,6 +257,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         pairs.append(("Waiting", hold_reason))
     if run.reason is not None:
         pairs.append(("Reason", shown(run.reason)))
+    pairs += [("Field", f"{name}: {shown(field_value_text(value))}") for name, value in fields.items()]
     pairs.append(("Package", _package_text(directory, run_files)))
     pairs += [("", _file_text(file)) for file in run_files.files[:FILES_SHOWN_MAX]]
     if (unlisted_count := len(run_files.files) - FILES_SHOWN_MAX) > 0:

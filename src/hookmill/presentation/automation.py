@@ -1,4 +1,4 @@
-"""An automation as JSON, and its policy, schedules and state as texts for people."""
+"""An automation as JSON, and its policy, options, schedules and state as texts for people."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Self
@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from hookmill.domain.automation import Automation
 from hookmill.domain.moment import iso, iso_or_none, utc
+from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import Priority, RunPolicy, WhenBusy
 from hookmill.domain.schedule import CatchUp, Schedule
 from hookmill.presentation.view import ExactNumbersView, Timestamp, View
@@ -82,6 +83,13 @@ class RetryView(View, frozen=True):
     exit_codes: Annotated[list[int], Meta(description="The exit codes that are retried. Empty: every failure.")]
 
 
+class FieldSourceView(View, frozen=True):
+    """A value of the payload that programs find in `envelope.json`."""
+
+    pointer: Annotated[str, Meta(description="The JSON pointer of the value.")]
+    max_characters: Annotated[int, Meta(description="A longer string is cut after this many characters.")]
+
+
 class AutomationInListView(ExactNumbersView, frozen=True):
     """An automation without its prompt, which may be long."""
 
@@ -99,6 +107,9 @@ class AutomationInListView(ExactNumbersView, frozen=True):
     ]
     pause_after_failures: Annotated[
         int | None, Meta(description="It is disabled after this many failed runs in a row. Null: never.")
+    ]
+    fields: Annotated[
+        dict[str, FieldSourceView], Meta(description="The fields of the payload in `envelope.json`, by name.")
     ]
     pause_reason: Annotated[
         str | None, Meta(description="Why the service disabled it. Null: it is enabled, or a person disabled it.")
@@ -124,6 +135,10 @@ class AutomationInListView(ExactNumbersView, frozen=True):
             priority=automation.policy.priority,
             max_running=automation.policy.max_running,
             pause_after_failures=automation.policy.pause_after_failures,
+            fields={
+                field.name: FieldSourceView(pointer=field.pointer, max_characters=field.max_characters)
+                for field in automation.options.fields
+            },
             pause_reason=automation.pause_reason,
             triggers=[trigger.as_json() for trigger in automation.all_triggers],
             next_times=[
@@ -174,6 +189,14 @@ def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
         failures_text = "a failed run" if failures == 1 else f"{failures:,} failed runs in a row"
         lines.append(("Pause", f"disabled after {failures_text}"))
     return lines
+
+
+def option_lines(options: RunOptions) -> list[tuple[str, str]]:
+    """The run options that differ from the default, for people, each with its label."""
+    return [
+        ("Field", f"{field.name}: {field.pointer}, strings up to {field.max_characters:,} characters")
+        for field in options.fields
+    ]
 
 
 def state_text(automation: Automation) -> str:

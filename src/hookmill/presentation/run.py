@@ -1,14 +1,17 @@
 """A run as JSON, and its state as text for people."""
 
-from collections.abc import Sequence
-from typing import Annotated, Final, Literal, Self
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, Self
 
 from msgspec import Meta
 
+from hookmill.domain.filters import exact_json
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso, iso_or_none, utc
 from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, FailedAttempt, Hold, Run, RunState
-from hookmill.presentation.view import Timestamp, View
+from hookmill.domain.run_options import NO_FIELD_VALUES, FieldValue
+from hookmill.presentation.view import ExactNumbersView, Timestamp, View
 
 _HOLD_NAMES: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
     Hold.NEW: "new",
@@ -39,6 +42,22 @@ def hold_text(run: Run) -> str | None:
             return f"Its next attempt starts at {utc(run.due_at or 0)} UTC."
         case _:
             return None
+
+
+def field_value_text(value: FieldValue) -> str:
+    """The value of a field, for people. It may contain any characters."""
+    match value.type:
+        case "missing":
+            return "missing"
+        case "object" | "array":
+            return f"left out: the payload has an {value.type} there"
+        case "number" if value.is_cut:
+            return "left out: the number is too long"
+        case "string":
+            cut_note = " (cut)" if value.is_cut else ""
+            return f"{json.dumps(value.value, ensure_ascii=False)}{cut_note}"
+        case _:
+            return exact_json(value.value)
 
 
 class RunView(View, frozen=True):
@@ -123,14 +142,29 @@ class FailedAttemptView(View, frozen=True):
     output_tail: str | None
 
 
-class RunWithOutputView(RunView, frozen=True):
+class FieldValueView(View, frozen=True):
+    """A value of the payload that the automation names. It is untrusted: the sender wrote it."""
+
+    type: Annotated[str, Meta(description="The JSON type, or `missing`.")]
+    value: Annotated[
+        Any, Meta(description="A scalar. Null for a missing value, an object, an array and a number that is too long.")
+    ]
+    cut: Annotated[bool, Meta(description="Whether the payload's value is longer than `value`.")]
+
+
+class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
     output_tail: Annotated[str | None, Meta(description="The end of its command's output.")]
     failed_attempts: Annotated[
         list[FailedAttemptView], Meta(description="Attempts that failed and were followed by another one.")
     ]
+    fields: Annotated[
+        dict[str, FieldValueView], Meta(description="The values of the automation's fields in the payload, by name.")
+    ]
 
     @classmethod
-    def of(cls, run: Run, failed_attempts: Sequence[FailedAttempt] = ()) -> Self:
+    def of(
+        cls, run: Run, failed_attempts: Sequence[FailedAttempt] = (), fields: Mapping[str, FieldValue] = NO_FIELD_VALUES
+    ) -> Self:
         return RunView.of(run).extended(
             cls,
             output_tail=run.output_tail,
@@ -145,6 +179,10 @@ class RunWithOutputView(RunView, frozen=True):
                 )
                 for attempt in failed_attempts
             ],
+            fields={
+                name: FieldValueView(type=value.type, value=value.value, cut=value.is_cut)
+                for name, value in fields.items()
+            },
         )
 
 

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 from hookmill.domain.automation import Automation
 from hookmill.domain.ids import run_id
 from hookmill.domain.permission import MayView
+from hookmill.domain.run_options import OPTION_FIELDS
 from hookmill.domain.run_policy import POLICY_FIELDS
 from hookmill.management import Management
 from hookmill.presentation.automation import AutomationInListView, AutomationView
@@ -81,6 +82,7 @@ def create_automation(
             runner=body.runner,
             enabled=body.enabled,
             policy={name: getattr(body, name) for name in POLICY_FIELDS},
+            options={name: getattr(body, name) for name in OPTION_FIELDS},
         )
         return creation_response(automation)
 
@@ -127,6 +129,7 @@ def change_automation(
             runner=changes.get("runner"),
             enabled=changes.get("enabled"),
             policy={name: changes[name] for name in POLICY_FIELDS if name in changes},
+            options={name: changes[name] for name in OPTION_FIELDS if name in changes},
         )
         view = _view(management, permission, changed_automation)
     return response_with_etag(view)

@@ -9,6 +9,7 @@ from hookmill.domain.filters import CONDITIONS_MAX
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.permission import Role
 from hookmill.domain.run import RunState
+from hookmill.domain.run_options import FIELDS_MAX
 from hookmill.domain.run_policy import FAILURES_MAX, LIMIT_MAX
 from hookmill.domain.webhook import AuthMode
 from hookmill.web.api.fields import NO_NUL, DeliveryId, HeaderName, Moment, Name, SecretName, SecretText, Text, Uid
@@ -181,6 +182,16 @@ _RETRY_DESCRIPTION: Final = (
 )
 _PRIORITY_DESCRIPTION: Final = "high, normal or low: the order in which the factory's runs start."
 _PAUSE_DESCRIPTION: Final = "The automation is disabled after this many failed runs in a row. Null: never."
+FieldsPart = Annotated[
+    dict[str, Any],
+    Field(
+        max_length=FIELDS_MAX,
+        examples=[{"pr": "/pull_request/number", "title": {"pointer": "/pull_request/title", "max_characters": 500}}],
+    ),
+]
+_FIELDS_DESCRIPTION: Final = (
+    "Values of the payload for `envelope.json`, by name: a JSON pointer, or `{pointer, max_characters}`. Null: none."
+)
 FailureCount = Annotated[StrictInt, Field(ge=1, le=FAILURES_MAX)]
 
 
@@ -198,6 +209,7 @@ class AutomationCreation(RequestBody):
     priority: Text | None = Field(default=None, description=_PRIORITY_DESCRIPTION)
     max_running: MaxRunning | None = Field(default=None, description=_MAX_RUNNING_DESCRIPTION)
     pause_after_failures: FailureCount | None = Field(default=None, description=_PAUSE_DESCRIPTION)
+    fields: FieldsPart | None = Field(default=None, description=_FIELDS_DESCRIPTION)
 
 
 class AutomationChanges(Changes):
@@ -214,6 +226,7 @@ class AutomationChanges(Changes):
     priority: Text | None = Field(default_factory=_unset, description=_PRIORITY_DESCRIPTION)
     max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING_DESCRIPTION)
     pause_after_failures: FailureCount | None = Field(default_factory=_unset, description=_PAUSE_DESCRIPTION)
+    fields: FieldsPart | None = Field(default_factory=_unset, description=_FIELDS_DESCRIPTION)
 
 
 class RunRequest(RequestBody):

@@ -1,0 +1,68 @@
+"""Run options in the API: creation, changes and errors, and the values of fields in runs."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.client import PROMPT, Api, StockedFactory
+
+FIELDS = {"pr": "/pull_request/number", "title": {"pointer": "/pull_request/title", "max_characters": 5}}
+
+
+def create(api: Api, stocked: StockedFactory, **fields: Any) -> Any:
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
+    body = {"name": "with options", "prompt": PROMPT, "triggers": [trigger], **fields}
+    return api.post("/factories/default/automations", body)
+
+
+def test_new_fields_are_shown_and_listed(api: Api, stocked: StockedFactory):
+    created = create(api, stocked, fields=FIELDS)
+    listed = api.get("/factories/default/automations").json["items"]
+
+    fields = {
+        "pr": {"pointer": "/pull_request/number", "max_characters": 200},
+        "title": {"pointer": "/pull_request/title", "max_characters": 5},
+    }
+    assert (created.status, created.json["fields"]) == (201, fields)
+    assert [item["fields"] for item in listed if item["name"] == "with options"] == [fields]
+
+
+def test_fields_are_replaced_kept_and_removed(api: Api, stocked: StockedFactory):
+    path = f"/factories/default/automations/{create(api, stocked, fields=FIELDS).json['automation_id']}"
+
+    replaced = api.patch(path, {"fields": {"action": "/action"}}).json
+    unchanged = api.patch(path, {"prompt": "Another."}).json
+    removed = api.patch(path, {"fields": None}).json
+
+    assert replaced["fields"] == unchanged["fields"] == {"action": {"pointer": "/action", "max_characters": 200}}
+    assert (removed["fields"], removed["version"]) == ({}, 4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"Pr": "/a"}, "/fields"),
+        ({"pr": "a"}, "/fields/pr"),
+        ({"pr": {"pointer": "/a", "max_characters": 0}}, "/fields/pr/max_characters"),
+        ([], "/fields"),
+    ],
+)
+def test_invalid_field_is_refused_with_its_pointer(api: Api, stocked: StockedFactory, fields: Any, pointer: str):
+    refused = create(api, stocked, fields=fields)
+
+    assert refused.status == 422
+    assert refused.json["errors"][0]["pointer"] == pointer
+
+
+def test_run_shows_the_values_of_its_fields(api: Api, stocked: StockedFactory):
+    create(api, stocked, fields={**FIELDS, "head": "/pull_request"})
+
+    api.world.post(stocked.webhook, b'{"pull_request": {"number": 9007199254740993, "title": "Fix <b>"}}')
+    [run] = [run for run in api.get("/factories/default/runs").json["items"] if run["automation"] == "with options"]
+    shown = api.get(f"/factories/default/runs/{run['run_id']}").json
+
+    assert shown["fields"] == {
+        "pr": {"type": "number", "value": 9007199254740993, "cut": False},
+        "title": {"type": "string", "value": "Fix <", "cut": True},
+        "head": {"type": "object", "value": None, "cut": False},
+    }
