@@ -973,3 +973,42 @@ def test_scheduled_run_shows_its_schedule(page: Page, installation: Installation
     check_accessibility("automation-scheduled-editor", f"/f/default/automations/{automation.id}/edit")
     check_accessibility("automation-run", f"/f/default/automations/{automation.id}/run")
     installation.management.automations.delete(installation.may, automation.id)
+
+
+def test_fields_are_added_kept_and_removed_in_the_editor(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "of fields", OPENED)
+    automation_id = create_automation(installation, "Has fields", webhook.webhook.uid)
+    edit_url = installation.url(f"/f/default/automations/{automation_id}/edit")
+
+    def row(number: int) -> Locator:
+        return page.get_by_role("group", name=f"Field {number}")
+
+    def save_and_get_options() -> dict[str, Any]:
+        page.get_by_role("button", name="Save", exact=True).last.click()
+        expect(page.get_by_text("Automation saved")).to_be_visible()
+        options = get_automation(installation, automation_id).options.as_json()
+        page.goto(edit_url)
+        return options
+
+    page.goto(edit_url)
+    page.get_by_text("What runs get").click()
+    row(1).get_by_label("Field name").fill("pr")
+    row(1).get_by_label("JSON pointer").fill("/pull_request/number")
+    page.get_by_role("button", name="Add another field").click()
+    row(2).get_by_label("Field name").fill("PR")
+    row(2).get_by_label("JSON pointer").fill("/pull_request/title")
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    expect(page.get_by_text("'PR' can't name a field")).to_be_visible()
+    row(2).get_by_label("Field name").fill("title")
+    row(2).get_by_label("Longest string (characters)").fill("500")
+    added = save_and_get_options()
+    page.get_by_label("Prompt").fill("Something else.")
+    kept = save_and_get_options()
+    row(1).get_by_label("Field name").fill("")
+    row(1).get_by_label("JSON pointer").fill("")
+    removed = save_and_get_options()
+
+    title = {"pointer": "/pull_request/title", "max_characters": 500}
+    assert added == kept == {"fields": {"pr": "/pull_request/number", "title": title}}
+    assert removed == {"fields": {"title": title}}
+    installation.management.automations.delete(installation.may, automation_id)

@@ -80,6 +80,27 @@ def end_file(installation: Installation) -> Iterator[Path]:
     path.unlink(missing_ok=True)
 
 
+def test_run_page_shows_the_values_of_fields_as_text(
+    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret]
+):
+    automation_id = create_automation(installation, "with fields", webhooks["package"])
+    fields = {"at": "/at", "title": "/title", "none": "/none", "all": "/all"}
+    body = b'{"at": 12345678901234567890, "title": "<b>Fix</b> \\u202e", "all": [1]}'
+    installation.management.automations.change(installation.may, automation_id, options={"fields": fields})
+    run = installation.management.automations.start_run(installation.may, automation_id, body)
+
+    page.goto(installation.url(f"{RUNS}/{run_id(run.id)}"))
+
+    rows = page.locator("dl[aria-labelledby=fields] > div").all()
+    assert [row.locator("dt, dd").all_inner_texts() for row in rows] == [
+        ["at", "12345678901234567890"],
+        ["title", '"<b>Fix</b> \\u202e"'],
+        ["none", "missing"],
+        ["all", "left out: the payload has an array there"],
+    ]
+    installation.management.automations.delete(installation.may, automation_id)
+
+
 def test_run_page_follows_the_output_and_the_state_of_a_run(
     page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
 ):

@@ -13,6 +13,7 @@ from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER
+from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy, policy_from_json
 from hookmill.domain.schedule import CatchUp
 from hookmill.domain.webhook import WebhookState
@@ -34,6 +35,8 @@ from hookmill.web.dashboard.page_context import PageContext
 
 ADD_SCHEDULE: Final = "add-schedule"
 """The value of the button that adds a row for a schedule."""
+ADD_FIELD: Final = "add-field"
+"""The value of the button that adds a row for a field."""
 
 pages.FLASH_MESSAGES.update(
     {
@@ -173,6 +176,46 @@ class ScheduleDraft:
         return {"name": self.name, "cron": self.cron, "catch_up": self.catch_up, **timezone}
 
 
+@dataclass(slots=True, kw_only=True)
+class FieldDraft:
+    """One row of the form's fields, as typed."""
+
+    name: str = ""
+    pointer: str = ""
+    max_characters: str = ""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the row is no field. A length alone makes none."""
+        return not (self.name or self.pointer)
+
+
+@dataclass(slots=True, kw_only=True)
+class OptionsDraft:
+    """The run options, as typed."""
+
+    fields: list[FieldDraft] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, options: RunOptions) -> Self:
+        return cls(
+            fields=[
+                FieldDraft(name=each.name, pointer=each.pointer, max_characters=str(each.max_characters))
+                for each in options.fields
+            ]
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON fields of the options. Raises `Invalid` if two fields have the same name."""
+        fields: dict[str, Any] = {}
+        for each in self.fields:
+            if each.name in fields:
+                raise Invalid(f"Two fields are named {each.name!r}. Rename one.", pointer="/fields")
+            maximum = {"max_characters": _number_or_text(each.max_characters)} if each.max_characters else {}
+            fields[each.name] = {"pointer": each.pointer, **maximum}
+        return {"fields": fields or None}
+
+
 def _number_or_text(field_text: str) -> int | str:
     is_number = field_text.isascii() and field_text.isdigit() and len(field_text) < 10
     return int(field_text) if is_number else field_text
@@ -202,6 +245,7 @@ class Draft:
     policy: PolicyDraft = field(default_factory=PolicyDraft)
     schedules: list[ScheduleDraft] = field(default_factory=list)
     """The rows of the form. They are empty if the form has a JSON list of triggers."""
+    options: OptionsDraft = field(default_factory=OptionsDraft)
 
     def parsed_triggers(self) -> ParsedTriggers:
         if self.has_trigger_list:
@@ -247,6 +291,7 @@ def draft_of(automation: Automation, *, as_trigger_list: bool) -> Draft:
         else "",
         version=str(automation.version),
         policy=PolicyDraft.of(automation.policy),
+        options=OptionsDraft.of(automation.options),
         schedules=[
             ScheduleDraft(
                 name=schedule.name,
@@ -291,6 +336,7 @@ def create(context: PageContext, may: MayManage) -> Response:
                 runner=draft.runner,
                 enabled=draft.enabled,
                 policy=draft.policy.as_json(),
+                options=draft.options.as_json(),
             )
             flash = "automation-created-unfiltered" if automation.unfiltered_webhook_uids() else "automation-created"
             if not automation.triggers:
@@ -354,6 +400,7 @@ def _save(context: PageContext, may: MayManage, automation_id: str, draft: Draft
             runner=draft.runner if draft.runner != current.runner else None,
             triggers=draft.triggers_json(parsed),
             policy=draft.policy.as_json(),
+            options=draft.options.as_json(),
         )
     return "automation-changed" if new_version.version != current.version else "automation-unchanged"
 
@@ -361,7 +408,7 @@ def _save(context: PageContext, may: MayManage, automation_id: str, draft: Draft
 def _is_preview(context: PageContext) -> bool:
     """Whether the form was submitted to test its filter or to change the form, and not to save it."""
     clicked_value = context.form["add"] or context.form["add_event"] or context.form["choose"] or context.form["pick"]
-    return context.is_htmx or context.form["do"] in ("check", ADD_SCHEDULE) or bool(clicked_value)
+    return context.is_htmx or context.form["do"] in ("check", ADD_SCHEDULE, ADD_FIELD) or bool(clicked_value)
 
 
 def _submitted_draft(context: PageContext) -> Draft:
@@ -388,6 +435,7 @@ def _submitted_draft(context: PageContext) -> Draft:
             **{name: form[name].strip() for name in ("max_running", *_FAILURE_RULE_FIELDS)},
         ),
         schedules=[schedule for schedule in _submitted_schedules(context) if not schedule.is_blank],
+        options=OptionsDraft(fields=[each for each in _submitted_fields(context) if not each.is_blank]),
     )
 
 
@@ -398,6 +446,12 @@ def _submitted_schedules(context: PageContext) -> Iterator[ScheduleDraft]:
         yield ScheduleDraft(
             name=name.strip(), cron=cron.strip(), timezone=timezone.strip(), catch_up=catch_up or CatchUp.ONCE.value
         )
+
+
+def _submitted_fields(context: PageContext) -> Iterator[FieldDraft]:
+    columns = (context.form.all(f"field_{name}") for name in ("name", "pointer", "max_characters"))
+    for name, pointer, max_characters in zip_longest(*columns, fillvalue=""):
+        yield FieldDraft(name=name.strip(), pointer=pointer.strip(), max_characters=max_characters.strip())
 
 
 def _with_lf_line_breaks(field_text: str) -> str:
@@ -430,6 +484,8 @@ def _problems_by_field(error: Invalid | Conflict, draft: Draft) -> dict[str, str
         return {"schedules": f"Schedule {number}: {str(error).removeprefix(f'{pointer}: ')}"}
     if pointer.startswith("/triggers") and not draft.has_trigger_list:
         return {"webhooks" if pointer.endswith("/webhook_ids") else "filter": str(error)}
+    if pointer.startswith("/fields"):
+        return {"fields": str(error)}
     return {_FIELDS_BY_POINTER.get(pointer, "filter"): str(error)}
 
 
@@ -548,6 +604,9 @@ def _editor_page(
         priorities=list(Priority),
         schedules=[*draft.schedules, ScheduleDraft()],
         add_schedule=ADD_SCHEDULE,
+        fields=[*draft.options.fields, FieldDraft()],
+        add_field=ADD_FIELD,
+        is_adding_field=context.form["do"] == ADD_FIELD,
         **values,
     )
 

@@ -13,7 +13,7 @@ from hookmill.domain.ids import WebhookUid, run_id
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.webhook import Webhook, WebhookState
-from hookmill.presentation.automation import policy_lines, schedule_text
+from hookmill.presentation.automation import option_lines, policy_lines, schedule_text
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import require_manager, require_viewer
 from hookmill.web.dashboard.application import Page
@@ -92,7 +92,7 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
         warnings=context.management.automations.warnings(may, automation),
         has_runner=automation.runner in context.management.config.runner_names,
         only_writes_files=automation.runner == PACKAGE_RUNNER,
-        policy=policy_lines(automation.policy),
+        policy=[*policy_lines(automation.policy), *option_lines(automation.options)],
         run_list=_run_list(context, may, automation),
         tested_delivery=_tested_delivery(context, may, automation),
         unfiltered_automations=_unfiltered_automations(context, may, automation),

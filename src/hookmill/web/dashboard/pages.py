@@ -14,7 +14,7 @@ from hookmill.domain.permission import MayManage
 from hookmill.presentation.automation import state_text
 from hookmill.presentation.delivery import details
 from hookmill.presentation.queue import count_text, duration_text, waiting_text, worker_text
-from hookmill.presentation.run import run_state_text
+from hookmill.presentation.run import field_value_text, run_state_text
 from hookmill.presentation.storage import size_text
 from hookmill.web.dashboard.urls import url
 
@@ -119,6 +119,7 @@ def _build_environment() -> Environment:
         counted=count_text,
         duration=duration_text,
         run_state_text=run_state_text,
+        field_value=field_value_text,
         waiting_text=waiting_text,
         worker=worker_text,
         label_class=lambda label: LABEL_CLASSES[label],

@@ -159,6 +159,7 @@ def _run_page(context: PageContext, may: MayView, *, status: int = 200, problem:
         only_writes_files=shown_run.runner == PACKAGE_RUNNER,
         prompt=full_prompt(shown_run),
         envelope=envelope_text(shown_run),
+        fields=context.management.run_files.fields_of(may, shown_run),
         **_progress(context, may, shown_run),
     )
 
