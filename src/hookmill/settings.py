@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from hookmill.domain import limits
@@ -27,7 +27,7 @@ from hookmill.domain.run_files import (
     STORED_RUN_BYTES_MAX,
     RunFileLimits,
 )
-from hookmill.domain.run_policy import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, EXIT_CODES_MAX
+from hookmill.runs.runners import RUNNER_KINDS, AnyRunnerSettings, PackageSettings, RunnerSettings
 
 CONFIG_FILE: Final = "hookmill.toml"
 _VARIABLES_OTHER_THAN_SETTINGS: Final = {
@@ -46,65 +46,13 @@ _VARIABLES_OTHER_THAN_SETTINGS: Final = {
 
 _OTLP_HEADERS: Final = re.compile(r"[\w-]+=[!-+\--~]*(,[\w-]+=[!-+\--~]*)*", re.ASCII)
 """Names and values of headers. A value has visible ASCII characters except the comma."""
+BUILT_IN_RUNNERS: Final[Mapping[str, RunnerSettings]] = {PACKAGE_RUNNER: PackageSettings()}
+"""The runners that every installation has, by name."""
 
 
-class RetrySettings(BaseModel):
-    """How failed attempts are retried."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    attempts: int = Field(ge=1, le=ATTEMPTS_MAX, description="A run is retried until this many attempts have failed.")
-    backoff_seconds: int = Field(
-        default=30,
-        ge=1,
-        le=BACKOFF_SECONDS_MAX,
-        description="The time before the second attempt. It doubles before each further attempt.",
-    )
-    max_backoff_seconds: int = Field(
-        default=3600, ge=1, le=BACKOFF_SECONDS_MAX, description="The longest time between two attempts."
-    )
-    exit_codes: list[Annotated[int, Field(ge=1, le=255)]] = Field(
-        default_factory=list, max_length=EXIT_CODES_MAX, description="The exit codes to retry. Empty: every failure."
-    )
-
-
-class RunnerSettings(BaseModel):
-    """A command that performs runs. It starts in the run's package directory; no shell is involved."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    argv: tuple[str, ...] = Field(min_length=1, description="The program and its arguments.")
-    time_limit_seconds: int = Field(
-        default=3600, ge=1, le=7 * 86_400, description="After this time, the command and all its processes are ended."
-    )
-    environment: dict[str, str] = Field(
-        default_factory=dict, description="Variables to add to the command's environment."
-    )
-    pass_environment: tuple[str, ...] = Field(
-        default=(), description="Names of the service's environment variables to pass to the command."
-    )
-    output_bytes_max: int = Field(
-        default=1_048_576, ge=1_024, description="How much output is stored; the rest is only counted."
-    )
-    user: Annotated[int, Field(ge=0, strict=True)] | str | None = Field(
-        default=None,
-        description="The account that the command runs as, by name or number. Only a service that runs as root can use "
-        "another account. Unset: the service's account.",
-    )
-    retry: RetrySettings | None = Field(
-        default=None, description="How failed attempts are retried. An automation can have its own rule. Unset: never."
-    )
-
-    @field_validator("argv", "environment", "pass_environment")
-    @classmethod
-    def _check_exec_strings(cls, value: tuple[str, ...] | dict[str, str]) -> tuple[str, ...] | dict[str, str]:
-        """Reject strings that the system accepts neither as an argument nor as a variable."""
-        texts = (*value, *value.values()) if isinstance(value, dict) else value
-        if any("\0" in text for text in texts):
-            raise ValueError("must not contain a NUL character")
-        if isinstance(value, dict) and any(not name or "=" in name for name in value):
-            raise ValueError("must have variable names that are not empty and do not contain =")
-        return value
+def with_built_in_runners(runners: Mapping[str, RunnerSettings]) -> Mapping[str, RunnerSettings]:
+    """The built-in runners, then these by name."""
+    return {**BUILT_IN_RUNNERS, **dict(sorted(runners.items()))}
 
 
 class Settings(BaseSettings):
@@ -161,9 +109,9 @@ class Settings(BaseSettings):
         "`interrupted`. Failed attempts don't count.",
     )
     default_runner: str = Field(default=PACKAGE_RUNNER, description="The runner of an automation that names none.")
-    runners: dict[str, RunnerSettings] = Field(
+    runners: dict[str, AnyRunnerSettings] = Field(
         default_factory=dict,
-        description="Commands that perform runs, by name. `package` always exists: it only writes the run's files.",
+        description="The operator's runners, by name. `package` always exists: it only writes the run's files.",
     )
     run_files: Literal["local", "database", "s3"] | None = Field(
         default=None,
@@ -360,9 +308,9 @@ class Settings(BaseSettings):
 
     @field_validator("runners")
     @classmethod
-    def _check_runner_names(cls, runners: dict[str, RunnerSettings]) -> dict[str, RunnerSettings]:
+    def _check_runner_names(cls, runners: dict[str, AnyRunnerSettings]) -> dict[str, AnyRunnerSettings]:
         for name in runners:
-            if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name) or name == PACKAGE_RUNNER:
+            if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name) or name in BUILT_IN_RUNNERS:
                 raise ValueError(
                     f"{name!r} can't name a runner: use lower-case letters, digits, - and _, and not 'package'"
                 )
@@ -465,7 +413,10 @@ class Settings(BaseSettings):
         return tuple(ip_network(network) for network in self.trusted_proxies)
 
     def runner_names(self) -> tuple[str, ...]:
-        return (PACKAGE_RUNNER, *sorted(self.runners))
+        return tuple(self.all_runners())
+
+    def all_runners(self) -> Mapping[str, RunnerSettings]:
+        return with_built_in_runners(self.runners)
 
 
 def read_settings() -> Settings:
@@ -532,9 +483,13 @@ def _is_valid_utf8(value: str) -> bool:
 
 def _describe_problem(details: Mapping[str, Any], path: Path, environment: Mapping[str, str]) -> str:
     """One line for a validation error, with the name of the variable or the file's key."""
-    key = ".".join(str(part) for part in details["loc"])
+    location = [str(part) for part in details["loc"]]
+    if location[:1] == ["runners"] and len(location) > 2 and location[2] in RUNNER_KINDS:
+        # pydantic adds the runner's kind, which is not part of the key.
+        del location[2]
+    key = ".".join(location)
     message = str(details["msg"]).removeprefix("Value error, ")
     if not key:
         return message
-    variable = f"HOOKMILL_{str(details['loc'][0]).upper()}"
+    variable = f"HOOKMILL_{location[0].upper()}"
     return f"{variable if variable in environment else f'{path}: {key}'}: {message}"

@@ -259,6 +259,10 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
         ("DATA_DIR", "data-\udcff", "HOOKMILL_DATA_DIR: not valid UTF-8"),
         ("RUNNERS", '{"a": ', "HOOKMILL_RUNNERS: not valid JSON: Expecting value"),
         ("RUNNERS", '{"a": {"argv": ["x\\u0000y"]}}', "HOOKMILL_RUNNERS: must not contain a NUL character"),
+        ("RUNNERS", '{"a": {"kind": "robot"}}', "HOOKMILL_RUNNERS: kind must be one of: command, package"),
+        ("RUNNERS", '{"a": {"kind": ["command"]}}', "HOOKMILL_RUNNERS: kind must be one of: command, package"),
+        ("RUNNERS", '{"a": {"kind": "package", "argv": ["x"]}}', "HOOKMILL_RUNNERS: Extra inputs are not permitted"),
+        ("RUNNERS", '{"a": {"kind": "command"}}', "HOOKMILL_RUNNERS: Field required"),
         ("RUNNERS", '{"a": {"argv": ["x"], "environment": {"A": "\\u0000"}}}', "must not contain a NUL character"),
         (
             "RUNNERS",

@@ -333,7 +333,8 @@ def test_settings_page_shows_every_setting_but_no_secret(sqlite_store: str, monk
                 "argv": ["/usr/bin/agent", "--token", "canary-argument"],
                 "environment": {"AGENT_KEY": "canary-variable"},
                 "pass_environment": ["HOME"],
-            }
+            },
+            "inbox": {"kind": "package"},  # type: ignore[dict-item]
         },
     )
 
@@ -352,5 +353,6 @@ def test_settings_page_shows_every_setting_but_no_secret(sqlite_store: str, monk
     assert "database_url set: PostgreSQL HOOKMILL_DATABASE_URL" in text
     assert "master_key set settings file" in text
     assert "master_key_previous not set default" in text
+    assert "inbox: only writes the run's files" in text
     assert "agent: /usr/bin/agent, 2 arguments, at most 3600 s" in text
     assert "with AGENT_KEY, HOME" in text

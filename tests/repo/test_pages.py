@@ -17,7 +17,8 @@ from hookmill.domain.filters import (
     CompiledFilter,
     compile_filter,
 )
-from hookmill.settings import RunnerSettings, Settings
+from hookmill.runs.runners import RUNNER_KINDS
+from hookmill.settings import Settings
 from scripts import filter_operators
 from tests.domain.filter_reference import matches
 
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 FILTERS = ROOT / "docs" / "filters.md"
 
 
-@pytest.mark.parametrize("model", [Settings, RunnerSettings])
+@pytest.mark.parametrize("model", [Settings, *RUNNER_KINDS.values()])
 def test_page_of_settings_describes_every_setting(model):
     page = (ROOT / "docs" / "settings.md").read_text()
 
@@ -43,7 +44,8 @@ def test_page_of_settings_contains_only_existing_settings():
 
     names = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
 
-    assert names == {*Settings.model_fields, *RunnerSettings.model_fields}
+    runner_settings = {name for kind in RUNNER_KINDS.values() for name in kind.model_fields}
+    assert names == {*Settings.model_fields, *runner_settings}
 
 
 def test_page_of_filters_contains_the_table_of_operators():

@@ -14,7 +14,7 @@ from dbos import DBOS
 
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import RunKey, run_id
-from hookmill.domain.run import Ended, RunState
+from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_policy import Priority, RunPolicy
 from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
 from hookmill.runs.package import Package
@@ -37,6 +37,8 @@ class GateRunner:
     active: int = 0
     active_max: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def end_earlier_attempts(self, run: Run) -> None: ...
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         with self._lock:

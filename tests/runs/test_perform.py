@@ -10,7 +10,7 @@ import pytest
 
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey
-from hookmill.domain.run import Ended, RunState
+from hookmill.domain.run import Ended, Run, RunState
 from hookmill.runs.health import HostHealth, WaitingForHost
 from hookmill.runs.package import Package
 from hookmill.runs.perform import Performer
@@ -33,6 +33,8 @@ class FunctionRunner:
 
     act: Callable[[Package, NextInstruction], Ended | Abandoned]
     grace_seconds: float = 0
+
+    def end_earlier_attempts(self, run: Run) -> None: ...
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         return self.act(package, next_instruction)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from hookmill.domain.run import Ended
+from hookmill.domain.run import Ended, Run
 from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, HostFault, NextInstruction, Runner
@@ -30,6 +30,8 @@ class FaultyRunner:
     """A runner that reports a fault of the host for every run."""
 
     grace_seconds: float = 0.0
+
+    def end_earlier_attempts(self, run: Run) -> None: ...
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         raise HostFault("No process left.")

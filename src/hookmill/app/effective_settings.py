@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from hookmill.domain.run import PACKAGE_RUNNER
-from hookmill.settings import RunnerSettings, Settings
+from hookmill.runs.runners import RunnerSettings
+from hookmill.settings import Settings, with_built_in_runners
 from hookmill.web.dashboard.settings import EffectiveSetting
 
 
@@ -57,26 +57,7 @@ def _render_database_url(value: Any) -> tuple[str, ...]:
 
 
 def _render_runners(value: Mapping[str, RunnerSettings]) -> tuple[str, ...]:
-    return (
-        f"{PACKAGE_RUNNER}: only writes the run's files",
-        *(f"{name}: {_render_runner(runner)}" for name, runner in sorted(value.items())),
-    )
-
-
-def _render_runner(runner: RunnerSettings) -> str:
-    """One line. Arguments are only counted, and variables only named, because their values may be credentials."""
-    program, *arguments = runner.argv
-    parts = [program]
-    if arguments:
-        parts.append(f"{len(arguments)} argument{'s' if len(arguments) > 1 else ''}")
-    if runner.user is not None:
-        parts.append(f"as {runner.user}")
-    parts.append(f"at most {runner.time_limit_seconds} s")
-    parts.append(f"keeps {runner.output_bytes_max:,} bytes of output")
-    variable_names = [*sorted(runner.environment), *runner.pass_environment]
-    if variable_names:
-        parts.append(f"with {', '.join(variable_names)}")
-    return ", ".join(parts)
+    return tuple(f"{name}: {runner.summary()}" for name, runner in with_built_in_runners(value).items())
 
 
 _RENDERERS: Final[Mapping[str, Callable[[Any], tuple[str, ...]]]] = {

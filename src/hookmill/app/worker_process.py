@@ -18,7 +18,6 @@ from hookmill.app.open_files import original_open_files_limit
 from hookmill.app.tracing import build_trace_exporter
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
 from hookmill.domain.errors import Invalid
-from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_policy import retry_from_json
 from hookmill.domain.trace import Tracing
 from hookmill.maintenance import Maintenance, disk_space
@@ -31,7 +30,6 @@ from hookmill.store.monitoring import InstallationState, installation_state
 if TYPE_CHECKING:
     from hookmill.app.metrics_server import MetricsServer
     from hookmill.runs.dispatcher import Dispatcher
-    from hookmill.runs.runners.command import UnixAccount
     from hookmill.runs.uploads import Uploads
 
 
@@ -190,21 +188,8 @@ def _build_dispatcher(
     with _without_running_the_file_program():
         from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
     from hookmill.runs.file_writer import RunFileSettings
-    from hookmill.runs.runners import CommandRunner, PackageRunner
-    from hookmill.runs.runners.command import unix_account
 
-    command_runners = {
-        name: CommandRunner(
-            argv=runner.argv,
-            time_limit_seconds=runner.time_limit_seconds,
-            environment=runner.environment,
-            pass_environment=runner.pass_environment,
-            output_bytes_max=runner.output_bytes_max,
-            account=unix_account(runner.user) if runner.user is not None else None,
-            open_files_max=original_open_files_limit(),
-        )
-        for name, runner in settings.runners.items()
-    }
+    runners = settings.all_runners()
     run_files = None
     if settings.stores_run_files and (storage := run_file_storage(settings)) is not None:
         run_files = RunFileSettings(
@@ -216,12 +201,15 @@ def _build_dispatcher(
         store.database,
         DispatcherSettings(
             data=settings.data_dir,
-            runners={PACKAGE_RUNNER: PackageRunner(), **command_runners},
+            runners={
+                name: runner.create_runner(open_files_max=original_open_files_limit())
+                for name, runner in runners.items()
+            },
             slots=settings.runs_at_once,
             attempts_max=settings.run_attempts_max,
             retry_rules={
                 name: retry_from_json(runner.retry.model_dump(exclude_unset=True))
-                for name, runner in settings.runners.items()
+                for name, runner in runners.items()
                 if runner.retry is not None
             },
             run_files=run_files,
@@ -248,49 +236,31 @@ def _without_running_the_file_program() -> Iterator[None]:
         platform.architecture = architecture
 
 
-def refuse_unusable_accounts(settings: Settings) -> None:
-    """Raises `Invalid` if the service can't run commands as the user of a runner. Changes nothing."""
-    _accounts_by_runner(settings)
+def refuse_unusable_runners(settings: Settings) -> None:
+    """Raises `Invalid` if this process can't use a runner. Changes nothing."""
+    for name, runner in settings.all_runners().items():
+        with _naming_runner(name):
+            runner.refuse_unusable()
 
 
-def grant_accounts_access(settings: Settings) -> None:
-    """Give the accounts of runners access to their packages. Raises `Invalid` if an account still has no access.
+def prepare_host(settings: Settings) -> None:
+    """Prepare the host for the runners. Raises `Invalid`.
 
     This changes file modes, so call it only after the data directory is verified.
     """
-    from hookmill.runs.package import allow_traversal, make_packages_directory
-    from hookmill.runs.runner import reason_of
-    from hookmill.runs.runners.command import check_reachable
-
     packages = settings.data_dir.absolute() / "runs"
-    for name, account in _accounts_by_runner(settings).items():
-        if account.is_own:
-            continue
-        try:
-            make_packages_directory(packages)
-            allow_traversal(packages)
-            check_reachable(packages, account)
-        except OSError as error:
-            raise Invalid(
-                f"The runner {name!r}: {packages.parent} can't be prepared for its user: {reason_of(error)} "
-                f"({error.filename}). Repair it, or remove the runner's user."
-            ) from None
-        except Invalid as error:
-            raise Invalid(f"The runner {name!r}: {error}") from None
+    for name, runner in settings.all_runners().items():
+        with _naming_runner(name):
+            runner.prepare_host(packages)
 
 
-def _accounts_by_runner(settings: Settings) -> "dict[str, UnixAccount]":
-    """The accounts of the runners that have the setting `user`, by the runners' names."""
-    from hookmill.runs.runners.command import unix_account
-
-    accounts = {}
-    for name, runner in settings.runners.items():
-        if runner.user is not None:
-            try:
-                accounts[name] = unix_account(runner.user)
-            except Invalid as error:
-                raise Invalid(f"The runner {name!r}: {error}") from None
-    return accounts
+@contextmanager
+def _naming_runner(name: str) -> Iterator[None]:
+    """Begin the text of an `Invalid` with the runner's name."""
+    try:
+        yield
+    except Invalid as error:
+        raise Invalid(f"The runner {name!r}: {error}") from None
 
 
 def work_until_signalled() -> None:

@@ -61,12 +61,12 @@ def serve(
     from hookmill import app
     from hookmill.app.open_files import raise_open_files_limit
     from hookmill.app.port import hold_port
-    from hookmill.app.worker_process import grant_accounts_access, refuse_unusable_accounts
+    from hookmill.app.worker_process import prepare_host, refuse_unusable_runners
     from hookmill.store.restored import take_announcement
 
     raise_open_files_limit()
     if settings.performs_runs:
-        refuse_unusable_accounts(settings)
+        refuse_unusable_runners(settings)
     with hold_port(settings.host, settings.port):
         store = app.open_store(settings, create=True)
         try:
@@ -76,7 +76,7 @@ def serve(
         finally:
             store.close()
         if settings.performs_runs:
-            grant_accounts_access(settings)
+            prepare_host(settings)
 
         def announce() -> None:
             _announce(state, settings, " ".join([*_environment_assignments(settings), program()]), json)
@@ -98,20 +98,20 @@ def worker(json: options.AsJson = False) -> None:
         )
 
     from hookmill.app.open_files import raise_open_files_limit
-    from hookmill.app.worker_process import grant_accounts_access, refuse_unusable_accounts, work_until_signalled
+    from hookmill.app.worker_process import prepare_host, refuse_unusable_runners, work_until_signalled
     from hookmill.store.database import open_database
     from hookmill.store.moved import refuse_moved
     from hookmill.store.pooler import refuse_pooler
     from hookmill.store.privileges import refuse_missing_privileges
 
     raise_open_files_limit()
-    refuse_unusable_accounts(settings)
+    refuse_unusable_runners(settings)
     with open_database(settings.store_url()) as database:
         refuse_pooler(database)
         refuse_moved(database)
         with database.read() as tx:
             refuse_missing_privileges(tx, creates_tables=False, performs_runs=True)
-    grant_accounts_access(settings)
+    prepare_host(settings)
 
     if json:
         print_json({"runs_at_once": settings.runs_at_once, "data_dir": str(settings.data_dir.absolute())})

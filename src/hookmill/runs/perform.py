@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar, assert_never
 
 from hookmill.domain.errors import ReportFailure, StoreUnavailable
-from hookmill.domain.ids import RunKey, run_id
+from hookmill.domain.ids import RunKey
 from hookmill.domain.run import PACKAGE_RUNNER, Ended, Run, RunState
 from hookmill.domain.run_policy import Retry
 from hookmill.runs.file_writer import LiveOutput, RunFileWriter
@@ -16,7 +16,6 @@ from hookmill.runs.health import DISK_ADVICE, HostHealth
 from hookmill.runs.observation import RunObserver
 from hookmill.runs.package import write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
-from hookmill.runs.runners.guard import kill_processes_of_runs
 from hookmill.store.database import Database
 from hookmill.store.pauses import pause_failing
 from hookmill.store.runs import attempts, reading
@@ -112,7 +111,7 @@ class Performer:
             )
         try:
             if run.attempt > 1:
-                kill_processes_of_runs(run_id(run.id), attempt_max=run.attempt)
+                runner.end_earlier_attempts(run)
             package = write_package(self.packages, run, payload, traceparent=self.observer.traceparent(run))
         except (OSError, MemoryError) as error:
             raise HostFault(

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from hookmill.domain.errors import HookmillError
-from hookmill.domain.run import Ended
+from hookmill.domain.run import Ended, Run
 from hookmill.runs.package import Package
 
 
@@ -51,6 +51,13 @@ class Runner(Protocol):
     @property
     def grace_seconds(self) -> float:
         """The time that a stopped run gets to end by itself. A shutdown waits longer before it kills processes."""
+        ...
+
+    def end_earlier_attempts(self, run: Run) -> None:
+        """End what earlier attempts of the run may have left running. Called before the package is written again.
+
+        Raises `OSError` or `MemoryError`.
+        """
         ...
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:

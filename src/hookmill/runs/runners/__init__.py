@@ -1,6 +1,39 @@
-"""The runners. The operator configures them, and each automation names one."""
+"""The kinds of runners. The operator configures runners, and each automation names one."""
 
-from hookmill.runs.runners.command import CommandRunner
-from hookmill.runs.runners.package import PackageRunner
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
-__all__ = ["CommandRunner", "PackageRunner"]
+from pydantic import Discriminator, Tag
+
+from hookmill.runs.runners.command import CommandRunner, CommandSettings
+from hookmill.runs.runners.kind import RunnerSettings
+from hookmill.runs.runners.package import PackageRunner, PackageSettings
+
+__all__ = [
+    "RUNNER_KINDS",
+    "AnyRunnerSettings",
+    "CommandRunner",
+    "CommandSettings",
+    "PackageRunner",
+    "PackageSettings",
+    "RunnerSettings",
+]
+
+RUNNER_KINDS: Final[Mapping[str, type[RunnerSettings]]] = {"command": CommandSettings, "package": PackageSettings}
+"""The settings of each kind, by its name."""
+
+
+def _kind_of(settings: Any) -> str | None:
+    kind = settings.get("kind", "command") if isinstance(settings, dict) else getattr(settings, "kind", "command")
+    return kind if isinstance(kind, str) else None
+
+
+AnyRunnerSettings = Annotated[
+    Annotated[CommandSettings, Tag("command")] | Annotated[PackageSettings, Tag("package")],
+    Discriminator(
+        _kind_of,
+        custom_error_type="runner_kind",
+        custom_error_message=f"kind must be one of: {', '.join(RUNNER_KINDS)}",
+    ),
+]
+"""The settings of any kind, as pydantic reads them. Without `kind`, a runner is a command."""

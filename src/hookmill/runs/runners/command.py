@@ -1,4 +1,4 @@
-"""The runner that executes the operator's command in the package's directory."""
+"""The kind `command`: it executes the operator's command in the package's directory."""
 
 import contextlib
 import errno
@@ -14,13 +14,15 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, field_validator
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import ByDelivery, BySchedule, Ended, Run, RunState
-from hookmill.runs.package import Package
+from hookmill.runs.package import Package, allow_traversal, make_packages_directory
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.guard import (
     ATTEMPT_VARIABLE,
@@ -33,6 +35,7 @@ from hookmill.runs.runners.guard import (
     kill_descendants,
     kill_processes_of_runs,
 )
+from hookmill.runs.runners.kind import RunnerSettings
 
 GUARD: Final = Path(__file__).with_name("guard.py")
 INSTRUCTION_SECONDS: Final = 0.5
@@ -167,6 +170,9 @@ class CommandRunner:
             raise Invalid(
                 f"The command {self.argv[0]!r} is a relative path. Use an absolute path, or a program's name in PATH."
             )
+
+    def end_earlier_attempts(self, run: Run) -> None:
+        kill_processes_of_runs(run_id(run.id), attempt_max=run.attempt)
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         try:
@@ -317,6 +323,90 @@ class CommandRunner:
         if status > 0:
             return replace(result, reason=f"The command exited with status {status}.")
         return replace(result, state=RunState.SUCCEEDED)
+
+
+class CommandSettings(RunnerSettings):
+    """The settings of a command that performs runs. It starts in the run's package directory; no shell is involved."""
+
+    kind: Literal["command"] = Field(
+        default="command", description="`command` starts a command in the run's package directory."
+    )
+    argv: tuple[str, ...] = Field(min_length=1, description="The program and its arguments.")
+    time_limit_seconds: int = Field(
+        default=3600, ge=1, le=7 * 86_400, description="After this time, the command and all its processes are ended."
+    )
+    environment: dict[str, str] = Field(
+        default_factory=dict, description="Variables to add to the command's environment."
+    )
+    pass_environment: tuple[str, ...] = Field(
+        default=(), description="Names of the service's environment variables to pass to the command."
+    )
+    output_bytes_max: int = Field(
+        default=1_048_576, ge=1_024, description="How much output is stored; the rest is only counted."
+    )
+    user: Annotated[int, Field(ge=0, strict=True)] | str | None = Field(
+        default=None,
+        description="The account that the command runs as, by name or number. Only a service that runs as root can use "
+        "another account. Unset: the service's account.",
+    )
+
+    @field_validator("argv", "environment", "pass_environment")
+    @classmethod
+    def _check_exec_strings(cls, value: tuple[str, ...] | dict[str, str]) -> tuple[str, ...] | dict[str, str]:
+        """Reject strings that the system accepts neither as an argument nor as a variable."""
+        texts = (*value, *value.values()) if isinstance(value, dict) else value
+        if any("\0" in text for text in texts):
+            raise ValueError("must not contain a NUL character")
+        if isinstance(value, dict) and any(not name or "=" in name for name in value):
+            raise ValueError("must have variable names that are not empty and do not contain =")
+        return value
+
+    def refuse_unusable(self) -> None:
+        self._account()
+
+    def prepare_host(self, packages: Path) -> None:
+        """Give the account of the command access to its packages."""
+        account = self._account()
+        if account is None or account.is_own:
+            return
+        try:
+            make_packages_directory(packages)
+            allow_traversal(packages)
+            check_reachable(packages, account)
+        except OSError as error:
+            raise Invalid(
+                f"{packages.parent} can't be prepared for its user: {reason_of(error)} ({error.filename}). Repair it, "
+                "or remove the runner's user."
+            ) from None
+
+    def create_runner(self, *, open_files_max: int | None) -> CommandRunner:
+        return CommandRunner(
+            argv=self.argv,
+            time_limit_seconds=self.time_limit_seconds,
+            environment=self.environment,
+            pass_environment=self.pass_environment,
+            output_bytes_max=self.output_bytes_max,
+            account=self._account(),
+            open_files_max=open_files_max,
+        )
+
+    def summary(self) -> str:
+        # Arguments are only counted, and variables only named, because their values may be credentials.
+        program, *arguments = self.argv
+        parts = [program]
+        if arguments:
+            parts.append(f"{len(arguments)} argument{'s' if len(arguments) > 1 else ''}")
+        if self.user is not None:
+            parts.append(f"as {self.user}")
+        parts.append(f"at most {self.time_limit_seconds} s")
+        parts.append(f"keeps {self.output_bytes_max:,} bytes of output")
+        variable_names = [*sorted(self.environment), *self.pass_environment]
+        if variable_names:
+            parts.append(f"with {', '.join(variable_names)}")
+        return ", ".join(parts)
+
+    def _account(self) -> UnixAccount | None:
+        return unix_account(self.user) if self.user is not None else None
 
 
 def _end_guard(guard: "subprocess.Popen[bytes]", run: Run, exit_seconds: float) -> None:

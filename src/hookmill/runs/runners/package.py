@@ -1,10 +1,14 @@
-"""The default runner, which needs no configuration: it leaves the package on disk for another program."""
+"""The kind `package`, and the default runner: it leaves the package on disk for another program."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from hookmill.domain.run import Ended, RunState
+from pydantic import Field
+
+from hookmill.domain.run import Ended, Run, RunState
 from hookmill.runs.package import Package, make_durable
 from hookmill.runs.runner import HostFault, NextInstruction
+from hookmill.runs.runners.kind import RunnerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +16,9 @@ class PackageRunner:
     """Succeeds when the package is synced to disk."""
 
     grace_seconds: float = 0.0
+
+    def end_earlier_attempts(self, run: Run) -> None:
+        """Nothing: it starts no processes."""
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended:
         try:
@@ -26,3 +33,15 @@ class PackageRunner:
             state=RunState.SUCCEEDED,
             output_tail=f"The package is ready to be picked up in {package.directory}.",
         )
+
+
+class PackageSettings(RunnerSettings):
+    """The settings of a runner that only writes the run's files."""
+
+    kind: Literal["package"] = Field(default="package", description="`package` only writes the run's files.")
+
+    def create_runner(self, *, open_files_max: int | None) -> PackageRunner:
+        return PackageRunner()
+
+    def summary(self) -> str:
+        return "only writes the run's files"

@@ -1,0 +1,59 @@
+"""What all kinds of runners have: settings, which check and prepare the host, create the runner and describe it."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hookmill.domain.run_policy import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, EXIT_CODES_MAX
+from hookmill.runs.runner import Runner
+
+
+class RetrySettings(BaseModel):
+    """How failed attempts are retried."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    attempts: int = Field(ge=1, le=ATTEMPTS_MAX, description="A run is retried until this many attempts have failed.")
+    backoff_seconds: int = Field(
+        default=30,
+        ge=1,
+        le=BACKOFF_SECONDS_MAX,
+        description="The time before the second attempt. It doubles before each further attempt.",
+    )
+    max_backoff_seconds: int = Field(
+        default=3600, ge=1, le=BACKOFF_SECONDS_MAX, description="The longest time between two attempts."
+    )
+    exit_codes: list[Annotated[int, Field(ge=1, le=255)]] = Field(
+        default_factory=list, max_length=EXIT_CODES_MAX, description="The exit codes to retry. Empty: every failure."
+    )
+
+
+class RunnerSettings(BaseModel, ABC):
+    """The operator's settings of one runner. Each kind is a subclass with a field `kind`, which names it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    retry: RetrySettings | None = Field(
+        default=None, description="How failed attempts are retried. An automation can have its own rule. Unset: never."
+    )
+
+    def refuse_unusable(self) -> None:
+        """Raises `Invalid` if this process can't use the runner. Changes nothing; called before anything is opened."""
+        return
+
+    def prepare_host(self, packages: Path) -> None:
+        """Prepare the host for the runner. Raises `Invalid` if that fails.
+
+        This may change file modes, so it is called only after the data directory is verified.
+        """
+        return
+
+    @abstractmethod
+    def create_runner(self, *, open_files_max: int | None) -> Runner:
+        """The runner. `open_files_max`: the soft limit of open files for its processes; None: the service's limit."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """One line for the page of settings. It contains no values that may be credentials."""

@@ -1,0 +1,52 @@
+"""The kinds of runners: what the operator's settings create."""
+
+import pytest
+from pydantic import ValidationError
+
+from hookmill.domain.run import Ended, RunState
+from hookmill.runs.package import write_package
+from hookmill.runs.runners import RUNNER_KINDS
+from hookmill.settings import Settings
+from tests.runs.samples import a_run, keep_going
+
+
+def test_runner_without_a_kind_is_a_command(tmp_path):
+    settings = Settings(runners={"agent": {"argv": ["sh", "-c", "echo done"]}})  # type: ignore[dict-item]
+
+    runner = settings.all_runners()["agent"].create_runner(open_files_max=None)
+    ended = runner.run(write_package(tmp_path, a_run(), b"{}"), keep_going)
+
+    assert isinstance(ended, Ended)
+    assert (ended.state, ended.output_tail) == (RunState.SUCCEEDED, "done\n")
+
+
+def test_runner_of_the_kind_package_executes_nothing(tmp_path):
+    settings = Settings(runners={"agent": {"kind": "package"}})  # type: ignore[dict-item]
+
+    runner = settings.all_runners()["agent"].create_runner(open_files_max=None)
+    package = write_package(tmp_path, a_run(), b"{}")
+    ended = runner.run(package, keep_going)
+
+    assert isinstance(ended, Ended)
+    assert ended.state is RunState.SUCCEEDED
+    assert not (package.directory / "output.log").exists()
+
+
+def test_built_in_runner_comes_before_those_of_the_operator():
+    settings = Settings(runners={"b": {"kind": "package"}, "a": {"argv": ["x"]}})  # type: ignore[dict-item]
+
+    assert list(settings.all_runners()) == list(settings.runner_names()) == ["package", "a", "b"]
+
+
+@pytest.mark.parametrize("kind", RUNNER_KINDS)
+def test_every_kind_can_be_named_in_the_settings(kind: str):
+    own_settings = {"argv": ["x"]} if kind == "command" else {}
+
+    settings = Settings(runners={"agent": {"kind": kind, **own_settings}})  # type: ignore[dict-item]
+
+    assert type(settings.runners["agent"]) is RUNNER_KINDS[kind]
+
+
+def test_built_in_name_is_refused():
+    with pytest.raises(ValidationError, match="not 'package'"):
+        Settings(runners={"package": {"argv": ["x"]}})  # type: ignore[dict-item]
