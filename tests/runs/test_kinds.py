@@ -7,14 +7,14 @@ from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import write_package
 from hookmill.runs.runners import RUNNER_KINDS
 from hookmill.settings import Settings
-from tests.runs.samples import a_run, keep_going
+from tests.runs.samples import always_continue, sample_run
 
 
 def test_runner_without_a_kind_is_a_command(tmp_path):
     settings = Settings(runners={"agent": {"argv": ["sh", "-c", "echo done"]}})  # type: ignore[dict-item]
 
     runner = settings.all_runners()["agent"].create_runner(open_files_max=None)
-    ended = runner.run(write_package(tmp_path, a_run(), b"{}"), keep_going)
+    ended = runner.run(write_package(tmp_path, sample_run(), b"{}"), always_continue)
 
     assert isinstance(ended, Ended)
     assert (ended.state, ended.output_tail) == (RunState.SUCCEEDED, "done\n")
@@ -24,8 +24,8 @@ def test_runner_of_the_kind_package_executes_nothing(tmp_path):
     settings = Settings(runners={"agent": {"kind": "package"}})  # type: ignore[dict-item]
 
     runner = settings.all_runners()["agent"].create_runner(open_files_max=None)
-    package = write_package(tmp_path, a_run(), b"{}")
-    ended = runner.run(package, keep_going)
+    package = write_package(tmp_path, sample_run(), b"{}")
+    ended = runner.run(package, always_continue)
 
     assert isinstance(ended, Ended)
     assert ended.state is RunState.SUCCEEDED

@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0026"
-down_revision = "0020"
+revision = "0022"
+down_revision = "0021"
 
 
 def upgrade() -> None:
