@@ -107,10 +107,13 @@ def test_next_move_continues_one_that_was_killed_at_any_step(move: Move):
         kills += 1
         assert rows_of_sqlite(move.sqlite) == before
 
-    assert code == 0, move.output.read_text()
     print(f"{kills} starts were killed")
     assert kills >= KILLS_MIN
-    assert move.result()["resumed"] is True
+    if code == 0:
+        assert move.result()["resumed"] is True
+    else:
+        # The last start was killed after it had completed the move.
+        assert "The data of this SQLite database was moved to" in move.output.read_text()
     assert rows_of_postgres(move.url) == before
     assert move.start_refusal(move.url) == ""
     assert "was moved to" in move.start_refusal()
