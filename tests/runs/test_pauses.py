@@ -141,11 +141,14 @@ def test_running_commands_never_exceed_max_running(sqlite_store, postgres_store,
     with Backlog(sqlite_store if workers == 1 else postgres_store, tmp_path / "data") as backlog:
         directory = tmp_path / "running"
         directory.mkdir()
+        counts_file = tmp_path / "counts"
+        # Each command waits up to 10 s until two commands have run at the same time.
         command = [
             "sh",
             "-c",
-            f"touch {directory}/on-$HOOKMILL_RUN_ID; ls {directory} | grep -c on- >> {tmp_path}/counts; sleep 0.05;"
-            f" rm {directory}/on-$HOOKMILL_RUN_ID",
+            f"touch {directory}/on-$HOOKMILL_RUN_ID; for i in $(seq 200); do"
+            f" ls {directory} | grep -c on- >> {counts_file}; grep -qx 2 {counts_file} && break; sleep 0.05; done;"
+            f" sleep 0.05; rm {directory}/on-$HOOKMILL_RUN_ID",
         ]
         automation = backlog.automation(runner="command", policy=RunPolicy(max_running=2))
         keys = backlog.queue_many(automation, 20)
@@ -156,6 +159,6 @@ def test_running_commands_never_exceed_max_running(sqlite_store, postgres_store,
             for worker in active_workers:
                 worker.kill()
 
-    counts = [int(line) for line in (tmp_path / "counts").read_text().split()]
+    counts = [int(line) for line in counts_file.read_text().split()]
     assert all(run.state is RunState.SUCCEEDED for run in runs)
     assert max(counts) == 2
