@@ -54,5 +54,5 @@ def scans_many_runs(plan: str) -> bool:
         for line, next_line in pairwise([*lines, ""])
         if re.search(r"(SCAN|SEARCH|Scan) .*\b(runs|active|ended|waiting|pk_runs)\b", line)
     ]
-    allowed = r"ix_runs_(claimed|backlog|held|due|key)\b|PRIMARY KEY \(id=\?\)|Index Cond: \(id = "
+    allowed = r"ix_runs_(claimed|backlog|held|due|key)\b|PRIMARY KEY \(id=\?\)|(Index|Recheck) Cond: \(id = "
     return any(re.search(allowed, scan) is None for scan in scans)
