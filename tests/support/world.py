@@ -309,7 +309,7 @@ def world_for_test(url: str) -> Iterator[World]:
     world = World(url)
     yield world
     world.close()
-    assert world.failures == []
+    assert not world.failures, f"the service reported failures: {world.failures}"
 
 
 __all__ = ["Answer", "Clock", "World"]
