@@ -81,7 +81,7 @@ class StateReader:
             try:
                 state = self._read()
             except StoreUnavailable:
-                # The metric `hookmill_database_up` tells it.
+                # The metric `hookmill_database_up` shows this.
                 pass
             except Exception as error:
                 self._report_failure("metrics", error)
