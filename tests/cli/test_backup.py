@@ -28,7 +28,7 @@ from hookmill.store.rows.tables import tables_of
 from hookmill.store.schema import metadata
 from tests.cli.conftest import CommandResult, Hookmill, LogWriter
 from tests.cli.test_move import lock_file
-from tests.support.counts import count
+from tests.support.counts import are_full, count
 from tests.support.odd_rows import Rows as TableRows
 from tests.support.odd_rows import fill, relations, rows_of_postgres, rows_of_sqlite
 
@@ -290,8 +290,9 @@ def test_backup_that_contradicts_itself_is_refused(
         "contradict others": [*records[:rows], one, *records[rows:]],
     }
     key = KeyFile(data_dir / "master.key").read()[0]
-    for url in (None, postgres_url):
-        for contradiction, altered in contradictions.items():
+    urls = (None, postgres_url)
+    for number, (contradiction, altered) in enumerate(contradictions.items()):
+        for url in urls if are_full() else (urls[number % 2],):
             with (tmp_path / "altered").open("wb") as file:
                 writer = BackupWriter(file)
                 for record in altered:

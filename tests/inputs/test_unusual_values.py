@@ -20,8 +20,8 @@ from tests.support.world import World
 
 TRIES_EVERY_VALUE = "HOOKMILL_TEST_EVERY_VALUE" in os.environ
 """Try every value in every input, instead of a few different ones in each. This takes an hour."""
-VALUES_PER_REQUEST_INPUT = COUNT if TRIES_EVERY_VALUE else count(100, usually=2)
-VALUES_PER_COMMAND_INPUT = COUNT if TRIES_EVERY_VALUE else count(50, usually=2)
+VALUES_PER_REQUEST_INPUT = COUNT if TRIES_EVERY_VALUE else count(100, usually=1)
+VALUES_PER_COMMAND_INPUT = COUNT if TRIES_EVERY_VALUE else count(50, usually=1)
 VALUES_ON_POSTGRES = count(25, usually=1)
 INPUT_STEP_ON_POSTGRES = count(1, usually=6)
 """On PostgreSQL, one of so many inputs is tried."""
