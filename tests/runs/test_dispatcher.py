@@ -413,7 +413,7 @@ def test_old_engine_record_does_not_prevent_a_run(backlog, monkeypatch):
     first, second = backlog.queue_many(backlog.automation(), 2)
     with running(backlog):
         backlog.wait_for_end(first, second)
-        until(lambda: [record.status for record in engine_records()] == ["SUCCESS"] * 2)
+        until(lambda: [record.status for record in engine_records()] == ["PENDING"] * 2)
 
         # The same happens if an operator restores a backup of the store, but not of the engine's database.
         with backlog.database.write() as tx:
@@ -515,6 +515,23 @@ def test_engine_forgets_ended_runs(backlog, monkeypatch):
         backlog.wait_for_end(*keys)
         # With one deletion in each pass, this would take longer.
         until(lambda: engine_records() == [], seconds=7)
+
+
+def test_engine_forgets_ended_runs_of_a_killed_worker(backlog, monkeypatch):
+    with Worker(backlog) as worker:
+        keys = backlog.queue_many(backlog.automation(), 5)
+        backlog.wait_for_end(*keys)
+        worker.kill()
+    monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 1.0)
+    monkeypatch.setattr("hookmill.runs.durable_engine.RECORDS_PER_DELETION", 2)
+    gate = GateRunner()
+
+    with running(backlog, gate=gate, dead_after_seconds=2, expects_failures=not backlog.database.on_sqlite):
+        current = backlog.queue(backlog.automation(runner="gate"))
+        until(lambda: gate.active)
+        until(lambda: [record.workflow_id for record in engine_records()] == [run_id(current)])
+        gate.open.set()
+        backlog.wait_for_end(current)
 
 
 def test_engine_opens_no_network_connection(sqlite_backlog):

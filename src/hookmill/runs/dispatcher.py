@@ -31,16 +31,17 @@ from typing import IO, Final
 
 from hookmill.domain.errors import Conflict, HookmillError, ReportFailure, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, time_ordered_key
+from hookmill.domain.run import Ended
 from hookmill.domain.run_policy import Retry
 from hookmill.domain.trace import Tracing
 from hookmill.metrics import Metrics
-from hookmill.runs.durable_engine import DurableEngine, RunNotEnded, in_own_thread
+from hookmill.runs.durable_engine import DurableEngine, in_own_thread
 from hookmill.runs.file_writer import RunFileSettings, RunFileWriter
 from hookmill.runs.health import HostHealth
 from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.observation import RunObserver
 from hookmill.runs.perform import Performer
-from hookmill.runs.runner import Abandoned, Runner
+from hookmill.runs.runner import Runner
 from hookmill.runs.runners.guard import kill_processes_of_runs
 from hookmill.store import firing, schedules
 from hookmill.store.database import Database, Transaction
@@ -390,21 +391,19 @@ class Dispatcher:
             self._in_flight.discard(run, attempt)
             self._report_failure("runs", error)
 
-    def _perform(self, run: RunKey, attempt: int) -> None:
-        """Perform an attempt of the run. The engine calls this in one of its threads."""
+    def _perform(self, run: RunKey, attempt: int) -> bool:
+        """Perform an attempt of the run. The engine calls this in one of its threads. Returns whether the run ended."""
         if not self._in_flight.begin(run, attempt):
             # The engine may perform a workflow again, or after `start` has failed.
-            raise RunNotEnded
+            return False
         try:
-            result = self._performer.perform(run, attempt)
+            return isinstance(self._performer.perform(run, attempt), Ended)
         except StoreUnavailable as error:
             self._report_failure("runs", error)
-            result = Abandoned()
+            return False
         finally:
             self._in_flight.remove(run)
             self.wake()
-        if isinstance(result, Abandoned):
-            raise RunNotEnded
 
     def _forget(self, run: RunKey) -> None:
         try:
@@ -490,9 +489,14 @@ class Dispatcher:
                 # that were killed before they called it.
                 pause_failing(self._database, self._clock())
                 missing_runs = self._requeue_lost(missing_runs)
-                self._engine.delete_ended_workflows()
+                self._engine.forget_ended()
+                self._engine.forget_left(self._live_executors)
             except Exception as error:
                 self._report_failure("runs", error)
+
+    def _live_executors(self) -> Collection[ExecutorId]:
+        with self._database.read() as tx:
+            return executors.last_heartbeats(tx)
 
     def _requeue_lost(self, missing_before: set[RunKey]) -> set[RunKey]:
         """Requeue runs that this process has claimed, but no thread performed in two consecutive checks.

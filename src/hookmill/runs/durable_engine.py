@@ -1,10 +1,13 @@
 """The durable engine, DBOS Transact: starts each run as a workflow, and records it.
 
 Only this module uses DBOS. The `runs` table is the source of truth, so the engine's records may be lost or out of date.
+No workflow records a result: that would take a quarter of the worker's processor time. The records of ended runs are
+deleted instead, many at a time.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -28,9 +31,8 @@ class EngineError(HookmillError):
     """A problem that the engine logged, or a damaged database of the engine."""
 
 
-class RunNotEnded(BaseException):
-    """Raised by `perform` to end a workflow without a result. The engine stores an `Exception` as the result, but not
-    this."""
+class _NoResult(BaseException):
+    """Ends a workflow without a result. The engine records an `Exception` as the result, but not this."""
 
 
 class DurableEngine:
@@ -43,13 +45,16 @@ class DurableEngine:
         executor: ExecutorId,
         *,
         threads_max: int,
-        perform: Callable[[RunKey, int], None],
+        perform: Callable[[RunKey, int], bool],
         report_failure: ReportFailure,
     ) -> None:
         """Launch the engine. `data` is the data directory; with SQLite, the engine's database is in it.
 
-        `perform` is called in one of the engine's threads with each run and attempt that `start` starts.
+        `perform` is called in one of the engine's threads with each run and attempt that `start` starts. It returns
+        whether the attempt has ended the run, so that the record of the run can be deleted.
         """
+        self._ended = deque[RunKey]()
+        """Runs whose records can be deleted."""
         # Without a handler, the engine would print lines that are not in the service's log format.
         logging.getLogger("dbos").handlers[:] = [_ForwardingHandler(report_failure)]
         DBOS(
@@ -74,7 +79,10 @@ class DurableEngine:
         # because the run's row counts them.
         @DBOS.workflow(name="perform", max_recovery_attempts=None)
         def workflow(workflow_id: str, attempt: int) -> None:
-            perform(run_key(workflow_id), attempt)
+            run = run_key(workflow_id)
+            if perform(run, attempt):
+                self._ended.append(run)
+            raise _NoResult
 
         self._workflow = workflow
         DBOS.launch()
@@ -101,18 +109,41 @@ class DurableEngine:
         # In this thread, the engine would record the call as a step of the workflow that is being deleted.
         in_own_thread(lambda: self.forget([run]))
 
-    def delete_ended_workflows(self) -> None:
-        """Delete the records of all workflows that ended with a result. The rows of the runs have the outcomes."""
+    def forget_ended(self) -> None:
+        """Delete the records of runs that this process has ended. The rows of the runs have the results."""
+        for _ in range(0, len(self._ended), RECORDS_PER_DELETION):
+            runs = [self._ended.popleft() for _ in range(min(len(self._ended), RECORDS_PER_DELETION))]
+            try:
+                self.forget(runs)
+            except BaseException:
+                self._ended.extend(runs)
+                raise
+
+    def forget_left(self, live_executors: Callable[[], Collection[ExecutorId]]) -> None:
+        """Delete the records that dead executors have left, and those with a result, from earlier versions.
+
+        `live_executors` returns the executors that may perform runs. It is called after the records are read, so that
+        it includes every executor that started its runs before.
+        """
+        kept = 0
         while True:
-            ended = DBOS.list_workflows(
-                status=["SUCCESS", "ERROR", "CANCELLED"],
+            records = DBOS.list_workflows(
+                status=["PENDING", "SUCCESS", "ERROR", "CANCELLED"],
                 limit=RECORDS_PER_DELETION,
+                offset=kept,
                 load_input=False,
                 load_output=False,
             )
-            if ended:
-                DBOS.delete_workflows([workflow.workflow_id for workflow in ended])
-            if len(ended) < RECORDS_PER_DELETION:
+            executors = live_executors() if records else ()
+            left = [
+                record.workflow_id
+                for record in records
+                if record.status != "PENDING" or record.executor_id not in executors
+            ]
+            if left:
+                DBOS.delete_workflows(left)
+            kept += len(records) - len(left)
+            if len(records) < RECORDS_PER_DELETION:
                 return
 
     @staticmethod
