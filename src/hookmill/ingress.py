@@ -15,8 +15,16 @@ from typing import Final
 
 from hookmill.domain import payload
 from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED
-from hookmill.domain.authentication import Authentic, Authentication, Refused, authenticate, diagnosis, needs_body
-from hookmill.domain.client import Network, client_address
+from hookmill.domain.authentication import (
+    Authentic,
+    Authentication,
+    Refused,
+    authenticate,
+    diagnosis,
+    needs_body,
+    refuse_client,
+)
+from hookmill.domain.client import FORWARDED_FOR, client_ip
 from hookmill.domain.delivery import (
     Accepted,
     Attempt,
@@ -37,6 +45,7 @@ from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.event import event_type
 from hookmill.domain.ids import DeliveryKey, delivery_id, time_ordered_key
 from hookmill.domain.limits import WINDOW_SECONDS
+from hookmill.domain.networks import Address, Network
 from hookmill.domain.trace import (
     TRACEPARENT_HEADER,
     Span,
@@ -123,8 +132,12 @@ class Ingress:
                     if webhook is None or not _serves(webhook, attempt):
                         return self._not_found(webhook, attempt)
 
-                # Tokens are verified before the body is read, and signatures after it.
-                authentication = None if needs_body(webhook) else authenticate(webhook, attempt)
+                # The client's network and tokens are verified before the body is read, and signatures after it.
+                authentication: Authentication | None = None
+                if webhook.allowed_networks is not None:
+                    authentication = refuse_client(webhook.allowed_networks, self._client_ip_of(attempt))
+                if authentication is None and not needs_body(webhook):
+                    authentication = authenticate(webhook, attempt)
                 if body is None and not isinstance(authentication, Refused):
                     body = await read_body()
                 if isinstance(body, CutShort):
@@ -224,16 +237,23 @@ class Ingress:
         """
         size = len(body) if isinstance(body, bytes) else _declared_size(attempt)
         limit = RateLimit.FAILED_AUTHENTICATIONS
-        reason = str(authentication.reason) if isinstance(authentication, Refused) else None
-        if needs_body(webhook) and isinstance(body, bytes) and (webhook.no, int(limit)) not in self._limited_until:
-            # A diagnosis costs many times as much as verification. It is skipped if the attempt gets no row anyway.
-            reason = diagnosis(webhook, attempt, body, public_url=self._public_url)
+        reason = None
+        if isinstance(authentication, Refused):
+            reason = str(authentication.reason)
+            is_recorded = (webhook.no, int(limit)) not in self._limited_until
+            if authentication.is_by_signature and isinstance(body, bytes) and is_recorded:
+                # A diagnosis costs many times as much as verification. It is skipped if the attempt gets no row anyway.
+                reason = diagnosis(webhook, attempt, body, public_url=self._public_url)
         log_details = LogDetails(reason=reason, client=self._client_of(attempt))
         return self._rejection(webhook, attempt, Label.REJECTED_AUTH, limit, size, log_details=log_details)
 
     def _client_of(self, attempt: Attempt) -> str | None:
         """The address of an unauthenticated client, for the log."""
-        return client_address(attempt.peer, attempt.headers.get(b"x-forwarded-for"), self._trusted_proxies)
+        address = self._client_ip_of(attempt)
+        return str(address) if address is not None else None
+
+    def _client_ip_of(self, attempt: Attempt) -> Address | None:
+        return client_ip(attempt.peer, attempt.headers.get(FORWARDED_FOR), self._trusted_proxies)
 
     def _rejection(
         self,

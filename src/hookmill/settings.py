@@ -409,6 +409,14 @@ class Settings(BaseSettings):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
+    def lacks_trusted_proxies(self) -> bool:
+        """Whether a proxy seems to be in front of the service, and `trusted_proxies` is not set."""
+        if self.base_url is None or self.trusted_proxies:
+            return False
+        parts = urlsplit(self.base_url)
+        # The service itself has no TLS, so an https URL leads to a proxy.
+        return parts.scheme == "https" or (parts.port or 80) != self.port
+
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
         return tuple(ip_network(network) for network in self.trusted_proxies)
 

@@ -97,4 +97,4 @@ def test_key_of_a_trigger_in_camel_case_is_refused_with_its_name(api: Api, stock
 def test_unknown_field_is_refused_with_all_field_names(shared_api: Api):
     answer = shared_api.post(WEBHOOKS, {"name": "x", "authModes": "token"})
 
-    assert answer.json["errors"][0]["detail"].startswith("Unknown field. Allowed fields: answers_handshakes, ")
+    assert answer.json["errors"][0]["detail"].startswith("Unknown field. Allowed fields: allowed_networks, ")

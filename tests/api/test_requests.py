@@ -355,7 +355,7 @@ def test_key_that_is_revoked_while_the_body_arrives_is_refused(api: Api, path, b
 
 COLUMNS = sorted({column.name for table in schema.metadata.tables.values() for column in table.columns})
 CHANGEABLE_FIELDS = {
-    "webhook": {"name", "enabled", "delivery_id_header", "event_header"},
+    "webhook": {"name", "enabled", "delivery_id_header", "event_header", "allowed_networks"},
     "automation": {"name", "prompt", "triggers", "runner", "enabled"},
     "member": {"is_admin"},
 }
@@ -469,6 +469,37 @@ def test_change_keeps_missing_fields_and_removes_null_ones(api: Api):
     fields = ("delivery_id_header", "event_header", "enabled")
     assert [disabled[field] for field in fields] == ["X-Event-Id", "X-Kind", False]
     assert [reset[field] for field in fields] == [None, None, False]
+
+
+def test_networks_of_a_webhook_are_set_disabled_and_removed(api: Api):
+    created = api.post(WEBHOOKS, {"name": "x", "allowed_networks": ["192.0.2.0/24", "10.0.0.1/32"]}).json
+
+    disabled = api.patch(f"{WEBHOOKS}/{created['uid']}", {"enabled": False}).json
+    removed = api.patch(f"{WEBHOOKS}/{created['uid']}", {"allowed_networks": []}).json
+
+    assert created["allowed_networks"] == disabled["allowed_networks"] == ["10.0.0.1", "192.0.2.0/24"]
+    assert removed["allowed_networks"] == []
+
+
+@pytest.mark.parametrize(
+    ("networks", "pointer"),
+    [
+        (["192.0.2.0/24", "10.1.2.3/8"], "/allowed_networks/1"),
+        (["::ffff:192.0.2.0/120"], "/allowed_networks/0"),
+        (["x" * 50], "/allowed_networks/0"),
+        (["192.0.2.0/24", 5], "/allowed_networks/1"),
+        ([f"10.0.0.{number}" for number in range(65)], "/allowed_networks"),
+        (None, "/allowed_networks"),
+    ],
+)
+def test_unusable_network_is_named_by_its_json_pointer(api: Api, stocked: StockedFactory, networks, pointer):
+    uid = stocked.webhook.webhook.uid
+
+    answer = api.patch(f"{WEBHOOKS}/{uid}", {"allowed_networks": networks})
+
+    assert (answer.status, answer.json["code"]) == (422, "invalid")
+    assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
+    assert api.get(f"{WEBHOOKS}/{uid}").json["allowed_networks"] == []
 
 
 # Parameters and paths

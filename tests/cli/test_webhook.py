@@ -159,6 +159,56 @@ def test_event_header_is_stored_and_shown(log: LogWriter, hookmill: Hookmill):
     assert "Event type in  X-Kind\n" in hookmill("webhook", "show", "orders").out
 
 
+def test_networks_are_printed_in_one_form_and_can_be_changed(log: LogWriter, hookmill: Hookmill):
+    created = hookmill(
+        "webhook", "create", "orders", "--allowed-network", "192.0.2.0/24", "--allowed-network", "::1/128", "--json"
+    ).json
+    shown = hookmill("webhook", "show", "orders").out
+    changed = hookmill("webhook", "change", "orders", "--allowed-network", "10.0.0.0/8").out
+    opened = hookmill("webhook", "change", "orders", "--any-network")
+
+    assert created["allowed_networks"] == ["192.0.2.0/24", "::1"]
+    assert "Networks     192.0.2.0/24, ::1\n" in shown
+    assert changed == f"Webhook orders ({created['uid']}) accepts deliveries only from 10.0.0.0/8.\n"
+    assert opened.out == f"Webhook orders ({created['uid']}) accepts deliveries from every network.\n"
+    assert opened.err == ""
+    assert "Networks" not in hookmill("webhook", "show", "orders").out
+
+
+def test_unclear_network_is_refused_and_changes_nothing(webhook: Any, hookmill: Hookmill):
+    refused = hookmill("webhook", "change", "source", "--allowed-network", "10.1.2.3/8", exit_code=1)
+    hookmill("webhook", "change", "source", exit_code=2)
+    hookmill("webhook", "change", "source", "--any-network", "--allowed-network", "10.0.0.0/8", exit_code=2)
+
+    assert "Write 10.0.0.0/8 for the whole network, or 10.1.2.3 for this address alone." in refused.err
+    assert hookmill("webhook", "show", "source", "--json").json["allowed_networks"] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "warns"),
+    [
+        ({"BASE_URL": "https://hooks.example.com"}, True),
+        ({"BASE_URL": "http://hooks.example.com"}, True),
+        ({"BASE_URL": "http://hooks.example.com:8420"}, False),
+        ({"BASE_URL": "https://hooks.example.com", "TRUSTED_PROXIES": "127.0.0.1"}, False),
+        ({}, False),
+    ],
+)
+def test_networks_behind_an_unknown_proxy_cause_a_warning(
+    webhook: Any, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], warns: bool
+):
+    for name, value in settings.items():
+        monkeypatch.setenv(f"HOOKMILL_{name}", value)
+
+    without = hookmill("webhook", "show", "source").err
+    changed = hookmill("webhook", "change", "source", "--allowed-network", "192.0.2.7").err
+    shown = hookmill("webhook", "show", "source", "--json").err
+
+    assert without == ""
+    assert ("Set trusted_proxies to the network of the proxy" in changed) is warns
+    assert changed == shown
+
+
 def test_rotate_prints_a_new_secret_and_keeps_the_uid(webhook: Any, hookmill: Hookmill):
     rotated = hookmill("webhook", "rotate", "source", "--json").json
 

@@ -75,6 +75,19 @@ def test_audit_row_shows_actor_action_object_and_address(dashboard: Dashboard, m
     assert next(path for path in paths if "/webhooks/wh_" in path) == f"/f/default/webhooks/{webhook.uid}"
 
 
+def test_rows_show_the_networks_before_and_after(dashboard: Dashboard, manager: Visitor):
+    dashboard.world.webhook("source", allowed_networks=["192.0.2.0/24", "::1"])
+    for networks in (["10.0.0.0/8"], []):
+        dashboard.world.clock.advance(seconds=1)
+        dashboard.management.webhooks.change(dashboard.world.may, "source", allowed_networks=networks)
+
+    newest, changed, created = row_texts(manager.get("/f/default/audit").body)[:3]
+
+    assert "changed webhook source before: 10.0.0.0/8 allowed networks: every network" in newest
+    assert "changed webhook source before: 192.0.2.0/24, ::1 allowed networks: 10.0.0.0/8" in changed
+    assert "allowed networks: 192.0.2.0/24, ::1" in created
+
+
 def test_audit_log_of_a_factory_excludes_the_team_and_other_factories(dashboard: Dashboard, manager: Visitor):
     other = dashboard.world.operator_of_new_factory("other")
     dashboard.management.webhooks.create(other, "theirs")

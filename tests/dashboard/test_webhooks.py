@@ -112,6 +112,11 @@ def test_signature_webhook_accepts_deliveries_after_its_secret_is_set(
         ({"name": "first"}, "name", "already has a webhook named"),
         ({"delivery_id_header": "Authorization"}, "delivery_id_header", "carries credentials"),
         ({"event_header": "Cookie"}, "event_header", "carries credentials"),
+        (
+            {"allowed_networks": "192.0.2.0/24\n10.1.2.3/8"},
+            "allowed_networks",
+            "Write 10.0.0.0/8 for the whole network",
+        ),
         ({"secret_name": "0"}, "secret_name", "can't name a team secret"),
     ],
 )
@@ -254,6 +259,27 @@ def test_event_type_header_of_a_webhook_without_a_scheme_is_changed(
     expect(page.get_by_role("status")).to_contain_text("Event type header changed")
     expect(page.get_by_text("header X-Kind")).to_be_visible()
     assert installation.management.webhooks.get(installation.may, "typed").event_header == "X-Kind"
+
+
+def test_the_allowed_networks_are_changed_and_apply_immediately(
+    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
+):
+    webhook = create_webhook("limited", allowed_networks=["127.0.0.0/8"])
+    accepted = installation.service.post(webhook, b"1")
+    page.goto(page_url(installation, webhook))
+    unfold(page, "Change the allowed networks")
+    page.get_by_label("Allowed networks").fill("192.0.2.0/24, 2001:db8::1/32")
+    page.get_by_role("button", name="Save allowed networks").click()
+    expect(page.get_by_label("Allowed networks")).to_have_accessible_description(re.compile("2001:db8::/32 for the"))
+
+    page.get_by_label("Allowed networks").fill("192.0.2.0/24, 2001:db8::/32")
+    page.get_by_role("button", name="Save allowed networks").click()
+
+    expect(page.get_by_role("status")).to_contain_text("Allowed networks changed")
+    expect(page.get_by_text("192.0.2.0/24, 2001:db8::/32")).to_be_visible()
+    assert (accepted.status, installation.service.post(webhook, b"2").status) == (202, 401)
+    page.reload()
+    expect(page.get_by_text("the client's address 127.0.0.1 is not in the allowed networks")).to_be_visible()
 
 
 def test_deletion_warns_about_automations_that_select_the_webhook(

@@ -331,6 +331,8 @@ def test_webhook_keeps_its_uid_when_its_file_changes(applied_repository: Reposit
         "secretName: OTHER\ndeliveryIdHeader: X-Id\n",
         "secretName: OTHER\ndeliveryIdHeader: X-Other-Id\nenabled: false\n",
         "secretName: OTHER\neventHeader: X-Kind\n",
+        "secretName: OTHER\nallowedNetworks: [192.0.2.0/24, '2001:db8::/32']\n",
+        "secretName: TOKEN\nallowedNetworks: [192.0.2.7]\n",
         "secretName: OTHER\ndeliveryIdHeader: X-Id\neventHeader: X-Other-Kind\n",
     ):
         applied_repository.write({"webhooks/source.yaml": content}).apply()

@@ -54,13 +54,14 @@ def test_export_and_apply_keep_webhooks_of_any_name_and_kind(world: World, tmp_p
         secret="between us",
         event_header="X-T-Kind",
     )
+    world.webhook("limited", allowed_networks=["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"])
     world.webhook("awaiting", auth_mode=AuthMode.SIGNATURE, signature_scheme="stripe")
     before = list(world.management.webhooks.all(world.may))
 
     plan = export_and_apply(world, tmp_path)
 
     assert plan.steps == ()
-    assert plan.unchanged_count == len(before) == len(NAMES) + 4
+    assert plan.unchanged_count == len(before) == len(NAMES) + 5
     assert list(world.management.webhooks.all(world.may)) == before
 
 

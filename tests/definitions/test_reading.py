@@ -86,6 +86,7 @@ def test_webhook_may_have_every_key():
         'name: "GitHub: main"\nauthMode: signature\nsignatureScheme: hmac\n'
         "signatureOptions: {header: X-Sig, tolerance_seconds: 300, timestamp_header: X-Time, content: '{ts}.{body}'}\n"
         "secretName: S\ndeliveryIdHeader: X-Id\neventHeader: X-Kind\nenabled: false\n"
+        "allowedNetworks: [192.0.2.0/24, 10.0.0.1/32]\n"
     )
 
     assert definition.name == "GitHub: main"
@@ -98,6 +99,7 @@ def test_webhook_may_have_every_key():
     }
     assert (definition.delivery_id_header, definition.event_header) == ("X-Id", "X-Kind")
     assert definition.enabled is False
+    assert definition.allowed_networks == ("10.0.0.1", "192.0.2.0/24")
 
 
 def test_webhook_may_answer_handshakes():
@@ -152,6 +154,20 @@ def test_webhook_may_have_windows_line_endings():
         ("secretName: S\neventHeader: Cookie\n", ["2:14: Cookie carries credentials, and event types are stored"]),
         ("secretName: S\neventHeader: X Kind\n", ["2:14: 'X Kind' is not a header name."]),
         ("secretName: S\nevent_header: X-Kind\n", ["2:1: Unknown key 'event_header'. Did you mean eventHeader?"]),
+        (
+            "secretName: S\nallowedNetworks: [10.1.2.3/8, 1, '::ffff:192.0.2.7']\n",
+            [
+                "2:19: '10.1.2.3/8' has bits after its prefix of 8 bits. Write 10.0.0.0/8",
+                "2:31: A network must be text, such as 192.0.2.0/24. Put it in quotes.",
+                "2:34: '::ffff:192.0.2.7' is an IPv4 network in IPv6 form. Write 192.0.2.7.",
+            ],
+        ),
+        ("secretName: S\nallowedNetworks: 10.0.0.0/8\n", ["2:18: allowedNetworks must be a list of networks"]),
+        ("secretName: S\nallowedNetworks: {}\n", ["2:18: allowedNetworks must be a list of networks"]),
+        (
+            f"secretName: S\nallowedNetworks: {[f'10.0.0.{number}' for number in range(65)]}\n",
+            ["2:18: There are 65 networks, and a webhook can have 64. Combine some of them."],
+        ),
         (f"{GITHUB}eventHeader: X-Kind\n", ["4:14: The event type of github is read from the header x-github-event"]),
         ("secretName: S\nsignatureScheme: github\n", ["2:18: signatureScheme needs authMode: signature."]),
         ("secretName: S\nanswersHandshakes: false\n", ["2:20: answersHandshakes needs authMode: signature."]),

@@ -15,6 +15,7 @@ from hookmill.definitions.reading import read_definitions
 from hookmill.domain.automation import TRIGGERS_MAX, WEBHOOKS_PER_TRIGGER_MAX
 from hookmill.domain.errors import NotFound
 from hookmill.domain.filters import OPERATORS, SET_VALUES_MAX
+from hookmill.domain.networks import NETWORKS_MAX
 from hookmill.domain.schedule import CRON_CHARACTERS_MAX, SCHEDULE_FIELDS, TIMEZONE_CHARACTERS_MAX
 from hookmill.domain.signatures.generic import GenericHmac
 from hookmill.domain.signatures.rule import allowed_names
@@ -97,11 +98,14 @@ def test_schemas_have_the_limits_of_the_reader():
     assert AUTOMATION["properties"]["triggers"]["maxItems"] == TRIGGERS_MAX
     assert webhook_ids["maxItems"] == WEBHOOKS_PER_TRIGGER_MAX
     assert AUTOMATION["$defs"]["set"]["maxItems"] == SET_VALUES_MAX
+    assert WEBHOOK["properties"]["allowedNetworks"]["maxItems"] == NETWORKS_MAX
 
 
 VALID_WEBHOOKS = [
     *WEBHOOKS.values(),
     'name: "GitHub: main"\nsecretName: S\n',
+    "secretName: S\nallowedNetworks: []\n",
+    "secretName: S\nallowedNetworks: [192.0.2.0/24, '2001:db8::/32', '::1', 192.0.2.7]\n",
     "authMode: signature\nsignatureScheme: slack\nanswersHandshakes: true\nsecretName: S\n",
     "authMode: signature\nsignatureScheme: hmac\nsecretName: S\nsignatureOptions: {header: X, timestamp_header: ~}\n",
 ]
@@ -122,6 +126,10 @@ INVALID_WEBHOOKS = [
     f"secretName: S\nname: {'x' * 101}",
     "secretName: S\ndeliveryIdHeader: X Id",
     "secretName: S\neventHeader: X Kind",
+    "secretName: S\nallowedNetworks: 192.0.2.0/24",
+    "secretName: S\nallowedNetworks: [1]",
+    "secretName: S\nallowedNetworks: [example.com]",
+    f"secretName: S\nallowedNetworks: [{', '.join(f'10.0.0.{number}' for number in range(65))}]",
     "secretName: S\nsignatureScheme: github",
     "secretName: S\nsignatureOptions: {header: X}",
     "secretName: S\nanswersHandshakes: false",

@@ -61,6 +61,7 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
             "secret": "given-secret",
             "delivery_id_header": "X-Id",
             "event_header": "X-Event-Type",
+            "allowed_networks": ["0.0.0.0/0", "2001:db8::/32"],
             "enabled": True,
             "secret_name": UNIQUE_NAME,
         },
@@ -80,6 +81,7 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
             "enabled": True,
             "delivery_id_header": "X-Id",
             "event_header": "X-Event-Type",
+            "allowed_networks": ["0.0.0.0/0", "2001:db8::/32"],
         }
     ],
     "rotate_webhook": [{"secret": "given-secret"}],

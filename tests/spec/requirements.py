@@ -42,6 +42,9 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "AUTH-3": "A failed authentication is answered 401 and logged as `Rejected (auth)`.",
         "AUTH-4": "Every 401 of a webhook is identical; the log gives its owner the reason.",
         "AUTH-5": "After a rotation every process immediately refuses the old secret and accepts the new one.",
+        "AUTH-6": "A webhook may have allowed networks; a client outside them is answered, logged and limited like a "
+        "failed authentication, before the body is read.",
+        "AUTH-7": "A change of the allowed networks takes effect in every process before it returns.",
     },
     "Signatures": {
         "SIGNATURE-1": "`signatureScheme` is required with `signature` and refused with the other modes.",

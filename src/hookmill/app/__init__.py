@@ -85,6 +85,7 @@ def build_management(settings: Settings, store: Store, *, guards_disk: bool = Tr
         webhooks_per_factory=settings.webhooks_per_factory,
         runner_names=settings.runner_names(),
         default_runner=settings.default_runner,
+        lacks_trusted_proxies=settings.lacks_trusted_proxies(),
     )
     disk_guard = None
     if store.database.path is not None and guards_disk:

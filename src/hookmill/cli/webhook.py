@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, assert_never
+from typing import TYPE_CHECKING, Annotated, TypeAlias, assert_never
 
 import typer
 
 from hookmill.cli import inputs, options
-from hookmill.cli.output import Column, command_line, confirm, print_fields, print_json, print_line, print_table, utc
+from hookmill.cli.output import (
+    Column,
+    command_line,
+    confirm,
+    print_error,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    utc,
+)
 from hookmill.cli.secret import print_unsynced, unsynced_webhooks
-from hookmill.cli.session import factory_session
+from hookmill.cli.session import FactorySession, factory_session
+from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY
 from hookmill.domain.sample import curl_line
 from hookmill.domain.text import shown
 from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
@@ -24,6 +35,16 @@ commands = typer.Typer(no_args_is_help=True, help="Webhooks: the URLs that sende
 
 WebhookArgument = Annotated[
     str, typer.Argument(metavar="WEBHOOK", help="The webhook's name or uid.", show_default=False)
+]
+
+
+AllowedNetworks: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NETWORK",
+        help="A network from which deliveries are accepted, such as 192.0.2.0/24, or an address. May be repeated. "
+        "Without it, deliveries are accepted from everywhere.",
+    ),
 ]
 
 
@@ -58,6 +79,7 @@ def create(
             "most do.",
         ),
     ] = None,
+    allowed_network: AllowedNetworks = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled: senders get 404.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -76,9 +98,11 @@ def create(
             secret_name=secret_name,
             delivery_id_header=delivery_id_header,
             event_header=event_header,
+            allowed_networks=allowed_network or (),
             enabled=not disabled,
         )
         view = WebhookWithSecretView.showing_secret(session.management, created, is_generated=secret is None)
+        _warn_of_hidden_clients(session, created.webhook)
         url = session.management.webhooks.url(created.webhook)
     webhook = created.webhook
     if json:
@@ -138,6 +162,7 @@ def show(name_or_uid: WebhookArgument, factory: options.FactoryName = "default",
             if webhook.uid in automation.selected_webhook_uids()
         ]
         view = WebhookView.of(session.management, webhook)
+        _warn_of_hidden_clients(session, webhook)
     if json:
         print_json(plain(view) | {"automations": [automation.name for automation in selecting_automations]})
         return
@@ -156,6 +181,8 @@ def show(name_or_uid: WebhookArgument, factory: options.FactoryName = "default",
         pairs.append(("Event id in", webhook.delivery_id_header))
     if webhook.event_header is not None:
         pairs.append(("Event type in", webhook.event_header))
+    if webhook.allowed_networks:
+        pairs.append(("Networks", ", ".join(webhook.allowed_networks)))
     pairs.append(("Created", utc(webhook.created_at)))
     pairs.append(
         (
@@ -200,6 +227,35 @@ def rename(
     print_line(
         f"Webhook {shown(before.name)} ({webhook.uid}) is now named {shown(webhook.name)}. Its URL is unchanged."
     )
+
+
+@commands.command()
+def change(
+    name_or_uid: WebhookArgument,
+    allowed_network: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NETWORK",
+            help="A network from which deliveries are accepted. May be repeated, and replaces all networks.",
+        ),
+    ] = None,
+    any_network: Annotated[
+        bool, typer.Option("--any-network", help="Accept deliveries from every network again.")
+    ] = False,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Change the networks from which a webhook accepts deliveries."""
+    inputs.require_exactly_one(allowed_network=allowed_network or None, any_network=any_network or None)
+    with factory_session(factory) as session:
+        webhook = session.management.webhooks.change(session.may, name_or_uid, allowed_networks=allowed_network or ())
+        view = WebhookView.of(session.management, webhook)
+        _warn_of_hidden_clients(session, webhook)
+    if json:
+        print_json(view)
+        return
+    networks = f"only from {', '.join(webhook.allowed_networks)}" if webhook.allowed_networks else "from every network"
+    print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) accepts deliveries {networks}.")
 
 
 @commands.command()
@@ -271,6 +327,11 @@ def delete(
         print_json(view)
         return
     print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is deleted. Senders get 404.")
+
+
+def _warn_of_hidden_clients(session: FactorySession, webhook: Webhook) -> None:
+    if webhook.allowed_networks and session.settings.lacks_trusted_proxies():
+        print_error(f"Warning: {EVERY_CLIENT_IS_THE_PROXY}")
 
 
 def _set_enabled(name_or_uid: str, factory: str, json: bool, *, enabled: bool) -> None:

@@ -207,12 +207,13 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
             secret_name=definition.secret_name,
             delivery_id_header=definition.delivery_id_header,
             event_header=definition.event_header,
+            allowed_networks=definition.allowed_networks,
             enabled=definition.enabled is not False,
         )
         return
     uid, changed_keys = str(step.id), {change.key for change in step.changes}
-    header_keys = {WebhookKey.DELIVERY_ID_HEADER, WebhookKey.EVENT_HEADER}
-    if changed_keys - {SYNC_CHANGE, WebhookKey.ENABLED} - header_keys:
+    changeable_keys = {WebhookKey.DELIVERY_ID_HEADER, WebhookKey.EVENT_HEADER, WebhookKey.ALLOWED_NETWORKS}
+    if changed_keys - {SYNC_CHANGE, WebhookKey.ENABLED} - changeable_keys:
         management.webhooks.redefine(
             may,
             uid,
@@ -223,11 +224,16 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
             secret_name=definition.secret_name,
             delivery_id_header=definition.delivery_id_header,
             event_header=definition.event_header,
+            allowed_networks=definition.allowed_networks,
         )
-    elif header_keys & changed_keys:
+    elif changeable_keys & changed_keys:
         # Unlike `redefine`, `change` also works while the webhook waits for the provider's secret.
         management.webhooks.change(
-            may, uid, delivery_id_header=definition.delivery_id_header, event_header=definition.event_header
+            may,
+            uid,
+            delivery_id_header=definition.delivery_id_header,
+            event_header=definition.event_header,
+            allowed_networks=definition.allowed_networks,
         )
     if SYNC_CHANGE in changed_keys:
         management.webhooks.sync(may, uid)

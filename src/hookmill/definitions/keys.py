@@ -21,6 +21,7 @@ class WebhookKey(StrEnum):
     SECRET_NAME = "secretName"
     DELIVERY_ID_HEADER = "deliveryIdHeader"
     EVENT_HEADER = "eventHeader"
+    ALLOWED_NETWORKS = "allowedNetworks"
     ENABLED = "enabled"
 
     @property

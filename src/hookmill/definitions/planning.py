@@ -201,7 +201,8 @@ _AUTHENTICATION_KEYS: Final = {
 
 def webhook_settings(webhook: Webhook | WebhookDefinition) -> dict[str, Any]:
     """The settings of a webhook's file by key, without `name` and `enabled`."""
-    return {key: getattr(webhook, key.field) for key in WebhookKey if key not in _NOT_SETTINGS}
+    settings = {key: getattr(webhook, key.field) for key in WebhookKey if key not in _NOT_SETTINGS}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
 
 
 _NOT_SETTINGS: Final = {WebhookKey.NAME, WebhookKey.ENABLED}

@@ -8,6 +8,7 @@ column. Only the plan can check what depends on the factory: whether a secret, a
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -35,6 +36,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.filters import CONTRACT_OPERATORS, CompiledFilter, compile_filter
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.name import usable_name
+from hookmill.domain.networks import usable_networks
 from hookmill.domain.run_options import NO_OPTIONS, RunOptions, options_from_json
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy, policy_from_json
 from hookmill.domain.schedule import SCHEDULE_FIELDS
@@ -75,6 +77,8 @@ class WebhookDefinition(Definition):
     secret_name: str
     delivery_id_header: str | None
     event_header: str | None
+    allowed_networks: tuple[str, ...]
+    """Empty: every network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +187,7 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
     mapping.check_value(WebhookKey.DELIVERY_ID_HEADER, lambda: compatible_delivery_id_header(scheme, header))
     event_header = mapping.text(WebhookKey.EVENT_HEADER)
     mapping.check_value(WebhookKey.EVENT_HEADER, lambda: compatible_event_header(scheme, scheme_name, event_header))
+    networks = _allowed_networks(mapping)
     name, enabled = _name(mapping, "webhook", file), mapping.boolean("enabled")
     if reporter.count or secret_name is None:
         return None
@@ -198,6 +203,7 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
         secret_name=secret_name,
         delivery_id_header=header,
         event_header=event_header,
+        allowed_networks=networks,
     )
 
 
@@ -371,6 +377,38 @@ def _scheme(mapping: MappingReader, name: str | None, options: dict[str, Any] | 
             place = place_at(mapping.node, f"/{key}")
         mapping.reporter.report(place, message)
         return None
+
+
+def _allowed_networks(mapping: MappingReader) -> tuple[str, ...]:
+    key = WebhookKey.ALLOWED_NETWORKS
+    node = mapping.value_node(key)
+    if node is None:
+        return ()
+    if not isinstance(node, ListNode):
+        mapping.report(key, f'{key} must be a list of networks, such as ["192.0.2.0/24"].')
+        return ()
+    networks = []
+    for item in node.items:
+        if isinstance(item, ScalarNode) and type(item.value) is str:
+            networks.append(item.value)
+            with _reporting_at(item, mapping):
+                usable_networks([item.value])
+        else:
+            mapping.reporter.report(item.place, "A network must be text, such as 192.0.2.0/24. Put it in quotes.")
+    if mapping.reporter.count:
+        return ()
+    with _reporting_at(node, mapping):
+        return usable_networks(networks)
+    return ()
+
+
+@contextmanager
+def _reporting_at(node: Node, mapping: MappingReader) -> Iterator[None]:
+    """Report `Invalid` at the place of the node."""
+    try:
+        yield
+    except Invalid as error:
+        mapping.reporter.report(node.place, str(error))
 
 
 # Automations

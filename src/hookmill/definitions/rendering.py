@@ -68,6 +68,8 @@ def _new_webhook_details(settings: dict[str, Any]) -> Iterator[str]:
         yield f"event id in {settings[WebhookKey.DELIVERY_ID_HEADER]}"
     if WebhookKey.EVENT_HEADER in settings:
         yield f"event type in {settings[WebhookKey.EVENT_HEADER]}"
+    if WebhookKey.ALLOWED_NETWORKS in settings:
+        yield f"only from {', '.join(settings[WebhookKey.ALLOWED_NETWORKS])}"
     if not settings[WebhookKey.ENABLED]:
         yield "disabled"
 

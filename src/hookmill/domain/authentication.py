@@ -9,6 +9,7 @@ from typing import Final, assert_never
 import msgspec
 
 from hookmill.domain.delivery import Attempt, HandshakeReply
+from hookmill.domain.networks import Address, AllowedNetworks
 from hookmill.domain.signatures.doctor import diagnose
 from hookmill.domain.signatures.handshake import handshake_reply
 from hookmill.domain.signatures.reading import SignedRequest
@@ -28,6 +29,7 @@ class Reason(StrEnum):
     NO_URL_TOKEN = "the URL lacks its token segment"
     WRONG_URL_TOKEN = "the URL's token is not this webhook's secret"
     NO_SCHEME = "the webhook has no signature scheme that this version knows"
+    NO_CLIENT_ADDRESS = "the client's address is unknown, and the webhook has allowed networks"
 
 
 class Authentic(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -46,14 +48,27 @@ class Authentic(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The sender is not authenticated. `reason` is for the owner's log; the sender never gets it."""
+    """The sender is not authenticated. `reason` is for the owner's log; the sender never gets it.
+
+    `is_by_signature`: a signature was verified, so `diagnosis` can explain why it was refused.
+    """
 
     reason: str
+    is_by_signature: bool = False
 
 
 Authentication = Authentic | Refused
 _AUTHENTIC_BEARER: Final = Authentic(AuthMode.TOKEN)
 _AUTHENTIC_URL_TOKEN: Final = Authentic(AuthMode.URL_TOKEN)
+
+
+def refuse_client(allowed_networks: AllowedNetworks, client: Address | None) -> Refused | None:
+    """The refusal of a client whose address is outside the webhook's networks; None for an allowed client."""
+    if client is None:
+        return Refused(Reason.NO_CLIENT_ADDRESS)
+    if allowed_networks.includes(client):
+        return None
+    return Refused(f"the client's address {client} is not in the allowed networks")
 
 
 def needs_body(webhook: IngressWebhook) -> bool:
@@ -94,7 +109,7 @@ def _authenticate_signature(webhook: IngressWebhook, request: SignedRequest, now
         return Refused(Reason.NO_SCHEME)
     result = verify(rule.scheme, rule.keys, request, now_us)
     if isinstance(result, Unverified):
-        return Refused(result.reason)
+        return Refused(result.reason, is_by_signature=True)
     return Authentic(
         mode=AuthMode.SIGNATURE,
         event_id=provider_event_id(rule.scheme, request),

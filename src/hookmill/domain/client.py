@@ -1,13 +1,24 @@
 """The address of a request's client: that of the connection, or the address that a trusted proxy reports."""
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
 
-Network = IPv4Network | IPv6Network
+from hookmill.domain.networks import Address, Network
+
+FORWARDED_FOR = b"x-forwarded-for"
 FORWARDED_HOPS_MAX = 32
+ADDRESS_CHARACTERS_MAX = 64
+"""Longer texts are no addresses."""
 
 
 def client_address(peer: str, forwarded_for: bytes | None, trusted_proxies: Sequence[Network]) -> str | None:
+    """`client_ip` as text, for logs."""
+    address = client_ip(peer, forwarded_for, trusted_proxies)
+    return str(address) if address is not None else None
+
+
+def client_ip(peer: str, forwarded_for: bytes | None, trusted_proxies: Sequence[Network]) -> Address | None:
     """The address nearest to this service that is not a trusted proxy; None if the connection has no address.
 
     `peer` is the connection's address. `X-Forwarded-For` is read from the right, as far as trusted proxies added
@@ -23,10 +34,16 @@ def client_address(peer: str, forwarded_for: bytes | None, trusted_proxies: Sequ
         if next_hop is None:
             break
         nearest = next_hop
-    return str(nearest)
+    return nearest
 
 
-def _address(text: str) -> IPv4Address | IPv6Address | None:
+def _address(text: str) -> Address | None:
+    return _parsed(text) if len(text) <= ADDRESS_CHARACTERS_MAX else None
+
+
+# Parsing takes several times as long as all the rest of a check whether a client is in a network.
+@lru_cache(4_096)
+def _parsed(text: str) -> Address | None:
     try:
         address = ip_address(text)
     except ValueError:
@@ -35,7 +52,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
-def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[Network]) -> bool:
+def _is_in(address: Address, networks: Sequence[Network]) -> bool:
     return any(address in network for network in networks)
 
 

@@ -9,6 +9,7 @@ from hookmill.domain.automation import Subscription
 from hookmill.domain.errors import Invalid
 from hookmill.domain.event import EventSource
 from hookmill.domain.ids import FactoryId, WebhookUid
+from hookmill.domain.networks import AllowedNetworks
 
 if TYPE_CHECKING:
     from hookmill.domain.signatures.rule import SignatureRule
@@ -57,6 +58,8 @@ class Webhook:
     """False until the provider's secret is supplied. Such a webhook can't be enabled."""
     secret_is_current: bool = True
     """False if the team secret has a newer value than the one that this webhook uses."""
+    allowed_networks: tuple[str, ...] = ()
+    """The networks from which deliveries are accepted, as `usable_networks` returns them. Empty: every network."""
 
     def ingress_path(self) -> str:
         """The path of the URL, with a placeholder instead of a URL token."""
@@ -87,6 +90,8 @@ class IngressWebhook:
     """In lower case, as header names arrive."""
     event_source: EventSource | None
     subscriptions: tuple[Subscription, ...]
+    allowed_networks: AllowedNetworks | None = None
+    """None: clients of every network are allowed."""
 
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}\Z")

@@ -29,6 +29,8 @@ class InstallationConfig:
     webhooks_per_factory: int
     runner_names: tuple[str, ...]
     default_runner: str
+    lacks_trusted_proxies: bool = False
+    """Whether every client seems to have the address of a proxy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
 from hookmill.domain.ids import SecretId, WebhookUid
 from hookmill.domain.name import usable_name
+from hookmill.domain.networks import usable_networks
 from hookmill.domain.permission import Channel, MayManage, MayView
 from hookmill.domain.secret import SecretValue, suggested_secret_name, usable_secret, usable_secret_name
 from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
@@ -63,6 +64,7 @@ class Webhooks:
         secret_name: str | None = None,
         delivery_id_header: str | None = None,
         event_header: str | None = None,
+        allowed_networks: Sequence[str] = (),
         enabled: bool = True,
     ) -> WebhookWithSecret:
         """Create a webhook. No later result has this new secret and this complete URL.
@@ -76,6 +78,7 @@ class Webhooks:
         scheme = compatibility.compatible_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
         delivery_id_header = compatibility.compatible_delivery_id_header(scheme, delivery_id_header)
         event_header = compatibility.compatible_event_header(scheme, signature_scheme, event_header)
+        networks = usable_networks(allowed_networks)
         supplied_secret = usable_secret(secret) if secret is not None else None
         if supplied_secret is not None:
             compatibility.refuse_unfit_secret(auth_mode, scheme, supplied_secret)
@@ -115,6 +118,7 @@ class Webhooks:
                     answers_handshakes=answers_handshakes,
                     delivery_id_header=delivery_id_header,
                     event_header=event_header,
+                    allowed_networks=networks,
                 ),
                 change.now,
             )
@@ -127,6 +131,7 @@ class Webhooks:
                 auth_mode=auth_mode.value,
                 signature_scheme=signature_scheme,
                 secret_name=webhook.secret_name,
+                allowed_networks=list(networks) or None,
                 enabled=webhook.state is WebhookState.ENABLED,
             )
         return WebhookWithSecret(webhook, self._complete_url(webhook, new_secret), new_secret)
@@ -149,6 +154,7 @@ class Webhooks:
         enabled: bool | None = None,
         delivery_id_header: str | Unset | None = UNSET,
         event_header: str | Unset | None = UNSET,
+        allowed_networks: Sequence[str] | None = None,
     ) -> Webhook:
         """Change several fields in one transaction. Omitted fields stay unchanged."""
         with self._installation.one_transaction(may):
@@ -159,6 +165,8 @@ class Webhooks:
                 webhook = self._set_delivery_id_header(may, webhook.uid, delivery_id_header)
             if event_header is not UNSET:
                 webhook = self._set_event_header(may, webhook.uid, event_header)
+            if allowed_networks is not None:
+                webhook = self._set_allowed_networks(may, webhook.uid, allowed_networks)
             if enabled is not None:
                 webhook = self.set_enabled(may, webhook.uid, enabled)
         return webhook
@@ -260,6 +268,7 @@ class Webhooks:
         secret_name: str,
         delivery_id_header: str | None,
         event_header: str | None,
+        allowed_networks: Sequence[str],
     ) -> Webhook:
         """Replace the fields that a definition file sets. The uid, state and log stay; senders must be reconfigured.
 
@@ -268,6 +277,7 @@ class Webhooks:
         scheme = compatibility.compatible_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
         delivery_id_header = compatibility.compatible_delivery_id_header(scheme, delivery_id_header)
         event_header = compatibility.compatible_event_header(scheme, signature_scheme, event_header)
+        networks = usable_networks(allowed_networks)
         with self._installation.changing_definition(may) as change:
             tx = change.tx
             webhook = live_webhook_named(tx, may, uid_or_name)
@@ -291,6 +301,7 @@ class Webhooks:
                     answers_handshakes=answers_handshakes,
                     delivery_id_header=delivery_id_header,
                     event_header=event_header,
+                    allowed_networks=networks,
                 ),
             )
             change.record(
@@ -303,6 +314,7 @@ class Webhooks:
                 secret_name=secret_name,
                 delivery_id_header=delivery_id_header,
                 event_header=event_header,
+                allowed_networks=list(networks),
             )
             return _reload(tx, webhook.uid)
 
@@ -347,6 +359,24 @@ class Webhooks:
                 return webhook
             webhooks.set_event_header(change.tx, webhook.uid, header)
             change.record("change", "webhook", webhook.uid, webhook.name, event_header=header)
+            return _reload(change.tx, webhook.uid)
+
+    def _set_allowed_networks(self, may: MayManage, uid_or_name: str, texts: Sequence[str]) -> Webhook:
+        networks = usable_networks(texts)
+        with self._installation.changing_definition(may) as change:
+            webhook = live_webhook_named(change.tx, may, uid_or_name)
+            if webhook.allowed_networks == networks:
+                change.skip_audit()
+                return webhook
+            webhooks.set_allowed_networks(change.tx, webhook.uid, networks)
+            change.record(
+                "change",
+                "webhook",
+                webhook.uid,
+                webhook.name,
+                before=list(webhook.allowed_networks),
+                allowed_networks=list(networks),
+            )
             return _reload(change.tx, webhook.uid)
 
     def _usable_version_id(

@@ -29,6 +29,10 @@ class WebhookView(View, frozen=True):
         str | None,
         Meta(description="The request header with the event type. Null if there is none, or if the scheme defines it."),
     ]
+    allowed_networks: Annotated[
+        tuple[str, ...],
+        Meta(description="The networks from which deliveries are accepted. Empty: every network."),
+    ]
     enabled: bool
     state: WebhookState
     url: Annotated[
@@ -51,6 +55,7 @@ class WebhookView(View, frozen=True):
             answers_handshakes=webhook.answers_handshakes,
             delivery_id_header=webhook.delivery_id_header,
             event_header=webhook.event_header,
+            allowed_networks=webhook.allowed_networks,
             enabled=webhook.state is WebhookState.ENABLED,
             state=webhook.state,
             url=management.webhooks.url(webhook),

@@ -106,6 +106,7 @@ webhooks: Final = Table(
     Column("answers_handshakes", Boolean, nullable=False, server_default=false()),
     Column("delivery_id_header", Text),
     Column("event_header", Text),
+    Column("allowed_networks", Text),
     Column("revision", BigInteger, nullable=False),
     _time("created_at", nullable=False),
     _time("deleted_at"),

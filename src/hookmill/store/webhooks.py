@@ -11,8 +11,8 @@ from hookmill.store.database import Row, Transaction
 
 _COLUMNS = """
     w.uid, w.no, w.factory_id, w.name, w.auth_mode, w.state, w.signature_scheme, w.signature_options,
-    w.answers_handshakes, w.delivery_id_header, w.event_header, w.secret_version_id IS NOT NULL AS has_secret,
-    w.revision, w.created_at, s.name AS secret_name,
+    w.answers_handshakes, w.delivery_id_header, w.event_header, w.allowed_networks,
+    w.secret_version_id IS NOT NULL AS has_secret, w.revision, w.created_at, s.name AS secret_name,
     COALESCE(w.secret_version_id, '') = COALESCE((
         SELECT v.id FROM secret_versions v WHERE v.secret_id = w.secret_id ORDER BY v.version DESC LIMIT 1
     ), '') AS secret_is_current
@@ -36,6 +36,7 @@ class WebhookFields:
     event_header: str | None = None
     signature_options: dict[str, Any] | None = None
     answers_handshakes: bool = False
+    allowed_networks: tuple[str, ...] = ()
 
 
 def add(tx: Transaction, webhook: WebhookFields, now: int) -> None:
@@ -43,9 +44,9 @@ def add(tx: Transaction, webhook: WebhookFields, now: int) -> None:
         """
         INSERT INTO webhooks (uid, factory_id, name, auth_mode, state, secret_id, secret_version_id,
                               signature_scheme, signature_options, answers_handshakes, delivery_id_header,
-                              event_header, revision, created_at)
+                              event_header, allowed_networks, revision, created_at)
         VALUES (:uid, :factory, :name, :auth_mode, :state, :secret, :version, :scheme, :options, :handshakes, :header,
-                :event_header, 1, :now)
+                :event_header, :networks, 1, :now)
         """,
         uid=webhook.uid,
         factory=webhook.factory_id,
@@ -59,6 +60,7 @@ def add(tx: Transaction, webhook: WebhookFields, now: int) -> None:
         handshakes=webhook.answers_handshakes,
         header=webhook.delivery_id_header,
         event_header=webhook.event_header,
+        networks=_stored_networks(webhook.allowed_networks),
         now=now,
     )
 
@@ -147,6 +149,14 @@ def set_event_header(tx: Transaction, uid: WebhookUid, header: str | None) -> No
     )
 
 
+def set_allowed_networks(tx: Transaction, uid: WebhookUid, networks: tuple[str, ...]) -> None:
+    tx.run(
+        "UPDATE webhooks SET allowed_networks = :networks, revision = revision + 1 WHERE uid = :uid",
+        uid=uid,
+        networks=_stored_networks(networks),
+    )
+
+
 def redefine(tx: Transaction, uid: WebhookUid, definition: WebhookFields) -> None:
     """Replace the webhook's configuration. The uid, name, state and log stay."""
     tx.run(
@@ -154,7 +164,7 @@ def redefine(tx: Transaction, uid: WebhookUid, definition: WebhookFields) -> Non
         UPDATE webhooks
         SET auth_mode = :auth_mode, secret_id = :secret, secret_version_id = :version, signature_scheme = :scheme,
             signature_options = :options, answers_handshakes = :handshakes, delivery_id_header = :header,
-            event_header = :event_header, revision = revision + 1
+            event_header = :event_header, allowed_networks = :networks, revision = revision + 1
         WHERE uid = :uid
         """,
         uid=uid,
@@ -166,6 +176,7 @@ def redefine(tx: Transaction, uid: WebhookUid, definition: WebhookFields) -> Non
         handshakes=definition.answers_handshakes,
         header=definition.delivery_id_header,
         event_header=definition.event_header,
+        networks=_stored_networks(definition.allowed_networks),
     )
 
 
@@ -203,6 +214,15 @@ def options_from(stored: str | None) -> dict[str, Any] | None:
     return json.loads(stored) if stored is not None else None
 
 
+def _stored_networks(networks: tuple[str, ...]) -> str | None:
+    return " ".join(networks) or None
+
+
+def networks_from(stored: str | None) -> tuple[str, ...]:
+    """The allowed networks from their stored text."""
+    return tuple(stored.split()) if stored is not None else ()
+
+
 def _webhook(row: Row) -> Webhook:
     return Webhook(
         uid=WebhookUid(row["uid"]),
@@ -218,6 +238,7 @@ def _webhook(row: Row) -> Webhook:
         has_secret=bool(row["has_secret"]),
         delivery_id_header=row["delivery_id_header"],
         event_header=row["event_header"],
+        allowed_networks=networks_from(row["allowed_networks"]),
         revision=row["revision"],
         created_at=row["created_at"],
         secret_is_current=bool(row["secret_is_current"]),

@@ -19,13 +19,14 @@ from hookmill.domain.automation import REASONS_MAX, Subscription, Trigger
 from hookmill.domain.errors import Invalid, ReportFailure, StoreUnavailable
 from hookmill.domain.event import EventSource
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
+from hookmill.domain.networks import AllowedNetworks
 from hookmill.domain.run_policy import RunPolicy, policy_from_stored
 from hookmill.domain.webhook import AuthMode, IngressWebhook, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database, Row, Transaction
 from hookmill.store.keys.sealing import MasterKeys, WrongKey
-from hookmill.store.webhooks import options_from
+from hookmill.store.webhooks import networks_from, options_from
 
 if TYPE_CHECKING:
     from hookmill.domain.signatures.rule import SignatureRule
@@ -218,8 +219,8 @@ def _fail(results: list["asyncio.Future[IngressWebhook | None]"]) -> None:
 _WEBHOOKS: Final = RowStatement(
     """
     SELECT w.uid, w.no, w.factory_id, w.revision, w.auth_mode, w.state, w.signature_scheme, w.signature_options,
-           w.answers_handshakes, w.delivery_id_header, w.event_header, v.id AS version_id, v.key_id, v.sealed,
-           p.id AS previous_version_id, p.key_id AS previous_key_id, p.sealed AS previous_sealed
+           w.answers_handshakes, w.delivery_id_header, w.event_header, w.allowed_networks, v.id AS version_id,
+           v.key_id, v.sealed, p.id AS previous_version_id, p.key_id AS previous_key_id, p.sealed AS previous_sealed
     FROM webhooks w
     LEFT JOIN secret_versions v ON v.id = w.secret_version_id
     LEFT JOIN secret_versions p
@@ -286,6 +287,7 @@ def _ingress_webhook(row: Row, subscriptions: Sequence[Subscription], keys: Mast
     mode = AuthMode(row["auth_mode"])
     delivery_id_header = row["delivery_id_header"]
     rule = _signature_rule(row, secret, keys) if mode is AuthMode.SIGNATURE else None
+    networks = networks_from(row["allowed_networks"])
     return IngressWebhook(
         uid=WebhookUid(row["uid"]),
         no=row["no"],
@@ -299,6 +301,7 @@ def _ingress_webhook(row: Row, subscriptions: Sequence[Subscription], keys: Mast
         delivery_id_header=delivery_id_header.lower().encode() if delivery_id_header else None,
         event_source=_event_source(row, rule),
         subscriptions=tuple(subscriptions),
+        allowed_networks=AllowedNetworks.of(networks) if networks else None,
     )
 
 

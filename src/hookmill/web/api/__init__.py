@@ -12,8 +12,8 @@ from typing import Final
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from hookmill.domain.client import Network
 from hookmill.domain.errors import ReportFailure
+from hookmill.domain.networks import Network
 from hookmill.management import Management
 from hookmill.web.api import (
     audit,

@@ -11,7 +11,8 @@ from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 from starlette.concurrency import run_in_threadpool
 
-from hookmill.domain.client import Network, client_address, client_network
+from hookmill.domain.client import FORWARDED_FOR, client_address, client_network
+from hookmill.domain.networks import Network
 from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
 from hookmill.management import Management
 from hookmill.web.api.fields import FactoryInPath
@@ -43,7 +44,7 @@ class RequestContext:
 def add_context(scope: Scope, trusted_proxies: Sequence[Network]) -> RequestContext:
     """Add the context of a request to its scope."""
     peer = scope["client"][0] if scope.get("client") else ""
-    forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+    forwarded = b",".join(value for name, value in scope["headers"] if name == FORWARDED_FOR)
     context = RequestContext(client_address(peer, forwarded or None, trusted_proxies))
     scope[_CONTEXT_KEY] = context
     return context

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, String
 from hookmill.domain.automation import EVENT_TYPES_MAX, PROMPT_CHARACTERS_MAX, TRIGGERS_MAX
 from hookmill.domain.filters import CONDITIONS_MAX
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
+from hookmill.domain.networks import NETWORK_CHARACTERS_MAX, NETWORKS_MAX
 from hookmill.domain.permission import Role
 from hookmill.domain.run import RunState
 from hookmill.domain.run_options import FIELDS_MAX
@@ -95,6 +96,16 @@ class FactoryChanges(Changes):
     max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING_DESCRIPTION)
 
 
+Networks = Annotated[
+    list[Annotated[str, StringConstraints(pattern=NO_NUL, max_length=NETWORK_CHARACTERS_MAX)]],
+    Field(max_length=NETWORKS_MAX, examples=[["192.0.2.0/24", "2001:db8::/32"]]),
+]
+_NETWORKS_DESCRIPTION: Final = (
+    "The networks from which deliveries are accepted, each as an address or in CIDR notation. Deliveries from other "
+    "addresses get a 401."
+)
+
+
 class WebhookCreation(RequestBody):
     model_config = _example({"name": "github orders", "auth_mode": "signature", "signature_scheme": "github"})
 
@@ -126,6 +137,9 @@ class WebhookCreation(RequestBody):
         description="The request header that holds the event's type. Most signature schemes define one.",
         examples=["X-Event-Type"],
     )
+    allowed_networks: Networks = Field(
+        default_factory=list, description=f"{_NETWORKS_DESCRIPTION} Empty: every network."
+    )
     enabled: StrictBool = True
 
 
@@ -139,6 +153,9 @@ class WebhookChanges(Changes):
     )
     event_header: HeaderName | None = Field(
         default=None, description="The request header that holds the event's type. Null removes it."
+    )
+    allowed_networks: Networks = Field(
+        default_factory=_unset, description=f"{_NETWORKS_DESCRIPTION} An empty list allows every network."
     )
 
 

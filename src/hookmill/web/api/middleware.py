@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import anyio.to_thread
 
-from hookmill.domain.client import Network
 from hookmill.domain.errors import ReportFailure
+from hookmill.domain.networks import Network
 from hookmill.web.api import access, problems
 from hookmill.web.asgi import Message, Receive, Scope, Send
 from hookmill.web.routes import Application

@@ -66,6 +66,7 @@ def create_webhook(
             secret_name=body.secret_name,
             delivery_id_header=body.delivery_id_header,
             event_header=body.event_header,
+            allowed_networks=body.allowed_networks,
             enabled=body.enabled,
         )
         view = WebhookWithSecretView.showing_secret(management, webhook_with_secret, is_generated=body.secret is None)
@@ -85,7 +86,8 @@ def show_webhook(uid: UidInPath, permission: ViewerAccess, management: Managemen
 def change_webhook(
     uid: UidInPath, permission: ManagerAccess, management: ManagementDependency, body: WebhookChanges, if_match: IfMatch
 ) -> Response:
-    """Changes a webhook: its name, whether it is enabled, and the headers that hold an event's id and type.
+    """Changes a webhook: its name, whether it is enabled, the headers that hold an event's id and type, and the
+    networks of its senders.
 
     The changes apply together and immediately. Senders to a disabled webhook receive 404.
     """
@@ -99,6 +101,7 @@ def change_webhook(
             enabled=changes.get("enabled"),
             delivery_id_header=changes.get("delivery_id_header", UNSET),
             event_header=changes.get("event_header", UNSET),
+            allowed_networks=changes.get("allowed_networks"),
         )
     return response_with_etag(WebhookView.of(management, webhook))
 

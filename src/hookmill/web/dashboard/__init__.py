@@ -5,8 +5,8 @@ For each request, the application authenticates, selects the page and checks the
 
 from collections.abc import Callable, Mapping, Sequence
 
-from hookmill.domain.client import Network
 from hookmill.domain.errors import ReportFailure
+from hookmill.domain.networks import Network
 from hookmill.management import Management
 from hookmill.web.dashboard import (
     account,

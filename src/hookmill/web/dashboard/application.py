@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 
-from hookmill.domain.client import Network, client_address
+from hookmill.domain.client import FORWARDED_FOR, client_address
 from hookmill.domain.errors import (
     Conflict,
     DiskFull,
@@ -21,6 +21,7 @@ from hookmill.domain.errors import (
     ObjectStoreUnavailable,
     StoreUnavailable,
 )
+from hookmill.domain.networks import Network
 from hookmill.web.asgi import Receive, Scope, Send
 from hookmill.web.dashboard import access, kept_form
 from hookmill.web.dashboard.access import NotSignedIn, Requirement, StaleForm, cookie_name
@@ -97,7 +98,7 @@ class DashboardApplication:
 
     def _context(self, scope: dict[str, Any], receive: Receive) -> PageContext:
         peer = scope["client"][0] if scope.get("client") else ""
-        forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+        forwarded = b",".join(value for name, value in scope["headers"] if name == FORWARDED_FOR)
         return PageContext(
             request=Request(scope, receive),
             service=self._service,

@@ -66,11 +66,14 @@ _DETAIL_LABELS: Final = {
     "secret_name": "secret",
     "delivery_id_header": "delivery id header",
     "event_header": "event type header",
+    "allowed_networks": "allowed networks",
     "is_admin": "admin",
     "before": "before",
     "changed": "changed",
     "expires_at": "expires",
 }
+_EMPTY_IN_WORDS: Final = {"allowed_networks": "every network"}
+"""What an empty list means. Other details with an empty list are not shown."""
 _CHANNEL_NAMES: Final = {
     "cli": "command line",
     "api": "API",
@@ -153,13 +156,13 @@ def _subject_url(entry: AuditEntry) -> str | None:
 
 def _details(entry: AuditEntry) -> Iterator[tuple[str, str | int]]:
     for name, value in entry.details.items():
-        if value is None or value == []:
+        if value is None or (value == [] and name not in _EMPTY_IN_WORDS):
             continue
         label = _DETAIL_LABELS.get(name, name.replace("_", " "))
         if name.endswith("_at") and isinstance(value, int):
             yield label, value
         else:
-            yield label, _in_words(value)
+            yield label, _in_words(value) or _EMPTY_IN_WORDS.get(name, "")
     if entry.action == "member.set_role" and entry.details.get("role") is None:
         yield "role", "none"
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
 from hookmill.domain.name import usable_name
+from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY, usable_networks
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.sample import curl_line
 from hookmill.domain.secret import usable_secret, usable_secret_name
@@ -42,6 +43,7 @@ pages.FLASH_MESSAGES.update(
         "webhook-renamed": "Webhook renamed. Its URL, secret and log are unchanged.",
         "webhook-header": "Delivery id header changed for new deliveries.",
         "webhook-event-header": "Event type header changed for new deliveries.",
+        "webhook-networks": "Allowed networks changed. The change applies immediately.",
         "webhook-synced": "Webhook synced. Only the newest value of its secret works.",
         "webhook-supplied": "The provider's secret is saved.",
         "webhook-deleted": "Webhook deleted. Its URL permanently returns 404. "
@@ -130,6 +132,8 @@ def _create_from_form(context: PageContext, may: MayManage) -> WebhookWithSecret
         header = compatibility.compatible_delivery_id_header(scheme, form.optional("delivery_id_header"))
     with _field_errors("event_header"):
         event_header = compatibility.compatible_event_header(scheme, scheme_name, form.optional("event_header"))
+    with _field_errors("allowed_networks"):
+        networks = usable_networks(_networks(form))
     secret, secret_name = None, form.optional("secret_name")
     if form["secret_from"] == "own":
         with _field_errors("secret"):
@@ -155,6 +159,7 @@ def _create_from_form(context: PageContext, may: MayManage) -> WebhookWithSecret
             secret_name=secret_name,
             delivery_id_header=header,
             event_header=event_header,
+            allowed_networks=networks,
         )
 
 
@@ -234,6 +239,9 @@ def _webhook_page(
         event_source=_event_source_in_words(webhook),
         hookmill_generates_secret=_hookmill_generates_secret(webhook),
         options=json.dumps(webhook.signature_options) if webhook.signature_options is not None else None,
+        hidden_clients_warning=EVERY_CLIENT_IS_THE_PROXY
+        if webhook.allowed_networks and management.config.lacks_trusted_proxies
+        else None,
         form=context.form,
         problem=problem,
         section=section,
@@ -278,6 +286,15 @@ def change_event_header(context: PageContext, may: MayManage) -> Response:
         return _webhooks(context).change(may, uid, event_header=header)
 
     return _change_and_redirect(context, may, "event-type", "webhook-event-header", change)
+
+
+def change_networks(context: PageContext, may: MayManage) -> Response:
+    networks = _networks(context.form)
+
+    def change(uid: str) -> Webhook:
+        return _webhooks(context).change(may, uid, allowed_networks=networks)
+
+    return _change_and_redirect(context, may, "networks", "webhook-networks", change)
 
 
 def sync(context: PageContext, may: MayManage) -> Response:
@@ -347,6 +364,11 @@ def _mode(mode: str) -> AuthMode:
         return AuthMode(mode)
     except ValueError:
         raise Invalid("Choose an authentication mode: token, url_token or signature.") from None
+
+
+def _networks(form: SubmittedForm) -> list[str]:
+    """The networks in the form's text field, separated by white space or commas."""
+    return form["allowed_networks"].replace(",", " ").split()
 
 
 def _options(options_text: str) -> dict[str, Any]:
@@ -434,6 +456,7 @@ PAGES: Final = (
     Page("POST", "/f/{factory}/webhooks/{uid}/rename", rename, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/delivery-id-header", change_header, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/event-header", change_event_header, require_manager),
+    Page("POST", "/f/{factory}/webhooks/{uid}/networks", change_networks, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/sync", sync, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/supply", supply, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/rotate", rotate, require_manager),
