@@ -131,6 +131,9 @@ def test_networks_that_change_while_a_body_arrives_apply_to_it(world: World):
     ("headers", "status"),
     [
         ([("X-Forwarded-For", "198.51.100.4, 203.0.113.9")], 401),
+        # A proxy that adds a second header must not make the client's forged one count.
+        ([("X-Forwarded-For", "198.51.100.4"), ("X-Forwarded-For", "203.0.113.9")], 401),
+        ([("X-Forwarded-For", "203.0.113.9"), ("X-Forwarded-For", "198.51.100.4")], 202),
         ([("X-Forwarded-For", "198.51.100.4"), ("X-Real-IP", "203.0.113.9")], 202),
         ([], 401),
     ],

@@ -29,7 +29,7 @@ class Attempt(msgspec.Struct, kw_only=True, gc=False):
     received_at: int
     """In µs since 1970."""
     headers: dict[bytes, bytes]
-    """The first value of each header."""
+    """The first value of each header; of X-Forwarded-For, all values joined with commas."""
     authorization: bytes | None
     """The value of the first Authorization header."""
     authorization_count: int

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final, assert_never
 
+from hookmill.domain.client import FORWARDED_FOR
 from hookmill.domain.delivery import (
     Accepted,
     Attempt,
@@ -145,6 +146,9 @@ def _read_attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
             return errors.MALFORMED_REQUEST
         authorization_count += sum(name == b"authorization" for name, _ in repeated)
         conflicting_headers = frozenset(name for name, value in repeated if value != headers[name])
+        # Some proxies add a second X-Forwarded-For instead of extending the one that the client sent.
+        if proxy_entries := [value for name, value in repeated if name == FORWARDED_FOR]:
+            headers[FORWARDED_FOR] = b",".join([headers[FORWARDED_FOR], *proxy_entries])
     # A repeated framing header was rejected above, so `is_ambiguous` would check it twice.
     if is_contradictory(headers, scope):
         return errors.MALFORMED_REQUEST
