@@ -8,7 +8,9 @@ runner, the environment overrides the file. No other module reads the file, or d
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -427,8 +429,27 @@ class Settings(BaseSettings):
         return with_built_in_runners(self.runners)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedSettings:
+    """The settings, or their problems. The problems contain no values, which may be secrets."""
+
+    settings: Settings | None
+    """None if there are problems."""
+    problems: tuple[str, ...]
+    file: Path | None
+    """The file that was read; None without a file."""
+
+
 def read_settings() -> Settings:
-    """The effective settings. Raises `Invalid` with all problems, but without values, which may be secrets."""
+    """The effective settings. Raises `Invalid` with all problems."""
+    loaded = load_settings()
+    if loaded.settings is None:
+        raise Invalid("The settings can't be used:\n" + "\n".join(f"  {problem}" for problem in loaded.problems))
+    return loaded.settings
+
+
+def load_settings() -> LoadedSettings:
+    """The effective settings, or all their problems."""
     environment = os.environ
     configured_path = environment.get("HOOKMILL_CONFIG")
     path = Path(configured_path or CONFIG_FILE)
@@ -450,9 +471,11 @@ def read_settings() -> Settings:
         if name.startswith("HOOKMILL_") and not _is_valid_utf8(value)
     ]
     names = set(Settings.model_fields)
-    problems += [f"{path}: unknown setting {name!r}" for name in file_settings if name not in names]
     problems += [
-        f"{name}: unknown setting"
+        f"{path}: unknown setting {name!r}{_suggestion(name, names)}" for name in file_settings if name not in names
+    ]
+    problems += [
+        f"{name}: unknown setting{_suggestion(name.removeprefix('HOOKMILL_').lower(), names, variables=True)}"
         for name in sorted(environment)
         if name.startswith("HOOKMILL_")
         and name.removeprefix("HOOKMILL_").lower() not in names
@@ -467,9 +490,19 @@ def read_settings() -> Settings:
     except SettingsError as error:
         # Only HOOKMILL_RUNNERS is decoded as JSON.
         problems.append(f"HOOKMILL_RUNNERS: not valid JSON: {error.__cause__}")
-    if problems or settings is None:
-        raise Invalid("The settings can't be used:\n" + "\n".join(f"  {problem}" for problem in problems))
-    return settings
+    return LoadedSettings(
+        settings=settings if not problems else None,
+        problems=tuple(problems),
+        file=path.absolute() if file_settings else None,
+    )
+
+
+def _suggestion(name: str, names: Iterable[str], *, variables: bool = False) -> str:
+    """The end of an error text for an unknown setting: the setting with a similar name, if there is one."""
+    similar = get_close_matches(name, names, n=1)
+    if not similar:
+        return ""
+    return f"; did you mean {f'HOOKMILL_{similar[0].upper()}' if variables else similar[0]}?"
 
 
 def _has_module(name: str) -> bool:

@@ -214,6 +214,7 @@ def log(data_dir: Path, migrated_sqlite: Path) -> LogWriter:
     """The log of a new installation. It is empty."""
     data_dir.mkdir(mode=0o700)
     shutil.copy(migrated_sqlite, data_dir / "hookmill.db")
+    (data_dir / "hookmill.db").chmod(0o600)
     settings = read_settings()
     store = app.open_store(settings, create=True)
     app.build_management(settings, store).factories.set_up()

@@ -42,6 +42,8 @@ def test_names_in_the_json_of_every_command_are_in_snake_case(
         return hookmill(*command.split(), *arguments, "--json", exit_code=exit_code, stdin=stdin).json
 
     call("migrate")
+    # A run waits, and there is no worker.
+    call("doctor", exit_code=1)
     call("factory create", "shop")
     call("factory list")
     call("factory change", "shop", "--max-running", "2")

@@ -46,6 +46,7 @@ BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "delivery payload": {"identifier": "{delivery}"},
     "delivery replay": {"identifier": "{delivery}"},
     "delivery show": {"identifier": "{delivery}"},
+    "doctor": {},
     "export": {"folder": UNIQUE_NAME},
     "factory change": {"name": "default", "--max-running": "3"},
     "factory create": {"name": UNIQUE_NAME},

@@ -72,6 +72,7 @@ class Service:
         if self.database_url is None and not (self.data_dir / "hookmill.db").exists():
             # A first start would create the same schema, in a third of a second. Other tests verify that.
             shutil.copyfile(migrated_sqlite_file(), self.data_dir / "hookmill.db")
+            (self.data_dir / "hookmill.db").chmod(0o600)
         self.process = Command(["serve"], self.environment(), self.data_dir, self.log_path)
         deadline = time.monotonic() + LONG_SECONDS
         while time.monotonic() < deadline:

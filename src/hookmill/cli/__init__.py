@@ -15,6 +15,7 @@ from hookmill.cli import (
     backup,
     definitions,
     delivery,
+    doctor,
     factory,
     filters,
     key,
@@ -70,6 +71,7 @@ app.command()(move.move)
 app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(verify.verify)
+app.command()(doctor.doctor)
 app.add_typer(webhook.commands, name="webhook")
 app.add_typer(automation.commands, name="automation")
 app.add_typer(delivery.commands, name="delivery")

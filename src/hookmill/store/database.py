@@ -158,7 +158,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """A read-only transaction with a consistent snapshot. Raises `StoreUnavailable`."""
-        with _raising_unavailable(), self._read_engine.connect() as connection, connection.begin():
+        with raising_unavailable(), self._read_engine.connect() as connection, connection.begin():
             yield Transaction(connection)
 
     @contextmanager
@@ -167,7 +167,7 @@ class Database:
 
         Raises `StoreUnavailable`. If COMMIT itself failed, the transaction may have been committed.
         """
-        with _raising_unavailable():
+        with raising_unavailable():
             if self._write_lock is None:
                 with self._write_engine.begin() as connection:
                     yield Transaction(connection)
@@ -178,7 +178,7 @@ class Database:
     def _grow_wal(self) -> None:
         """Enlarge the WAL with a transaction that is larger than the cache, and roll it back. The file keeps its
         size."""
-        with _raising_unavailable(), self._write_engine.connect() as connection:
+        with raising_unavailable(), self._write_engine.connect() as connection:
             driver = connection.connection.driver_connection
             assert isinstance(driver, sqlite3.Connection)
             driver.execute("PRAGMA cache_size = 100")
@@ -193,7 +193,7 @@ class Database:
 
         Raises `sqlite3.Error` and `StoreUnavailable`.
         """
-        with _raising_unavailable():
+        with raising_unavailable():
             connection = self._read_engine.raw_connection()
         driver = connection.driver_connection
         assert isinstance(driver, sqlite3.Connection)
@@ -203,7 +203,7 @@ class Database:
     @contextmanager
     def dedicated_connection(self) -> Iterator["psycopg.Connection[Any]"]:
         """A connection to PostgreSQL outside the pool, in autocommit mode. Raises `StoreUnavailable`."""
-        with _raising_unavailable():
+        with raising_unavailable():
             pooled = self._write_engine.raw_connection()
             connection = cast("psycopg.Connection[Any]", pooled.driver_connection)
             pooled.detach()
@@ -292,7 +292,7 @@ class _FairLock:
 
 
 @contextmanager
-def _raising_unavailable() -> Iterator[None]:
+def raising_unavailable() -> Iterator[None]:
     """Convert errors of the driver and the pool to `StoreUnavailable`."""
     try:
         yield

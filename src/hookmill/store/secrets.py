@@ -140,6 +140,12 @@ def newest_version_id(tx: Transaction, secret: SecretId) -> str | None:
     return row["id"] if row else None
 
 
+def version_sealed_with(tx: Transaction, key_id: str) -> str | None:
+    """The id of any version that this key seals; None if there is none."""
+    row = tx.one("SELECT id FROM secret_versions WHERE key_id = :key LIMIT 1", key=key_id)
+    return row["id"] if row is not None else None
+
+
 def reveal(tx: Transaction, version_id: str, keys: MasterKeys) -> SecretValue:
     """The secret's value, for verifying deliveries and for sending samples. Raises `WrongKey` if it can't be opened."""
     row = tx.one("SELECT key_id, sealed FROM secret_versions WHERE id = :id", id=version_id)

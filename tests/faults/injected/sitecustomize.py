@@ -111,7 +111,7 @@ def _fail_at_steps(order_file: Path) -> None:
 def _raising_unavailable() -> AbstractContextManager[None]:
     from hookmill.store import database
 
-    return database._raising_unavailable()
+    return database.raising_unavailable()
 
 
 def _trace_writer(command: list[str], channel: socket.socket, url: str) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,6 +120,30 @@ def check_reachable(packages: Path, account: UnixAccount) -> None:
             f"The runner's user {account.name!r} can't reach {packages}: {reason}. The account needs the execute "
             "permission on each parent directory: run chmod o+x on them, or set HOOKMILL_DATA_DIR to another place."
         )
+
+
+_ACCESS_SCRIPT: Final = """
+import os, sys
+name, uid, gid, program = sys.argv[1:]
+os.initgroups(name, int(gid))
+os.setgid(int(gid))
+os.setuid(int(uid))
+sys.exit(not os.access(program, os.X_OK))
+"""
+ACCESS_TIMEOUT_SECONDS: Final = 10.0
+
+
+def _is_executable_by(program: str, account: UnixAccount) -> bool:
+    arguments = (account.name, str(account.uid), str(account.gid), program)
+    try:
+        process = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _ACCESS_SCRIPT, *arguments],
+            capture_output=True,
+            timeout=ACCESS_TIMEOUT_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return process.returncode == 0
 
 
 def _failure_of(process: "subprocess.CompletedProcess[str]") -> str:
@@ -378,6 +403,24 @@ class CommandSettings(RunnerSettings):
                 f"{packages.parent} can't be prepared for its user: {reason_of(error)} ({error.filename}). Repair it, "
                 "or remove the runner's user."
             ) from None
+
+    def examine(self, packages: Path) -> str:
+        account = self._account()
+        is_other = account is not None and not account.is_own
+        if account is not None and is_other and packages.exists():
+            check_reachable(packages, account)
+        path = self.environment.get("PATH", os.environ.get("PATH", os.defpath))
+        program = shutil.which(self.argv[0], path=path)
+        if program is None:
+            state = "is not executable" if Path(self.argv[0]).exists() else "does not exist"
+            raise Invalid(f"Its program {self.argv[0]} {state}. Install it, or correct the runner's argv.")
+        if account is not None and is_other and not _is_executable_by(program, account):
+            raise Invalid(
+                f"The account {account.name} may not execute {program}. Run chmod o+x on it and on each of its "
+                "directories, or use another program."
+            )
+        user = f" as {account.name}" if account is not None else ""
+        return f"starts {program}{user}, for at most {self.time_limit_seconds:,} s"
 
     def create_runner(self, *, open_files_max: int | None) -> CommandRunner:
         return CommandRunner(

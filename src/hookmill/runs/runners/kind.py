@@ -50,6 +50,13 @@ class RunnerSettings(BaseModel, ABC):
         """
         return
 
+    def examine(self, packages: Path) -> str:
+        """What the runner does on this host, for `hookmill doctor`. Changes nothing.
+
+        Raises `Invalid` if its runs would fail. `packages`: the directory of the packages, which may not exist yet.
+        """
+        return self.summary()
+
     @abstractmethod
     def create_runner(self, *, open_files_max: int | None) -> Runner:
         """The runner. `open_files_max`: the soft limit of open files for its processes; None: the service's limit."""

@@ -70,7 +70,7 @@ def _counts(tx: Transaction, factory: FactoryId, *, running: int) -> QueueCounts
             hold: RunCount(count=min(count_by_hold.get(int(hold), 0), COUNTED_MAX), is_capped=is_capped)
             for hold in Hold
         },
-        oldest_ready_at=_oldest_ready_at(tx, factory),
+        oldest_ready_at=oldest_ready_at(tx, factory),
     )
 
 
@@ -78,7 +78,8 @@ def _capped(count: int) -> RunCount:
     return RunCount(count=min(count, COUNTED_MAX), is_capped=count > COUNTED_MAX)
 
 
-def _oldest_ready_at(tx: Transaction, factory: FactoryId) -> int | None:
+def oldest_ready_at(tx: Transaction, factory: FactoryId) -> int | None:
+    """When the factory's oldest ready run was created, in µs since 1970; None if no run is ready."""
     oldest_rows = [
         tx.one(
             f"""

@@ -1,0 +1,91 @@
+"""`hookmill doctor`: checks an installation and says what to do. It changes nothing, and needs no running service.
+
+Each check has a deadline. A check whose prerequisite has a problem is not made.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hookmill.app.doctor import base_url, database, directory, host, runs
+from hookmill.app.doctor.check import Check, findings_of
+from hookmill.domain.finding import Examination, Finding, Status, ok, problem
+from hookmill.settings import LoadedSettings, Settings
+
+__all__ = ["CHECKS", "examine"]
+
+SETTINGS: Final = "settings"
+
+CHECKS: Final[Sequence[Check[Settings]]] = (
+    Check("data directory", directory.check_owner_and_modes),
+    Check("file system", directory.check_file_system, needs=("data directory",)),
+    Check("disk space", directory.check_space, needs=("data directory",)),
+    Check("disk sync", directory.check_sync, needs=("data directory",), seconds=20),
+    Check("database", database.check_database, seconds=20),
+    Check("schema", database.check_schema, needs=("database",)),
+    # Not after "database": damage is often why that check fails.
+    Check("integrity", database.check_integrity, seconds=20),
+    Check("pooler", database.check_pooler, needs=("database",)),
+    Check("privileges", database.check_privileges, needs=("database",)),
+    Check("durability", database.check_durability, needs=("database",)),
+    Check("connections", database.check_connections, needs=("database",)),
+    Check("master key", database.check_master_key, needs=("database",)),
+    Check("database clock", database.check_clock, needs=("database",)),
+    Check("object store", runs.check_object_store, seconds=30),
+    Check("runners", runs.check_runners, seconds=30),
+    Check("automations", runs.check_automations, needs=("database", "schema")),
+    Check("port", host.check_port),
+    Check("workers", runs.check_workers, needs=("database", "schema")),
+    Check("retention", runs.check_retention, needs=("database", "schema")),
+    Check("base_url", base_url.check_base_url, seconds=30),
+    Check("trusted_proxies", base_url.check_trusted_proxies),
+    Check("allowed networks", base_url.check_allowed_networks, needs=("database", "schema")),
+)
+"""In the order in which they are made and shown. Checks without a result, such as those of another database, show
+nothing."""
+
+_WITHOUT_SETTINGS: Final[Sequence[Check[None]]] = (
+    Check("version", lambda _: host.check_version()),
+    Check("open files", lambda _: host.check_open_files()),
+)
+
+
+@dataclass(slots=True)
+class _Progress:
+    findings: list[Finding] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+
+    def add(self, name: str, findings: Sequence[Finding]) -> None:
+        self.findings += findings
+        if any(finding.status is Status.PROBLEM for finding in findings):
+            self.failed.add(name)
+
+
+def examine(loaded: LoadedSettings, report: Callable[[Finding], None] = lambda _: None) -> Examination:
+    """Make every check. `report` is called with each finding, as soon as it is known."""
+    progress = _Progress()
+
+    def make(name: str, findings: Iterator[Finding]) -> None:
+        results = list(findings)
+        progress.add(name, results)
+        for finding in results:
+            report(finding)
+
+    make(SETTINGS, _settings_findings(loaded))
+    for general_check in _WITHOUT_SETTINGS:
+        make(general_check.name, findings_of(general_check, None))
+    for check in CHECKS:
+        if loaded.settings is None or not progress.failed.isdisjoint(check.needs):
+            progress.not_checked.append(check.name)
+        else:
+            make(check.name, findings_of(check, loaded.settings))
+    return Examination(findings=tuple(progress.findings), not_checked=tuple(progress.not_checked))
+
+
+def _settings_findings(loaded: LoadedSettings) -> Iterator[Finding]:
+    for text in loaded.problems:
+        yield problem(SETTINGS, text, "Correct this setting. The page docs/settings.md lists all settings.")
+    if loaded.settings is not None:
+        file = f"the file {loaded.file} and " if loaded.file is not None else ""
+        yield ok(SETTINGS, f"valid, from {file}the environment")

@@ -1,0 +1,79 @@
+"""A check, which runs in a thread, with a deadline."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from hookmill.domain.errors import HookmillError
+from hookmill.domain.finding import Finding, problem
+
+T = TypeVar("T")
+
+CHECK_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Generic[T]):
+    """`examine` yields the findings of one check. It may raise `HookmillError` and `OSError`."""
+
+    name: str
+    examine: Callable[[T], Iterator[Finding]]
+    needs: tuple[str, ...] = ()
+    """The checks that must have no problem."""
+    seconds: float = CHECK_SECONDS
+    """The deadline."""
+
+
+def findings_of(check: Check[T], subject: T) -> Iterator[Finding]:
+    """The findings of the check. An error, or a check that does not end in time, is a problem."""
+    findings: list[Finding] = []
+    errors: list[Exception] = []
+
+    def make() -> None:
+        try:
+            findings.extend(check.examine(subject))
+        except Exception as error:
+            errors.append(error)
+
+    # A check may hang in a system call, such as on a network file system. Only a daemon thread lets the process end.
+    thread = threading.Thread(target=make, name=check.name, daemon=True)
+    thread.start()
+    thread.join(check.seconds)
+    yield from list(findings)
+    if thread.is_alive():
+        yield problem(
+            check.name,
+            f"the check did not end within {check.seconds:g} s",
+            "Find out what does not respond: a disk, a network file system, a name server or another host.",
+        )
+    for error in errors:
+        yield _problem_of(check.name, error)
+
+
+def _problem_of(name: str, error: Exception) -> Finding:
+    match error:
+        case HookmillError():
+            # These texts say what to do.
+            return problem(name, str(error), "")
+        case OSError():
+            place = f": {error.filename}" if error.filename is not None else ""
+            return problem(name, f"{error.strerror or type(error).__name__}{place}", "Check this file or address.")
+        case _:
+            return problem(
+                name,
+                f"the check itself failed with {type(error).__name__}",
+                "Report this as a fault of `hookmill doctor`.",
+            )
+
+
+class Deadline:
+    """A point in time by which something must be done."""
+
+    def __init__(self, seconds: float) -> None:
+        self._at = time.monotonic() + seconds
+
+    def remaining(self) -> float:
+        """Seconds until then; negative afterwards."""
+        return self._at - time.monotonic()

@@ -1,0 +1,283 @@
+"""Sends HTTP/1.1 requests byte by byte, also malformed ones, and reads the responses. Everything has a deadline.
+
+The standard library's client sends only well-formed requests, so only its parser of responses is used.
+"""
+
+import io
+import socket
+import ssl
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Final, Self, cast
+from urllib.parse import urlsplit
+
+from hookmill.app.doctor.check import Deadline
+from hookmill.domain.errors import HookmillError, Invalid
+
+RESPONSE_BYTES_MAX: Final = 262_144
+ANSWER_SECONDS: Final = 15.0
+HTTP_PORT: Final = 80
+HTTPS_PORT: Final = 443
+Headers = Sequence[tuple[str, str]]
+
+
+class NoResponse(HookmillError):
+    """There was no complete response. The text says what the server did, and is the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The scheme, host and port of a URL, and its path."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    """The path prefix of the deployment, without a slash at its end."""
+
+    @property
+    def is_https(self) -> bool:
+        return self.scheme == "https"
+
+    @property
+    def authority(self) -> str:
+        """The value of the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        default_port = HTTPS_PORT if self.is_https else HTTP_PORT
+        return host if self.port == default_port else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+    @classmethod
+    def of(cls, url: str) -> "Origin":
+        """Raises `Invalid` unless the URL is one of a service."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port, parts = None, None, urlsplit("")
+        is_url = parts.scheme in {"http", "https"} and host and url.isascii() and url.isprintable() and " " not in url
+        if not is_url or parts.query or parts.fragment or parts.username is not None:
+            raise Invalid("This is not the URL of a service. Use one such as https://hooks.example.com.")
+        return cls(
+            scheme=parts.scheme,
+            host=str(host),
+            port=port or (HTTPS_PORT if parts.scheme == "https" else HTTP_PORT),
+            path=parts.path.rstrip("/"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """A response. Names of headers are in lower case."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    """At most `RESPONSE_BYTES_MAX` bytes."""
+
+    def header(self, name: str) -> str | None:
+        return next((value for header, value in self.headers if header == name), None)
+
+
+class Connection:
+    """A connection to an origin, for one or more requests."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        seconds: float = ANSWER_SECONDS,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Connect. Raises `NoResponse`. `seconds`: the deadline of everything on this connection, together.
+
+        `tls`: None for the system's certificate authorities. It matters for https only.
+        """
+        self.deadline = Deadline(seconds)
+        self.origin = origin
+        self._socket: socket.socket | ssl.SSLSocket
+        with _raising_no_response(seconds):
+            plain = socket.create_connection((origin.host, origin.port), timeout=seconds)
+            try:
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if origin.is_https:
+                    context = tls or tls_context()
+                    plain.settimeout(max(self.deadline.remaining(), 0.001))
+                    self._socket = context.wrap_socket(plain, server_hostname=origin.host)
+                else:
+                    self._socket = plain
+            except BaseException:
+                plain.close()
+                raise
+        self._reader = _Reader(_DeadlineStream(self._socket, self.deadline))
+
+    @property
+    def client_address(self) -> str:
+        """The address of this host on the connection."""
+        return str(self._socket.getsockname()[0])
+
+    @property
+    def tls_socket(self) -> ssl.SSLSocket | None:
+        return self._socket if isinstance(self._socket, ssl.SSLSocket) else None
+
+    def send(self, content: bytes) -> None:
+        """Send bytes. A server that has answered and closed the connection is no error: its response can be read."""
+        try:
+            with _raising_no_response(ANSWER_SECONDS):
+                self._socket.settimeout(max(self.deadline.remaining(), 0.001))
+                self._socket.sendall(content)
+        except NoResponse as error:
+            if not isinstance(error.__cause__, BrokenPipeError | ConnectionResetError | ssl.SSLEOFError):
+                raise
+
+    def receive(self, bytes_max: int) -> bytes:
+        """The next bytes, at least one. Raises `NoResponse`, also if the server closes the connection."""
+        with _raising_no_response(ANSWER_SECONDS):
+            content = self._reader.read1(bytes_max)
+        if not content:
+            raise NoResponse("closed the connection without an answer")
+        return content
+
+    def waits_for_body(self, seconds: float) -> bool:
+        """Whether the server sends a status line 100 within `seconds`. False if it sends another status, or none."""
+        deadline, self._reader.raw.deadline = (
+            self._reader.raw.deadline,
+            Deadline(min(seconds, self.deadline.remaining())),
+        )
+        try:
+            return self._reader.peek(12)[:12].endswith(b" 100")
+        except OSError:
+            return False
+        finally:
+            self._reader.raw.deadline = deadline
+
+    def response(self, method: str = "POST") -> Response:
+        """The next response; one with status 100 is skipped. Raises `NoResponse`."""
+        with _raising_no_response(ANSWER_SECONDS):
+            parsed = HTTPResponse(cast(socket.socket, _ReaderAsSocket(self._reader)), method=method)
+            parsed.begin()
+            body = parsed.read(RESPONSE_BYTES_MAX)
+        headers: Message = parsed.headers
+        return Response(
+            status=parsed.status,
+            headers=tuple((name.lower(), value) for name, value in headers.items()),
+            body=body,
+        )
+
+    def close(self) -> None:
+        self._reader.close_really()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def tls_context(ca_file: Path | None = None, *, verifies: bool = True, protocols: Iterable[str] = ()) -> ssl.SSLContext:
+    """A client's context. `ca_file`: certificate authorities to trust in addition to the system's.
+
+    Raises `Invalid` if the file can't be used.
+    """
+    if verifies:
+        context = ssl.create_default_context()
+    else:
+        # Loading the system's authorities takes longer than several requests.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except (OSError, ssl.SSLError) as error:
+            reason = "it has no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+            raise Invalid(f"The file {ca_file} can't be used: {reason}. Name a PEM file with certificates.") from None
+    context.set_alpn_protocols(list(protocols) or ["http/1.1"])
+    return context
+
+
+def request_head(method: str, target: str, headers: Headers) -> bytes:
+    """The request line and the header lines."""
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def chunk(content: bytes) -> bytes:
+    """One chunk of a body; the last one for empty content."""
+    return f"{len(content):x}\r\n".encode() + content + b"\r\n"
+
+
+class _DeadlineStream(io.RawIOBase):
+    """Reads from a socket until a deadline. The socket's own timeout would apply to each read."""
+
+    def __init__(self, source: socket.socket, deadline: Deadline) -> None:
+        self._socket = source
+        self.deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        remaining = self.deadline.remaining()
+        if remaining <= 0:
+            raise TimeoutError
+        self._socket.settimeout(remaining)
+        return self._socket.recv_into(cast(bytearray, buffer))
+
+
+class _Reader(io.BufferedReader):
+    """Stays open after a response, because a further response may follow on the connection."""
+
+    raw: _DeadlineStream
+
+    def close(self) -> None:
+        pass
+
+    def close_really(self) -> None:
+        super().close()
+
+
+class _ReaderAsSocket:
+    """`HTTPResponse` takes a socket, and calls only this method."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+
+    def makefile(self, _mode: str) -> _Reader:
+        return self._reader
+
+
+@contextmanager
+def _raising_no_response(seconds: float) -> Iterator[None]:
+    """Convert errors of sockets, TLS and HTTP to `NoResponse`."""
+    try:
+        yield
+    except (OSError, HTTPException) as error:
+        raise NoResponse(_reason_of(error, seconds)) from error
+
+
+def _reason_of(error: OSError | HTTPException, seconds: float) -> str:
+    match error:
+        case TimeoutError():
+            return f"did not answer within {seconds:g} s"
+        case ConnectionRefusedError():
+            return "refused the connection: nothing listens there"
+        case ConnectionResetError() | BrokenPipeError():
+            return "reset the connection without an answer"
+        case ssl.SSLCertVerificationError():
+            return f"has an invalid certificate: {error.verify_message}"
+        case ssl.SSLError():
+            return f"failed the TLS handshake: {error.reason}"
+        case socket.gaierror():
+            return "has a name that can't be resolved"
+        case OSError():
+            return f"can't be reached: {error.strerror or type(error).__name__}"
+        case _:
+            return "sent no valid HTTP response, or closed the connection without an answer"

@@ -1,0 +1,138 @@
+"""Checks of what performs runs: runners, workers, the object store, and retention."""
+
+import secrets
+from collections.abc import Iterator
+from typing import Final
+
+from hookmill.app import now_us, object_store
+from hookmill.app.doctor.database import inspected_tables
+from hookmill.domain.errors import Invalid, ObjectStoreUnavailable
+from hookmill.domain.finding import Finding, ok, problem, warning
+from hookmill.domain.moment import utc
+from hookmill.domain.queue import is_recent_heartbeat
+from hookmill.settings import Settings
+from hookmill.store import automations, factories, metadata
+from hookmill.store.runs import executors, queue
+
+PROBE_BYTES: Final = 1_024
+READY_SECONDS_MAX: Final = 600
+"""A run that is ready for longer than this waits for a slot unusually long."""
+RETENTION_SECONDS_MAX: Final = 3_600
+"""Passes of retention are ten minutes apart."""
+
+
+def check_runners(settings: Settings) -> Iterator[Finding]:
+    name = "runners"
+    packages = settings.data_dir.absolute() / "runs"
+    for runner_name, runner in settings.all_runners().items():
+        try:
+            yield ok(name, f"the runner {runner_name} {runner.examine(packages)}")
+        except Invalid as error:
+            # These texts say what to do.
+            yield problem(name, f"the runner {runner_name}: {error}", "")
+
+
+def check_automations(settings: Settings) -> Iterator[Finding]:
+    """Automations whose runner is not in the settings. Their runs fail."""
+    name = "automations"
+    with inspected_tables(settings) as tx:
+        if tx is None:
+            return
+        unknown = [
+            f"{automation.name!r} of factory {factory.name!r} ({automation.runner})"
+            for factory in factories.all_factories(tx)
+            for automation in automations.in_factory(tx, factory.id)
+            if automation.enabled and automation.runner not in settings.runner_names()
+        ]
+    if unknown:
+        more = f", and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        yield problem(
+            name,
+            f"these automations name a runner that the settings don't define: {', '.join(unknown[:5])}{more}",
+            "Define the runner in the settings of every worker, or change the automations.",
+        )
+    else:
+        yield ok(name, "every enabled automation has a runner that the settings define")
+
+
+def check_object_store(settings: Settings) -> Iterator[Finding]:
+    name = "object store"
+    objects = object_store(settings)
+    if objects is None:
+        return
+    key = "/".join([*([objects.prefix] if objects.prefix else []), f"doctor-{secrets.token_hex(8)}"])
+    content = secrets.token_bytes(PROBE_BYTES)
+    try:
+        objects.put(key, content)
+        try:
+            chunks = objects.read(key)
+            is_same = chunks is not None and b"".join(chunks) == content
+        finally:
+            objects.remove([key])
+    except ObjectStoreUnavailable as error:
+        yield problem(name, str(error), "")
+        return
+    if is_same:
+        yield ok(name, f"an object was stored, read and removed in the bucket {settings.s3_bucket}")
+    else:
+        yield problem(
+            name,
+            f"an object in the bucket {settings.s3_bucket} was not read as it was stored",
+            "Check that nothing between this host and the object store changes contents.",
+        )
+
+
+def check_workers(settings: Settings) -> Iterator[Finding]:
+    name = "workers"
+    now = now_us()
+    with inspected_tables(settings) as tx:
+        if tx is None:
+            return
+        heartbeats = executors.last_heartbeats(tx)
+        oldest = min(
+            (
+                ready_at
+                for factory in factories.all_factories(tx)
+                if (ready_at := queue.oldest_ready_at(tx, factory.id)) is not None
+            ),
+            default=None,
+        )
+    alive = [executor for executor, seen_at in heartbeats.items() if is_recent_heartbeat(seen_at, now)]
+    waiting_seconds = (now - oldest) / 1e6 if oldest is not None else 0.0
+    if not alive:
+        start = "Start `hookmill serve`" + (" or `hookmill worker`." if settings.on_postgres else ".")
+        if oldest is not None:
+            yield problem(name, f"no worker is alive, and runs wait since {utc(oldest)} UTC", start)
+        else:
+            yield warning(name, "no worker is alive, so no run would be performed", start)
+    elif waiting_seconds > READY_SECONDS_MAX:
+        yield warning(
+            name,
+            f"{len(alive)} of {len(heartbeats)} workers are alive, and the oldest ready run waits since "
+            f"{utc(oldest or now)} UTC",
+            "`hookmill run queue` shows why. Raise runs_at_once or max_running, or add workers.",
+        )
+    else:
+        yield ok(name, f"{len(alive)} of {len(heartbeats)} workers are alive, and no run waits unusually long")
+
+
+def check_retention(settings: Settings) -> Iterator[Finding]:
+    name = "retention"
+    with inspected_tables(settings) as tx:
+        if tx is None:
+            return
+        last_pass = metadata.retention_clock(tx)
+    if last_pass is None:
+        yield ok(name, "there was no pass yet; the first one follows a start")
+        return
+    age_seconds = (now_us() - last_pass) / 1e6
+    text = f"the last pass removed old rows as of {utc(last_pass)} UTC"
+    if age_seconds > RETENTION_SECONDS_MAX:
+        yield warning(
+            name,
+            text,
+            "A pass follows every ten minutes while a service or worker runs. If one runs, look into its log. After a "
+            "long stop, retention catches up by one day in each hour.",
+        )
+    else:
+        yield ok(name, text)

@@ -1,0 +1,53 @@
+"""What a check of `hookmill doctor` observed, and what the operator should do about it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    """It works, but it should be changed, or it may soon be a problem."""
+    PROBLEM = "problem"
+    """Something does not work, or can lose data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The result of a check. The texts contain no secret."""
+
+    check: str
+    """The stable name of the check, such as `disk space`."""
+    status: Status
+    observation: str
+    """What is the case, and with which thing. A sentence without a full stop at its end, or several sentences."""
+    advice: str = ""
+    """What to do. Empty if there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """The results of all checks."""
+
+    findings: tuple[Finding, ...]
+    not_checked: tuple[str, ...]
+    """The checks that were not made, because a check that they depend on has a problem."""
+
+    @property
+    def has_problems(self) -> bool:
+        return any(finding.status is Status.PROBLEM for finding in self.findings)
+
+    def count(self, status: Status) -> int:
+        return sum(finding.status is status for finding in self.findings)
+
+
+def ok(check: str, observation: str) -> Finding:
+    return Finding(check=check, status=Status.OK, observation=observation)
+
+
+def warning(check: str, observation: str, advice: str) -> Finding:
+    return Finding(check=check, status=Status.WARNING, observation=observation, advice=advice)
+
+
+def problem(check: str, observation: str, advice: str) -> Finding:
+    return Finding(check=check, status=Status.PROBLEM, observation=observation, advice=advice)

@@ -1,0 +1,362 @@
+"""`hookmill doctor` finds what is wrong with an installation, changes nothing, and ends in time."""
+
+import shutil
+import socket
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookmill.app.doctor import CHECKS, SETTINGS, examine
+from hookmill.app.doctor.check import Check, findings_of
+from hookmill.app.doctor.database import clock_finding
+from hookmill.app.doctor.directory import file_system_of
+from hookmill.app.doctor.runs import check_workers
+from hookmill.domain.errors import Invalid
+from hookmill.domain.finding import Examination, Finding, Status, ok
+from hookmill.settings import LoadedSettings, Settings, load_settings
+from tests.support.loaded import Command
+from tests.support.ports import free_port
+from tests.support.service import Service, serving
+from tests.support.waiting import LONG_SECONDS, until
+
+HARMLESS = {"port", "workers", "file system", "disk sync", "open files"}
+"""Checks with warnings that depend on the machine, or on a service that does not run."""
+
+
+def examined(settings: Settings) -> Examination:
+    return examine(LoadedSettings(settings=settings, problems=(), file=None))
+
+
+def findings(examination: Examination, check: str) -> list[Finding]:
+    return [finding for finding in examination.findings if finding.check == check]
+
+
+def complaints(examination: Examination) -> list[Finding]:
+    return [
+        finding
+        for finding in examination.findings
+        if finding.status is Status.PROBLEM or (finding.status is Status.WARNING and finding.check not in HARMLESS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def stopped_service(tmp_path_factory: pytest.TempPathFactory) -> Service:
+    """A service that has run and was stopped. Tests copy it."""
+    with serving(tmp_path_factory.mktemp("stopped") / "data") as service:
+        service.stop()
+    return service
+
+
+@pytest.fixture
+def stopped(stopped_service: Service, tmp_path: Path) -> Service:
+    """A service that has run and was stopped."""
+    data_dir = tmp_path / "data"
+    shutil.copytree(stopped_service.data_dir, data_dir)
+    return Service(data_dir, port=stopped_service.port)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    # SQLite creates and removes these two while a program reads a database.
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and not path.name.endswith(("-shm", "-wal"))
+    }
+
+
+def test_running_service_has_no_problem(tmp_path: Path):
+    with serving(tmp_path / "data") as service:
+        settings = service.read_settings()
+        # The service is ready before its worker is.
+        until(lambda: "1 of 1" in next(check_workers(settings)).observation, "the worker is alive")
+        examination = examined(settings)
+
+    assert complaints(examination) == []
+    assert examination.not_checked == ()
+    assert "is ready" in findings(examination, "port")[0].observation
+    assert "1 of 1 workers are alive" in findings(examination, "workers")[0].observation
+
+
+def test_service_on_postgresql_has_no_problem(tmp_path: Path, postgres_store: str):
+    with serving(tmp_path / "data", database_url=postgres_store) as service:
+        examination = examined(service.read_settings())
+
+    # The test server does not sync, so that tests are fast.
+    assert {finding.check for finding in complaints(examination)} <= {"durability"}
+    names = {finding.check for finding in examination.findings}
+    assert {"pooler", "privileges", "durability", "connections", "database clock", "master key"} <= names
+
+
+def test_installation_before_its_first_start_is_unchanged(tmp_path: Path):
+    examination = examined(Settings(data_dir=tmp_path / "data", port=free_port(), free_space_min_mb=1))
+
+    assert complaints(examination) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_empty_database_on_postgresql_has_no_problem(tmp_path: Path, postgres_url: str):
+    service = Service(tmp_path / "data", database_url=postgres_url, port=free_port())
+
+    examination = examined(service.read_settings())
+
+    assert {finding.check for finding in complaints(examination)} <= {"durability"}
+    assert "first start creates the schema" in findings(examination, "schema")[0].observation
+
+
+def test_page_about_doctor_names_every_check():
+    page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
+
+    assert [check.name for check in CHECKS if f"`{check.name}`" not in page] == []
+
+
+def test_doctor_changes_no_file(stopped: Service):
+    before = contents(stopped.data_dir)
+
+    examination = examined(stopped.read_settings())
+
+    assert complaints(examination) == []
+    assert contents(stopped.data_dir) == before
+
+
+def test_command_prints_advice_and_ends_with_1_for_a_problem(stopped: Service, tmp_path: Path):
+    (stopped.data_dir / "hookmill.db").chmod(0o644)
+    stopped.settings = {"RUNNERS": '{"agent": {"argv": ["/nowhere/agent"]}}'}
+    output = tmp_path / "output"
+
+    command = Command(["doctor"], stopped.environment(), tmp_path, output)
+
+    assert command.wait(LONG_SECONDS) == 1
+    text = output.read_text()
+    assert "problem  data directory    in " in text
+    assert "→ Run chmod 600 on each." in text
+    assert "problem  runners           the runner agent: Its program /nowhere/agent does not exist" in text
+    assert "Not checked because of the problems above: file system" in text
+
+
+def test_every_problem_of_the_settings_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOOKMILL_PORT", "many")
+    monkeypatch.setenv("HOOKMILL_PROCESSES", "0")
+    monkeypatch.setenv("HOOKMILL_DATABASE_URI", "postgresql://user:private@localhost/x")
+
+    examination = examine(load_settings())
+
+    texts = [finding.observation for finding in findings(examination, SETTINGS)]
+    assert all(finding.status is Status.PROBLEM for finding in findings(examination, SETTINGS))
+    assert [name for name in ("PORT", "PROCESSES", "DATABASE_URI") if not any(name in text for text in texts)] == []
+    assert "private" not in str(texts)
+    assert set(examination.not_checked) == {check.name for check in CHECKS}
+
+
+def break_key(service: Service) -> None:
+    (service.data_dir / "master.key").unlink()
+
+
+def break_schema(service: Service) -> None:
+    with closing(sqlite3.connect(service.data_dir / "hookmill.db")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+
+def age_schema(service: Service) -> None:
+    with closing(sqlite3.connect(service.data_dir / "hookmill.db")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0020'")
+
+
+def break_file(service: Service) -> None:
+    (service.data_dir / "hookmill.db").write_bytes(b"no database" * 1_000)
+
+
+def break_structure(service: Service) -> None:
+    path = service.data_dir / "hookmill.db"
+    content = bytearray(path.read_bytes())
+    page = 4_096
+    content[10 * page : 40 * page] = b"\xff" * 30 * page
+    path.write_bytes(content)
+
+
+def remove_database(service: Service) -> None:
+    (service.data_dir / "hookmill.db").unlink()
+
+
+def expose_files(service: Service) -> None:
+    (service.data_dir / "master.key").chmod(0o640)
+
+
+def open_directory(service: Service) -> None:
+    service.data_dir.chmod(0o755)
+
+
+def refer_to_missing_runner(service: Service) -> None:
+    with service.management() as management:
+        may = management.access.operator("default")
+        webhook = management.webhooks.create(may, "x").webhook
+        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
+        management.automations.create(may, "triage", prompt="Look.", triggers=[trigger])
+    with closing(sqlite3.connect(service.data_dir / "hookmill.db")) as connection, connection:
+        connection.execute("UPDATE automation_versions SET runner = 'gone'")
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "status", "observation"),
+    [
+        (break_key, "master key", "problem", "master.key"),
+        (break_schema, "schema", "problem", "9999"),
+        (age_schema, "schema", "problem", "has schema 0020, and this version needs"),
+        (break_file, "database", "problem", "is not a SQLite database"),
+        (break_structure, "integrity", "problem", "damaged"),
+        (remove_database, "database", "problem", "hookmill.db"),
+        (expose_files, "data directory", "problem", "other accounts can open master.key (mode 640)"),
+        (open_directory, "data directory", "warning", "every account of this host can open"),
+        (refer_to_missing_runner, "automations", "problem", "'triage' of factory 'default' (gone)"),
+    ],
+)
+def test_fault_of_an_installation_is_found(stopped: Service, change: Any, check: str, status: str, observation: str):
+    change(stopped)
+
+    examination = examined(stopped.read_settings())
+
+    assert any(
+        finding.status == status and observation in finding.observation for finding in findings(examination, check)
+    ), complaints(examination)
+    if change is not break_structure:
+        assert {finding.check for finding in complaints(examination)} == {check}
+
+
+@pytest.mark.parametrize(
+    ("settings", "check", "status", "observation"),
+    [
+        ({"free_space_min_mb": 10**9}, "disk space", "problem", "deliveries get 503"),
+        ({"host": "ff02::1"}, "port", "problem", "can't listen at ff02::1"),
+        ({"base_url": "https://127.0.0.1:1"}, "base_url", "problem", "refused the connection"),
+        ({"trusted_proxies": ["0.0.0.0/0"]}, "trusted_proxies", "problem", "contains clients"),
+        ({"base_url": "https://127.0.0.1"}, "trusted_proxies", "warning", "leads through a proxy"),
+        ({"database_url": "postgresql://127.0.0.1:1/x"}, "database", "problem", "127.0.0.1"),
+        ({"runners": {"agent": {"argv": ["sh"], "user": "nobody-here"}}}, "runners", "problem", "nobody-here"),
+        (
+            {
+                "s3_bucket": "b",
+                "s3_endpoint": "http://127.0.0.1:1",
+                "s3_access_key_id": "a",
+                "s3_secret_access_key": "b",
+            },
+            "object store",
+            "problem",
+            "",
+        ),
+    ],
+)
+def test_unsuitable_setting_is_found(
+    tmp_path: Path, settings: dict[str, Any], check: str, status: str, observation: str
+):
+    common: dict[str, Any] = {"data_dir": tmp_path / "data", "port": free_port(), "free_space_min_mb": 1}
+
+    examination = examined(Settings(**common | settings))
+
+    assert any(
+        finding.status == status and observation in finding.observation for finding in findings(examination, check)
+    ), complaints(examination)
+
+
+def test_other_program_at_the_port_is_a_problem(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1_000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        examination = examined(Settings(data_dir=tmp_path / "data", port=port, free_space_min_mb=1))
+        thread.join()
+
+    (finding,) = findings(examination, "port")
+    assert (finding.status, finding.observation) == (
+        Status.PROBLEM,
+        f"another program listens at 127.0.0.1 port {port}",
+    )
+
+
+def test_networks_without_trusted_proxies_are_a_warning(stopped: Service):
+    with stopped.management() as management:
+        management.webhooks.create(management.access.operator("default"), "ci", allowed_networks=["192.0.2.7"])
+    settings = stopped.read_settings().model_copy(update={"base_url": "https://127.0.0.1"})
+
+    (finding,) = findings(examined(settings), "allowed networks")
+
+    assert finding.status is Status.WARNING
+    assert "'ci' of factory 'default'" in finding.observation
+    assert "trusted_proxies" in finding.advice
+
+
+# Checks
+
+
+def test_check_that_hangs_ends_at_its_deadline():
+    ends = threading.Event()
+
+    def hang(_: None) -> Iterator[Finding]:
+        yield ok("slow", "the first result")
+        ends.wait()
+
+    *results, last = findings_of(Check("slow", hang, seconds=0.1), None)
+    ends.set()
+
+    # On a busy machine, the deadline may end before the first result.
+    assert [result.observation for result in results] in ([], ["the first result"])
+    assert (last.status, last.observation) == (Status.PROBLEM, "the check did not end within 0.1 s")
+
+
+@pytest.mark.parametrize(
+    ("error", "observation"),
+    [
+        (Invalid("The value is wrong."), "The value is wrong."),
+        (PermissionError(13, "Permission denied", "/x"), "Permission denied: /x"),
+        (ValueError("private"), "the check itself failed with ValueError"),
+    ],
+)
+def test_error_in_a_check_is_a_problem(error: Exception, observation: str):
+    def fail(_: None) -> Iterator[Finding]:
+        raise error
+        yield
+
+    (finding,) = findings_of(Check("x", fail), None)
+
+    assert (finding.status, finding.observation) == (Status.PROBLEM, observation)
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+23 22 0:20 / /var\\040data rw - nfs4 server:/x rw
+24 22 0:21 / /over rw - xfs /dev/sdb rw
+25 22 0:22 / /over rw - overlay overlay rw
+unusual
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/home", "ext4"),
+        ("/var data/hookmill", "nfs4"),
+        ("/over/x", "overlay"),
+        ("/overlay", "ext4"),
+    ],
+)
+def test_file_system_is_that_of_the_deepest_and_newest_mount(path: str, kind: str):
+    assert file_system_of(Path(path), MOUNTS) == kind
+
+
+@pytest.mark.parametrize(
+    ("ahead", "uncertainty", "status"),
+    [(0.5, 0.0, "ok"), (-1.9, 0.0, "ok"), (-5.0, 0.0, "warning"), (5.0, 4.0, "ok"), (100.0, 1.0, "problem")],
+)
+def test_difference_of_clocks_excludes_its_uncertainty(ahead: float, uncertainty: float, status: str):
+    assert clock_finding("clock", "the server", ahead, uncertainty).status == status
