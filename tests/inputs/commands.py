@@ -46,7 +46,7 @@ BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "delivery payload": {"identifier": "{delivery}"},
     "delivery replay": {"identifier": "{delivery}"},
     "delivery show": {"identifier": "{delivery}"},
-    "doctor": {},
+    "doctor": {"--through": "http://127.0.0.1:1"},
     "export": {"folder": UNIQUE_NAME},
     "factory change": {"name": "default", "--max-running": "3"},
     "factory create": {"name": UNIQUE_NAME},

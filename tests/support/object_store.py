@@ -3,8 +3,6 @@
 Each bucket is a directory, and each object a file in it.
 """
 
-import datetime
-import ipaddress
 import os
 import secrets
 import shutil
@@ -18,12 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from hookmill.store.objects import ObjectStore, ObjectStoreConfig
+from tests.support.certificates import write_certificates
 from tests.support.ports import free_port
 from tests.support.processes import end_with_the_tests
 from tests.support.waiting import until
@@ -42,7 +37,7 @@ class ObjectServer:
         self.bucket.mkdir(parents=True)
         self.ca_file = directory / "ca.pem"
         self._certificate, self._key = directory / "server.pem", directory / "server.key"
-        _write_certificates(self.ca_file, self._certificate, self._key)
+        write_certificates(self.ca_file, self._certificate, self._key)
         self._port = free_port()
         self.config = ObjectStoreConfig(
             bucket=bucket,
@@ -119,29 +114,3 @@ def serving_objects(directory: Path, *, has_path_style: bool = True) -> Iterator
         yield server
     finally:
         server.stop()
-
-
-def _write_certificates(ca_file: Path, certificate_file: Path, key_file: Path) -> None:
-    """Write a certificate authority, and a certificate that it has issued for 127.0.0.1, with its key."""
-    now = datetime.datetime.now(datetime.UTC)
-    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Tests")])
-
-    def builder(name: x509.Name, public_key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(ca_name)
-            .public_key(public_key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-        )
-
-    ca = builder(ca_name, ca_key.public_key()).add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
-    host = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    leaf = builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Server")]), key.public_key())
-    pem = serialization.Encoding.PEM
-    ca_file.write_bytes(ca.sign(ca_key, hashes.SHA256()).public_bytes(pem))
-    certificate_file.write_bytes(leaf.add_extension(host, False).sign(ca_key, hashes.SHA256()).public_bytes(pem))
-    key_file.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))

@@ -20,8 +20,9 @@ from hypothesis import settings
 
 from tests.support import counts
 from tests.support.browser import BrowserUnavailable, chromium
+from tests.support.debian import ProgramUnavailable
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres_for_a_session
-from tests.support.prometheus import PrometheusUnavailable, prometheus
+from tests.support.prometheus import prometheus
 from tests.support.strace import StraceUnavailable, strace
 
 WAITING_FOLDERS: Final = frozenset({"drill", "faults", "monitoring", "runs"})
@@ -34,7 +35,7 @@ FREE_MEMORY_MIN_MB: Final = 4_000
 """The free memory at which the tests keep their files in memory. They use a quarter of it."""
 IN_MEMORY_PREFIX: Final = "hookmill-tests-of-"
 
-_UNAVAILABLE: Final = (BrowserUnavailable, PrometheusUnavailable, StraceUnavailable)
+_UNAVAILABLE: Final = (BrowserUnavailable, ProgramUnavailable, StraceUnavailable)
 _SESSION = pytest.StashKey[contextlib.ExitStack]()
 _SHARED_POSTGRES = pytest.StashKey[dict[str, str]]()
 

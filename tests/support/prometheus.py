@@ -1,76 +1,30 @@
-"""A real Prometheus for tests. Debian's package is unpacked into a cache, and its system service is never started."""
+"""A real Prometheus for tests."""
 
-import fcntl
 import json
-import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from tests.support import debian
 from tests.support.ports import free_port
 from tests.support.processes import end_with_the_tests
 from tests.support.waiting import until
 
-PACKAGE: Final = "prometheus"
-INSTALL_SECONDS: Final = 400
-
-
-class PrometheusUnavailable(Exception):
-    """There is no Prometheus. The text says what was tried and what to do."""
-
 
 def prometheus() -> str:
-    """The path of Prometheus. See `program`."""
+    """The path of Prometheus. Raises `ProgramUnavailable`."""
     return program("prometheus")
 
 
 def program(name: str) -> str:
-    """The path of `prometheus` or `promtool`: the system's, or the one from Debian's package, which is unpacked now.
-
-    Raises `PrometheusUnavailable`.
-    """
-    if installed := shutil.which(name):
-        return installed
-    unpacked = _cache() / "usr" / "bin" / name
-    _cache().parent.mkdir(parents=True, exist_ok=True)
-    with _cache().with_suffix(".lock").open("ab") as lock:
-        # Several test processes may find at the same moment that it is missing.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not unpacked.exists():
-            _unpack()
-    return str(unpacked)
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookmill-tests" / PACKAGE
-
-
-def _unpack() -> None:
-    """Download Debian's package and unpack it. Installing it would start its service."""
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise PrometheusUnavailable(
-            "There is no prometheus, and the tests of the metrics need it. Install your system's package of that name. "
-            "(On Debian and Ubuntu, the tests download it.)"
-        )
-    tried = []
-    with tempfile.TemporaryDirectory(dir=_cache().parent) as directory:
-        for command in (["apt-get", "download", PACKAGE], ["apt-get", "update"], ["apt-get", "download", PACKAGE]):
-            done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=INSTALL_SECONDS)
-            if archives := list(Path(directory).glob("*.deb")):
-                content = Path(directory, "content")
-                subprocess.run(["dpkg-deb", "-x", archives[0], content], check=True, timeout=INSTALL_SECONDS)
-                content.rename(_cache())
-                return
-            tried.append(f"`{' '.join(command)}`: {done.stderr.strip()[-200:]}")
-    raise PrometheusUnavailable(f"There is no prometheus, and it could not be downloaded. {' '.join(tried)}")
+    """The path of `prometheus` or `promtool`. Raises `ProgramUnavailable`."""
+    return debian.program(name, package="prometheus")
 
 
 class Prometheus:

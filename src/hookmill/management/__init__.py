@@ -32,6 +32,7 @@ from hookmill.management.keys import Keys, KeyWithToken
 from hookmill.management.log import Log
 from hookmill.management.master_keys import MasterKeyRotations
 from hookmill.management.members import Members
+from hookmill.management.probes import Probes
 from hookmill.management.run_files import LocalPackages, RunFileReader
 from hookmill.management.runs import Runs
 from hookmill.management.secrets import Secrets, TeamSecret
@@ -68,6 +69,7 @@ class Management:
         self.factories = Factories(installation)
         self.webhooks = Webhooks(installation)
         self.secrets = Secrets(installation)
+        self.probes = Probes(installation, self.access, self.webhooks, self.secrets)
         self.automations = Automations(installation)
         self.log = Log(installation)
         self.filters = Filters(installation)

@@ -75,6 +75,14 @@ def removable(database: Database, now: int, *, at_most: int) -> Iterator[Sequenc
         last_key = bytes(rows[-1]["id"]) if len(rows) == ROWS_PER_SCAN else end_key
 
 
+def keys_of_webhook(tx: Transaction, webhook_no: int, *, at_most: int) -> Sequence[bytes]:
+    """The keys of up to `at_most` rows of one webhook."""
+    rows = tx.all(
+        "SELECT id FROM deliveries WHERE webhook_no = :webhook LIMIT :at_most", webhook=webhook_no, at_most=at_most
+    )
+    return [bytes(row["id"]) for row in rows]
+
+
 def remove(tx: Transaction, keys: Sequence[bytes]) -> int:
     """Remove these rows with their payloads and runs, and return how many were removed.
 

@@ -58,7 +58,9 @@ def check_base_url(settings: Settings) -> Iterator[Finding]:
         yield problem(name, f"{origin} {error}", "Check the DNS name, the firewall, and the proxy.")
         return
     if response.status == errors.NOT_FOUND.status and response.body == errors.NOT_FOUND.body:
-        yield ok(name, f"a Hookmill answers at {origin}")
+        yield ok(
+            name, f"a Hookmill answers at {origin}; `hookmill doctor --through {origin}` checks that it is this one"
+        )
     else:
         yield problem(
             name,

@@ -1,0 +1,126 @@
+"""Temporary webhooks, with which `hookmill doctor` tests a deployment. Removing one removes its log and secret, too.
+
+Their names contain random digits, which their secrets' names repeat. So a leftover of a killed `doctor` is recognized,
+and no other webhook is.
+"""
+
+import os
+import re
+import secrets as random
+from typing import Final
+
+from hookmill.domain.delivery import Label, LogDetails, RateLimit
+from hookmill.domain.errors import NotFound
+from hookmill.domain.ids import DeliveryKey, time_ordered_key
+from hookmill.domain.permission import MayAdminister, MayManage
+from hookmill.domain.webhook import AuthMode, Webhook
+from hookmill.management.access import Access
+from hookmill.management.installation import Installation
+from hookmill.management.lookup import live_webhook_named
+from hookmill.management.secrets import Secrets
+from hookmill.management.webhooks import Webhooks, WebhookWithSecret
+from hookmill.store import factories, log_retention, webhooks
+from hookmill.store.admission.plan import Rejection
+from hookmill.store.admission.transaction import admit
+
+NAME_PREFIX: Final = "hookmill-doctor-"
+SECRET_NAME_PREFIX: Final = "HOOKMILL_DOCTOR_"
+_NAME: Final = re.compile(rf"{NAME_PREFIX}([0-9a-f]{{16}})\Z")
+ROWS_PER_STEP: Final = 100
+FILLED_REASON: Final = "hookmill doctor used up the rate limit to test the answer 429"
+
+
+class Probes:
+    def __init__(self, installation: Installation, access: Access, webhooks: Webhooks, secrets: Secrets) -> None:
+        self._installation = installation
+        self._access = access
+        self._webhooks = webhooks
+        self._secrets = secrets
+
+    def create(
+        self,
+        may: MayManage,
+        *,
+        auth_mode: AuthMode = AuthMode.TOKEN,
+        signature_scheme: str | None = None,
+        secret: str | None = None,
+        delivery_id_header: str | None = None,
+    ) -> WebhookWithSecret:
+        """Create a temporary webhook. Raises like `Webhooks.create`."""
+        digits = random.token_hex(8)
+        return self._webhooks.create(
+            may,
+            f"{NAME_PREFIX}{digits}",
+            auth_mode=auth_mode,
+            signature_scheme=signature_scheme,
+            secret=secret,
+            secret_name=f"{SECRET_NAME_PREFIX}{digits.upper()}",
+            delivery_id_header=delivery_id_header,
+        )
+
+    def remove(self, may: MayManage, uid: str) -> None:
+        """Delete the temporary webhook and its secret, and remove its rows from the log."""
+        with self._installation.reading() as tx:
+            webhook = live_webhook_named(tx, may, uid)
+        with self._installation.one_transaction(may):
+            self._webhooks.delete(may, uid)
+            self._secrets.delete(may, webhook.secret_name)
+            self._clear_log(may, webhook)
+
+    def _clear_log(self, may: MayManage, webhook: Webhook) -> None:
+        """Remove the rows of a temporary webhook from the log. It has few, because it exists for a minute."""
+        assert _is_probe(webhook), "the rows of other webhooks are the log"
+        with self._installation.changing(may) as change:
+            change.skip_audit()
+            while keys := log_retention.keys_of_webhook(change.tx, webhook.no, at_most=ROWS_PER_STEP):
+                if not log_retention.remove(change.tx, keys):
+                    # Another transaction has locked the rows. Retention removes them later.
+                    return
+
+    def remove_leftovers(self, may: MayAdminister) -> int:
+        """Remove the temporary webhooks of all factories, and return their number.
+
+        The caller makes sure that no `doctor` uses them.
+        """
+        with self._installation.reading() as tx:
+            leftovers = [
+                (factory.name, webhook.uid)
+                for factory in factories.all_factories(tx)
+                if factory.team_id == may.team_id
+                for webhook in webhooks.in_factory(tx, factory.id)
+                if _is_probe(webhook)
+            ]
+        for factory_name, uid in leftovers:
+            self.remove(self._access.operator(factory_name), uid)
+        return len(leftovers)
+
+    def use_up_failed_authentications(self, may: MayManage, uid: str, limit: int) -> None:
+        """Record as many failed authentications of a temporary webhook as its rate limit allows in a minute."""
+        with self._installation.changing(may) as change:
+            webhook = live_webhook_named(change.tx, may, uid)
+            if not _is_probe(webhook):
+                raise NotFound(f"Webhook {webhook.name!r} is not a temporary webhook of `hookmill doctor`.")
+            admit(
+                change.tx,
+                [
+                    Rejection(
+                        delivery_key=DeliveryKey(time_ordered_key(change.now, os.urandom(8))),
+                        webhook_no=webhook.no,
+                        revision=webhook.revision,
+                        received_at=change.now,
+                        label=Label.REJECTED_AUTH,
+                        rate_limit=int(RateLimit.FAILED_AUTHENTICATIONS),
+                        per_minute=limit,
+                        size=0,
+                        log_details=LogDetails(reason=FILLED_REASON),
+                    )
+                    for _ in range(limit)
+                ],
+            )
+            change.skip_audit()
+
+
+def _is_probe(webhook: Webhook) -> bool:
+    """Whether a `doctor` has created the webhook."""
+    match = _NAME.match(webhook.name)
+    return match is not None and webhook.secret_name == f"{SECRET_NAME_PREFIX}{match[1].upper()}"

@@ -1,0 +1,21 @@
+"""Fixtures: a place for a proxy, and services behind it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.proxies import PROXY_ADDRESS, Proxy, proxy_place
+from tests.support.service import Service, serving
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Proxy:
+    """A place for a proxy, with a valid certificate."""
+    return proxy_place(tmp_path_factory.mktemp("proxy"))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, proxy: Proxy) -> Iterator[Service]:
+    """A service whose base_url leads through nginx, which it trusts."""
+    with serving(tmp_path_factory.mktemp("service"), base_url=proxy.url, trusted_proxies=PROXY_ADDRESS) as service:
+        yield service

@@ -1,0 +1,55 @@
+"""Programs of Debian's packages. They are unpacked into a cache. Installing a package would start its service."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+DOWNLOAD_SECONDS: Final = 400
+_DIRECTORIES: Final = ("usr/bin", "usr/sbin")
+
+
+class ProgramUnavailable(Exception):
+    """There is no such program. The text says what was tried and what to do."""
+
+
+def program(name: str, *, package: str) -> str:
+    """The path of a program: the system's, or the one of Debian's package, which is unpacked now.
+
+    Raises `ProgramUnavailable`.
+    """
+    if installed := shutil.which(name, path=os.environ.get("PATH", os.defpath) + os.pathsep + "/usr/sbin"):
+        return installed
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookmill-tests" / package
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with cache.with_suffix(".lock").open("ab") as lock:
+        # Several test processes may find at the same moment that it is missing.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not cache.exists():
+            _unpack(package, cache)
+    unpacked = shutil.which(name, path=os.pathsep.join(str(cache / directory) for directory in _DIRECTORIES))
+    if unpacked is None:
+        raise ProgramUnavailable(f"The package {package} contains no {name}. Install {name} on this system.")
+    return unpacked
+
+
+def _unpack(package: str, cache: Path) -> None:
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise ProgramUnavailable(
+            f"There is no {package}, and these tests need it. Install your system's package of that name. (On Debian "
+            "and Ubuntu, the tests download it.)"
+        )
+    tried = []
+    with tempfile.TemporaryDirectory(dir=cache.parent) as directory:
+        for command in (["apt-get", "download", package], ["apt-get", "update"], ["apt-get", "download", package]):
+            process = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)
+            if archives := list(Path(directory).glob("*.deb")):
+                content = Path(directory, "content")
+                subprocess.run(["dpkg-deb", "-x", archives[0], content], check=True, timeout=DOWNLOAD_SECONDS)
+                content.rename(cache)
+                return
+            tried.append(f"`{' '.join(command)}`: {process.stderr.strip()[-200:]}")
+    raise ProgramUnavailable(f"There is no {package}, and it could not be downloaded. {' '.join(tried)}")
