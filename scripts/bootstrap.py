@@ -24,7 +24,7 @@ LOCKS: Final = {"run": ROOT / "requirements.lock", "dev": ROOT / "requirements-d
 TOOLS_LOCK: Final = ROOT / "requirements-tools.lock"
 LOCKED: Final = ["--require-hashes", "--only-binary", ":all:"]
 """Options for installing exactly what a lock file contains."""
-EXTRAS: Final = ["--extra", "s3", "--extra", "otel"]
+EXTRAS: Final = ["--extra", "s3", "--extra", "otel", "--extra", "oidc"]
 """The optional dependencies in pyproject.toml, which the lock files contain."""
 COMPILE: Final = (
     "pip compile --quiet --universal --python-version 3.11 --generate-hashes --only-binary :all:"

@@ -11,6 +11,8 @@ HookmillError
 ├── Conflict           the present state of the object, or of the host, forbids the operation
 │   ├── LimitReached   a limit on the number of objects is reached
 │   └── Changed        the object has changed since the caller read it
+├── SignInRefused      the OpenID Connect provider refused the sign-in, or its answer can't be trusted
+├── ProviderUnavailable      the OpenID Connect provider does not answer as it must: the caller may try again later
 ├── ObjectStoreUnavailable   the object store does not answer, or refuses a request: the caller may try again later
 └── StoreUnavailable   the database does not answer or is locked: the caller may try again later
     └── DiskFull       the disk has no room for the change, which was not made
@@ -89,6 +91,28 @@ class StoreUnavailable(HookmillError):
 
 class DiskFull(StoreUnavailable):
     """The disk is full, or almost full. The change was not made. The text names no file or host."""
+
+
+class SignInRefused(HookmillError):
+    """The OpenID Connect provider refused the sign-in, or its answer can't be trusted.
+
+    `needs_operator`: whether the cause may be an attack, or a wrong setting here or at the provider.
+    """
+
+    def __init__(self, message: str, *, needs_operator: bool = True) -> None:
+        super().__init__(message)
+        self.needs_operator = needs_operator
+
+
+class ProviderUnavailable(HookmillError):
+    """The OpenID Connect provider does not answer, or not as it must.
+
+    `is_repeated`: whether the same failure was raised before, a moment ago.
+    """
+
+    def __init__(self, message: str, *, is_repeated: bool = False) -> None:
+        super().__init__(message)
+        self.is_repeated = is_repeated
 
 
 class ObjectStoreUnavailable(HookmillError):

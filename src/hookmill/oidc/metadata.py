@@ -1,0 +1,67 @@
+"""The provider's discovery document: its endpoints, and how Hookmill authenticates at the token endpoint."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from hookmill.domain.errors import ProviderUnavailable
+from hookmill.oidc.http import HttpClient
+
+_PATH: Final = "/.well-known/openid-configuration"
+_CLIENT_AUTH_METHODS: Final = ("client_secret_basic", "client_secret_post")
+"""The supported methods of clients with a secret, the preferred one first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str | None
+    client_auth_method: str
+    """How the client sends its secret to the token endpoint: one of `_CLIENT_AUTH_METHODS`."""
+    has_issuer_in_answers: bool
+    """Whether each answer of the authorization endpoint names the issuer (RFC 9207)."""
+
+
+async def load_metadata(http: HttpClient, issuer: str) -> Metadata:
+    """Raises `ProviderUnavailable` if the document can't be loaded, is another issuer's, or lacks something."""
+    url = issuer.rstrip("/") + _PATH
+    response = await http.get(url)
+    if response.status != 200:
+        raise ProviderUnavailable(f"{url} answered with the status {response.status}. Check oidc_issuer.")
+    document = response.content
+    if document.get("issuer") != issuer:
+        raise ProviderUnavailable(
+            f"{url} is the document of the issuer {str(document.get('issuer'))[:200]!r}. Set oidc_issuer to exactly "
+            "this value if it is your provider."
+        )
+    methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+    client_auth_method = next(
+        (method for method in _CLIENT_AUTH_METHODS if isinstance(methods, list) and method in methods), ""
+    )
+    userinfo = document.get("userinfo_endpoint")
+    return Metadata(
+        authorization_endpoint=_endpoint(document, "authorization_endpoint", issuer),
+        token_endpoint=_endpoint(document, "token_endpoint", issuer),
+        jwks_uri=_endpoint(document, "jwks_uri", issuer),
+        userinfo_endpoint=_endpoint(document, "userinfo_endpoint", issuer) if userinfo is not None else None,
+        client_auth_method=client_auth_method,
+        has_issuer_in_answers=document.get("authorization_response_iss_parameter_supported") is True,
+    )
+
+
+def _endpoint(document: Mapping[str, Any], name: str, issuer: str) -> str:
+    """An endpoint. It must be https, unless the issuer is not."""
+    value = document.get(name)
+    schemes = {"https"} if issuer.startswith("https:") else {"https", "http"}
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
+        raise ProviderUnavailable(f"The discovery document of {issuer} has no usable {name}.")
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in schemes or not parts.hostname or parts.fragment:
+        raise ProviderUnavailable(f"The {name} in the discovery document of {issuer} is not an https URL.")
+    return value
