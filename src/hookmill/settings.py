@@ -1,10 +1,11 @@
 """Every setting with its name, default and meaning.
 
 A setting comes from `HOOKMILL_<NAME>` in the environment, else from `hookmill.toml` (or the file that
-`HOOKMILL_CONFIG` names), else from the default here. Only `runners` is merged from both: if both set the same key of a
-runner, the environment overrides the file. No other module reads the file, or decides which value a setting has.
+`HOOKMILL_CONFIG` names), else from the default here. Only `runners` and `oidc_roles` are merged from both: if both set
+the same key, the environment overrides the file. No other module reads the file, or decides which value a setting has.
 """
 
+import json
 import os
 import re
 import tomllib
@@ -17,11 +18,14 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from hookmill.domain import limits
 from hookmill.domain.errors import Invalid
+from hookmill.domain.external_identity import FactoryRole
+from hookmill.domain.limits import SESSION_HOURS
+from hookmill.domain.permission import Role
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_files import (
     STORED_FILE_BYTES_MAX,
@@ -55,6 +59,23 @@ BUILT_IN_RUNNERS: Final[Mapping[str, RunnerSettings]] = {PACKAGE_RUNNER: Package
 def with_built_in_runners(runners: Mapping[str, RunnerSettings]) -> Mapping[str, RunnerSettings]:
     """The built-in runners, then these by name."""
     return {**BUILT_IN_RUNNERS, **dict(sorted(runners.items()))}
+
+
+def _parse_factory_roles(value: Any) -> Any:
+    """The roles that a group gives: a text such as `manager@default`, or a list of such texts."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("must be a role and a factory, such as manager@default, or a list of these")
+    roles = []
+    for text in texts:
+        role, _, factory = text.partition("@")
+        if role not in {Role.VIEWER, Role.MANAGER} or not factory:
+            raise ValueError(f"{text[:100]!r} is not viewer@FACTORY or manager@FACTORY")
+        roles.append(FactoryRole(Role(role), factory))
+    return tuple(roles)
+
+
+FactoryRoles = Annotated[tuple[FactoryRole, ...], BeforeValidator(_parse_factory_roles)]
 
 
 class Settings(BaseSettings):
@@ -173,6 +194,58 @@ class Settings(BaseSettings):
         le=1_099_511_627_776,
         description="How many bytes of one run's files are stored in the object store.",
     )
+    oidc_issuer: str | None = Field(
+        default=None,
+        max_length=500,
+        description="The issuer URL of an OpenID Connect provider, such as https://id.example.com/realms/main. Unset: "
+        "members sign in with passwords.",
+    )
+    oidc_client_id: str | None = Field(
+        default=None, min_length=1, max_length=500, description="The id of the client for Hookmill at the provider."
+    )
+    oidc_client_secret: SecretStr | None = Field(
+        default=None, description="The secret of this client. Unset: a public client."
+    )
+    oidc_scopes: str = Field(
+        default="openid email profile", max_length=500, description="The scopes to request, separated by spaces."
+    )
+    oidc_groups_claim: str = Field(
+        default="groups",
+        min_length=1,
+        max_length=200,
+        description="The claim with a person's groups. A name that begins with / is a JSON pointer, such as "
+        "/realm_access/roles.",
+    )
+    oidc_admin_groups: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="The groups whose members are admins of the team."
+    )
+    oidc_roles: dict[str, FactoryRoles] = Field(
+        default_factory=dict, description="The roles in factories that a group gives, such as manager@default."
+    )
+    oidc_allowed_groups: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="The groups whose members may sign in. None: everyone with a role."
+    )
+    oidc_provider_name: str = Field(
+        default="OpenID Connect",
+        min_length=1,
+        max_length=40,
+        description="The provider's name on pages, such as Keycloak.",
+    )
+    oidc_session_hours: int = Field(
+        default=12,
+        ge=1,
+        le=SESSION_HOURS,
+        description="After this time, a member who signed in at the provider must sign in again.",
+    )
+    oidc_ca_file: Path | None = Field(
+        default=None,
+        description="A PEM file with certificate authorities to trust for the provider, in addition to the system's.",
+    )
+    password_sign_in: bool = Field(
+        default=True,
+        description="Whether members may sign in with passwords. If false, they sign in at the provider, or with a "
+        "one-time link.",
+    )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="Networks whose X-Forwarded-For is trusted for logs and rate limits, such as 10.0.0.0/8.",
@@ -235,12 +308,18 @@ class Settings(BaseSettings):
             raise ValueError("must be an IP address, such as 127.0.0.1, or 0.0.0.0 for every interface") from None
         return host
 
-    @field_validator("trusted_proxies", mode="before")
+    @field_validator("trusted_proxies", "oidc_admin_groups", "oidc_allowed_groups", mode="before")
     @classmethod
-    def _split_networks(cls, networks: Any) -> Any:
-        if isinstance(networks, str):
-            return tuple(part.strip() for part in networks.split(",") if part.strip())
-        return networks
+    def _split_list(cls, value: Any) -> Any:
+        """The items of a text: of a JSON array, or separated by commas."""
+        if not isinstance(value, str):
+            return value
+        if value.strip().startswith("["):
+            try:
+                return json.loads(value)
+            except ValueError as error:
+                raise ValueError(f"not valid JSON: {error}") from None
+        return tuple(part.strip() for part in value.split(",") if part.strip())
 
     @field_validator("trusted_proxies")
     @classmethod
@@ -293,6 +372,24 @@ class Settings(BaseSettings):
             raise ValueError("must be an https URL without a password or query, such as https://s3.example.com")
         return url.rstrip("/")
 
+    @field_validator("oidc_issuer")
+    @classmethod
+    def _check_issuer(cls, issuer: str | None) -> str | None:
+        if issuer is None:
+            return None
+        parts = urlsplit(issuer)
+        is_private = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts.hostname))
+        if not is_private or not parts.hostname or "@" in issuer or parts.query or parts.fragment:
+            raise ValueError("must be an https URL without a password or query, such as https://id.example.com")
+        return issuer
+
+    @field_validator("oidc_scopes")
+    @classmethod
+    def _check_scopes(cls, scopes: str) -> str:
+        if "openid" not in scopes.split():
+            raise ValueError("must contain openid")
+        return " ".join(scopes.split())
+
     @field_validator("s3_prefix")
     @classmethod
     def _check_prefix(cls, prefix: str) -> str:
@@ -336,6 +433,10 @@ class Settings(BaseSettings):
             problems += self._problems_of_metrics()
         if self.otlp_endpoint is not None and not _has_module("opentelemetry.exporter.otlp.proto.http"):
             problems.append("otlp_endpoint: needs OpenTelemetry; install hookmill with the extra otel: hookmill[otel]")
+        if self.oidc_issuer is not None:
+            problems += self._problems_of_provider()
+        elif not self.password_sign_in:
+            problems.append("password_sign_in: nobody could sign in; set oidc_issuer, or set this to true")
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -358,6 +459,23 @@ class Settings(BaseSettings):
             problems.append("metrics_token: set it, because metrics_host is not a loopback address")
         if self.metrics_port == self.port:
             problems.append("metrics_port: must differ from port; choose another one")
+        return problems
+
+    def _problems_of_provider(self) -> list[str]:
+        problems = []
+        if self.oidc_client_id is None:
+            problems.append("oidc_client_id: set it, because oidc_issuer is set")
+        parts = urlsplit(self.base_url or "")
+        if parts.scheme != "https" and not _is_loopback(parts.hostname):
+            problems.append(
+                "base_url: set it to an https URL, because oidc_issuer is set. The redirect URI to register at the "
+                "provider is base_url followed by /sign-in/oidc/callback"
+            )
+        if not (_has_module("joserfc") and _has_module("httpx2")):
+            problems.append(
+                "oidc_issuer: needs the libraries joserfc and httpx2; install hookmill with the extra oidc: "
+                "hookmill[oidc]"
+            )
         return problems
 
     @classmethod
@@ -418,6 +536,11 @@ class Settings(BaseSettings):
         parts = urlsplit(self.base_url)
         # The service itself has no TLS, so an https URL leads to a proxy.
         return parts.scheme == "https" or (parts.port or 80) != self.port
+
+    @property
+    def oidc_redirect_uri(self) -> str:
+        """The URL to which the provider sends a browser back."""
+        return f"{self.public_url()}/sign-in/oidc/callback"
 
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
         return tuple(ip_network(network) for network in self.trusted_proxies)
@@ -488,8 +611,10 @@ def load_settings() -> LoadedSettings:
     except ValidationError as error:
         problems += [_describe_problem(details, path, environment) for details in error.errors(include_input=False)]
     except SettingsError as error:
-        # Only HOOKMILL_RUNNERS is decoded as JSON.
-        problems.append(f"HOOKMILL_RUNNERS: not valid JSON: {error.__cause__}")
+        # The environment's values of tables are JSON. The error stops at the first value that is not.
+        field = re.search(r'field "(\w+)"', str(error))
+        assert field is not None, "the error names the field"
+        problems.append(f"HOOKMILL_{field[1].upper()}: not valid JSON: {error.__cause__}")
     return LoadedSettings(
         settings=settings if not problems else None,
         problems=tuple(problems),
@@ -511,6 +636,14 @@ def _has_module(name: str) -> bool:
     except ModuleNotFoundError:
         # A package that contains the module is missing.
         return False
+
+
+def _is_loopback(host: str | None) -> bool:
+    """Whether only this machine can reach the host."""
+    try:
+        return ip_address(host or "").is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _is_valid_utf8(value: str) -> bool:

@@ -23,7 +23,15 @@ def ada(log: LogWriter, hookmill: Hookmill) -> Any:
 def test_new_member_has_no_role(ada: Any):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", ada.pop("created_at"))
     assert ada.pop("member_id").startswith("mbr_")
-    assert ada == {"email": "ada@example.com", "name": "Ada", "is_admin": False, "roles": {}}
+    assert ada == {
+        "email": "ada@example.com",
+        "name": "Ada",
+        "is_admin": False,
+        "roles": {},
+        "sign_in_method": None,
+        "oidc_issuer": None,
+        "oidc_subject": None,
+    }
 
 
 def test_add_says_how_to_give_the_member_a_role(log: LogWriter, hookmill: Hookmill):
@@ -40,9 +48,9 @@ def test_list_shows_the_roles_of_each_member(ada: Any, hookmill: Hookmill):
     hookmill("member", "role", ada["member_id"], "viewer", "--factory", "payments")
 
     assert hookmill("member", "list").out.splitlines() == [
-        "EMAIL            NAME  ROLES",
-        "ada@example.com  Ada   default: manager, payments: viewer",
-        "bob@example.com  Bob   admin of the team",
+        "EMAIL            NAME  SIGN-IN  ROLES",
+        "ada@example.com  Ada   none     default: manager, payments: viewer",
+        "bob@example.com  Bob   none     admin of the team",
     ]
     (first, _) = hookmill("member", "list", "--json").json["members"]
     assert first["roles"] == {"default": "manager", "payments": "viewer"}

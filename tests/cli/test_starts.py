@@ -22,7 +22,10 @@ import pytest
 from pydantic import SecretStr
 
 from hookmill import app
+from hookmill.app.identity_provider import tls_context
 from hookmill.domain.errors import Invalid
+from hookmill.domain.external_identity import FactoryRole
+from hookmill.domain.permission import Role
 from hookmill.runs.package import allow_traversal
 from hookmill.settings import Settings, read_settings
 from hookmill.store import postgres_engine
@@ -279,6 +282,17 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
         ("OTLP_ENDPOINT", "http://user:canary@otlp.test", "HOOKMILL_OTLP_ENDPOINT: must be a URL without a password"),
         ("OTLP_HEADERS", "authorization: Bearer x", "HOOKMILL_OTLP_HEADERS: must be names and percent-encoded values"),
         ("OTLP_SAMPLE_RATIO", "1.1", "HOOKMILL_OTLP_SAMPLE_RATIO: "),
+        ("OIDC_ISSUER", "http://id.test", "HOOKMILL_OIDC_ISSUER: must be an https URL without a password"),
+        ("OIDC_ISSUER", "https://ada:canary@id.test", "HOOKMILL_OIDC_ISSUER: must be an https URL without a password"),
+        ("OIDC_ISSUER", "https://id.test", "oidc_client_id: set it, because oidc_issuer is set"),
+        ("OIDC_ISSUER", "https://id.test", "followed by /sign-in/oidc/callback"),
+        ("OIDC_SCOPES", "email", "HOOKMILL_OIDC_SCOPES: must contain openid"),
+        ("OIDC_ROLES", "developers", "HOOKMILL_OIDC_ROLES: not valid JSON"),
+        ("OIDC_ROLES", '{"developers": "admin@default"}', "'admin@default' is not viewer@FACTORY or manager@FACTORY"),
+        ("OIDC_ROLES", '{"developers": "viewer"}', "'viewer' is not viewer@FACTORY or manager@FACTORY"),
+        ("OIDC_ROLES", '{"developers": 5}', "must be a role and a factory, such as manager@default"),
+        ("OIDC_ADMIN_GROUPS", '["a", ', "HOOKMILL_OIDC_ADMIN_GROUPS: not valid JSON"),
+        ("PASSWORD_SIGN_IN", "false", "password_sign_in: nobody could sign in; set oidc_issuer"),
     ],
 )
 def test_invalid_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str):
@@ -349,6 +363,57 @@ def test_object_store_without_tls_requires_a_setting(monkeypatch: pytest.MonkeyP
 
     assert settings.s3_endpoint_url == "http://s3.test"
     assert "canary" not in repr(settings)
+
+
+def test_groups_and_roles_are_read_from_file_and_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    path = tmp_path / "hookmill.toml"
+    path.write_text(
+        """
+        base_url = "https://hooks.test"
+        oidc_issuer = "https://id.test/"
+        oidc_client_id = "hookmill"
+        oidc_allowed_groups = ["staff, all", "ops"]
+        [oidc_roles]
+        developers = "manager@default"
+        support = ["viewer@default", "viewer@payments"]
+        """
+    )
+    monkeypatch.setenv("HOOKMILL_CONFIG", str(path))
+    monkeypatch.setenv("HOOKMILL_OIDC_CLIENT_SECRET", "canary")
+    monkeypatch.setenv("HOOKMILL_OIDC_ADMIN_GROUPS", "admins, CN=root")
+    from_commas = read_settings()
+    monkeypatch.setenv("HOOKMILL_OIDC_ADMIN_GROUPS", '["CN=root,DC=test"]')
+    monkeypatch.setenv("HOOKMILL_OIDC_ROLES", '{"a": "viewer@b", "support": "manager@b"}')
+    from_json = read_settings()
+
+    assert from_commas.oidc_issuer == "https://id.test/"
+    assert from_commas.oidc_redirect_uri == "https://hooks.test/sign-in/oidc/callback"
+    assert from_commas.oidc_allowed_groups == ("staff, all", "ops")
+    assert from_commas.oidc_admin_groups == ("admins", "CN=root")
+    assert from_commas.oidc_roles == {
+        "developers": (FactoryRole(Role.MANAGER, "default"),),
+        "support": (FactoryRole(Role.VIEWER, "default"), FactoryRole(Role.VIEWER, "payments")),
+    }
+    assert from_json.oidc_admin_groups == ("CN=root,DC=test",)
+    assert from_json.oidc_roles == {
+        "developers": (FactoryRole(Role.MANAGER, "default"),),
+        "support": (FactoryRole(Role.MANAGER, "b"),),
+        "a": (FactoryRole(Role.VIEWER, "b"),),
+    }
+    assert "canary" not in repr(from_json)
+
+
+@pytest.mark.parametrize(("content", "reason"), [(None, "can't be read"), ("no PEM", "has no certificate in PEM")])
+def test_unusable_certificates_of_the_provider_are_refused(tmp_path: Path, content: str | None, reason: str):
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+    settings = Settings(
+        base_url="https://hooks.test", oidc_issuer="https://id.test", oidc_client_id="hookmill", oidc_ca_file=path
+    )
+
+    with pytest.raises(Invalid, match=reason):
+        tls_context(settings)
 
 
 @pytest.mark.parametrize("is_link", [True, False])

@@ -26,7 +26,7 @@ class Dashboard:
     """The whole service in this process, with the dashboard. `failures` are the errors that the dashboard reported."""
 
     def __init__(self, world: World, *, is_https: bool = False, **process: Any) -> None:
-        """`process` has the arguments of `build` that describe the process: `settings` and `has_room`."""
+        """`process` has the arguments of `build` that describe the process: `settings`, `has_room` and `provider`."""
         self.world = world
         self.management = world.management
         self.is_https = is_https

@@ -105,6 +105,8 @@ class Installation:
 
     service: Service
     management: Management
+    other_url: str = "data:"
+    """The beginning of URLs of another host that pages may open."""
 
     @property
     def may(self) -> MayManage:
@@ -158,7 +160,8 @@ class Profile:
         dialog.dismiss()
 
     def _check_host(self, request: Request) -> None:
-        if not request.url.startswith((self._installation.base_url, "data:", "blob:")):
+        installation = self._installation
+        if not request.url.startswith((installation.base_url, installation.other_url, "data:", "blob:")):
             self.problems.append(f"request to another host: {request.url[:200]}")
 
     def take_problems(self) -> list[str]:

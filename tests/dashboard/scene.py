@@ -9,11 +9,13 @@ from typing import Final
 
 from hookmill.domain.permission import MayManage, Role
 from hookmill.domain.webhook import AuthMode
+from hookmill.oidc.provider import Provider
 from hookmill.runs.package import write_package
 from hookmill.web.dashboard import PAGES
 from hookmill.web.dashboard.application import Page
 from tests.dashboard.client import Dashboard
-from tests.support.world import World
+from tests.support.signing_provider import signing_provider
+from tests.support.world import Clock, World
 
 VISITORS: Final = ("unauthenticated client", "viewer", "manager", "admin", "other factory's manager")
 BODY: Final = {"action": "opened", "sender": {"login": "ada"}}
@@ -26,8 +28,8 @@ class Scene:
     links: none of them may be on a page that is opened with GET.
     """
 
-    def __init__(self, world: World) -> None:
-        self.dashboard = Dashboard(world)
+    def __init__(self, world: World, provider: Provider) -> None:
+        self.dashboard = Dashboard(world, provider=provider)
         management = self.dashboard.management
         self.may: MayManage = world.may
         self.secrets: dict[str, str] = {}
@@ -86,9 +88,7 @@ class Scene:
     def path_of(self, page: Page) -> str:
         if page.path == "/static/{digest}/{name}":
             return "/static/any/hookmill.css"
-        if page.path == "/welcome/{token}":
-            return f"/welcome/{self.secrets['sign-in link']}"
-        return page.path.format(**self.path_parameters)
+        return page.path.format(**self.path_parameters, token=self.secrets["sign-in link"])
 
 
 def pages_by_method(method: str) -> list[Page]:
@@ -96,10 +96,12 @@ def pages_by_method(method: str) -> list[Page]:
 
 
 def scene_for_test(migrated_database: Path) -> Iterator[Scene]:
-    with tempfile.TemporaryDirectory() as directory:
-        world = World(f"sqlite:///{shutil.copy(migrated_database, directory)}")
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as directory, signing_provider(clock) as provider:
+        url = f"sqlite:///{shutil.copy(migrated_database, directory)}"
+        world = World(url, clock=clock, external_sign_in=provider.rules())
         try:
-            scene = Scene(world)
+            scene = Scene(world, provider.client())
             yield scene
             assert scene.dashboard.failures == []
         finally:

@@ -16,8 +16,11 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
         "GET /static/{digest}/{name}",
         "GET /sign-in",
         "POST /sign-in",
+        "GET /sign-in/oidc",
+        "GET /sign-in/oidc/callback",
         "GET /welcome/{token}",
         "POST /welcome/{token}",
+        "POST /welcome/{token}/oidc",
     ),
     "any": (
         "GET /",
@@ -140,8 +143,8 @@ def request(scene: Scene, page: str, visitor: str) -> str:
     answer = client.post(path) if method == "POST" else client.get(path)
     if redirects_to_sign_in(answer):
         return SIGN_IN
-    # The form for signing in gets 401, because it has no password.
-    if answer.status == 303 or answer.status in {200, 401, 409, 422} or answer.status < 300:
+    # The form for signing in gets 401, because it has no password, and the callback gets 400, because it has no code.
+    if answer.status == 303 or answer.status in {200, 400, 401, 409, 422} or answer.status < 300:
         return ALLOWED
     return str(answer.status)
 

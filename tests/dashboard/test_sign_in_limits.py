@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +13,7 @@ from hookmill.web.dashboard.sign_in_limits import (
     WAITING_MAX,
     WAITING_PER_ACCOUNT,
     WAITING_PER_ADDRESS,
+    ProviderSlots,
     SignInQueue,
     TooManyWaiting,
 )
@@ -212,7 +213,22 @@ def test_guesses_of_a_known_browser_are_delayed_and_limited(dashboard: Dashboard
 
 @pytest.mark.parametrize("cookie", ["", "x", "AAAA" * 20, "é"])
 def test_forged_browser_cookie_makes_no_browser_known(dashboard: Dashboard, cookie: str):
-    assert dashboard.management.sessions.known_browser_name(cookie, "ada@example.com") is None
+    assert dashboard.management.sessions.known_browser(cookie) is None
+
+
+def test_one_address_can_not_take_all_slots_of_the_provider():
+    slots = ProviderSlots()
+    with ExitStack() as stack:
+        for _ in range(WAITING_PER_ADDRESS):
+            stack.enter_context(slots.hold("one"))
+        with pytest.raises(TooManyWaiting), slots.hold("one"):
+            pass
+        for number in range(WAITING_MAX - WAITING_PER_ADDRESS):
+            stack.enter_context(slots.hold(f"other {number}"))
+        with pytest.raises(TooManyWaiting), slots.hold("another"):
+            pass
+    with slots.hold("one"):
+        pass
 
 
 def browser_cookie(answer: Answer) -> str:

@@ -11,7 +11,15 @@ from tests.dashboard.client import Dashboard, Visitor
 from tests.support.service import Answer
 from tests.support.world import PUBLIC_URL, World
 
-EXCLUDED_PAGES: Final = frozenset({"/static/{digest}/{name}", "/welcome/{token}", "/f/{factory}/deliveries/live"})
+EXCLUDED_PAGES: Final = frozenset(
+    {
+        "/static/{digest}/{name}",
+        "/welcome/{token}",
+        "/sign-in/oidc",
+        "/sign-in/oidc/callback",
+        "/f/{factory}/deliveries/live",
+    }
+)
 """Pages that show nothing from the store, and the stream, which does not end."""
 SUCCESS_STATUSES: Final = {200, 303, 308}
 

@@ -14,6 +14,7 @@ PERMISSIONS = (MayView, MayManage, MayAdminister)
 WITHOUT_PERMISSION = {
     "Access": "it grants permissions",
     "Sessions": "they authenticate members",
+    "ExternalSignIns": "they authenticate members",
     "Factories.set_up": "the first start calls it before there are members and keys",
     "Webhooks.url": "it reads nothing: its argument is a webhook that the caller has read",
 }

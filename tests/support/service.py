@@ -157,8 +157,9 @@ class Service:
             "database_url": self.database_url,
             **{name.lower(): value for name, value in self.settings.items()},
         }
-        if "runners" in values:
-            values["runners"] = json.loads(values["runners"])
+        for name in ("runners", "oidc_roles"):
+            if name in values:
+                values[name] = json.loads(values[name])
         return Settings(**values)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hookmill.domain.delivery import Delivery, Label
+from hookmill.domain.external_identity import ExternalSignIn
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.permission import MayManage
 from hookmill.ingress import Ingress, Limits
@@ -69,6 +70,8 @@ class World:
         webhooks_per_factory: int = 20,
         packages: Path | None = None,
         run_file_storage: RunFileStorage | None = None,
+        external_sign_in: ExternalSignIn | None = None,
+        password_sign_in: bool = True,
     ) -> None:
         self.url = url
         on_sqlite = url.startswith("sqlite:///")
@@ -87,6 +90,8 @@ class World:
             webhooks_per_factory=webhooks_per_factory,
             runner_names=("package",),
             default_runner="package",
+            password_sign_in=password_sign_in,
+            external_sign_in=external_sign_in,
         )
         self.has_room = True
         self.management = Management(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from hookmill.app import keys
 from hookmill.app.first_start import refuse_lost_database
+from hookmill.app.identity_provider import external_sign_in
 from hookmill.domain.errors import Invalid
 from hookmill.maintenance import DiskGuard
 from hookmill.management import InstallationConfig, Management
@@ -86,6 +87,8 @@ def build_management(settings: Settings, store: Store, *, guards_disk: bool = Tr
         runner_names=settings.runner_names(),
         default_runner=settings.default_runner,
         lacks_trusted_proxies=settings.lacks_trusted_proxies(),
+        password_sign_in=settings.password_sign_in,
+        external_sign_in=external_sign_in(settings),
     )
     disk_guard = None
     if store.database.path is not None and guards_disk:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from hookmill.domain.external_identity import FactoryRole
 from hookmill.runs.runners import RunnerSettings
 from hookmill.settings import Settings, with_built_in_runners
 from hookmill.web.dashboard.settings import EffectiveSetting
@@ -60,11 +61,20 @@ def _render_runners(value: Mapping[str, RunnerSettings]) -> tuple[str, ...]:
     return tuple(f"{name}: {runner.summary()}" for name, runner in with_built_in_runners(value).items())
 
 
+def _render_roles(value: Mapping[str, tuple[FactoryRole, ...]]) -> tuple[str, ...]:
+    return tuple(
+        f"{group}: {', '.join(f'{granted.role}@{granted.factory}' for granted in roles)}"
+        for group, roles in sorted(value.items())
+    ) or ("none",)
+
+
 _RENDERERS: Final[Mapping[str, Callable[[Any], tuple[str, ...]]]] = {
     "database_url": _render_database_url,
     "master_key": _render_secret,
     "master_key_previous": _render_secret,
     "metrics_token": _render_secret,
+    "oidc_client_secret": _render_secret,
+    "oidc_roles": _render_roles,
     "otlp_headers": _render_secret,
     "runners": _render_runners,
     "s3_access_key_id": _render_secret,

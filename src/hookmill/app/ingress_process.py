@@ -197,6 +197,7 @@ class IngressService:
 
     def _build_dashboard(self) -> Application:
         from hookmill.app.effective_settings import effective_settings
+        from hookmill.app.identity_provider import identity_provider
         from hookmill.web.dashboard import build
 
         settings = self._settings
@@ -208,6 +209,7 @@ class IngressService:
             is_https=settings.public_url().startswith("https:"),
             settings=effective_settings(settings),
             has_room=self._disk_guard,
+            provider=identity_provider(settings, now_us),
         )
         gc.freeze()
         return dashboard

@@ -75,8 +75,8 @@ def list_members(json: options.AsJson = False) -> None:
         print_line(f"The team has no members yet. Add one: {command_line('member add EMAIL --name NAME')}")
         return
     print_table(
-        [Column("EMAIL"), Column("NAME"), Column("ROLES")],
-        [(member.email, member.name, _roles_text(member)) for member in members],
+        [Column("EMAIL"), Column("NAME"), Column("SIGN-IN"), Column("ROLES")],
+        [(member.email, member.name, member.sign_in_method or "none", _roles_text(member)) for member in members],
     )
 
 
@@ -119,7 +119,7 @@ def set_admin(
 
 @commands.command()
 def link(email_or_id: MemberArgument, json: options.AsJson = False) -> None:
-    """Print a link with which a member sets a password. It is for the dashboard, and is shown once."""
+    """Print a link with which a member signs in and sets a password. It is for the dashboard, and is shown once."""
     with team_session() as session:
         member = session.management.members.get(session.may, email_or_id)
         url = sign_in_url(

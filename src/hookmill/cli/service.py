@@ -59,12 +59,16 @@ def serve(
     settings = read_settings_or_exit()
 
     from hookmill import app
+    from hookmill.app.identity_provider import tls_context
     from hookmill.app.open_files import raise_open_files_limit
     from hookmill.app.port import hold_port
     from hookmill.app.worker_process import prepare_host, refuse_unusable_runners
     from hookmill.store.restored import take_announcement
 
     raise_open_files_limit()
+    if settings.oidc_ca_file is not None:
+        # Otherwise, only the first member who signs in would notice an unusable file.
+        tls_context(settings)
     if settings.performs_runs:
         refuse_unusable_runners(settings)
     with hold_port(settings.host, settings.port):
@@ -248,7 +252,7 @@ def _announce(state: StateAfterStart, settings: Settings, command_prefix: str, j
         _announce_existing(state, command_prefix)
     print_line()
     if state.sign_in_link is not None:
-        print_line("To choose a password for the dashboard, open this link. It works once, for a day:")
+        print_line("To sign in to the dashboard, open this link. It works once, for a day:")
         print_line()
         print_line(state.sign_in_link)
         print_line()

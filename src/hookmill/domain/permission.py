@@ -37,7 +37,7 @@ class ActorKind(StrEnum):
     KEY = "key"
     MEMBER = "member"
     SERVICE = "service"
-    """The service itself, which applies a policy."""
+    """The service itself, which applies a policy or the operator's rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from hookmill.domain.external_identity import IdentityKey, SignInMethod
 from hookmill.domain.ids import TeamId
 
 
@@ -12,6 +13,9 @@ class Session:
     member_id: str
     created_at: int
     last_seen_at: int
+    method: SignInMethod
+    rules_tag: bytes | None
+    """The tag of the `ExternalSignIn` by which the session began. None for other methods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +28,10 @@ class SignInLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A member with the hash of the member's password; None if the member has no password yet."""
+    """A member with what the member signs in with.
+
+    `password_hash` and `identity` are None if the member has no password, or no identity at a provider.
+    """
 
     member_id: str
     team_id: TeamId
@@ -32,3 +39,4 @@ class Account:
     name: str
     is_admin: bool
     password_hash: str | None
+    identity: IdentityKey | None

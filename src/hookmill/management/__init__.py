@@ -17,6 +17,7 @@ from hookmill.management.access import Access
 from hookmill.management.audit import Audit
 from hookmill.management.automations import Automations
 from hookmill.management.definition_runs import DefinitionRuns
+from hookmill.management.external_sign_ins import ExternalSession, ExternalSignIns
 from hookmill.management.factories import DEFAULT_FACTORY, Factories
 from hookmill.management.filters import (
     AutomationMatch,
@@ -36,7 +37,7 @@ from hookmill.management.probes import Probes
 from hookmill.management.run_files import LocalPackages, RunFileReader
 from hookmill.management.runs import Runs
 from hookmill.management.secrets import Secrets, TeamSecret
-from hookmill.management.sessions import LinkTarget, Sessions, SignedInMember
+from hookmill.management.sessions import KnownBrowser, LinkTarget, Sessions, SignedInMember
 from hookmill.management.webhooks import UNSET, Unset, Webhooks, WebhookWithSecret
 from hookmill.store.database import Database
 from hookmill.store.keys.sealing import MasterKeys
@@ -78,6 +79,7 @@ class Management:
         self.keys = Keys(installation)
         self.members = Members(installation)
         self.sessions = Sessions(installation)
+        self.external_sign_ins = ExternalSignIns(installation, self.sessions)
         self.audit = Audit(installation)
         self.definition_runs = DefinitionRuns(installation)
         self.master_key_rotations = MasterKeyRotations(installation)
@@ -102,10 +104,12 @@ __all__ = [
     "DefinitionAct",
     "DefinitionOutcome",
     "DefinitionRun",
+    "ExternalSession",
     "FilterTest",
     "IdempotencyKeyReused",
     "InstallationConfig",
     "KeyWithToken",
+    "KnownBrowser",
     "LinkTarget",
     "Management",
     "Member",

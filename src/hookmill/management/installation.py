@@ -14,6 +14,7 @@ from typing import Any
 
 from hookmill.domain import ids
 from hookmill.domain.errors import Conflict, DiskFull, Forbidden, Revoked
+from hookmill.domain.external_identity import ExternalSignIn
 from hookmill.domain.ids import TeamId
 from hookmill.domain.permission import Actor, ActorKind, Channel, MayAdminister, MayManage, Role
 from hookmill.store import api_keys, audit, factories, sessions
@@ -31,11 +32,18 @@ class InstallationConfig:
     default_runner: str
     lacks_trusted_proxies: bool = False
     """Whether every client seems to have the address of a proxy."""
+    password_sign_in: bool = True
+    """Whether members may sign in with a password."""
+    external_sign_in: ExternalSignIn | None = None
+    """None: members can't sign in with OpenID Connect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnAccount:
-    """A member who changes only the member's own account, which requires no permission."""
+class AccountChange:
+    """A change of one member's account that requires no permission.
+
+    The member makes it, or the service does by the operator's rules.
+    """
 
     actor: Actor
     team_id: TeamId
@@ -48,7 +56,7 @@ class Change:
     tx: Transaction
     now: int
     """In µs since 1970."""
-    _may: MayManage | MayAdminister | OwnAccount
+    _may: MayManage | MayAdminister | AccountChange
     _is_settled: bool = field(default=False, init=False)
     """Whether `record` or `skip_audit` was called."""
 
@@ -248,7 +256,7 @@ def _ordered_bytes() -> bytes:
     return (next(_LINE_NUMBERS) & 0xFFFFFF).to_bytes(3, "big") + os.urandom(5)
 
 
-def team_of(may: MayManage | MayAdminister | OwnAccount) -> TeamId:
+def team_of(may: MayManage | MayAdminister | AccountChange) -> TeamId:
     return may.factory.team_id if isinstance(may, MayManage) else may.team_id
 
 

@@ -50,7 +50,10 @@ class Members:
             return member_of(tx, may, id_or_email)
 
     def set_role(self, may: MayAdminister, id_or_email: str, factory_name: str, role: Role | None) -> Member:
-        """Set the member's role in one factory; None removes it. Raises `NotFound`, and `Invalid` for admin."""
+        """Set the member's role in one factory; None removes it.
+
+        Raises `NotFound`, `Invalid` for admin, and `Conflict` if groups at the provider decide the member's roles.
+        """
         if role is Role.ADMIN:
             raise Invalid(
                 "Admin is not a role in a factory, but in the whole team. Make the member an admin instead.",
@@ -58,6 +61,7 @@ class Members:
             )
         with self._installation.changing(may) as change:
             member = member_of(change.tx, may, id_or_email)
+            self._refuse_assigned_roles(member)
             factory = factory_named(change.tx, may, factory_name)
             members.set_role(change.tx, member.id, factory.id, role)
             role_name = role.value if role is not None else None
@@ -65,12 +69,16 @@ class Members:
             return member_of(change.tx, may, member.id)
 
     def set_admin(self, may: MayAdminister, id_or_email: str, is_admin: bool) -> Member:
-        """Make the member an admin, or remove that role. Raises `Conflict` if the team would have no admin."""
+        """Make the member an admin, or remove that role.
+
+        Raises `Conflict` if the team would have no admin, or if groups at the provider decide the member's roles.
+        """
         with self._installation.changing(may) as change:
             member = member_of(change.tx, may, id_or_email)
             if member.is_admin == is_admin:
                 change.skip_audit()
                 return member
+            self._refuse_assigned_roles(member)
             if not is_admin:
                 self._refuse_last_admin(change.tx, may, member)
             members.set_admin(change.tx, member.id, is_admin)
@@ -85,6 +93,14 @@ class Members:
             members.remove(change.tx, member.id, change.now)
             change.record("remove", "member", member.id, member.email)
         return member
+
+    def _refuse_assigned_roles(self, member: Member) -> None:
+        rules = self._installation.config.external_sign_in
+        if rules is not None and rules.assigns_roles_of(member.identity):
+            raise Conflict(
+                f"{member.email} signs in with {rules.provider_name}, whose groups decide the roles. Nothing was "
+                "changed. Change the groups there, or the settings oidc_roles and oidc_admin_groups."
+            )
 
     def _refuse_last_admin(self, tx: Transaction, may: MayAdminister, member: Member) -> None:
         admin_ids = [admin.id for admin in members.of_team(tx, may.team_id) if admin.is_admin]

@@ -1,4 +1,7 @@
-"""Operations for signing in: one-time links to choose a password, passwords, sessions and known browsers."""
+"""Operations for signing in: one-time links, passwords, sessions and known browsers.
+
+`external_sign_ins` has the sign-in with OpenID Connect.
+"""
 
 import base64
 import os
@@ -9,13 +12,14 @@ from hashlib import sha256
 from typing import Final
 
 from hookmill.domain.errors import Conflict, Invalid, NotFound, StoreUnavailable
+from hookmill.domain.external_identity import SignInMethod
 from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.member import Member
 from hookmill.domain.name import usable_name
 from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister
 from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.domain.session import Account, Session, SignInLink
-from hookmill.management.installation import Change, Installation, OwnAccount, random_id
+from hookmill.management.installation import AccountChange, Change, Installation, random_id
 from hookmill.management.members import member_of, usable_address
 from hookmill.store import factories, members, sessions
 from hookmill.store.database import Transaction
@@ -32,10 +36,24 @@ a browser token."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTarget:
-    """The member whom a link is for. Both fields are None for the first admin, who is not a member yet."""
+    """The member whom a link is for. `email` and `name` are None for the first admin, who is not a member yet."""
 
     email: str | None
     name: str | None
+    chooses_password: bool
+    """Whether the member must choose a password. Otherwise, the link signs the member in without one."""
+    can_connect: bool
+    """Whether the member may connect an identity at the provider of `InstallationConfig.external_sign_in`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBrowser:
+    """A browser in which a member has signed in."""
+
+    name: str
+    """Random."""
+    account: str
+    """The member's e-mail address, in lower case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +63,8 @@ class SignedInMember:
     caller: Caller
     email: str
     name: str
+    has_password: bool
+    """Whether the member signs in with a password."""
 
 
 class Sessions:
@@ -58,10 +78,10 @@ class Sessions:
 
         Returns None if a member can already sign in, or if the installation is not set up.
         """
-        token = _new_token()
+        token = new_token()
         with self._installation.locking_set_up() as tx:
             team = factories.only_team(tx)
-            if team is None or sessions.any_member_has_password(tx):
+            if team is None or sessions.any_member_can_sign_in(tx):
                 return None
             link = SignInLink(team_id=team, member_id=None, expires_at=self._installation.now() + LINK_HOURS * HOUR_US)
             sessions.add_link(tx, _digest(token.reveal()), link)
@@ -72,7 +92,7 @@ class Sessions:
 
         The token is shown only once. The member's previous link stops working. Raises `NotFound`.
         """
-        token = _new_token()
+        token = new_token()
         with self._installation.changing(may) as change:
             member = member_of(change.tx, may, id_or_email)
             link = SignInLink(team_id=may.team_id, member_id=member.id, expires_at=change.now + LINK_HOURS * HOUR_US)
@@ -84,48 +104,68 @@ class Sessions:
         """The member whom the link is for. Raises `NotFound` if the link is unknown, replaced, used or expired."""
         with self._installation.reading() as tx:
             link = self._link(tx, token)
+            config = self._installation.config
             if link.member_id is None:
-                return LinkTarget(email=None, name=None)
+                return LinkTarget(email=None, name=None, chooses_password=config.password_sign_in, can_connect=False)
             account = sessions.account_of(tx, link.member_id)
         if account is None:
             raise _link_not_found()
-        return LinkTarget(email=account.email, name=account.name)
+        rules = config.external_sign_in
+        is_connected = rules is not None and rules.is_issuer_of(account.identity)
+        return LinkTarget(
+            email=account.email,
+            name=account.name,
+            chooses_password=config.password_sign_in and not is_connected,
+            can_connect=rules is not None,
+        )
 
     def accept_link(
-        self, token: str, *, password: str, email: str | None = None, name: str | None = None, client: str | None
+        self, token: str, *, password: str = "", email: str | None = None, name: str | None = None, client: str | None
     ) -> SecretValue:
-        """Set the member's password, end all sessions of the member, and return a new session's token.
+        """Sign the member in: end all sessions of the member, and return a new session's token.
 
-        A link for the first admin also creates this member, with `email` and `name`, which other links ignore.
+        If the link's target `chooses_password`, this also sets the password; otherwise, it ignores `password`. A link
+        for the first admin also creates this member, with `email` and `name`, which other links ignore.
         `client`: the client's address. Raises `NotFound` like `link_target`, and `Invalid` for an unusable password,
         address or name.
         """
         from hookmill.management.passwords import hash_password
 
         # An invalid link must not cost a hash. Hashing is slow, so it happens outside the transaction.
-        self.link_target(token)
-        password_hash = hash_password(password)
-        session_token = _new_token()
+        password_hash = hash_password(password) if self.link_target(token).chooses_password else None
+        session_token = new_token()
         with self._installation.locking_set_up() as tx:
-            link = self._link(tx, token)
+            link = self.use_link(tx, token)
             now = self._installation.now()
-            if not sessions.use_link(tx, _digest(token)):
-                raise _link_not_found()
             member_id = link.member_id or self._add_first_admin(tx, link, email, name, now)
-            sessions.set_password(tx, member_id, password_hash)
+            if password_hash is not None:
+                sessions.set_password(tx, member_id, password_hash)
             sessions.end_all_of(tx, member_id)
-            sessions.begin(tx, _digest(session_token.reveal()), member_id, client, now)
-            change = _change_by_member(tx, member_id, client, now)
-            is_first = link.member_id is None
-            change.record("choose_password", "member", member_id, change.actor_name, is_first=is_first)
+            method = SignInMethod.LINK if password_hash is None else SignInMethod.PASSWORD
+            begin_session(tx, session_token, member_id, method, client, now)
+            change = change_by_member(tx, member_id, client, now)
+            change.record(
+                "use_link" if password_hash is None else "choose_password",
+                "member",
+                member_id,
+                change.actor_name,
+                is_first=link.member_id is None,
+            )
         return session_token
+
+    def use_link(self, tx: Transaction, token: str) -> SignInLink:
+        """Consume the link. Raises `NotFound` like `link_target`."""
+        link = self._link(tx, token)
+        if not sessions.use_link(tx, _digest(token)):
+            raise _link_not_found()
+        return link
 
     def _add_first_admin(self, tx: Transaction, link: SignInLink, email: str | None, name: str | None, now: int) -> str:
         """Add the first admin, or make the member with this address an admin. Returns the member's id.
 
         Raises `NotFound` if a member can already sign in.
         """
-        if sessions.any_member_has_password(tx):
+        if sessions.any_member_can_sign_in(tx):
             raise _link_not_found()
         address = usable_address(email or "")
         existing = members.by_email(tx, link.team_id, address)
@@ -152,21 +192,24 @@ class Sessions:
     # Sessions
 
     def sign_in(self, email: str, password: str, *, client: str | None) -> SecretValue | None:
-        """A new session's token; None if the e-mail address is unknown or the password is wrong."""
+        """A new session's token; None if the e-mail address is unknown or the password is wrong, or if nobody may sign
+        in with a password."""
         from hookmill.management.passwords import is_correct_password
 
+        if not self._installation.config.password_sign_in:
+            return None
         with self._installation.reading() as tx:
             account = sessions.account_with_email(tx, email.strip().lower())
         if not is_correct_password(password, account.password_hash if account is not None else None) or account is None:
             return None
-        token = _new_token()
+        token = new_token()
         now = self._installation.now()
         with self._installation.writing_without_permission_check() as tx:
             # Verification is slow, and the password may have been changed since.
             if not sessions.password_is_unchanged(tx, account.member_id, account.password_hash or ""):
                 return None
-            sessions.begin(tx, _digest(token.reveal()), account.member_id, client, now)
-            change = _change_by_member(tx, account.member_id, client, now)
+            begin_session(tx, token, account.member_id, SignInMethod.PASSWORD, client, now)
+            change = change_by_member(tx, account.member_id, client, now)
             change.record("sign_in", "member", account.member_id, change.actor_name)
         return token
 
@@ -179,7 +222,7 @@ class Sessions:
         digest = _digest(token)
         with self._installation.reading() as tx:
             session = sessions.by_digest(tx, digest)
-            if session is None or _is_expired(session, now):
+            if session is None or self._has_ended(session, now):
                 return None
             account = sessions.account_of(tx, session.member_id)
             if account is None:
@@ -193,7 +236,20 @@ class Sessions:
             kind=ActorKind.MEMBER, id=account.member_id, name=account.email, channel=Channel.DASHBOARD, client=client
         )
         caller = Caller(actor=actor, team_id=account.team_id, is_admin=account.is_admin, roles=roles)
-        return SignedInMember(caller=caller, email=account.email, name=account.name)
+        has_password = account.password_hash is not None and self._installation.config.password_sign_in
+        return SignedInMember(caller=caller, email=account.email, name=account.name, has_password=has_password)
+
+    def _has_ended(self, session: Session, now: int) -> bool:
+        """Whether the session has expired, or the settings no longer allow how it began."""
+        if _is_expired(session, now, SESSION_HOURS):
+            return True
+        config = self._installation.config
+        if session.method is SignInMethod.PASSWORD:
+            return not config.password_sign_in
+        rules = config.external_sign_in
+        if rules is None or _is_expired(session, now, rules.session_hours):
+            return True
+        return session.method is SignInMethod.OIDC and session.rules_tag != rules.tag
 
     def sign_out(self, token: str) -> None:
         """End the session with this token, if there is one."""
@@ -205,10 +261,13 @@ class Sessions:
     def change_password(self, signed_in: SignedInMember, *, old: str, new: str, client: str | None) -> SecretValue:
         """Set a new password, end all sessions of the member, and return a new session's token.
 
-        Raises `Conflict` for a wrong old password, and `Invalid` for an unusable new one.
+        Raises `Conflict` for a wrong old password, and for a member who does not sign in with a password. Raises
+        `Invalid` for an unusable new one.
         """
         from hookmill.management.passwords import hash_password, is_correct_password
 
+        if not signed_in.has_password:
+            raise Conflict("You don't sign in with a password. Nothing was changed.")
         member_id = signed_in.caller.actor.id
         with self._installation.reading() as tx:
             account: Account | None = sessions.account_of(tx, member_id)
@@ -217,15 +276,15 @@ class Sessions:
         if old == new:
             raise Invalid("The new password equals the old one. Choose another.", pointer="/new")
         password_hash = hash_password(new)
-        token = _new_token()
+        token = new_token()
         with self._installation.writing_without_permission_check() as tx:
             if not sessions.password_is_unchanged(tx, member_id, account.password_hash or ""):
                 raise Conflict("Another session changed the password in the meantime. Nothing was changed.")
             now = self._installation.now()
             sessions.set_password(tx, member_id, password_hash)
             sessions.end_all_of(tx, member_id)
-            sessions.begin(tx, _digest(token.reveal()), member_id, client, now)
-            change = _change_by_member(tx, member_id, client, now)
+            begin_session(tx, token, member_id, SignInMethod.PASSWORD, client, now)
+            change = change_by_member(tx, member_id, client, now)
             change.record("change_password", "member", member_id, change.actor_name)
         return token
 
@@ -240,8 +299,8 @@ class Sessions:
         browser = SecretValue(f"{secrets.token_hex(8)} {email.strip().lower()}")
         return SecretValue(base64.urlsafe_b64encode(key.seal(browser, _BROWSER_CONTEXT)).decode())
 
-    def known_browser_name(self, token: str, email: str) -> str | None:
-        """The browser's random name, if it signed in to this account under the newest master key; else None."""
+    def known_browser(self, token: str) -> KnownBrowser | None:
+        """The browser with this token; None if there is no token that the newest master key has sealed."""
         try:
             sealed = base64.b64decode(token, altchars=b"-_", validate=True)
             name, _, account = (
@@ -249,29 +308,41 @@ class Sessions:
             )
         except (ValueError, WrongKey):
             return None
-        return name if account == email.strip().lower() else None
+        return KnownBrowser(name, account)
 
 
-def _change_by_member(tx: Transaction, member_id: str, client: str | None, now: int) -> Change:
+def begin_session(
+    tx: Transaction,
+    token: SecretValue,
+    member_id: str,
+    method: SignInMethod,
+    client: str | None,
+    now: int,
+    *,
+    rules_tag: bytes | None = None,
+) -> None:
+    """Store a new session with this token. `rules_tag` is like `Session.rules_tag`."""
+    session = Session(member_id=member_id, created_at=now, last_seen_at=now, method=method, rules_tag=rules_tag)
+    sessions.begin(tx, _digest(token.reveal()), session, client)
+
+
+def change_by_member(tx: Transaction, member_id: str, client: str | None, now: int) -> Change:
     """What a member does to the member's own account, to be recorded in the audit log. It requires no permission."""
     account = sessions.account_of(tx, member_id)
     assert account is not None, "the caller has used the member's link, or checked the password, in this transaction"
     actor = Actor(kind=ActorKind.MEMBER, id=member_id, name=account.email, channel=Channel.DASHBOARD, client=client)
-    return Change(tx, now, OwnAccount(actor=actor, team_id=account.team_id))
+    return Change(tx, now, AccountChange(actor=actor, team_id=account.team_id))
 
 
-def _is_expired(session: Session, now: int) -> bool:
-    return (
-        now >= session.created_at + SESSION_HOURS * HOUR_US
-        or now >= session.last_seen_at + SESSION_IDLE_HOURS * HOUR_US
-    )
+def _is_expired(session: Session, now: int, hours: int) -> bool:
+    return now >= session.created_at + hours * HOUR_US or now >= session.last_seen_at + SESSION_IDLE_HOURS * HOUR_US
 
 
 def _link_not_found() -> NotFound:
     return NotFound("This link is unknown, used or expired. Ask an admin of the team for a new one.")
 
 
-def _new_token() -> SecretValue:
+def new_token() -> SecretValue:
     return generate_value(os.urandom(32))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hookmill.domain.external_identity import IdentityKey
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.member import Member
 from hookmill.domain.permission import Role
@@ -39,6 +40,37 @@ def by_email(tx: Transaction, team: TeamId, email: str) -> Member | None:
     return _member(tx, row) if row else None
 
 
+def by_identity(tx: Transaction, team: TeamId, identity: IdentityKey) -> Member | None:
+    row = tx.one(
+        f"""
+        {_SELECT}
+        WHERE oidc_issuer = :issuer AND oidc_subject = :subject AND team_id = :team AND removed_at IS NULL
+        """,
+        issuer=identity.issuer,
+        subject=identity.subject,
+        team=team,
+    )
+    return _member(tx, row) if row else None
+
+
+def set_identity(tx: Transaction, member: str, identity: IdentityKey) -> None:
+    """Set the member's identity. It replaces a password and an earlier identity."""
+    tx.run(
+        """
+        UPDATE members
+        SET password_hash = NULL, oidc_issuer = :issuer, oidc_subject = :subject
+        WHERE id = :id
+        """,
+        id=member,
+        issuer=identity.issuer,
+        subject=identity.subject,
+    )
+
+
+def set_email_and_name(tx: Transaction, member: str, email: str, name: str) -> None:
+    tx.run("UPDATE members SET email = :email, name = :name WHERE id = :id", id=member, email=email, name=name)
+
+
 def set_admin(tx: Transaction, member: str, is_admin: bool) -> None:
     tx.run("UPDATE members SET is_admin = :is_admin WHERE id = :id", id=member, is_admin=is_admin)
 
@@ -62,7 +94,16 @@ def remove(tx: Transaction, member: str, now: int) -> None:
     tx.run("UPDATE members SET removed_at = :now WHERE id = :id", id=member, now=now)
 
 
-_SELECT = "SELECT id, team_id, email, name, is_admin, created_at FROM members"
+def identity_in(row: Row) -> IdentityKey | None:
+    """The identity in a row of members."""
+    return IdentityKey(row["oidc_issuer"], row["oidc_subject"]) if row["oidc_subject"] is not None else None
+
+
+_SELECT = """
+    SELECT id, team_id, email, name, is_admin, created_at, password_hash IS NOT NULL AS has_password,
+           oidc_issuer, oidc_subject
+    FROM members
+"""
 
 
 def _member(tx: Transaction, row: Row) -> Member:
@@ -83,4 +124,6 @@ def _member(tx: Transaction, row: Row) -> Member:
         is_admin=bool(row["is_admin"]),
         created_at=row["created_at"],
         roles={row["name"]: Role(row["role"]) for row in roles},
+        has_password=bool(row["has_password"]),
+        identity=identity_in(row),
     )

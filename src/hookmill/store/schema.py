@@ -571,11 +571,21 @@ members: Final = Table(
     _time("created_at", nullable=False),
     _time("removed_at"),
     Column("password_hash", Text),
-    # A removed member can be added again, as a new row with the same address.
+    Column("oidc_issuer", Text),
+    Column("oidc_subject", Text),
+    # A removed member can be added again, as a new row with the same address or the same identity.
     Index(
         "uq_members_email",
         "team_id",
         "email",
+        unique=True,
+        sqlite_where=text("removed_at IS NULL"),
+        postgresql_where=text("removed_at IS NULL"),
+    ),
+    Index(
+        "uq_members_oidc_subject",
+        "oidc_issuer",
+        "oidc_subject",
         unique=True,
         sqlite_where=text("removed_at IS NULL"),
         postgresql_where=text("removed_at IS NULL"),
@@ -609,6 +619,8 @@ sessions: Final = Table(
     _time("created_at", nullable=False),
     _time("last_seen_at", nullable=False),
     Column("client", Text),
+    Column("method", Text, nullable=False, server_default="password"),
+    Column("rules_tag", LargeBinary(32)),
     comment="Who is signed in, by the SHA-256 of what their browser holds: a copy of this table opens nothing.",
     sqlite_with_rowid=False,
 )

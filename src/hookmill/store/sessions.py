@@ -1,30 +1,47 @@
 """Reads and updates sessions, passwords and sign-in links. Stores only digests of tokens and hashes of passwords."""
 
+from hookmill.domain.external_identity import SignInMethod
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import Role
 from hookmill.domain.session import Account, Session, SignInLink
-from hookmill.store import dialect
+from hookmill.store import dialect, members
 from hookmill.store.database import Transaction
 
 
-def begin(tx: Transaction, digest: bytes, member: str, client: str | None, now: int) -> None:
+def begin(tx: Transaction, digest: bytes, session: Session, client: str | None) -> None:
     tx.run(
         """
-        INSERT INTO sessions (digest, member_id, created_at, last_seen_at, client)
-        VALUES (:digest, :member, :now, :now, :client)
+        INSERT INTO sessions (digest, member_id, created_at, last_seen_at, client, method, rules_tag)
+        VALUES (:digest, :member, :created_at, :last_seen_at, :client, :method, :rules_tag)
         """,
         digest=digest,
-        member=member,
-        now=now,
+        member=session.member_id,
+        created_at=session.created_at,
+        last_seen_at=session.last_seen_at,
         client=client,
+        method=session.method.value,
+        rules_tag=session.rules_tag,
     )
 
 
 def by_digest(tx: Transaction, digest: bytes) -> Session | None:
-    row = tx.one("SELECT member_id, created_at, last_seen_at FROM sessions WHERE digest = :digest", digest=digest)
+    row = tx.one(
+        """
+        SELECT member_id, created_at, last_seen_at, method, rules_tag
+        FROM sessions
+        WHERE digest = :digest
+        """,
+        digest=digest,
+    )
     if row is None:
         return None
-    return Session(member_id=row["member_id"], created_at=row["created_at"], last_seen_at=row["last_seen_at"])
+    return Session(
+        member_id=row["member_id"],
+        created_at=row["created_at"],
+        last_seen_at=row["last_seen_at"],
+        method=SignInMethod(row["method"]),
+        rules_tag=row["rules_tag"],
+    )
 
 
 def mark_used(tx: Transaction, digest: bytes, now: int) -> None:
@@ -64,7 +81,7 @@ def account_with_email(tx: Transaction, email: str) -> Account | None:
 def _account(tx: Transaction, condition: str, value: str) -> Account | None:
     row = tx.one(
         f"""
-        SELECT id, team_id, email, name, is_admin, password_hash
+        SELECT id, team_id, email, name, is_admin, password_hash, oidc_issuer, oidc_subject
         FROM members
         WHERE {condition} AND removed_at IS NULL
         """,
@@ -79,6 +96,7 @@ def _account(tx: Transaction, condition: str, value: str) -> Account | None:
         name=row["name"],
         is_admin=bool(row["is_admin"]),
         password_hash=row["password_hash"],
+        identity=members.identity_in(row),
     )
 
 
@@ -102,12 +120,29 @@ def password_is_unchanged(tx: Transaction, member: str, password_hash: str) -> b
 
 
 def set_password(tx: Transaction, member: str, password_hash: str) -> None:
-    tx.run("UPDATE members SET password_hash = :hash WHERE id = :member", member=member, hash=password_hash)
+    """Set the member's password. It replaces an identity."""
+    tx.run(
+        """
+        UPDATE members
+        SET password_hash = :hash, oidc_issuer = NULL, oidc_subject = NULL
+        WHERE id = :member
+        """,
+        member=member,
+        hash=password_hash,
+    )
 
 
-def any_member_has_password(tx: Transaction) -> bool:
-    """Whether any member can sign in."""
-    return tx.one("SELECT 1 FROM members WHERE password_hash IS NOT NULL AND removed_at IS NULL LIMIT 1") is not None
+def any_member_can_sign_in(tx: Transaction) -> bool:
+    """Whether any member has a password or an identity."""
+    row = tx.one(
+        """
+        SELECT 1
+        FROM members
+        WHERE (password_hash IS NOT NULL OR oidc_subject IS NOT NULL) AND removed_at IS NULL
+        LIMIT 1
+        """
+    )
+    return row is not None
 
 
 def add_link(tx: Transaction, digest: bytes, link: SignInLink) -> None:

@@ -4,6 +4,7 @@ For each request, the application authenticates, selects the page and checks the
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from hookmill.domain.errors import ReportFailure
 from hookmill.domain.networks import Network
@@ -15,6 +16,7 @@ from hookmill.web.dashboard import (
     automations,
     definitions,
     deliveries,
+    external_sign_in,
     files,
     home,
     queue,
@@ -31,9 +33,13 @@ from hookmill.web.dashboard.page_context import Service
 from hookmill.web.dashboard.settings import EffectiveSetting
 from hookmill.web.routes import Application
 
+if TYPE_CHECKING:
+    from hookmill.oidc.provider import Provider
+
 PAGES: Sequence[Page] = (
     *files.PAGES,
     *sign_in.PAGES,
+    *external_sign_in.PAGES,
     *account.PAGES,
     *start.PAGES,
     *home.PAGES,
@@ -60,10 +66,12 @@ def build(
     is_https: bool,
     settings: Mapping[str, EffectiveSetting] | None = None,
     has_room: Callable[[], bool] = lambda: True,
+    provider: "Provider | None" = None,
 ) -> Application:
     """The dashboard as an ASGI application. `report_failure` is called for unexpected errors.
 
     `settings`: the effective settings, for admins. `has_room`: whether the disk has room for another delivery.
+    `provider`: the OpenID Connect provider of the management's `external_sign_in`.
     """
     service = Service(
         management=management,
@@ -72,5 +80,6 @@ def build(
         is_https=is_https,
         settings=settings if settings is not None else {},
         has_room=has_room,
+        provider=provider,
     )
     return DashboardApplication(PAGES, service, trusted_proxies=trusted_proxies)

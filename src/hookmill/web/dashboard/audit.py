@@ -37,13 +37,16 @@ ACTION_PHRASES: Final = {
     "key.revoke": "revoked API key",
     "master_key.rotate": "rotated the master key to",
     "member.add": "added member",
+    "member.change": "changed the profile of",
     "member.change_password": "changed the password of",
     "member.choose_password": "used the sign-in link of",
+    "member.connect": "connected an OpenID Connect identity to",
     "member.link": "created a sign-in link for",
     "member.remove": "removed member",
     "member.set_admin": "changed the admin role of",
     "member.set_role": "changed the role of",
     "member.sign_in": "signed in as",
+    "member.use_link": "signed in by link as",
     "run.cancel": "cancelled a run of",
     "secret.create": "created secret",
     "secret.delete": "deleted secret",
@@ -82,7 +85,7 @@ _CHANNEL_NAMES: Final = {
     "service": "service",
 }
 _ACTOR_KIND_NAMES: Final = {"key": "API key", "operator": "operator", "service": "policy"}
-"""The service is the actor only if a run policy pauses an automation."""
+"""The service is the actor if a run policy pauses an automation, or if groups at a provider decide a member's roles."""
 _PATH_SEGMENTS: Final = {"webhook": "webhooks", "automation": "automations", "delivery": "deliveries", "run": "runs"}
 _ENTRY_ID: Final = re.compile(r"aud_[0-9a-f]{32}\Z")
 

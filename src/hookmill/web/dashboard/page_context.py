@@ -17,10 +17,11 @@ from hookmill.domain.errors import ReportFailure
 from hookmill.domain.factory import Factory
 from hookmill.management import Management, SignedInMember
 from hookmill.web.dashboard import pages
-from hookmill.web.dashboard.sign_in_limits import GuessCounter, SignInQueue
+from hookmill.web.dashboard.sign_in_limits import GuessCounter, ProviderSlots, SignInQueue
 from hookmill.web.dashboard.urls import url
 
 if TYPE_CHECKING:
+    from hookmill.oidc.provider import Provider
     from hookmill.web.dashboard.settings import EffectiveSetting
 
 FORM_FIELDS_MAX: Final = 1_000
@@ -92,6 +93,11 @@ class Service:
     sign_in_queue: SignInQueue = field(default_factory=SignInQueue)
     known_browser_queue: SignInQueue = field(default_factory=SignInQueue)
     """The queue of browsers that signed in to the same account before. They don't wait for other clients."""
+    provider: "Provider | None" = None
+    """The OpenID Connect provider. None: members can't sign in with one."""
+    provider_slots: ProviderSlots = field(default_factory=ProviderSlots)
+    known_browser_provider_slots: ProviderSlots = field(default_factory=ProviderSlots)
+    """The slots of browsers in which a member signed in before."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.permission import MayManage
 from hookmill.presentation.automation import state_text
 from hookmill.presentation.delivery import details
+from hookmill.presentation.member import sign_in_text
 from hookmill.presentation.queue import count_text, duration_text, waiting_text, worker_text
 from hookmill.presentation.run import field_value_text, run_state_text
 from hookmill.presentation.storage import size_text
@@ -122,6 +123,7 @@ def _build_environment() -> Environment:
         field_value=field_value_text,
         waiting_text=waiting_text,
         worker=worker_text,
+        sign_in_text=sign_in_text,
         label_class=lambda label: LABEL_CLASSES[label],
         list_details=lambda delivery: details(delivery, for_list=True),
     )

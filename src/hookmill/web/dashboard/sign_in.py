@@ -1,4 +1,7 @@
-"""The pages for signing in and out, and for links with which a member chooses a password."""
+"""The pages for signing in with a password, for signing out, and for sign-in links.
+
+`external_sign_in` has the pages for signing in with OpenID Connect.
+"""
 
 import asyncio
 from typing import Final
@@ -6,18 +9,18 @@ from typing import Final
 from starlette.responses import PlainTextResponse, Response
 
 from hookmill.domain.client import client_network
-from hookmill.domain.errors import Invalid
+from hookmill.domain.errors import Forbidden, Invalid
 from hookmill.domain.limits import SESSION_HOURS
 from hookmill.domain.permission import Caller
 from hookmill.domain.secret import SecretValue
-from hookmill.management import LinkTarget
+from hookmill.management import KnownBrowser, LinkTarget
 from hookmill.web.dashboard import sign_in_limits as limits
 from hookmill.web.dashboard.access import cookie_name, require_member, require_nothing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 
 BUSY_TEXT: Final = (
-    "Too many sign-ins are waiting. Your password was not verified. Go back and try again in a few seconds.\n"
+    "Too many sign-ins are waiting, so yours was not processed. Go back and try again in a few seconds.\n"
 )
 BUSY_SECONDS: Final = 2
 BROWSER_REMEMBERED_DAYS: Final = 365
@@ -26,30 +29,42 @@ BROWSER_REMEMBERED_DAYS: Final = 365
 def sign_in_form(context: PageContext) -> Response:
     if context.signed_in is not None:
         return context.redirect()
-    return context.page("sign-in.html", email="", next=context.query.get("next", ""), has_failed=False)
+    return sign_in_page(context, next_path=context.query.get("next", ""))
+
+
+def sign_in_page(
+    context: PageContext, *, status: int = 200, problem: str = "", email: str = "", next_path: str = ""
+) -> Response:
+    """The page with the ways to sign in, and the reason why the last attempt failed."""
+    return context.page("sign-in.html", status=status, problem=problem, email=email, next=next_path)
 
 
 async def sign_in(context: PageContext) -> Response:
+    config = context.management.config
+    if not config.password_sign_in:
+        assert config.external_sign_in is not None, "the settings require another way to sign in"
+        raise Forbidden(
+            f"Passwords are not accepted here. Sign in with {config.external_sign_in.provider_name}, or with a sign-in "
+            "link from an admin."
+        )
     email = context.form["email"]
     account, network = email.strip().lower()[:200], client_network(context.client)
     queue, queue_address = context.service.sign_in_queue, network
     account_key, client_key = f"account {account}", f"client {network}"
-    browser = context.management.sessions.known_browser_name(
-        context.request.cookies.get(_browser_cookie(context), ""), email
-    )
-    if browser is not None:
+    browser = known_browser(context)
+    if browser is not None and browser.account == email.strip().lower():
         # Known browsers have their own queue and their own counts, so attempts of unknown clients don't slow them down.
         # In this queue, all browsers of one account have the same address, so that no account can fill the queue.
         queue, queue_address = context.service.known_browser_queue, f"member {account}"
-        account_key, client_key = f"account {account} of {browser}", f"client browser {browser}"
+        account_key, client_key = f"account {account} of {browser.name}", f"client browser {browser.name}"
     try:
         async with queue.wait(account_key, queue_address):
             token = await _verify_password(context, queue, queue_address, (account_key, client_key))
     except limits.TooManyWaiting:
         # Plain text, because rendering pages during an attack would be expensive.
-        return PlainTextResponse(BUSY_TEXT, 429, {"Retry-After": str(BUSY_SECONDS)})
+        return busy_response()
     if token is not None:
-        return await context.in_thread(_start_session, context, token, context.form["next"], email)
+        return await context.in_thread(start_session, context, token, context.form["next"], email)
     if context.service.guess_counter.count(client_key, context.service.now_us()) > limits.GUESSES_PER_CLIENT:
         return await _failure_page(context, 429, limits.WINDOW_SECONDS)
     return await _failure_page(context, 401)
@@ -84,14 +99,18 @@ async def _verify_password(
     return token
 
 
+def busy_response() -> Response:
+    return PlainTextResponse(BUSY_TEXT, 429, {"Retry-After": str(BUSY_SECONDS)})
+
+
 async def _failure_page(context: PageContext, status: int, retry_after: int | None = None) -> Response:
     response = await context.in_thread(
-        context.page,
-        "sign-in.html",
+        sign_in_page,
+        context,
         status=status,
+        problem="Wrong e-mail address or password.",
         email=context.form["email"],
-        next=context.form["next"],
-        has_failed=True,
+        next_path=context.form["next"],
     )
     if retry_after is not None:
         response.headers["Retry-After"] = str(retry_after)
@@ -119,7 +138,7 @@ async def accept_link(context: PageContext) -> Response:
 def _accept_link(context: PageContext, target: LinkTarget) -> Response:
     email, name = context.form["email"], context.form["name"]
     try:
-        if context.form["password"] != context.form["again"]:
+        if target.chooses_password and context.form["password"] != context.form["again"]:
             raise Invalid("The passwords differ. Enter them again.")
         session_token = context.management.sessions.accept_link(
             context.parameters["token"],
@@ -133,21 +152,18 @@ def _accept_link(context: PageContext, target: LinkTarget) -> Response:
             "welcome.html", status=422, target=target, email=target.email or email, name=target.name or name,
             problem=str(error),
         )  # fmt: skip
-    return _start_session(context, session_token, "", target.email or email)
+    return start_session(context, session_token, "", target.email or email)
 
 
-def _start_session(context: PageContext, session_token: SecretValue, target_path: str, email: str) -> Response:
+def start_session(context: PageContext, session_token: SecretValue, target_path: str, email: str) -> Response:
     """Set the cookies of a new session and of a known browser, and redirect to the target path.
 
-    Redirects to the start page if the target path is empty, or leads to another site.
+    Redirects to the start page if the target path is not usable.
     """
-    # The target must be a path of this site: "//host" and "/\host" are other sites.
-    is_local = target_path.startswith("/") and not target_path.startswith(("//", "/\\"))
-    is_usable = is_local and target_path.isascii() and target_path.isprintable()
     response = context.redirect()
-    if is_usable:
+    if is_usable_path(target_path):
         response.headers["Location"] = target_path
-    _set_cookie(
+    set_cookie(
         context,
         response,
         _browser_cookie(context),
@@ -158,17 +174,30 @@ def _start_session(context: PageContext, session_token: SecretValue, target_path
     return response
 
 
+def is_usable_path(target_path: str) -> bool:
+    """Whether a sign-in may redirect to this path. It must be a path of this site."""
+    # "//host" and "/\\host" are other sites.
+    is_local = target_path.startswith("/") and not target_path.startswith(("//", "/\\"))
+    return is_local and target_path.isascii() and target_path.isprintable()
+
+
+def known_browser(context: PageContext) -> KnownBrowser | None:
+    """The browser of the request, if a member has signed in there before."""
+    return context.management.sessions.known_browser(context.request.cookies.get(_browser_cookie(context), ""))
+
+
 def _browser_cookie(context: PageContext) -> str:
     """The name of the cookie with the token of a known browser."""
     return f"{cookie_name(context.service.is_https)}-browser"
 
 
 def set_session_cookie(context: PageContext, response: Response, session_token: SecretValue) -> None:
-    """Set the cookie with the session's token, which scripts and other sites can't read."""
-    _set_cookie(context, response, cookie_name(context.service.is_https), session_token, SESSION_HOURS * 3600)
+    """Set the cookie with the session's token."""
+    set_cookie(context, response, cookie_name(context.service.is_https), session_token, SESSION_HOURS * 3600)
 
 
-def _set_cookie(context: PageContext, response: Response, name: str, value: SecretValue, seconds: int) -> None:
+def set_cookie(context: PageContext, response: Response, name: str, value: SecretValue, seconds: int) -> None:
+    """Set a cookie for this time, which scripts and other sites can't read."""
     response.set_cookie(
         name,
         value.reveal(),

@@ -33,7 +33,7 @@ _GUESS_KEYS_MAX: Final = 10_000
 
 
 class TooManyWaiting(Exception):
-    """The queue has no place for the attempt, or gave it to another attempt. The password was not verified."""
+    """There is no place for the attempt, or another attempt got it. Nothing was verified."""
 
 
 class GuessCounter:
@@ -135,6 +135,29 @@ class SignInQueue:
         """
         async with self._address_locks[address].lock, self._verification_lock:
             yield
+
+
+class ProviderSlots:
+    """Limits the sign-ins that use the OpenID Connect provider at the same time, for one event loop.
+
+    An `address` is like that of `SignInQueue`. Nobody waits for a slot: the provider may hang.
+    """
+
+    def __init__(self) -> None:
+        self._addresses: Counter[str] = Counter()
+
+    @contextmanager
+    def hold(self, address: str) -> Iterator[None]:
+        """Hold a slot. Raises `TooManyWaiting` if the address has `WAITING_PER_ADDRESS`, or all have `WAITING_MAX`."""
+        if self._addresses[address] >= WAITING_PER_ADDRESS or self._addresses.total() >= WAITING_MAX:
+            raise TooManyWaiting
+        self._addresses[address] += 1
+        try:
+            yield
+        finally:
+            self._addresses[address] -= 1
+            if not self._addresses[address]:
+                del self._addresses[address]
 
 
 class _SharedLock:

@@ -1,0 +1,67 @@
+"""Creates the client of the OpenID Connect provider, and the rules for signing in there, from the settings."""
+
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.external_identity import ExternalSignIn
+from hookmill.domain.secret import SecretValue
+from hookmill.settings import Settings
+
+if TYPE_CHECKING:
+    from hookmill.oidc.provider import Provider
+
+
+def external_sign_in(settings: Settings) -> ExternalSignIn | None:
+    """The rules for signing in at the provider. None without a provider."""
+    if settings.oidc_issuer is None:
+        return None
+    return ExternalSignIn(
+        issuer=settings.oidc_issuer,
+        provider_name=settings.oidc_provider_name,
+        session_hours=settings.oidc_session_hours,
+        admin_groups=frozenset(settings.oidc_admin_groups),
+        roles_by_group=settings.oidc_roles,
+        allowed_groups=frozenset(settings.oidc_allowed_groups),
+    )
+
+
+def identity_provider(settings: Settings, now_us: Callable[[], int]) -> "Provider | None":
+    """The client of the provider. None without a provider. Sends no request. Raises `Invalid` like `tls_context`."""
+    if settings.oidc_issuer is None:
+        return None
+    # Imported here, because its libraries take time to import, and few services have a provider.
+    from hookmill.oidc.provider import Provider, ProviderConfig
+
+    assert settings.oidc_client_id is not None, "the settings require it"
+    secret = settings.oidc_client_secret
+    return Provider(
+        ProviderConfig(
+            issuer=settings.oidc_issuer,
+            client_id=settings.oidc_client_id,
+            client_secret=SecretValue(secret.get_secret_value()) if secret is not None else None,
+            scopes=settings.oidc_scopes,
+            groups_claim=settings.oidc_groups_claim,
+            redirect_uri=settings.oidc_redirect_uri,
+            tls=tls_context(settings),
+        ),
+        now_us,
+    )
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext:
+    """Trusts the authorities of the system and those of `oidc_ca_file`.
+
+    Raises `Invalid` if this file can't be read, or has no certificate.
+    """
+    context = ssl.create_default_context()
+    path = settings.oidc_ca_file
+    if path is not None:
+        try:
+            context.load_verify_locations(cadata=path.read_text(encoding="ascii", errors="replace"))
+        except (ssl.SSLError, ValueError):
+            raise Invalid(f"The file of oidc_ca_file, {path}, has no certificate in PEM.") from None
+        except OSError as error:
+            raise Invalid(f"The file of oidc_ca_file, {path}, can't be read: {error.strerror}.") from None
+    return context

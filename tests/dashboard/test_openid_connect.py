@@ -1,0 +1,169 @@
+"""Signing in with OpenID Connect: a real browser, a real service and a real provider."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from hookmill.domain.external_identity import ExternalIdentity, IdentityKey
+from hookmill.store.database import open_database, sqlite_url
+from tests.dashboard.conftest import PASSWORD, Installation, create_first_admin
+from tests.support.openid_provider import OpenIdProvider, serving_openid
+from tests.support.ports import free_port
+from tests.support.service import serving
+
+USERS: Final[dict[str, dict[str, Any]]] = {
+    "grace": {"email": "grace@example.com", "name": "Grace H", "groups": ["developers"]},
+    "root": {"email": "root@example.com", "name": "Root", "groups": ["platform", "developers"]},
+    "guest": {"email": "guest@example.com", "name": "Guest", "groups": ["visitors"]},
+}
+
+
+@pytest.fixture(scope="module")
+def provider_and_installation(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[OpenIdProvider, Installation]]:
+    directory, port = tmp_path_factory.mktemp("openid"), free_port()
+    base_url = f"http://127.0.0.1:{port}"
+    with (
+        serving_openid(directory, f"{base_url}/sign-in/oidc/callback", USERS) as provider,
+        serving(
+            directory / "data",
+            port=port,
+            base_url=base_url,
+            oidc_admin_groups="platform",
+            oidc_roles='{"developers": "manager@default"}',
+            **provider.settings(),
+        ) as service,
+        service.management() as management,
+    ):
+        create_first_admin(management)
+        yield provider, Installation(service, management, other_url=provider.issuer)
+
+
+@pytest.fixture(scope="module")
+def installation(provider_and_installation: tuple[OpenIdProvider, Installation]) -> Installation:
+    return provider_and_installation[1]
+
+
+@pytest.fixture
+def provider(provider_and_installation: tuple[OpenIdProvider, Installation]) -> Iterator[OpenIdProvider]:
+    provider = provider_and_installation[0]
+    yield provider
+    provider.set_users(USERS)
+
+
+@pytest.fixture(scope="module")
+def signed_in_state(installation: Installation) -> Any:
+    """The cookies of a browser in which the admin is signed in with a password."""
+    session = installation.management.sessions.sign_in("ada@example.com", PASSWORD, client=None)
+    assert session is not None
+    return {"cookies": [{"name": "hookmill", "value": session.reveal(), "url": installation.base_url}]}
+
+
+def enter_user(page: Page, user: str) -> None:
+    """Fill in and send the form of the provider."""
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(user)
+    page.get_by_role("button", name="Log in").click()
+
+
+def sign_in(page: Page, installation: Installation, user: str) -> None:
+    page.goto(installation.url("/sign-in"))
+    page.get_by_role("link", name="Sign in with Example ID").click()
+    enter_user(page, user)
+
+
+def test_person_signs_in_at_the_provider_and_out_again(
+    signed_out_page: Page, installation: Installation, provider: OpenIdProvider
+):
+    page = signed_out_page
+    page.goto(installation.url("/account"))
+    page.get_by_role("link", name="Sign in with Example ID").click()
+    enter_user(page, "grace")
+
+    expect(page).to_have_url(installation.url("/account"))
+    expect(page.get_by_text("You sign in with Example ID")).to_be_visible()
+    cookies = {cookie["name"]: cookie for cookie in page.context.cookies(installation.base_url)}
+    assert set(cookies) == {"hookmill", "hookmill-browser"}
+    page.goto(installation.url("/f/default"))
+    expect(page.get_by_role("link", name="Create webhook").first).to_be_visible()
+    expect(page.get_by_role("link", name="Team", exact=True)).to_have_count(0)
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    page.goto(installation.url("/account"))
+    expect(page).to_have_url(re.compile("/sign-in"))
+
+
+def test_groups_at_the_provider_decide_the_roles_at_each_sign_in(
+    signed_out_page: Page, installation: Installation, provider: OpenIdProvider
+):
+    page = signed_out_page
+    sign_in(page, installation, "root")
+    expect(page.get_by_role("link", name="Team", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    provider.set_users(USERS | {"root": USERS["root"] | {"groups": ["developers"]}})
+
+    sign_in(page, installation, "root")
+
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    expect(page.get_by_role("link", name="Team", exact=True)).to_have_count(0)
+
+
+def test_page_says_that_the_groups_of_a_person_have_no_role(
+    signed_out_page: Page, installation: Installation, provider: OpenIdProvider
+):
+    sign_in(signed_out_page, installation, "guest")
+
+    expect(signed_out_page.get_by_role("alert")).to_contain_text("none of your groups has a role in Hookmill")
+
+
+def test_expired_session_leads_to_the_provider_and_back(
+    signed_out_page: Page, installation: Installation, provider: OpenIdProvider
+):
+    page = signed_out_page
+    sign_in(page, installation, "grace")
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    with open_database(sqlite_url(installation.service.data_dir / "hookmill.db")) as database, database.write() as tx:
+        tx.run("UPDATE sessions SET created_at = created_at - :hours", hours=12 * 3_600_000_000)
+
+    page.goto(installation.url("/f/default/runs"))
+    page.get_by_role("link", name="Sign in with Example ID").click()
+    enter_user(page, "grace")
+
+    expect(page).to_have_url(installation.url("/f/default/runs"))
+
+
+def test_member_connects_an_account_with_a_link(
+    signed_out_page: Page, installation: Installation, provider: OpenIdProvider
+):
+    page = signed_out_page
+    provider.set_users(USERS | {"edsger": {"email": "edsger@example.com", "groups": ["developers"]}})
+    installation.management.members.add(installation.may_administer, "edsger@example.com", "Edsger")
+    token = installation.management.sessions.create_link(installation.may_administer, "edsger@example.com").reveal()
+    page.goto(installation.url(f"/welcome/{token}"))
+
+    page.get_by_role("button", name="Connect Example ID").click()
+    enter_user(page, "edsger")
+
+    page.wait_for_url(re.compile(r"/f/default"))
+    page.goto(installation.url("/account"))
+    expect(page.get_by_text("You sign in with Example ID")).to_be_visible()
+
+
+def test_pages_of_signing_in_are_accessible(
+    check_accessibility: Callable[..., None], installation: Installation, provider: OpenIdProvider
+):
+    management, may = installation.management, installation.may_administer
+    token = management.sessions.create_link(may, "ada@example.com").reveal()
+    key = IdentityKey(provider.issuer, "lin")
+    lin = ExternalIdentity(key=key, email="lin@example.com", name="Lin", groups=frozenset({"developers"}))
+    management.external_sign_ins.sign_in(lin, client=None)
+    [member] = [each for each in management.members.all(may) if each.identity == key]
+
+    check_accessibility("sign-in-refused", "/sign-in/oidc/callback?state=x", signed_in=False)
+    check_accessibility("welcome-oidc", f"/welcome/{token}", signed_in=False)
+    check_accessibility("team-oidc", "/team")
+    check_accessibility("member-oidc", f"/team/members/{member.id}")
