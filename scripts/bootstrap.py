@@ -20,12 +20,13 @@ STAMP: Final = VENV / ".stamp"
 UV: Final = TOOLS / "bin" / "uv"
 # In an activated environment, this is the Python that the environment was created from.
 PYTHON: Final = str(Path(sys.executable).resolve())
-LOCKS: Final = {"run": ROOT / "requirements.lock", "dev": ROOT / "requirements-dev.lock"}
+SERVICE_LOCK: Final = ROOT / "requirements.lock"
+BUILD_LOCK: Final = ROOT / "requirements-build.lock"
+DEV_LOCK: Final = ROOT / "requirements-dev.lock"
 TOOLS_LOCK: Final = ROOT / "requirements-tools.lock"
+LOCKS: Final = {"run": (SERVICE_LOCK, BUILD_LOCK), "dev": (DEV_LOCK,)}
 LOCKED: Final = ["--require-hashes", "--only-binary", ":all:"]
 """Options for installing exactly what a lock file contains."""
-EXTRAS: Final = ["--extra", "s3", "--extra", "otel", "--extra", "oidc"]
-"""The optional dependencies in pyproject.toml, which the lock files contain."""
 COMPILE: Final = (
     "pip compile --quiet --universal --python-version 3.11 --generate-hashes --only-binary :all:"
     " --no-header --no-annotate"
@@ -34,16 +35,17 @@ COMPILE: Final = (
 
 def install(purpose: str) -> None:
     """Create .venv again, unless it contains what the lock files list, for this Python. `dev` includes `run`."""
-    current = {each: _fingerprint(lock, ROOT / "pyproject.toml") for each, lock in LOCKS.items()}
+    current = {each: _fingerprint(*locks, ROOT / "pyproject.toml") for each, locks in LOCKS.items()}
     installed = STAMP.read_text() if STAMP.exists() else ""
     if installed in (current["dev"], current[purpose]):
         return
-    print(f"hookmill: installing {LOCKS[purpose].name} into .venv", file=sys.stderr, flush=True)
+    names = " and ".join(lock.name for lock in LOCKS[purpose])
+    print(f"hookmill: installing {names} into .venv", file=sys.stderr, flush=True)
     install_uv()
     uv("venv", "--clear", "--no-project", "--python", PYTHON, VENV)
     # Otherwise each of many test processes would compile the modules that it loads.
     compiled = ["--compile-bytecode"] if purpose == "dev" else []
-    uv("pip", "sync", "--python", VENV / "bin" / "python", *LOCKED, *compiled, LOCKS[purpose])
+    uv("pip", "sync", "--python", VENV / "bin" / "python", *LOCKED, *compiled, *LOCKS[purpose])
     itself = ["--no-deps", "--no-build-isolation", "--offline", "-e"]
     uv("pip", "install", "--python", VENV / "bin" / "python", *itself, ROOT)
     STAMP.write_text(current[purpose])
@@ -53,9 +55,12 @@ def write_locks(options: list[str]) -> None:
     """Write the lock files from pyproject.toml. Versions that still fit stay. `options` are for `uv pip compile`."""
     install_uv()
     uv(*COMPILE, *options, "--group", "pyproject.toml:tools", "-o", TOOLS_LOCK.name)
-    uv(*COMPILE, *options, "pyproject.toml", *EXTRAS, "--group", "install", "-o", LOCKS["run"].name)
-    groups = ["--group", "install", "--group", "dev", "--group", "oracles", "-c", LOCKS["run"].name]
-    uv(*COMPILE, *options, "pyproject.toml", *EXTRAS, *groups, "-o", LOCKS["dev"].name)
+    service = ["pyproject.toml", "--all-extras"]
+    uv(*COMPILE, *options, *service, "-o", SERVICE_LOCK.name)
+    uv(*COMPILE, *options, "--group", "pyproject.toml:build", "-c", SERVICE_LOCK.name, "-o", BUILD_LOCK.name)
+    groups = ["--group", "build", "--group", "dev", "--group", "oracles"]
+    pinned = ["-c", SERVICE_LOCK.name, "-c", BUILD_LOCK.name]
+    uv(*COMPILE, *options, *service, *groups, *pinned, "-o", DEV_LOCK.name)
 
 
 def install_uv() -> None:

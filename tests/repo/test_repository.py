@@ -149,15 +149,17 @@ def test_every_locked_package_is_pinned_with_its_hashes():
         assert [entry for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []
 
 
-def test_development_lock_has_the_versions_of_the_runtime_lock():
-    assert _pins("requirements.lock").items() <= _pins("requirements-dev.lock").items()
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-build.lock"])
+def test_development_lock_has_the_versions_of_the_other_locks(lock: str):
+    assert _pins(lock).items() <= _pins("requirements-dev.lock").items()
 
 
 def test_locks_meet_the_requirements_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
 
-    assert _unmet(project["project"]["dependencies"] + groups["install"], "requirements.lock") == []
+    assert _unmet(project["project"]["dependencies"], "requirements.lock") == []
+    assert _unmet(groups["build"], "requirements-build.lock") == []
     assert _unmet(groups["dev"] + groups["oracles"], "requirements-dev.lock") == []
     assert _unmet(groups["tools"], "requirements-tools.lock") == []
 
