@@ -9,7 +9,7 @@ export PYTHON
 # start of the service, would compile everything again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup setup-run run test proof check format bench drill lock clean
+.PHONY: help setup setup-run run test proof check format bench drill dist lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -43,11 +43,14 @@ bench: setup ## Measure the service under load
 drill: setup ## Disturb and upgrade the service, and audit every delivery and run
 	@exec .venv/bin/python -m tests.drill $(ARGS)
 
+dist: setup ## Build the wheel, the sdist and the list of components from HEAD
+	@exec .venv/bin/python -m scripts.dist
+
 lock: ## Compile the lock files from pyproject.toml (newer versions: ARGS=--upgrade)
 	@sh scripts/setup lock $(ARGS)
 
 clean: ## Remove everything that make created
-	@rm -rf .venv .tools .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .tools dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 setup-run:
 	@sh scripts/setup run
