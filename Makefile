@@ -9,7 +9,7 @@ export PYTHON
 # start of the service, would compile everything again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup setup-run run test proof check format bench drill dist lock clean
+.PHONY: help setup setup-run run test proof check format bench drill dist image lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ drill: setup ## Disturb and upgrade the service, and audit every delivery and ru
 
 dist: setup ## Build the wheel, the sdist and the list of components from HEAD
 	@exec .venv/bin/python -m scripts.dist
+
+image: ## Build the container image with docker, podman or buildah
+	@exec scripts/image $(ARGS)
 
 lock: ## Compile the lock files from pyproject.toml (newer versions: ARGS=--upgrade)
 	@sh scripts/setup lock $(ARGS)

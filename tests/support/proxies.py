@@ -79,12 +79,13 @@ class Proxy:
     def caddy(self, service_port: int, changes: Mapping[str, str] | None = None) -> Iterator[None]:
         """Caddy with the sample configuration, in which each key of `changes` is replaced by its value."""
         directory = self.directory
+        certificate = f"{directory}/server.pem {directory}/server.key"
         site = _changed(
             (DEPLOY / "caddy" / "Caddyfile").read_text(),
             {
                 **(changes or {}),
-                "hooks.example.com {": f"{self.url} {{\n\ttls {directory}/server.pem {directory}/server.key",
-                "127.0.0.1:8420": f"127.0.0.1:{service_port}",
+                "{$HOOKMILL_HOSTNAME:hooks.example.com} {": f"{self.url} {{\n\ttls {certificate}",
+                "{$HOOKMILL_UPSTREAM:127.0.0.1:8420}": f"127.0.0.1:{service_port}",
             },
         )
         options = f"{{\n\tadmin off\n\thttp_port {self.http_port}\n\thttps_port {self.port}\n"
