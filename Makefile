@@ -9,7 +9,7 @@ export PYTHON
 # start of the service, would compile everything again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup setup-run run test proof check format bench drill dist image lock clean
+.PHONY: help setup setup-run run test proof check format bench drill dist image chart lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ dist: setup ## Build the wheel, the sdist and the list of components from HEAD
 
 image: ## Build the container image with docker, podman or buildah
 	@exec scripts/image $(ARGS)
+
+chart: setup ## Render the Helm chart again for the tests, with helm
+	@exec .venv/bin/python -m scripts.chart
 
 lock: ## Compile the lock files from pyproject.toml (newer versions: ARGS=--upgrade)
 	@sh scripts/setup lock $(ARGS)
