@@ -18,12 +18,14 @@ MEDIA_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "ima
 
 def file(context: PageContext) -> Response:
     name = context.parameters["name"]
-    files = {path.name: path for path in pages.STATIC.iterdir()}
+    names = {path.name for path in pages.STATIC.iterdir()}
     suffix = "." + name.rpartition(".")[2]
-    if name not in files or suffix not in MEDIA_TYPES:
+    if name not in names or suffix not in MEDIA_TYPES:
         raise NotFound("File not found.")
     cache_control = "public, max-age=31536000, immutable"
-    return Response(files[name].read_bytes(), media_type=MEDIA_TYPES[suffix], headers={"Cache-Control": cache_control})
+    return Response(
+        pages.static_content(name), media_type=MEDIA_TYPES[suffix], headers={"Cache-Control": cache_control}
+    )
 
 
 PAGES: Final = (Page("GET", "/static/{digest}/{name}", file, require_nothing),)

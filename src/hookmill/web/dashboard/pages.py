@@ -1,6 +1,7 @@
 """Renders templates. All values are escaped. Only the filters `shown`, `plain` and `lines` also replace invisible
 characters by visible text."""
 
+import re
 from hashlib import sha256
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -74,12 +75,19 @@ def static_url(name: str) -> str:
     return f"/static/{_version_of(name)}/{name}"
 
 
+def static_content(name: str) -> bytes:
+    """The content of a static file, as it is sent. A style sheet is sent without its comments."""
+    content = (STATIC / name).read_bytes()
+    return _CSS_COMMENT.sub(b"", content) if name.endswith(".css") else content
+
+
+_CSS_COMMENT: Final = re.compile(rb"/\*.*?\*/\n?", re.DOTALL)
 _versions_by_name: dict[str, str] = {}
 
 
 def _version_of(name: str) -> str:
     if name not in _versions_by_name:
-        _versions_by_name[name] = sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+        _versions_by_name[name] = sha256(static_content(name)).hexdigest()[:12]
     return _versions_by_name[name]
 
 
