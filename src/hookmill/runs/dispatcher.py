@@ -490,7 +490,7 @@ class Dispatcher:
                 pause_failing(self._database, self._clock())
                 missing_runs = self._requeue_lost(missing_runs)
                 self._engine.forget_ended()
-                self._engine.forget_left(self._live_executors)
+                self._engine.forget_leftovers(self._live_executors)
             except Exception as error:
                 self._report_failure("runs", error)
 

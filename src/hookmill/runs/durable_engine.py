@@ -1,8 +1,8 @@
 """The durable engine, DBOS Transact: starts each run as a workflow, and records it.
 
 Only this module uses DBOS. The `runs` table is the source of truth, so the engine's records may be lost or out of date.
-No workflow records a result: that would take a quarter of the worker's processor time. The records of ended runs are
-deleted instead, many at a time.
+No workflow records a result, because that costs processor time: `docs/decisions.md` has the measurement. The records of
+ended runs are deleted instead, many at a time.
 """
 
 import logging
@@ -119,7 +119,7 @@ class DurableEngine:
                 self._ended.extend(runs)
                 raise
 
-    def forget_left(self, live_executors: Callable[[], Collection[ExecutorId]]) -> None:
+    def forget_leftovers(self, live_executors: Callable[[], Collection[ExecutorId]]) -> None:
         """Delete the records that dead executors have left, and those with a result, from earlier versions.
 
         `live_executors` returns the executors that may perform runs. It is called after the records are read, so that
