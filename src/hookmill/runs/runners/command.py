@@ -85,36 +85,29 @@ def unix_account(user: str | int) -> UnixAccount:
     return account
 
 
-_CHDIR_SCRIPT: Final = """
+_BECOME_ACCOUNT: Final = """
 import os, sys
-name, uid, gid, directory = sys.argv[1:]
+name, uid, gid, path = sys.argv[1:]
 os.initgroups(name, int(gid))
 os.setgid(int(gid))
 os.setuid(int(uid))
+"""
+_CHDIR_SCRIPT: Final = """
 try:
-    os.chdir(directory)
+    os.chdir(path)
 except OSError as error:
     print(error.strerror)
 """
-CHDIR_TIMEOUT_SECONDS: Final = 30.0
+_ACCESS_SCRIPT: Final = """
+if not os.access(path, os.X_OK):
+    print("it is not executable")
+"""
+ACCOUNT_CHECK_SECONDS: Final = 20.0
 
 
 def check_reachable(packages: Path, account: UnixAccount) -> None:
     """Raises `Invalid` if a process of the account can't change to the directory of the packages."""
-    arguments = (account.name, str(account.uid), str(account.gid), packages)
-    try:
-        process = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _CHDIR_SCRIPT, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=CHDIR_TIMEOUT_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise Invalid(
-            f"The check whether the runner's user can reach {packages} took longer than {CHDIR_TIMEOUT_SECONDS:g} s. "
-            "Check that the file system responds, and start the service again."
-        ) from None
-    reason = _failure_of(process)
+    reason = _failure_as(account, _CHDIR_SCRIPT, packages)
     if reason:
         raise Invalid(
             f"The runner's user {account.name!r} can't reach {packages}: {reason}. The account needs the execute "
@@ -122,32 +115,26 @@ def check_reachable(packages: Path, account: UnixAccount) -> None:
         )
 
 
-_ACCESS_SCRIPT: Final = """
-import os, sys
-name, uid, gid, program = sys.argv[1:]
-os.initgroups(name, int(gid))
-os.setgid(int(gid))
-os.setuid(int(uid))
-sys.exit(not os.access(program, os.X_OK))
-"""
-ACCESS_TIMEOUT_SECONDS: Final = 10.0
-
-
 def _is_executable_by(program: str, account: UnixAccount) -> bool:
-    arguments = (account.name, str(account.uid), str(account.gid), program)
+    return not _failure_as(account, _ACCESS_SCRIPT, Path(program))
+
+
+def _failure_as(account: UnixAccount, script: str, path: Path) -> str:
+    """What the script printed about the path in a process of the account, or else the last line of its traceback; empty
+    if it succeeded. Raises `Invalid` if the process takes too long."""
+    arguments = (account.name, str(account.uid), str(account.gid), path)
     try:
         process = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _ACCESS_SCRIPT, *arguments],
+            [sys.executable, "-I", "-S", "-c", _BECOME_ACCOUNT + script, *arguments],
             capture_output=True,
-            timeout=ACCESS_TIMEOUT_SECONDS,
+            text=True,
+            timeout=ACCOUNT_CHECK_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return False
-    return process.returncode == 0
-
-
-def _failure_of(process: "subprocess.CompletedProcess[str]") -> str:
-    """What `_CHDIR_SCRIPT` printed, or else the last line of its traceback; empty if it succeeded."""
+        raise Invalid(
+            f"The check whether the runner's user {account.name!r} can use {path} took longer than "
+            f"{ACCOUNT_CHECK_SECONDS:g} s. Check that the file system responds, and start the service again."
+        ) from None
     if printed := process.stdout.strip():
         return printed
     traceback = process.stderr.strip().splitlines()
