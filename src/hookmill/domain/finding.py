@@ -1,7 +1,12 @@
 """What a check of `hookmill doctor` observed, and what the operator should do about it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+NAMES_MAX: Final = 5
+"""How many things a finding names."""
 
 
 class Status(StrEnum):
@@ -51,3 +56,9 @@ def warning(check: str, observation: str, advice: str) -> Finding:
 
 def problem(check: str, observation: str, advice: str) -> Finding:
     return Finding(check=check, status=Status.PROBLEM, observation=observation, advice=advice)
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names of things for an observation, and how many more there are."""
+    more = f", and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + more

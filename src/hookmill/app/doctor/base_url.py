@@ -10,7 +10,7 @@ from typing import Final
 
 from hookmill.app.doctor.database import clock_finding, inspected_tables
 from hookmill.app.doctor.exchange import Connection, NoResponse, Origin, Response, request_head, tls_context
-from hookmill.domain.finding import Finding, ok, problem, warning
+from hookmill.domain.finding import Finding, listed, ok, problem, warning
 from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY
 from hookmill.settings import Settings
 from hookmill.store import factories, webhooks
@@ -139,8 +139,7 @@ def check_allowed_networks(settings: Settings) -> Iterator[Finding]:
         ]
     if not limited:
         return
-    more = f", and {len(limited) - 5} more" if len(limited) > 5 else ""
-    text = f"these webhooks have allowed networks: {', '.join(limited[:5])}{more}"
+    text = f"these webhooks have allowed networks: {listed(limited)}"
     if settings.lacks_trusted_proxies():
         yield warning(name, text, EVERY_CLIENT_IS_THE_PROXY)
     else:

@@ -1,6 +1,5 @@
 """Checks of the database and of the master keys that seal its secrets."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -295,7 +294,7 @@ def clock_finding(name: str, other: str, ahead_seconds: float, uncertainty_secon
 def _findings_of_stored_times(name: str, tx: Transaction) -> Iterator[Finding]:
     """A warning if the database has a time in the future, so that this host's clock was set back."""
     last_pass = metadata.retention_clock(tx) if metadata.table_exists(tx) else None
-    ahead_seconds = (last_pass - time.time_ns() // 1000) / 1e6 if last_pass is not None else 0.0
+    ahead_seconds = (last_pass - now_us()) / 1e6 if last_pass is not None else 0.0
     if ahead_seconds > CLOCK_SECONDS_MAX:
         yield warning(
             name,

@@ -7,7 +7,7 @@ from typing import Final
 from hookmill.app import now_us, object_store
 from hookmill.app.doctor.database import inspected_tables
 from hookmill.domain.errors import Invalid, ObjectStoreUnavailable
-from hookmill.domain.finding import Finding, ok, problem, warning
+from hookmill.domain.finding import Finding, listed, ok, problem, warning
 from hookmill.domain.moment import utc
 from hookmill.domain.queue import is_recent_heartbeat
 from hookmill.settings import Settings
@@ -45,10 +45,9 @@ def check_automations(settings: Settings) -> Iterator[Finding]:
             if automation.enabled and automation.runner not in settings.runner_names()
         ]
     if unknown:
-        more = f", and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         yield problem(
             name,
-            f"these automations name a runner that the settings don't define: {', '.join(unknown[:5])}{more}",
+            f"these automations name a runner that the settings don't define: {listed(unknown)}",
             "Define the runner in the settings of every worker, or change the automations.",
         )
     else:

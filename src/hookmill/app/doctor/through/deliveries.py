@@ -3,10 +3,10 @@
 import gzip
 import json
 import secrets
-import time
 from collections.abc import Iterator
 from typing import Final
 
+from hookmill.app import now_us
 from hookmill.app.doctor.exchange import Headers, NoResponse, Response, request_head
 from hookmill.app.doctor.through import advice
 from hookmill.app.doctor.through.comparison import (
@@ -196,7 +196,7 @@ def _send_signed(deployment: Deployment, scheme: str, webhook: ProbeWebhook, que
         webhook.secret,
         body_of(),
         deployment.installation.public_url + webhook.path + query,
-        time.time_ns() // 1000,
+        now_us(),
     )
     return deployment.deliver(webhook, signed.body, signed.headers, query=query)
 

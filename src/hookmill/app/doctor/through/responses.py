@@ -9,6 +9,7 @@ from hookmill.app.doctor.through import advice
 from hookmill.app.doctor.through.comparison import delivery_id, description, difference
 from hookmill.app.doctor.through.deliveries import body_of
 from hookmill.app.doctor.through.deployment import Deployment
+from hookmill.domain import ids
 from hookmill.domain.delivery import Label
 from hookmill.domain.finding import Finding, ok, problem, warning
 from hookmill.domain.webhook import INGRESS_PREFIX
@@ -154,7 +155,7 @@ def check_repetitions(deployment: Deployment) -> Iterator[Finding]:
         return
     answered = {identifier for response in deployment.responses if (identifier := delivery_id(response)) is not None}
     recorded = [row for row in installation.log() if row.label in {Label.ACCEPTED, Label.DUPLICATE}]
-    surplus = sum(f"dlv_{row.key.hex()}" not in answered for row in recorded) - deployment.unanswered
+    surplus = sum(ids.delivery_id(row.key) not in answered for row in recorded) - deployment.unanswered
     if surplus > 0:
         text = f"{surplus} of {len(recorded)} recorded deliveries are copies that were not sent from here"
         yield problem(name, text, advice.REPEATED)
