@@ -41,9 +41,6 @@ CHECKS = [
 EXAMPLES = count(12, usually=1)
 """The number of random requests to each operation, in addition to those of the coverage phase."""
 
-RANDOM_STEP = count(1, usually=3)
-"""One of so many operations gets random requests. The others get only the requests of the document's examples."""
-
 COVERAGE_STEP = count(1, usually=12)
 """Of so many requests of the coverage phase to an operation, only the first one is sent."""
 
@@ -126,16 +123,7 @@ def test_every_operation_answers_as_described(shared_api: Api, api_schema: Any):
     failures: list[Exception] = []
     # pytest.mark.parametrize would need the operations during collection, which would cost each test process seconds.
     tests = [
-        *(
-            with_random_requests if number % RANDOM_STEP == 0 else with_examples
-            for number, (with_random_requests, with_examples) in enumerate(
-                zip(
-                    operations_and_tests(api_schema.exclude(**WITH_A_FILTER), Phase.explicit, Phase.generate),
-                    operations_and_tests(api_schema.exclude(**WITH_A_FILTER), Phase.explicit),
-                    strict=True,
-                )
-            )
-        ),
+        *operations_and_tests(api_schema.exclude(**WITH_A_FILTER), Phase.explicit, Phase.generate),
         *operations_and_tests(api_schema.include(**WITH_A_FILTER), Phase.explicit),
     ]
     for operation, test in tests:
