@@ -76,7 +76,7 @@ def static_url(name: str) -> str:
 
 
 def static_content(name: str) -> bytes:
-    """The content of a static file, as it is sent. A style sheet is sent without its comments."""
+    """The content of a static file as browsers receive it: a style sheet has no comments."""
     content = (STATIC / name).read_bytes()
     return _CSS_COMMENT.sub(b"", content) if name.endswith(".css") else content
 
