@@ -131,12 +131,13 @@ def test_files_are_uploaded_after_the_run_and_read_on_another_host(backlog, tmp_
 def test_files_are_uploaded_later_if_the_object_store_is_down(sqlite_backlog, tmp_path, server, monkeypatch):
     monkeypatch.setattr(uploads, "RETRY_SECONDS_MIN", 0.1)
     monkeypatch.setattr(uploads, "RETRY_SECONDS_MAX", 0.1)
-    monkeypatch.setattr(objects, "ANSWER_SECONDS", 1.0)
     hosts = Hosts(sqlite_backlog, tmp_path, server.client())
     first, second = claimed_run(sqlite_backlog), claimed_run(sqlite_backlog)
     hosts.perform(first, CONTENTS)
     assert hosts.uploads.run_pass()
-    with server.frozen():
+    # Only here: on a busy machine, the object store itself may take longer to answer.
+    with server.frozen(), monkeypatch.context() as deadlines:
+        deadlines.setattr(objects, "ANSWER_SECONDS", 1.0)
         began_at = time.monotonic()
         with pytest.raises(ObjectStoreUnavailable, match="did not answer in time"):
             hosts.other_host.content(first, "small")
