@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
@@ -59,6 +58,9 @@ def test_chart_has_the_version_of_the_package():
 
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_manifests_are_valid_for_kubernetes(version: str):
+    # Loading it takes seconds.
+    import kubernetes_validate
+
     # Every template is in `everything`. `least` leaves out fields, of which some are required.
     manifests = manifests_of("everything") + manifests_of("least")
 
