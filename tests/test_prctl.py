@@ -89,6 +89,7 @@ print(*sorted(names))
 """Repeatedly tries to open the memory of each process in a session. Prints the names of those that it opened."""
 
 
+@pytest.mark.proof
 def test_memory_of_restarted_service_processes_is_unreadable(tmp_path: Path):
     service = Service(tmp_path, port=free_port())
     with started(sys.executable, "-m", "hookmill", "serve", service=service):

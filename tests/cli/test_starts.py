@@ -32,6 +32,7 @@ from hookmill.store import postgres_engine
 from hookmill.store.privileges import ENGINE_SCHEMA
 from tests.cli.conftest import Hookmill
 from tests.faults.parts import wait_until_announced
+from tests.support.counts import only_in_proof
 from tests.support.loaded import Command, Forked
 from tests.support.ports import free_port
 from tests.support.postgres import Postgres
@@ -676,7 +677,7 @@ def test_open_store_prevents_other_processes_from_removing_the_wal(data_dir: Pat
 # A first start that was killed
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["sqlite", only_in_proof("postgres")])
 def test_killed_first_start_is_completed_by_the_next_start(tmp_path: Path, kind: str, request: pytest.FixtureRequest):
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else None
     data_dir = tmp_path / "data"

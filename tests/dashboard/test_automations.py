@@ -19,6 +19,7 @@ from hookmill.management import WebhookWithSecret
 from hookmill.store.database import open_database
 from hookmill.store.pauses import pause_failing
 from tests.dashboard.conftest import Installation, sign_in_new_viewer
+from tests.support.counts import only_in_proof
 
 OPENED = {"action": "opened", "pull_request": {"draft": False, "number": 7, "labels": [{"name": "bug"}]}}
 CLOSED = OPENED | {"action": "closed"}
@@ -289,7 +290,7 @@ def test_delivery_of_an_unselected_webhook_fails_the_webhook_check(page: Page, i
     assert selected_uids == {webhook.webhook.uid, other.webhook.uid}
 
 
-@pytest.mark.parametrize("with_scripts", [True, False], ids=["with scripts", "without scripts"])
+@pytest.mark.parametrize("with_scripts", [True, only_in_proof(False)], ids=["with scripts", "without scripts"])
 def test_click_on_a_field_selects_the_webhook_if_none_is_selected(
     new_profile: NewProfile, signed_in_state: Any, installation: Installation, with_scripts: bool
 ):
@@ -329,7 +330,7 @@ def wait_for_htmx(page: Page) -> None:
     expect(page.locator(".htmx-request, .htmx-swapping, .htmx-settling")).to_have_count(0)
 
 
-@pytest.mark.parametrize("with_scripts", [True, False], ids=["with scripts", "without scripts"])
+@pytest.mark.parametrize("with_scripts", [True, only_in_proof(False)], ids=["with scripts", "without scripts"])
 def test_new_automation_replays_the_delivery_that_it_was_tested_on(
     new_profile: NewProfile, signed_in_state: Any, installation: Installation, with_scripts: bool
 ):
@@ -367,6 +368,7 @@ def test_new_automation_replays_the_delivery_that_it_was_tested_on(
     expect(offer).to_have_count(0)
 
 
+@pytest.mark.proof
 def test_pages_show_an_automations_runs_despite_many_newer_ones(page: Page, installation: Installation):
     webhook = create_webhook(installation, "busy")
     seldom = create_automation(installation, "Seldom", webhook.webhook.uid, payload={"action": ["opened"]})
@@ -391,6 +393,7 @@ def test_pages_show_an_automations_runs_despite_many_newer_ones(page: Page, inst
     expect(page.get_by_label("Automation")).to_have_value(often)
 
 
+@pytest.mark.proof
 def test_action_bar_never_covers_the_focused_element(page: Page, installation: Installation):
     webhook = create_webhook(
         installation, "laptop", *[OPENED | {"n": n, "more": {f"k{k}": k for k in range(30)}} for n in range(8)]
@@ -867,6 +870,7 @@ def test_schedules_are_created_shown_and_removed(page: Page, installation: Insta
     installation.management.automations.delete(installation.may, created.id)
 
 
+@pytest.mark.proof
 def test_automation_with_only_schedules_needs_no_webhook(page: Page, installation: Installation):
     page.goto(installation.url("/f/default/automations/new"))
     page.get_by_label("Name", exact=True).fill("Only scheduled")

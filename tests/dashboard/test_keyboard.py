@@ -99,6 +99,7 @@ def keyboard(page: Page) -> Keyboard:
     return Keyboard(page)
 
 
+@pytest.mark.proof
 def test_member_sets_and_changes_the_password_and_signs_out(signed_out_page: Page, installation: Installation):
     keyboard = Keyboard(signed_out_page)
     signed_out_page.goto(installation.url(create_manager(installation, "kay@example.com", "Kay")))
@@ -134,6 +135,7 @@ def test_member_sets_and_changes_the_password_and_signs_out(signed_out_page: Pag
     keyboard.expect_heading("default")
 
 
+@pytest.mark.proof
 def test_webhook_is_created_managed_and_deleted(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
     page.goto(installation.url("/f/default"))
@@ -176,6 +178,7 @@ def test_webhook_is_created_managed_and_deleted(keyboard: Keyboard, installation
     keyboard.expect_status("Webhook deleted")
 
 
+@pytest.mark.proof
 def test_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=installation.base_url)
@@ -228,6 +231,7 @@ def test_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard: Key
     keyboard.expect_status("Team secret deleted")
 
 
+@pytest.mark.proof
 def test_log_is_filtered_opened_paused_and_resumed(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
     webhook = installation.management.webhooks.create(installation.may, "read by keyboard")
@@ -325,6 +329,7 @@ def test_run_in_progress_is_opened_and_cancelled(keyboard: Keyboard, installatio
     expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
 
 
+@pytest.mark.proof
 def test_members_factories_and_api_keys_are_managed(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
     page.goto(installation.url("/f/default"))

@@ -22,6 +22,7 @@ def installation(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFac
     postgres_server.drop_database(url)
 
 
+@pytest.mark.proof
 def test_first_admin_creates_a_webhook_and_an_automation_with_a_filter(
     signed_out_page: Page, installation: Installation
 ):

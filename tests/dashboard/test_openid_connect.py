@@ -97,6 +97,7 @@ def test_person_signs_in_at_the_provider_and_out_again(
     expect(page).to_have_url(re.compile("/sign-in"))
 
 
+@pytest.mark.proof
 def test_groups_at_the_provider_decide_the_roles_at_each_sign_in(
     signed_out_page: Page, installation: Installation, provider: OpenIdProvider
 ):
@@ -120,6 +121,7 @@ def test_page_says_that_the_groups_of_a_person_have_no_role(
     expect(signed_out_page.get_by_role("alert")).to_contain_text("none of your groups has a role in Hookmill")
 
 
+@pytest.mark.proof
 def test_expired_session_leads_to_the_provider_and_back(
     signed_out_page: Page, installation: Installation, provider: OpenIdProvider
 ):

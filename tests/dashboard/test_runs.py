@@ -14,6 +14,7 @@ from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
 from tests.dashboard.conftest import Installation
 from tests.dashboard.runners import create_automation, installation_with_runners
+from tests.support.counts import only_in_proof
 from tests.support.waiting import until
 
 RUNS = "/f/default/runs"
@@ -222,7 +223,7 @@ def test_runs_are_filtered_without_scripts(
     expect(page.get_by_text("No runs match.")).to_be_visible()
 
 
-@pytest.mark.parametrize("page_name", ["runs", "automation"])
+@pytest.mark.parametrize("page_name", ["runs", only_in_proof("automation")])
 def test_list_of_runs_updates_itself_and_keeps_the_focus(
     page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path, page_name: str
 ):

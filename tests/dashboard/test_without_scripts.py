@@ -43,6 +43,7 @@ def expect_status(page: Page, message: str) -> None:
     expect(page.get_by_role("status").filter(has_text=message).first).to_be_visible()
 
 
+@pytest.mark.proof
 def test_member_sets_changes_and_signs_in_with_a_password(
     new_profile: Callable[..., BrowserContext], installation: Installation
 ):
@@ -127,6 +128,7 @@ def test_webhook_and_its_secret_are_created_changed_and_deleted(page: Page, inst
     expect_status(page, "Team secret deleted")
 
 
+@pytest.mark.proof
 def test_log_is_filtered_and_paged_and_a_delivery_is_replayed(page: Page, installation: Installation):
     webhook = installation.management.webhooks.create(installation.may, "logged plainly")
     create_automation(installation, "runs plainly", webhook)
@@ -204,6 +206,7 @@ def test_automation_is_created_and_its_run_is_cancelled(page: Page, installation
     installation.management.webhooks.delete(installation.may, webhook.webhook.uid)
 
 
+@pytest.mark.proof
 def test_members_and_api_keys_are_managed_and_audited(page: Page, installation: Installation):
     page.goto(installation.url("/team/factories"))
     page.get_by_label("Name").fill("payments")

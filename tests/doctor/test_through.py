@@ -21,6 +21,7 @@ from hookmill.domain.finding import Examination, Finding, Status
 from hookmill.domain.webhook import AuthMode
 from hookmill.management.probes import NAME_PREFIX, SECRET_NAME_PREFIX
 from hookmill.settings import Settings
+from tests.support.counts import only_in_proof
 from tests.support.loaded import Command
 from tests.support.proxies import DEPLOY, Proxy, proxy_place
 from tests.support.service import Service, serving
@@ -408,7 +409,7 @@ def test_secret_is_not_sent_to_a_host_with_an_invalid_certificate(service: Servi
 # Temporary webhooks
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, only_in_proof(signal.SIGTERM)])
 def test_interrupted_doctor_removes_its_webhooks(service: Service, tmp_path: Path, number: signal.Signals):
     command = started_doctor(service, tmp_path)
 

@@ -98,6 +98,7 @@ def own_server() -> Iterator[PostgresServer]:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.proof
 def test_postgresql_restarts_under_load_lose_and_double_no_delivery(own_server: PostgresServer, tmp_path: Path):
     url = own_server.create_database()
     seed = random.randrange(2**32)
@@ -237,6 +238,7 @@ def test_requests_get_503_while_postgresql_does_not_respond(stalled_database: St
     assert health_seconds < 3.5, "requests that need no database don't wait for it"
 
 
+@pytest.mark.proof
 def test_memory_stays_bounded_while_postgresql_does_not_respond(stalled_database: StalledDatabase):
     # Each round sends twice as many bodies as the service may hold. Its requests get a 503 before the next round.
     ingress = parts_of(stalled_database.service)[Part.INGRESS][0]

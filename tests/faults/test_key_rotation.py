@@ -28,6 +28,7 @@ from hookmill.store.keys.rotation import RotationResult
 from hookmill.store.keys.sealing import KeyRing, MasterKey
 from tests.faults.rotator import serve_rotations
 from tests.faults.senders import PersistentConnection, delivery_request
+from tests.support.counts import ON_POSTGRES_IN_PROOF, only_in_proof
 from tests.support.loaded import Command, Forked
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import until
@@ -156,7 +157,7 @@ def start_services(stack: ExitStack, data_dir: Path, url: str | None, *, count: 
     ]
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", [only_in_proof("sqlite"), "postgres"])
 def test_key_rotation_under_load_refuses_no_delivery(kind: str, tmp_path: Path, request: pytest.FixtureRequest):
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else None
     data_dir = tmp_path / "data"
@@ -245,6 +246,7 @@ def interrupted_rotation(store_url: str, tmp_path: Path) -> Iterator[Interrupted
     assert rotator.wait(60) == 0, (tmp_path / "output").read_text()
 
 
+@ON_POSTGRES_IN_PROOF
 def test_next_rotation_completes_one_that_was_killed_at_any_step(interrupted_rotation: InterruptedRotation):
     settings, values = interrupted_rotation.settings, interrupted_rotation.values
     fatal_steps: list[str] = []

@@ -110,6 +110,7 @@ def test_kills_on_sqlite_lose_and_double_no_delivery_or_run(on_disk: Path):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.proof
 def test_kills_on_postgresql_lose_and_double_no_delivery_or_run(tmp_path: Path, postgres_url: str):
     with ExitStack() as stack:
         services = [

@@ -14,7 +14,7 @@ import pytest
 
 from hookmill.domain.run import Run, RunState
 from hookmill.management import Management, WebhookWithSecret
-from tests.support.counts import count
+from tests.support.counts import count, only_in_proof
 from tests.support.loaded import Command
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import until
@@ -104,7 +104,7 @@ def service_with_workers(database_url: str, directory: Path) -> Iterator[Service
         yield ServiceWithWorkers(service, management, stack, directory)
 
 
-@pytest.mark.parametrize("when_busy", ["queue", "skip", "replace"])
+@pytest.mark.parametrize("when_busy", [only_in_proof("queue"), only_in_proof("skip"), "replace"])
 def test_no_key_has_more_active_runs_than_its_limit(postgres_store: str, tmp_path: Path, when_busy: str):
     with service_with_workers(postgres_store, tmp_path) as service:
         webhook = service.webhook({"concurrency": {"key": "/pr", "when_busy": when_busy}})
@@ -132,6 +132,7 @@ def test_no_key_has_more_active_runs_than_its_limit(postgres_store: str, tmp_pat
             assert run.finished_at <= active.finished_at
 
 
+@pytest.mark.proof
 def test_debounced_deliveries_start_one_run_per_key(postgres_store: str, tmp_path: Path):
     with service_with_workers(postgres_store, tmp_path) as service:
         policy = {"concurrency": {"key": "/pr"}, "debounce": {"seconds": QUIET_SECONDS, "max_seconds": 60}}

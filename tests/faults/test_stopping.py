@@ -94,6 +94,7 @@ def _refuses_connections(service: Service) -> bool:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.proof
 def test_stops_under_load_lose_and_double_no_delivery_or_run(tmp_path: Path):
     with serving(tmp_path / "data", deliveries_per_minute=100_000, runs_at_once=24) as service:
         with service.management() as management:

@@ -16,6 +16,7 @@ from tests.faults.audit import is_intact
 from tests.faults.fault_injection import serving_with_faults
 from tests.faults.senders import PersistentConnection, delivery_request
 from tests.faults.system_calls import TracedDeliveries, read_deliveries, tracing_command
+from tests.support.counts import only_in_proof
 from tests.support.service import Service, operator
 from tests.support.strace import strace
 from tests.support.waiting import until
@@ -69,7 +70,7 @@ def test_log_is_synced_to_disk_before_every_202(tmp_path: Path):
     assert deliveries.unsynced == set()
 
 
-@pytest.mark.parametrize("synchronous", ["OFF", "NORMAL"])
+@pytest.mark.parametrize("synchronous", ["OFF", only_in_proof("NORMAL")])
 def test_trace_shows_a_store_that_does_not_sync(tmp_path: Path, synchronous: str):
     deliveries = trace_deliveries(tmp_path, {"PRAGMAS": f"PRAGMA synchronous = {synchronous}"})
 

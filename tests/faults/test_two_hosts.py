@@ -155,6 +155,7 @@ def test_host_that_is_cut_off_and_killed_loses_and_doubles_no_run(site: TwoHosts
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.proof
 def test_host_that_was_cut_off_and_frozen_overwrites_no_result(site: TwoHosts, number: int):
     runs = site.start_gated_runs(GATED_RUNS)
     lost, survivor, lost_runs = choose_lost_host(site, runs)

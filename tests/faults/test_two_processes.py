@@ -26,7 +26,7 @@ from tests.faults.senders import (
     exchange,
     exchange_simultaneously,
 )
-from tests.support.counts import count
+from tests.support.counts import count, only_in_proof
 from tests.support.postgres import Postgres
 from tests.support.service import Answer, Service, operator, serving
 from tests.support.waiting import until
@@ -87,7 +87,7 @@ def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) ->
     postgres_server.drop_database(url)
 
 
-@pytest.fixture(params=["two services", "one service of two processes"])
+@pytest.fixture(params=["two services", only_in_proof("one service of two processes")])
 def rate_limited_pair(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) -> Iterator[Pair]:
     if request.param == "two services":
         yield from paired(tmp_path, postgres_url, services=2, deliveries_per_minute=LIMIT)

@@ -20,7 +20,7 @@ from tests.dashboard.client import FORM, PASSWORD
 from tests.http.conftest import UNLIMITED
 from tests.http.test_floods import in_background, memory_growth, valid_sender
 from tests.http.test_slow_clients import request_for_large_answer
-from tests.support.counts import count
+from tests.support.counts import count, only_in_proof
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import stalls
 
@@ -99,7 +99,7 @@ def test_api_clients_that_read_no_answers_delay_deliveries_only_briefly(
     assert max(answer_seconds) < 3 * CROWDED_SECONDS
 
 
-@pytest.mark.parametrize("account", ["ada@example.com", "nobody-{}@example.com"])
+@pytest.mark.parametrize("account", ["ada@example.com", only_in_proof("nobody-{}@example.com")])
 def test_flood_of_wrong_passwords_delays_no_other_client(
     small_service: Service, management: Management, webhook: WebhookWithSecret, account: str
 ):

@@ -60,6 +60,7 @@ def test_there_are_hundreds_of_hostile_requests_with_unique_names():
     assert len(set(NAMES)) == len(NAMES)
 
 
+@pytest.mark.proof
 def test_service_on_sqlite_withstands_all_hostile_requests_at_once(service: Service, management: Management):
     target = new_target(management, "hostile")
 

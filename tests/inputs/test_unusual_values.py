@@ -99,6 +99,7 @@ def test_no_value_in_a_request_causes_a_server_error(sqlite_store: str, tmp_path
         try_requests(service, VALUES_PER_REQUEST_INPUT, part, PARTS)
 
 
+@pytest.mark.proof
 def test_no_value_in_a_request_causes_a_server_error_on_postgresql(postgres_store: str, tmp_path: Path):
     with running_service(postgres_store, tmp_path) as service:
         try_requests(service, VALUES_ON_POSTGRES, 0, INPUT_STEP_ON_POSTGRES)
@@ -112,6 +113,7 @@ def test_no_value_in_a_command_causes_a_traceback(
         try_commands(service, VALUES_PER_COMMAND_INPUT, part, PARTS)
 
 
+@pytest.mark.proof
 def test_no_value_in_a_command_causes_a_traceback_on_postgresql(command_service: CommandService, postgres_store: str):
     with command_service(postgres_store) as service:
         try_commands(service, VALUES_ON_POSTGRES, 0, INPUT_STEP_ON_POSTGRES)

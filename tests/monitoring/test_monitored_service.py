@@ -21,6 +21,7 @@ from hookmill.management import WebhookWithSecret
 from tests.faults.parts import Part, kill_part, parts_of
 from tests.monitoring.test_files import dashboard_queries, page_queries, rule_queries
 from tests.support.collector import Collector, ReceivedSpan, collecting
+from tests.support.counts import only_in_proof
 from tests.support.link import Link
 from tests.support.ports import free_port
 from tests.support.postgres import Postgres
@@ -94,7 +95,7 @@ class Monitored:
         return until(complete, lambda: f"the trace has {names}; there are {self.collector.spans}")
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+@pytest.fixture(scope="module", params=["sqlite", only_in_proof("postgres")])
 def monitored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
     directory = tmp_path_factory.mktemp(request.param)
     port = free_port()

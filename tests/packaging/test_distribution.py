@@ -135,6 +135,7 @@ def test_uncommitted_changes_are_not_released(tmp_path: Path):
     assert problem_of_checkout(tmp_path) is None
 
 
+@pytest.mark.proof
 def test_installed_with_pip_alone_it_does_the_main_job(wheel: Path, tmp_path: Path):
     libraries = tmp_path / "libraries"
     libraries.mkdir()

@@ -167,12 +167,14 @@ def test_killed_workers_on_sqlite(sqlite_store: str, tmp_path: Path, chance: ran
 
 
 @pytest.mark.timeout(1_200)
+@pytest.mark.proof
 def test_killed_workers_on_postgresql(postgres_store: str, tmp_path: Path, chance: random.Random):
     with plant(postgres_store, tmp_path) as running:
         inject(running, chance, running.restart_worker)
 
 
 @pytest.mark.timeout(1_200)
+@pytest.mark.proof
 @pytest.mark.parametrize("fault", ["frozen", "without a network"])
 def test_interrupted_workers(postgres_store: str, tmp_path: Path, chance: random.Random, fault: str):
     with plant(postgres_store, tmp_path) as running:
@@ -189,6 +191,7 @@ def test_interrupted_workers(postgres_store: str, tmp_path: Path, chance: random
 
 
 @pytest.mark.timeout(1_200)
+@pytest.mark.proof
 def test_restarts_of_the_database(tmp_path: Path, chance: random.Random):
     with PostgresServer.start() as server:
         url = server.create_database()

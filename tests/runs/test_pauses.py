@@ -9,6 +9,7 @@ from hookmill.domain.run_policy import Retry, RunPolicy
 from hookmill.store import audit, automations, pauses
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.worker import microseconds
+from tests.support.counts import only_in_proof
 from tests.support.waiting import until
 
 SUCCEED_IF_GOOD = ["sh", "-c", "grep -q good event-payload.json"]
@@ -136,7 +137,7 @@ def test_new_version_of_an_automation_resets_its_failure_count(backlog):
     assert row["failures_in_row"] == 0
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [1, only_in_proof(3)])
 def test_running_commands_never_exceed_max_running(sqlite_store, postgres_store, tmp_path, workers):
     with Backlog(sqlite_store if workers == 1 else postgres_store, tmp_path / "data") as backlog:
         directory = tmp_path / "running"

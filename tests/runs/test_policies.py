@@ -11,7 +11,7 @@ from hookmill.domain.run import Run, RunState
 from hookmill.domain.run_policy import Concurrency, Debounce, RunPolicy, WhenBusy
 from hookmill.store.runs import held
 from tests.runs.backlog import Backlog, Worker
-from tests.support.counts import count
+from tests.support.counts import count, only_in_proof
 from tests.support.waiting import until
 
 KEYS = count(20, usually=6)
@@ -62,8 +62,15 @@ def perform_while_a_worker_is_killed(
     return [list(group) for _, group in groupby(ended, key=lambda run: run.policy_key)]
 
 
-@pytest.mark.parametrize("when_busy", list(WhenBusy))
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("workers", "when_busy"),
+    [
+        (1, WhenBusy.REPLACE),
+        (3, WhenBusy.QUEUE),
+        *(only_in_proof(1, when_busy) for when_busy in (WhenBusy.QUEUE, WhenBusy.SKIP)),
+        *(only_in_proof(3, when_busy) for when_busy in (WhenBusy.REPLACE, WhenBusy.SKIP)),
+    ],
+)
 def test_at_most_one_run_of_a_key_is_active(sqlite_store, postgres_store, tmp_path, when_busy, workers):
     url = sqlite_store if workers == 1 else postgres_store
     policy = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",), when_busy=when_busy))

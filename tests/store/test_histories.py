@@ -21,28 +21,34 @@ from hookmill.store.runs.attempts import AttemptStatus
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
-from tests.support.counts import count
+from tests.support.counts import count, only_in_proof
 
 SECOND: Final = 1_000_000
 ATTEMPTS_MAX: Final = 3
 RETRY: Final = Retry(attempts=2, backoff_seconds=5)
 DEBOUNCE: Final = Debounce(seconds=3, max_seconds=9)
-POLICIES: Final = [
-    RunPolicy(),
-    RunPolicy(retry=RETRY),
-    RunPolicy(max_running=1),
-    RunPolicy(debounce=DEBOUNCE),
-    *(
+
+
+def policies_with_limit(limit: int) -> list[RunPolicy]:
+    return [
         RunPolicy(
             concurrency=Concurrency(key_pointers=("/key",), limit=limit, when_busy=when_busy),
             debounce=debounce,
             retry=retry,
         )
-        for limit in (1, 2)
         for when_busy in WhenBusy
         for debounce, retry in ((None, None), (DEBOUNCE, None), (None, RETRY))
-    ),
+    ]
+
+
+POLICIES: Final = [
+    RunPolicy(),
+    RunPolicy(retry=RETRY),
+    RunPolicy(max_running=1),
+    RunPolicy(debounce=DEBOUNCE),
+    *policies_with_limit(1),
 ]
+POLICIES_WITH_LIMIT_2: Final = policies_with_limit(2)
 ENDED_UNSTARTED: Final = (RunState.SKIPPED, RunState.SUPERSEDED)
 ENDED_BY_ANOTHER_RUN: Final = (*ENDED_UNSTARTED, RunState.REPLACED)
 
@@ -284,7 +290,9 @@ EXAMPLES: Final = count(12, usually=1)
 """The number of histories of each policy on each database."""
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: json.dumps(policy.as_json()))
+@pytest.mark.parametrize(
+    "policy", [*POLICIES, *map(only_in_proof, POLICIES_WITH_LIMIT_2)], ids=lambda policy: json.dumps(policy.as_json())
+)
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture], phases=[Phase.generate])
 @given(chance=st.randoms(use_true_random=True))
 def test_every_run_ends_once_as_its_policy_allows(backlog: Backlog, policy: RunPolicy, chance: Random):

@@ -16,6 +16,7 @@ from hookmill.store.runs import attempts, claims, executors
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.store.verification.checks import all_problems
 from hookmill.store.verification.snapshot import Problem, Snapshot
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 from tests.support.world import World
 
@@ -251,6 +252,7 @@ def test_healthy_database_has_no_problems(world: World):
         assert problems_in(world, tx) == []
 
 
+@ON_POSTGRES_IN_PROOF
 def test_each_of_many_corruptions_is_found(world: World):
     kinds: dict[str, set[str]] = {}
     for name, (_, corrupt) in CORRUPTIONS.items():

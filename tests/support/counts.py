@@ -1,5 +1,9 @@
 """How often race-prone tests repeat what they do: a few times for every change, and more often with `make proof`."""
 
+from typing import Any
+
+import pytest
+
 _ARE_FULL = False
 
 
@@ -20,3 +24,12 @@ def make_full() -> None:
     """Choose the full counts. Call it before test modules are imported."""
     global _ARE_FULL
     _ARE_FULL = True
+
+
+def only_in_proof(*values: object) -> Any:
+    """Parameters of a test for which it runs only with `make proof`. See the marker `proof`."""
+    return pytest.param(*values, marks=pytest.mark.proof)
+
+
+ON_POSTGRES_IN_PROOF = pytest.mark.parametrize("store_url", ["sqlite", only_in_proof("postgres")], indirect=True)
+"""Runs a test of a fixture that needs `store_url` on SQLite, and on PostgreSQL only with `make proof`."""

@@ -41,10 +41,12 @@ _SHARED_POSTGRES = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full-counts", action="store_true", help="repeat as often as for a release")
+    parser.addoption("--full-counts", action="store_true", help="run everything, as often as for a release")
+    parser.addoption("--proofs", action="store_true", help="run everything, as often as for every change")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "proof: runs only with `make proof`, or if its file is named")
     # Python collects garbage after every 700 new objects, which took an eighth of the tests' processor time.
     gc.set_threshold(50_000, 20, 100)
     if config.getoption("--full-counts"):
@@ -90,7 +92,28 @@ def pytest_collection() -> Generator[None, Any, Any]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _deselect_proofs(config, items)
+    _order(items)
+    _make_ids_unique(items)
+
+
+def _deselect_proofs(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that are marked `proof`, unless an option asks for them or the command line names their file.
+
+    For each of them, another test executes the same code in another case, or at less cost.
+    """
+    if counts.are_full() or config.getoption("--proofs"):
+        return
+    named = {(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args}
+    proofs = [item for item in items if item.get_closest_marker("proof") and item.path not in named]
+    if proofs:
+        config.hook.pytest_deselected(items=proofs)
+        left_out = set(proofs)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _order(items: list[pytest.Item]) -> None:
     """Run the longest files first and the shortest last, so that no process waits long for the last file. Files that
     wait are spread among those that keep a processor busy."""
     items.sort(
@@ -102,7 +125,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for number, tests in enumerate(waiting):
         ordered.insert(min(3 * number, len(ordered)), tests)
     items[:] = itertools.chain.from_iterable(ordered)
-    _make_ids_unique(items)
 
 
 def _make_ids_unique(items: list[pytest.Item]) -> None:
@@ -117,8 +139,9 @@ def _make_ids_unique(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Three times as many as there are processors: the longest tests wait for much of their time."""
-    return len(os.sched_getaffinity(0)) * 3
+    """Twice as many as there are processors: some tests wait for much of their time. Each process takes half a minute
+    of processor time to load all tests and a fork server."""
+    return len(os.sched_getaffinity(0)) * 2
 
 
 @pytest.hookimpl(optionalhook=True)
