@@ -16,7 +16,7 @@ from hookmill.runs.package import Package
 from hookmill.runs.perform import Performer
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import PackageRunner
-from hookmill.store.runs import attempts, claims, executors, reading
+from hookmill.store.runs import attempts, claims, executors
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
@@ -207,15 +207,15 @@ def test_run_that_breaks_its_guard_at_each_attempt_is_interrupted(sqlite_backlog
 
 def test_payload_is_read_again_after_a_database_failure(sqlite_backlog, monkeypatch):
     key = claimed_run(sqlite_backlog)
-    payload_of, failures = reading.payload_of, []
+    run_and_payload, failures = attempts.run_and_payload, []
 
-    def fail_once(*arguments: Any) -> bytes | None:
+    def fail_once(*arguments: Any, **named_arguments: Any) -> tuple[Run, bytes | None] | None:
         if not failures:
             failures.append(StoreUnavailable("unavailable"))
             raise failures[0]
-        return payload_of(*arguments)
+        return run_and_payload(*arguments, **named_arguments)
 
-    monkeypatch.setattr(reading, "payload_of", fail_once)
+    monkeypatch.setattr(attempts, "run_and_payload", fail_once)
 
     new_performer(sqlite_backlog).perform(key, sqlite_backlog.run(key).attempt)
 

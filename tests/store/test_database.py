@@ -49,6 +49,39 @@ def test_read_transaction_cannot_write(database):
         add_row(tx, "b")
 
 
+def test_single_statement_is_committed(database):
+    with database.write_statement() as tx:
+        add_row(tx, "a")
+
+    with database.read_statement() as tx:
+        assert row_names(tx) == ["a"]
+    with database.read() as tx:
+        assert row_names(tx) == ["a"]
+
+
+def test_second_statement_in_a_transaction_for_one_is_refused(database):
+    with pytest.raises(RuntimeError, match="second one"), database.read_statement() as tx:
+        row_names(tx)
+        row_names(tx)
+    with pytest.raises(RuntimeError, match="driver-level"), database.write_statement() as tx:
+        tx.bulk("DELETE FROM facts", ())
+
+    with database.write() as tx:
+        add_row(tx, "a")
+        add_row(tx, "b")
+    with database.read() as tx:
+        assert row_names(tx) == ["a", "b"]
+
+
+def test_single_statement_that_fails_changes_nothing(database):
+    for _ in range(2):
+        with pytest.raises(SQLAlchemyError), database.write_statement() as tx:
+            tx.run("INSERT INTO facts (name, value) VALUES ('a', '1'), ('a', '1')")
+
+    with database.read_statement() as tx:
+        assert row_names(tx) == []
+
+
 def test_read_transaction_has_a_consistent_snapshot(database):
     with database.read() as tx:
         before = row_names(tx)

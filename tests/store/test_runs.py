@@ -408,6 +408,24 @@ def test_run_has_its_webhook_automation_and_payload(backlog):
         assert reading.payload_of(tx, run) == b"[1]"
 
 
+def test_attempt_gets_its_run_and_payload_until_it_is_outdated(backlog):
+    key = backlog.queue(backlog.automation(), payload=b"[1]")
+    claim(backlog)
+
+    def read(attempt=1, executor=WORKER):
+        with backlog.database.read_statement() as tx:
+            return attempts.run_and_payload(tx, key, executor=executor, attempt=attempt)
+
+    assert read() == (backlog.run(key), b"[1]")
+    assert read(attempt=2) is None
+    assert read(executor=OTHER_WORKER) is None
+    with backlog.database.write() as tx:
+        tx.run("DELETE FROM payloads")
+    assert read() == (backlog.run(key), None)
+    finish(backlog, key, 1)
+    assert read() is None
+
+
 def test_run_of_another_factory_is_not_found(backlog):
     key = backlog.queue(backlog.automation())
 

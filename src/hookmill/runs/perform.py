@@ -18,7 +18,7 @@ from hookmill.runs.package import write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
 from hookmill.store.database import Database
 from hookmill.store.pauses import pause_failing
-from hookmill.store.runs import attempts, reading
+from hookmill.store.runs import attempts
 from hookmill.store.runs.attempts import AttemptStatus
 from hookmill.store.runs.executors import ExecutorId
 
@@ -86,11 +86,8 @@ class Performer:
         """The run and its payload, if stored; None if the attempt is outdated."""
 
         def read() -> tuple[Run, bytes | None] | None:
-            with self.database.read() as tx:
-                if attempts.status(tx, key, executor=self.executor, attempt=attempt) is AttemptStatus.OUTDATED:
-                    return None
-                run = reading.run_by_key(tx, key)
-                return None if run is None else (run, reading.payload_of(tx, run))
+            with self.database.read_statement() as tx:
+                return attempts.run_and_payload(tx, key, executor=self.executor, attempt=attempt)
 
         return self._retry_while_unavailable(read)
 
@@ -147,7 +144,7 @@ class Performer:
             self.file_writer.store_files(run, payload, wait_for_database)
 
     def _status(self, run: Run) -> AttemptStatus:
-        with self.database.read() as tx:
+        with self.database.read_statement() as tx:
             return attempts.status(tx, run.id, executor=self.executor, attempt=run.attempt)
 
     def _instruction(self, run: Run, live_output: LiveOutput | None) -> Instruction:

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
@@ -87,6 +87,25 @@ class Transaction:
             self.connection.exec_driver_sql(sql, list(rows))
 
 
+@dataclass(frozen=True, slots=True)
+class _SingleStatement(Transaction):
+    """A transaction that is over after its first statement."""
+
+    executed: list[str] = field(default_factory=list)
+
+    def _execute(self, sql: str, values: dict[str, Any]) -> CursorResult[Any]:
+        if self.executed:
+            raise RuntimeError("A transaction for a single statement can't execute a second one.")
+        self.executed.append(sql)
+        return Transaction._execute(self, sql, values)
+
+    def bulk(self, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
+        raise RuntimeError("A transaction for a single statement can't execute driver-level SQL.")
+
+    def bulk_many(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        raise RuntimeError("A transaction for a single statement can't execute driver-level SQL.")
+
+
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -143,6 +162,7 @@ class Database:
             self._read_engine = self._write_engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
+            self._statement_engine = self._write_engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def has_sqlite_file(self) -> bool:
         """Whether the file at `path` exists and is a SQLite database. Call it before the first transaction.
@@ -174,6 +194,33 @@ class Database:
                 return
             with self._write_lock, self._write_engine.begin() as connection:
                 yield Transaction(connection)
+
+    @contextmanager
+    def read_statement(self) -> Iterator[Transaction]:
+        """A transaction for a single query. Raises `StoreUnavailable`.
+
+        On PostgreSQL, it saves the messages for BEGIN and COMMIT. A second statement raises `RuntimeError`.
+        """
+        if self.on_sqlite:
+            with self.read() as tx:
+                yield _SingleStatement(tx.connection)
+            return
+        with raising_unavailable(), self._statement_engine.connect() as connection:
+            yield _SingleStatement(connection)
+
+    @contextmanager
+    def write_statement(self) -> Iterator[Transaction]:
+        """A transaction for a single statement. Raises `StoreUnavailable`.
+
+        On PostgreSQL, the statement commits by itself, even if the block then raises. That saves the messages for BEGIN
+        and COMMIT. A second statement raises `RuntimeError`.
+        """
+        if self.on_sqlite:
+            with self.write() as tx:
+                yield _SingleStatement(tx.connection)
+            return
+        with raising_unavailable(), self._statement_engine.connect() as connection:
+            yield _SingleStatement(connection)
 
     def _grow_wal(self) -> None:
         """Enlarge the WAL with a transaction that is larger than the cache, and roll it back. The file keeps its

@@ -17,7 +17,7 @@ from hookmill.domain.run import (
 from hookmill.store import automations
 from hookmill.store.database import Transaction
 from hookmill.store.notifications import notify_workers
-from hookmill.store.runs import held
+from hookmill.store.runs import held, reading
 from hookmill.store.runs.executors import ExecutorId
 
 
@@ -45,6 +45,27 @@ def status(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int) 
     if row is None:
         return AttemptStatus.OUTDATED
     return AttemptStatus.CURRENT if row["cancel_requested_at"] is None else AttemptStatus.CANCEL_REQUESTED
+
+
+def run_and_payload(
+    tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int
+) -> tuple[Run, bytes | None] | None:
+    """The run of the attempt that this executor begins to perform, with its payload; None if the attempt is outdated.
+
+    The payload is None if the run has none, or if retention has pruned it. A single statement reads all of it.
+    """
+    row = tx.one(
+        f"""
+        {reading.RUN_AND_PAYLOAD_QUERY}
+        WHERE runs.id = :id AND runs.executor = :executor AND runs.attempt = :attempt AND runs.finished_at IS NULL
+        """,
+        id=key,
+        executor=executor,
+        attempt=attempt,
+    )
+    if row is None:
+        return None
+    return reading.run_from_row(row), bytes(row["body"]) if row["body"] is not None else None
 
 
 def finish(

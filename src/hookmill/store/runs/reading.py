@@ -19,8 +19,7 @@ from hookmill.domain.run_options import options_from_stored
 from hookmill.domain.run_policy import policy_from_stored
 from hookmill.store.database import Row, Transaction
 
-RUN_QUERY: Final = """
-    SELECT
+_RUN_COLUMNS: Final = """
         runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
         runs.attempt, runs.created_at, runs.claimed_at, runs.started_at, runs.finished_at,
         runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
@@ -33,6 +32,8 @@ RUN_QUERY: Final = """
         deliveries.traceparent,
         automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner,
         automation_versions.policy, automation_versions.options
+"""
+_RUN_TABLES: Final = """
     FROM runs
     LEFT JOIN webhooks ON webhooks.no = runs.webhook_no
     JOIN automation_versions
@@ -40,6 +41,13 @@ RUN_QUERY: Final = """
         AND automation_versions.version = runs.automation_version
     LEFT JOIN deliveries ON deliveries.id = runs.delivery_id
 """
+RUN_QUERY: Final = f"SELECT {_RUN_COLUMNS} {_RUN_TABLES}"
+# A run without a delivery has its own id in place of the delivery's.
+RUN_AND_PAYLOAD_QUERY: Final = f"""
+    SELECT {_RUN_COLUMNS}, payloads.body {_RUN_TABLES}
+    LEFT JOIN payloads ON payloads.delivery_id = runs.delivery_id
+"""
+"""Like `RUN_QUERY`, with the payload as `body`. It is NULL if the run has none, or if retention has pruned it."""
 
 
 def run_by_key(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None) -> Run | None:
