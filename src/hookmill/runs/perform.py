@@ -176,8 +176,10 @@ class Performer:
         Returns False if the attempt is outdated, or if the service stops while the database is unavailable.
         """
 
+        write = self.database.write_statement if attempts.finishes_in_one_statement(run) else self.database.write
+
         def finish() -> bool:
-            with self.database.write() as tx:
+            with write() as tx:
                 return attempts.finish(
                     tx,
                     run.id,

@@ -68,6 +68,11 @@ def run_and_payload(
     return reading.run_from_row(row), bytes(row["body"]) if row["body"] is not None else None
 
 
+def finishes_in_one_statement(run: Run) -> bool:
+    """Whether `finish` executes a single statement for this run, because no rule of its policy applies to its end."""
+    return run.policy_key is None and run.policy.pause_after_failures is None
+
+
 def finish(
     tx: Transaction,
     key: RunKey,
