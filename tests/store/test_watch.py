@@ -83,10 +83,3 @@ def test_damaged_database_reports_a_commit_at_every_check(sqlite_store, tmp_path
         assert [watch.has_new_commit() for _ in range(3)] == [True] * 3
         with pytest.raises(StoreUnavailable), database.read() as tx:
             tx.one("SELECT 1 FROM runs")
-
-
-def test_postgresql_reports_a_commit_at_every_check(postgres_store):
-    with open_database(postgres_store) as database:
-        watch = CommitWatch(database)
-
-        assert [watch.has_new_commit() for _ in range(3)] == [True] * 3

@@ -50,6 +50,7 @@ from hookmill.store.pauses import pause_failing
 from hookmill.store.private_file import open_lock_file
 from hookmill.store.runs import claims, executors, held, reading
 from hookmill.store.runs.executors import ExecutorId
+from hookmill.store.runs.outlook import outlook
 from hookmill.store.watch import CommitWatch
 
 WATCH_SECONDS: Final = 0.04
@@ -111,7 +112,7 @@ class _Backlog(Enum):
     EMPTY = auto()
     """The last query or claim found no run that may start. Only a later commit can change that."""
     PROBABLY_MORE = auto()
-    """The last claim filled every free slot, so the next claim does not query first."""
+    """The last query found a run, or the last claim filled every free slot. The next claim does not query first."""
 
 
 class WorkerLost(HookmillError):
@@ -149,10 +150,16 @@ class Dispatcher:
         self._abandon_runs = threading.Event()
         self._threads: list[threading.Thread] = []
         self._lock: IO[bytes] | None = None
-        self._watch = CommitWatch(database)
+        self._watch = CommitWatch(database) if database.on_sqlite else None
         self._backlog = _Backlog.UNKNOWN
         self._may_need_decision = True
         """Whether a commit may have added a held run or a schedule that is due now."""
+        self._may_have_work = threading.Event()
+        """Set by other threads when a commit may have added work. The claiming thread clears it before it looks."""
+        self._looked_at = -math.inf
+        """When the claiming thread last looked for work of other processes, on the monotonic clock."""
+        self._free_slots = 0
+        """The free slots after the last claim."""
         self._next_due_at: int | None = None
         """When the next held run or schedule is due, in µs since 1970; None if there is none."""
         self._notified_at = -math.inf
@@ -186,6 +193,7 @@ class Dispatcher:
             retry_rules=settings.retry_rules,
             health=self._health,
             forget_in_engine=self._forget,
+            run_with_policy_key_ended=self.wake,
             file_writer=file_writer,
             observer=self._observer,
         )
@@ -204,7 +212,13 @@ class Dispatcher:
         in_own_thread(self._launch)
 
     def wake(self) -> None:
-        """Make the claiming thread check the backlog now. Any thread can call this at little cost."""
+        """Make the claiming thread look for work now. Any thread can call this at little cost."""
+        if not self._may_have_work.is_set():
+            self._may_have_work.set()
+        self._refill()
+
+    def _refill(self) -> None:
+        """Make the claiming thread fill the free slots now, without looking for work that other processes added."""
         if not self._wakeup.is_set():
             self._wakeup.set()
 
@@ -258,7 +272,8 @@ class Dispatcher:
 
     def _close(self) -> None:
         DurableEngine.close()
-        self._watch.close()
+        if self._watch is not None:
+            self._watch.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -267,9 +282,8 @@ class Dispatcher:
     def _dispatch(self) -> None:
         """In a thread: claim runs and start them, until the shutdown."""
         last_served = FactoryId("")
-        interval = WATCH_SECONDS if self._database.on_sqlite else POLL_SECONDS
         while not self._stop_claiming.is_set():
-            self._wakeup.wait(min(interval, self._seconds_to_next_decision()))
+            self._wakeup.wait(min(self._seconds_to_next_look(), self._seconds_to_next_decision()))
             self._wakeup.clear()
             began_at = time.monotonic()
             try:
@@ -313,10 +327,12 @@ class Dispatcher:
         Call it even if no slot is free, because a new run may replace a run that occupies a slot.
         """
         now = self._clock()
-        with self._database.read() as tx:
-            schedule_due_at = schedules.next_due_at(tx, now)
-            needs_decision = held.needs_decision(tx, now)
-            run_due_at = held.next_due_at(tx)
+        with self._database.read_statement() as tx:
+            present = outlook(tx, now)
+        schedule_due_at, run_due_at = present.schedule_due_at, present.run_due_at
+        needs_decision = present.needs_decision
+        if self._backlog is not _Backlog.PROBABLY_MORE:
+            self._backlog = _Backlog.PROBABLY_MORE if present.has_backlog else _Backlog.EMPTY
         if schedule_due_at is not None and schedule_due_at <= now:
             with self._database.write() as tx:
                 due_count = firing.fire_due(tx, now, lambda: RunKey(time_ordered_key(now, os.urandom(8))))
@@ -339,13 +355,17 @@ class Dispatcher:
 
         Steps that can't have work are skipped. `after` is the factory that was served last.
         """
-        if self._watch.has_new_commit():
+        if self._may_have_new_work():
             self._may_need_decision = True
             if self._backlog is _Backlog.EMPTY:
                 self._backlog = _Backlog.UNKNOWN
         if self._may_need_decision or self._seconds_to_next_decision() == 0:
             self._decide()
         free_slots = self._settings.slots - self._in_flight.count
+        if free_slots > self._free_slots and self._backlog is _Backlog.EMPTY:
+            # A run has ended, so a limit may no longer keep another run in the backlog.
+            self._backlog = _Backlog.UNKNOWN
+        self._free_slots = free_slots
         if free_slots <= 0 or self._stop_claiming.is_set():
             return ()
         if not self._health.may_claim():
@@ -354,7 +374,7 @@ class Dispatcher:
         if self._backlog is _Backlog.EMPTY and skipped_runners == self._skipped_runners:
             return ()
         if self._backlog is not _Backlog.PROBABLY_MORE or skipped_runners:
-            with self._database.read() as tx:
+            with self._database.read_statement() as tx:
                 has_backlog = claims.has_backlog(tx, skipped_runners=skipped_runners)
             self._backlog = _Backlog.UNKNOWN if has_backlog else _Backlog.EMPTY
             self._skipped_runners = skipped_runners
@@ -382,7 +402,29 @@ class Dispatcher:
             self._backlog = _Backlog.EMPTY
         for claimed_run in claimed:
             self._in_flight.add(claimed_run.run, claimed_run.attempt)
+        self._free_slots -= len(claimed)
         return claimed
+
+    def _may_have_new_work(self) -> bool:
+        """Whether a commit since the last call may have added runs, or work for `_decide`.
+
+        On PostgreSQL, this is so after a notification, which may be lost, and also every `POLL_SECONDS`.
+        """
+        was_woken = self._may_have_work.is_set()
+        if was_woken:
+            # Cleared before the caller looks: what is added while it looks sets it again.
+            self._may_have_work.clear()
+        if self._watch is not None:
+            return self._watch.has_new_commit() or was_woken
+        if not was_woken and self._seconds_to_next_look() > 0:
+            return False
+        self._looked_at = time.monotonic()
+        return True
+
+    def _seconds_to_next_look(self) -> float:
+        if self._watch is not None:
+            return WATCH_SECONDS
+        return max(self._looked_at + POLL_SECONDS - time.monotonic(), 0.0)
 
     def _start_in_engine(self, run: RunKey, attempt: int) -> None:
         try:
@@ -403,7 +445,7 @@ class Dispatcher:
             return False
         finally:
             self._in_flight.remove(run)
-            self.wake()
+            self._refill()
 
     def _forget(self, run: RunKey) -> None:
         try:
@@ -484,7 +526,7 @@ class Dispatcher:
                         held.reconsider_all(tx)
                     reconsidered_at = time.monotonic()
                     # If the clock was set back, schedules may have to continue by the corrected clock.
-                    self._may_need_decision = True
+                    self.wake()
                 # `Performer` calls this after a failed run. Here it is called for interrupted runs, and for workers
                 # that were killed before they called it.
                 pause_failing(self._database, self._clock())

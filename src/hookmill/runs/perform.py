@@ -46,6 +46,8 @@ class Performer:
     health: HostHealth
     forget_in_engine: Callable[[RunKey], None]
     """Deletes the engine's record of the run that the calling thread performs, because the run will start again."""
+    run_with_policy_key_ended: Callable[[], None] = lambda: None
+    """Called after the end of a run with a policy key: a run that waits for it may start."""
     retry_rules: Mapping[str, Retry] = field(default_factory=dict)
     """The retry rule of each runner, by its name, for automations that have no retry rule."""
     file_writer: RunFileWriter | None = None
@@ -199,6 +201,8 @@ class Performer:
         if run.policy.pause_after_failures is not None and result.state is RunState.FAILED:
             self._pause_failing()
         if is_recorded:
+            if run.policy_key is not None:
+                self.run_with_policy_key_ended()
             self.observer.run_ended(run, result.state)
         return is_recorded
 

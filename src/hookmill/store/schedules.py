@@ -1,6 +1,7 @@
 """The schedules of automations, and when each is due. `firing` adds their runs."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from hookmill.domain.automation import Automation
 from hookmill.domain.ids import AutomationId, FactoryId
@@ -101,12 +102,19 @@ def next_due_at(tx: Transaction, now: int) -> int | None:
 
     Returns `now` if a schedule must be corrected: its `last_at` is in the future, because the clock was wrong.
     """
-    row = tx.one(
-        """
-        SELECT (SELECT MIN(next_at) FROM schedules) AS next_at,
-               (SELECT MAX(last_at) FROM schedules WHERE next_at IS NOT NULL) AS last_at
-        """
-    )
-    if row is None or row["next_at"] is None:
+    row = tx.one(f"SELECT {DUE_COLUMNS}")
+    return None if row is None else due_at_of(row, now)
+
+
+DUE_COLUMNS: Final = """
+    (SELECT MIN(next_at) FROM schedules) AS next_at,
+    (SELECT MAX(last_at) FROM schedules WHERE next_at IS NOT NULL) AS last_at
+"""
+"""The columns that `due_at_of` needs."""
+
+
+def due_at_of(row: Row, now: int) -> int | None:
+    """The result of `next_due_at` for a row with the `DUE_COLUMNS`."""
+    if row["next_at"] is None:
         return None
     return now if row["last_at"] > now + CLOCK_ERROR_US else int(row["next_at"])

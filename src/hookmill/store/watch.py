@@ -8,7 +8,7 @@ from hookmill.store.database import Database
 
 
 class CommitWatch:
-    """Detects commits of other connections, in any process. Use it in one thread. On PostgreSQL, each check is True."""
+    """Detects commits of other connections to SQLite, in any process. Use it in one thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -18,8 +18,6 @@ class CommitWatch:
     def has_new_commit(self) -> bool:
         """Whether anything was committed since the last call. Also True if the database can't be read: then the
         caller's next query raises the error."""
-        if not self._database.on_sqlite:
-            return True
         try:
             if self._connection is None:
                 self._data_version = -1

@@ -45,14 +45,12 @@ def lock_decisions(tx: Transaction) -> None:
 
 def needs_decision(tx: Transaction, now: int) -> bool:
     """Whether `decide` has work."""
-    return tx.one(f"SELECT 1 FROM runs WHERE {_NEEDS_DECISION} LIMIT 1", now=now) is not None
+    return tx.one(f"{NEEDS_DECISION_QUERY} LIMIT 1", now=now) is not None
 
 
 def next_due_at(tx: Transaction) -> int | None:
     """When the next held run is due, in µs since 1970; None if no held run has a due time."""
-    row = tx.one(
-        f"SELECT MIN(due_at) AS due_at FROM runs WHERE finished_at IS NULL AND {_HAS_DUE_TIME}",
-    )
+    row = tx.one(NEXT_DUE_QUERY)
     return None if row is None else row["due_at"]
 
 
@@ -61,6 +59,8 @@ _HAS_DUE_TIME: Final = f"hold IN ({Hold.DEBOUNCE:d}, {Hold.RETRY:d})"
 _NEEDS_DECISION: Final = (
     f"finished_at IS NULL AND hold IS NOT NULL AND (hold = {Hold.NEW:d} OR ({_HAS_DUE_TIME} AND due_at <= :now))"
 )
+NEEDS_DECISION_QUERY: Final = f"SELECT 1 FROM runs WHERE {_NEEDS_DECISION}"
+NEXT_DUE_QUERY: Final = f"SELECT MIN(due_at) AS due_at FROM runs WHERE finished_at IS NULL AND {_HAS_DUE_TIME}"
 
 
 def decide(tx: Transaction, now: int) -> None:
