@@ -9,6 +9,7 @@ import pytest
 
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
+from hookmill.domain.run_policy import RunPolicy
 from tests.runs.backlog import Backlog, Worker, processes_of
 from tests.runs.samples import has_ended
 from tests.runs.worker import microseconds
@@ -187,7 +188,8 @@ def test_another_worker_performs_the_runs_of_a_killed_one(postgres_backlog):
 @pytest.mark.parametrize("statement", ["INSERT INTO executors", "INSERT INTO hookmill_engine.workflow_status"])
 def test_runs_of_a_worker_frozen_in_a_transaction_are_requeued_soon(postgres_backlog, tmp_path: Path, statement: str):
     trigger_file = tmp_path / "freeze"
-    automation = postgres_backlog.automation(runner="command")
+    # Because of the limit, a claim is a transaction of several statements.
+    automation = postgres_backlog.automation(runner="command", policy=RunPolicy(max_running=9))
     command = recording_command(postgres_backlog, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
     freeze = {"statement": statement, "trigger_file": str(trigger_file)}
 

@@ -30,15 +30,14 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
 def claim(
     backlog: Backlog, *, at_most: int = 4, worker: ExecutorId = WORKERS[0], skipped_runners: tuple[str, ...] = ()
 ) -> set[RunKey]:
-    with backlog.database.write() as tx:
-        claimed = claims.claim(
-            tx,
-            executor=worker,
-            at_most=at_most,
-            after=FactoryId(""),
-            now=microseconds(),
-            skipped_runners=skipped_runners,
-        )
+    claimed = claims.claim_and_beat(
+        backlog.database,
+        executor=worker,
+        at_most=at_most,
+        after=FactoryId(""),
+        now=microseconds(),
+        skipped_runners=skipped_runners,
+    )
     return {claimed_run.run for claimed_run in claimed}
 
 

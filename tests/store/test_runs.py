@@ -25,10 +25,14 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
 
 
 def claim(backlog, at_most=10, *, after="", executor=WORKER, skipped_runners=()):
-    with backlog.database.write() as tx:
-        return claims.claim(
-            tx, executor=executor, at_most=at_most, after=FactoryId(after), skipped_runners=skipped_runners, now=5
-        )
+    return claims.claim_and_beat(
+        backlog.database,
+        executor=executor,
+        at_most=at_most,
+        after=FactoryId(after),
+        skipped_runners=skipped_runners,
+        now=5,
+    )
 
 
 def has_backlog(backlog, skipped_runners=()):

@@ -383,18 +383,14 @@ class Dispatcher:
                 # With skipped runners, the query is slow. It must not be repeated at each wake-up.
                 self._stop_claiming.wait(RETRY_SECONDS)
             return ()
-        with self._database.write() as tx:
-            claimed = claims.claim(
-                tx,
-                executor=self.executor,
-                at_most=free_slots,
-                after=after,
-                skipped_runners=skipped_runners,
-                now=self._clock(),
-            )
-            if claimed:
-                # Without a claim, this transaction must write nothing: its own commit would wake this process.
-                executors.heartbeat(tx, self.executor, self._clock())
+        claimed = claims.claim_and_beat(
+            self._database,
+            executor=self.executor,
+            at_most=free_slots,
+            after=after,
+            skipped_runners=skipped_runners,
+            now=self._clock(),
+        )
         if claimed:
             self._backlog = _Backlog.PROBABLY_MORE if len(claimed) == free_slots else _Backlog.UNKNOWN
         else:

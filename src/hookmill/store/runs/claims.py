@@ -9,7 +9,8 @@ from typing import Final
 
 from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.store import dialect
-from hookmill.store.database import Transaction
+from hookmill.store.database import Database, Transaction
+from hookmill.store.runs import executors
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.store.runs.parts import CLAIMED, FACTORIES_IN_BACKLOG, READY
 
@@ -30,6 +31,32 @@ def has_backlog(tx: Transaction, *, skipped_runners: Collection[str] = ()) -> bo
     """Whether the backlog has runs of other runners than the `skipped_runners`."""
     condition, parameters = _excluding_runners(skipped_runners)
     return tx.one(f"SELECT 1 FROM runs WHERE {READY} {condition} LIMIT 1", **parameters) is not None
+
+
+def claim_and_beat(
+    database: Database,
+    *,
+    executor: ExecutorId,
+    at_most: int,
+    after: FactoryId,
+    now: int,
+    skipped_runners: Collection[str] = (),
+) -> list[ClaimedRun]:
+    """Claim runs like `claim`, in a transaction of its own. With a claim, the executor also sends a heartbeat.
+
+    On PostgreSQL, it is a single statement unless there are limits or `skipped_runners`.
+    """
+    if not database.on_sqlite and not skipped_runners:
+        with database.write_statement() as tx:
+            claimed = _claim_without_limits(tx, executor=executor, at_most=at_most, after=after, now=now)
+        if claimed is not None:
+            return claimed
+    with database.write() as tx:
+        claimed = claim(tx, executor=executor, at_most=at_most, after=after, now=now, skipped_runners=skipped_runners)
+        if claimed:
+            # Without a claim, this transaction must write nothing: its own commit would wake the caller.
+            executors.heartbeat(tx, executor, now)
+    return claimed
 
 
 def claim(
@@ -76,6 +103,82 @@ def claim(
             **keys,
         )
     return claimed
+
+
+_CLAIM_WITHOUT_LIMITS: Final = f"""
+    {FACTORIES_IN_BACKLOG},
+    backlog_from_start (factory_id) AS (
+        SELECT min(factory_id) FROM runs WHERE {READY}
+        UNION ALL
+        SELECT (
+            SELECT min(factory_id) FROM runs WHERE {READY} AND factory_id > backlog_from_start.factory_id
+        )
+        FROM backlog_from_start
+        WHERE backlog_from_start.factory_id <= :after
+    ),
+    limits (exist) AS MATERIALIZED (
+        SELECT EXISTS (SELECT 1 FROM automations WHERE max_running IS NOT NULL AND deleted_at IS NULL)
+            OR EXISTS (SELECT 1 FROM factories WHERE max_running IS NOT NULL)
+    ),
+    served (factory_id, turn) AS MATERIALIZED (
+        SELECT factory_id, row_number() OVER (ORDER BY factory_id <= :after, factory_id)
+        FROM (
+            SELECT factory_id FROM backlog WHERE factory_id IS NOT NULL
+            UNION ALL
+            SELECT factory_id FROM backlog_from_start WHERE factory_id <= :after
+            LIMIT :at_most
+        ) AS next_factories
+        WHERE NOT (SELECT exist FROM limits)
+    ),
+    ready AS MATERIALIZED (
+        SELECT served.turn, run.id, run.priority
+        FROM served CROSS JOIN LATERAL (
+            SELECT id, priority
+            FROM runs
+            WHERE {READY} AND factory_id = served.factory_id
+            ORDER BY priority, id
+            LIMIT :at_most
+            FOR UPDATE SKIP LOCKED
+        ) AS run
+    ),
+    chosen AS MATERIALIZED (
+        SELECT id, turn, row_number() OVER (PARTITION BY turn ORDER BY priority, id) AS round
+        FROM ready
+        ORDER BY round, turn
+        LIMIT :at_most
+    ),
+    beat AS (
+        INSERT INTO executors (id, started_at, last_seen_at)
+        SELECT CAST(:executor AS text), CAST(:now AS bigint), CAST(:now AS bigint) WHERE EXISTS (SELECT 1 FROM chosen)
+        ON CONFLICT (id) DO UPDATE SET last_seen_at = excluded.last_seen_at
+    ),
+    claimed AS (
+        UPDATE runs
+        SET state = 'running', attempt = attempt + 1, claimed_at = :now, started_at = :now, executor = :executor,
+            reason = NULL
+        WHERE id = ANY (ARRAY(SELECT id FROM chosen))
+        RETURNING id, attempt, factory_id
+    )
+    SELECT limits.exist AS has_limits, claimed.id, claimed.attempt, claimed.factory_id
+    FROM limits LEFT JOIN (claimed JOIN chosen ON chosen.id = claimed.id) ON TRUE
+    ORDER BY chosen.round, chosen.turn
+"""
+"""For PostgreSQL. It locks, orders and updates the same runs as `claim` does in several statements."""
+
+
+def _claim_without_limits(
+    tx: Transaction, *, executor: ExecutorId, at_most: int, after: FactoryId, now: int
+) -> list[ClaimedRun] | None:
+    """Claim runs and send a heartbeat in a single statement of PostgreSQL. Returns None, and claims none, if there are
+    limits."""
+    rows = tx.all(_CLAIM_WITHOUT_LIMITS, executor=executor, at_most=at_most, after=after, now=now)
+    if rows[0]["has_limits"]:
+        return None
+    return [
+        ClaimedRun(run=RunKey(bytes(row["id"])), attempt=row["attempt"], factory=FactoryId(row["factory_id"]))
+        for row in rows
+        if row["id"] is not None
+    ]
 
 
 def _factories_in_backlog(tx: Transaction, *, after: FactoryId, at_most: int) -> list[FactoryId]:
