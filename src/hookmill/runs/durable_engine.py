@@ -6,11 +6,12 @@ ended runs are deleted instead, many at a time.
 """
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
 from dbos import error as dbos_error
@@ -97,8 +98,14 @@ class DurableEngine:
             self._start_workflow(run_id(run), attempt)
 
     def _start_workflow(self, workflow_id: str, attempt: int) -> None:
-        with SetWorkflowID(workflow_id, workflow_id_reuse_policy="reject"):
-            DBOS.start_workflow(self._workflow, workflow_id, attempt)
+        # The engine records the workflow in this thread, with one statement for its status and one for its arguments.
+        # Nothing is lost if a crash keeps the second from being executed: see `forget_left`.
+        _thread.autocommits = True
+        try:
+            with SetWorkflowID(workflow_id, workflow_id_reuse_policy="reject"):
+                DBOS.start_workflow(self._workflow, workflow_id, attempt)
+        finally:
+            _thread.autocommits = False
 
     def forget(self, runs: Sequence[RunKey]) -> None:
         """Delete the engine's records of these runs. In a workflow's thread, call `forget_own_workflow` instead."""
@@ -152,6 +159,20 @@ class DurableEngine:
         DBOS.destroy(destroy_registry=True)
 
 
+class _Thread(threading.local):
+    autocommits = False
+    """Whether the statements of the engine in this thread commit by themselves. Only on PostgreSQL."""
+
+
+_thread: Final = _Thread()
+
+
+def _set_autocommit(connection: Any, _record: object, _proxy: object) -> None:
+    """Called when a thread takes a connection out of the engine's pool. This sends nothing to the server."""
+    if connection.autocommit != _thread.autocommits:
+        connection.autocommit = _thread.autocommits
+
+
 def in_own_thread(work: Callable[[], None]) -> None:
     """Call `work` in a new thread, and wait for it: the engine refuses calls from a thread with an event loop."""
     with ThreadPoolExecutor(max_workers=1) as thread:
@@ -172,6 +193,7 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
                 "max_overflow": 0,
                 "pool_use_lifo": True,
                 "pool_pre_ping": False,
+                "pool_events": [(_set_autocommit, "checkout")],
                 # The engine's commits need no sync: the row of the run has the attempt and the result.
                 "connect_args": {
                     "application_name": f"{application_name()} runs",
