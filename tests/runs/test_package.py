@@ -108,7 +108,7 @@ def test_failed_write_leaves_no_package(tmp_path):
     run = sample_run()
     (tmp_path / "runs").write_text("a file where the directory should be")
 
-    with pytest.raises(OSError, match="exists"):
+    with pytest.raises(OSError, match="Not a directory"):
         write_package(tmp_path / "runs", run, b"{}")
 
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]

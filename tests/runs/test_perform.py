@@ -156,7 +156,7 @@ def test_run_whose_package_cannot_be_written_is_requeued_uncounted(backlog):
     assert (run.state, run.attempt, run.started_at, run.claimed_at) == (RunState.QUEUED, 0, None, None)
     (_, fault), forgotten = failures
     assert forgotten == key
-    assert str(fault).startswith(f"A run's package could not be written to {backlog.data}/runs: File exists.")
+    assert str(fault).startswith(f"A run's package could not be written to {backlog.data}/runs: Not a directory.")
 
 
 @pytest.mark.parametrize(

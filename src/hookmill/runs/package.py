@@ -1,5 +1,6 @@
 """A run's package: a directory with the prompt, the envelope, and the payload if there is one."""
 
+import errno
 import json
 import os
 import stat
@@ -52,13 +53,25 @@ def write_package(packages: Path, run: Run, payload: bytes | None, *, traceparen
     """Write a run's package. It replaces that of an earlier attempt, and is never incomplete. Raises `OSError`."""
     directory = directory_of(packages, run.id)
     draft = packages / f".{directory.name}"
-    make_packages_directory(packages)
-    remove_or_set_aside(draft)
-    draft.mkdir(mode=0o700)
+    # Almost always, the first attempt at each step succeeds. Looking first would take more system calls.
+    try:
+        draft.mkdir(mode=0o700)
+    except FileNotFoundError:
+        make_packages_directory(packages)
+        draft.mkdir(mode=0o700)
+    except FileExistsError:
+        remove_or_set_aside(draft)
+        draft.mkdir(mode=0o700)
     for name, content in prepared_files(run, payload):
         _write_file(draft / name, content)
-    remove_or_set_aside(directory)
-    draft.rename(directory)
+    try:
+        draft.rename(directory)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        # An earlier attempt has left its package, or its command something else with this name.
+        remove_or_set_aside(directory)
+        draft.rename(directory)
     return Package(run=run, directory=directory, traceparent=traceparent)
 
 
@@ -216,5 +229,9 @@ def _open_package(packages: Path, run: RunKey) -> int:
 
 def _write_file(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    try:
+        remaining = memoryview(content)
+        while remaining:
+            remaining = remaining[os.write(descriptor, remaining) :]
+    finally:
+        os.close(descriptor)
