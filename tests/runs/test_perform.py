@@ -94,6 +94,25 @@ def test_claimed_run_is_performed(backlog):
     assert (package / "event-payload.json").read_bytes() == b"[1,  2]"
 
 
+def test_claim_start_and_end_of_a_run_take_one_round_trip_each(postgres_backlog, tmp_path):
+    key = postgres_backlog.queue(postgres_backlog.automation())
+    # The pool gives its most recently used connection to each statement.
+    with postgres_backlog.database.read() as tx:
+        connection: Any = tx.connection.connection.driver_connection
+    with (tmp_path / "messages").open("w+b") as messages:
+        connection.pgconn.trace(messages.fileno())
+        [claimed] = claims.claim_and_beat(
+            postgres_backlog.database, executor=OUR_EXECUTOR, at_most=4, after=FactoryId(""), now=1
+        )
+        result = new_performer(postgres_backlog).perform(key, claimed.attempt)
+        connection.pgconn.untrace()
+        messages.seek(0)
+        responses = messages.read().count(b"ReadyForQuery")
+
+    assert isinstance(result, Ended)
+    assert responses == 3
+
+
 def test_run_of_a_deleted_webhook_gets_its_payload(backlog):
     key = claimed_run(backlog, payload=b"[1,  2]")
     with backlog.database.write() as tx:
