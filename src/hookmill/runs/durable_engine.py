@@ -6,12 +6,11 @@ ended runs are deleted instead, many at a time.
 """
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
 from dbos import error as dbos_error
@@ -19,6 +18,7 @@ from dbos import error as dbos_error
 from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.domain.ids import RunKey, run_id, run_key
 from hookmill.store import timeouts
+from hookmill.store.autocommit import autocommit, prepare_connection
 from hookmill.store.database import Database
 from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
 from hookmill.store.privileges import ENGINE_SCHEMA
@@ -100,12 +100,8 @@ class DurableEngine:
     def _start_workflow(self, workflow_id: str, attempt: int) -> None:
         # The engine records the workflow in this thread, with one statement for its status and one for its arguments.
         # Nothing is lost if a crash keeps the second from being executed: see `forget_left`.
-        _thread.autocommits = True
-        try:
-            with SetWorkflowID(workflow_id, workflow_id_reuse_policy="reject"):
-                DBOS.start_workflow(self._workflow, workflow_id, attempt)
-        finally:
-            _thread.autocommits = False
+        with autocommit(), SetWorkflowID(workflow_id, workflow_id_reuse_policy="reject"):
+            DBOS.start_workflow(self._workflow, workflow_id, attempt)
 
     def forget(self, runs: Sequence[RunKey]) -> None:
         """Delete the engine's records of these runs. In a workflow's thread, call `forget_own_workflow` instead."""
@@ -159,20 +155,6 @@ class DurableEngine:
         DBOS.destroy(destroy_registry=True)
 
 
-class _Thread(threading.local):
-    autocommits = False
-    """Whether the statements of the engine in this thread commit by themselves. Only on PostgreSQL."""
-
-
-_thread: Final = _Thread()
-
-
-def _set_autocommit(connection: Any, _record: object, _proxy: object) -> None:
-    """Called when a thread takes a connection out of the engine's pool. This sends nothing to the server."""
-    if connection.autocommit != _thread.autocommits:
-        connection.autocommit = _thread.autocommits
-
-
 def in_own_thread(work: Callable[[], None]) -> None:
     """Call `work` in a new thread, and wait for it: the engine refuses calls from a thread with an event loop."""
     with ThreadPoolExecutor(max_workers=1) as thread:
@@ -193,7 +175,7 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
                 "max_overflow": 0,
                 "pool_use_lifo": True,
                 "pool_pre_ping": False,
-                "pool_events": [(_set_autocommit, "checkout")],
+                "pool_events": [(prepare_connection, "checkout")],
                 # The engine's commits need no sync: the row of the run has the attempt and the result.
                 "connect_args": {
                     "application_name": f"{application_name()} runs",

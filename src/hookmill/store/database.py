@@ -23,6 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hookmill.domain.errors import DiskFull, Invalid, StoreUnavailable
 from hookmill.store import sqlite_engine, timeouts
+from hookmill.store.autocommit import autocommit
 
 if TYPE_CHECKING:
     import psycopg
@@ -162,7 +163,6 @@ class Database:
             self._read_engine = self._write_engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
-            self._statement_engine = self._write_engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def has_sqlite_file(self) -> bool:
         """Whether the file at `path` exists and is a SQLite database. Call it before the first transaction.
@@ -205,7 +205,7 @@ class Database:
             with self.read() as tx:
                 yield _SingleStatement(tx.connection)
             return
-        with raising_unavailable(), self._statement_engine.connect() as connection:
+        with raising_unavailable(), self._autocommitting_connection() as connection:
             yield _SingleStatement(connection)
 
     @contextmanager
@@ -219,8 +219,12 @@ class Database:
             with self.write() as tx:
                 yield _SingleStatement(tx.connection)
             return
-        with raising_unavailable(), self._statement_engine.connect() as connection:
+        with raising_unavailable(), self._autocommitting_connection() as connection:
             yield _SingleStatement(connection)
+
+    def _autocommitting_connection(self) -> Connection:
+        with autocommit():
+            return self._write_engine.connect()
 
     def _grow_wal(self) -> None:
         """Enlarge the WAL with a transaction that is larger than the cache, and roll it back. The file keeps its

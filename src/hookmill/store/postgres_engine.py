@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.store import timeouts
+from hookmill.store.autocommit import prepare_connection
 from hookmill.store.revision import application_name
 
 OLDEST_VERSION: Final = 15
@@ -86,6 +87,8 @@ def postgres_engine(url: str, *, connections: int, idle_seconds: int) -> Engine:
             raise
         has_connected = True
         return connection
+
+    event.listen(engine, "checkout", prepare_connection)
 
     @event.listens_for(engine, "checkin")
     def _reset_timeout(connection: PostgresConnection | None, _record: object) -> None:
