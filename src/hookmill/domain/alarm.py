@@ -1,0 +1,302 @@
+"""Alarms: what the service reports by itself, when an alarm is raised and resolved, and what destinations send.
+
+An alarm is about one subject, such as a webhook. The service evaluates the condition of each alarm every minute. It
+raises an alarm when the condition begins to hold, and resolves it when the condition has not held for a while. So a
+condition that comes and goes is one alarm.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from typing import Final
+
+from hookmill.domain.delivery import Label
+from hookmill.domain.ids import FactoryId
+
+EVALUATION_SECONDS: Final = 60
+"""The time between two evaluations of all conditions."""
+NOTICE_PAUSE_SECONDS: Final = 3_600
+"""Notices that an alarm is raised are at least this far apart for the same kind and subject."""
+_SECOND_US: Final = 1_000_000
+_MINUTE_US: Final = 60 * _SECOND_US
+_HOUR_US: Final = 60 * _MINUTE_US
+_DAY_US: Final = 24 * _HOUR_US
+
+AUTHENTICATION_DAY_US: Final = _DAY_US
+"""Failed authentications that are older don't count."""
+RATE_LIMITED_RANGE_US: Final = 10 * _MINUTE_US
+"""The time range in which minutes with dropped deliveries are counted."""
+QUIET_GRACE_US: Final = _HOUR_US
+"""After the service was stopped, webhooks have this time before they can count as quiet."""
+DISK_RELEASE_FACTOR: Final = 1.2
+"""An alarm about the disk ends at this multiple of the free space that raises it."""
+CLOCK_SECONDS_MAX: Final = 30.0
+"""With a larger difference between two clocks, rate limits and the age of signatures are wrong."""
+
+
+class AlarmKind(StrEnum):
+    WEBHOOK_QUIET = "webhook_quiet"
+    AUTHENTICATION_FAILING = "authentication_failing"
+    RATE_LIMITED = "rate_limited"
+    RUNS_FAILING = "runs_failing"
+    RUNS_WAITING = "runs_waiting"
+    DISK_LOW = "disk_low"
+    CLOCK_WRONG = "clock_wrong"
+    CERTIFICATE_EXPIRING = "certificate_expiring"
+
+
+class AlarmEvent(StrEnum):
+    """Why a destination gets a notice."""
+
+    RAISED = "raised"
+    RESOLVED = "resolved"
+    TEST = "test"
+
+
+class AlarmState(StrEnum):
+    OPEN = "open"
+    SNOOZED = "snoozed"
+    """Open, but nobody gets a notice, and pages don't mark it."""
+    RESOLVED = "resolved"
+
+
+class AlarmScope(StrEnum):
+    """What the subject of an alarm is."""
+
+    WEBHOOK = "webhook"
+    AUTOMATION = "automation"
+    INSTALLATION = "installation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmNotice:
+    """What a destination sends."""
+
+    id: str
+    """`alm_…`"""
+    kind: AlarmKind | None
+    """None in a test."""
+    event: AlarmEvent
+    factory: str | None
+    """Its name; None for the installation."""
+    subject: str
+    """The name of the webhook or automation, or what of the installation."""
+    summary: str
+    """One sentence, without secrets, and without text from payloads."""
+    action: str
+    """What to do, in one or two sentences."""
+    at: int
+    """In µs since 1970."""
+    url: str | None
+    """The alarm's page in the dashboard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmRule:
+    """What is fixed for a kind of alarm."""
+
+    scope: AlarmScope
+    title: str
+    action: str
+    """What to do, in one or two sentences."""
+    settle_seconds: int = 600
+    """The alarm is resolved when its condition has not held for this time."""
+
+
+ALARM_RULES: Final[Mapping[AlarmKind, AlarmRule]] = {
+    AlarmKind.WEBHOOK_QUIET: AlarmRule(
+        scope=AlarmScope.WEBHOOK,
+        title="No deliveries",
+        action="Check at the sender whether the webhook is still active and has the right URL. If deliveries have "
+        "become rarer, change the expected time of the webhook.",
+        settle_seconds=0,
+    ),
+    AlarmKind.AUTHENTICATION_FAILING: AlarmRule(
+        scope=AlarmScope.WEBHOOK,
+        title="Authentication fails",
+        action="Look up the reason in the delivery log. Give the sender the present secret, or rotate the secret.",
+    ),
+    AlarmKind.RATE_LIMITED: AlarmRule(
+        scope=AlarmScope.WEBHOOK,
+        title="Deliveries over the rate limit",
+        action="Let the sender send less, or raise the setting deliveries_per_minute. Dropped deliveries are lost "
+        "unless the sender retries.",
+    ),
+    AlarmKind.RUNS_FAILING: AlarmRule(
+        scope=AlarmScope.AUTOMATION,
+        title="Runs fail",
+        action="Read the output of the last runs, and correct the cause. Enable the automation again if it was paused, "
+        "and replay the deliveries.",
+    ),
+    AlarmKind.RUNS_WAITING: AlarmRule(
+        scope=AlarmScope.AUTOMATION,
+        title="Runs wait",
+        action="Look at the queue: it shows the workers, and what the runs wait for. Start more workers, or raise "
+        "runs_at_once or the limit of running runs.",
+    ),
+    AlarmKind.DISK_LOW: AlarmRule(
+        scope=AlarmScope.INSTALLATION,
+        title="Disk almost full",
+        action="Free disk space, or move the data directory to a larger disk. With less than free_space_min_mb, "
+        "deliveries are answered 503.",
+    ),
+    AlarmKind.CLOCK_WRONG: AlarmRule(
+        scope=AlarmScope.INSTALLATION,
+        title="Clock wrong",
+        action="Synchronize the clocks of all hosts and of the database server, such as with chrony. Then look at "
+        "`hookmill doctor`.",
+    ),
+    AlarmKind.CERTIFICATE_EXPIRING: AlarmRule(
+        scope=AlarmScope.INSTALLATION,
+        title="Certificate expires",
+        action="Renew the certificate, and check why it was not renewed automatically. Senders refuse an expired "
+        "certificate.",
+        settle_seconds=0,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmThresholds:
+    """When alarms are raised. Operators set these values."""
+
+    failed_authentications: int = 5
+    """So many attempts in a row."""
+    rate_limited_minutes: int = 3
+    """So many of the last ten minutes had dropped deliveries."""
+    failed_runs: int = 5
+    """So many runs in a row."""
+    waiting_seconds: int = 900
+    """The time for which a run has waited."""
+    disk_free_bytes: int = 1024 * 1024 * 1024
+    certificate_days: int = 14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmSubject:
+    """What an alarm is about. At most one alarm of each kind is open for each `id`."""
+
+    id: str
+    """The id of the webhook or automation, or a name for a part of the installation."""
+    name: str
+    factory_id: FactoryId | None
+    """None for the installation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedCondition:
+    """The result of an evaluation: whether the condition of an alarm holds for a subject."""
+
+    kind: AlarmKind
+    subject: AlarmSubject
+    holds: bool
+    summary: str
+    """One sentence for people. It says what is the case if the condition holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """An alarm as stored. Times are in µs since 1970."""
+
+    key: bytes
+    kind: AlarmKind
+    subject: AlarmSubject
+    summary: str
+    raised_at: int
+    clear_since: int | None
+    """Since when the condition of an open alarm does not hold; None if it holds."""
+    resolved_at: int | None
+    snoozed_until: int | None
+    announced_at: int | None
+    """When destinations got the last notice that it is raised; None if they got none."""
+
+    @property
+    def rule(self) -> AlarmRule:
+        return ALARM_RULES[self.kind]
+
+    def state(self, now: int) -> AlarmState:
+        if self.resolved_at is not None:
+            return AlarmState.RESOLVED
+        return AlarmState.SNOOZED if self.is_snoozed(now) else AlarmState.OPEN
+
+    def is_snoozed(self, now: int) -> bool:
+        return self.snoozed_until is not None and now < self.snoozed_until
+
+
+class AlarmStep(Enum):
+    """What an evaluation does with an alarm."""
+
+    NONE = auto()
+    RAISE = auto()
+    BEGIN_TO_SETTLE = auto()
+    """The condition holds no longer. The alarm is resolved unless the condition holds again soon."""
+    HOLD_AGAIN = auto()
+    """The condition holds again before the alarm was resolved."""
+    RESOLVE = auto()
+
+
+def next_step(alarm: Alarm | None, kind: AlarmKind, now: int, *, holds: bool) -> AlarmStep:
+    """What to do at `now`, in µs since 1970. `alarm` is the open alarm of the subject; None if none is open."""
+    if alarm is None:
+        return AlarmStep.RAISE if holds else AlarmStep.NONE
+    if holds:
+        return AlarmStep.HOLD_AGAIN if alarm.clear_since is not None else AlarmStep.NONE
+    settle_us = ALARM_RULES[kind].settle_seconds * _SECOND_US
+    if settle_us == 0 or (alarm.clear_since is not None and now >= alarm.clear_since + settle_us):
+        return AlarmStep.RESOLVE
+    # If the clock was set back, the alarm settles from now on.
+    if alarm.clear_since is None or alarm.clear_since > now:
+        return AlarmStep.BEGIN_TO_SETTLE
+    return AlarmStep.NONE
+
+
+def needs_notice(alarm: Alarm, now: int, *, last_announced_at: int | None) -> bool:
+    """Whether destinations must now get the notice that the open alarm is raised.
+
+    They get one for each alarm, and another one when a snooze ends. `last_announced_at` is the time of the last such
+    notice of this kind and subject, also of an earlier alarm; None if there was none. All times are in µs since 1970.
+    """
+    if alarm.resolved_at is not None or alarm.clear_since is not None or alarm.is_snoozed(now):
+        return False
+    if last_announced_at is not None and 0 <= now - last_announced_at < NOTICE_PAUSE_SECONDS * _SECOND_US:
+        return False
+    if alarm.announced_at is None:
+        return True
+    return alarm.snoozed_until is not None and alarm.announced_at < alarm.snoozed_until
+
+
+# The conditions
+
+
+def is_quiet(*, last_accepted_at: int | None, expected_from: int, expect_every_us: int, now: int) -> bool:
+    """Whether a webhook has accepted no delivery for longer than expected. Times are in µs since 1970.
+
+    `expected_from`: since when deliveries are expected.
+    """
+    return now - max(expected_from, last_accepted_at or 0) > expect_every_us
+
+
+def authentication_fails(newest: Sequence[tuple[Label, int]], now: int, at_least: int) -> bool:
+    """Whether the newest `at_least` attempts in the log all failed to authenticate, within a day.
+
+    `newest` are the labels and times of the webhook's newest attempts, newest first. Times are in µs since 1970.
+    """
+    attempts = newest[:at_least]
+    return len(attempts) == at_least and all(
+        label is Label.REJECTED_AUTH and at > now - AUTHENTICATION_DAY_US for label, at in attempts
+    )
+
+
+def disk_is_low(free: int, minimum: int, *, is_open: bool) -> bool:
+    """Whether the free space is below the minimum; while the alarm `is_open`, whether it is still near it."""
+    return free < minimum * (DISK_RELEASE_FACTOR if is_open else 1)
+
+
+def duration_text(seconds: int) -> str:
+    """A duration for people, such as `1 h 30 min`."""
+    parts = []
+    for unit, unit_seconds in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, seconds = divmod(seconds, unit_seconds)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts) or "0 s"

@@ -1,0 +1,145 @@
+"""The rules of alarms: when one is raised, announced and resolved, without the service."""
+
+from dataclasses import replace
+
+import pytest
+
+from hookmill.domain.alarm import (
+    ALARM_RULES,
+    NOTICE_PAUSE_SECONDS,
+    Alarm,
+    AlarmKind,
+    AlarmScope,
+    AlarmState,
+    AlarmStep,
+    AlarmSubject,
+    authentication_fails,
+    disk_is_low,
+    duration_text,
+    is_quiet,
+    needs_notice,
+    next_step,
+)
+from hookmill.domain.delivery import Label
+
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+NOW = 1_900_000_000_000_000
+KIND = AlarmKind.RATE_LIMITED
+OPEN = Alarm(
+    key=bytes(16),
+    kind=KIND,
+    subject=AlarmSubject(id="wh_1", name="orders", factory_id=None),
+    summary="Deliveries were dropped.",
+    raised_at=NOW - HOUR,
+    clear_since=None,
+    resolved_at=None,
+    snoozed_until=None,
+    announced_at=None,
+)
+SETTLING = replace(OPEN, clear_since=NOW - MINUTE)
+SETTLED = replace(OPEN, clear_since=NOW - ALARM_RULES[KIND].settle_seconds * 1_000_000)
+FAILED, ACCEPTED = (Label.REJECTED_AUTH, NOW - MINUTE), (Label.ACCEPTED, NOW - MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("alarm", "holds", "step"),
+    [
+        (None, False, AlarmStep.NONE),
+        (None, True, AlarmStep.RAISE),
+        (OPEN, True, AlarmStep.NONE),
+        (OPEN, False, AlarmStep.BEGIN_TO_SETTLE),
+        (SETTLING, False, AlarmStep.NONE),
+        (SETTLING, True, AlarmStep.HOLD_AGAIN),
+        (SETTLED, True, AlarmStep.HOLD_AGAIN),
+        (SETTLED, False, AlarmStep.RESOLVE),
+        (replace(OPEN, clear_since=NOW + HOUR), False, AlarmStep.BEGIN_TO_SETTLE),
+    ],
+)
+def test_alarm_is_resolved_after_its_condition_has_not_held_for_a_while(alarm, holds, step):
+    assert next_step(alarm, KIND, NOW, holds=holds) is step
+
+
+def test_alarm_without_a_time_to_settle_is_resolved_immediately():
+    assert next_step(OPEN, AlarmKind.WEBHOOK_QUIET, NOW, holds=False) is AlarmStep.RESOLVE
+
+
+LONG_AGO = NOW - NOTICE_PAUSE_SECONDS * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("alarm", "last_announced_at", "is_needed"),
+    [
+        (OPEN, None, True),
+        (OPEN, LONG_AGO, True),
+        (OPEN, LONG_AGO + 1, False),
+        (OPEN, NOW + HOUR, True),
+        (replace(OPEN, announced_at=LONG_AGO), LONG_AGO, False),
+        (SETTLING, None, False),
+        (replace(OPEN, resolved_at=NOW), None, False),
+        (replace(OPEN, snoozed_until=NOW + 1), None, False),
+        (replace(OPEN, snoozed_until=NOW), None, True),
+        (replace(OPEN, announced_at=LONG_AGO, snoozed_until=NOW), LONG_AGO, True),
+        (replace(OPEN, announced_at=LONG_AGO + 1, snoozed_until=NOW), LONG_AGO + 1, False),
+        (replace(OPEN, announced_at=NOW, snoozed_until=NOW), NOW, False),
+    ],
+)
+def test_notices_of_a_subject_are_an_hour_apart_and_wait_for_a_snooze(alarm, last_announced_at, is_needed):
+    assert needs_notice(alarm, NOW, last_announced_at=last_announced_at) is is_needed
+
+
+def test_state_says_whether_an_open_alarm_is_snoozed():
+    snoozed = replace(OPEN, snoozed_until=NOW + 1)
+
+    assert [alarm.state(NOW) for alarm in (OPEN, snoozed, replace(snoozed, resolved_at=NOW))] == list(AlarmState)
+    assert snoozed.state(NOW + 1) is AlarmState.OPEN
+
+
+@pytest.mark.parametrize(
+    ("last_accepted_at", "expected_from", "quiet"),
+    [
+        (None, NOW - HOUR, False),
+        (None, NOW - HOUR - 1, True),
+        (NOW - HOUR, 0, False),
+        (NOW - HOUR - 1, 0, True),
+        (NOW - 2 * HOUR, NOW - MINUTE, False),
+        (NOW + HOUR, 0, False),
+    ],
+)
+def test_webhook_is_quiet_after_the_expected_time(last_accepted_at, expected_from, quiet):
+    assert (
+        is_quiet(last_accepted_at=last_accepted_at, expected_from=expected_from, expect_every_us=HOUR, now=NOW) is quiet
+    )
+
+
+@pytest.mark.parametrize(
+    ("newest", "fails"),
+    [
+        ([FAILED] * 3, True),
+        ([FAILED] * 3 + [ACCEPTED], True),
+        ([FAILED] * 2, False),
+        ([ACCEPTED] + [FAILED] * 3, False),
+        ([FAILED, FAILED, ACCEPTED], False),
+        ([FAILED, FAILED, (Label.REJECTED_AUTH, NOW - 24 * HOUR)], False),
+    ],
+)
+def test_authentication_fails_after_failures_in_a_row_within_a_day(newest, fails):
+    assert authentication_fails(newest, NOW, 3) is fails
+
+
+def test_disk_must_have_more_space_again_than_raised_the_alarm():
+    assert [disk_is_low(free, 100, is_open=False) for free in (99, 100)] == [True, False]
+    assert [disk_is_low(free, 100, is_open=True) for free in (119, 120)] == [True, False]
+
+
+def test_every_kind_has_a_rule_with_short_texts():
+    assert set(ALARM_RULES) == set(AlarmKind)
+    assert {rule.scope for rule in ALARM_RULES.values()} == set(AlarmScope)
+    assert [kind for kind, rule in ALARM_RULES.items() if len(rule.title) > 40 or rule.action.count(". ") > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (900, "15 min"), (5_400, "1 h 30 min"), (172_800, "2 d")]
+)
+def test_durations_are_written_in_their_largest_units(seconds, text):
+    assert duration_text(seconds) == text
