@@ -74,6 +74,7 @@ OUTCOMES: Final = (
 )
 COMPONENTS: Final = (
     "admission",
+    "alarms",
     "api",
     "automation",
     "connections",

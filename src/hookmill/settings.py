@@ -22,6 +22,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_v
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from hookmill.domain import limits
+from hookmill.domain.alarm import RATE_LIMITED_MINUTES, AlarmThresholds
 from hookmill.domain.errors import Invalid
 from hookmill.domain.external_identity import FactoryRole
 from hookmill.domain.limits import SESSION_HOURS
@@ -52,6 +53,8 @@ _VARIABLES_OTHER_THAN_SETTINGS: Final = {
 
 _OTLP_HEADERS: Final = re.compile(r"[\w-]+=[!-+\--~]*(,[\w-]+=[!-+\--~]*)*", re.ASCII)
 """Names and values of headers. A value has visible ASCII characters except the comma."""
+ALARM_THRESHOLDS: Final = AlarmThresholds()
+"""The defaults of the settings of alarms."""
 BUILT_IN_RUNNERS: Final[Mapping[str, RunnerSettings]] = {PACKAGE_RUNNER: PackageSettings()}
 """The runners that every installation has, by name."""
 
@@ -262,6 +265,19 @@ class Settings(BaseSettings):
         default=256,
         ge=0,
         description="With less free disk space, deliveries get a 503, because the log could not store them.",
+    )
+    alarm_failed_authentications: int = Field(
+        default=ALARM_THRESHOLDS.failed_authentications,
+        ge=1,
+        le=100,
+        description="An alarm is raised after this many failed authentications of a webhook in a row.",
+    )
+    alarm_rate_limited_minutes: int = Field(
+        default=ALARM_THRESHOLDS.rate_limited_minutes,
+        ge=1,
+        le=RATE_LIMITED_MINUTES,
+        description="An alarm is raised if a webhook dropped deliveries over the rate limit in this many of the last "
+        "10 minutes.",
     )
     metrics_port: int | None = Field(
         default=None,
@@ -511,6 +527,13 @@ class Settings(BaseSettings):
             file_bytes_max=self.run_file_bytes_max,
             run_bytes_max=self.run_files_bytes_max,
             files_max=self.run_files_max,
+        )
+
+    @property
+    def alarm_thresholds(self) -> AlarmThresholds:
+        return AlarmThresholds(
+            failed_authentications=self.alarm_failed_authentications,
+            rate_limited_minutes=self.alarm_rate_limited_minutes,
         )
 
     @property

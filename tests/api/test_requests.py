@@ -355,7 +355,7 @@ def test_key_that_is_revoked_while_the_body_arrives_is_refused(api: Api, path, b
 
 COLUMNS = sorted({column.name for table in schema.metadata.tables.values() for column in table.columns})
 CHANGEABLE_FIELDS = {
-    "webhook": {"name", "enabled", "delivery_id_header", "event_header", "allowed_networks"},
+    "webhook": {"name", "enabled", "delivery_id_header", "event_header", "allowed_networks", "expect_every"},
     "automation": {"name", "prompt", "triggers", "runner", "enabled"},
     "member": {"is_admin"},
 }
@@ -500,6 +500,18 @@ def test_unusable_network_is_named_by_its_json_pointer(api: Api, stocked: Stocke
     assert (answer.status, answer.json["code"]) == (422, "invalid")
     assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
     assert api.get(f"{WEBHOOKS}/{uid}").json["allowed_networks"] == []
+
+
+def test_expected_time_of_a_webhook_is_set_kept_and_removed(api: Api):
+    created = api.post(WEBHOOKS, {"name": "x", "expect_every": "24h"}).json
+    path = f"{WEBHOOKS}/{created['uid']}"
+
+    kept = api.patch(path, {"enabled": True}).json
+    refused = api.patch(path, {"expect_every": "31d"})
+    removed = api.patch(path, {"expect_every": None}).json
+
+    assert [view["expect_every"] for view in (created, kept, removed)] == ["1d", "1d", None]
+    assert [error["pointer"] for error in refused.json["errors"]] == ["/expect_every"]
 
 
 # Parameters and paths

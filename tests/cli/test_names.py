@@ -51,7 +51,7 @@ def test_names_in_the_json_of_every_command_are_in_snake_case(
     call("webhook list", "--deleted")
     call("webhook show", "signed")
     call("webhook rename", "signed", "renamed")
-    call("webhook change", "renamed", "--any-network")
+    call("webhook change", "renamed", "--any-network", "--expect-every", "1h")
     call("webhook disable", "renamed")
     call("webhook enable", "renamed")
     call("webhook rotate", "source")

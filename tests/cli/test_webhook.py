@@ -175,6 +175,20 @@ def test_networks_are_printed_in_one_form_and_can_be_changed(log: LogWriter, hoo
     assert "Networks" not in hookmill("webhook", "show", "orders").out
 
 
+def test_expected_time_is_set_shown_and_removed(log: LogWriter, hookmill: Hookmill):
+    created = hookmill("webhook", "create", "orders", "--expect-every", "90m", "--json").json
+    shown = hookmill("webhook", "show", "orders").out
+    both = hookmill("webhook", "change", "orders", "--any-network", "--expect-every", "1d").out
+    removed = hookmill("webhook", "change", "orders", "--expect-none").out
+    hookmill("webhook", "change", "orders", "--expect-none", "--expect-every", "1d", exit_code=2)
+
+    label = f"Webhook orders ({created['uid']})"
+    assert created["expect_every"] == "1h30m"
+    assert "Expects      a delivery every 1h30m\n" in shown
+    assert both == f"{label} accepts deliveries from every network.\n{label} expects a delivery every 1d.\n"
+    assert removed == f"{label} expects no deliveries.\n"
+
+
 def test_unclear_network_is_refused_and_changes_nothing(webhook: Any, hookmill: Hookmill):
     refused = hookmill("webhook", "change", "source", "--allowed-network", "10.1.2.3/8", exit_code=1)
     hookmill("webhook", "change", "source", exit_code=2)

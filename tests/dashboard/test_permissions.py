@@ -59,6 +59,7 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
         "POST /f/{factory}/webhooks/{uid}/delivery-id-header",
         "POST /f/{factory}/webhooks/{uid}/event-header",
         "POST /f/{factory}/webhooks/{uid}/networks",
+        "POST /f/{factory}/webhooks/{uid}/expected",
         "POST /f/{factory}/webhooks/{uid}/sync",
         "POST /f/{factory}/webhooks/{uid}/supply",
         "POST /f/{factory}/webhooks/{uid}/rotate",

@@ -54,7 +54,7 @@ def test_export_and_apply_keep_webhooks_of_any_name_and_kind(world: World, tmp_p
         secret="between us",
         event_header="X-T-Kind",
     )
-    world.webhook("limited", allowed_networks=["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"])
+    world.webhook("limited", allowed_networks=["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"], expect_every="36h")
     world.webhook("awaiting", auth_mode=AuthMode.SIGNATURE, signature_scheme="stripe")
     before = list(world.management.webhooks.all(world.may))
 

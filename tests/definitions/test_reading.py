@@ -86,7 +86,7 @@ def test_webhook_may_have_every_key():
         'name: "GitHub: main"\nauthMode: signature\nsignatureScheme: hmac\n'
         "signatureOptions: {header: X-Sig, tolerance_seconds: 300, timestamp_header: X-Time, content: '{ts}.{body}'}\n"
         "secretName: S\ndeliveryIdHeader: X-Id\neventHeader: X-Kind\nenabled: false\n"
-        "allowedNetworks: [192.0.2.0/24, 10.0.0.1/32]\n"
+        "allowedNetworks: [192.0.2.0/24, 10.0.0.1/32]\nexpectEvery: 90m\n"
     )
 
     assert definition.name == "GitHub: main"
@@ -100,6 +100,7 @@ def test_webhook_may_have_every_key():
     assert (definition.delivery_id_header, definition.event_header) == ("X-Id", "X-Kind")
     assert definition.enabled is False
     assert definition.allowed_networks == ("10.0.0.1", "192.0.2.0/24")
+    assert definition.expect_every == "1h30m"
 
 
 def test_webhook_may_answer_handshakes():
@@ -168,6 +169,9 @@ def test_webhook_may_have_windows_line_endings():
             f"secretName: S\nallowedNetworks: {[f'10.0.0.{number}' for number in range(65)]}\n",
             ["2:18: There are 65 networks, and a webhook can have 64. Combine some of them."],
         ),
+        ("secretName: S\nexpectEvery: 60\n", ["2:14: expectEvery must be text. Put it in quotes."]),
+        ("secretName: S\nexpectEvery: 1 hour\n", ["2:14: '1 hour' is not a time. Write days, hours and minutes"]),
+        ("secretName: S\nexpectEvery: 31d\n", ["2:14: '31d' is not between 5m and 30d"]),
         (f"{GITHUB}eventHeader: X-Kind\n", ["4:14: The event type of github is read from the header x-github-event"]),
         ("secretName: S\nsignatureScheme: github\n", ["2:18: signatureScheme needs authMode: signature."]),
         ("secretName: S\nanswersHandshakes: false\n", ["2:20: answersHandshakes needs authMode: signature."]),

@@ -18,8 +18,8 @@ from hookmill.app.doctor.through.connections import check_redirect
 from hookmill.app.doctor.through.deployment import Deployment, ProbeWebhook
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.finding import Examination, Finding, Status
+from hookmill.domain.probe import NAME_PREFIX, SECRET_NAME_PREFIX
 from hookmill.domain.webhook import AuthMode
-from hookmill.management.probes import NAME_PREFIX, SECRET_NAME_PREFIX
 from hookmill.settings import Settings
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Command

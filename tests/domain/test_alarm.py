@@ -16,7 +16,7 @@ from hookmill.domain.alarm import (
     authentication_fails,
     disk_is_low,
     duration_text,
-    is_quiet,
+    may_be_quiet,
     needs_notice,
     next_step,
 )
@@ -36,6 +36,7 @@ OPEN = Alarm(
     resolved_at=None,
     snoozed_until=None,
     announced_at=None,
+    last_announced_at=None,
 )
 SETTLING = replace(OPEN, clear_since=NOW - MINUTE)
 SETTLED = replace(OPEN, clear_since=NOW - ALARM_RULES[KIND].settle_seconds * 1_000_000)
@@ -68,24 +69,24 @@ LONG_AGO = NOW - NOTICE_PAUSE_SECONDS * 1_000_000
 
 
 @pytest.mark.parametrize(
-    ("alarm", "last_announced_at", "is_needed"),
+    ("changes", "is_needed"),
     [
-        (OPEN, None, True),
-        (OPEN, LONG_AGO, True),
-        (OPEN, LONG_AGO + 1, False),
-        (OPEN, NOW + HOUR, True),
-        (replace(OPEN, announced_at=LONG_AGO), LONG_AGO, False),
-        (SETTLING, None, False),
-        (replace(OPEN, resolved_at=NOW), None, False),
-        (replace(OPEN, snoozed_until=NOW + 1), None, False),
-        (replace(OPEN, snoozed_until=NOW), None, True),
-        (replace(OPEN, announced_at=LONG_AGO, snoozed_until=NOW), LONG_AGO, True),
-        (replace(OPEN, announced_at=LONG_AGO + 1, snoozed_until=NOW), LONG_AGO + 1, False),
-        (replace(OPEN, announced_at=NOW, snoozed_until=NOW), NOW, False),
+        ({}, True),
+        ({"last_announced_at": LONG_AGO}, True),
+        ({"last_announced_at": LONG_AGO + 1}, False),
+        ({"last_announced_at": NOW + HOUR}, True),
+        ({"announced_at": LONG_AGO, "last_announced_at": LONG_AGO}, False),
+        ({"clear_since": NOW - MINUTE}, False),
+        ({"resolved_at": NOW}, False),
+        ({"snoozed_until": NOW + 1}, False),
+        ({"snoozed_until": NOW}, True),
+        ({"announced_at": LONG_AGO, "last_announced_at": LONG_AGO, "snoozed_until": NOW}, True),
+        ({"announced_at": LONG_AGO + 1, "last_announced_at": LONG_AGO + 1, "snoozed_until": NOW}, False),
+        ({"announced_at": NOW, "last_announced_at": NOW, "snoozed_until": NOW}, False),
     ],
 )
-def test_notices_of_a_subject_are_an_hour_apart_and_wait_for_a_snooze(alarm, last_announced_at, is_needed):
-    assert needs_notice(alarm, NOW, last_announced_at=last_announced_at) is is_needed
+def test_notices_of_a_subject_are_an_hour_apart_and_wait_for_a_snooze(changes, is_needed):
+    assert needs_notice(replace(OPEN, **changes), NOW) is is_needed
 
 
 def test_state_says_whether_an_open_alarm_is_snoozed():
@@ -96,20 +97,18 @@ def test_state_says_whether_an_open_alarm_is_snoozed():
 
 
 @pytest.mark.parametrize(
-    ("last_accepted_at", "expected_from", "quiet"),
+    ("expected_from", "expect_every", "watched_from", "may"),
     [
-        (None, NOW - HOUR, False),
-        (None, NOW - HOUR - 1, True),
-        (NOW - HOUR, 0, False),
-        (NOW - HOUR - 1, 0, True),
-        (NOW - 2 * HOUR, NOW - MINUTE, False),
-        (NOW + HOUR, 0, False),
+        (NOW - HOUR, 3_600, 0, False),
+        (NOW - HOUR - 1, 3_600, 0, True),
+        (0, 86_400, NOW - HOUR, False),
+        (0, 86_400, NOW - HOUR - 1, True),
+        (0, 300, NOW - 5 * MINUTE, False),
+        (0, 300, NOW - 5 * MINUTE - 1, True),
     ],
 )
-def test_webhook_is_quiet_after_the_expected_time(last_accepted_at, expected_from, quiet):
-    assert (
-        is_quiet(last_accepted_at=last_accepted_at, expected_from=expected_from, expect_every_us=HOUR, now=NOW) is quiet
-    )
+def test_webhook_is_not_quiet_soon_after_a_change_or_a_start(expected_from, expect_every, watched_from, may):
+    assert may_be_quiet(expected_from, expect_every, watched_from, NOW) is may
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "send": {"webhook": "{webhook}", "--data": "{}", "--url": "http://127.0.0.1:1"},
     "validate": {"folder": "nothing"},
     "verify": {},
-    "webhook change": {"name_or_uid": "{webhook}", "--allowed-network": "0.0.0.0/0"},
+    "webhook change": {"name_or_uid": "{webhook}", "--allowed-network": "0.0.0.0/0", "--expect-every": "1h"},
     "webhook create": {"name": UNIQUE_NAME},
     "webhook delete": {"name_or_uid": "gone"},
     "webhook disable": {"name_or_uid": "{webhook}"},

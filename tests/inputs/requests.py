@@ -62,6 +62,7 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
             "delivery_id_header": "X-Id",
             "event_header": "X-Event-Type",
             "allowed_networks": ["0.0.0.0/0", "2001:db8::/32"],
+            "expect_every": "1h",
             "enabled": True,
             "secret_name": UNIQUE_NAME,
         },
@@ -82,6 +83,7 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
             "delivery_id_header": "X-Id",
             "event_header": "X-Event-Type",
             "allowed_networks": ["0.0.0.0/0", "2001:db8::/32"],
+            "expect_every": "1h",
         }
     ],
     "rotate_webhook": [{"secret": "given-secret"}],

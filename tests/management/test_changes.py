@@ -143,6 +143,7 @@ def test_redefined_webhook_keeps_its_uid_and_log(world: World):
         delivery_id_header="X-Event-Id",
         event_header="X-Event-Type",
         allowed_networks=[],
+        expect_every="1h",
     )
 
     assert (webhook.uid, webhook.auth_mode, webhook.secret_name) == (source.webhook.uid, AuthMode.URL_TOKEN, "TOKEN")

@@ -31,7 +31,7 @@ HARMLESS = {
     ): "verified tokens that the service generated, so no client can guess by comparison",
     ("planning.py", "change.key != WebhookKey.SECRET_NAME"): "keys of a definition file",
     ("rendering.py", "WebhookKey.SIGNATURE_SCHEME in settings"): "the same",
-    ("probes.py", "webhook.secret_name == f'{SECRET_NAME_PREFIX}{match[1].upper()}'"): "names of secrets",
+    ("probe.py", "secret_name == f'{SECRET_NAME_PREFIX}{match[1].upper()}'"): "names of secrets",
     ("doctor.py", "token not in {'', TOKEN_PLACEHOLDER}"): "a URL that the operator typed",
     ("secret.py", "value.reveal() not in {'.', '..'}"): "a new secret during its creation",
     (

@@ -1,4 +1,7 @@
-"""The worker process, which performs runs and maintenance: `hookmill worker`, and the worker that `serve` starts."""
+"""The worker process: `hookmill worker`, and the worker that `serve` starts.
+
+It performs runs and maintenance, and evaluates the conditions of alarms.
+"""
 
 import os
 import platform
@@ -12,6 +15,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
+from hookmill.alarm_watch import AlarmConfig, AlarmWatch
 from hookmill.app import Store, log, now_us, object_store, open_store, run_file_storage
 from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import original_open_files_limit
@@ -97,6 +101,12 @@ def work(
     maintenance = Maintenance(
         store.database, settings.data_dir / "runs", now_us, metrics=metrics, report_failure=log.failure
     )
+    alarm_watch = AlarmWatch(
+        store.database,
+        AlarmConfig(public_url=settings.public_url(), thresholds=settings.alarm_thresholds),
+        now_us,
+        report_failure=log.failure,
+    )
     metrics_threads: list[MetricsPublisher | MetricsServer] = []
     try:
         if settings.metrics_port is not None:
@@ -115,6 +125,7 @@ def work(
         if uploads is not None:
             uploads.close(min(UPLOAD_SECONDS, stop.grace_seconds))
         maintenance.close()
+        alarm_watch.close()
         if trace_exporter is not None:
             trace_exporter.close()
         for metrics_thread in metrics_threads:

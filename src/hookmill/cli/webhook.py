@@ -46,6 +46,10 @@ AllowedNetworks: TypeAlias = Annotated[
         "Without it, deliveries are accepted from everywhere.",
     ),
 ]
+ExpectEvery: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Raise an alarm if no delivery is accepted for this time, such as 1h or 1d12h."),
+]
 
 
 @commands.command()
@@ -80,6 +84,7 @@ def create(
         ),
     ] = None,
     allowed_network: AllowedNetworks = None,
+    expect_every: ExpectEvery = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled: senders get 404.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -99,6 +104,7 @@ def create(
             delivery_id_header=delivery_id_header,
             event_header=event_header,
             allowed_networks=allowed_network or (),
+            expect_every=expect_every,
             enabled=not disabled,
         )
         view = WebhookWithSecretView.showing_secret(session.management, created, is_generated=secret is None)
@@ -183,6 +189,8 @@ def show(name_or_uid: WebhookArgument, factory: options.FactoryName = "default",
         pairs.append(("Event type in", webhook.event_header))
     if webhook.allowed_networks:
         pairs.append(("Networks", ", ".join(webhook.allowed_networks)))
+    if webhook.expect_every is not None:
+        pairs.append(("Expects", f"a delivery every {webhook.expect_every}"))
     pairs.append(("Created", utc(webhook.created_at)))
     pairs.append(
         (
@@ -242,20 +250,45 @@ def change(
     any_network: Annotated[
         bool, typer.Option("--any-network", help="Accept deliveries from every network again.")
     ] = False,
+    expect_every: ExpectEvery = None,
+    expect_none: Annotated[
+        bool, typer.Option("--expect-none", help="Raise no alarm if no delivery is accepted.")
+    ] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Change the networks from which a webhook accepts deliveries."""
-    inputs.require_exactly_one(allowed_network=allowed_network or None, any_network=any_network or None)
+    """Change the networks of a webhook's senders, and how often it expects a delivery."""
+    networks_options = {"allowed_network": allowed_network or None, "any_network": any_network or None}
+    time_options = {"expect_every": expect_every, "expect_none": expect_none or None}
+    inputs.require_at_least_one(**networks_options, **time_options)
+    inputs.require_at_most_one(**networks_options)
+    inputs.require_at_most_one(**time_options)
+    changes_networks = bool(allowed_network) or any_network
+    changes_time = expect_every is not None or expect_none
+    # Importing it takes longer than most commands run.
+    from hookmill.management import UNSET
+
     with factory_session(factory) as session:
-        webhook = session.management.webhooks.change(session.may, name_or_uid, allowed_networks=allowed_network or ())
+        webhook = session.management.webhooks.change(
+            session.may,
+            name_or_uid,
+            allowed_networks=(allowed_network or ()) if changes_networks else None,
+            expect_every=expect_every if changes_time else UNSET,
+        )
         view = WebhookView.of(session.management, webhook)
         _warn_of_hidden_clients(session, webhook)
     if json:
         print_json(view)
         return
-    networks = f"only from {', '.join(webhook.allowed_networks)}" if webhook.allowed_networks else "from every network"
-    print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) accepts deliveries {networks}.")
+    label = f"Webhook {shown(webhook.name)} ({webhook.uid})"
+    if changes_networks:
+        networks = ", ".join(webhook.allowed_networks)
+        print_line(f"{label} accepts deliveries {f'only from {networks}' if networks else 'from every network'}.")
+    if changes_time:
+        expectation = (
+            f"a delivery every {webhook.expect_every}" if webhook.expect_every is not None else "no deliveries"
+        )
+        print_line(f"{label} expects {expectation}.")
 
 
 @commands.command()

@@ -208,11 +208,17 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
             delivery_id_header=definition.delivery_id_header,
             event_header=definition.event_header,
             allowed_networks=definition.allowed_networks,
+            expect_every=definition.expect_every,
             enabled=definition.enabled is not False,
         )
         return
     uid, changed_keys = str(step.id), {change.key for change in step.changes}
-    changeable_keys = {WebhookKey.DELIVERY_ID_HEADER, WebhookKey.EVENT_HEADER, WebhookKey.ALLOWED_NETWORKS}
+    changeable_keys = {
+        WebhookKey.DELIVERY_ID_HEADER,
+        WebhookKey.EVENT_HEADER,
+        WebhookKey.ALLOWED_NETWORKS,
+        WebhookKey.EXPECT_EVERY,
+    }
     if changed_keys - {SYNC_CHANGE, WebhookKey.ENABLED} - changeable_keys:
         management.webhooks.redefine(
             may,
@@ -225,6 +231,7 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
             delivery_id_header=definition.delivery_id_header,
             event_header=definition.event_header,
             allowed_networks=definition.allowed_networks,
+            expect_every=definition.expect_every,
         )
     elif changeable_keys & changed_keys:
         # Unlike `redefine`, `change` also works while the webhook waits for the provider's secret.
@@ -234,6 +241,7 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
             delivery_id_header=definition.delivery_id_header,
             event_header=definition.event_header,
             allowed_networks=definition.allowed_networks,
+            expect_every=definition.expect_every,
         )
     if SYNC_CHANGE in changed_keys:
         management.webhooks.sync(may, uid)

@@ -22,6 +22,7 @@ class WebhookKey(StrEnum):
     DELIVERY_ID_HEADER = "deliveryIdHeader"
     EVENT_HEADER = "eventHeader"
     ALLOWED_NETWORKS = "allowedNetworks"
+    EXPECT_EVERY = "expectEvery"
     ENABLED = "enabled"
 
     @property

@@ -33,6 +33,7 @@ from hookmill.domain.automation import (
     schedule_trigger,
 )
 from hookmill.domain.errors import Invalid
+from hookmill.domain.expect_every import usable_expect_every
 from hookmill.domain.filters import CONTRACT_OPERATORS, CompiledFilter, compile_filter
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.name import usable_name
@@ -79,6 +80,7 @@ class WebhookDefinition(Definition):
     event_header: str | None
     allowed_networks: tuple[str, ...]
     """Empty: every network."""
+    expect_every: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +190,8 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
     event_header = mapping.text(WebhookKey.EVENT_HEADER)
     mapping.check_value(WebhookKey.EVENT_HEADER, lambda: compatible_event_header(scheme, scheme_name, event_header))
     networks = _allowed_networks(mapping)
+    expect_every = mapping.text(WebhookKey.EXPECT_EVERY)
+    mapping.check_value(WebhookKey.EXPECT_EVERY, lambda: usable_expect_every(expect_every))
     name, enabled = _name(mapping, "webhook", file), mapping.boolean("enabled")
     if reporter.count or secret_name is None:
         return None
@@ -204,6 +208,7 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
         delivery_id_header=header,
         event_header=event_header,
         allowed_networks=networks,
+        expect_every=usable_expect_every(expect_every),
     )
 
 

@@ -70,6 +70,8 @@ def _new_webhook_details(settings: dict[str, Any]) -> Iterator[str]:
         yield f"event type in {settings[WebhookKey.EVENT_HEADER]}"
     if WebhookKey.ALLOWED_NETWORKS in settings:
         yield f"only from {', '.join(settings[WebhookKey.ALLOWED_NETWORKS])}"
+    if WebhookKey.EXPECT_EVERY in settings:
+        yield f"expects a delivery every {settings[WebhookKey.EXPECT_EVERY]}"
     if not settings[WebhookKey.ENABLED]:
         yield "disabled"
 

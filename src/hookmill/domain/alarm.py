@@ -22,12 +22,12 @@ _MINUTE_US: Final = 60 * _SECOND_US
 _HOUR_US: Final = 60 * _MINUTE_US
 _DAY_US: Final = 24 * _HOUR_US
 
-AUTHENTICATION_DAY_US: Final = _DAY_US
+AUTHENTICATION_RANGE_US: Final = _DAY_US
 """Failed authentications that are older don't count."""
-RATE_LIMITED_RANGE_US: Final = 10 * _MINUTE_US
-"""The time range in which minutes with dropped deliveries are counted."""
+RATE_LIMITED_MINUTES: Final = 10
+"""The number of minutes in which those with dropped deliveries are counted."""
 QUIET_GRACE_US: Final = _HOUR_US
-"""After the service was stopped, webhooks have this time before they can count as quiet."""
+"""After the service was stopped, no webhook counts as quiet for this time."""
 DISK_RELEASE_FACTOR: Final = 1.2
 """An alarm about the disk ends at this multiple of the free space that raises it."""
 CLOCK_SECONDS_MAX: Final = 30.0
@@ -184,14 +184,13 @@ class AlarmSubject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluatedCondition:
-    """The result of an evaluation: whether the condition of an alarm holds for a subject."""
+class AlarmCondition:
+    """The condition of an alarm that holds for a subject."""
 
     kind: AlarmKind
     subject: AlarmSubject
-    holds: bool
     summary: str
-    """One sentence for people. It says what is the case if the condition holds."""
+    """One sentence for people. It stays the same while the condition holds, so it contains no growing numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +208,8 @@ class Alarm:
     snoozed_until: int | None
     announced_at: int | None
     """When destinations got the last notice that it is raised; None if they got none."""
+    last_announced_at: int | None
+    """Like `announced_at`, but also of earlier alarms of the same kind and subject."""
 
     @property
     def rule(self) -> AlarmRule:
@@ -250,15 +251,15 @@ def next_step(alarm: Alarm | None, kind: AlarmKind, now: int, *, holds: bool) ->
     return AlarmStep.NONE
 
 
-def needs_notice(alarm: Alarm, now: int, *, last_announced_at: int | None) -> bool:
-    """Whether destinations must now get the notice that the open alarm is raised.
+def needs_notice(alarm: Alarm, now: int) -> bool:
+    """Whether destinations must now get the notice that the alarm is raised. `now` is in µs since 1970.
 
-    They get one for each alarm, and another one when a snooze ends. `last_announced_at` is the time of the last such
-    notice of this kind and subject, also of an earlier alarm; None if there was none. All times are in µs since 1970.
+    They get one for each alarm, and another one when a snooze ends.
     """
     if alarm.resolved_at is not None or alarm.clear_since is not None or alarm.is_snoozed(now):
         return False
-    if last_announced_at is not None and 0 <= now - last_announced_at < NOTICE_PAUSE_SECONDS * _SECOND_US:
+    last_at = alarm.last_announced_at
+    if last_at is not None and 0 <= now - last_at < NOTICE_PAUSE_SECONDS * _SECOND_US:
         return False
     if alarm.announced_at is None:
         return True
@@ -268,12 +269,14 @@ def needs_notice(alarm: Alarm, now: int, *, last_announced_at: int | None) -> bo
 # The conditions
 
 
-def is_quiet(*, last_accepted_at: int | None, expected_from: int, expect_every_us: int, now: int) -> bool:
-    """Whether a webhook has accepted no delivery for longer than expected. Times are in µs since 1970.
+def may_be_quiet(expected_from: int, expect_every_seconds: int, watched_from: int, now: int) -> bool:
+    """Whether a webhook counts as quiet if it has accepted no delivery within the expected time.
 
-    `expected_from`: since when deliveries are expected.
+    `expected_from`: since when deliveries are expected. `watched_from`: since when the service has been running, apart
+    from short interruptions. All times are in µs since 1970.
     """
-    return now - max(expected_from, last_accepted_at or 0) > expect_every_us
+    expect_every_us = expect_every_seconds * _SECOND_US
+    return now - expected_from > expect_every_us and now - watched_from > min(expect_every_us, QUIET_GRACE_US)
 
 
 def authentication_fails(newest: Sequence[tuple[Label, int]], now: int, at_least: int) -> bool:
@@ -283,7 +286,7 @@ def authentication_fails(newest: Sequence[tuple[Label, int]], now: int, at_least
     """
     attempts = newest[:at_least]
     return len(attempts) == at_least and all(
-        label is Label.REJECTED_AUTH and at > now - AUTHENTICATION_DAY_US for label, at in attempts
+        label is Label.REJECTED_AUTH and at > now - AUTHENTICATION_RANGE_US for label, at in attempts
     )
 
 

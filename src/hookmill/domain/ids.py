@@ -65,6 +65,11 @@ def audit_entry_id(key: bytes) -> str:
     return "aud_" + key.hex()
 
 
+def alarm_id(key: bytes) -> str:
+    """The id `alm_…` that users see, from the stored key."""
+    return "alm_" + key.hex()
+
+
 def delivery_key(text: str) -> DeliveryKey:
     """The stored key, from the id `dlv_…`. Raises `Invalid` for any other text."""
     return DeliveryKey(_key("dlv_", "delivery id", text))
@@ -73,6 +78,11 @@ def delivery_key(text: str) -> DeliveryKey:
 def run_key(text: str) -> RunKey:
     """The stored key, from the id `run_…`. Raises `Invalid` for any other text."""
     return RunKey(_key("run_", "run id", text))
+
+
+def alarm_key(text: str) -> bytes:
+    """The stored key, from the id `alm_…`. Raises `Invalid` for any other text."""
+    return _key("alm_", "alarm id", text)
 
 
 def _key(prefix: str, kind: str, text: str) -> bytes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hookmill.domain.automation import Subscription
 from hookmill.domain.errors import Invalid
 from hookmill.domain.event import EventSource
+from hookmill.domain.expect_every import expect_every_text
 from hookmill.domain.ids import FactoryId, WebhookUid
 from hookmill.domain.networks import AllowedNetworks
 
@@ -60,6 +61,13 @@ class Webhook:
     """False if the team secret has a newer value than the one that this webhook uses."""
     allowed_networks: tuple[str, ...] = ()
     """The networks from which deliveries are accepted, as `usable_networks` returns them. Empty: every network."""
+    expect_every_seconds: int | None = None
+    """The service raises an alarm if it accepts no delivery for this time. None: never."""
+
+    @property
+    def expect_every(self) -> str | None:
+        """`expect_every_seconds` as people write it, such as `1h`."""
+        return expect_every_text(self.expect_every_seconds) if self.expect_every_seconds is not None else None
 
     def ingress_path(self) -> str:
         """The path of the URL, with a placeholder instead of a URL token."""

@@ -1,11 +1,6 @@
-"""Temporary webhooks, with which `hookmill doctor` tests a deployment. Removing one removes its log and secret, too.
-
-Their names contain random digits, which their secrets' names repeat. So a leftover of a killed `doctor` is recognized,
-and no other webhook is.
-"""
+"""Temporary webhooks, with which `hookmill doctor` tests a deployment. Removing one removes its log and secret, too."""
 
 import os
-import re
 import secrets as random
 from typing import Final
 
@@ -13,6 +8,7 @@ from hookmill.domain.delivery import Label, LogDetails, RateLimit
 from hookmill.domain.errors import NotFound
 from hookmill.domain.ids import DeliveryKey, time_ordered_key
 from hookmill.domain.permission import MayAdminister, MayManage
+from hookmill.domain.probe import NAME_PREFIX, SECRET_NAME_PREFIX, is_probe
 from hookmill.domain.webhook import AuthMode, Webhook
 from hookmill.management.access import Access
 from hookmill.management.installation import Installation
@@ -23,9 +19,6 @@ from hookmill.store import factories, log_retention, webhooks
 from hookmill.store.admission.plan import Rejection
 from hookmill.store.admission.transaction import admit
 
-NAME_PREFIX: Final = "hookmill-doctor-"
-SECRET_NAME_PREFIX: Final = "HOOKMILL_DOCTOR_"
-_NAME: Final = re.compile(rf"{NAME_PREFIX}([0-9a-f]{{16}})\Z")
 ROWS_PER_STEP: Final = 100
 FILLED_REASON: Final = "hookmill doctor used up the rate limit to test the answer 429"
 
@@ -69,7 +62,7 @@ class Probes:
 
     def _clear_log(self, may: MayManage, webhook: Webhook) -> None:
         """Remove the rows of a temporary webhook from the log. It has few, because it exists for a minute."""
-        assert _is_probe(webhook), "the rows of other webhooks are the log"
+        assert is_probe(webhook.name, webhook.secret_name), "the rows of other webhooks are the log"
         with self._installation.changing(may) as change:
             change.skip_audit()
             while keys := log_retention.keys_of_webhook(change.tx, webhook.no, at_most=ROWS_PER_STEP):
@@ -88,7 +81,7 @@ class Probes:
                 for factory in factories.all_factories(tx)
                 if factory.team_id == may.team_id
                 for webhook in webhooks.in_factory(tx, factory.id)
-                if _is_probe(webhook)
+                if is_probe(webhook.name, webhook.secret_name)
             ]
         for factory_name, uid in leftovers:
             self.remove(self._access.operator(factory_name), uid)
@@ -98,7 +91,7 @@ class Probes:
         """Record as many failed authentications of a temporary webhook as its rate limit allows in a minute."""
         with self._installation.changing(may) as change:
             webhook = live_webhook_named(change.tx, may, uid)
-            if not _is_probe(webhook):
+            if not is_probe(webhook.name, webhook.secret_name):
                 raise NotFound(f"Webhook {webhook.name!r} is not a temporary webhook of `hookmill doctor`.")
             admit(
                 change.tx,
@@ -118,9 +111,3 @@ class Probes:
                 ],
             )
             change.skip_audit()
-
-
-def _is_probe(webhook: Webhook) -> bool:
-    """Whether a `doctor` has created the webhook."""
-    match = _NAME.match(webhook.name)
-    return match is not None and webhook.secret_name == f"{SECRET_NAME_PREFIX}{match[1].upper()}"

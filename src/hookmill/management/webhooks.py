@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
+from hookmill.domain.expect_every import expect_every_seconds, usable_expect_every
 from hookmill.domain.ids import SecretId, WebhookUid
 from hookmill.domain.name import usable_name
 from hookmill.domain.networks import usable_networks
@@ -65,6 +66,7 @@ class Webhooks:
         delivery_id_header: str | None = None,
         event_header: str | None = None,
         allowed_networks: Sequence[str] = (),
+        expect_every: str | None = None,
         enabled: bool = True,
     ) -> WebhookWithSecret:
         """Create a webhook. No later result has this new secret and this complete URL.
@@ -79,6 +81,7 @@ class Webhooks:
         delivery_id_header = compatibility.compatible_delivery_id_header(scheme, delivery_id_header)
         event_header = compatibility.compatible_event_header(scheme, signature_scheme, event_header)
         networks = usable_networks(allowed_networks)
+        expect_every = usable_expect_every(expect_every)
         supplied_secret = usable_secret(secret) if secret is not None else None
         if supplied_secret is not None:
             compatibility.refuse_unfit_secret(auth_mode, scheme, supplied_secret)
@@ -119,6 +122,7 @@ class Webhooks:
                     delivery_id_header=delivery_id_header,
                     event_header=event_header,
                     allowed_networks=networks,
+                    expect_every_seconds=_seconds(expect_every),
                 ),
                 change.now,
             )
@@ -132,6 +136,7 @@ class Webhooks:
                 signature_scheme=signature_scheme,
                 secret_name=webhook.secret_name,
                 allowed_networks=list(networks) or None,
+                expect_every=expect_every,
                 enabled=webhook.state is WebhookState.ENABLED,
             )
         return WebhookWithSecret(webhook, self._complete_url(webhook, new_secret), new_secret)
@@ -155,6 +160,7 @@ class Webhooks:
         delivery_id_header: str | Unset | None = UNSET,
         event_header: str | Unset | None = UNSET,
         allowed_networks: Sequence[str] | None = None,
+        expect_every: str | Unset | None = UNSET,
     ) -> Webhook:
         """Change several fields in one transaction. Omitted fields stay unchanged."""
         with self._installation.one_transaction(may):
@@ -167,6 +173,8 @@ class Webhooks:
                 webhook = self._set_event_header(may, webhook.uid, event_header)
             if allowed_networks is not None:
                 webhook = self._set_allowed_networks(may, webhook.uid, allowed_networks)
+            if expect_every is not UNSET:
+                webhook = self._set_expect_every(may, webhook.uid, expect_every)
             if enabled is not None:
                 webhook = self.set_enabled(may, webhook.uid, enabled)
         return webhook
@@ -269,6 +277,7 @@ class Webhooks:
         delivery_id_header: str | None,
         event_header: str | None,
         allowed_networks: Sequence[str],
+        expect_every: str | None,
     ) -> Webhook:
         """Replace the fields that a definition file sets. The uid, state and log stay; senders must be reconfigured.
 
@@ -278,6 +287,7 @@ class Webhooks:
         delivery_id_header = compatibility.compatible_delivery_id_header(scheme, delivery_id_header)
         event_header = compatibility.compatible_event_header(scheme, signature_scheme, event_header)
         networks = usable_networks(allowed_networks)
+        expect_every = usable_expect_every(expect_every)
         with self._installation.changing_definition(may) as change:
             tx = change.tx
             webhook = live_webhook_named(tx, may, uid_or_name)
@@ -304,6 +314,8 @@ class Webhooks:
                     allowed_networks=networks,
                 ),
             )
+            if webhook.expect_every != expect_every:
+                webhooks.set_expect_every(tx, webhook.uid, _seconds(expect_every), change.now)
             change.record(
                 "redefine",
                 "webhook",
@@ -315,6 +327,7 @@ class Webhooks:
                 delivery_id_header=delivery_id_header,
                 event_header=event_header,
                 allowed_networks=list(networks),
+                expect_every=expect_every,
             )
             return _reload(tx, webhook.uid)
 
@@ -379,6 +392,18 @@ class Webhooks:
             )
             return _reload(change.tx, webhook.uid)
 
+    def _set_expect_every(self, may: MayManage, uid_or_name: str, text: str | Unset | None) -> Webhook:
+        assert not isinstance(text, Unset)
+        expect_every = usable_expect_every(text)
+        with self._installation.changing_definition(may) as change:
+            webhook = live_webhook_named(change.tx, may, uid_or_name)
+            if webhook.expect_every == expect_every:
+                change.skip_audit()
+                return webhook
+            webhooks.set_expect_every(change.tx, webhook.uid, _seconds(expect_every), change.now)
+            change.record("change", "webhook", webhook.uid, webhook.name, expect_every=expect_every)
+            return _reload(change.tx, webhook.uid)
+
     def _usable_version_id(
         self, tx: Transaction, secret_id: SecretId, secret_name: str, mode: AuthMode, scheme: "Scheme | None"
     ) -> str:
@@ -413,6 +438,10 @@ class Webhooks:
         if secret is None or webhook.auth_mode is not AuthMode.URL_TOKEN:
             return url
         return url.replace(TOKEN_PLACEHOLDER, secret.reveal())
+
+
+def _seconds(expect_every: str | None) -> int | None:
+    return expect_every_seconds(expect_every) if expect_every is not None else None
 
 
 def sharing_of(tx: Transaction, may: MayManage, secret_id: SecretId) -> "SecretSharing":

@@ -33,6 +33,10 @@ class WebhookView(View, frozen=True):
         tuple[str, ...],
         Meta(description="The networks from which deliveries are accepted. Empty: every network."),
     ]
+    expect_every: Annotated[
+        str | None,
+        Meta(description="An alarm is raised if no delivery is accepted for this time, such as `1h`. Null: never."),
+    ]
     enabled: bool
     state: WebhookState
     url: Annotated[
@@ -56,6 +60,7 @@ class WebhookView(View, frozen=True):
             delivery_id_header=webhook.delivery_id_header,
             event_header=webhook.event_header,
             allowed_networks=webhook.allowed_networks,
+            expect_every=webhook.expect_every,
             enabled=webhook.state is WebhookState.ENABLED,
             state=webhook.state,
             url=management.webhooks.url(webhook),

@@ -107,6 +107,9 @@ webhooks: Final = Table(
     Column("delivery_id_header", Text),
     Column("event_header", Text),
     Column("allowed_networks", Text),
+    # In seconds. NULL: no deliveries are expected. They are expected since `expected_from`.
+    Column("expect_every", Integer),
+    _time("expected_from"),
     Column("revision", BigInteger, nullable=False),
     _time("created_at", nullable=False),
     _time("deleted_at"),
@@ -647,5 +650,46 @@ definition_runs: Final = Table(
     Column("summary", Text, nullable=False),
     Column("lines", Text, nullable=False),
     comment="The last plan and the last apply of definition files, for each outcome.",
+    sqlite_with_rowid=False,
+)
+
+alarms: Final = Table(
+    "alarms",
+    metadata,
+    Column("id", LargeBinary(16), primary_key=True),
+    # NULL: the alarm is about the installation.
+    Column("factory_id", Text),
+    Column("kind", Text, nullable=False),
+    Column("subject_id", Text, nullable=False),
+    Column("subject_name", Text, nullable=False),
+    Column("summary", Text, nullable=False),
+    _time("raised_at", nullable=False),
+    # When the condition of an alarm about one host was last evaluated there.
+    _time("checked_at", nullable=False),
+    _time("clear_since"),
+    _time("resolved_at"),
+    _time("snoozed_until"),
+    _time("announced_at"),
+    _time("last_announced_at"),
+    Index(
+        "uq_alarms_open",
+        "kind",
+        "subject_id",
+        unique=True,
+        sqlite_where=text("resolved_at IS NULL"),
+        postgresql_where=text("resolved_at IS NULL"),
+    ),
+    # For every page of the dashboard, which marks open alarms.
+    Index(
+        "ix_alarms_open_factory_id",
+        "factory_id",
+        "id",
+        sqlite_where=text("resolved_at IS NULL"),
+        postgresql_where=text("resolved_at IS NULL"),
+    ),
+    Index("ix_alarms_factory_id", "factory_id", "id"),
+    # For the latest alarm of a subject.
+    Index("ix_alarms_subject_id", "subject_id", "kind", "id"),
+    comment="Alarms, open and resolved. The open ones have no `resolved_at`.",
     sqlite_with_rowid=False,
 )

@@ -1,4 +1,4 @@
-"""Reads and updates webhooks. Every change increments the webhook's revision."""
+"""Reads and updates webhooks. Every change that the ingress must notice increments the webhook's revision."""
 
 import json
 from collections.abc import Collection, Iterable, Sequence
@@ -11,7 +11,7 @@ from hookmill.store.database import Row, Transaction
 
 _COLUMNS = """
     w.uid, w.no, w.factory_id, w.name, w.auth_mode, w.state, w.signature_scheme, w.signature_options,
-    w.answers_handshakes, w.delivery_id_header, w.event_header, w.allowed_networks,
+    w.answers_handshakes, w.delivery_id_header, w.event_header, w.allowed_networks, w.expect_every,
     w.secret_version_id IS NOT NULL AS has_secret, w.revision, w.created_at, s.name AS secret_name,
     COALESCE(w.secret_version_id, '') = COALESCE((
         SELECT v.id FROM secret_versions v WHERE v.secret_id = w.secret_id ORDER BY v.version DESC LIMIT 1
@@ -37,6 +37,7 @@ class WebhookFields:
     signature_options: dict[str, Any] | None = None
     answers_handshakes: bool = False
     allowed_networks: tuple[str, ...] = ()
+    expect_every_seconds: int | None = None
 
 
 def add(tx: Transaction, webhook: WebhookFields, now: int) -> None:
@@ -44,9 +45,9 @@ def add(tx: Transaction, webhook: WebhookFields, now: int) -> None:
         """
         INSERT INTO webhooks (uid, factory_id, name, auth_mode, state, secret_id, secret_version_id,
                               signature_scheme, signature_options, answers_handshakes, delivery_id_header,
-                              event_header, allowed_networks, revision, created_at)
+                              event_header, allowed_networks, expect_every, expected_from, revision, created_at)
         VALUES (:uid, :factory, :name, :auth_mode, :state, :secret, :version, :scheme, :options, :handshakes, :header,
-                :event_header, :networks, 1, :now)
+                :event_header, :networks, :expect_every, :now, 1, :now)
         """,
         uid=webhook.uid,
         factory=webhook.factory_id,
@@ -61,6 +62,7 @@ def add(tx: Transaction, webhook: WebhookFields, now: int) -> None:
         header=webhook.delivery_id_header,
         event_header=webhook.event_header,
         networks=_stored_networks(webhook.allowed_networks),
+        expect_every=webhook.expect_every_seconds,
         now=now,
     )
 
@@ -119,13 +121,15 @@ def in_factory(tx: Transaction, factory: FactoryId, *, with_deleted: bool = Fals
 
 
 def set_state(tx: Transaction, uid: WebhookUid, state: WebhookState, now: int) -> None:
+    """Set the state. From now on, an enabled webhook expects deliveries."""
     tx.run(
         """
         UPDATE webhooks
-        SET state = :state, deleted_at = :deleted_at, revision = revision + 1
+        SET state = :state, deleted_at = :deleted_at, expected_from = :now, revision = revision + 1
         WHERE uid = :uid
         """,
         uid=uid,
+        now=now,
         state=state.value,
         deleted_at=now if state is WebhookState.DELETED else None,
     )
@@ -154,6 +158,19 @@ def set_allowed_networks(tx: Transaction, uid: WebhookUid, networks: tuple[str, 
         "UPDATE webhooks SET allowed_networks = :networks, revision = revision + 1 WHERE uid = :uid",
         uid=uid,
         networks=_stored_networks(networks),
+    )
+
+
+def set_expect_every(tx: Transaction, uid: WebhookUid, seconds: int | None, now: int) -> None:
+    """Expect a delivery within every `seconds` from now on; none if `seconds` is None.
+
+    The revision stays, because the ingress does not use this field.
+    """
+    tx.run(
+        "UPDATE webhooks SET expect_every = :seconds, expected_from = :now WHERE uid = :uid",
+        uid=uid,
+        seconds=seconds,
+        now=now,
     )
 
 
@@ -239,6 +256,7 @@ def _webhook(row: Row) -> Webhook:
         delivery_id_header=row["delivery_id_header"],
         event_header=row["event_header"],
         allowed_networks=networks_from(row["allowed_networks"]),
+        expect_every_seconds=row["expect_every"],
         revision=row["revision"],
         created_at=row["created_at"],
         secret_is_current=bool(row["secret_is_current"]),

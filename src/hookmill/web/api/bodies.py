@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
 from hookmill.domain.automation import EVENT_TYPES_MAX, PROMPT_CHARACTERS_MAX, TRIGGERS_MAX
+from hookmill.domain.expect_every import CHARACTERS_MAX as EXPECT_EVERY_CHARACTERS_MAX
 from hookmill.domain.filters import CONDITIONS_MAX
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.networks import NETWORK_CHARACTERS_MAX, NETWORKS_MAX
@@ -106,6 +107,12 @@ _NETWORKS_DESCRIPTION: Final = (
 )
 
 
+ExpectedTime = Annotated[str, StringConstraints(pattern=NO_NUL, min_length=1, max_length=EXPECT_EVERY_CHARACTERS_MAX)]
+_EXPECT_EVERY_DESCRIPTION: Final = (
+    "An alarm is raised if no delivery is accepted for this time, in days, hours and minutes. Null: never."
+)
+
+
 class WebhookCreation(RequestBody):
     model_config = _example({"name": "github orders", "auth_mode": "signature", "signature_scheme": "github"})
 
@@ -140,6 +147,9 @@ class WebhookCreation(RequestBody):
     allowed_networks: Networks = Field(
         default_factory=list, description=f"{_NETWORKS_DESCRIPTION} Empty: every network."
     )
+    expect_every: ExpectedTime | None = Field(
+        default=None, description=_EXPECT_EVERY_DESCRIPTION, examples=["1h", "1d12h"]
+    )
     enabled: StrictBool = True
 
 
@@ -156,6 +166,9 @@ class WebhookChanges(Changes):
     )
     allowed_networks: Networks = Field(
         default_factory=_unset, description=f"{_NETWORKS_DESCRIPTION} An empty list allows every network."
+    )
+    expect_every: ExpectedTime | None = Field(
+        default_factory=_unset, description=_EXPECT_EVERY_DESCRIPTION, examples=["1h", "1d12h"]
     )
 
 

@@ -67,6 +67,7 @@ def create_webhook(
             delivery_id_header=body.delivery_id_header,
             event_header=body.event_header,
             allowed_networks=body.allowed_networks,
+            expect_every=body.expect_every,
             enabled=body.enabled,
         )
         view = WebhookWithSecretView.showing_secret(management, webhook_with_secret, is_generated=body.secret is None)
@@ -86,8 +87,8 @@ def show_webhook(uid: UidInPath, permission: ViewerAccess, management: Managemen
 def change_webhook(
     uid: UidInPath, permission: ManagerAccess, management: ManagementDependency, body: WebhookChanges, if_match: IfMatch
 ) -> Response:
-    """Changes a webhook: its name, whether it is enabled, the headers that hold an event's id and type, and the
-    networks of its senders.
+    """Changes a webhook: its name, whether it is enabled, the headers that hold an event's id and type, the networks
+    of its senders, and how often a delivery is expected.
 
     The changes apply together and immediately. Senders to a disabled webhook receive 404.
     """
@@ -102,6 +103,7 @@ def change_webhook(
             delivery_id_header=changes.get("delivery_id_header", UNSET),
             event_header=changes.get("event_header", UNSET),
             allowed_networks=changes.get("allowed_networks"),
+            expect_every=changes.get("expect_every", UNSET),
         )
     return response_with_etag(WebhookView.of(management, webhook))
 

@@ -70,6 +70,7 @@ _DETAIL_LABELS: Final = {
     "delivery_id_header": "delivery id header",
     "event_header": "event type header",
     "allowed_networks": "allowed networks",
+    "expect_every": "expects a delivery every",
     "is_admin": "admin",
     "before": "before",
     "changed": "changed",

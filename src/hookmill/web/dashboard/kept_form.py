@@ -31,6 +31,7 @@ ACTIONS: Final = {
     "/f/{factory}/webhooks/{uid}/delivery-id-header": "Change a webhook's delivery id header",
     "/f/{factory}/webhooks/{uid}/event-header": "Change a webhook's event type header",
     "/f/{factory}/webhooks/{uid}/networks": "Change a webhook's allowed networks",
+    "/f/{factory}/webhooks/{uid}/expected": "Change how often a webhook expects a delivery",
     "/f/{factory}/webhooks/{uid}/sync": "Sync a webhook's secret",
     "/f/{factory}/webhooks/{uid}/supply": "Enter a webhook's secret",
     "/f/{factory}/webhooks/{uid}/rotate": "Rotate a webhook's secret",

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
+from hookmill.domain.expect_every import usable_expect_every
 from hookmill.domain.name import usable_name
 from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY, usable_networks
 from hookmill.domain.permission import MayManage, MayView
@@ -44,6 +45,7 @@ pages.FLASH_MESSAGES.update(
         "webhook-header": "Delivery id header changed for new deliveries.",
         "webhook-event-header": "Event type header changed for new deliveries.",
         "webhook-networks": "Allowed networks changed. The change applies immediately.",
+        "webhook-expected": "Expected time changed. It counts from now on.",
         "webhook-synced": "Webhook synced. Only the newest value of its secret works.",
         "webhook-supplied": "The provider's secret is saved.",
         "webhook-deleted": "Webhook deleted. Its URL permanently returns 404. "
@@ -134,6 +136,8 @@ def _create_from_form(context: PageContext, may: MayManage) -> WebhookWithSecret
         event_header = compatibility.compatible_event_header(scheme, scheme_name, form.optional("event_header"))
     with _field_errors("allowed_networks"):
         networks = usable_networks(_networks(form))
+    with _field_errors("expect_every"):
+        expect_every = usable_expect_every(form.optional("expect_every"))
     secret, secret_name = None, form.optional("secret_name")
     if form["secret_from"] == "own":
         with _field_errors("secret"):
@@ -160,6 +164,7 @@ def _create_from_form(context: PageContext, may: MayManage) -> WebhookWithSecret
             delivery_id_header=header,
             event_header=event_header,
             allowed_networks=networks,
+            expect_every=expect_every,
         )
 
 
@@ -295,6 +300,15 @@ def change_networks(context: PageContext, may: MayManage) -> Response:
         return _webhooks(context).change(may, uid, allowed_networks=networks)
 
     return _change_and_redirect(context, may, "networks", "webhook-networks", change)
+
+
+def change_expected_time(context: PageContext, may: MayManage) -> Response:
+    expect_every = context.form.optional("expect_every")
+
+    def change(uid: str) -> Webhook:
+        return _webhooks(context).change(may, uid, expect_every=expect_every)
+
+    return _change_and_redirect(context, may, "expected", "webhook-expected", change)
 
 
 def sync(context: PageContext, may: MayManage) -> Response:
@@ -457,6 +471,7 @@ PAGES: Final = (
     Page("POST", "/f/{factory}/webhooks/{uid}/delivery-id-header", change_header, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/event-header", change_event_header, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/networks", change_networks, require_manager),
+    Page("POST", "/f/{factory}/webhooks/{uid}/expected", change_expected_time, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/sync", sync, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/supply", supply, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/rotate", rotate, require_manager),

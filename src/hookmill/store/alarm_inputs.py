@@ -1,0 +1,145 @@
+"""Reads what the conditions of alarms depend on. Each query reads a limited number of rows for each subject."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hookmill.domain.activity import RATE_LIMITED
+from hookmill.domain.delivery import Label
+from hookmill.domain.ids import FactoryId, WebhookUid
+from hookmill.store.database import Transaction
+
+WEBHOOKS_PER_READ: Final = 100
+"""On SQLite, no checkpoint can complete during a read transaction, so each reads few webhooks."""
+ATTEMPTS_READ: Final = (50, 10_000)
+"""So many of the newest attempts are searched for an Accepted one: few at first, because it is usually among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedWebhook:
+    """An enabled webhook. Times are in µs since 1970."""
+
+    no: int
+    uid: WebhookUid
+    name: str
+    secret_name: str
+    factory_id: FactoryId
+    expect_every_seconds: int | None
+    expected_from: int
+    has_failed_authentications: bool
+    rate_limited_minutes: int
+
+
+def enabled_webhooks(
+    tx: Transaction, *, after: int, failed_since: int, rate_limited_since: int
+) -> Sequence[WatchedWebhook]:
+    """Up to `WEBHOOKS_PER_READ` enabled webhooks whose numbers are above `after`.
+
+    `failed_since`: failed authentications count from here. `rate_limited_since`: minutes with deliveries over the rate
+    limit count from here.
+    """
+    # `label <> 1` repeats the condition of the partial index, and the label is an SQL literal. Otherwise, the planner
+    # can't use this index.
+    rows = tx.all(
+        f"""
+        SELECT w.no, w.uid, w.name, w.factory_id, w.expect_every, w.created_at, w.expected_from,
+            s.name AS secret_name,
+            EXISTS (
+                SELECT 1 FROM deliveries d
+                WHERE d.webhook_no = w.no AND d.label <> 1 AND d.label = {Label.REJECTED_AUTH:d}
+                    AND d.received_at > :failed_since
+            ) AS has_failed_authentications,
+            (
+                SELECT COUNT(*) FROM dropped_attempts r
+                WHERE r.webhook_no = w.no AND r.minute >= :rate_limited_since AND r.kind = '{RATE_LIMITED}'
+            ) AS rate_limited_minutes
+        FROM webhooks w JOIN secrets s ON s.id = w.secret_id
+        WHERE w.no > :after AND w.state = 'enabled'
+        ORDER BY w.no
+        LIMIT {WEBHOOKS_PER_READ}
+        """,
+        after=after,
+        failed_since=failed_since,
+        rate_limited_since=rate_limited_since,
+    )
+    return [
+        WatchedWebhook(
+            no=row["no"],
+            uid=WebhookUid(row["uid"]),
+            name=row["name"],
+            secret_name=row["secret_name"],
+            factory_id=FactoryId(row["factory_id"]),
+            expect_every_seconds=row["expect_every"],
+            expected_from=row["expected_from"] if row["expected_from"] is not None else row["created_at"],
+            has_failed_authentications=bool(row["has_failed_authentications"]),
+            rate_limited_minutes=int(row["rate_limited_minutes"]),
+        )
+        for row in rows
+    ]
+
+
+def newest_attempts(tx: Transaction, webhook_no: int, at_most: int) -> Sequence[tuple[Label, int]]:
+    """The labels and times of the webhook's newest attempts, newest first."""
+    rows = tx.all(
+        """
+        SELECT label, received_at FROM deliveries
+        WHERE webhook_no = :webhook
+        ORDER BY received_at DESC
+        LIMIT :at_most
+        """,
+        webhook=webhook_no,
+        at_most=at_most,
+    )
+    return [(Label(row["label"]), row["received_at"]) for row in rows]
+
+
+def has_accepted(tx: Transaction, webhook_no: int, since: int) -> bool | None:
+    """Whether the webhook has accepted a delivery since this time in µs since 1970.
+
+    None if there are too many newer attempts to know it. Reads no rows of the log, but only entries of its indexes.
+    """
+    for at_most in ATTEMPTS_READ:
+        newest = tx.one(
+            """
+            SELECT COUNT(*) AS attempts, MIN(received_at) AS oldest_at
+            FROM (
+                SELECT received_at FROM deliveries
+                WHERE webhook_no = :webhook AND received_at >= :since
+                ORDER BY received_at DESC
+                LIMIT :at_most
+            ) AS newest
+            """,
+            webhook=webhook_no,
+            since=since,
+            at_most=at_most,
+        )
+        if newest is None or not newest["attempts"]:
+            return False
+        others = sum(
+            _count_others(tx, webhook_no, label, newest["oldest_at"], at_most)
+            for label in Label
+            if label is not Label.ACCEPTED
+        )
+        if others < newest["attempts"]:
+            return True
+        if newest["attempts"] < at_most:
+            return False
+    return None
+
+
+def _count_others(tx: Transaction, webhook_no: int, label: Label, since: int, at_most: int) -> int:
+    """The number of attempts with this label, which is not Accepted; at most `at_most`."""
+    row = tx.one(
+        f"""
+        SELECT COUNT(*) AS attempts
+        FROM (
+            SELECT 1 FROM deliveries
+            WHERE webhook_no = :webhook AND label <> 1 AND label = {label:d} AND received_at >= :since
+            LIMIT :at_most
+        ) AS others
+        """,
+        webhook=webhook_no,
+        since=since,
+        at_most=at_most,
+    )
+    return int(row["attempts"]) if row is not None else 0

@@ -1,0 +1,66 @@
+"""A world whose alarms a test evaluates, with a clock that the test moves."""
+
+import pytest
+
+from hookmill import alarm_watch
+from hookmill.alarm_watch import AlarmConfig, AlarmEvaluator
+from hookmill.domain.alarm import Alarm, AlarmEvent, AlarmKind, AlarmNotice, AlarmThresholds
+from hookmill.store import alarms
+from hookmill.store.database import Database, Transaction
+from tests.support.world import PUBLIC_URL, World
+
+
+class Watch:
+    """A process that evaluates the alarms of a world."""
+
+    def __init__(self, world: World, notices: list[AlarmNotice], database: Database | None = None) -> None:
+        self.world = world
+        self.notices = notices
+        """Those since the last call of `events`."""
+        self.config = AlarmConfig(public_url=PUBLIC_URL, thresholds=AlarmThresholds())
+        self.database = database or world.database
+        self.evaluator = AlarmEvaluator(self.database, self.config, world.clock)
+
+    def evaluate(self, *, minutes: float = 1) -> bool:
+        """Advance the clock in steps of a minute or less, and evaluate after each. Returns whether the last one did."""
+        has_evaluated = False
+        while minutes > 0:
+            self.world.clock.advance(seconds=60 * min(minutes, 1))
+            has_evaluated = self.evaluator.evaluate()
+            minutes -= 1
+        return has_evaluated
+
+    def open(self) -> dict[tuple[AlarmKind, str], Alarm]:
+        """The open alarms by kind and name of the subject."""
+        with self.database.read() as tx:
+            return {(alarm.kind, alarm.subject.name): alarm for alarm in alarms.open_alarms(tx, list(AlarmKind))}
+
+    def events(self) -> list[tuple[AlarmEvent, AlarmKind | None]]:
+        """The events and kinds of the notices since the last call."""
+        events = [(notice.event, notice.kind) for notice in self.notices]
+        self.notices.clear()
+        return events
+
+    def snooze(self, alarm: Alarm, *, hours: float) -> None:
+        with self.database.write() as tx:
+            alarms.snooze(tx, alarm.key, self.world.clock.now + round(hours * 3_600_000_000))
+
+
+@pytest.fixture
+def notices(monkeypatch: pytest.MonkeyPatch) -> list[AlarmNotice]:
+    """The notices that destinations get."""
+    notices: list[AlarmNotice] = []
+
+    def announce(_tx: Transaction, notice: AlarmNotice) -> None:
+        notices.append(notice)
+
+    monkeypatch.setattr(alarm_watch, "_announce", announce)
+    return notices
+
+
+@pytest.fixture
+def watch(world: World, notices: list[AlarmNotice]) -> Watch:
+    """The alarms of a world that has been evaluated for longer than a start takes."""
+    watch = Watch(world, notices)
+    watch.evaluator.evaluate()
+    return watch
