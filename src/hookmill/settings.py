@@ -279,6 +279,18 @@ class Settings(BaseSettings):
         description="An alarm is raised if a webhook dropped deliveries over the rate limit in this many of the last "
         "10 minutes.",
     )
+    alarm_failed_runs: int = Field(
+        default=ALARM_THRESHOLDS.failed_runs,
+        ge=1,
+        le=1_000,
+        description="An alarm is raised after this many failed runs of an automation in a row.",
+    )
+    alarm_waiting_seconds: int = Field(
+        default=ALARM_THRESHOLDS.waiting_seconds,
+        ge=60,
+        le=604_800,
+        description="An alarm is raised if a run waits for a worker for longer than this.",
+    )
     metrics_port: int | None = Field(
         default=None,
         ge=1,
@@ -534,6 +546,8 @@ class Settings(BaseSettings):
         return AlarmThresholds(
             failed_authentications=self.alarm_failed_authentications,
             rate_limited_minutes=self.alarm_rate_limited_minutes,
+            failed_runs=self.alarm_failed_runs,
+            waiting_seconds=self.alarm_waiting_seconds,
         )
 
     @property

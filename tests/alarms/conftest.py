@@ -5,9 +5,16 @@ import pytest
 from hookmill import alarm_watch
 from hookmill.alarm_watch import AlarmConfig, AlarmEvaluator
 from hookmill.domain.alarm import Alarm, AlarmEvent, AlarmKind, AlarmNotice, AlarmThresholds
+from hookmill.domain.ids import FactoryId, RunKey
+from hookmill.domain.run import Ended, RunState
 from hookmill.store import alarms
 from hookmill.store.database import Database, Transaction
+from hookmill.store.pauses import pause_failing
+from hookmill.store.runs import attempts, claims, executors, held
+from hookmill.store.runs.executors import ExecutorId
 from tests.support.world import PUBLIC_URL, World
+
+WORKER = ExecutorId("host-1-aa")
 
 
 class Watch:
@@ -44,6 +51,25 @@ class Watch:
     def snooze(self, alarm: Alarm, *, hours: float) -> None:
         with self.database.write() as tx:
             alarms.snooze(tx, alarm.key, self.world.clock.now + round(hours * 3_600_000_000))
+
+
+def claim(world: World, at_most: int = 100) -> list[RunKey]:
+    """Claim ready runs, as a worker does."""
+    with world.database.write() as tx:
+        held.decide(tx, world.clock.now)
+        executors.heartbeat(tx, WORKER, world.clock.now)
+        claimed = claims.claim(tx, executor=WORKER, at_most=at_most, after=FactoryId(""), now=world.clock.now)
+    return [claimed_run.run for claimed_run in claimed]
+
+
+def finish(world: World, run: RunKey, state: RunState) -> None:
+    with world.database.write() as tx:
+        row = tx.one("SELECT policy_key FROM runs WHERE id = :id", id=run)
+        assert row is not None
+        assert attempts.finish(
+            tx, run, Ended(state=state), executor=WORKER, attempt=1, now=world.clock.now, policy_key=row["policy_key"]
+        )
+    pause_failing(world.database, world.clock.now)
 
 
 @pytest.fixture

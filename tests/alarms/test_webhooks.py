@@ -3,9 +3,10 @@
 import pytest
 
 from hookmill.domain.alarm import AlarmEvent, AlarmKind, AlarmState
+from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
 from hookmill.store import alarm_inputs, alarms
-from tests.alarms.conftest import Watch
+from tests.alarms.conftest import Watch, claim, finish
 from tests.support.world import World
 
 QUIET = (AlarmKind.WEBHOOK_QUIET, "source")
@@ -119,7 +120,8 @@ def test_sender_over_the_rate_limit_for_minutes_is_reported(watch: Watch, world:
 
 
 def test_no_alarm_is_raised_in_an_hour_of_ordinary_traffic(watch: Watch, world: World):
-    """Deliveries, duplicates, bodies that are not JSON, some wrong secrets, and one burst over the rate limit."""
+    """Deliveries with runs, duplicates, bodies that are not JSON, some wrong secrets, some failed runs, and one burst
+    over the rate limit."""
     busy, rare = world.webhook("busy", expect_every="5m"), world.webhook("rare", expect_every="1h")
     world.automation("triage", busy)
     for minute in range(60):
@@ -132,6 +134,8 @@ def test_no_alarm_is_raised_in_an_hour_of_ordinary_traffic(watch: Watch, world: 
             world.post(rare, b"%d" % minute)
         if minute == 30:
             exceed_rate_limit(world, busy)
+        for number, run in enumerate(claim(world)):
+            finish(world, run, RunState.FAILED if minute % 10 == number == 0 else RunState.SUCCEEDED)
         watch.evaluate()
         assert watch.open() == {}
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
+from hookmill.alarm_watch.automations import WaitingRuns, failing_conditions
 from hookmill.alarm_watch.webhooks import webhook_conditions
 from hookmill.domain import ids
 from hookmill.domain.alarm import (
@@ -42,7 +43,15 @@ CHANGES_PER_STEP: Final = 100
 REMOVAL_SECONDS: Final = 3_600.0
 """The time between two removals of old alarms."""
 TIMES: Final = alarms.EvaluationTimes(takeover_us=180_000_000, interruption_us=600_000_000)
-EVALUATED_ONCE: Final = frozenset({AlarmKind.WEBHOOK_QUIET, AlarmKind.AUTHENTICATION_FAILING, AlarmKind.RATE_LIMITED})
+EVALUATED_ONCE: Final = frozenset(
+    {
+        AlarmKind.WEBHOOK_QUIET,
+        AlarmKind.AUTHENTICATION_FAILING,
+        AlarmKind.RATE_LIMITED,
+        AlarmKind.RUNS_FAILING,
+        AlarmKind.RUNS_WAITING,
+    }
+)
 """The kinds that one process evaluates for the installation."""
 
 _Key = tuple[AlarmKind, str]
@@ -74,6 +83,7 @@ class AlarmEvaluator:
         self._now_us = now_us
         self._pause = pause
         self._id = os.urandom(8).hex()
+        self._waiting_runs = WaitingRuns()
 
     def evaluate(self) -> bool:
         """Evaluate the conditions of the installation, unless another process does. Returns whether it did."""
@@ -89,6 +99,9 @@ class AlarmEvaluator:
             undecided |= page.undecided
             if self._pause():
                 return True
+        with self._database.read() as tx:
+            conditions += failing_conditions(tx, self._config.thresholds)
+        conditions += self._waiting_runs.conditions(self._database, self._config.thresholds, now)
         self._apply(EVALUATED_ONCE, conditions, undecided, now)
         return True
 

@@ -190,7 +190,6 @@ class Performer:
                     attempt=run.attempt,
                     now=self.clock(),
                     policy_key=run.policy_key,
-                    counts_failures=run.policy.pause_after_failures is not None,
                     package_webhook_name=self._webhook_name_to_store(run),
                 )
 

@@ -1,18 +1,27 @@
 """Reads what the conditions of alarms depend on. Each query reads a limited number of rows for each subject."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from hookmill.domain.activity import RATE_LIMITED
 from hookmill.domain.delivery import Label
-from hookmill.domain.ids import FactoryId, WebhookUid
+from hookmill.domain.ids import AutomationId, FactoryId, RunKey, WebhookUid
+from hookmill.domain.run import Hold
+from hookmill.domain.run_policy import Priority
 from hookmill.store.database import Transaction
+from hookmill.store.runs.parts import FACTORIES_IN_BACKLOG, READY
 
 WEBHOOKS_PER_READ: Final = 100
 """On SQLite, no checkpoint can complete during a read transaction, so each reads few webhooks."""
 ATTEMPTS_READ: Final = (50, 10_000)
 """So many of the newest attempts are searched for an Accepted one: few at first, because it is usually among them."""
+FACTORIES_READ: Final = 1_000
+"""In so many factories, runs that wait are searched."""
+RUNS_READ: Final = 200
+"""So many of the oldest runs of a factory and a priority are read."""
+AUTOMATIONS_READ: Final = 1_000
+"""The maximum number of automations with failed runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,3 +152,91 @@ def _count_others(tx: Transaction, webhook_no: int, label: Label, since: int, at
         at_most=at_most,
     )
     return int(row["attempts"]) if row is not None else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailingAutomation:
+    id: AutomationId
+    name: str
+    factory_id: FactoryId
+    pause_reason: str | None
+    """Why the service disabled it; None if it did not."""
+
+
+def failing_automations(tx: Transaction, failures_in_row: int) -> Sequence[FailingAutomation]:
+    """The automations with so many failed runs in a row, and those that the service disabled for their failures."""
+    rows = tx.all(
+        f"""
+        SELECT id, name, factory_id, pause_reason FROM automations
+        WHERE deleted_at IS NULL AND (failures_in_row >= :failures OR pause_reason IS NOT NULL)
+        ORDER BY id
+        LIMIT {AUTOMATIONS_READ}
+        """,
+        failures=failures_in_row,
+    )
+    return [
+        FailingAutomation(
+            id=AutomationId(row["id"]),
+            name=row["name"],
+            factory_id=FactoryId(row["factory_id"]),
+            pause_reason=row["pause_reason"],
+        )
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverdueRun:
+    """A run that was created long ago, and that no worker has claimed."""
+
+    key: RunKey
+    automation_id: AutomationId
+    has_waited_since_creation: bool
+    """False if the run may have begun to wait for a worker later, such as after another run with its key ended."""
+
+
+def waiting_runs(tx: Transaction, created_before: bytes) -> Sequence[OverdueRun]:
+    """The oldest runs that wait for a worker, and whose keys are below this one."""
+    condition = f"id < :before ORDER BY id LIMIT {RUNS_READ}"
+    columns = "id, automation_id, attempt, policy_key"
+    rows = list(
+        tx.all(
+            f"SELECT {columns} FROM runs WHERE finished_at IS NULL AND hold = {Hold.NEW:d} AND due_at IS NULL AND "
+            f"{condition}",
+            before=created_before,
+        )
+    )
+    factories = tx.all(
+        f"{FACTORIES_IN_BACKLOG} SELECT factory_id FROM backlog WHERE factory_id IS NOT NULL LIMIT {FACTORIES_READ}",
+        after="",
+    )
+    for factory in factories:
+        for priority in Priority:
+            rows += tx.all(
+                f"SELECT {columns} FROM runs WHERE factory_id = :factory AND priority = {priority.rank:d} AND {READY} "
+                f"AND {condition}",
+                factory=factory["factory_id"],
+                before=created_before,
+            )
+    return [
+        OverdueRun(
+            key=RunKey(bytes(row["id"])),
+            automation_id=AutomationId(row["automation_id"]),
+            has_waited_since_creation=row["attempt"] == 0 and row["policy_key"] is None,
+        )
+        for row in rows
+    ]
+
+
+def automation_names(
+    tx: Transaction, automations: Collection[AutomationId]
+) -> Mapping[AutomationId, tuple[str, FactoryId]]:
+    """The names and factories of these automations, also of deleted ones."""
+    names: dict[AutomationId, tuple[str, FactoryId]] = {}
+    ordered = sorted(automations)
+    for start in range(0, len(ordered), RUNS_READ):
+        parameters = {f"id_{number}": each for number, each in enumerate(ordered[start : start + RUNS_READ])}
+        places = ", ".join(f":{name}" for name in parameters)
+        rows = tx.all(f"SELECT id, name, factory_id FROM automations WHERE id IN ({places})", **parameters)
+        names |= {AutomationId(row["id"]): (row["name"], FactoryId(row["factory_id"])) for row in rows}
+    return names

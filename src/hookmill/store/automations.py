@@ -86,15 +86,14 @@ def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int
 def record_result(tx: Transaction, run: RunKey, *, failed: bool) -> None:
     """Update the automation's number of consecutive failures after a run: a failure adds one, a success resets it.
 
-    Does nothing unless the automation's policy has `pause_after_failures`. Call it in the transaction that ends the
-    run. After the transaction, call `store.pauses.pause_failing`.
+    Call it in the transaction that ends the run. If the automation's policy has `pause_after_failures`, call
+    `store.pauses.pause_failing` after the transaction.
     """
     tx.run(
         """
         UPDATE automations
         SET failures_in_row = CASE WHEN :failed THEN failures_in_row + 1 ELSE 0 END
-        WHERE id = (SELECT automation_id FROM runs WHERE id = :run)
-            AND pause_after_failures IS NOT NULL AND (:failed OR failures_in_row > 0)
+        WHERE id = (SELECT automation_id FROM runs WHERE id = :run) AND (:failed OR failures_in_row > 0)
         """,
         run=run,
         failed=failed,

@@ -82,13 +82,12 @@ def finish(
     attempt: int,
     now: int,
     policy_key: bytes | None = None,
-    counts_failures: bool = False,
     package_webhook_name: str | None = None,
 ) -> bool:
     """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is outdated.
 
-    If the run has a `policy_key`, another run with the key that waits for this run's end can start. If
-    `counts_failures`, a failure increments the automation's failures in a row, and a success resets them.
+    If the run has a `policy_key`, another run with the key that waits for this run's end can start. A
+    failure increments the automation's failures in a row, and a success resets them.
     `package_webhook_name` is the webhook's name in this attempt's envelope, because the webhook may be renamed later;
     None if the files of runs are not stored.
     """
@@ -114,7 +113,7 @@ def finish(
     )
     if updated_rows and policy_key is not None:
         held.reconsider(tx, key)
-    if updated_rows and counts_failures and result.state in _COUNTED_STATES:
+    if updated_rows and result.state in _COUNTED_STATES:
         automations.record_result(tx, key, failed=result.state is not RunState.SUCCEEDED)
     return updated_rows == 1
 
