@@ -291,6 +291,18 @@ class Settings(BaseSettings):
         le=604_800,
         description="An alarm is raised if a run waits for a worker for longer than this.",
     )
+    alarm_free_space_mb: int = Field(
+        default=ALARM_THRESHOLDS.disk_free_bytes // 1024**2,
+        ge=0,
+        le=1_000_000_000,
+        description="An alarm is raised if the disk of the data directory has less free space. 0: never.",
+    )
+    alarm_certificate_days: int = Field(
+        default=ALARM_THRESHOLDS.certificate_days,
+        ge=0,
+        le=365,
+        description="An alarm is raised if the certificate of `base_url` expires within so many days. 0: never.",
+    )
     metrics_port: int | None = Field(
         default=None,
         ge=1,
@@ -548,6 +560,8 @@ class Settings(BaseSettings):
             rate_limited_minutes=self.alarm_rate_limited_minutes,
             failed_runs=self.alarm_failed_runs,
             waiting_seconds=self.alarm_waiting_seconds,
+            disk_free_bytes=self.alarm_free_space_mb * 1024 * 1024,
+            certificate_days=self.alarm_certificate_days,
         )
 
     @property

@@ -6,6 +6,7 @@ import pytest
 
 from hookmill.domain.alarm import (
     ALARM_RULES,
+    FREE_INODES_MIN,
     NOTICE_PAUSE_SECONDS,
     Alarm,
     AlarmKind,
@@ -13,7 +14,10 @@ from hookmill.domain.alarm import (
     AlarmState,
     AlarmStep,
     AlarmSubject,
+    AlarmThresholds,
+    FreeSpace,
     authentication_fails,
+    clock_problem,
     disk_is_low,
     duration_text,
     may_be_quiet,
@@ -126,9 +130,44 @@ def test_authentication_fails_after_failures_in_a_row_within_a_day(newest, fails
     assert authentication_fails(newest, NOW, 3) is fails
 
 
-def test_disk_must_have_more_space_again_than_raised_the_alarm():
-    assert [disk_is_low(free, 100, is_open=False) for free in (99, 100)] == [True, False]
-    assert [disk_is_low(free, 100, is_open=True) for free in (119, 120)] == [True, False]
+@pytest.mark.parametrize(
+    ("space", "is_open", "is_low"),
+    [
+        ((99, None), False, True),
+        ((100, None), False, False),
+        ((119, None), True, True),
+        ((120, None), True, False),
+        ((500, FREE_INODES_MIN - 1), False, True),
+        ((500, FREE_INODES_MIN), False, False),
+        ((500, FREE_INODES_MIN), True, True),
+    ],
+)
+def test_disk_must_have_more_space_again_than_raised_the_alarm(space, is_open, is_low):
+    free = FreeSpace(free_bytes=space[0], free_inodes=space[1])
+
+    assert disk_is_low(free, AlarmThresholds(disk_free_bytes=100), is_open=is_open) is is_low
+    assert disk_is_low(free, AlarmThresholds(disk_free_bytes=0), is_open=is_open) is False
+
+
+@pytest.mark.parametrize(
+    ("server_at", "retention_at", "problem"),
+    [
+        (None, None, None),
+        (None, NOW - 24 * HOUR, None),
+        (None, NOW - 24 * HOUR - 1, "more than a day ahead"),
+        (None, NOW + 30_000_000, None),
+        (None, NOW + 30_000_001, "in the future"),
+        (NOW + 30_000_007, None, None),
+        (NOW + 30_000_008, None, "differ by more than 30 s"),
+        (NOW - 30_000_008, None, "differ by more than 30 s"),
+        (NOW, NOW - 48 * HOUR, None),
+    ],
+)
+def test_clock_is_compared_with_the_server_and_with_retention(server_at, retention_at, problem):
+    found = clock_problem(NOW, server_at=server_at, retention_at=retention_at, elapsed_us=7)
+
+    assert (problem or "") in (found or "")
+    assert (problem is None) == (found is None)
 
 
 def test_every_kind_has_a_rule_with_short_texts():

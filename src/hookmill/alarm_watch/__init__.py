@@ -5,6 +5,7 @@ part in it.
 """
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,6 +14,13 @@ from typing import Final
 from urllib.parse import quote
 
 from hookmill.alarm_watch.automations import WaitingRuns, failing_conditions
+from hookmill.alarm_watch.installation import (
+    CertificateWatch,
+    clock_condition,
+    clock_subject,
+    disk_condition,
+    disk_subject,
+)
 from hookmill.alarm_watch.webhooks import webhook_conditions
 from hookmill.domain import ids
 from hookmill.domain.alarm import (
@@ -24,6 +32,7 @@ from hookmill.domain.alarm import (
     AlarmNotice,
     AlarmStep,
     AlarmThresholds,
+    FreeSpace,
     needs_notice,
     next_step,
 )
@@ -50,9 +59,13 @@ EVALUATED_ONCE: Final = frozenset(
         AlarmKind.RATE_LIMITED,
         AlarmKind.RUNS_FAILING,
         AlarmKind.RUNS_WAITING,
+        AlarmKind.CERTIFICATE_EXPIRING,
     }
 )
 """The kinds that one process evaluates for the installation."""
+EVALUATED_ON_EACH_HOST: Final = frozenset({AlarmKind.DISK_LOW, AlarmKind.CLOCK_WRONG})
+UNCHECKED_AFTER_US: Final = 3_600_000_000
+"""An alarm about a host is resolved if no worker has run there for this time."""
 
 _Key = tuple[AlarmKind, str]
 """The kind of an alarm, and the id of its subject."""
@@ -64,6 +77,12 @@ class AlarmConfig:
 
     public_url: str
     thresholds: AlarmThresholds = field(default_factory=AlarmThresholds)
+    base_url: str | None = None
+    """The URL whose certificate is watched, if it is https."""
+    host: str = field(default_factory=socket.gethostname)
+    """The name of this host."""
+    read_free_space: Callable[[], FreeSpace] | None = None
+    """Reads the free space for the data directory. May raise `OSError`. None: there is no alarm about the disk."""
 
 
 class AlarmEvaluator:
@@ -84,6 +103,7 @@ class AlarmEvaluator:
         self._pause = pause
         self._id = os.urandom(8).hex()
         self._waiting_runs = WaitingRuns()
+        self._certificate = CertificateWatch(config.base_url, config.thresholds)
 
     def evaluate(self) -> bool:
         """Evaluate the conditions of the installation, unless another process does. Returns whether it did."""
@@ -102,8 +122,39 @@ class AlarmEvaluator:
         with self._database.read() as tx:
             conditions += failing_conditions(tx, self._config.thresholds)
         conditions += self._waiting_runs.conditions(self._database, self._config.thresholds, now)
-        self._apply(EVALUATED_ONCE, conditions, undecided, now)
+        if (certificate := self._certificate.condition(now)) is not None:
+            conditions.append(certificate)
+        elif (subject := self._certificate.unknown_subject) is not None:
+            undecided.add((AlarmKind.CERTIFICATE_EXPIRING, subject.id))
+        with self._database.read() as tx:
+            open_by_key = {_key_of(alarm): alarm for alarm in alarms.open_alarms(tx, EVALUATED_ONCE)}
+            unchecked = alarms.unchecked(tx, EVALUATED_ON_EACH_HOST, now - UNCHECKED_AFTER_US)
+        open_by_key |= {_key_of(alarm): alarm for alarm in unchecked}
+        self._apply(open_by_key, conditions, undecided, now)
         return True
+
+    def evaluate_host(self) -> None:
+        """Evaluate the conditions of this host, which only its own processes can."""
+        now, host = self._now_us(), self._config.host
+        disk_key = (AlarmKind.DISK_LOW, disk_subject(host).id)
+        clock_key = (AlarmKind.CLOCK_WRONG, clock_subject(host).id)
+        with self._database.read() as tx:
+            alarms_by_key = {key: alarms.open_alarm(tx, *key) for key in (disk_key, clock_key)}
+        open_by_key = {key: alarm for key, alarm in alarms_by_key.items() if alarm is not None}
+        conditions = [clock_condition(host, self._database, self._now_us)]
+        undecided: set[_Key] = set()
+        if self._config.read_free_space is not None:
+            try:
+                space = self._config.read_free_space()
+            except OSError:
+                undecided.add(disk_key)
+            else:
+                conditions.append(disk_condition(host, space, self._config.thresholds, is_open=disk_key in open_by_key))
+        self._apply(open_by_key, [each for each in conditions if each is not None], undecided, now)
+        if open_by_key:
+            with self._database.write() as tx:
+                for alarm in open_by_key.values():
+                    alarms.set_checked(tx, alarm.key, now)
 
     def remove_old(self) -> None:
         """Remove resolved alarms that are too old."""
@@ -112,18 +163,16 @@ class AlarmEvaluator:
 
     def _apply(
         self,
-        kinds: Collection[AlarmKind],
+        open_by_key: Mapping[_Key, Alarm],
         conditions: Sequence[AlarmCondition],
         undecided: Collection[_Key],
         now: int,
     ) -> None:
-        """Raise, announce and resolve alarms of these kinds.
+        """Raise, announce and resolve alarms.
 
-        `conditions` are those that hold. All others don't hold, also of subjects that no longer exist, except the
-        `undecided` ones.
+        `conditions` are those that hold. The conditions of other open alarms don't hold, also of subjects that no
+        longer exist, except the `undecided` ones.
         """
-        with self._database.read() as tx:
-            open_by_key = {_key_of(alarm): alarm for alarm in alarms.open_alarms(tx, kinds)}
         holding = {(condition.kind, condition.subject.id): condition for condition in conditions}
         changed = [
             key
@@ -174,7 +223,11 @@ class AlarmEvaluator:
     def _notice(self, tx: Transaction, alarm: Alarm, event: AlarmEvent, now: int) -> AlarmNotice:
         factory = factories.by_id(tx, alarm.subject.factory_id) if alarm.subject.factory_id is not None else None
         alarm_id = ids.alarm_id(alarm.key)
-        path = f"/f/{quote(factory.name, safe='')}/alarms/{alarm_id}" if factory is not None else f"/alarms/{alarm_id}"
+        path = (
+            f"/f/{quote(factory.name, safe='')}/alarms/{alarm_id}"
+            if factory is not None
+            else f"/team/alarms/{alarm_id}"
+        )
         return AlarmNotice(
             id=alarm_id,
             kind=alarm.kind,
@@ -238,6 +291,7 @@ class AlarmWatch:
         while not self._stop.wait(seconds_to_next):
             began_at = time.monotonic()
             try:
+                self._evaluator.evaluate_host()
                 is_evaluator = self._evaluator.evaluate()
                 if is_evaluator and time.monotonic() - last_removal_at > REMOVAL_SECONDS:
                     last_removal_at = time.monotonic()

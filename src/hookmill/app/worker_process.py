@@ -21,6 +21,7 @@ from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import original_open_files_limit
 from hookmill.app.tracing import build_trace_exporter
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
+from hookmill.domain.alarm import FreeSpace
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run_policy import retry_from_json
 from hookmill.domain.trace import Tracing
@@ -103,7 +104,12 @@ def work(
     )
     alarm_watch = AlarmWatch(
         store.database,
-        AlarmConfig(public_url=settings.public_url(), thresholds=settings.alarm_thresholds),
+        AlarmConfig(
+            public_url=settings.public_url(),
+            thresholds=settings.alarm_thresholds,
+            base_url=settings.base_url,
+            read_free_space=partial(_free_space, settings),
+        ),
         now_us,
         report_failure=log.failure,
     )
@@ -131,6 +137,11 @@ def work(
         for metrics_thread in metrics_threads:
             metrics_thread.close()
         store.close()
+
+
+def _free_space(settings: Settings) -> FreeSpace:
+    space = disk_space(settings.data_dir, settings.free_space_min_bytes)
+    return FreeSpace(free_bytes=space.free_bytes, free_inodes=space.free_inodes)
 
 
 def _serve_metrics(

@@ -28,6 +28,8 @@ RATE_LIMITED_MINUTES: Final = 10
 """The number of minutes in which those with dropped deliveries are counted."""
 QUIET_GRACE_US: Final = _HOUR_US
 """After the service was stopped, no webhook counts as quiet for this time."""
+FREE_INODES_MIN: Final = 10_000
+"""With fewer free inodes, the disk counts as almost full."""
 DISK_RELEASE_FACTOR: Final = 1.2
 """An alarm about the disk ends at this multiple of the free space that raises it."""
 CLOCK_SECONDS_MAX: Final = 30.0
@@ -137,14 +139,13 @@ ALARM_RULES: Final[Mapping[AlarmKind, AlarmRule]] = {
     AlarmKind.DISK_LOW: AlarmRule(
         scope=AlarmScope.INSTALLATION,
         title="Disk almost full",
-        action="Free disk space, or move the data directory to a larger disk. With less than free_space_min_mb, "
-        "deliveries are answered 503.",
+        action="Free disk space, or move the data directory to a larger disk. A full disk stops deliveries or runs.",
     ),
     AlarmKind.CLOCK_WRONG: AlarmRule(
         scope=AlarmScope.INSTALLATION,
         title="Clock wrong",
-        action="Synchronize the clocks of all hosts and of the database server, such as with chrony. Then look at "
-        "`hookmill doctor`.",
+        action="Synchronize the clocks of all hosts and of the database server, such as with chrony. If the clocks are "
+        "right, and the service was stopped for longer than a day, do nothing.",
     ),
     AlarmKind.CERTIFICATE_EXPIRING: AlarmRule(
         scope=AlarmScope.INSTALLATION,
@@ -169,7 +170,9 @@ class AlarmThresholds:
     waiting_seconds: int = 900
     """The time for which a run has waited."""
     disk_free_bytes: int = 1024 * 1024 * 1024
+    """0: there is no alarm about the disk."""
     certificate_days: int = 14
+    """0: there is no alarm about the certificate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,9 +293,44 @@ def authentication_fails(newest: Sequence[tuple[Label, int]], now: int, at_least
     )
 
 
-def disk_is_low(free: int, minimum: int, *, is_open: bool) -> bool:
-    """Whether the free space is below the minimum; while the alarm `is_open`, whether it is still near it."""
-    return free < minimum * (DISK_RELEASE_FACTOR if is_open else 1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeSpace:
+    """The free space for a directory."""
+
+    free_bytes: int
+    free_inodes: int | None
+    """None if the file system has no inode table."""
+
+
+def disk_is_low(space: FreeSpace, thresholds: AlarmThresholds, *, is_open: bool) -> bool:
+    """Whether the free space is too small. While the alarm `is_open`, it must be larger than what raised the alarm."""
+    if not thresholds.disk_free_bytes:
+        return False
+    factor = DISK_RELEASE_FACTOR if is_open else 1
+    lacks_inodes = space.free_inodes is not None and space.free_inodes < FREE_INODES_MIN * factor
+    return lacks_inodes or space.free_bytes < thresholds.disk_free_bytes * factor
+
+
+def clock_problem(now: int, *, server_at: int | None, retention_at: int | None, elapsed_us: int) -> str | None:
+    """What shows that the clock of a host is wrong, as a sentence; None if nothing does.
+
+    `now`: the clock's time. `server_at`: the time of the database server, read within `elapsed_us` after `now`; None
+    for SQLite. `retention_at`: the time that retention has reached, which follows the clock with a limited speed; None
+    before its first pass. All times are in µs since 1970.
+    """
+    tolerance_us = int(CLOCK_SECONDS_MAX * _SECOND_US)
+    if server_at is not None and abs(server_at - now) > tolerance_us + elapsed_us:
+        return f"Its clock and the database server's clock differ by more than {CLOCK_SECONDS_MAX:g} s."
+    if retention_at is not None and retention_at > now + tolerance_us:
+        return "The last pass of retention is in the future, so a clock was wrong."
+    if server_at is None and retention_at is not None and retention_at < now - _DAY_US:
+        return "Its clock is more than a day ahead of the last pass of retention."
+    return None
+
+
+def certificate_expires(expiry: int, days: int, now: int) -> bool:
+    """Whether the certificate ends within so many days, or has ended. Times are in µs since 1970."""
+    return expiry - now < days * _DAY_US
 
 
 def duration_text(seconds: int) -> str:

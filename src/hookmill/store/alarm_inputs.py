@@ -9,6 +9,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import Hold
 from hookmill.domain.run_policy import Priority
+from hookmill.store import dialect, metadata
 from hookmill.store.database import Transaction
 from hookmill.store.runs.parts import FACTORIES_IN_BACKLOG, READY
 
@@ -240,3 +241,17 @@ def automation_names(
         rows = tx.all(f"SELECT id, name, factory_id FROM automations WHERE id IN ({places})", **parameters)
         names |= {AutomationId(row["id"]): (row["name"], FactoryId(row["factory_id"])) for row in rows}
     return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTimes:
+    """Times that tell whether this host's clock is wrong, in µs since 1970."""
+
+    server_at: int | None
+    """The time of the database server; None on SQLite."""
+    retention_at: int | None
+    """The time that retention has reached; None before its first pass."""
+
+
+def stored_times(tx: Transaction) -> StoredTimes:
+    return StoredTimes(server_at=dialect.server_time(tx), retention_at=metadata.retention_clock(tx))

@@ -130,6 +130,22 @@ def set_announced(tx: Transaction, key: bytes, now: int) -> None:
     tx.run("UPDATE alarms SET announced_at = :now, last_announced_at = :now WHERE id = :id", id=key, now=now)
 
 
+def set_checked(tx: Transaction, key: bytes, now: int) -> None:
+    """Store that the condition of an alarm about a host was evaluated there."""
+    tx.run("UPDATE alarms SET checked_at = :now WHERE id = :id", id=key, now=now)
+
+
+def unchecked(tx: Transaction, kinds: Collection[AlarmKind], before: int) -> Sequence[Alarm]:
+    """The open alarms of these kinds whose condition no host has evaluated since `before`, in µs since 1970."""
+    names = ", ".join(f"'{kind}'" for kind in sorted(kinds))
+    rows = tx.all(
+        f"SELECT {_COLUMNS} FROM alarms WHERE resolved_at IS NULL AND kind IN ({names}) AND checked_at < :before "
+        f"ORDER BY id LIMIT {OPEN_MAX}",
+        before=before,
+    )
+    return [_alarm(row) for row in rows]
+
+
 def describe(tx: Transaction, key: bytes, condition: AlarmCondition) -> None:
     """Store the present name of the subject, and the present summary."""
     tx.run(

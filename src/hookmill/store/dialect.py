@@ -99,6 +99,15 @@ def commit_without_sync(tx: Transaction) -> None:
         tx.run("SET LOCAL synchronous_commit = off")
 
 
+def server_time(tx: Transaction) -> int | None:
+    """The time of the database server, in µs since 1970. None on SQLite, which has no clock of its own."""
+    if tx.on_sqlite:
+        return None
+    row = tx.one("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS now")
+    assert row is not None
+    return int(row["now"])
+
+
 def database_bytes(tx: Transaction) -> int:
     """The size of the database in bytes. For PostgreSQL only; SQLite's database is a file."""
     row = tx.one("SELECT pg_database_size(current_database()) AS bytes")
