@@ -158,6 +158,11 @@ ROWS: Final[dict[str, Sequence[Panel]]] = {
                 Query(f"max(hookmill_pending_uploads{{{SELECTED}}})", "files to upload"),
             ],
         ),
+        Panel(
+            "Open alarms",
+            "short",
+            [Query(f"max by (kind) (hookmill_open_alarms{{{SELECTED}}})", "{{kind}}")],
+        ),
     ),
     "Runs": (
         Panel(

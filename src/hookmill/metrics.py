@@ -97,6 +97,16 @@ COMPONENTS: Final = (
     "worker",
     "writer",
 )
+ALARM_KINDS: Final = (
+    "webhook_quiet",
+    "authentication_failing",
+    "rate_limited",
+    "runs_failing",
+    "runs_waiting",
+    "disk_low",
+    "clock_wrong",
+    "certificate_expiring",
+)
 ATTEMPT_RESULTS: Final = ("succeeded", "failed", "cancelled", "abandoned", "host_fault")
 
 _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -291,6 +301,12 @@ PENDING_UPLOADS: Final = Definition(
     kind=Kind.GAUGE,
     meaning="Files of runs that are not in the object store yet. At most 10,000 are counted.",
 )
+OPEN_ALARMS: Final = Definition(
+    name="hookmill_open_alarms",
+    kind=Kind.GAUGE,
+    meaning="Open alarms, also snoozed ones, by kind. At most 10,000 are counted.",
+    labels={"kind": ALARM_KINDS},
+)
 DATABASE_BYTES: Final = Definition(
     name="hookmill_database_bytes",
     kind=Kind.GAUGE,
@@ -307,6 +323,7 @@ INSTALLATION_METRICS: Final = (
     OLDEST_READY_RUN_AGE,
     WORKERS,
     PENDING_UPLOADS,
+    OPEN_ALARMS,
     DATABASE_BYTES,
 )
 """The metrics that the worker reads from the database. Every host has the same values."""

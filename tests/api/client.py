@@ -13,6 +13,7 @@ from hookmill.runs.package import write_package
 from hookmill.web.api import build
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
+from tests.support.alarms import add_alarm
 from tests.support.service import Answer
 from tests.support.world import PUBLIC_URL, World
 
@@ -125,8 +126,12 @@ class StockedFactory:
         member = management.members.add(api.team, f"{name}@example.com", f"Member of {name}")
         self.member = member.id
         self.key = management.keys.create(api.team, f"spare of {name}", Role.VIEWER, factory=name).key.id
+        self.alarm = add_alarm(api.world.database, may.factory.id, self.webhook.webhook.uid)
+        self.installation_alarm = add_alarm(api.world.database, None, f"disk@{name}")
         self.path_parameters = {
             "factory": name,
+            "alarm": self.alarm,
+            "installation_alarm": self.installation_alarm,
             "uid": self.webhook.webhook.uid,
             "name": self.secret_name,
             "automation": self.automation.id,

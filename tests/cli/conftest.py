@@ -21,7 +21,10 @@ from hookmill.domain import ids
 from hookmill.domain.delivery import IdentityKind, Label, possible_identity_digests
 from hookmill.domain.run import RunState
 from hookmill.settings import read_settings
+from hookmill.store import factories
+from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.identity_segments import FIRST_SEGMENT
+from tests.support.alarms import add_alarm
 from tests.support.names import names_not_in_snake_case
 
 START_US = 1_795_252_356_000_000
@@ -94,6 +97,17 @@ class LogWriter:
 
     path: Path
     _entropy: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def add_alarm(
+        self, factory: str | None, subject_id: str, *, at: int = START_US, resolved_at: int | None = None
+    ) -> str:
+        """Add an alarm of a factory, by its name, or of the installation. Returns its id."""
+        with open_database(sqlite_url(self.path)) as database:
+            with database.read() as tx:
+                found = factories.factory_named(tx, factory) if factory is not None else None
+            return add_alarm(
+                database, found.id if found is not None else None, subject_id, at=at, resolved_at=resolved_at
+            )
 
     def add_delivery(
         self,

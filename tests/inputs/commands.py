@@ -28,8 +28,14 @@ EXCLUSIVE_INPUTS: Final = (
     {"identifier", "--automation"},
     {"identifier", "--webhook"},
     {"identifier", "--state"},
+    {"--hours", "--until"},
 )
+UNKNOWN_ALARM: Final = "alm_" + "0" * 32
 BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "alarm list": {},
+    "alarm show": {"alarm": UNKNOWN_ALARM},
+    "alarm snooze": {"alarm": UNKNOWN_ALARM, "--hours": "1"},
+    "alarm wake": {"alarm": UNKNOWN_ALARM},
     "apply": {"folder": "nothing"},
     "audit list": {},
     "automation change": {"name_or_id": "{automation}", "--prompt": "Look."},
@@ -115,7 +121,7 @@ ADDITIONAL_INPUTS: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("webhook create", "--signature"): {"--mode": "signature", "--scheme": "hmac"},
 }
 """The inputs that an option requires."""
-FACTORY_COMMANDS: Final = {"audit list", "automation create", "key create", "webhook list"}
+FACTORY_COMMANDS: Final = {"alarm list", "audit list", "automation create", "key create", "webhook list"}
 """All commands share the option `--factory`. It is tested with these commands only."""
 CONFIRMED_COMMANDS: Final = {"key revoke", "member remove", "run cancel", "secret delete", "webhook delete"}
 """The commands that ask for confirmation without `--yes`."""
@@ -137,6 +143,7 @@ STDIN_INPUTS: Final = (
 STDIN_FLAGS: Final = {"--from-stdin", "--secret-from-stdin", "--with-key"}
 """Options without a value, with which a command reads standard input."""
 LISTED_RESOURCES: Final = (
+    "alarm",
     "webhook",
     "automation",
     "delivery",

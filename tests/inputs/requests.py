@@ -117,6 +117,8 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
         {"filter": _FILTER, "event": ["push"], "webhook_ids": ["{uid}"], "last": 5}
         | {name: _POLICY[name] for name in ("concurrency", "debounce")}
     ],
+    "snooze_alarm": [{"hours": 2}, {"until": "2030-03-18T00:00:00Z"}],
+    "snooze_installation_alarm": [{"hours": 2}, {"until": "2030-03-18T00:00:00Z"}],
     "add_member": [{"email": f"{UNIQUE_NAME}@example.com", "name": "Ada", "is_admin": False}],
     "change_member": [{"is_admin": False}],
     "give_role": [{"role": "viewer"}],

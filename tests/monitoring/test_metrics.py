@@ -14,10 +14,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from hookmill import metrics as defined
 from hookmill.app.metrics_files import STALE_SECONDS, MetricsPublisher, ProcessMetrics, read_published
 from hookmill.app.metrics_server import MetricsSource, StateReader
+from hookmill.domain.alarm import AlarmKind
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.run import Hold
 from hookmill.maintenance import DiskSpace
-from hookmill.metrics import HOST_METRICS, INSTALLATION_METRICS, PROCESS_METRICS, Kind, Metrics, process_usage
+from hookmill.metrics import (
+    ALARM_KINDS,
+    HOST_METRICS,
+    INSTALLATION_METRICS,
+    PROCESS_METRICS,
+    Kind,
+    Metrics,
+    process_usage,
+)
 from hookmill.store.monitoring import InstallationState
 from tests.support.waiting import until
 
@@ -29,6 +38,7 @@ STATE = InstallationState(
     oldest_ready_at=1_000 * SECOND,
     live_workers=1,
     pending_uploads=3,
+    open_alarms={kind: 4 if kind is AlarmKind.DISK_LOW else 0 for kind in AlarmKind},
     bytes_by_part={"main": 4_096, "wal": 100},
 )
 DISK = DiskSpace(free_bytes=10, free_bytes_min=20, free_inodes=5_000)
@@ -213,9 +223,15 @@ def test_prometheus_reads_the_state_of_the_installation_and_the_host(tmp_path: P
     assert values["hookmill_runs_held", "reason=retry"] == int(Hold.RETRY)
     assert values["hookmill_oldest_ready_run_age_seconds", ""] == 90
     assert values["hookmill_pending_uploads", ""] == 3
+    assert values["hookmill_open_alarms", "kind=disk_low"] == 4
+    assert values["hookmill_open_alarms", "kind=clock_wrong"] == 0
     assert values["hookmill_database_bytes", "part=wal"] == 100
     assert values["hookmill_disk_free_bytes", ""] == 10
     assert values["hookmill_disk_full", ""] == 1
+
+
+def test_every_kind_of_alarm_is_a_value_of_the_label():
+    assert tuple(AlarmKind) == ALARM_KINDS
 
 
 def test_database_that_does_not_answer_leaves_the_other_metrics(tmp_path: Path):

@@ -140,6 +140,7 @@ class MetricsSource:
         yield _gauge(defined.OLDEST_READY_RUN_AGE, max(age, 0.0))
         yield _gauge(defined.WORKERS, state.live_workers)
         yield _gauge(defined.PENDING_UPLOADS, state.pending_uploads)
+        yield _family(defined.OPEN_ALARMS, [((kind.value,), [count]) for kind, count in state.open_alarms.items()])
         yield _family(defined.DATABASE_BYTES, [((part,), [size]) for part, size in state.bytes_by_part.items()])
 
     def _of_host(self) -> Iterable[Metric]:

@@ -10,6 +10,7 @@ import typer
 
 from hookmill import __version__
 from hookmill.cli import (
+    alarm,
     audit,
     automation,
     backup,
@@ -87,6 +88,7 @@ app.add_typer(
     name="keys",
     help="Master keys, which seal secrets. For API keys see `hookmill key`.",
 )
+app.add_typer(alarm.commands, name="alarm")
 app.add_typer(audit.commands, name="audit")
 app.command()(send.send)
 definitions.register(app)

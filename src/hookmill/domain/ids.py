@@ -72,21 +72,21 @@ def alarm_id(key: bytes) -> str:
 
 def delivery_key(text: str) -> DeliveryKey:
     """The stored key, from the id `dlv_…`. Raises `Invalid` for any other text."""
-    return DeliveryKey(_key("dlv_", "delivery id", text))
+    return DeliveryKey(_key("dlv_", "a delivery id", text))
 
 
 def run_key(text: str) -> RunKey:
     """The stored key, from the id `run_…`. Raises `Invalid` for any other text."""
-    return RunKey(_key("run_", "run id", text))
+    return RunKey(_key("run_", "a run id", text))
 
 
 def alarm_key(text: str) -> bytes:
     """The stored key, from the id `alm_…`. Raises `Invalid` for any other text."""
-    return _key("alm_", "alarm id", text)
+    return _key("alm_", "an alarm id", text)
 
 
 def _key(prefix: str, kind: str, text: str) -> bytes:
     digits = text.removeprefix(prefix)
     if digits == text or not _DIGITS.match(digits):
-        raise Invalid(f"{text[:80]!r} is not a {kind}. It looks like {prefix}0192f0c1… with 32 digits.")
+        raise Invalid(f"{text[:80]!r} is not {kind}. It looks like {prefix}0192f0c1… with 32 digits.")
     return bytes.fromhex(digits)

@@ -14,6 +14,7 @@ from hookmill.domain.definition_run import DefinitionAct, DefinitionOutcome, Def
 from hookmill.domain.member import Member
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management.access import Access
+from hookmill.management.alarms import Alarms
 from hookmill.management.audit import Audit
 from hookmill.management.automations import Automations
 from hookmill.management.definition_runs import DefinitionRuns
@@ -80,6 +81,7 @@ class Management:
         self.members = Members(installation)
         self.sessions = Sessions(installation)
         self.external_sign_ins = ExternalSignIns(installation, self.sessions)
+        self.alarms = Alarms(installation)
         self.audit = Audit(installation)
         self.definition_runs = DefinitionRuns(installation)
         self.master_key_rotations = MasterKeyRotations(installation)

@@ -8,11 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from hookmill.domain.alarm import AlarmKind
 from hookmill.domain.ids import time_of
 from hookmill.domain.queue import COUNTED_MAX, is_recent_heartbeat
 from hookmill.domain.run import Hold
 from hookmill.domain.run_policy import Priority
-from hookmill.store import dialect
+from hookmill.store import alarms, dialect
 from hookmill.store.database import Transaction
 from hookmill.store.runs import executors
 from hookmill.store.runs.claims import FACTORIES_MAX
@@ -30,6 +31,8 @@ class InstallationState:
     """When the oldest ready run was created, in µs since 1970. Searched in the first `FACTORIES_MAX` factories."""
     live_workers: int
     pending_uploads: int
+    open_alarms: Mapping[AlarmKind, int]
+    """The number of open alarms of each kind, also of snoozed ones."""
     bytes_by_part: Mapping[str, int]
     """The size of each part of the database in bytes."""
 
@@ -47,6 +50,7 @@ def installation_state(tx: Transaction, now: int, files: Mapping[str, Path]) -> 
         oldest_ready_at=_oldest_ready_at(tx),
         live_workers=sum(is_recent_heartbeat(at, now) for at in executors.last_heartbeats(tx).values()),
         pending_uploads=_count(tx, "run_files", "is_upload_pending"),
+        open_alarms=alarms.count_open(tx),
         bytes_by_part=_bytes_by_part(tx, files),
     )
 

@@ -16,6 +16,7 @@ from hookmill.domain.errors import ReportFailure
 from hookmill.domain.networks import Network
 from hookmill.management import Management
 from hookmill.web.api import (
+    alarms,
     audit,
     automations,
     deliveries,
@@ -79,7 +80,20 @@ def application() -> FastAPI:
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    for module in (factories, webhooks, secrets, automations, deliveries, filters, runs, queue, audit, team, reference):
+    for module in (
+        factories,
+        webhooks,
+        secrets,
+        automations,
+        deliveries,
+        filters,
+        runs,
+        queue,
+        alarms,
+        audit,
+        team,
+        reference,
+    ):
         app.include_router(module.routes, prefix=PREFIX)
     allowed_methods = _allowed_methods(app)
 

@@ -14,6 +14,7 @@ from hookmill.domain.run import RunState
 from hookmill.domain.run_options import FIELDS_MAX
 from hookmill.domain.run_policy import FAILURES_MAX, LIMIT_MAX
 from hookmill.domain.webhook import AuthMode
+from hookmill.management.alarms import SNOOZE_HOURS_MAX
 from hookmill.web.api.fields import NO_NUL, DeliveryId, HeaderName, Moment, Name, SecretName, SecretText, Text, Uid
 
 PayloadFilter = Annotated[
@@ -288,6 +289,17 @@ class RunCancellation(RequestBody):
     )
     all: StrictBool = Field(
         default=False, description="All unfinished runs. Required if no other field is set, and not allowed otherwise."
+    )
+
+
+class AlarmSnooze(RequestBody):
+    model_config = _example({"hours": 24})
+
+    hours: Annotated[StrictInt, Field(ge=1, le=SNOOZE_HOURS_MAX)] | None = Field(
+        default=None, description="For how many hours. Required unless `until` is set, and not allowed otherwise."
+    )
+    until: Moment | None = Field(
+        default=None, description=f"When the snooze ends, within the next {SNOOZE_HOURS_MAX} hours."
     )
 
 

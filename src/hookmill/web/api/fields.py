@@ -110,6 +110,22 @@ RunInPath = Annotated[
     str,
     Path(pattern=r"^run_[0-9a-f]{32}$", description="The run's id.", examples=["run_0192f0c1aabbccddeeff001122334455"]),
 ]
+AlarmInPath = Annotated[
+    str,
+    Path(
+        pattern=r"^alm_[0-9a-f]{32}$",
+        description="The alarm's id.",
+        examples=["alm_0192f0c1aabbccddeeff001122334455"],
+    ),
+]
+InstallationAlarmInPath = Annotated[
+    str,
+    Path(
+        pattern=r"^alm_[0-9a-f]{32}$",
+        description="The id of an alarm of the installation.",
+        examples=["alm_0192f0c1aabbccddeeff001122334455"],
+    ),
+]
 FileInPath = Annotated[
     str,
     Path(pattern=r"^[^/\x00]{1,255}$", description="The file's name.", examples=["output.log"]),

@@ -20,6 +20,8 @@ from hookmill.web.dashboard.urls import url
 PAGE_SIZE: Final = 50
 
 ACTION_PHRASES: Final = {
+    "alarm.snooze": "snoozed an alarm of",
+    "alarm.wake": "woke an alarm of",
     "automation.change": "changed automation",
     "automation.create": "created automation",
     "automation.delete": "deleted automation",
@@ -75,6 +77,7 @@ _DETAIL_LABELS: Final = {
     "before": "before",
     "changed": "changed",
     "expires_at": "expires",
+    "until_at": "until",
 }
 _EMPTY_IN_WORDS: Final = {"allowed_networks": "every network"}
 """What an empty list means. Other details with an empty list are not shown."""
@@ -87,7 +90,13 @@ _CHANNEL_NAMES: Final = {
 }
 _ACTOR_KIND_NAMES: Final = {"key": "API key", "operator": "operator", "service": "policy"}
 """The service is the actor if a run policy pauses an automation, or if groups at a provider decide a member's roles."""
-_PATH_SEGMENTS: Final = {"webhook": "webhooks", "automation": "automations", "delivery": "deliveries", "run": "runs"}
+_PATH_SEGMENTS: Final = {
+    "webhook": "webhooks",
+    "automation": "automations",
+    "delivery": "deliveries",
+    "run": "runs",
+    "alarm": "alarms",
+}
 _ENTRY_ID: Final = re.compile(r"aud_[0-9a-f]{32}\Z")
 
 
