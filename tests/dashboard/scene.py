@@ -14,6 +14,7 @@ from hookmill.runs.package import write_package
 from hookmill.web.dashboard import PAGES
 from hookmill.web.dashboard.application import Page
 from tests.dashboard.client import Dashboard
+from tests.support.alarms import add_alarm
 from tests.support.signing_provider import signing_provider
 from tests.support.world import Clock, World
 
@@ -83,6 +84,8 @@ class Scene:
             "file": "event-payload.json",
             "member": spare_member.id,
             "key": key.key.id,
+            "alarm": add_alarm(world.database, world.factory.id, webhook.webhook.uid),
+            "installation_alarm": add_alarm(world.database, None, "disk@here", name="disk of here"),
         }
 
     def path_of(self, page: Page) -> str:

@@ -9,9 +9,11 @@ from playwright.sync_api import Page, expect
 
 from hookmill.domain.permission import Role
 from hookmill.domain.webhook import AuthMode
+from hookmill.store.database import open_database, sqlite_url
 from hookmill.web.dashboard import PAGES
 from tests.dashboard.conftest import WIDE, Installation
 from tests.dashboard.runners import create_automation, create_manager
+from tests.support.alarms import add_alarm
 from tests.support.counts import are_full, count
 
 NOT_PAGES: Final = ("/static/{digest}/{name}", "/live", "/payload")
@@ -91,6 +93,8 @@ def paths(installation: Installation) -> list[str]:
     key = management.keys.create(may_administer, LONG_NAME, Role.VIEWER, factory="default").key
     management.factories.create(may_administer, LONG_NAME)
     (run,) = management.runs.of_delivery(may, accepted.delivery_id)
+    with open_database(sqlite_url(installation.service.data_dir / "hookmill.db")) as database:
+        alarm = add_alarm(database, may.factory.id, webhook.webhook.uid, name=LONG_NAME)
     parameters: dict[str, Any] = defaultdict(
         lambda: "nothing",
         factory="default",
@@ -103,6 +107,7 @@ def paths(installation: Installation) -> list[str]:
         run="run_" + run.id.hex(),
         member=member.id,
         key=key.id,
+        alarm=alarm,
         token="nothing",
     )
     patterns = [page.path for page in PAGES if page.method == "GET" and not page.path.endswith(NOT_PAGES)]

@@ -49,6 +49,8 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
         "GET /f/{factory}/runs/{run}/progress",
         "GET /f/{factory}/runs/{run}/files/{file}",
         "GET /f/{factory}/definitions",
+        "GET /f/{factory}/alarms",
+        "GET /f/{factory}/alarms/{alarm}",
     ),
     "manager": (
         "GET /f/{factory}/webhooks/new",
@@ -61,6 +63,8 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
         "POST /f/{factory}/webhooks/{uid}/networks",
         "POST /f/{factory}/webhooks/{uid}/expected",
         "POST /f/{factory}/webhooks/{uid}/sync",
+        "POST /f/{factory}/alarms/{alarm}/snooze",
+        "POST /f/{factory}/alarms/{alarm}/wake",
         "POST /f/{factory}/webhooks/{uid}/supply",
         "POST /f/{factory}/webhooks/{uid}/rotate",
         "POST /f/{factory}/webhooks/{uid}/delete",
@@ -103,6 +107,10 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
         "POST /team/factories",
         "GET /team/audit",
         "GET /settings",
+        "GET /team/alarms",
+        "GET /team/alarms/{installation_alarm}",
+        "POST /team/alarms/{installation_alarm}/snooze",
+        "POST /team/alarms/{installation_alarm}/wake",
     ),
 }  # fmt: skip
 """The lowest role that each page requires. `none`: no sign-in is required; `any`: any member."""

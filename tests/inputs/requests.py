@@ -179,6 +179,8 @@ QUERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "/f/{factory}/automations/{automation}": ("tested_delivery",),
     "/f/{factory}/automations/{automation}/edit": ("triggers", "delivery"),
     "/f/{factory}/webhooks/new": ("scheme",),
+    "/f/{factory}/alarms": ("before",),
+    "/team/alarms": ("before",),
     "/f/{factory}/audit": ("before",),
     "/team/audit": ("before",),
     "/sign-in": ("next",),

@@ -11,6 +11,7 @@ from hookmill.domain.networks import Network
 from hookmill.management import Management
 from hookmill.web.dashboard import (
     account,
+    alarms,
     audit,
     automation_editor,
     automations,
@@ -47,6 +48,7 @@ PAGES: Sequence[Page] = (
     *secrets.PAGES,
     *deliveries.PAGES,
     *queue.PAGES,
+    *alarms.PAGES,
     *runs.PAGES,
     *automation_editor.PAGES,
     *automations.PAGES,

@@ -13,9 +13,10 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from hookmill.domain.errors import ReportFailure
+from hookmill.domain.errors import ReportFailure, StoreUnavailable
 from hookmill.domain.factory import Factory
 from hookmill.management import Management, SignedInMember
+from hookmill.management.alarms import OpenAlarms
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.sign_in_limits import GuessCounter, ProviderSlots, SignInQueue
 from hookmill.web.dashboard.urls import url
@@ -137,6 +138,15 @@ class PageContext:
     @property
     def csrf_token(self) -> str:
         return csrf_token_of(self.session_token or "")
+
+    def open_alarms(self) -> OpenAlarms:
+        """Which alarms the page marks. None if the database is unavailable, so that the error page is shown."""
+        if self.signed_in is None:
+            return OpenAlarms()
+        try:
+            return self.management.alarms.open_for(self.signed_in.caller, self.factory)
+        except StoreUnavailable:
+            return OpenAlarms()
 
     async def in_thread(
         self,

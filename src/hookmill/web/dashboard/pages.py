@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from hookmill.domain import ids, moment, text
 from hookmill.domain.delivery import Label
 from hookmill.domain.permission import MayManage
+from hookmill.presentation.alarm import alarm_state_text
 from hookmill.presentation.automation import state_text
 from hookmill.presentation.delivery import details
 from hookmill.presentation.member import sign_in_text
@@ -132,6 +133,7 @@ def _build_environment() -> Environment:
         waiting_text=waiting_text,
         worker=worker_text,
         sign_in_text=sign_in_text,
+        alarm_state=alarm_state_text,
         label_class=lambda label: LABEL_CLASSES[label],
         list_details=lambda delivery: details(delivery, for_list=True),
     )
