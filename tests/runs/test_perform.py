@@ -226,15 +226,15 @@ def test_run_that_breaks_its_guard_at_each_attempt_is_interrupted(sqlite_backlog
 
 def test_payload_is_read_again_after_a_database_failure(sqlite_backlog, monkeypatch):
     key = claimed_run(sqlite_backlog)
-    run_and_payload, failures = attempts.run_and_payload, []
+    run_to_perform, failures = attempts.run_to_perform, []
 
-    def fail_once(*arguments: Any, **named_arguments: Any) -> tuple[Run, bytes | None] | None:
+    def fail_once(*arguments: Any, **named_arguments: Any) -> attempts.RunToPerform | None:
         if not failures:
             failures.append(StoreUnavailable("unavailable"))
             raise failures[0]
-        return run_and_payload(*arguments, **named_arguments)
+        return run_to_perform(*arguments, **named_arguments)
 
-    monkeypatch.setattr(attempts, "run_and_payload", fail_once)
+    monkeypatch.setattr(attempts, "run_to_perform", fail_once)
 
     new_performer(sqlite_backlog).perform(key, sqlite_backlog.run(key).attempt)
 
@@ -370,3 +370,19 @@ def test_each_attempt_gets_a_new_package(sqlite_backlog):
         claim(sqlite_backlog)
 
     assert file_names == [["envelope.json", "envelope.txt", "event-payload.json", "prompt.md"]] * 2
+
+
+def test_success_resets_the_failures_in_a_row_before_it(backlog):
+    """A usual success writes nothing to the automation, so the run must know of a failure before it."""
+    automation = backlog.automation(runner="faulty")
+    counts = []
+    for state in (RunState.SUCCEEDED, RunState.FAILED, RunState.FAILED, RunState.SUCCEEDED):
+        key = backlog.queue(automation, payload=str(len(counts)).encode())
+        claim(backlog)
+        new_performer(backlog, faulty=FunctionRunner(lambda *_, state=state: Ended(state=state))).perform(key, 1)
+        with backlog.database.read() as tx:
+            counts.append(
+                tx.one("SELECT failures_in_row FROM automations WHERE id = :id", id=automation)["failures_in_row"]
+            )
+
+    assert counts == [0, 1, 2, 0]

@@ -412,20 +412,20 @@ def test_run_has_its_webhook_automation_and_payload(backlog):
         assert reading.payload_of(tx, run) == b"[1]"
 
 
-def test_attempt_gets_its_run_and_payload_until_it_is_outdated(backlog):
+def test_attempt_gets_its_run_until_it_is_outdated(backlog):
     key = backlog.queue(backlog.automation(), payload=b"[1]")
     claim(backlog)
 
     def read(attempt=1, executor=WORKER):
         with backlog.database.read_statement() as tx:
-            return attempts.run_and_payload(tx, key, executor=executor, attempt=attempt)
+            return attempts.run_to_perform(tx, key, executor=executor, attempt=attempt)
 
-    assert read() == (backlog.run(key), b"[1]")
+    assert read() == (backlog.run(key), b"[1]", False)
     assert read(attempt=2) is None
     assert read(executor=OTHER_WORKER) is None
     with backlog.database.write() as tx:
         tx.run("DELETE FROM payloads")
-    assert read() == (backlog.run(key), None)
+    assert read() == (backlog.run(key), None, False)
     finish(backlog, key, 1)
     assert read() is None
 

@@ -19,7 +19,7 @@ from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reas
 from hookmill.store.database import Database
 from hookmill.store.pauses import pause_failing
 from hookmill.store.runs import attempts
-from hookmill.store.runs.attempts import AttemptStatus
+from hookmill.store.runs.attempts import AttemptStatus, RunToPerform
 from hookmill.store.runs.executors import ExecutorId
 
 T = TypeVar("T")
@@ -61,19 +61,19 @@ class Performer:
         None if the attempt is outdated before it starts. Raises `StoreUnavailable` if the service stops before the
         database is available.
         """
-        run_and_payload = self._run_and_payload(key, attempt)
-        if run_and_payload is None:
+        claimed = self._run_to_perform(key, attempt)
+        if claimed is None:
             return None
-        run, payload = run_and_payload
+        run, follows_failure = claimed.run, claimed.follows_failure
         try:
-            result = self.observer.observe_attempt(run, lambda: self._call_runner(run, payload))
+            result = self.observer.observe_attempt(run, lambda: self._call_runner(run, claimed.payload))
         except HostFault as fault:
             # The fault is reported before the run is requeued, so that this process does not claim the run immediately.
             self.health.report_fault(fault)
             if fault.counts_as_attempt and run.cut_short_attempts >= self.attempts_max:
                 # A run whose command kills its guard must not be repeated without limit.
                 result = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
-                return result if self._record_result(run, result) else Abandoned()
+                return result if self._record_result(run, result, follows_failure) else Abandoned()
             self.forget_in_engine(key)
             self._requeue(run, fault)
             return Abandoned()
@@ -82,14 +82,14 @@ class Performer:
         self.health.report_performed(run.runner)
         if result.state is RunState.FAILED and self._schedule_retry(run, result):
             return Abandoned()
-        return result if self._record_result(run, result) else Abandoned()
+        return result if self._record_result(run, result, follows_failure) else Abandoned()
 
-    def _run_and_payload(self, key: RunKey, attempt: int) -> tuple[Run, bytes | None] | None:
+    def _run_to_perform(self, key: RunKey, attempt: int) -> RunToPerform | None:
         """The run and its payload, if stored; None if the attempt is outdated."""
 
-        def read() -> tuple[Run, bytes | None] | None:
+        def read() -> RunToPerform | None:
             with self.database.read_statement() as tx:
-                return attempts.run_and_payload(tx, key, executor=self.executor, attempt=attempt)
+                return attempts.run_to_perform(tx, key, executor=self.executor, attempt=attempt)
 
         return self._retry_while_unavailable(read)
 
@@ -172,13 +172,17 @@ class Performer:
             case _:
                 assert_never(status)
 
-    def _record_result(self, run: Run, result: Ended) -> bool:
+    def _record_result(self, run: Run, result: Ended, follows_failure: bool) -> bool:
         """Record the result of the attempt, which ends the run.
 
         Returns False if the attempt is outdated, or if the service stops while the database is unavailable.
         """
-
-        write = self.database.write_statement if attempts.finishes_in_one_statement(run) else self.database.write
+        # A success after another success changes no count, so it needs no transaction. If a run fails meanwhile, the
+        # next success resets the count.
+        counts_failures = (
+            follows_failure or result.state is not RunState.SUCCEEDED or run.policy.pause_after_failures is not None
+        )
+        write = self.database.write if counts_failures or run.policy_key is not None else self.database.write_statement
 
         def finish() -> bool:
             with write() as tx:
@@ -190,6 +194,7 @@ class Performer:
                     attempt=run.attempt,
                     now=self.clock(),
                     policy_key=run.policy_key,
+                    counts_failures=counts_failures,
                     package_webhook_name=self._webhook_name_to_store(run),
                 )
 

@@ -5,7 +5,7 @@ no effect.
 """
 
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from hookmill.domain.ids import RunKey
 from hookmill.domain.run import (
@@ -47,12 +47,18 @@ def status(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int) 
     return AttemptStatus.CURRENT if row["cancel_requested_at"] is None else AttemptStatus.CANCEL_REQUESTED
 
 
-def run_and_payload(
-    tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int
-) -> tuple[Run, bytes | None] | None:
-    """The run of the attempt that this executor begins to perform, with its payload; None if the attempt is outdated.
+class RunToPerform(NamedTuple):
+    run: Run
+    payload: bytes | None
+    """None if the run has none, or if retention has pruned it."""
+    follows_failure: bool
+    """Whether the last run of the automation that has ended failed."""
 
-    The payload is None if the run has none, or if retention has pruned it. A single statement reads all of it.
+
+def run_to_perform(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int) -> RunToPerform | None:
+    """The run of the attempt that this executor begins to perform; None if the attempt is outdated.
+
+    A single statement reads all of it.
     """
     row = tx.one(
         f"""
@@ -65,12 +71,11 @@ def run_and_payload(
     )
     if row is None:
         return None
-    return reading.run_from_row(row), bytes(row["body"]) if row["body"] is not None else None
-
-
-def finishes_in_one_statement(run: Run) -> bool:
-    """Whether `finish` executes a single statement for this run, because no rule of its policy applies to its end."""
-    return run.policy_key is None and run.policy.pause_after_failures is None
+    return RunToPerform(
+        run=reading.run_from_row(row),
+        payload=bytes(row["body"]) if row["body"] is not None else None,
+        follows_failure=bool(row["follows_failure"]),
+    )
 
 
 def finish(
@@ -82,12 +87,14 @@ def finish(
     attempt: int,
     now: int,
     policy_key: bytes | None = None,
+    counts_failures: bool = True,
     package_webhook_name: str | None = None,
 ) -> bool:
     """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is outdated.
 
-    If the run has a `policy_key`, another run with the key that waits for this run's end can start. A
-    failure increments the automation's failures in a row, and a success resets them.
+    If the run has a `policy_key`, another run with the key that waits for this run's end can start. If
+    `counts_failures`, a failure increments the automation's failures in a row, and a success resets them. With neither,
+    this is a single statement.
     `package_webhook_name` is the webhook's name in this attempt's envelope, because the webhook may be renamed later;
     None if the files of runs are not stored.
     """
@@ -113,7 +120,7 @@ def finish(
     )
     if updated_rows and policy_key is not None:
         held.reconsider(tx, key)
-    if updated_rows and result.state in _COUNTED_STATES:
+    if updated_rows and counts_failures and result.state in _COUNTED_STATES:
         automations.record_result(tx, key, failed=result.state is not RunState.SUCCEEDED)
     return updated_rows == 1
 

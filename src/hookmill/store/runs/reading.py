@@ -44,7 +44,9 @@ _RUN_TABLES: Final = """
 RUN_QUERY: Final = f"SELECT {_RUN_COLUMNS} {_RUN_TABLES}"
 # A run without a delivery has its own id in place of the delivery's.
 RUN_AND_PAYLOAD_QUERY: Final = f"""
-    SELECT {_RUN_COLUMNS}, payloads.body {_RUN_TABLES}
+    SELECT {_RUN_COLUMNS}, payloads.body,
+        (SELECT failures_in_row > 0 FROM automations WHERE id = runs.automation_id) AS follows_failure
+    {_RUN_TABLES}
     LEFT JOIN payloads ON payloads.delivery_id = runs.delivery_id
 """
 """Like `RUN_QUERY`, with the payload as `body`. It is NULL if the run has none, or if retention has pruned it."""
