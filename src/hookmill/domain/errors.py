@@ -14,6 +14,7 @@ HookmillError
 ├── SignInRefused      the OpenID Connect provider refused the sign-in, or its answer can't be trusted
 ├── ProviderUnavailable      the OpenID Connect provider does not answer as it must: the caller may try again later
 ├── ObjectStoreUnavailable   the object store does not answer, or refuses a request: the caller may try again later
+├── DestinationUnavailable   the destination of an alarm did not accept a notice
 └── StoreUnavailable   the database does not answer or is locked: the caller may try again later
     └── DiskFull       the disk has no room for the change, which was not made
 """
@@ -117,3 +118,7 @@ class ProviderUnavailable(HookmillError):
 
 class ObjectStoreUnavailable(HookmillError):
     """The object store, which has the contents of runs' files, does not answer or refuses a request."""
+
+
+class DestinationUnavailable(HookmillError):
+    """The destination of an alarm did not accept a notice. The text has neither a URL's path nor a response's body."""

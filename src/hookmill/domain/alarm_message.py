@@ -1,0 +1,89 @@
+"""The messages that destinations get: as text, for Slack, and as JSON.
+
+A notice contains names, which users chose. In a text, nothing of it can become a mention, a link or a command.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hookmill.domain.alarm import AlarmEvent, AlarmNotice
+from hookmill.domain.moment import iso, utc
+from hookmill.domain.text import shown
+
+FIELD_CHARACTERS_MAX: Final = 500
+"""Longer texts of a notice are shortened."""
+_ZERO_WIDTH_SPACE: Final = "\u200b"
+_STARTS_SOMETHING: Final = re.compile(
+    r"(?<=@)|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=mailto)(?=:)|(?<=\])(?=[(\[])", re.IGNORECASE
+)
+"""Where mail programs and chats recognize a mention or a link."""
+_WORDS: Final = {AlarmEvent.RAISED: "Alarm", AlarmEvent.RESOLVED: "Resolved", AlarmEvent.TEST: "Test"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmMessage:
+    """One message to one destination. `id` is the same in each attempt."""
+
+    id: str
+    notice: AlarmNotice
+    more: int = 0
+    """How many further notices it stands for, because there were too many for a message each."""
+
+
+def inert(text: str) -> str:
+    """The text on one line, and so that no program recognizes a mention or a link in it."""
+    return _STARTS_SOMETHING.sub(_ZERO_WIDTH_SPACE, shown(text[:FIELD_CHARACTERS_MAX]))
+
+
+def subject_line(message: AlarmMessage) -> str:
+    """The subject of an e-mail."""
+    notice = message.notice
+    place = f" ({inert(notice.factory)})" if notice.factory is not None else ""
+    more = f" and {message.more:,} more" if message.more else ""
+    return f"[Hookmill] {_WORDS[notice.event]}: {inert(notice.subject)}{place}{more}"
+
+
+def as_text(message: AlarmMessage) -> str:
+    """The message for people. Its only link is that to the alarm's page."""
+    notice = message.notice
+    lines = [f"{_WORDS[notice.event]}: {inert(notice.summary)}"]
+    if notice.action:
+        lines.append(inert(notice.action))
+    if message.more:
+        lines.append(f"And {message.more:,} more. There were too many for a message each.")
+    lines.append("")
+    if notice.factory is not None:
+        lines.append(f"Factory: {inert(notice.factory)}")
+    lines.append(f"Subject: {inert(notice.subject)}")
+    lines.append(f"Time: {utc(notice.at)} UTC")
+    if notice.url is not None:
+        lines.append(f"Details: {notice.url}")
+    return "\n".join(lines)
+
+
+def as_slack(message: AlarmMessage) -> dict[str, Any]:
+    """The body for an incoming webhook of Slack. Slack decodes three entities, and nothing else."""
+    text = as_text(message).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return {"text": text, "mrkdwn": False, "link_names": False, "unfurl_links": False, "unfurl_media": False}
+
+
+def as_json(message: AlarmMessage) -> bytes:
+    """The body for a webhook, with the fields that Standard Webhooks recommends."""
+    notice = message.notice
+    fields = {
+        "type": f"alarm.{notice.event.value}",
+        "timestamp": iso(notice.at),
+        "data": {
+            "alarm_id": notice.id,
+            "kind": notice.kind.value if notice.kind is not None else None,
+            "factory": notice.factory,
+            "subject": notice.subject,
+            "summary": notice.summary,
+            "action": notice.action,
+            "url": notice.url,
+            "more": message.more,
+        },
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()

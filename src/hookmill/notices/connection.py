@@ -1,0 +1,164 @@
+"""Connections with one deadline for everything: the look-up of the name, TLS, the request and the response.
+
+The timeout of a socket is the time between two bytes, so a peer that sends one byte every few seconds would never reach
+it. Here, the connection is shut down when the time is over, which ends every call that waits for it.
+"""
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from hookmill.domain.errors import DestinationUnavailable
+from hookmill.domain.networks import Address
+from hookmill.domain.outgoing import parsed_address
+
+ADDRESSES_MAX: Final = 4
+"""How many addresses of one name are tried."""
+LOOKUPS_MAX: Final = 8
+"""How many look-ups of names may be in progress. One can't be cancelled, so it may outlive its deadline."""
+_TIMER_MARGIN_SECONDS: Final = 0.02
+"""The timer fires only when `Deadline.is_over` is certain."""
+_LOOKUP_SLOTS: Final = threading.BoundedSemaphore(LOOKUPS_MAX)
+
+
+class Deadline:
+    """The end of the time that one message may take."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._ends_at = time.monotonic() + seconds
+
+    @property
+    def remaining(self) -> float:
+        """The remaining seconds; 0 if the time is over."""
+        return max(self._ends_at - time.monotonic(), 0.0)
+
+    @property
+    def is_over(self) -> bool:
+        return self.remaining == 0.0
+
+    def exceeded(self, where: str) -> DestinationUnavailable:
+        return DestinationUnavailable(f"{where} did not answer within {self.seconds:g} seconds.")
+
+
+@contextmanager
+def connected(
+    host: str, port: int, deadline: Deadline, *, where: str, permits: Callable[[Address], bool]
+) -> Iterator[socket.socket]:
+    """A connection to one of the host's addresses, which is shut down at the deadline and closed at the end.
+
+    Connects to an address that `permits` has checked, and doesn't look the name up again. Raises
+    `DestinationUnavailable`; `where` is the destination's name in its text.
+    """
+    connection = _connect(_permitted_addresses(host, deadline, where=where, permits=permits), port, deadline, where)
+    # The duplicate has the same connection, also when TLS replaces the socket object.
+    duplicate = connection.dup()
+    timer = threading.Timer(deadline.remaining + _TIMER_MARGIN_SECONDS, _shut_down, [duplicate])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield connection
+    finally:
+        timer.cancel()
+        timer.join()
+        duplicate.close()
+        connection.close()
+
+
+def with_tls(connection: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """The connection with TLS, whose certificate must be valid for the host. Raises `OSError`."""
+    return tls.wrap_socket(connection, server_hostname=host)
+
+
+@contextmanager
+def reporting_failures(where: str, deadline: Deadline) -> Iterator[None]:
+    """Convert errors of the connection to `DestinationUnavailable`. The texts contain nothing that the peer sent."""
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        raise DestinationUnavailable(f"The certificate of {where} is not valid: {error.verify_message}.") from None
+    except (OSError, EOFError) as error:
+        if deadline.is_over or isinstance(error, TimeoutError):
+            raise deadline.exceeded(where) from None
+        if isinstance(error, ssl.SSLError):
+            raise DestinationUnavailable(f"{where} failed the TLS handshake.") from None
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise DestinationUnavailable(f"The connection to {where} failed: {reason or 'it was closed'}.") from None
+
+
+def _permitted_addresses(
+    host: str, deadline: Deadline, *, where: str, permits: Callable[[Address], bool]
+) -> Sequence[Address]:
+    addresses = _addresses(host, deadline, where)
+    permitted = [address for address in addresses if permits(address)][:ADDRESSES_MAX]
+    if not permitted:
+        raise DestinationUnavailable(
+            f"{where} has no public address, so nothing was sent. The setting alarm_private_addresses allows others."
+        )
+    return permitted
+
+
+def _addresses(host: str, deadline: Deadline, where: str) -> Sequence[Address]:
+    """The addresses of the host, which may be an address itself."""
+    if (address := parsed_address(host)) is not None:
+        return [address]
+    if not _LOOKUP_SLOTS.acquire(timeout=deadline.remaining):
+        raise DestinationUnavailable(f"The name of {where} can't be looked up: too many look-ups wait for an answer.")
+    results: SimpleQueue[Sequence[str] | OSError | UnicodeError] = SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            results.put([str(entry[4][0]) for entry in found])
+        except (OSError, UnicodeError) as error:
+            results.put(error)
+        finally:
+            _LOOKUP_SLOTS.release()
+
+    threading.Thread(target=look_up, name="alarm look-up", daemon=True).start()
+    try:
+        result = results.get(timeout=max(deadline.remaining, 0.001))
+    except Empty:
+        raise deadline.exceeded(where) from None
+    if isinstance(result, OSError | UnicodeError):
+        raise DestinationUnavailable(f"The name of {where} has no address. Check it.") from None
+    return [address for text in dict.fromkeys(result) if (address := parsed_address(text)) is not None]
+
+
+def _connect(addresses: Sequence[Address], port: int, deadline: Deadline, where: str) -> socket.socket:
+    failure: OSError | None = None
+    for number, address in enumerate(addresses):
+        # An address that never answers leaves time for those after it.
+        timeout = deadline.remaining / (len(addresses) - number)
+        if timeout == 0.0:
+            break
+        try:
+            return _open(address, port, timeout)
+        except OSError as error:
+            failure = error
+    if failure is None or deadline.is_over or isinstance(failure, TimeoutError):
+        raise deadline.exceeded(where)
+    raise DestinationUnavailable(f"Could not connect to {where}: {failure.strerror or 'no answer'}.")
+
+
+def _open(address: Address, port: int, timeout: float) -> socket.socket:
+    connection = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout)
+        # An address needs no look-up.
+        connection.connect((str(address), port))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _shut_down(connection: socket.socket) -> None:
+    # The peer may have closed the connection already.
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,206 @@
+"""Messages arrive at real receivers. Receivers that misbehave, and addresses that are not public, are reported."""
+
+import json
+import socket
+import ssl
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from hookmill.domain.alarm_destination import SlackTarget, Target, WebhookTarget
+from hookmill.domain.errors import DestinationUnavailable
+from hookmill.domain.networks import Address
+from hookmill.domain.secret import SecretValue
+from hookmill.domain.signatures.key import make_secret
+from hookmill.domain.signatures.rule import scheme_named
+from hookmill.notices.connection import Deadline, connected
+from hookmill.notices.outgoing import Outgoing
+from tests.domain.test_alarm_message import MESSAGE
+from tests.notices.receivers import Receiver, closed_port, http_receiver
+
+SECONDS: Final = 0.4
+"""The deadline of these tests. A receiver that ignores it takes at least 20 s."""
+SECRET: Final = make_secret(scheme_named("standard_webhooks", None), b"e" * 64)
+
+
+def outgoing(*, allows_private: bool = True, tls: ssl.SSLContext | None = None, seconds: float = 10) -> Outgoing:
+    return Outgoing(
+        mail_server=None,
+        tls=lambda: tls or ssl.create_default_context(),
+        allows_private=allows_private,
+        now_us=lambda: time.time_ns() // 1000,
+        seconds=seconds,
+    )
+
+
+def webhook(url: str) -> Target:
+    return WebhookTarget(SecretValue(url), SECRET)
+
+
+def test_webhook_is_verified_by_the_published_library(receiver: Receiver):
+    outgoing().send(webhook(receiver.url()), MESSAGE)
+
+    [request] = receiver.requests
+    verified = Webhook(SECRET.reveal()).verify(request.body, request.headers)
+    assert verified["type"] == "alarm.raised"
+    assert request.headers["webhook-id"] == MESSAGE.id
+    assert request.headers["content-type"] == "application/json"
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET.reveal()).verify(request.body + b" ", request.headers)
+
+
+def test_chat_gets_one_text(receiver: Receiver):
+    outgoing().send(SlackTarget(SecretValue(receiver.url("/services/secret?x=1"))), MESSAGE)
+
+    [request] = receiver.requests
+    assert request.path == "/services/secret?x=1"
+    assert request.headers["host"] == f"127.0.0.1:{receiver.port}"
+    assert json.loads(request.body)["text"].startswith("Alarm: Webhook orders has accepted no delivery")
+
+
+def test_certificate_must_be_trusted_and_have_the_hosts_name(certificate: tuple[Path, Path], tls: ssl.SSLContext):
+    # The whole network 127.0.0.0/8 is this machine, but the certificate has only one of its addresses.
+    with http_receiver(certificate) as receiver, http_receiver(certificate, host="127.0.0.2") as other:
+        outgoing(tls=tls).send(webhook(receiver.url(host="localhost")), MESSAGE)
+        with pytest.raises(
+            DestinationUnavailable, match=r"The certificate of https://127\.0\.0\.2:\d+ is not valid: IP"
+        ):
+            outgoing(tls=tls).send(webhook(other.url(host="127.0.0.2")), MESSAGE)
+        with pytest.raises(DestinationUnavailable, match="is not valid: unable to get local issuer certificate"):
+            outgoing().send(webhook(receiver.url()), MESSAGE)
+
+    assert (len(receiver.requests), other.requests) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("/status/500", "answered with the status 500."),
+        ("/status/404", "answered with the status 404."),
+        ("/status/199", "answered with the status 199."),
+        ("/redirect", "answered with a redirect (302). Enter the URL that it leads to."),
+        ("/garbage", "did not answer as an HTTP server must."),
+        ("/close", "did not answer as an HTTP server must."),
+        ("/headers", "did not answer as an HTTP server must."),
+    ],
+)
+def test_bad_answer_is_reported_without_the_path_and_the_answer(receiver: Receiver, path: str, problem: str):
+    with pytest.raises(DestinationUnavailable) as failure:
+        outgoing().send(webhook(receiver.url(path)), MESSAGE)
+
+    assert str(failure.value) == f"http://127.0.0.1:{receiver.port} {problem}"
+    # A redirect is not followed.
+    assert [request.path for request in receiver.requests] == [path]
+
+
+@pytest.mark.parametrize("path", ["/silent", "/drip", "/continue"])
+def test_receiver_that_does_not_finish_its_answer_is_cut_off(receiver: Receiver, path: str):
+    began_at = time.monotonic()
+
+    with pytest.raises(DestinationUnavailable, match=f"did not answer within {SECONDS:g} seconds"):
+        outgoing(seconds=SECONDS).send(webhook(receiver.url(path)), MESSAGE)
+
+    assert time.monotonic() - began_at < 10
+
+
+def test_body_of_the_answer_is_not_read(receiver: Receiver):
+    began_at = time.monotonic()
+
+    outgoing().send(webhook(receiver.url("/endless")), MESSAGE)
+
+    assert time.monotonic() - began_at < 5
+
+
+def test_receiver_that_accepts_no_connection_is_reported():
+    with closed_port() as port, pytest.raises(DestinationUnavailable, match=f"connect to http://127.0.0.1:{port}: Con"):
+        outgoing().send(webhook(f"http://127.0.0.1:{port}/secret"), MESSAGE)
+
+
+def test_server_that_never_finishes_the_tls_handshake_is_cut_off(tls: ssl.SSLContext):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+        with pytest.raises(DestinationUnavailable, match=f"did not answer within {SECONDS:g} seconds"):
+            outgoing(tls=tls, seconds=SECONDS).send(webhook(url), MESSAGE)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f.1",
+        "0177.0.0.1",
+        "0.0.0.0",
+        "localhost",
+        "LOCALHOST.",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::]",
+        "[64:ff9b::7f00:1]",
+        "169.254.169.254",
+        "10.0.0.1",
+    ],
+)
+def test_host_without_a_public_address_gets_no_connection(receiver: Receiver, host: str):
+    with pytest.raises(DestinationUnavailable) as failure:
+        outgoing(allows_private=False).send(webhook(receiver.url("/secret", host=host)), MESSAGE)
+
+    assert "has no public address, so nothing was sent" in str(failure.value)
+    assert receiver.requests == []
+
+
+def test_name_is_looked_up_once_and_the_checked_address_is_used(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    """A server of names that gives another address to a second look-up gains nothing."""
+    answers = [["127.0.0.2", "127.0.0.1"], ["127.0.0.2"]]
+
+    def look_up(_host: str, *_: object, **__: object) -> list[tuple[Any, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in answers.pop(0)]
+
+    # The system's resolver is replaced here; the code of the service is not.
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    checked: list[str] = []
+
+    def permits(address: Address) -> bool:
+        checked.append(str(address))
+        return str(address) == "127.0.0.1"
+
+    with connected("rebinding.example", receiver.port, Deadline(5), where="it", permits=permits) as connection:
+        assert connection.getpeername() == ("127.0.0.1", receiver.port)
+
+    assert checked == ["127.0.0.2", "127.0.0.1"]
+    assert len(answers) == 1
+
+
+def test_lookup_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch):
+    def hang(*_: object, **__: object) -> None:
+        time.sleep(3 * SECONDS)
+        raise socket.gaierror(socket.EAI_AGAIN, "late")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+
+    with pytest.raises(DestinationUnavailable, match=f"did not answer within {SECONDS:g} seconds"):
+        outgoing(seconds=SECONDS).send(webhook("https://slow.example/"), MESSAGE)
+
+
+def test_unknown_name_is_reported(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+
+    with pytest.raises(DestinationUnavailable, match=r"The name of https://unknown\.example has no address"):
+        outgoing().send(webhook("https://unknown.example/secret"), MESSAGE)
+
+
+def test_proxy_of_the_environment_is_not_used(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    with closed_port() as port:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+
+        outgoing().send(webhook(receiver.url()), MESSAGE)
+
+    assert len(receiver.requests) == 1
