@@ -16,7 +16,16 @@ from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.metrics import RETENTION_PASS, RETENTION_ROWS, Metrics
-from hookmill.store import deliveries, dialect, idempotency, identity_segments, log_retention, metadata, sessions
+from hookmill.store import (
+    deliveries,
+    dialect,
+    idempotency,
+    identity_segments,
+    log_retention,
+    metadata,
+    notices,
+    sessions,
+)
 from hookmill.store.database import Database, Transaction
 from hookmill.store.directories import PROBE_PREFIX, UNREMOVABLE_PREFIX, remove_directory
 from hookmill.store.runs import reading, removal
@@ -327,12 +336,13 @@ def _remove_old_rows(steps: _Steps, now: int) -> int:
 
 
 def _forget_expired(tx: Transaction, now: int) -> None:
-    """Remove expired idempotent answers, sessions and sign-in links. Some contain secrets."""
+    """Remove expired idempotent answers, sessions and sign-in links, some of which contain secrets; and old notices."""
     idempotency.forget(tx, before=now - IDEMPOTENT_ANSWERS_KEPT_HOURS * HOUR_US)
     sessions.forget_old(
         tx, created_before=now - SESSION_HOURS * HOUR_US, seen_before=now - SESSION_IDLE_HOURS * HOUR_US
     )
     sessions.forget_old_links(tx, now)
+    notices.forget_old(tx, now)
 
 
 def _remove_orphaned_packages(database: Database, packages: Path, report_failure: ReportFailure) -> None:

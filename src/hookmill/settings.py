@@ -23,6 +23,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from hookmill.domain import limits
 from hookmill.domain.alarm import RATE_LIMITED_MINUTES, AlarmThresholds
+from hookmill.domain.alarm_destination import usable_email
 from hookmill.domain.errors import Invalid
 from hookmill.domain.external_identity import FactoryRole
 from hookmill.domain.limits import SESSION_HOURS
@@ -249,6 +250,37 @@ class Settings(BaseSettings):
         description="Whether members may sign in with passwords. If false, they sign in at the provider, or with a "
         "one-time link.",
     )
+    smtp_host: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9.:_-]{1,253}$",
+        description="The SMTP server that sends e-mails about alarms, such as mail.example.com. Unset: no e-mails.",
+    )
+    smtp_port: int | None = Field(
+        default=None, ge=1, le=65_535, description="The port of the SMTP server. Unset: 587, or 465 with `tls`."
+    )
+    smtp_security: Literal["starttls", "tls", "none"] = Field(
+        default="starttls", description="How the connection to the SMTP server is encrypted."
+    )
+    smtp_user: str | None = Field(
+        default=None, min_length=1, max_length=500, description="The user name at the SMTP server."
+    )
+    smtp_password: SecretStr | None = Field(default=None, description="The password at the SMTP server.")
+    smtp_sender: str | None = Field(
+        default=None, max_length=254, description="The e-mail address of the sender, such as hookmill@example.com."
+    )
+    smtp_seconds: int = Field(
+        default=10, ge=1, le=60, description="The time limit for one e-mail, from the look-up of the server's name."
+    )
+    alarm_private_addresses: bool = Field(
+        default=False,
+        description="Whether URLs of alarm destinations may lead to addresses that are not public, and begin with "
+        "http://. Then every admin can send requests into these networks.",
+    )
+    alarm_ca_file: Path | None = Field(
+        default=None,
+        description="A PEM file with certificate authorities to trust for the SMTP server and for alarm destinations, "
+        "in addition to the system's.",
+    )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="Networks whose X-Forwarded-For is trusted for logs and rate limits, such as 10.0.0.0/8.",
@@ -423,6 +455,14 @@ class Settings(BaseSettings):
             raise ValueError("must be an https URL without a password or query, such as https://id.example.com")
         return issuer
 
+    @field_validator("smtp_sender")
+    @classmethod
+    def _check_sender(cls, sender: str | None) -> str | None:
+        try:
+            return usable_email(sender) if sender is not None else None
+        except Invalid:
+            raise ValueError("must be an e-mail address, such as hookmill@example.com") from None
+
     @field_validator("oidc_scopes")
     @classmethod
     def _check_scopes(cls, scopes: str) -> str:
@@ -469,6 +509,7 @@ class Settings(BaseSettings):
             problems.append("run_files: s3 needs a bucket; set s3_bucket")
         if self.s3_bucket is not None:
             problems += self._problems_of_object_store()
+        problems += self._problems_of_mail_server()
         if self.metrics_port is not None:
             problems += self._problems_of_metrics()
         if self.otlp_endpoint is not None and not _has_module("opentelemetry.exporter.otlp.proto.http"):
@@ -491,6 +532,18 @@ class Settings(BaseSettings):
             problems.append("s3_endpoint_url: must begin with https://, unless s3_allow_http is true")
         if not _has_module("obstore"):
             problems.append("s3_bucket: needs the library obstore; install hookmill with the extra s3: hookmill[s3]")
+        return problems
+
+    def _problems_of_mail_server(self) -> list[str]:
+        problems = []
+        if (self.smtp_host is None) != (self.smtp_sender is None):
+            missing = "smtp_host" if self.smtp_host is None else "smtp_sender"
+            problems.append(f"{missing}: set smtp_host and smtp_sender together")
+        if (self.smtp_user is None) != (self.smtp_password is None):
+            missing = "smtp_user" if self.smtp_user is None else "smtp_password"
+            problems.append(f"{missing}: set smtp_user and smtp_password together")
+        if self.smtp_password is not None and self.smtp_security == "none" and not _is_loopback(self.smtp_host):
+            problems.append("smtp_security: must not be none with a password, which would be sent unencrypted")
         return problems
 
     def _problems_of_metrics(self) -> list[str]:
@@ -587,6 +640,13 @@ class Settings(BaseSettings):
         parts = urlsplit(self.base_url)
         # The service itself has no TLS, so an https URL leads to a proxy.
         return parts.scheme == "https" or (parts.port or 80) != self.port
+
+    @property
+    def effective_smtp_port(self) -> int:
+        """`smtp_port`, or the usual port for `smtp_security`."""
+        if self.smtp_port is not None:
+            return self.smtp_port
+        return 465 if self.smtp_security == "tls" else 587
 
     @property
     def oidc_redirect_uri(self) -> str:

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from hookmill import app
+from hookmill.domain.alarm_destination import DestinationKind, WebhookTarget
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.permission import MayAdminister, MayManage
+from hookmill.domain.secret import SecretValue
 from hookmill.management import Management
 from hookmill.settings import Settings
+from hookmill.store import alarm_destinations
 from hookmill.store.database import Row, open_database
 from hookmill.store.keys import binding, rotation
 from hookmill.store.keys.key_file import KeyFile
@@ -150,6 +153,20 @@ def test_rotation_seals_every_row_with_the_new_key(installation):
             new.open(bytes(row["sealed"]), row["id"])
             with pytest.raises(WrongKey):
                 old.open(bytes(row["sealed"]), row["id"])
+
+
+def test_rotation_reseals_the_destinations_of_alarms(installation):
+    url = "https://hooks.example.com/secret"
+    created = installation.management.alarm_destinations.create(installation.may, DestinationKind.WEBHOOK, url=url)
+
+    installation.rotate()
+
+    [new] = installation.file.read()
+    [row] = installation.rows("alarm_destinations")
+    with installation.store.database.read() as tx:
+        target = alarm_destinations.target(tx, created.destination.id, new)
+    assert row["key_id"] == new.id
+    assert target == WebhookTarget(SecretValue(url), created.signing_secret)
 
 
 def test_rotation_changes_no_value(installation):

@@ -18,6 +18,7 @@ from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.permission import MayManage
 from hookmill.ingress import Ingress, Limits
 from hookmill.management import InstallationConfig, Management, WebhookWithSecret
+from hookmill.management.alarm_destinations import SendAlarm
 from hookmill.runs.package import PackagesOnHost
 from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.plan import Rejection
@@ -72,6 +73,8 @@ class World:
         run_file_storage: RunFileStorage | None = None,
         external_sign_in: ExternalSignIn | None = None,
         password_sign_in: bool = True,
+        allows_private_addresses: bool = False,
+        send_alarm: SendAlarm | None = None,
     ) -> None:
         self.url = url
         on_sqlite = url.startswith("sqlite:///")
@@ -92,6 +95,8 @@ class World:
             default_runner="package",
             password_sign_in=password_sign_in,
             external_sign_in=external_sign_in,
+            sends_email=True,
+            allows_private_addresses=allows_private_addresses,
         )
         self.has_room = True
         self.management = Management(
@@ -102,6 +107,7 @@ class World:
             has_room=lambda: self.has_room,
             packages=PackagesOnHost(self.packages) if self.packages is not None else None,
             run_file_storage=run_file_storage,
+            send_alarm=send_alarm,
         )
         self.factory, _ = self.management.factories.set_up()
         self.may = self.management.access.operator(self.factory.name)
@@ -309,9 +315,9 @@ def _merged(defaults: Mapping[str, str], headers: Headers) -> list[tuple[str, st
     return [default for default in defaults.items() if default[0].lower() not in names] + pairs
 
 
-def world_for_test(url: str) -> Iterator[World]:
+def world_for_test(url: str, **choices: Any) -> Iterator[World]:
     """A world for one test. It fails if `failures` is not empty at the end, so a test clears those that it expects."""
-    world = World(url)
+    world = World(url, **choices)
     yield world
     world.close()
     assert not world.failures, f"the service reported failures: {world.failures}"

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from hookmill.app import keys
+from hookmill.app.alarm_destinations import AlarmPost
 from hookmill.app.first_start import refuse_lost_database
 from hookmill.app.identity_provider import external_sign_in
 from hookmill.domain.errors import Invalid
@@ -89,6 +90,8 @@ def build_management(settings: Settings, store: Store, *, guards_disk: bool = Tr
         lacks_trusted_proxies=settings.lacks_trusted_proxies(),
         password_sign_in=settings.password_sign_in,
         external_sign_in=external_sign_in(settings),
+        sends_email=settings.smtp_host is not None,
+        allows_private_addresses=settings.alarm_private_addresses,
     )
     disk_guard = None
     if store.database.path is not None and guards_disk:
@@ -101,6 +104,7 @@ def build_management(settings: Settings, store: Store, *, guards_disk: bool = Tr
         has_room=disk_guard or (lambda: True),
         packages=PackagesOnHost((settings.data_dir / "runs").absolute()),
         run_file_storage=run_file_storage(settings),
+        send_alarm=AlarmPost(settings, now_us),
     )
 
 

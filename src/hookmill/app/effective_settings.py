@@ -79,4 +79,5 @@ _RENDERERS: Final[Mapping[str, Callable[[Any], tuple[str, ...]]]] = {
     "runners": _render_runners,
     "s3_access_key_id": _render_secret,
     "s3_secret_access_key": _render_secret,
+    "smtp_password": _render_secret,
 }

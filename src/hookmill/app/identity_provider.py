@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hookmill.domain.errors import Invalid
+from hookmill.app.tls import client_context
 from hookmill.domain.external_identity import ExternalSignIn
 from hookmill.domain.secret import SecretValue
 from hookmill.settings import Settings
@@ -55,13 +55,4 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
 
     Raises `Invalid` if this file can't be read, or has no certificate.
     """
-    context = ssl.create_default_context()
-    path = settings.oidc_ca_file
-    if path is not None:
-        try:
-            context.load_verify_locations(cadata=path.read_text(encoding="ascii", errors="replace"))
-        except (ssl.SSLError, ValueError):
-            raise Invalid(f"The file of oidc_ca_file, {path}, has no certificate in PEM.") from None
-        except OSError as error:
-            raise Invalid(f"The file of oidc_ca_file, {path}, can't be read: {error.strerror}.") from None
-    return context
+    return client_context(settings.oidc_ca_file, "oidc_ca_file")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from hookmill.alarm_watch import AlarmConfig, AlarmWatch
 from hookmill.app import Store, log, now_us, object_store, open_store, run_file_storage
+from hookmill.app.alarm_destinations import AlarmPost
 from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import original_open_files_limit
 from hookmill.app.tracing import build_trace_exporter
@@ -27,6 +28,7 @@ from hookmill.domain.run_policy import retry_from_json
 from hookmill.domain.trace import Tracing
 from hookmill.maintenance import Maintenance, disk_space
 from hookmill.metrics import RUN_SLOTS, RUNS_IN_FLIGHT, Metrics
+from hookmill.notices.sender import NoticeSender
 from hookmill.settings import Settings, read_settings
 from hookmill.store import timeouts
 from hookmill.store.database import POSTGRES_CONNECTIONS
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 UPLOAD_SECONDS: Final = 3.0
 """How long a stopping worker waits for an upload in progress."""
+NOTICE_SECONDS: Final = 3.0
+"""How long a stopping worker waits for a message about an alarm. If it is cut off, it is sent again."""
 NICENESS: Final = 10
 """The niceness of the worker that `serve` starts, and of its commands. So their priority is lower than that of the
 ingress: on a busy host, the service accepted 8 % more deliveries per second than with equal priorities."""
@@ -113,6 +117,9 @@ def work(
         now_us,
         report_failure=log.failure,
     )
+    notice_sender = NoticeSender(
+        store.database, store.master_keys, AlarmPost(settings, now_us), now_us, report_failure=log.failure
+    )
     metrics_threads: list[MetricsPublisher | MetricsServer] = []
     try:
         if settings.metrics_port is not None:
@@ -123,6 +130,7 @@ def work(
             dispatcher.launch()
         if uploads is not None:
             uploads.start()
+        notice_sender.start()
         report_ready()
         stop.wait()
     finally:
@@ -130,6 +138,7 @@ def work(
             dispatcher.shutdown(stop.grace_seconds)
         if uploads is not None:
             uploads.close(min(UPLOAD_SECONDS, stop.grace_seconds))
+        notice_sender.close(min(NOTICE_SECONDS, stop.grace_seconds))
         maintenance.close()
         alarm_watch.close()
         if trace_exporter is not None:

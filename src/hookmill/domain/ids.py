@@ -70,6 +70,11 @@ def alarm_id(key: bytes) -> str:
     return "alm_" + key.hex()
 
 
+def notice_id(key: bytes) -> str:
+    """The id `ntc_…` that the receiver of a notice sees, from the stored key."""
+    return "ntc_" + key.hex()
+
+
 def delivery_key(text: str) -> DeliveryKey:
     """The stored key, from the id `dlv_…`. Raises `Invalid` for any other text."""
     return DeliveryKey(_key("dlv_", "a delivery id", text))

@@ -14,6 +14,12 @@ from hookmill.domain.definition_run import DefinitionAct, DefinitionOutcome, Def
 from hookmill.domain.member import Member
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management.access import Access
+from hookmill.management.alarm_destinations import (
+    AlarmDestinations,
+    DestinationTest,
+    DestinationWithSecret,
+    SendAlarm,
+)
 from hookmill.management.alarms import Alarms
 from hookmill.management.audit import Audit
 from hookmill.management.automations import Automations
@@ -58,11 +64,12 @@ class Management:
         has_room: Callable[[], bool] = lambda: True,
         packages: LocalPackages | None = None,
         run_file_storage: RunFileStorage | None = None,
+        send_alarm: SendAlarm | None = None,
     ) -> None:
         """`now_us`: the time in µs since 1970. `has_room`: whether the database's disk has room for what changes add.
 
         `packages`: the packages of runs on this host. `run_file_storage`: None if only the worker's host has the files
-        of a run.
+        of a run. `send_alarm` sends tests of alarm destinations; None if this process can't send them.
         """
         installation = Installation(database, master_keys, config, now_us, has_room)
         self._installation = installation
@@ -86,6 +93,7 @@ class Management:
         self.definition_runs = DefinitionRuns(installation)
         self.master_key_rotations = MasterKeyRotations(installation)
         self.idempotency = Idempotency(installation)
+        self.alarm_destinations = AlarmDestinations(installation, send_alarm)
 
     def one_transaction(self, may: MayManage | MayAdminister) -> AbstractContextManager[None]:
         """A context in which all operations of this thread share one transaction. Don't catch exceptions inside it."""
@@ -106,6 +114,8 @@ __all__ = [
     "DefinitionAct",
     "DefinitionOutcome",
     "DefinitionRun",
+    "DestinationTest",
+    "DestinationWithSecret",
     "ExternalSession",
     "FilterTest",
     "IdempotencyKeyReused",

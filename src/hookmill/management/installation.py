@@ -36,6 +36,10 @@ class InstallationConfig:
     """Whether members may sign in with a password."""
     external_sign_in: ExternalSignIn | None = None
     """None: members can't sign in with OpenID Connect."""
+    sends_email: bool = False
+    """Whether a mail server for alarms is configured."""
+    allows_private_addresses: bool = False
+    """Whether alarm destinations may have addresses that are not public, and http URLs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

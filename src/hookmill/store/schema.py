@@ -639,6 +639,49 @@ sign_in_links: Final = Table(
     sqlite_with_rowid=False,
 )
 
+alarm_destinations: Final = Table(
+    "alarm_destinations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("team_id", Text, ForeignKey("teams.id"), nullable=False),
+    # NULL: the destination is for the installation.
+    Column("factory_id", Text, ForeignKey("factories.id")),
+    Column("kind", Text, nullable=False),
+    Column("shown_target", Text, nullable=False),
+    # A JSON list. Empty: all kinds.
+    Column("alarm_kinds", Text, nullable=False),
+    Column("includes_factories", Boolean, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    _time("created_at", nullable=False),
+    _time("last_sent_at"),
+    comment="Where alarms are sent. The e-mail address, the URL and the signing secret are sealed.",
+)
+
+alarm_notices: Final = Table(
+    "alarm_notices",
+    metadata,
+    Column("id", LargeBinary(16), primary_key=True),
+    Column("destination_id", Text, ForeignKey("alarm_destinations.id"), nullable=False),
+    Column("notice", Text, nullable=False),
+    # How many further notices the message stands for.
+    Column("more", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    _time("due_at", nullable=False),
+    # Until then, a process sends the message. Afterwards it has died, and another one sends it again.
+    _time("claimed_until"),
+    _time("attempted_at"),
+    _time("finished_at"),
+    # Why the latest attempt failed.
+    Column("failure", Text),
+    # For the limit of messages in a minute.
+    Index("ix_alarm_notices_attempted_at", "destination_id", "attempted_at"),
+    # For the first message that waits, and for the counts on pages.
+    Index("ix_alarm_notices_state", "destination_id", "state", "id"),
+    comment="An outbox: one row for each message to a destination. `notice` is JSON text.",
+)
+
 definition_runs: Final = Table(
     "definition_runs",
     metadata,

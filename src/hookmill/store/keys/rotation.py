@@ -23,7 +23,7 @@ from hookmill.store.keys.binding import KeysInUse
 from hookmill.store.keys.key_file import KeyFile
 from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey, new_master_key
 
-SEALED_TABLES: Final = ("secret_versions", "idempotency_keys")
+SEALED_TABLES: Final = ("secret_versions", "alarm_destinations", "idempotency_keys")
 """The tables with sealed values. Their columns are `id`, `key_id` and `sealed`; a value is bound to its row's id."""
 
 PAGE_ROWS: Final = 100

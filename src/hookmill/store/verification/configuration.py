@@ -16,6 +16,10 @@ from hookmill.store.keys.sealing import WrongKey
 from hookmill.store.verification.snapshot import RESTORE, Problem, Snapshot, json_object
 
 SAVE_AGAIN: Final = "Save the automation again, such as with `hookmill automation change NAME --prompt …`."
+REPLACE_SECRET: Final = (
+    "Give what uses it a new secret, such as with `hookmill webhook rotate NAME`. docs/secrets.md has the details."
+)
+REPLACE_DESTINATION: Final = "Remove the destination with `hookmill alarm destination remove`, and add it again."
 SEALED_ROWS_PER_PAGE: Final = 500
 AUDIT_ROWS_PER_PAGE: Final = 2_000
 _KEY_TIME_TOLERANCE_US: Final = 1_000_000
@@ -157,8 +161,7 @@ def check_secrets(snapshot: Snapshot) -> Iterator[Problem]:
                         kind="secret_sealed",
                         row=f"{table} {row['id']}",
                         text="No available master key opens its value, so it can't be used.",
-                        advice="Give what uses it a new secret, such as with `hookmill webhook rotate NAME`. "
-                        "docs/secrets.md has the details.",
+                        advice=REPLACE_DESTINATION if table == "alarm_destinations" else REPLACE_SECRET,
                     )
             last = rows[-1]["id"]
             snapshot.rows += len(rows)

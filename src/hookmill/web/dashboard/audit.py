@@ -22,6 +22,9 @@ PAGE_SIZE: Final = 50
 ACTION_PHRASES: Final = {
     "alarm.snooze": "snoozed an alarm of",
     "alarm.wake": "woke an alarm of",
+    "alarm_destination.create": "created alarm destination",
+    "alarm_destination.delete": "deleted alarm destination",
+    "alarm_destination.test": "sent a test to alarm destination",
     "automation.change": "changed automation",
     "automation.create": "created automation",
     "automation.delete": "deleted automation",
@@ -74,12 +77,14 @@ _DETAIL_LABELS: Final = {
     "allowed_networks": "allowed networks",
     "expect_every": "expects a delivery every",
     "is_admin": "admin",
+    "alarm_kinds": "alarms",
+    "includes_factories": "includes factories",
     "before": "before",
     "changed": "changed",
     "expires_at": "expires",
     "until_at": "until",
 }
-_EMPTY_IN_WORDS: Final = {"allowed_networks": "every network"}
+_EMPTY_IN_WORDS: Final = {"allowed_networks": "every network", "alarm_kinds": "all kinds"}
 """What an empty list means. Other details with an empty list are not shown."""
 _CHANNEL_NAMES: Final = {
     "cli": "command line",
