@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_network
 from typing import Any, TypeVar
 
-from hookmill.domain.permission import MayManage, Role
+from hookmill.domain.alarm_destination import DestinationKind
+from hookmill.domain.permission import MayAdminister, MayManage, Role
 from hookmill.domain.webhook import AuthMode
-from hookmill.management import WebhookWithSecret
+from hookmill.management import Management, WebhookWithSecret
 from hookmill.runs.package import write_package
 from hookmill.web.api import build
 from hookmill.web.ingress import IngressEndpoint
@@ -128,6 +129,7 @@ class StockedFactory:
         self.key = management.keys.create(api.team, f"spare of {name}", Role.VIEWER, factory=name).key.id
         self.alarm = add_alarm(api.world.database, may.factory.id, self.webhook.webhook.uid)
         self.installation_alarm = add_alarm(api.world.database, None, f"disk@{name}")
+        self.destination = self._add_destination(management, may)
         self.path_parameters = {
             "factory": name,
             "alarm": self.alarm,
@@ -140,9 +142,20 @@ class StockedFactory:
             "file": "event-payload.json",
             "member": self.member,
             "key": self.key,
+            "destination": self.destination,
+            "installation_destination": self._add_destination(management, api.team),
             "kind": "webhook",
         }
         """The values for the variable parts of the API's paths."""
+
+    @staticmethod
+    def _add_destination(management: Management, may: MayManage | MayAdminister) -> str:
+        existing = management.alarm_destinations.all(may)
+        if existing and isinstance(may, MayAdminister):
+            # The installation's limit is lower than the number of factories in these tests.
+            management.alarm_destinations.delete(may, existing[0].id)
+        created = management.alarm_destinations.create(may, DestinationKind.EMAIL, to="ops@example.com")
+        return created.destination.id
 
 
 def concurrently(count: int, act: Callable[[int], T]) -> list[T]:

@@ -107,4 +107,5 @@ def test_operations_on_filters_and_on_many_resources_are_expensive():
         ("POST", "filter-tests"),
         ("POST", "backtests"),
         ("POST", "cancel"),
+        ("POST", "test"),
     }

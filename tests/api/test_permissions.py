@@ -95,6 +95,16 @@ TABLE: dict[tuple[str, str], Row] = {
         "admin", 201, lambda ids: {"name": "new", "role": "viewer", "factory": ids["factory"]}
     ),
     ("DELETE", "/api/v1/keys/{key}"): Row("admin"),
+    ("GET", f"{FACTORY}/alarm-destinations"): Row("admin"),
+    ("POST", f"{FACTORY}/alarm-destinations"): Row(
+        "admin", 201, lambda ids: {"kind": "email", "to": "ops@example.com"}
+    ),
+    ("DELETE", f"{FACTORY}/alarm-destinations/{{destination}}"): Row("admin", 204),
+    ("POST", f"{FACTORY}/alarm-destinations/{{destination}}/test"): Row("admin"),
+    ("GET", "/api/v1/alarm-destinations"): Row("admin"),
+    ("POST", "/api/v1/alarm-destinations"): Row("admin", 201, lambda ids: {"kind": "email", "to": "ops@example.com"}),
+    ("DELETE", "/api/v1/alarm-destinations/{installation_destination}"): Row("admin", 204),
+    ("POST", "/api/v1/alarm-destinations/{installation_destination}/test"): Row("admin"),
     ("GET", "/api/v1/schemes"): Row("none"),
     ("GET", "/api/v1/schemas/{kind}.schema.json"): Row("none"),
     ("GET", "/api/v1/openapi.json"): Row("none"),

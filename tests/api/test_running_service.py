@@ -1,16 +1,23 @@
 """The API of a running service. It is in the process of the ingress, and does not delay deliveries."""
 
+import json
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from standardwebhooks import Webhook
 
 from hookmill.domain.permission import Role
 from hookmill.management import Management
+from hookmill.store import notices
+from hookmill.store.database import open_database
+from tests.domain.test_alarm_message import NOTICE
 from tests.faults.fault_injection import serving_with_faults
+from tests.notices.receivers import http_receiver
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import until
 
@@ -19,7 +26,11 @@ from tests.support.waiting import until
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("service")
     with serving(
-        directory, performs_runs=False, deliveries_per_minute=100_000, base_url="https://hooks.example"
+        directory,
+        performs_runs=False,
+        deliveries_per_minute=100_000,
+        base_url="https://hooks.example",
+        alarm_private_addresses=True,
     ) as running_service:
         yield running_service
 
@@ -116,3 +127,22 @@ def test_ingress_process_loads_the_api_only_on_request():
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert result.stdout.split() == ["False", "False"]
+
+
+def test_worker_sends_an_alarm_to_a_destination_that_the_api_has_tested(service: Service, bearer):
+    path = "/api/v1/factories/default/alarm-destinations"
+    with http_receiver() as receiver:
+        body = json.dumps({"kind": "webhook", "url": receiver.url("/secret-path")}).encode()
+        created = service.request("POST", path, headers=bearer | {"Content-Type": "application/json"}, body=body).json
+        test = service.request("POST", f"{path}/{created['destination_id']}/test", headers=bearer).json
+        with open_database(service.read_settings().store_url()) as database, database.write() as tx:
+            assert notices.enqueue(tx, replace(NOTICE, factory="default")) == 1
+        until(lambda: len(receiver.requests) == 2, "the worker has sent the alarm")
+
+    assert test == {"destination_id": created["destination_id"], "sent": True, "problem": None}
+    types = [
+        Webhook(created["signing_secret"]).verify(request.body, request.headers)["type"]
+        for request in receiver.requests
+    ]
+    assert types == ["alarm.test", "alarm.raised"]
+    assert "secret-path" not in service.log()

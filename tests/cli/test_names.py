@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer.main
 
 from hookmill.cli import app
@@ -26,6 +27,7 @@ def test_names_in_the_json_of_every_command_are_in_snake_case(
     receiver: Receiver,
     tmp_path: Path,
     postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     delivery = log.add_delivery(webhook["uid"], body=b'{"action": "opened"}')
     failed_run = log.add_run(delivery, automation["automation_id"], RunState.FAILED, attempt=1, output_tail="ended\n")
@@ -95,6 +97,13 @@ def test_names_in_the_json_of_every_command_are_in_snake_case(
     call("key create", "ci", "--role", "viewer", "--expires-in-days", "9")
     call("key list")
     call("key revoke", "ci", "--yes")
+    monkeypatch.setenv("HOOKMILL_ALARM_PRIVATE_ADDRESSES", "true")
+    destination = call("alarm destination add", "webhook", "--url-from-stdin", stdin=receiver.url.encode())[
+        "destination_id"
+    ]
+    call("alarm destination list")
+    call("alarm destination test", destination)
+    call("alarm destination remove", destination, "--yes")
     call("keys show")
     call("keys add")
     call("keys rotate")

@@ -24,6 +24,7 @@ EXCLUSIVE_INPUTS: Final = (
     {"--filter", "--filter-file", "--triggers-file", "--automation"},
     {"--webhook", "--triggers-file"},
     {"--delivery", "--body"},
+    {"--to", "--url-from-stdin"},
     {"--body", "--data"},
     {"identifier", "--automation"},
     {"identifier", "--webhook"},
@@ -32,6 +33,10 @@ EXCLUSIVE_INPUTS: Final = (
 )
 UNKNOWN_ALARM: Final = "alm_" + "0" * 32
 BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "alarm destination add": {"kind": "slack", "--url-from-stdin": "{flag}"},
+    "alarm destination list": {},
+    "alarm destination remove": {"destination": "gone"},
+    "alarm destination test": {"destination": "gone"},
     "alarm list": {},
     "alarm show": {"alarm": UNKNOWN_ALARM},
     "alarm snooze": {"alarm": UNKNOWN_ALARM, "--hours": "1"},
@@ -112,6 +117,7 @@ ADDITIONAL_INPUTS: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("automation create", "--timezone"): {"--schedule": "nightly=@daily"},
     ("automation create", "--catch-up"): {"--schedule": "nightly=@daily"},
     ("delivery export", "--after"): {"--chain": FLAG},
+    ("alarm destination add", "--include-factories"): {"--installation": FLAG},
     ("automation change", "--field-max"): {"--field": "pr=/n"},
     ("automation create", "--field-max"): {"--field": "pr=/n"},
     ("send", "--scheme"): {"webhook": "signed"},
@@ -135,12 +141,13 @@ STDIN_INPUTS: Final = (
     ("filter test", "--body"),
     ("move", "--to"),
     ("restore", "file"),
+    ("alarm destination add", "--url-from-stdin"),
     ("secret create", "--from-stdin"),
     ("webhook create", "--secret-from-stdin"),
     ("send", "--body"),
 )
 """The inputs that are read from standard input."""
-STDIN_FLAGS: Final = {"--from-stdin", "--secret-from-stdin", "--with-key"}
+STDIN_FLAGS: Final = {"--from-stdin", "--secret-from-stdin", "--url-from-stdin", "--with-key"}
 """Options without a value, with which a command reads standard input."""
 LISTED_RESOURCES: Final = (
     "alarm",

@@ -119,6 +119,14 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
     ],
     "snooze_alarm": [{"hours": 2}, {"until": "2030-03-18T00:00:00Z"}],
     "snooze_installation_alarm": [{"hours": 2}, {"until": "2030-03-18T00:00:00Z"}],
+    "create_alarm_destination": [
+        {"kind": "email", "to": "ops@example.com", "alarm_kinds": ["disk_low"]},
+        {"kind": "webhook", "url": "https://hooks.example.com/alarms"},
+    ],
+    "create_installation_alarm_destination": [
+        {"kind": "email", "to": "ops@example.com", "alarm_kinds": ["disk_low"], "includes_factories": True},
+        {"kind": "slack", "url": "https://hooks.example.com/alarms"},
+    ],
     "add_member": [{"email": f"{UNIQUE_NAME}@example.com", "name": "Ada", "is_admin": False}],
     "change_member": [{"is_admin": False}],
     "give_role": [{"role": "viewer"}],

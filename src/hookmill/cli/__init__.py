@@ -11,6 +11,7 @@ import typer
 from hookmill import __version__
 from hookmill.cli import (
     alarm,
+    alarm_destination,
     audit,
     automation,
     backup,
@@ -88,6 +89,7 @@ app.add_typer(
     name="keys",
     help="Master keys, which seal secrets. For API keys see `hookmill key`.",
 )
+alarm.commands.add_typer(alarm_destination.commands, name="destination")
 app.add_typer(alarm.commands, name="alarm")
 app.add_typer(audit.commands, name="audit")
 app.command()(send.send)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
 from hookmill.cli import inputs, options
 from hookmill.cli.output import Column, command_line, print_fields, print_json, print_line, print_table, utc
-from hookmill.cli.session import factory_session, team_session
+from hookmill.cli.session import factory_or_team_session
 from hookmill.domain.ids import alarm_id, alarm_key
 from hookmill.domain.text import shown
 from hookmill.presentation.alarm import AlarmView, alarm_state_text
-
-if TYPE_CHECKING:
-    from hookmill.cli.session import FactorySession, TeamSession
 
 commands = typer.Typer(no_args_is_help=True, help="Alarms, which the service raises by itself.")
 
@@ -24,16 +19,6 @@ AlarmArgument: TypeAlias = Annotated[str, typer.Argument(metavar="ALARM", help="
 OfInstallation: TypeAlias = Annotated[
     bool, typer.Option("--installation", help="An alarm about a disk, a clock or the certificate.")
 ]
-
-
-@contextmanager
-def _session(factory: str, installation: bool) -> Iterator[FactorySession | TeamSession]:
-    if installation:
-        with team_session() as team:
-            yield team
-    else:
-        with factory_session(factory) as session:
-            yield session
 
 
 @commands.command("list")
@@ -51,7 +36,7 @@ def list_alarms(
 ) -> None:
     """List the alarms of a factory or of the installation, newest first."""
     before_key = alarm_key(before) if before is not None else None
-    with _session(factory, installation) as session:
+    with factory_or_team_session(factory, of_team=installation) as session:
         alarms = session.management.alarms.newest(
             session.may, is_open=True if open_only else None, before=before_key, limit=limit
         )
@@ -92,7 +77,7 @@ def show(
     json: options.AsJson = False,
 ) -> None:
     """Show one alarm, and what to do."""
-    with _session(factory, installation) as session:
+    with factory_or_team_session(factory, of_team=installation) as session:
         shown_alarm = session.management.alarms.get(session.may, alarm)
         now = session.management.alarms.now()
     if json:
@@ -126,7 +111,7 @@ def snooze(
 ) -> None:
     """Send no notices of an open alarm for some time."""
     inputs.require_exactly_one(hours=hours, until=until)
-    with _session(factory, installation) as session:
+    with factory_or_team_session(factory, of_team=installation) as session:
         snoozed = session.management.alarms.snooze(
             session.may, alarm, hours=hours, until=inputs.parse_time(until, "--until")
         )
@@ -145,7 +130,7 @@ def wake(
     json: options.AsJson = False,
 ) -> None:
     """End the snooze of an open alarm."""
-    with _session(factory, installation) as session:
+    with factory_or_team_session(factory, of_team=installation) as session:
         woken = session.management.alarms.wake(session.may, alarm)
         now = session.management.alarms.now()
     if json:

@@ -65,6 +65,17 @@ def team_session() -> Iterator[TeamSession]:
 
 
 @contextmanager
+def factory_or_team_session(factory: str, *, of_team: bool) -> Iterator[FactorySession | TeamSession]:
+    """A session for the whole team if `of_team`, or else for the factory."""
+    if of_team:
+        with team_session() as team:
+            yield team
+    else:
+        with factory_session(factory) as session:
+            yield session
+
+
+@contextmanager
 def _open_management() -> Iterator[tuple[Settings, Management]]:
     from hookmill import app
 

@@ -16,6 +16,7 @@ from hookmill.domain.errors import ReportFailure
 from hookmill.domain.networks import Network
 from hookmill.management import Management
 from hookmill.web.api import (
+    alarm_destinations,
     alarms,
     audit,
     automations,
@@ -80,7 +81,7 @@ def application() -> FastAPI:
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    for module in (
+    modules = (
         factories,
         webhooks,
         secrets,
@@ -89,11 +90,13 @@ def application() -> FastAPI:
         filters,
         runs,
         queue,
+        alarm_destinations,
         alarms,
         audit,
         team,
         reference,
-    ):
+    )
+    for module in modules:
         app.include_router(module.routes, prefix=PREFIX)
     allowed_methods = _allowed_methods(app)
 

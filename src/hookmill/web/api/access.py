@@ -154,6 +154,14 @@ def require_admin(
     return management.access.permission_to_administer(caller)
 
 
+def require_factory_admin(
+    factory: FactoryInPath, caller: Annotated[Caller, Depends(require_any_key)], management: "ManagementDependency"
+) -> MayManage:
+    """Require the role admin, for an operation in the factory that the path names."""
+    management.access.permission_to_administer(caller)
+    return management.access.permission_to_manage(caller, factory)
+
+
 async def _management_of(request: Request) -> Management:
     authenticator: Authenticator = request.state.authenticator
     return authenticator.management
@@ -165,6 +173,7 @@ AnyKey = Annotated[Caller, Depends(require_any_key)]
 ViewerAccess = Annotated[MayView, Depends(require_viewer)]
 ManagerAccess = Annotated[MayManage, Depends(require_manager)]
 AdminAccess = Annotated[MayAdminister, Depends(require_admin)]
+FactoryAdminAccess = Annotated[MayManage, Depends(require_factory_admin)]
 
 MINIMUM_ROLES: Final[dict[Callable[..., Any], str | None]] = {
     require_nothing: None,
@@ -172,6 +181,7 @@ MINIMUM_ROLES: Final[dict[Callable[..., Any], str | None]] = {
     require_viewer: "viewer",
     require_manager: "manager",
     require_admin: "admin",
+    require_factory_admin: "admin",
 }
 """The lowest role that meets each requirement. None: no API key is needed; `any`: any valid key."""
 

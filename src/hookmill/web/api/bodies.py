@@ -4,6 +4,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
+from hookmill.domain.alarm import AlarmKind
+from hookmill.domain.alarm_destination import EMAIL_CHARACTERS_MAX, URL_CHARACTERS_MAX, DestinationKind
 from hookmill.domain.automation import EVENT_TYPES_MAX, PROMPT_CHARACTERS_MAX, TRIGGERS_MAX
 from hookmill.domain.expect_every import CHARACTERS_MAX as EXPECT_EVERY_CHARACTERS_MAX
 from hookmill.domain.filters import CONDITIONS_MAX
@@ -366,6 +368,45 @@ class FactoryRole(RequestBody):
     model_config = _example({"role": "manager"})
 
     role: Role = Field(description="`viewer` or `manager`. The role `admin` is not limited to one factory.")
+
+
+DestinationEmail = Annotated[
+    Annotated[str, StringConstraints(pattern=NO_NUL, max_length=EMAIL_CHARACTERS_MAX)] | None,
+    Field(description="The e-mail address. Required if `kind` is `email`.", examples=["ops@example.com"]),
+]
+DestinationUrl = Annotated[
+    Annotated[str, StringConstraints(pattern=NO_NUL, max_length=URL_CHARACTERS_MAX)] | None,
+    Field(
+        description="The https URL. Required if `kind` is `slack` or `webhook`. It is a secret, and never shown again.",
+        json_schema_extra={"writeOnly": True},
+        examples=["https://hooks.example.com/alarms"],
+    ),
+]
+AlarmKinds = Annotated[
+    list[AlarmKind],
+    Field(max_length=len(AlarmKind), description="The kinds of alarms that the destination gets. Empty: all."),
+]
+
+
+class AlarmDestinationCreation(RequestBody):
+    model_config = _example({"kind": "email", "to": "ops@example.com", "alarm_kinds": ["webhook_quiet"]})
+
+    kind: DestinationKind
+    to: DestinationEmail = None
+    url: DestinationUrl = None
+    alarm_kinds: AlarmKinds = Field(default_factory=list)
+
+
+class InstallationAlarmDestinationCreation(RequestBody):
+    model_config = _example({"kind": "slack", "url": "https://hooks.example.com/alarms", "includes_factories": True})
+
+    kind: DestinationKind
+    to: DestinationEmail = None
+    url: DestinationUrl = None
+    alarm_kinds: AlarmKinds = Field(default_factory=list)
+    includes_factories: StrictBool = Field(
+        default=False, description="Whether the destination also gets the alarms of all factories."
+    )
 
 
 class KeyCreation(RequestBody):

@@ -142,6 +142,14 @@ MemberInPath = Annotated[
         examples=["mbr_0123456789abcdefghjkmnpqrst"],
     ),
 ]
+DestinationInPath = Annotated[
+    str,
+    Path(
+        pattern=f"^ald_{_RANDOM_PART_PATTERN}$",
+        description="The alarm destination's id.",
+        examples=["ald_0123456789abcdefghjkmnpqrst"],
+    ),
+]
 KeyInPath = Annotated[
     str,
     Path(

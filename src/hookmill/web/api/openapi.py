@@ -15,6 +15,7 @@ from hookmill.presentation.view import View
 from hookmill.web.api.access import (
     MINIMUM_ROLES,
     require_admin,
+    require_factory_admin,
     require_manager,
     require_nothing,
     require_viewer,
@@ -44,6 +45,7 @@ _TAGS: Final = [
     {"name": "Delivery log", "description": "The recorded deliveries, and their results."},
     {"name": "Filters", "description": "Test payload filters on recorded deliveries."},
     {"name": "Runs", "description": "The runs of automations, and the queue."},
+    {"name": "Alarm destinations", "description": "Where alarms are sent: e-mail, chats and signed webhooks."},
     {"name": "Audit log", "description": "Who changed what, when, and through which channel."},
     {"name": "Team", "description": "Members and API keys, and their roles."},
     {"name": "Reference", "description": "Public documents. No API key is required."},
@@ -205,7 +207,7 @@ def _error_codes(operation: Operation) -> Iterator[str]:
     yield "internal_error"
     if operation.requirement is not require_nothing:
         yield from ("authentication_failed", "too_many_requests", "unavailable")
-    if operation.requirement in (require_manager, require_admin):
+    if operation.requirement in (require_manager, require_admin, require_factory_admin):
         yield "forbidden"
     if "{" in operation.path:
         yield "not_found"
