@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from hookmill.domain.alarm_destination import DestinationKind
 from hookmill.domain.permission import MayManage, Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.oidc.provider import Provider
@@ -62,6 +63,12 @@ class Scene:
         may_administer = self.dashboard.may_administer
         key = management.keys.create(may_administer, "pipeline", Role.VIEWER, factory="default")
         spare_member = management.members.add(may_administer, "spare@example.com", "Spare")
+        destinations = management.alarm_destinations
+        to_chat = destinations.create(self.may, DestinationKind.SLACK, url="https://hooks.example.com/canary-of-a-chat")
+        to_webhook = destinations.create(
+            may_administer, DestinationKind.WEBHOOK, url="https://hooks.example.com/?token=canary-of-a-webhook"
+        )
+        assert to_webhook.signing_secret is not None
         link = management.sessions.create_link(may_administer, spare_member.id)
         self.secrets |= {
             "webhook's secret": webhook.reveal(),
@@ -71,6 +78,9 @@ class Scene:
             "team secret": management.secrets.create(self.may, "SPARE").reveal(),
             "API key's token": key.token.reveal(),
             "sign-in link": link.reveal(),
+            "URL of a chat": "canary-of-a-chat",
+            "URL of a webhook for alarms": "canary-of-a-webhook",
+            "signing secret of alarms": to_webhook.signing_secret.reveal(),
         }
         self.path_parameters = {
             "factory": "default",
@@ -86,6 +96,8 @@ class Scene:
             "key": key.key.id,
             "alarm": add_alarm(world.database, world.factory.id, webhook.webhook.uid),
             "installation_alarm": add_alarm(world.database, None, "disk@here", name="disk of here"),
+            "destination": to_chat.destination.id,
+            "installation_destination": to_webhook.destination.id,
         }
 
     def path_of(self, page: Page) -> str:

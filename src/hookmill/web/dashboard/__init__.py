@@ -11,6 +11,7 @@ from hookmill.domain.networks import Network
 from hookmill.management import Management
 from hookmill.web.dashboard import (
     account,
+    alarm_destinations,
     alarms,
     audit,
     automation_editor,
@@ -55,6 +56,7 @@ PAGES: Sequence[Page] = (
     *definitions.PAGES,
     *audit.PAGES,
     *team.PAGES,
+    *alarm_destinations.PAGES,
     *settings.PAGES,
 )
 

@@ -64,6 +64,15 @@ def require_admin(context: PageContext) -> MayAdminister:
     return context.management.access.permission_to_administer(require_member(context))
 
 
+def require_factory_admin(context: PageContext) -> MayManage:
+    """Require the role admin of the team, for a page of the factory of the URL."""
+    caller = require_member(context)
+    context.management.access.permission_to_administer(caller)
+    may = context.management.access.permission_to_manage(caller, context.parameters["factory"])
+    context.factory = may.factory
+    return may
+
+
 Requirement = Callable[[PageContext], Any]
 MINIMUM_ROLES: Final[dict[Requirement, str | None]] = {
     require_nothing: None,
@@ -71,6 +80,7 @@ MINIMUM_ROLES: Final[dict[Requirement, str | None]] = {
     require_viewer: "viewer",
     require_manager: "manager",
     require_admin: "admin",
+    require_factory_admin: "admin",
 }
 """All requirements, each with the lowest role that meets it. None: no sign-in is required; `any`: any member."""
 

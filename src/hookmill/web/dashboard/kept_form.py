@@ -18,6 +18,7 @@ NEVER_SENT_BACK: Final = {
     "old": "Old password",
     "new": "New password",
     "again": "Confirm password",
+    "destination_url": "URL",
 }
 """The labels of fields with passwords and secrets, by field name. The member must type them again."""
 
@@ -53,6 +54,9 @@ ACTIONS: Final = {
     "/f/{factory}/secrets": "Create a team secret",
     "/f/{factory}/secrets/{name}/replace": "Replace the value of a team secret",
     "/f/{factory}/secrets/{name}/delete": "Delete a team secret",
+    "/f/{factory}/alarm-destinations": "Add an alarm destination",
+    "/f/{factory}/alarm-destinations/{destination}/test": "Send a test to an alarm destination",
+    "/f/{factory}/alarm-destinations/{destination}/remove": "Remove an alarm destination",
     "/team": "Add a member",
     "/team/members/{member}/roles": "Change a member's roles",
     "/team/members/{member}/admin": "Change a member's admin role",
@@ -61,6 +65,9 @@ ACTIONS: Final = {
     "/team/keys": "Create an API key",
     "/team/keys/{key}/revoke": "Revoke an API key",
     "/team/factories": "Create a factory",
+    "/team/alarm-destinations": "Add an alarm destination of the installation",
+    "/team/alarm-destinations/{installation_destination}/test": "Send a test to an alarm destination",
+    "/team/alarm-destinations/{installation_destination}/remove": "Remove an alarm destination",
 }
 """The action of each form, by the path pattern that it is posted to. A test checks that every form is in this table."""
 

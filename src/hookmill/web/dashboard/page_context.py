@@ -90,6 +90,8 @@ class Service:
     )
     hashing_limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     """Limits the hashing of new passwords, of members and of holders of a sign-in link, to one at a time."""
+    alarm_test_limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
+    """Limits tests of alarm destinations, which may be slow. Other pages don't wait for these threads."""
     guess_counter: GuessCounter = field(default_factory=GuessCounter)
     sign_in_queue: SignInQueue = field(default_factory=SignInQueue)
     known_browser_queue: SignInQueue = field(default_factory=SignInQueue)
