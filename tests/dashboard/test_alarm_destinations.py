@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
+from hookmill.domain.permission import Role
 from tests.dashboard.client import Dashboard, Elements, Visitor
 from tests.dashboard.conftest import Installation
 from tests.notices.receivers import Receiver, http_receiver
@@ -65,6 +66,20 @@ def test_test_that_was_accepted_is_shown(admin: Visitor, receiver: Receiver):
     assert f"http://127.0.0.1:{receiver.port}/… accepted the test." in tested
     assert destination.includes_factories
     assert "of all factories, too" in text_of(admin, path)
+
+
+def test_pages_of_alarms_and_of_destinations_link_to_each_other(admin: Visitor):
+    viewer = admin.dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
+    links = {
+        path: {link.attributes["href"] for link in Elements(admin.get(path).body).with_tag("a")}
+        for path in ("/f/default/alarms", PATH, "/team/alarms", "/team/alarm-destinations")
+    }
+
+    assert PATH in links["/f/default/alarms"]
+    assert "/f/default/alarms" in links[PATH]
+    assert "/team/alarm-destinations" in links["/team/alarms"]
+    assert "/team/alarms" in links["/team/alarm-destinations"]
+    assert PATH not in viewer.get("/f/default/alarms").body.decode()
 
 
 def test_input_is_kept_after_a_problem_except_for_the_url(admin: Visitor):

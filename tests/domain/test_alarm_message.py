@@ -18,7 +18,7 @@ NOTICE: Final = AlarmNotice(
     event=AlarmEvent.RAISED,
     factory="shop",
     subject="orders",
-    summary="Webhook orders has accepted no delivery for 2 hours.",
+    summary="The webhook has accepted no delivery for more than 2 h.",
     action="Check whether the sender still sends.",
     at=1_900_000_000_000_000,
     url="https://hooks.test/f/shop/alarms/alm_1?a=1&b=2",
@@ -50,7 +50,7 @@ HOSTILE_NAMES: Final = (
 
 def test_text_says_what_happened_and_what_to_do():
     assert as_text(MESSAGE).splitlines() == [
-        "Alarm: Webhook orders has accepted no delivery for 2 hours.",
+        "Alarm: The webhook has accepted no delivery for more than 2 h.",
         "Check whether the sender still sends.",
         "",
         "Factory: shop",
@@ -65,6 +65,7 @@ def test_message_for_several_notices_says_how_many():
     message = AlarmMessage(id="ntc_1", notice=replace(NOTICE, event=AlarmEvent.RESOLVED, factory=None), more=1_200)
 
     assert subject_line(message) == "[Hookmill] Resolved: orders and 1,200 more"
+    assert NOTICE.action not in as_text(message)
     assert "And 1,200 more. There were too many for a message each." in as_text(message)
     assert json.loads(as_json(message))["data"]["more"] == 1_200
 

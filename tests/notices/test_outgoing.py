@@ -58,7 +58,7 @@ def test_chat_gets_one_text(receiver: Receiver):
     [request] = receiver.requests
     assert request.path == "/services/secret?x=1"
     assert request.headers["host"] == f"127.0.0.1:{receiver.port}"
-    assert json.loads(request.body)["text"].startswith("Alarm: Webhook orders has accepted no delivery")
+    assert json.loads(request.body)["text"].startswith("Alarm: The webhook has accepted no delivery")
 
 
 def test_certificate_must_be_trusted_and_have_the_hosts_name(certificate: tuple[Path, Path], tls: ssl.SSLContext):

@@ -37,7 +37,7 @@ from hookmill.domain.alarm import (
     next_step,
 )
 from hookmill.domain.errors import ReportFailure
-from hookmill.store import alarms, factories
+from hookmill.store import alarms, factories, notices
 from hookmill.store.database import Database, Transaction
 
 FIRST_EVALUATION_SECONDS: Final = 20.0
@@ -242,7 +242,8 @@ class AlarmEvaluator:
 
 
 def _announce(tx: Transaction, notice: AlarmNotice) -> None:
-    """Hand a notice to the destinations, in the transaction that changes the alarm. There are no destinations yet."""
+    """Add the notice to the outbox of each destination that wants it, in the transaction that changes the alarm."""
+    notices.enqueue(tx, notice)
 
 
 def _key_of(alarm: Alarm) -> _Key:

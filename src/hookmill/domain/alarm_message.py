@@ -46,10 +46,13 @@ def subject_line(message: AlarmMessage) -> str:
 
 
 def as_text(message: AlarmMessage) -> str:
-    """The message for people. Its only link is that to the alarm's page."""
+    """The message for people. Its only link is that to the alarm's page.
+
+    It says what to do, unless the alarm is resolved.
+    """
     notice = message.notice
     lines = [f"{_WORDS[notice.event]}: {inert(notice.summary)}"]
-    if notice.action:
+    if notice.action and notice.event is not AlarmEvent.RESOLVED:
         lines.append(inert(notice.action))
     if message.more:
         lines.append(f"And {message.more:,} more. There were too many for a message each.")

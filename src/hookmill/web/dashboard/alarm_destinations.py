@@ -98,6 +98,7 @@ def _page(
         status=status,
         url_of=lambda destination, action: url(*_path(may), destination.id, action),
         page_url=url(*_path(may)),
+        alarms_url=url(*_path(may)[:-1], "alarms"),
         is_of_installation=isinstance(may, MayAdminister),
         destinations=context.management.alarm_destinations.all(may),
         factories=context.management.factories.all(may) if isinstance(may, MayAdminister) else [],

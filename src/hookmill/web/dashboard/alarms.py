@@ -84,6 +84,7 @@ def _list_page(context: PageContext, may: MayView | MayAdminister) -> Response:
         open_rows=_rows(may, alarms.newest(may, is_open=True, limit=OPEN_SHOWN)) if before is None else [],
         resolved_rows=_rows(may, shown_resolved),
         newest_url=url(*path) if before is not None else None,
+        destinations_url=_destinations_url(context, may),
         older_url=url(*path, before=ids.alarm_id(shown_resolved[-1].key)) if len(resolved) > PAGE_SIZE else None,
     )
 
@@ -123,6 +124,15 @@ def _wake(context: PageContext, may: MayManage | MayAdminister, alarm_id: str) -
 def _path(may: MayView | MayAdminister) -> tuple[str, ...]:
     """The path of the list."""
     return ("f", may.factory.name, "alarms") if isinstance(may, MayView) else ("team", "alarms")
+
+
+def _destinations_url(context: PageContext, may: MayView | MayAdminister) -> str | None:
+    """The page of alarm destinations; None if the member may not see it."""
+    if not isinstance(may, MayView):
+        return url("team", "alarm-destinations")
+    signed_in = context.signed_in
+    is_admin = signed_in is not None and signed_in.caller.is_admin
+    return url("f", may.factory.name, "alarm-destinations") if is_admin else None
 
 
 def _rows(may: MayView | MayAdminister, alarms: Sequence[Alarm]) -> list[AlarmRow]:
