@@ -58,7 +58,7 @@ def audited(management: Management, admin: MayAdminister) -> list[tuple[str, str
 
 
 def test_destination_is_created_listed_and_deleted(world: World, admin: MayAdminister, create: Callable[..., Any]):
-    created = create(alarm_kinds=["disk_low", "webhook_quiet"])
+    created = create(alarm_kinds=["runs_waiting", "webhook_quiet"])
     destinations = world.management.alarm_destinations
     world.clock.advance(seconds=1)
     email = create(kind=DestinationKind.EMAIL, to="ops@example.com")
@@ -74,7 +74,7 @@ def test_destination_is_created_listed_and_deleted(world: World, admin: MayAdmin
     destinations.delete(world.may, created.destination.id)
     assert destinations.all(world.may) == [email.destination]
     shown = "https://hooks.example.com/…"
-    kinds = ["webhook_quiet", "disk_low"]
+    kinds = ["webhook_quiet", "runs_waiting"]
     assert audited(world.management, admin) == [
         (
             "alarm_destination.create",
@@ -160,6 +160,18 @@ def test_limits_of_destinations_and_of_the_disk(world: World, admin: MayAdminist
         create(admin)
 
 
+def test_kind_that_a_destination_would_never_get_is_refused(
+    world: World, admin: MayAdminister, create: Callable[..., Any]
+):
+    with pytest.raises(Invalid, match=r"disk_low is about the installation, and this destination is for a factory\."):
+        create(alarm_kinds=["runs_failing", "disk_low"])
+    with pytest.raises(Invalid, match=r"runs_failing is about factories, .* Include factories, or omit it\."):
+        create(admin, alarm_kinds=["disk_low", "runs_failing"])
+
+    create(admin, alarm_kinds=["disk_low", "runs_failing"], includes_factories=True)
+    assert world.management.alarm_destinations.all(world.may) == []
+
+
 def test_email_without_a_mail_server_is_refused(store_url: str):
     with ManagedStore(store_url) as store, pytest.raises(Conflict, match="Set smtp_host and smtp_sender"):
         store.management.alarm_destinations.create(store.may, DestinationKind.EMAIL, to="ops@example.com")
@@ -171,7 +183,7 @@ def test_test_is_sent_once_and_audited_and_has_a_result(sending_world: World, re
 
     def result_of(path: str) -> str | None:
         created = destinations.create(
-            sending_world.may, DestinationKind.WEBHOOK, url=receiver.url(path), alarm_kinds=["disk_low"]
+            sending_world.may, DestinationKind.WEBHOOK, url=receiver.url(path), alarm_kinds=["runs_failing"]
         )
         return destinations.test(sending_world.may, created.destination.id).problem
 

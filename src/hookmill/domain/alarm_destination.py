@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from hookmill.domain.alarm import AlarmKind
+from hookmill.domain.alarm import ALARM_RULES, AlarmKind, AlarmScope
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.secret import SecretValue
@@ -210,5 +210,33 @@ def usable_alarm_kinds(names: Iterable[str]) -> tuple[AlarmKind, ...]:
             chosen.add(AlarmKind(name))
         except ValueError:
             kinds = ", ".join(kind.value for kind in AlarmKind)
-            raise Invalid(f"There is no alarm kind {name[:40]!r}. Kinds are: {kinds}.", pointer="/kinds") from None
+            raise Invalid(
+                f"There is no alarm kind {name[:40]!r}. Kinds are: {kinds}.", pointer="/alarm_kinds"
+            ) from None
     return tuple(kind for kind in AlarmKind if kind in chosen)
+
+
+def kinds_within_reach(*, of_factory: bool, includes_factories: bool) -> tuple[AlarmKind, ...]:
+    """The kinds that a destination can get: those about its factory, or those about the installation.
+
+    If a destination of the installation `includes_factories`, it can get all kinds.
+    """
+    return tuple(
+        kind
+        for kind, rule in ALARM_RULES.items()
+        if includes_factories or of_factory == (rule.scope is not AlarmScope.INSTALLATION)
+    )
+
+
+def refuse_kinds_out_of_reach(kinds: Iterable[AlarmKind], *, of_factory: bool, includes_factories: bool) -> None:
+    """Raises `Invalid` for a kind that the destination would never get."""
+    reach = kinds_within_reach(of_factory=of_factory, includes_factories=includes_factories)
+    for kind in kinds:
+        if kind not in reach:
+            reason = (
+                "is about the installation, and this destination is for a factory. Choose it for a destination of the "
+                "installation"
+                if of_factory
+                else "is about factories, and this destination does not include them. Include factories, or omit it"
+            )
+            raise Invalid(f"The alarm kind {kind.value} {reason}.", pointer="/alarm_kinds")

@@ -20,6 +20,7 @@ from hookmill.domain.alarm_destination import (
     Target,
     WebhookTarget,
     parsed_url,
+    refuse_kinds_out_of_reach,
     shown_target,
     usable_alarm_kinds,
     usable_email,
@@ -99,6 +100,7 @@ class AlarmDestinations:
         target = self._target(kind, to, url)
         kinds = usable_alarm_kinds(alarm_kinds)
         factory = may.factory if isinstance(may, MayManage) else None
+        refuse_kinds_out_of_reach(kinds, of_factory=factory is not None, includes_factories=includes_factories)
         with self._installation.changing(may, adds=True) as change:
             if len(self._all(change.tx, may)) >= DESTINATIONS_MAX:
                 whose = "The factory" if factory is not None else "The installation"

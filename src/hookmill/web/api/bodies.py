@@ -384,7 +384,10 @@ DestinationUrl = Annotated[
 ]
 AlarmKinds = Annotated[
     list[AlarmKind],
-    Field(max_length=len(AlarmKind), description="The kinds of alarms that the destination gets. Empty: all."),
+    Field(
+        max_length=len(AlarmKind),
+        description="The kinds of alarms that the destination gets. Empty: all that it can get.",
+    ),
 ]
 
 

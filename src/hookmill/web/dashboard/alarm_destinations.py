@@ -5,7 +5,7 @@ from typing import Final
 from starlette.responses import Response
 
 from hookmill.domain.alarm import ALARM_RULES
-from hookmill.domain.alarm_destination import DestinationKind
+from hookmill.domain.alarm_destination import DestinationKind, kinds_within_reach
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management import DestinationTest
@@ -93,16 +93,18 @@ def _page(
     signing_secret: str | None = None,
     test: DestinationTest | None = None,
 ) -> Response:
+    is_of_installation = isinstance(may, MayAdminister)
     return context.page(
         "alarm-destinations.html",
         status=status,
         url_of=lambda destination, action: url(*_path(may), destination.id, action),
         page_url=url(*_path(may)),
         alarms_url=url(*_path(may)[:-1], "alarms"),
-        is_of_installation=isinstance(may, MayAdminister),
+        is_of_installation=is_of_installation,
         destinations=context.management.alarm_destinations.all(may),
         factories=context.management.factories.all(may) if isinstance(may, MayAdminister) else [],
         kind_names=KIND_NAMES,
+        offered_kinds=kinds_within_reach(of_factory=not is_of_installation, includes_factories=is_of_installation),
         alarm_titles={kind: rule.title for kind, rule in ALARM_RULES.items()},
         problem=problem,
         new_destination=new_destination,
