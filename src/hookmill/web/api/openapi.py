@@ -45,6 +45,7 @@ _TAGS: Final = [
     {"name": "Delivery log", "description": "The recorded deliveries, and their results."},
     {"name": "Filters", "description": "Test payload filters on recorded deliveries."},
     {"name": "Runs", "description": "The runs of automations, and the queue."},
+    {"name": "Alarms", "description": "What the service reports by itself, and snoozes."},
     {"name": "Alarm destinations", "description": "Where alarms are sent: e-mail, chats and signed webhooks."},
     {"name": "Audit log", "description": "Who changed what, when, and through which channel."},
     {"name": "Team", "description": "Members and API keys, and their roles."},
