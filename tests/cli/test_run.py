@@ -413,3 +413,25 @@ def test_show_prints_the_values_of_fields(webhook: Any, log: LogWriter, hookmill
     assert "(cut)" in shown.out
     assert "none: missing" in shown.out
     assert "\x1b[3" not in shown.out
+
+
+def test_show_has_the_report_of_the_agent(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute(
+            "INSERT INTO attempt_reports SELECT id, 1, ?, TRUE, 12300, 1500, 42 FROM runs",
+            ("Two bugs:\nState  succeeded \x1b[31m",),
+        )
+
+    assert hookmill("run", "show", run, "--json").json["agent_report"] == {
+        "result": "Two bugs:\nState  succeeded \x1b[31m",
+        "result_is_cut": True,
+        "cost_usd": 0.0123,
+        "input_tokens": 1500,
+        "output_tokens": 42,
+    }
+    assert (
+        "Used        $0.0123, 1,500 input tokens, 42 output tokens\n"
+        "Result      Two bugs:\n"
+        "            State  succeeded \\u001b[31m…\n"
+    ) in hookmill("run", "show", run).out

@@ -452,6 +452,22 @@ def test_command_with_a_user_can_open_its_output_by_name(reachable_package):
     )
 
 
+def test_standard_input_is_a_file_that_the_user_can_open(reachable_package):
+    account = unix_account("nobody" if os.geteuid() == 0 else os.geteuid())
+    runner = shell("cat", account=account, standard_input="prompt.md")
+
+    assert output_of(runner, reachable_package) == reachable_package.prompt_file.read_text()
+
+
+def test_standard_input_is_never_read_through_a_link(reachable_package, tmp_path):
+    (tmp_path / "secret").write_text("canary")
+    reachable_package.prompt_file.unlink()
+    reachable_package.prompt_file.symlink_to(tmp_path / "secret")
+
+    with pytest.raises(HostFault, match="Too many levels of symbolic links"):
+        shell("cat", standard_input="prompt.md").run(reachable_package, always_continue)
+
+
 def test_account_of_the_service_can_be_the_user_of_a_command(package):
     account = unix_account(os.geteuid())
 

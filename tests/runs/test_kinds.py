@@ -1,19 +1,28 @@
 """The kinds of runners: what the operator's settings create."""
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
 from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import write_package
-from hookmill.runs.runners import RUNNER_KINDS
+from hookmill.runs.runners import RUNNER_KINDS, RunnerContext
 from hookmill.settings import Settings
 from tests.runs.samples import always_continue, sample_run
+
+REQUIRED: dict[str, dict[str, Any]] = {
+    "agent": {"agent": "claude"},
+    "command": {"argv": ["x"]},
+    "package": {},
+}
+"""The settings that a runner of each kind must have."""
 
 
 def test_runner_without_a_kind_is_a_command(tmp_path):
     settings = Settings(runners={"agent": {"argv": ["sh", "-c", "echo done"]}})  # type: ignore[dict-item]
 
-    runner = settings.all_runners()["agent"].create_runner(open_files_max=None)
+    runner = settings.all_runners()["agent"].create_runner(RunnerContext())
     ended = runner.run(write_package(tmp_path, sample_run(), b"{}"), always_continue)
 
     assert isinstance(ended, Ended)
@@ -23,7 +32,7 @@ def test_runner_without_a_kind_is_a_command(tmp_path):
 def test_runner_of_the_kind_package_executes_nothing(tmp_path):
     settings = Settings(runners={"agent": {"kind": "package"}})  # type: ignore[dict-item]
 
-    runner = settings.all_runners()["agent"].create_runner(open_files_max=None)
+    runner = settings.all_runners()["agent"].create_runner(RunnerContext())
     package = write_package(tmp_path, sample_run(), b"{}")
     ended = runner.run(package, always_continue)
 
@@ -40,9 +49,7 @@ def test_built_in_runner_comes_before_those_of_the_operator():
 
 @pytest.mark.parametrize("kind", RUNNER_KINDS)
 def test_every_kind_can_be_named_in_the_settings(kind: str):
-    own_settings = {"argv": ["x"]} if kind == "command" else {}
-
-    settings = Settings(runners={"agent": {"kind": kind, **own_settings}})  # type: ignore[dict-item]
+    settings = Settings(runners={"agent": {"kind": kind, **REQUIRED[kind]}})  # type: ignore[dict-item]
 
     assert type(settings.runners["agent"]) is RUNNER_KINDS[kind]
 

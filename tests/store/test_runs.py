@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import Ended, RunState
 from hookmill.store.runs import attempts, cancellation, claims, executors, reading
@@ -170,6 +171,24 @@ def test_end_of_an_attempt_is_recorded(backlog):
     run = backlog.run(key)
     assert (run.state, run.finished_at, run.reason) == (RunState.FAILED, 7, "why")
     assert (run.exit_status, run.output_tail) == (3, "o")
+
+
+def test_report_of_an_agent_is_stored_with_its_attempt(backlog):
+    key = queue_and_claim(backlog)
+    first = AgentReport(result="No.", is_result_cut=True, cost_microusd=2, input_tokens=10**12, output_tokens=0)
+    second = AgentReport(result="Yes.")
+    failed = Ended(state=RunState.FAILED, report=first)
+
+    with backlog.database.write() as tx:
+        assert attempts.retry(tx, backlog.run(key), failed, executor=WORKER, now=6, due_at=6, rule_attempts=2)
+        tx.run("UPDATE runs SET hold = NULL")
+    claim(backlog)
+    late = Ended(state=RunState.SUCCEEDED, report=AgentReport(result="late"))
+    assert not finish(backlog, key, 1, result=late)
+    assert finish(backlog, key, 2, result=Ended(state=RunState.SUCCEEDED, report=second))
+
+    with backlog.database.read() as tx:
+        assert reading.attempt_reports(tx, key) == {1: first, 2: second}
 
 
 def test_run_cannot_end_twice(backlog):

@@ -29,6 +29,7 @@ from hookmill.domain.trace import Tracing
 from hookmill.maintenance import Maintenance, disk_space
 from hookmill.metrics import RUN_SLOTS, RUNS_IN_FLIGHT, Metrics
 from hookmill.notices.sender import NoticeSender
+from hookmill.runs.runners import RunnerContext
 from hookmill.settings import Settings, read_settings
 from hookmill.store import timeouts
 from hookmill.store.database import POSTGRES_CONNECTIONS
@@ -221,6 +222,7 @@ def _build_dispatcher(
     from hookmill.runs.file_writer import RunFileSettings
 
     runners = settings.all_runners()
+    context = RunnerContext(open_files_max=original_open_files_limit())
     run_files = None
     if settings.stores_run_files and (storage := run_file_storage(settings)) is not None:
         run_files = RunFileSettings(
@@ -232,10 +234,7 @@ def _build_dispatcher(
         store.database,
         DispatcherSettings(
             data=settings.data_dir,
-            runners={
-                name: runner.create_runner(open_files_max=original_open_files_limit())
-                for name, runner in runners.items()
-            },
+            runners={name: runner.create_runner(context) for name, runner in runners.items()},
             slots=settings.runs_at_once,
             attempts_max=settings.run_attempts_max,
             retry_rules={

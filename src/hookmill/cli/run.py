@@ -41,11 +41,19 @@ from hookmill.presentation.queue import (
     warning_text,
     worker_text,
 )
-from hookmill.presentation.run import RunView, RunWithOutputView, field_value_text, hold_text, run_state_text
+from hookmill.presentation.run import (
+    RunView,
+    RunWithOutputView,
+    field_value_text,
+    hold_text,
+    run_state_text,
+    usage_text,
+)
 from hookmill.presentation.run_files import RunOutputView
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
+    from hookmill.domain.agent_report import AgentReport
     from hookmill.domain.queue import Queue, WaitingRun
     from hookmill.domain.run_files import RunFile, RunFiles, RunOutput
     from hookmill.settings import Settings
@@ -225,6 +233,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         failed_attempts = session.management.runs.failed_attempts(session.may, identifier)
         run_files = session.management.run_files.files_of(session.may, run)
         fields = session.management.run_files.fields_of(session.may, run)
+        agent_reports = session.management.runs.agent_reports(session.may, identifier)
         packages_directory = _packages_directory(session.settings)
 
     from hookmill.runs.package import directory_of
@@ -235,7 +244,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
             {"name": file.name, "size": file.size, "only_on_host": file.only_on_host} for file in run_files.files
         ]
         print_json(
-            plain(RunWithOutputView.of(run, failed_attempts, fields))
+            plain(RunWithOutputView.of(run, failed_attempts, fields, agent_reports))
             | {"package": str(directory), "files": file_fields, "more_files": run_files.has_more}
         )
         return
@@ -246,7 +255,13 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         ("Runner", run.runner),
         *_origin_fields(run),
         ("Attempt", str(run.attempt)),
-        *(("  failed", f"{failed.attempt}: {shown(failed.reason or '')}") for failed in failed_attempts),
+        *(
+            (
+                "  failed",
+                f"{failed.attempt}: {shown(failed.reason or '')}{_usage_note(agent_reports.get(failed.attempt))}",
+            )
+            for failed in failed_attempts
+        ),
         ("Created", utc(run.created_at)),
         ("Started", utc(run.started_at)),
         ("Finished", utc(run.finished_at)),
@@ -257,12 +272,28 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         pairs.append(("Waiting", hold_reason))
     if run.reason is not None:
         pairs.append(("Reason", shown(run.reason)))
+    if (report := agent_reports.get(run.attempt)) is not None:
+        pairs += _report_fields(report)
     pairs += [("Field", f"{name}: {shown(field_value_text(value))}") for name, value in fields.items()]
     pairs.append(("Package", _package_text(directory, run_files)))
     pairs += [("", _file_text(file)) for file in run_files.files[:FILES_SHOWN_MAX]]
     if (unlisted_count := len(run_files.files) - FILES_SHOWN_MAX) > 0:
         pairs.append(("", f"and {'more than ' if run_files.has_more else ''}{unlisted_count} more"))
     print_fields(pairs)
+
+
+def _report_fields(report: AgentReport) -> Iterator[tuple[str, str]]:
+    if (usage := usage_text(report)) is not None:
+        yield "Used", usage
+    if report.result is not None:
+        text = report.result + ("…" if report.is_result_cut else "")
+        # Each line begins below the first one. Otherwise, a line could look like a field of the run.
+        yield from (("" if number else "Result", shown(line)) for number, line in enumerate(text.splitlines()))
+
+
+def _usage_note(report: AgentReport | None) -> str:
+    usage = usage_text(report) if report is not None else None
+    return f" ({usage})" if usage is not None else ""
 
 
 def _package_text(directory: Path, run_files: RunFiles) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final, assert_never
 
+from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, delivery_id, run_id
 from hookmill.domain.moment import iso, utc
@@ -205,6 +206,8 @@ class Ended:
     reason: str | None = None
     exit_status: int | None = None
     output_tail: str | None = None
+    report: AgentReport | None = None
+    """What an agent reported about the attempt; None if the runner has no agent, or if the agent reported nothing."""
 
 
 def envelope(run: Run, fields: Mapping[str, FieldValue] = NO_FIELD_VALUES) -> dict[str, Json]:

@@ -4,6 +4,7 @@ Also suggests keys instead of unknown ones.
 """
 
 import re
+import unicodedata
 from collections.abc import Collection
 from typing import Final
 
@@ -18,6 +19,17 @@ def shown(text: str) -> str:
 def shown_lines(text: str) -> str:
     """Like `shown`, but line breaks and tabs stay."""
     return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text)
+
+
+def printable(text: str) -> str:
+    """The text with control and invisible characters replaced, except line breaks and tabs."""
+    return "".join(map(_printable_character, text))
+
+
+def _printable_character(character: str) -> str:
+    # The Unicode categories of control, format and unassigned characters begin with C.
+    is_printable = character in "\n\t" or unicodedata.category(character)[0] != "C"
+    return character if is_printable else "\N{REPLACEMENT CHARACTER}"
 
 
 def snake_case(name: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from hookmill.domain import ids
+from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.ids import AutomationId, DeliveryKey, RunKey
 from hookmill.domain.permission import MayManage, MayView
@@ -69,6 +70,11 @@ class Runs:
         """The run's attempts that failed and were followed by another one, oldest first."""
         with self._installation.reading() as tx:
             return reading.failed_attempts(tx, run_of(tx, may, run_id).id)
+
+    def agent_reports(self, may: MayView, run_id: str) -> Mapping[int, AgentReport]:
+        """What agents have reported about the run's attempts that have ended, by the attempt's number."""
+        with self._installation.reading() as tx:
+            return reading.attempt_reports(tx, run_of(tx, may, run_id).id)
 
     def of_delivery(self, may: MayView, delivery_id: str) -> Sequence[Run]:
         """The newest thousand runs of one delivery, including those that a replay started, newest first."""

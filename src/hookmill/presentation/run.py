@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Self
 
 from msgspec import Meta
 
+from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.filters import exact_json
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso, iso_or_none, utc
@@ -58,6 +60,22 @@ def field_value_text(value: FieldValue) -> str:
             return f"{json.dumps(value.value, ensure_ascii=False)}{cut_note}"
         case _:
             return exact_json(value.value)
+
+
+def usage_text(report: AgentReport) -> str | None:
+    """The cost and the tokens of an attempt, for people. None if the agent has reported neither."""
+    parts = []
+    if report.cost_microusd is not None:
+        parts.append(f"${_cost_usd(report.cost_microusd):,f}")
+    if report.input_tokens is not None:
+        parts.append(f"{report.input_tokens:,} input tokens")
+    if report.output_tokens is not None:
+        parts.append(f"{report.output_tokens:,} output tokens")
+    return ", ".join(parts) or None
+
+
+def _cost_usd(microusd: int) -> Decimal:
+    return Decimal(microusd) / 1_000_000
 
 
 class RunView(View, frozen=True):
@@ -131,6 +149,34 @@ _STARTER_NAMES: Final[dict[type, Literal["delivery", "schedule", "person"]]] = {
 }
 
 
+class AgentReportView(View, frozen=True):
+    """What an agent reported about an attempt. A value is null if the agent did not report it."""
+
+    result: Annotated[str | None, Meta(description="The agent's last message. Treat it as untrusted.")]
+    result_is_cut: Annotated[bool, Meta(description="Whether the message was longer than `result`.")]
+    cost_usd: Annotated[
+        Any,
+        Meta(description="The cost in US dollars.", extra_json_schema={"type": ["number", "null"], "examples": [0.25]}),
+    ]
+    input_tokens: Annotated[int | None, Meta(description="The tokens that the model read, with those of caches.")]
+    output_tokens: Annotated[int | None, Meta(description="The tokens that the model wrote.")]
+
+    @classmethod
+    def of(cls, report: AgentReport | None) -> Self | None:
+        if report is None:
+            return None
+        return cls(
+            result=report.result,
+            result_is_cut=report.is_result_cut,
+            cost_usd=_cost_usd(report.cost_microusd) if report.cost_microusd is not None else None,
+            input_tokens=report.input_tokens,
+            output_tokens=report.output_tokens,
+        )
+
+
+NO_REPORTS: Final[Mapping[int, AgentReport]] = {}
+
+
 class FailedAttemptView(View, frozen=True):
     """An attempt that failed and was followed by another one."""
 
@@ -140,6 +186,7 @@ class FailedAttemptView(View, frozen=True):
     exit_status: int | None
     reason: str | None
     output_tail: str | None
+    agent_report: AgentReportView | None
 
 
 class FieldValueView(View, frozen=True):
@@ -154,6 +201,10 @@ class FieldValueView(View, frozen=True):
 
 class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
     output_tail: Annotated[str | None, Meta(description="The end of its command's output.")]
+    agent_report: Annotated[
+        AgentReportView | None,
+        Meta(description="What an agent reported about the latest attempt. Null without an agent, and until it ends."),
+    ]
     failed_attempts: Annotated[
         list[FailedAttemptView], Meta(description="Attempts that failed and were followed by another one.")
     ]
@@ -163,11 +214,17 @@ class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
 
     @classmethod
     def of(
-        cls, run: Run, failed_attempts: Sequence[FailedAttempt] = (), fields: Mapping[str, FieldValue] = NO_FIELD_VALUES
+        cls,
+        run: Run,
+        failed_attempts: Sequence[FailedAttempt] = (),
+        fields: Mapping[str, FieldValue] = NO_FIELD_VALUES,
+        agent_reports: Mapping[int, AgentReport] = NO_REPORTS,
     ) -> Self:
+        """`agent_reports`: by the attempt's number."""
         return RunView.of(run).extended(
             cls,
             output_tail=run.output_tail,
+            agent_report=AgentReportView.of(agent_reports.get(run.attempt)),
             failed_attempts=[
                 FailedAttemptView(
                     attempt=attempt.attempt,
@@ -176,6 +233,7 @@ class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
                     exit_status=attempt.exit_status,
                     reason=attempt.reason,
                     output_tail=attempt.output_tail,
+                    agent_report=AgentReportView.of(agent_reports.get(attempt.attempt)),
                 )
                 for attempt in failed_attempts
             ],

@@ -182,7 +182,8 @@ class Performer:
         counts_failures = (
             follows_failure or result.state is not RunState.SUCCEEDED or run.policy.pause_after_failures is not None
         )
-        write = self.database.write if counts_failures or run.policy_key is not None else self.database.write_statement
+        is_one_statement = attempts.finishes_in_one_statement(run, result, counts_failures=counts_failures)
+        write = self.database.write_statement if is_one_statement else self.database.write
 
         def finish() -> bool:
             with write() as tx:

@@ -472,6 +472,21 @@ failed_attempts: Final = Table(
     sqlite_with_rowid=False,
 )
 
+attempt_reports: Final = Table(
+    "attempt_reports",
+    metadata,
+    Column("run_id", LargeBinary(16), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("result", Text),
+    Column("is_result_cut", Boolean, nullable=False),
+    # In millionths of a US dollar.
+    Column("cost_microusd", BigInteger),
+    Column("input_tokens", BigInteger),
+    Column("output_tokens", BigInteger),
+    comment="What agents have reported about attempts that have ended. Attempts without a report have no row.",
+    sqlite_with_rowid=False,
+)
+
 run_files: Final = Table(
     "run_files",
     metadata,

@@ -5,21 +5,29 @@ from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, Tag
 
+from hookmill.runs.runners.agent import AgentRunner, AgentSettings
 from hookmill.runs.runners.command import CommandRunner, CommandSettings
-from hookmill.runs.runners.kind import RunnerSettings
+from hookmill.runs.runners.kind import RunnerContext, RunnerSettings
 from hookmill.runs.runners.package import PackageRunner, PackageSettings
 
 __all__ = [
     "RUNNER_KINDS",
+    "AgentRunner",
+    "AgentSettings",
     "AnyRunnerSettings",
     "CommandRunner",
     "CommandSettings",
     "PackageRunner",
     "PackageSettings",
+    "RunnerContext",
     "RunnerSettings",
 ]
 
-RUNNER_KINDS: Final[Mapping[str, type[RunnerSettings]]] = {"command": CommandSettings, "package": PackageSettings}
+RUNNER_KINDS: Final[Mapping[str, type[RunnerSettings]]] = {
+    "agent": AgentSettings,
+    "command": CommandSettings,
+    "package": PackageSettings,
+}
 """The settings of each kind, by its name."""
 
 
@@ -29,7 +37,9 @@ def _kind_of(settings: Any) -> str | None:
 
 
 AnyRunnerSettings = Annotated[
-    Annotated[CommandSettings, Tag("command")] | Annotated[PackageSettings, Tag("package")],
+    Annotated[AgentSettings, Tag("agent")]
+    | Annotated[CommandSettings, Tag("command")]
+    | Annotated[PackageSettings, Tag("package")],
     Discriminator(
         _kind_of,
         custom_error_type="runner_kind",

@@ -11,8 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -23,6 +22,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import ByDelivery, BySchedule, Ended, Run, RunState
+from hookmill.domain.text import printable
 from hookmill.runs.package import Package, allow_traversal, make_packages_directory
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.guard import (
@@ -33,10 +33,11 @@ from hookmill.runs.runners.guard import (
     KILL_SECONDS,
     OUTPUT_FILE,
     RUN_VARIABLE,
+    TAIL_BYTES,
     kill_descendants,
     kill_processes_of_runs,
 )
-from hookmill.runs.runners.kind import RunnerSettings
+from hookmill.runs.runners.kind import RunnerContext, RunnerSettings
 
 GUARD: Final = Path(__file__).with_name("guard.py")
 INSTRUCTION_SECONDS: Final = 0.5
@@ -173,6 +174,12 @@ class CommandRunner:
     """The account that the command runs as; None: the service's account."""
     open_files_max: int | None = None
     """The soft limit of the command's open files; None: the service's limit."""
+    standard_input: str | None = None
+    """The file of the package that the command gets as standard input; None: standard input is empty."""
+    masked_variables: tuple[str, ...] = ()
+    """Names of variables in the command's environment whose values the output must not contain."""
+    tail_bytes: int = TAIL_BYTES
+    """How much of the end of the output the guard reports. The result has at most `TAIL_BYTES` of it."""
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -224,7 +231,7 @@ class CommandRunner:
                 state=RunState.FAILED,
                 reason="The process that guards the command was killed, so the command was ended.",
             )
-        return self._result_from(guard_result.instruction, report)
+        return self._result_from(package, guard_result.instruction, report)
 
     @property
     def _timeout_reason(self) -> str:
@@ -238,7 +245,7 @@ class CommandRunner:
     def _start_guard(self, package: Package) -> "subprocess.Popen[bytes]":
         other_account = self._other_account
         spec = {
-            "argv": self.argv,
+            "argv": self._argv(package),
             "directory": str(package.directory),
             "user": None
             if other_account is None
@@ -247,6 +254,9 @@ class CommandRunner:
             "grace_seconds": self.grace_seconds,
             "output_bytes_max": self.output_bytes_max,
             "open_files_max": self.open_files_max,
+            "standard_input": self.standard_input,
+            "masked_variables": self.masked_variables,
+            "tail_bytes": self.tail_bytes,
         }
         return subprocess.Popen(
             [
@@ -266,6 +276,10 @@ class CommandRunner:
             # An interrupt from the keyboard must reach only the service, which then stops its commands.
             start_new_session=True,
         )
+
+    def _argv(self, package: Package) -> tuple[str, ...]:
+        """The program and its arguments for this run."""
+        return self.argv
 
     def _environment(self, package: Package) -> dict[str, str]:
         inherited = (*INHERITED_VARIABLES, *self.pass_environment)
@@ -313,7 +327,7 @@ class CommandRunner:
                 guard.stdin.close()
                 deadline = min(deadline, time.monotonic() + stop_seconds)
 
-    def _result_from(self, instruction: Instruction, report: dict[str, Any]) -> Ended:
+    def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
         """The run's result from the guard's report. Raises `HostFault`."""
         if "host_fault" in report:
             raise HostFault(f"The command {self.argv[0]!r} could not be started: {report['host_fault']}.")
@@ -322,7 +336,7 @@ class CommandRunner:
             return Ended(state=RunState.FAILED, reason=reason)
         status: int = report["exit_status"]
         # JSON has no bytes, so the guard sends each byte as a character of Latin-1.
-        tail = _printable(report["tail"].encode("latin-1"))
+        tail = _printable(report["tail"].encode("latin-1")[-TAIL_BYTES:])
         if report["dropped_bytes"]:
             tail += f"\n[{report['dropped_bytes']} bytes at the end of the output are missing in {OUTPUT_FILE}]"
         result = Ended(state=RunState.FAILED, exit_status=status, output_tail=tail)
@@ -337,13 +351,9 @@ class CommandRunner:
         return replace(result, state=RunState.SUCCEEDED)
 
 
-class CommandSettings(RunnerSettings):
-    """The settings of a command that performs runs. It starts in the run's package directory; no shell is involved."""
+class ProcessSettings(RunnerSettings):
+    """The settings that all kinds have in common that start a program in the run's package directory."""
 
-    kind: Literal["command"] = Field(
-        default="command", description="`command` starts a command in the run's package directory."
-    )
-    argv: tuple[str, ...] = Field(min_length=1, description="The program and its arguments.")
     time_limit_seconds: int = Field(
         default=3600, ge=1, le=7 * 86_400, description="After this time, the command and all its processes are ended."
     )
@@ -362,13 +372,10 @@ class CommandSettings(RunnerSettings):
         "another account. Unset: the service's account.",
     )
 
-    @field_validator("argv", "environment", "pass_environment")
+    @field_validator("environment", "pass_environment")
     @classmethod
-    def _check_exec_strings(cls, value: tuple[str, ...] | dict[str, str]) -> tuple[str, ...] | dict[str, str]:
-        """Reject strings that the system accepts neither as an argument nor as a variable."""
-        texts = (*value, *value.values()) if isinstance(value, dict) else value
-        if any("\0" in text for text in texts):
-            raise ValueError("must not contain a NUL character")
+    def _check_variables(cls, value: tuple[str, ...] | dict[str, str]) -> tuple[str, ...] | dict[str, str]:
+        refuse_nul((*value, *value.values()) if isinstance(value, dict) else value)
         if isinstance(value, dict) and any(not name or "=" in name for name in value):
             raise ValueError("must have variable names that are not empty and do not contain =")
         return value
@@ -391,25 +398,75 @@ class CommandSettings(RunnerSettings):
                 "or remove the runner's user."
             ) from None
 
-    def examine(self, packages: Path) -> str:
+    def _examine_program(self, packages: Path, name: str, setting: str) -> str:
+        """The path of a program that the runner's account can execute, and the account, for `hookmill doctor`.
+
+        Raises `Invalid`. `setting`: the setting that names the program.
+        """
         account = self._account()
         is_other = account is not None and not account.is_own
         if account is not None and is_other and packages.exists():
             check_reachable(packages, account)
         path = self.environment.get("PATH", os.environ.get("PATH", os.defpath))
-        program = shutil.which(self.argv[0], path=path)
+        program = shutil.which(name, path=path)
         if program is None:
-            state = "is not executable" if Path(self.argv[0]).exists() else "does not exist"
-            raise Invalid(f"Its program {self.argv[0]} {state}. Install it, or correct the runner's argv.")
+            state = "is not executable" if Path(name).exists() else "does not exist"
+            raise Invalid(f"Its program {name} {state}. Install it, or correct the runner's {setting}.")
         if account is not None and is_other and not _is_executable_by(program, account):
             raise Invalid(
                 f"The account {account.name} may not execute {program}. Run chmod o+x on it and on each of its "
                 "directories, or use another program."
             )
-        user = f" as {account.name}" if account is not None else ""
-        return f"starts {program}{user}, for at most {self.time_limit_seconds:,} s"
+        return f"{program} as {account.name}" if account is not None else program
 
-    def create_runner(self, *, open_files_max: int | None) -> CommandRunner:
+    def _summary(self, *parts: str) -> str:
+        """These parts, then those of the settings here. Variables are only named: their values may be credentials."""
+        variable_names = [*sorted(self.environment), *self.pass_environment]
+        return ", ".join(
+            (
+                *parts,
+                *([f"as {self.user}"] if self.user is not None else []),
+                f"at most {self.time_limit_seconds} s",
+                f"keeps {self.output_bytes_max:,} bytes of output",
+                *([f"with {', '.join(variable_names)}"] if variable_names else []),
+            )
+        )
+
+    def _account(self) -> UnixAccount | None:
+        return unix_account(self.user) if self.user is not None else None
+
+
+def refuse_nul(texts: Iterable[str]) -> None:
+    """Reject texts that the system accepts neither as an argument nor as a variable. Raises `ValueError`."""
+    if any("\0" in text for text in texts):
+        raise ValueError("must not contain a NUL character")
+
+
+def count_of_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The number of arguments, for a summary: their values may be credentials. Empty if there are none."""
+    count = len(arguments)
+    return (f"{count} argument{'s' if count > 1 else ''}",) if count else ()
+
+
+class CommandSettings(ProcessSettings):
+    """The settings of a command that performs runs. It starts in the run's package directory; no shell is involved."""
+
+    kind: Literal["command"] = Field(
+        default="command", description="`command` starts a command in the run's package directory."
+    )
+    argv: tuple[str, ...] = Field(min_length=1, description="The program and its arguments.")
+
+    @field_validator("argv")
+    @classmethod
+    def _check_argv(cls, argv: tuple[str, ...]) -> tuple[str, ...]:
+        refuse_nul(argv)
+        return argv
+
+    def examine(self, packages: Path) -> str:
+        program = self._examine_program(packages, self.argv[0], "argv")
+        return f"starts {program}, for at most {self.time_limit_seconds:,} s"
+
+    def create_runner(self, context: RunnerContext) -> CommandRunner:
         return CommandRunner(
             argv=self.argv,
             time_limit_seconds=self.time_limit_seconds,
@@ -417,26 +474,12 @@ class CommandSettings(RunnerSettings):
             pass_environment=self.pass_environment,
             output_bytes_max=self.output_bytes_max,
             account=self._account(),
-            open_files_max=open_files_max,
+            open_files_max=context.open_files_max,
         )
 
     def summary(self) -> str:
-        # Arguments are only counted, and variables only named, because their values may be credentials.
         program, *arguments = self.argv
-        parts = [program]
-        if arguments:
-            parts.append(f"{len(arguments)} argument{'s' if len(arguments) > 1 else ''}")
-        if self.user is not None:
-            parts.append(f"as {self.user}")
-        parts.append(f"at most {self.time_limit_seconds} s")
-        parts.append(f"keeps {self.output_bytes_max:,} bytes of output")
-        variable_names = [*sorted(self.environment), *self.pass_environment]
-        if variable_names:
-            parts.append(f"with {', '.join(variable_names)}")
-        return ", ".join(parts)
-
-    def _account(self) -> UnixAccount | None:
-        return unix_account(self.user) if self.user is not None else None
+        return self._summary(program, *count_of_arguments(arguments))
 
 
 def _end_guard(guard: "subprocess.Popen[bytes]", run: Run, exit_seconds: float) -> None:
@@ -477,14 +520,7 @@ def _started_by_variables(package: Package) -> dict[str, str]:
 
 def _printable(output: bytes) -> str:
     """The output as text. Control and invisible characters, except line breaks and tabs, are replaced."""
-    text = output.decode("utf-8", "replace").replace("\r\n", "\n")
-    return "".join(map(_printable_character, text))
-
-
-def _printable_character(character: str) -> str:
-    # The Unicode categories of control, format and unassigned characters begin with C.
-    is_printable = character in "\n\t" or unicodedata.category(character)[0] != "C"
-    return character if is_printable else "\N{REPLACEMENT CHARACTER}"
+    return printable(output.decode("utf-8", "replace").replace("\r\n", "\n"))
 
 
 def _signal_name(number: int) -> str:

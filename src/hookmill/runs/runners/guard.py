@@ -23,11 +23,14 @@ RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"
 ATTEMPT_VARIABLE: Final = "HOOKMILL_ATTEMPT"
 """Both variables identify the processes of an attempt, on systems with `/proc`. Child processes inherit them."""
 TAIL_BYTES: Final = 4096
-"""How much of the end of the output the report contains."""
+"""How much of the end of the output the report contains, unless the spec says otherwise."""
 CHUNK_BYTES: Final = 65_536
 KILL_SECONDS: Final = 5.0
 """The maximum wait for killed processes to end. A process that waits for a broken disk doesn't end."""
 POLL_SECONDS: Final = 0.01
+MASK: Final = b"[masked]"
+SECRET_BYTES_MIN: Final = 8
+"""Shorter values are not masked: they may be part of any word."""
 ENDED_BY_TIME_LIMIT: Final = "time limit"
 ENDED_BY_WORKER: Final = "worker"
 """The worker closed the pipe, or died."""
@@ -155,28 +158,67 @@ def _descendants_of(ancestor: int) -> list[int]:
 
 
 class CapturedOutput:
-    """The command's output. It writes the first part to a file, keeps the end in memory, and counts dropped bytes."""
+    """The command's output. It writes the first part to a file, keeps the end in memory, and counts dropped bytes.
 
-    def __init__(self, bytes_max: int) -> None:
+    Each occurrence of one of the `secrets` is replaced by `MASK`.
+    """
+
+    def __init__(self, bytes_max: int, *, tail_bytes: int = TAIL_BYTES, secrets: Collection[bytes] = ()) -> None:
         self.file = os.open(OUTPUT_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         self.remaining_bytes = bytes_max
         self.dropped_bytes = 0
         self.tail = b""
+        self._tail_bytes = tail_bytes
+        # Of two secrets with the same beginning, the longer one must be replaced first.
+        self._secrets = sorted(secrets, key=len, reverse=True)
+        self._unfinished = b""
+        """The end of the output if a secret may begin there."""
 
     def add(self, chunk: bytes) -> None:
+        if self._secrets:
+            chunk = self._masked(self._unfinished + chunk)
+            unfinished = max((_length_of_beginning(chunk, secret) for secret in self._secrets), default=0)
+            self._unfinished = chunk[len(chunk) - unfinished :]
+            chunk = chunk[: len(chunk) - unfinished]
+        self._add(chunk)
+
+    def finish(self) -> None:
+        """Add what waits for its continuation. Call it at the end of the output."""
+        unfinished, self._unfinished = self._unfinished, b""
+        self._add(unfinished)
+
+    def _masked(self, chunk: bytes) -> bytes:
+        for secret in self._secrets:
+            chunk = chunk.replace(secret, MASK)
+        return chunk
+
+    def _add(self, chunk: bytes) -> None:
         written = 0
         with contextlib.suppress(OSError):  # A full disk must not stop the command.
             written = os.write(self.file, chunk[: self.remaining_bytes])
         self.remaining_bytes = self.remaining_bytes - written if written == len(chunk) else 0
         self.dropped_bytes += len(chunk) - written
-        self.tail = (self.tail + chunk)[-TAIL_BYTES:]
+        self.tail = (self.tail + chunk)[-self._tail_bytes :]
+
+
+def _length_of_beginning(output: bytes, secret: bytes) -> int:
+    """How many bytes at the end of the output are the beginning of the secret."""
+    lengths = range(min(len(secret) - 1, len(output)), 0, -1)
+    return next((length for length in lengths if output.endswith(secret[:length])), 0)
+
+
+def _secrets_of(variables: Collection[str]) -> list[bytes]:
+    """The values of these variables, without those that are too short to be secret."""
+    values = [os.environb.get(os.fsencode(name), b"") for name in variables]
+    return [value for value in values if len(value) >= SECRET_BYTES_MIN]
 
 
 def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Run the command that `spec` describes, and report how it ended.
 
     The spec: argv, directory, user (uid, gid and name of another account, or None), time_limit_seconds,
-    grace_seconds, output_bytes_max, open_files_max (the soft limit, or None).
+    grace_seconds, output_bytes_max, open_files_max (the soft limit, or None), standard_input (the name of a file, or
+    None), masked_variables (whose values the output must not contain) and tail_bytes.
 
     The report: `start_error` or `host_fault`, the reason why the command did not start. Otherwise `exit_status` (if
     a signal ended the command, minus its number), `ended_by` (`ENDED_BY_TIME_LIMIT`, `ENDED_BY_WORKER`, or None if the
@@ -192,7 +234,9 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
         read_end, write_end = os.pipe()
         os.set_blocking(read_end, False)
         child_signals = _child_signals_descriptor()
-        output = CapturedOutput(spec["output_bytes_max"])
+        output = CapturedOutput(
+            spec["output_bytes_max"], tail_bytes=spec["tail_bytes"], secrets=_secrets_of(spec["masked_variables"])
+        )
         if spec["user"] is not None:
             _hand_over_files(spec["user"])
         pid = _start_command(spec, write_end)
@@ -207,6 +251,7 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     # A process outside this group, such as a daemon, may have started processes with this run's environment.
     kill_processes_of_runs(run, attempt_max=attempt)
     _drain(read_end, output)
+    output.finish()
     return {
         "exit_status": status,
         "ended_by": ended_by,
@@ -267,7 +312,6 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int) -> 
         for number in (*_TERMINATION_SIGNALS, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output_end, 1)
         os.dup2(output_end, 2)
         if (files := spec["open_files_max"]) is not None:
@@ -281,6 +325,9 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int) -> 
             os.setuid(user["uid"])
             step = "directory"
             os.chdir(spec["directory"])
+        step = "input"
+        # The account opens the file itself: it may have replaced the file by a link.
+        os.dup2(os.open(spec["standard_input"] or os.devnull, os.O_RDONLY | os.O_NOFOLLOW), 0)
         step = "program"
         os.execvp(spec["argv"][0], spec["argv"])  # noqa: S606 - no shell is wanted
     except OSError as error:

@@ -1,13 +1,34 @@
 """What all kinds of runners have: settings, which check and prepare the host, create the runner and describe it."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from hookmill.domain.run_policy import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, EXIT_CODES_MAX
 from hookmill.runs.runner import Runner
+
+
+def _refuse_own_variable(name: str) -> str:
+    if name.upper().startswith("HOOKMILL_"):
+        raise ValueError("must not begin with HOOKMILL_, because nothing else may get the service's own secrets")
+    return name
+
+
+VariableName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$"), AfterValidator(_refuse_own_variable)
+]
+"""The name of an environment variable that is not the service's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerContext:
+    """What the service gives the runners that it creates."""
+
+    open_files_max: int | None = None
+    """The soft limit of open files for processes; None: the service's limit."""
 
 
 class RetrySettings(BaseModel):
@@ -58,8 +79,7 @@ class RunnerSettings(BaseModel, ABC):
         return self.summary()
 
     @abstractmethod
-    def create_runner(self, *, open_files_max: int | None) -> Runner:
-        """The runner. `open_files_max`: the soft limit of open files for its processes; None: the service's limit."""
+    def create_runner(self, context: RunnerContext) -> Runner: ...
 
     @abstractmethod
     def summary(self) -> str:

@@ -8,7 +8,7 @@ from pydantic import Field
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.runs.package import Package, make_durable
 from hookmill.runs.runner import HostFault, NextInstruction
-from hookmill.runs.runners.kind import RunnerSettings
+from hookmill.runs.runners.kind import RunnerContext, RunnerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class PackageSettings(RunnerSettings):
 
     kind: Literal["package"] = Field(default="package", description="`package` only writes the run's files.")
 
-    def create_runner(self, *, open_files_max: int | None) -> PackageRunner:
+    def create_runner(self, context: RunnerContext) -> PackageRunner:
         return PackageRunner()
 
     def summary(self) -> str:

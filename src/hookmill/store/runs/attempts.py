@@ -7,6 +7,7 @@ no effect.
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import RunKey
 from hookmill.domain.run import (
     Ended,
@@ -78,6 +79,11 @@ def run_to_perform(tx: Transaction, key: RunKey, *, executor: ExecutorId, attemp
     )
 
 
+def finishes_in_one_statement(run: Run, result: Ended, *, counts_failures: bool) -> bool:
+    """Whether `finish` executes a single statement, so that it needs no transaction."""
+    return run.policy_key is None and result.report is None and not counts_failures
+
+
 def finish(
     tx: Transaction,
     key: RunKey,
@@ -93,8 +99,7 @@ def finish(
     """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is outdated.
 
     If the run has a `policy_key`, another run with the key that waits for this run's end can start. If
-    `counts_failures`, a failure increments the automation's failures in a row, and a success resets them. With neither,
-    this is a single statement.
+    `counts_failures`, a failure increments the automation's failures in a row, and a success resets them.
     `package_webhook_name` is the webhook's name in this attempt's envelope, because the webhook may be renamed later;
     None if the files of runs are not stored.
     """
@@ -118,6 +123,8 @@ def finish(
         reason=result.reason,
         package_webhook_name=package_webhook_name,
     )
+    if updated_rows and result.report is not None:
+        _add_report(tx, key, attempt, result.report)
     if updated_rows and policy_key is not None:
         held.reconsider(tx, key)
     if updated_rows and counts_failures and result.state in _COUNTED_STATES:
@@ -180,8 +187,28 @@ def retry(
         output_tail=result.output_tail,
         reason=result.reason,
     )
+    if result.report is not None:
+        _add_report(tx, run.id, run.attempt, result.report)
     notify_workers(tx)
     return True
+
+
+def _add_report(tx: Transaction, key: RunKey, attempt: int, report: AgentReport) -> None:
+    tx.run(
+        """
+        INSERT INTO attempt_reports (
+            run_id, attempt, result, is_result_cut, cost_microusd, input_tokens, output_tokens
+        )
+        VALUES (:run, :attempt, :result, :is_result_cut, :cost_microusd, :input_tokens, :output_tokens)
+        """,
+        run=key,
+        attempt=attempt,
+        result=report.result,
+        is_result_cut=report.is_result_cut,
+        cost_microusd=report.cost_microusd,
+        input_tokens=report.input_tokens,
+        output_tokens=report.output_tokens,
+    )
 
 
 def release(

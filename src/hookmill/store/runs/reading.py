@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import (
@@ -224,3 +225,18 @@ def failed_attempts(tx: Transaction, key: RunKey) -> list[FailedAttempt]:
         )
         for row in rows
     ]
+
+
+def attempt_reports(tx: Transaction, key: RunKey) -> dict[int, AgentReport]:
+    """What agents have reported about the run's attempts that have ended, by the attempt's number."""
+    rows = tx.all("SELECT * FROM attempt_reports WHERE run_id = :run ORDER BY attempt", run=key)
+    return {
+        row["attempt"]: AgentReport(
+            result=row["result"],
+            is_result_cut=bool(row["is_result_cut"]),
+            cost_microusd=row["cost_microusd"],
+            input_tokens=row["input_tokens"],
+            output_tokens=row["output_tokens"],
+        )
+        for row in rows
+    }

@@ -106,8 +106,12 @@ def _time_contradictions(row: Row) -> Iterator[str]:
 
 
 def check_parts_of_runs(snapshot: Snapshot) -> Iterator[Problem]:
-    """Whether failed attempts and files belong to runs."""
-    for table, owners in (("failed_attempts", ("runs.id",)), ("run_files", ("runs.id", "removed_runs.run_id"))):
+    """Whether failed attempts, reports and files belong to runs."""
+    for table, owners in (
+        ("failed_attempts", ("runs.id",)),
+        ("attempt_reports", ("runs.id",)),
+        ("run_files", ("runs.id", "removed_runs.run_id")),
+    ):
         has_owner = " OR ".join(
             f"EXISTS (SELECT 1 FROM {owner.split('.')[0]} WHERE {owner} = p.run_id)" for owner in owners
         )

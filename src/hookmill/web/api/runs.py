@@ -51,13 +51,14 @@ def list_runs(
 
 @routes.get("/{run}", operation_id="show_run", summary="Show a run", response_model=RunWithOutputView)
 def show_run(run: RunInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
-    """Returns a run, with the end of its command's output, and with the values of its fields."""
+    """Returns a run, with the end of its command's output, its agent's report, and the values of its fields."""
     shown_run = management.runs.get(permission, run)
     return json_response(
         RunWithOutputView.of(
             shown_run,
             management.runs.failed_attempts(permission, run),
             management.run_files.fields_of(permission, shown_run),
+            management.runs.agent_reports(permission, run),
         )
     )
 

@@ -176,6 +176,7 @@ def _progress(context: PageContext, may: MayView, run: Run) -> dict[str, Any]:
     return {
         "output": output,
         "hold_text": hold_text(run),
+        "reports": context.management.runs.agent_reports(may, run_id(run.id)) if run.attempt else {},
         "failed_attempts": context.management.runs.failed_attempts(may, run_id(run.id)) if run.failures else (),
         "version_tag": version_tag(_changing_fields(run), output),
     }

@@ -1,0 +1,67 @@
+"""What an agent reports about one attempt at a run: its result, and what the attempt cost.
+
+The values are the agent's own. An agent that follows instructions in a payload may report anything, so they are shown
+to people, and decide nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final
+
+from hookmill.domain.text import printable
+
+RESULT_CHARACTERS_MAX: Final = 16_384
+"""A longer result is cut after this many characters."""
+TOKENS_MAX: Final = 10**15
+COST_MICROUSD_MAX: Final = 10**15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReport:
+    """The report about one attempt. None: the agent did not report this value."""
+
+    result: str | None = None
+    """The agent's last message. It has at most `RESULT_CHARACTERS_MAX` characters, all of them printable."""
+    is_result_cut: bool = False
+    cost_microusd: int | None = None
+    """In millionths of a US dollar."""
+    input_tokens: int | None = None
+    """With the tokens that a cache had, or that were written to it."""
+    output_tokens: int | None = None
+
+
+def agent_report(
+    result: Any = None, *, cost_usd: Any = None, input_tokens: Any = None, output_tokens: Any = None
+) -> AgentReport | None:
+    """A report from values of any type. Values that are not usable are left out. None if no value is left."""
+    text = printable(result) if isinstance(result, str) and result.strip() else None
+    report = AgentReport(
+        result=text[:RESULT_CHARACTERS_MAX] if text is not None else None,
+        is_result_cut=text is not None and len(text) > RESULT_CHARACTERS_MAX,
+        cost_microusd=_microusd(cost_usd),
+        input_tokens=count_of(input_tokens),
+        output_tokens=count_of(output_tokens),
+    )
+    return report if report != _EMPTY else None
+
+
+_EMPTY: Final = AgentReport()
+
+
+def count_of(value: Any) -> int | None:
+    """The value if it can be a number of tokens, else None."""
+    return value if type(value) is int and 0 <= value <= TOKENS_MAX else None
+
+
+def sum_of_counts(values: Iterable[Any]) -> int | None:
+    """The sum of those values that can be numbers of tokens; None if there are none."""
+    counts = [count for value in values if (count := count_of(value)) is not None]
+    return sum(counts) if counts else None
+
+
+def _microusd(cost_usd: Any) -> int | None:
+    if type(cost_usd) not in (int, float) or not isfinite(cost_usd) or cost_usd < 0:
+        return None
+    cost = round(cost_usd * 1_000_000)
+    return cost if cost <= COST_MICROUSD_MAX else None

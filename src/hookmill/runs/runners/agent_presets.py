@@ -1,0 +1,274 @@
+"""The agents that the kind `agent` knows: how each is started, where its prompt goes, and how its output is read.
+
+docs/agents.md says which version of each agent was checked, and how.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from json import loads
+from typing import Any, Final
+
+from hookmill.domain.agent_report import AgentReport, agent_report, sum_of_counts
+from hookmill.domain.run import PAYLOAD_FILE
+from hookmill.domain.run_files import PROMPT_FILE
+
+Event = Mapping[str, Any]
+"""A line of an agent's output: a JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the output of an agent says about its work."""
+
+    report: AgentReport | None
+    has_failed: bool = False
+    """Whether the agent says that it has failed. Some agents exit with status 0 nevertheless."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPreset:
+    """How one agent is used. No argument contains text of the prompt or of the payload."""
+
+    program: str
+    arguments: tuple[str, ...]
+    """The arguments after the program. The configured ones follow, then `last_arguments`."""
+    last_arguments: tuple[str, ...] = ()
+    model_option: str | None = "--model"
+    """The option that names the model. None: `model_variable` names it."""
+    model_variable: str | None = None
+    payload_arguments: tuple[str, ...] = ()
+    """Arguments for runs with a payload. Agents that read files with tools need none, because the prompt names it."""
+    is_prompt_on_stdin: bool = True
+    """Whether the agent reads the prompt from standard input. Otherwise, an argument names the prompt's file."""
+    key_variable: str
+    """The variable in which the agent expects the key of its usual provider."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    read: Callable[[Iterable[bytes]], Outcome]
+    """Reads the lines of the output."""
+
+
+def _events(lines: Iterable[bytes]) -> Iterator[Event]:
+    """The JSON objects among the lines. The agent may print other lines, too."""
+    for line in lines:
+        if line.startswith(b"{"):
+            try:
+                event = loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict):
+                yield event
+
+
+def _at(event: Any, *keys: str) -> Any:
+    """The value at this path of keys; None if there is none."""
+    for key in keys:
+        event = event.get(key) if isinstance(event, dict) else None
+    return event
+
+
+def _read_claude(lines: Iterable[bytes]) -> Outcome:
+    for event in _events(lines):
+        if event.get("type") == "result":
+            usage = event.get("usage")
+            input_tokens = sum_of_counts(
+                _at(usage, name) for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+            )
+            report = agent_report(
+                event.get("result"),
+                cost_usd=event.get("total_cost_usd"),
+                input_tokens=input_tokens,
+                output_tokens=_at(usage, "output_tokens"),
+            )
+            return Outcome(report, has_failed=event.get("is_error") is True)
+    return Outcome(None)
+
+
+def _read_codex(lines: Iterable[bytes]) -> Outcome:
+    result = None
+    usages = []
+    has_failed = False
+    for event in _events(lines):
+        match event.get("type"):
+            case "item.completed" if _at(event, "item", "type") == "agent_message":
+                result = _at(event, "item", "text")
+            case "turn.completed":
+                usages.append(event.get("usage"))
+            case "turn.failed":
+                has_failed = True
+    report = agent_report(
+        result,
+        input_tokens=sum_of_counts(_at(usage, "input_tokens") for usage in usages),
+        output_tokens=sum_of_counts(_at(usage, "output_tokens") for usage in usages),
+    )
+    return Outcome(report, has_failed)
+
+
+def _read_gemini(lines: Iterable[bytes]) -> Outcome:
+    parts: list[str] = []
+    stats = None
+    has_failed = False
+    for event in _events(lines):
+        match event.get("type"):
+            case "message" if event.get("role") == "assistant" and isinstance(event.get("content"), str):
+                parts.append(event["content"])
+            case "tool_use":
+                # The text before the use of a tool is no result.
+                parts.clear()
+            case "result":
+                stats = event.get("stats")
+                has_failed = event.get("status") == "error"
+    report = agent_report(
+        "".join(parts), input_tokens=_at(stats, "input_tokens"), output_tokens=_at(stats, "output_tokens")
+    )
+    return Outcome(report, has_failed)
+
+
+def _read_opencode(lines: Iterable[bytes]) -> Outcome:
+    result = None
+    steps = []
+    has_failed = False
+    for event in _events(lines):
+        match event.get("type"):
+            case "text":
+                result = _at(event, "part", "text")
+            case "step_finish":
+                steps.append(event.get("part"))
+            case "error":
+                has_failed = True
+    costs = [cost for step in steps if type(cost := _at(step, "cost")) in (int, float)]
+    input_counts = (
+        count
+        for step in steps
+        for count in (
+            _at(step, "tokens", "input"),
+            _at(step, "tokens", "cache", "read"),
+            _at(step, "tokens", "cache", "write"),
+        )
+    )
+    output_counts = (
+        count for step in steps for count in (_at(step, "tokens", "output"), _at(step, "tokens", "reasoning"))
+    )
+    report = agent_report(
+        result,
+        cost_usd=sum(costs) if costs else None,
+        input_tokens=sum_of_counts(input_counts),
+        output_tokens=sum_of_counts(output_counts),
+    )
+    return Outcome(report, has_failed)
+
+
+_AIDER_TOKENS: Final = re.compile(rb"Tokens: ([\d.,]+)([kM]?) sent,.*?([\d.,]+)([kM]?) received\.")
+_AIDER_COST: Final = re.compile(rb"Cost: \$([\d.]+) message, \$([\d.]+) session\.")
+
+
+def _read_aider(lines: Iterable[bytes]) -> Outcome:
+    """Aider prints text for people. It rounds its numbers, and marks no line as the result."""
+    input_counts, output_counts = [], []
+    cost = None
+    for line in lines:
+        if tokens := _AIDER_TOKENS.search(line):
+            input_counts.append(_rounded_count(tokens[1], tokens[2]))
+            output_counts.append(_rounded_count(tokens[3], tokens[4]))
+        if costs := _AIDER_COST.search(line):
+            cost = _number(costs[2])
+    return Outcome(
+        agent_report(
+            cost_usd=cost, input_tokens=sum_of_counts(input_counts), output_tokens=sum_of_counts(output_counts)
+        )
+    )
+
+
+def _number(digits: bytes) -> float | None:
+    try:
+        return float(digits.replace(b",", b""))
+    except ValueError:
+        return None
+
+
+def _rounded_count(digits: bytes, unit: bytes) -> int | None:
+    number = _number(digits)
+    return round(number * {b"": 1, b"k": 1_000, b"M": 1_000_000}[unit]) if number is not None else None
+
+
+def _read_goose(lines: Iterable[bytes]) -> Outcome:
+    result = None
+    has_failed = False
+    for event in _events(lines):
+        match event.get("type"):
+            case "message" if _at(event, "message", "role") == "assistant":
+                content = _at(event, "message", "content")
+                texts = [
+                    part["text"]
+                    for part in (content if isinstance(content, list) else [])
+                    if _at(part, "type") == "text" and isinstance(_at(part, "text"), str)
+                ]
+                result = "".join(texts) or result
+            case "error":
+                has_failed = True
+    return Outcome(agent_report(result), has_failed)
+
+
+AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
+    "claude": AgentPreset(
+        program="claude",
+        # `--bare` ignores settings, hooks and instructions that files in the account's home or the package contain.
+        arguments=("--print", "--bare", "--no-session-persistence", "--output-format", "stream-json", "--verbose"),
+        key_variable="ANTHROPIC_API_KEY",
+        environment={"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
+        read=_read_claude,
+    ),
+    "codex": AgentPreset(
+        program="codex",
+        # A package is no Git repository.
+        arguments=("exec", "--json", "--skip-git-repo-check", "--ephemeral"),
+        last_arguments=("-",),
+        key_variable="CODEX_API_KEY",
+        read=_read_codex,
+    ),
+    "gemini": AgentPreset(
+        program="gemini",
+        # The package has no settings of Gemini CLI that could be trusted by mistake.
+        arguments=("--output-format", "stream-json", "--skip-trust"),
+        key_variable="GEMINI_API_KEY",
+        read=_read_gemini,
+    ),
+    "opencode": AgentPreset(
+        program="opencode",
+        arguments=("run", "--format", "json"),
+        key_variable="ANTHROPIC_API_KEY",
+        environment={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        read=_read_opencode,
+    ),
+    "aider": AgentPreset(
+        program="aider",
+        arguments=(
+            "--message-file",
+            PROMPT_FILE,
+            "--yes-always",
+            "--no-git",
+            "--no-check-update",
+            "--no-show-release-notes",
+            "--no-pretty",
+            "--no-stream",
+            "--no-suggest-shell-commands",
+        ),
+        # Aider reads no file by itself.
+        payload_arguments=("--read", PAYLOAD_FILE),
+        is_prompt_on_stdin=False,
+        key_variable="ANTHROPIC_API_KEY",
+        environment={"AIDER_ANALYTICS_DISABLE": "true"},
+        read=_read_aider,
+    ),
+    "goose": AgentPreset(
+        program="goose",
+        arguments=("run", "--no-session", "--quiet", "--output-format", "stream-json", "--instructions", PROMPT_FILE),
+        model_option=None,
+        model_variable="GOOSE_MODEL",
+        is_prompt_on_stdin=False,
+        key_variable="ANTHROPIC_API_KEY",
+        environment={"GOOSE_PROVIDER": "anthropic"},
+        read=_read_goose,
+    ),
+}
+"""The presets by the name that the setting `agent` has."""

@@ -1,0 +1,341 @@
+"""Agents as runners: what they get, what they must not show, and what is read from their output."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from hookmill.domain.agent_report import AgentReport
+from hookmill.domain.errors import Invalid
+from hookmill.domain.run import BySchedule, Ended, RunState
+from hookmill.runs.package import Package, write_package
+from hookmill.runs.runners import AgentSettings, RunnerContext
+from hookmill.runs.runners.agent import TAIL_BYTES
+from hookmill.runs.runners.agent_presets import AGENT_PRESETS
+from hookmill.runs.runners.guard import CapturedOutput
+from tests.runs.samples import always_continue, sample_run
+from tests.support.claude_code import ANSWER, claude_code, model_endpoint
+
+KEY = "sk-canary-0123456789"
+DESCRIBING_AGENT = """
+import json, os, sys
+print("not JSON", os.environ.get("ANTHROPIC_API_KEY"), flush=True)
+report = {"arguments": sys.argv[1:], "input": sys.stdin.read(), "environment": dict(os.environ)}
+print(json.dumps({"type": "result", "result": json.dumps(report), "total_cost_usd": 0.25, "is_error": False}))
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    return write_package(tmp_path / "runs", sample_run(), b'{"a": "text of the payload"}')
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_KEY", KEY)
+
+
+def script(directory: Path, program: str) -> str:
+    """The path of an executable program in Python."""
+    path = directory / "agent"
+    path.write_text(f"#!{sys.executable} -IS\n{program}")
+    path.chmod(0o755)
+    return str(path)
+
+
+def perform(package: Package, agent: str = "claude", **settings: Any) -> Ended:
+    runner = AgentSettings(agent=agent, **{"key_from": "AGENT_KEY", **settings}).create_runner(RunnerContext())
+    result = runner.run(package, always_continue)
+    assert isinstance(result, Ended)
+    return result
+
+
+@pytest.mark.usefixtures("key")
+def test_agent_gets_its_prompt_as_a_file_and_its_key_as_a_variable(package, tmp_path):
+    result = perform(package, program=script(tmp_path, DESCRIBING_AGENT), model="m-1", arguments=["--tool", "Read"])
+
+    assert result.state is RunState.SUCCEEDED
+    assert result.report is not None
+    seen = json.loads(result.report.result or "")
+    assert seen["arguments"] == [
+        "--print", "--bare", "--no-session-persistence", "--output-format", "stream-json", "--verbose",
+        "--model", "m-1", "--tool", "Read",
+    ]  # fmt: skip
+    assert seen["input"] == package.prompt_file.read_text()
+    assert "text of the payload" not in seen["input"]
+    assert seen["environment"]["DISABLE_AUTOUPDATER"] == "1"
+    assert "AGENT_KEY" not in seen["environment"]
+    # The output had the key, and the result is read from the output.
+    assert seen["environment"]["ANTHROPIC_API_KEY"] == "[masked]"
+    assert result.report.cost_microusd == 250_000
+
+
+@pytest.mark.usefixtures("key")
+def test_key_of_an_agent_is_in_no_file_and_no_result(package, tmp_path):
+    result = perform(package, program=script(tmp_path, DESCRIBING_AGENT))
+
+    assert KEY not in repr(result)
+    assert "not JSON [masked]\n" in (package.directory / "output.log").read_text()
+    assert [path for path in package.directory.iterdir() if KEY in path.read_text()] == []
+
+
+def test_key_is_masked_wherever_the_output_is_divided(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = f"{KEY}, {KEY}{KEY[:9]}; {KEY[:-1]}".encode()
+
+    for size in range(1, len(text) + 1):
+        output = CapturedOutput(1_000, secrets=[KEY[:10].encode(), KEY.encode()])
+        for start in range(0, len(text), size):
+            output.add(text[start : start + size])
+        output.finish()
+        # The shorter secret is the beginning of the longer one. It may be masked first, but nothing of it stays.
+        assert b"sk-canary-" not in output.tail, size
+        assert (tmp_path / "output.log").read_bytes() == output.tail
+
+
+@pytest.mark.usefixtures("key")
+def test_result_is_found_behind_output_that_is_not_stored(package, tmp_path):
+    program = f"""
+print("{{" + "x" * 99)
+for _ in range(200): print('{{"type": "assistant"}}' + " " * 5000)
+print('{{"type": "result", "result": "{"y" * 5000}", "usage": {{"input_tokens": 3, "output_tokens": 4}}}}')
+"""
+
+    result = perform(package, program=script(tmp_path, program), output_bytes_max=2_000)
+
+    assert (package.directory / "output.log").stat().st_size == 2_000
+    assert result.report == AgentReport(result="y" * 5000, input_tokens=3, output_tokens=4)
+    assert len(result.output_tail or "") < 4_200
+    assert TAIL_BYTES < 200 * 5_000
+
+
+def test_agent_that_reports_a_failure_has_failed_whatever_its_status(package, tmp_path):
+    program = """print('{"type": "result", "is_error": true, "result": "No credit."}')"""
+
+    result = perform(package, program=script(tmp_path, program))
+
+    assert (result.state, result.exit_status) == (RunState.FAILED, 0)
+    assert result.reason == "The agent reported that it has failed."
+    assert result.report == AgentReport(result="No credit.")
+
+
+def test_report_of_an_agent_that_was_ended_is_kept(package, tmp_path):
+    program = """
+import time
+print('{"type": "result", "result": "Almost.", "total_cost_usd": 1}', flush=True)
+time.sleep(60)
+"""
+
+    result = perform(package, program=script(tmp_path, program), time_limit_seconds=1)
+
+    assert (result.state, result.reason) == (RunState.FAILED, "The command was ended after its time limit of 1 s.")
+    assert result.report == AgentReport(result="Almost.", cost_microusd=1_000_000)
+
+
+@pytest.mark.parametrize(
+    "output", ["", "{", '{"type": "result"}', "[" * 9_000, '{"a":' * 9_000, '{"type": []}', "\\xff"]
+)
+def test_unusable_output_is_no_report(package, tmp_path, output):
+    result = perform(package, program=script(tmp_path, f"print({output!r})"))
+
+    assert (result.state, result.report) == (RunState.SUCCEEDED, None)
+
+
+def test_output_that_the_agent_replaced_by_a_link_is_not_read(package, tmp_path):
+    (tmp_path / "other").write_text('{"type": "result", "result": "elsewhere"}\n')
+    program = f"import os; os.unlink('output.log'); os.symlink({str(tmp_path / 'other')!r}, 'output.log')"
+
+    result = perform(package, program=script(tmp_path, program))
+
+    assert (result.state, result.report) == (RunState.SUCCEEDED, None)
+
+
+def test_aider_gets_the_payload_as_a_file_only_if_there_is_one(tmp_path):
+    schedule = BySchedule(name="nightly", scheduled_at=0, timezone="UTC")
+    program = script(tmp_path, "import sys; print(sys.argv[1:], sys.stdin.read())")
+
+    outputs = [
+        perform(write_package(tmp_path / "runs", run, payload), "aider", program=program).output_tail or ""
+        for run, payload in ((sample_run(), b"{}"), (sample_run(started_by=schedule), None))
+    ]
+
+    assert ["'--read', 'event-payload.json'" in output for output in outputs] == [True, False]
+    assert all("'--message-file', 'prompt.md'" in output for output in outputs)
+
+
+@pytest.mark.usefixtures("key")
+def test_claude_code_performs_a_run(package, tmp_path):
+    with model_endpoint() as endpoint:
+        result = perform(
+            package,
+            program=str(claude_code()),
+            environment={"ANTHROPIC_BASE_URL": endpoint.url, "HOME": str(tmp_path)},
+            time_limit_seconds=60,
+        )
+
+    assert (result.state, result.reason) == (RunState.SUCCEEDED, None), result.output_tail
+    report = result.report
+    assert report is not None
+    assert (report.result, report.input_tokens, report.output_tokens) == (ANSWER, 15, 5)
+    assert report.cost_microusd is not None
+    assert report.cost_microusd > 0
+    assert endpoint.keys == [KEY]
+    assert json.dumps(package.prompt_file.read_text().strip())[1:-1] in endpoint.prompts[0]
+    assert "text of the payload" not in endpoint.prompts[0]
+
+
+# What agents print. The lines of all agents but goose are those of the versions that docs/agents.md names.
+
+
+def lines(*events: Any) -> Iterator[bytes]:
+    return iter([event if isinstance(event, bytes) else json.dumps(event).encode() + b"\n" for event in events])
+
+
+OUTPUTS: dict[str, tuple[list[Any], AgentReport | None, bool]] = {
+    "claude": (
+        [
+            {"type": "system", "subtype": "init"},
+            {"type": "assistant", "message": {"content": [{"type": "text", "text": "Hello."}]}},
+            {
+                "type": "result",
+                "subtype": "success",
+                "is_error": False,
+                "result": "Hello.",
+                "total_cost_usd": 0.0105,
+                "usage": {
+                    "input_tokens": 10,
+                    "cache_creation_input_tokens": 2,
+                    "cache_read_input_tokens": 3,
+                    "output_tokens": 5,
+                },
+            },
+        ],
+        AgentReport(result="Hello.", cost_microusd=10_500, input_tokens=15, output_tokens=5),
+        False,
+    ),
+    "codex": (
+        [
+            {"type": "thread.started", "thread_id": "t"},
+            {"type": "item.completed", "item": {"id": "item_0", "type": "reasoning", "text": "Thinking."}},
+            {"type": "item.completed", "item": {"id": "item_1", "type": "agent_message", "text": "Hello."}},
+            {"type": "turn.completed", "usage": {"input_tokens": 10, "cached_input_tokens": 4, "output_tokens": 5}},
+        ],
+        AgentReport(result="Hello.", input_tokens=10, output_tokens=5),
+        False,
+    ),
+    "codex, failed": (
+        [{"type": "turn.started"}, {"type": "turn.failed", "error": {"message": "No."}}],
+        None,
+        True,
+    ),
+    "gemini": (
+        [
+            {"type": "message", "role": "user", "content": "Do it."},
+            {"type": "message", "role": "assistant", "content": "I look.", "delta": True},
+            {"type": "tool_use", "tool_name": "read_file"},
+            {"type": "message", "role": "assistant", "content": "Hel", "delta": True},
+            {"type": "message", "role": "assistant", "content": "lo.", "delta": True},
+            {"type": "result", "status": "success", "stats": {"input_tokens": 10, "output_tokens": 5}},
+        ],
+        AgentReport(result="Hello.", input_tokens=10, output_tokens=5),
+        False,
+    ),
+    "opencode": (
+        [
+            {"type": "step_start", "part": {"type": "step-start"}},
+            {
+                "type": "step_finish",
+                "part": {"cost": 0.25, "tokens": {"input": 7, "output": 2, "reasoning": 0, "cache": {"read": 1}}},
+            },
+            {"type": "text", "part": {"type": "text", "text": "Hello."}},
+            {
+                "type": "step_finish",
+                "part": {"cost": 0.5, "tokens": {"input": 2, "output": 2, "reasoning": 1, "cache": {"write": 0}}},
+            },
+        ],
+        AgentReport(result="Hello.", cost_microusd=750_000, input_tokens=10, output_tokens=5),
+        False,
+    ),
+    "opencode, failed": ([{"type": "error", "error": {"name": "APIError"}}], None, True),
+    "aider": (
+        [b"Tokens: 1.2k sent, 150 received. Cost: $0.01 message, $0.03 session.\n"],
+        AgentReport(cost_microusd=30_000, input_tokens=1_200, output_tokens=150),
+        False,
+    ),
+    "goose": (
+        [
+            {"type": "message", "message": {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]}},
+            {"type": "complete", "total_tokens": 15},
+        ],
+        AgentReport(result="Hello."),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OUTPUTS)
+def test_output_of_each_agent_is_read(case):
+    events, report, has_failed = OUTPUTS[case]
+
+    outcome = AGENT_PRESETS[case.partition(",")[0]].read(lines(b"a warning\n", *events))
+
+    assert (outcome.report, outcome.has_failed) == (report, has_failed)
+
+
+@pytest.mark.parametrize("agent", AGENT_PRESETS)
+def test_events_of_unexpected_types_are_ignored(agent):
+    types = [event["type"] for events, _, _ in OUTPUTS.values() for event in events if isinstance(event, dict)]
+    values = [None, 1, "text", [1], {"a": 1}]
+    keys = ("item", "usage", "role", "content", "stats", "part", "message", "result", "total_cost_usd", "is_error")
+
+    for value in values:
+        events = [{"type": kind, **dict.fromkeys(keys, value)} for kind in types]
+        AGENT_PRESETS[agent].read(lines(*events, {"type": value}, b"Tokens: ., sent, ,k received. Cost: $. message\n"))
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"agent": "gpt"}, "must be one of: claude, codex, gemini, opencode, aider, goose"),
+        ({"agent": "claude", "model": "--evil"}, "must not begin with -"),
+        ({"agent": "claude", "key_from": "HOOKMILL_MASTER_KEY"}, "must not begin with HOOKMILL_"),
+        ({"agent": "claude", "key_variable": "A=B"}, "String should match pattern"),
+        ({"agent": "claude", "arguments": ["\0"]}, "NUL"),
+        ({}, "Field required"),
+    ],
+)
+def test_unusable_settings_of_an_agent_are_refused(settings: Any, problem: str):
+    with pytest.raises(ValidationError, match=problem):
+        AgentSettings(**settings)
+
+
+def test_missing_key_of_an_agent_is_found_by_the_doctor(tmp_path, monkeypatch):
+    monkeypatch.delenv("AGENT_KEY", raising=False)
+    settings = AgentSettings(agent="claude", program=script(tmp_path, ""), key_from="AGENT_KEY")
+
+    with pytest.raises(Invalid, match="The variable AGENT_KEY, which must contain the key of claude, is not set"):
+        settings.examine(tmp_path)
+    monkeypatch.setenv("AGENT_KEY", KEY)
+    assert (
+        settings.examine(tmp_path)
+        == f"starts claude ({settings.program}) with the key in AGENT_KEY, for at most 3,600 s"
+    )
+
+
+@pytest.mark.usefixtures("key")
+def test_summary_of_an_agent_has_no_value_that_may_be_secret():
+    settings = AgentSettings(
+        agent="codex", model="m-1", arguments=("-c", "token=secret"), key_from="AGENT_KEY", environment={"X": "secret"}
+    )
+
+    assert settings.summary() == (
+        "codex, model m-1, 2 arguments, with the key in AGENT_KEY, at most 3600 s, "
+        "keeps 16,777,216 bytes of output, with X"
+    )
