@@ -145,6 +145,7 @@ class StockedFactory:
             "destination": self.destination,
             "installation_destination": self._add_destination(management, api.team),
             "kind": "webhook",
+            "attempt": f"{self.run}-1",
         }
         """The values for the variable parts of the API's paths."""
 

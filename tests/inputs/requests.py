@@ -111,6 +111,16 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
     ],
     "cancel_runs": [{"automation": "reader of default", "webhook": "{uid}", "state": "running"}, {"all": False}],
     "run_automation": [{"payload": {"n": [1]}}],
+    "report_attempt": [
+        {
+            "state": "failed",
+            "reason": "No model.",
+            "result": "Two bugs.",
+            "cost_usd": 0.5,
+            "input_tokens": 1,
+            "output_tokens": 1,
+        }
+    ],
     "replay_delivery": [{"automation": "reader of default"}],
     "test_filter": [{"delivery_id": "{delivery}", "filter": _FILTER, "event": ["push"], "webhook_ids": ["{uid}"]}],
     "backtest_filter": [

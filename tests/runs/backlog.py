@@ -203,9 +203,12 @@ class Worker:
         data: Path | None = None,
         url: str | None = None,
         freeze: Mapping[str, str] | None = None,
+        platform_url: str | None = None,
         **settings: Any,
     ) -> None:
         """Start the worker. Without `data` and `url`, it uses the backlog's data directory and database.
+
+        `platform_url`: the agent platform of the runner `http`.
 
         With `freeze`, it freezes in a transaction, after the SQL `statement`, as soon as the `trigger_file` exists.
         """
@@ -216,6 +219,7 @@ class Worker:
             "command": command,
             "grace": grace,
             "freeze": freeze,
+            "platform_url": platform_url,
             "settings": settings,
         }
         self._process = fork_context().Process(target=run_worker, args=(options, control_of_worker))

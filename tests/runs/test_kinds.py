@@ -15,6 +15,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "agent": {"agent": "claude"},
     "command": {"argv": ["x"]},
     "package": {},
+    "http": {"url": "https://x", "secret_from": "X"},
 }
 """The settings that a runner of each kind must have."""
 

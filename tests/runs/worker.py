@@ -16,9 +16,10 @@ from hookmill.domain.run import Ended, Run
 from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, HostFault, NextInstruction, Runner
-from hookmill.runs.runners import CommandRunner, PackageRunner
+from hookmill.runs.runners import CommandRunner, HttpSettings, PackageRunner, RunnerContext
 from hookmill.store import timeouts
 from hookmill.store.database import open_database
+from tests.support.agent_platform import SECRET
 
 
 def microseconds() -> int:
@@ -52,6 +53,10 @@ def run_worker(options: dict[str, Any], control: Connection) -> None:
     runners: dict[str, Runner] = {"package": PackageRunner(), "faulty": FaultyRunner()}
     if command := options["command"]:
         runners["command"] = CommandRunner(argv=tuple(command), grace_seconds=options["grace"])
+    if url := options["platform_url"]:
+        os.environ["PLATFORM_SECRET"] = SECRET
+        http = HttpSettings(url=url, allow_http=True, secret_from="PLATFORM_SECRET")
+        runners["http"] = http.create_runner(RunnerContext(database=database, public_url="https://hooks.test"))
     settings = DispatcherSettings(data=Path(options["data"]), runners=runners, **options["settings"])
     dispatcher = Dispatcher(
         database,

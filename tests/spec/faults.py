@@ -341,4 +341,12 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
         not_shown="A slow destination uses the only thread for up to 10 s. Messages to others are sent afterwards.",
     ),
+    "F48": ToleratedFault(
+        "`kill -9` of the worker after a run was handed to an agent platform: the run is handed over again, and only "
+        "the report of the new attempt counts.",
+        (
+            "runs/test_platform.py::test_attempt_after_a_killed_worker_makes_the_first_one_outdated",
+            "runs/test_platform.py::test_report_that_arrived_while_no_worker_was_alive_ends_the_run",
+        ),
+    ),
 }

@@ -222,7 +222,9 @@ def _build_dispatcher(
     from hookmill.runs.file_writer import RunFileSettings
 
     runners = settings.all_runners()
-    context = RunnerContext(open_files_max=original_open_files_limit())
+    context = RunnerContext(
+        open_files_max=original_open_files_limit(), database=store.database, public_url=settings.public_url()
+    )
     run_files = None
     if settings.stores_run_files and (storage := run_file_storage(settings)) is not None:
         run_files = RunFileSettings(

@@ -40,6 +40,7 @@ from hookmill.management.keys import Keys, KeyWithToken
 from hookmill.management.log import Log
 from hookmill.management.master_keys import MasterKeyRotations
 from hookmill.management.members import Members
+from hookmill.management.platform_reports import MayReport, PlatformReports
 from hookmill.management.probes import Probes
 from hookmill.management.run_files import LocalPackages, RunFileReader
 from hookmill.management.runs import Runs
@@ -84,6 +85,7 @@ class Management:
         self.filters = Filters(installation)
         self.runs = Runs(installation)
         self.run_files = RunFileReader(installation, packages, run_file_storage)
+        self.platform_reports = PlatformReports(installation)
         self.keys = Keys(installation)
         self.members = Members(installation)
         self.sessions = Sessions(installation)
@@ -124,6 +126,7 @@ __all__ = [
     "KnownBrowser",
     "LinkTarget",
     "Management",
+    "MayReport",
     "Member",
     "SignedInMember",
     "TeamSecret",

@@ -487,6 +487,20 @@ attempt_reports: Final = Table(
     sqlite_with_rowid=False,
 )
 
+platform_attempts: Final = Table(
+    "platform_attempts",
+    metadata,
+    Column("run_id", LargeBinary(16), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    # The SHA-256 of the token that the platform needs to report about the attempt.
+    Column("token_digest", LargeBinary(32), nullable=False),
+    _time("created_at", nullable=False),
+    # The accepted report as JSON. NULL: none has arrived.
+    Column("report", Text),
+    comment="Attempts that a runner has handed to an agent platform.",
+    sqlite_with_rowid=False,
+)
+
 run_files: Final = Table(
     "run_files",
     metadata,

@@ -7,6 +7,7 @@ from pydantic import Discriminator, Tag
 
 from hookmill.runs.runners.agent import AgentRunner, AgentSettings
 from hookmill.runs.runners.command import CommandRunner, CommandSettings
+from hookmill.runs.runners.http import HttpRunner, HttpSettings
 from hookmill.runs.runners.kind import RunnerContext, RunnerSettings
 from hookmill.runs.runners.package import PackageRunner, PackageSettings
 
@@ -17,6 +18,8 @@ __all__ = [
     "AnyRunnerSettings",
     "CommandRunner",
     "CommandSettings",
+    "HttpRunner",
+    "HttpSettings",
     "PackageRunner",
     "PackageSettings",
     "RunnerContext",
@@ -26,6 +29,7 @@ __all__ = [
 RUNNER_KINDS: Final[Mapping[str, type[RunnerSettings]]] = {
     "agent": AgentSettings,
     "command": CommandSettings,
+    "http": HttpSettings,
     "package": PackageSettings,
 }
 """The settings of each kind, by its name."""
@@ -39,6 +43,7 @@ def _kind_of(settings: Any) -> str | None:
 AnyRunnerSettings = Annotated[
     Annotated[AgentSettings, Tag("agent")]
     | Annotated[CommandSettings, Tag("command")]
+    | Annotated[HttpSettings, Tag("http")]
     | Annotated[PackageSettings, Tag("package")],
     Discriminator(
         _kind_of,

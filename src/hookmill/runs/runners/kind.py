@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from hookmill.domain.run_policy import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, EXIT_CODES_MAX
 from hookmill.runs.runner import Runner
+from hookmill.store.database import Database
 
 
 def _refuse_own_variable(name: str) -> str:
@@ -29,6 +30,10 @@ class RunnerContext:
 
     open_files_max: int | None = None
     """The soft limit of open files for processes; None: the service's limit."""
+    database: Database | None = None
+    """Where reports of agent platforms arrive. Runners that use none may be created without it."""
+    public_url: str = ""
+    """The base of the service's URLs for others."""
 
 
 class RetrySettings(BaseModel):

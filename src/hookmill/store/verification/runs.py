@@ -106,10 +106,11 @@ def _time_contradictions(row: Row) -> Iterator[str]:
 
 
 def check_parts_of_runs(snapshot: Snapshot) -> Iterator[Problem]:
-    """Whether failed attempts, reports and files belong to runs."""
+    """Whether attempts, reports and files belong to runs."""
     for table, owners in (
         ("failed_attempts", ("runs.id",)),
         ("attempt_reports", ("runs.id",)),
+        ("platform_attempts", ("runs.id",)),
         ("run_files", ("runs.id", "removed_runs.run_id")),
     ):
         has_owner = " OR ".join(

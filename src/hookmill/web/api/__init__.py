@@ -18,6 +18,7 @@ from hookmill.management import Management
 from hookmill.web.api import (
     alarm_destinations,
     alarms,
+    attempts,
     audit,
     automations,
     deliveries,
@@ -89,6 +90,7 @@ def application() -> FastAPI:
         deliveries,
         filters,
         runs,
+        attempts,
         queue,
         alarm_destinations,
         alarms,

@@ -14,8 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from hookmill.domain.client import FORWARDED_FOR, client_address, client_network
 from hookmill.domain.networks import Network
 from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
-from hookmill.management import Management
-from hookmill.web.api.fields import FactoryInPath
+from hookmill.management import Management, MayReport
+from hookmill.web.api.fields import AttemptInPath, FactoryInPath
 from hookmill.web.api.problems import ApiError, unauthenticated
 from hookmill.web.api.rate_limit import RateLimiter, RateLimitStatus
 from hookmill.web.asgi import Scope
@@ -35,6 +35,8 @@ class RequestContext:
         self.client = client
         self.body = b""
         """Empty until the route has read the body, or if the operation has none."""
+        self.may_report: MayReport | None = None
+        """The permission of an agent platform; None for every other client."""
         self.caller: Caller | None = None
         """None until the route has authenticated the request, and without a valid key."""
         self.rate_limit: RateLimitStatus | None = None
@@ -78,14 +80,30 @@ class Authenticator:
         context = context_of(request)
         await self._set_caller(request)
         if context.caller is None:
-            # A network's limit counts only failures. So unauthenticated clients can't use up the limit of a valid key.
-            rate_limit = self._failure_limiter.count(client_network(context.client))
-            if rate_limit.is_exceeded:
-                raise _too_many_requests("Too many requests without a valid API key.", rate_limit)
+            self._count_failure(context, "Too many requests without a valid API key.")
             raise unauthenticated()
         context.rate_limit = self._request_limiter.count(context.caller.actor.id)
         if context.rate_limit.is_exceeded:
             raise _too_many_requests("This key has used up its requests for this minute.", context.rate_limit)
+
+    async def authenticate_platform(self, request: Request, attempt: str) -> None:
+        """Set the permission of the request's context. Raises `ApiError` unless the token is that of the attempt."""
+        context, token = context_of(request), _bearer_token(request)
+        if token is not None:
+            reports = self.management.platform_reports
+            context.may_report = await run_in_threadpool(reports.permission, attempt, token)
+        if context.may_report is None:
+            self._count_failure(context, "Too many requests without the token of an attempt.")
+            raise unauthenticated("Send the token of this attempt, as Authorization: Bearer hat_….")
+
+    def _count_failure(self, context: RequestContext, detail: str) -> None:
+        """Count a failed authentication of the client's network. Raises `ApiError` if there were too many.
+
+        Only failures count. So unauthenticated clients can't use up the limit of a valid key.
+        """
+        rate_limit = self._failure_limiter.count(client_network(context.client))
+        if rate_limit.is_exceeded:
+            raise _too_many_requests(detail, rate_limit)
 
     async def reauthenticate(self, request: Request) -> None:
         """Verify the key again after the body has arrived. Raises `ApiError` if the key is no longer valid."""
@@ -124,6 +142,13 @@ def _bearer_token(request: Request) -> str | None:
 
 def require_nothing() -> None:
     """Require no API key. The responses of such routes must contain nothing about this installation."""
+
+
+async def require_attempt_token(attempt: AttemptInPath, request: Request) -> MayReport:
+    """Require the token of the attempt that the path names. No API key is needed."""
+    may_report = context_of(request).may_report
+    assert may_report is not None, "the route authenticates before it resolves dependencies"
+    return may_report
 
 
 async def require_any_key(request: Request) -> Caller:
@@ -169,6 +194,7 @@ async def _management_of(request: Request) -> Management:
 
 ManagementDependency = Annotated[Management, Depends(_management_of)]
 Public = Depends(require_nothing)
+AttemptAccess = Annotated[MayReport, Depends(require_attempt_token)]
 AnyKey = Annotated[Caller, Depends(require_any_key)]
 ViewerAccess = Annotated[MayView, Depends(require_viewer)]
 ManagerAccess = Annotated[MayManage, Depends(require_manager)]
@@ -177,13 +203,15 @@ FactoryAdminAccess = Annotated[MayManage, Depends(require_factory_admin)]
 
 MINIMUM_ROLES: Final[dict[Callable[..., Any], str | None]] = {
     require_nothing: None,
+    require_attempt_token: "attempt",
     require_any_key: "any",
     require_viewer: "viewer",
     require_manager: "manager",
     require_admin: "admin",
     require_factory_admin: "admin",
 }
-"""The lowest role that meets each requirement. None: no API key is needed; `any`: any valid key."""
+"""The lowest role that meets each requirement. None: no API key is needed; `any`: any valid key; `attempt`: the token
+of an attempt instead of a key."""
 
 
 def requirement_of(dependant: Dependant) -> Callable[..., Any]:

@@ -59,6 +59,9 @@ Triggers = Annotated[
 ]
 
 
+TokenCount = Annotated[StrictInt, Field(ge=0, le=10**15)]
+
+
 class RequestBody(BaseModel):
     """The base class of request bodies."""
 
@@ -346,6 +349,21 @@ class BacktestRequest(RequestBody):
     )
     concurrency: ConcurrencyPart | None = Field(default=None, description=_CONCURRENCY_DESCRIPTION)
     debounce: DebouncePart | None = Field(default=None, description=_DEBOUNCE_DESCRIPTION)
+
+
+class AttemptReport(RequestBody):
+    model_config = _example({"state": "succeeded", "result": "Two comments.", "cost_usd": 0.25})
+
+    state: Literal["succeeded", "failed"] = Field(description="How the attempt ended.")
+    reason: Text | None = Field(default=None, description="Why it failed. The first 500 characters are stored.")
+    result: Annotated[str, StringConstraints(pattern=NO_NUL)] | None = Field(
+        default=None, description="The agent's last message. The first 16,384 characters are stored."
+    )
+    cost_usd: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False, strict=True)] | None = Field(
+        default=None, description="The cost in US dollars."
+    )
+    input_tokens: TokenCount | None = Field(default=None, description="The tokens that the model read.")
+    output_tokens: TokenCount | None = Field(default=None, description="The tokens that the model wrote.")
 
 
 class MemberCreation(RequestBody):

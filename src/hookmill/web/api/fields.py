@@ -82,6 +82,14 @@ FactoryInPath = Annotated[
     str,
     Path(pattern=r"^[^\x00-\x1f\x7f]{1,100}$", description="The factory's name.", examples=["default"]),
 ]
+AttemptInPath = Annotated[
+    str,
+    Path(
+        pattern=r"^run_[0-9a-f]{32}-[1-9][0-9]{0,8}$",
+        description="The run's id, and the number of the attempt.",
+        examples=["run_0192f0c1aabbccddeeff001122334455-1"],
+    ),
+]
 UidInPath = Annotated[
     str,
     Path(

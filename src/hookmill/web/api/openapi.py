@@ -15,6 +15,7 @@ from hookmill.presentation.view import View
 from hookmill.web.api.access import (
     MINIMUM_ROLES,
     require_admin,
+    require_attempt_token,
     require_factory_admin,
     require_manager,
     require_nothing,
@@ -127,7 +128,8 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     # they are the right operand, which wins.
     document["components"]["schemas"] = dict(sorted((_view_schemas(app) | schemas).items()))
     document["components"]["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "An API key, `hmk_…`."}
+        "key": {"type": "http", "scheme": "bearer", "description": "An API key, `hmk_…`."},
+        "attempt": {"type": "http", "scheme": "bearer", "description": "The token of one attempt, `hat_…`."},
     }
     for operation in operations(app):
         _add_details(document["paths"][operation.path][operation.method.lower()], operation)
@@ -155,7 +157,8 @@ def _reference(model: type) -> dict[str, str]:
 def _add_details(item: dict[str, Any], operation: Operation) -> None:
     """Add the role, the response schema, headers and errors to `item`, the operation's object in the document."""
     role = MINIMUM_ROLES[operation.requirement]
-    item["security"] = [{"key": []}] if role is not None else []
+    scheme = "attempt" if operation.requirement is require_attempt_token else "key"
+    item["security"] = [{scheme: []}] if role is not None else []
     item["x-role"] = role or "none"
     if operation.response_view is not None:
         (success_response,) = (item["responses"][status] for status in item["responses"] if status.startswith("2"))
@@ -180,7 +183,7 @@ def _add_details(item: dict[str, Any], operation: Operation) -> None:
 
 
 def _response_header_names(item: dict[str, Any], operation: Operation) -> Iterator[str]:
-    if operation.requirement is not require_nothing:
+    if operation.requirement not in (require_nothing, require_attempt_token):
         yield from ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
     if item["operationId"] in _OPERATION_IDS_WITH_ETAG:
         yield "ETag"

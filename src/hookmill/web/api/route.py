@@ -13,7 +13,13 @@ from pydantic.fields import FieldInfo
 from hookmill.domain.errors import ObjectStoreUnavailable, StoreUnavailable
 from hookmill.presentation.view import View
 from hookmill.web.api import body, problems
-from hookmill.web.api.access import Authenticator, context_of, require_nothing, requirement_of
+from hookmill.web.api.access import (
+    Authenticator,
+    context_of,
+    require_attempt_token,
+    require_nothing,
+    requirement_of,
+)
 from hookmill.web.api.messages import ErrorMessages
 from hookmill.web.api.representation import unless_not_modified
 
@@ -30,7 +36,8 @@ class Route(APIRoute):
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
-        is_public = requirement_of(self.dependant) is require_nothing
+        requirement = requirement_of(self.dependant)
+        needs_key = requirement not in (require_nothing, require_attempt_token)
         query_parameters = dict(_query_parameters(self.dependant))
         body_field = self.body_field
         body_fields = dict(_body_fields(body_field.field_info)) if body_field is not None else {}
@@ -39,15 +46,18 @@ class Route(APIRoute):
 
         async def respond(request: Request) -> Response:
             authenticator: Authenticator = request.state.authenticator
-            if not is_public:
+            if needs_key:
                 await authenticator.authenticate(request)
             _decode_path(request)
+            if requirement is require_attempt_token:
+                await authenticator.authenticate_platform(request, request.path_params["attempt"])
             _reject_invalid_query(request, query_parameters)
             if body_field is not None:
                 request = await body.read(request, required=body_field.field_info.is_required(), bytes_max=bytes_max)
                 context_of(request).body = await request.body()
-                # The key may have been revoked while the body arrived.
-                await authenticator.reauthenticate(request)
+                if needs_key:
+                    # The key may have been revoked while the body arrived.
+                    await authenticator.reauthenticate(request)
             return unless_not_modified(request, await handle(request))
 
         async def respond_or_report(request: Request) -> Response:
