@@ -14,6 +14,7 @@ from tests.runs.samples import always_continue, sample_run
 REQUIRED: dict[str, dict[str, Any]] = {
     "agent": {"agent": "claude"},
     "command": {"argv": ["x"]},
+    "container": {"image": "x", "argv": ["x"]},
     "package": {},
     "http": {"url": "https://x", "secret_from": "X"},
 }

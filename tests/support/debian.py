@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 DOWNLOAD_SECONDS: Final = 400
-_DIRECTORIES: Final = ("usr/bin", "usr/sbin")
+_DIRECTORIES: Final = ("usr/bin", "usr/sbin", "bin", "sbin")
 
 
 class ProgramUnavailable(Exception):
@@ -23,6 +23,18 @@ def program(name: str, *, package: str) -> str:
     """
     if installed := shutil.which(name, path=os.environ.get("PATH", os.defpath) + os.pathsep + "/usr/sbin"):
         return installed
+    content = unpacked(package)
+    found = shutil.which(name, path=os.pathsep.join(str(content / directory) for directory in _DIRECTORIES))
+    if found is None:
+        raise ProgramUnavailable(f"The package {package} contains no {name}. Install {name} on this system.")
+    return found
+
+
+def unpacked(package: str) -> Path:
+    """The directory with the content of one of Debian's packages. It is unpacked now, if it has not been before.
+
+    Raises `ProgramUnavailable`.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookmill-tests" / package
     cache.parent.mkdir(parents=True, exist_ok=True)
     with cache.with_suffix(".lock").open("ab") as lock:
@@ -30,10 +42,7 @@ def program(name: str, *, package: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not cache.exists():
             _unpack(package, cache)
-    unpacked = shutil.which(name, path=os.pathsep.join(str(cache / directory) for directory in _DIRECTORIES))
-    if unpacked is None:
-        raise ProgramUnavailable(f"The package {package} contains no {name}. Install {name} on this system.")
-    return unpacked
+    return cache
 
 
 def _unpack(package: str, cache: Path) -> None:

@@ -7,6 +7,7 @@ from pydantic import Discriminator, Tag
 
 from hookmill.runs.runners.agent import AgentRunner, AgentSettings
 from hookmill.runs.runners.command import CommandRunner, CommandSettings
+from hookmill.runs.runners.container import ContainerRunner, ContainerSettings
 from hookmill.runs.runners.http import HttpRunner, HttpSettings
 from hookmill.runs.runners.kind import RunnerContext, RunnerSettings
 from hookmill.runs.runners.package import PackageRunner, PackageSettings
@@ -18,6 +19,8 @@ __all__ = [
     "AnyRunnerSettings",
     "CommandRunner",
     "CommandSettings",
+    "ContainerRunner",
+    "ContainerSettings",
     "HttpRunner",
     "HttpSettings",
     "PackageRunner",
@@ -29,6 +32,7 @@ __all__ = [
 RUNNER_KINDS: Final[Mapping[str, type[RunnerSettings]]] = {
     "agent": AgentSettings,
     "command": CommandSettings,
+    "container": ContainerSettings,
     "http": HttpSettings,
     "package": PackageSettings,
 }
@@ -43,6 +47,7 @@ def _kind_of(settings: Any) -> str | None:
 AnyRunnerSettings = Annotated[
     Annotated[AgentSettings, Tag("agent")]
     | Annotated[CommandSettings, Tag("command")]
+    | Annotated[ContainerSettings, Tag("container")]
     | Annotated[HttpSettings, Tag("http")]
     | Annotated[PackageSettings, Tag("package")],
     Discriminator(

@@ -1,0 +1,327 @@
+"""The kind `container`: it runs a command in a new container of Docker or Podman for each attempt.
+
+The engine's client is a command like any other, so the guard limits its time and its output. A container of Docker is
+no descendant of the client, so it is removed by its name whenever the client did not end by itself.
+"""
+
+import errno
+import os
+import stat
+import subprocess
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, StringConstraints, field_validator
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.ids import run_id
+from hookmill.domain.run import Ended, Run, RunState
+from hookmill.runs.package import LISTED_ENTRIES_MAX, Package
+from hookmill.runs.runner import Abandoned, Instruction, NextInstruction
+from hookmill.runs.runners.command import (
+    TRACE_VARIABLE,
+    CommandRunner,
+    ProcessSettings,
+    count_of_arguments,
+    refuse_nul,
+)
+from hookmill.runs.runners.kind import RunnerContext
+
+ENGINES: Final = ("podman", "docker")
+PACKAGE_PATH: Final = "/package"
+OUTPUT_PATH: Final = "/output"
+OUTPUT_DIRECTORY: Final = "output"
+"""The directory of the package that the container can write to. Its files are moved to the package at the end."""
+REMOVAL_SECONDS: Final = 60.0
+REMOVED_NAMES_MAX: Final = 20
+ENGINE_FAILED: Final = 125
+"""The exit status of the client if the engine could not start the container."""
+_NAMES_OF_FILES: Final = ("HOOKMILL_PROMPT_FILE", "HOOKMILL_ENVELOPE_FILE", "HOOKMILL_PAYLOAD_FILE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerLimits:
+    """What a container may use."""
+
+    cpus: float = 1.0
+    memory_mb: int = 2_048
+    """With swap: a container gets no swap in addition."""
+    processes_max: int = 256
+    network: str = "none"
+
+
+def container_arguments(
+    *,
+    engine: str,
+    image: str,
+    argv: Iterable[str],
+    limits: ContainerLimits,
+    name: str,
+    run: str,
+    package: PurePath,
+    user: str,
+    environment: Mapping[str, str],
+    inherited_variables: Iterable[str],
+) -> tuple[str, ...]:
+    """The command line of the engine's client.
+
+    `package`: the path of the package, without a comma. `user`: the user and group in the container. `environment`:
+    variables whose values the arguments may show. `inherited_variables`: the container gets the client's values.
+    """
+    memory = f"{limits.memory_mb}m"
+    return (
+        engine,
+        "run",
+        "--rm",
+        f"--name={name}",
+        f"--label=hookmill.run={run}",
+        f"--network={limits.network}",
+        f"--cpus={limits.cpus:g}",
+        f"--memory={memory}",
+        f"--memory-swap={memory}",
+        f"--pids-limit={limits.processes_max}",
+        "--read-only",
+        "--tmpfs=/tmp",
+        "--cap-drop=all",
+        "--security-opt=no-new-privileges",
+        f"--user={user}",
+        f"--mount=type=bind,src={package},dst={PACKAGE_PATH},readonly",
+        f"--mount=type=bind,src={package / OUTPUT_DIRECTORY},dst={OUTPUT_PATH}",
+        f"--workdir={PACKAGE_PATH}",
+        *(f"--env={variable}={value}" for variable, value in environment.items()),
+        *(f"--env={variable}" for variable in inherited_variables),
+        image,
+        *argv,
+    )
+
+
+def removal_arguments(engine: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The command line that removes containers, and kills those that still run."""
+    # Docker kills containers immediately, and skips names that no container has. Podman must be told to do so.
+    options = ("--time=0", "--ignore") if PurePath(engine).name == "podman" else ()
+    return (engine, "rm", "--force", *options, *names)
+
+
+def container_name(run: Run, attempt: int) -> str:
+    return f"hookmill-{run_id(run.id)}-{attempt}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRunner(CommandRunner):
+    """Runs `argv` in a container that sees the package, a directory for its output, and nothing else of the host."""
+
+    engine: str
+    image: str
+    limits: ContainerLimits
+
+    def end_earlier_attempts(self, run: Run) -> None:
+        CommandRunner.end_earlier_attempts(self, run)
+        first = max(1, run.attempt - REMOVED_NAMES_MAX + 1)
+        # The present number was used before, if the host had a fault.
+        self._remove([container_name(run, attempt) for attempt in range(first, run.attempt + 1)])
+
+    def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
+        (package.directory / OUTPUT_DIRECTORY).mkdir(mode=0o700)
+        result: Ended | Abandoned | None = None
+        try:
+            result = CommandRunner.run(self, package, next_instruction)
+        finally:
+            if not (isinstance(result, Ended) and result.state is RunState.SUCCEEDED):
+                # The client may have been killed, and the container may still run. The next attempt tries again.
+                with suppress(OSError):
+                    self._remove([container_name(package.run, package.run.attempt)])
+        if isinstance(result, Ended):
+            with suppress(OSError):
+                collect_output(package.directory)
+        return result
+
+    def _argv(self, package: Package) -> tuple[str, ...]:
+        variables = self._environment(package)
+        own_environment = {"HOME": "/tmp"}  # noqa: S108 - a path in the container
+        for name in _NAMES_OF_FILES:
+            if name in variables:
+                own_environment[name] = f"{PACKAGE_PATH}/{PurePath(variables[name]).name}"
+        configured = {*self.environment, *self.pass_environment, TRACE_VARIABLE}
+        inherited = [
+            name
+            for name in variables
+            if name not in own_environment and (name in configured or name.startswith("HOOKMILL_"))
+        ]
+        return container_arguments(
+            engine=self.engine,
+            image=self.image,
+            argv=self.argv,
+            limits=self.limits,
+            name=container_name(package.run, package.run.attempt),
+            run=run_id(package.run.id),
+            package=package.directory,
+            user=self._user,
+            environment=own_environment,
+            inherited_variables=inherited,
+        )
+
+    @property
+    def _user(self) -> str:
+        """The user in the container who owns the package.
+
+        In Podman's containers, root is the account that has started Podman. Docker's containers have the host's users.
+        """
+        if PurePath(self.engine).name == "podman":
+            return "0:0"
+        if self.account is not None:
+            return f"{self.account.uid}:{self.account.gid}"
+        return f"{os.geteuid()}:{os.getegid()}"
+
+    def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
+        result = CommandRunner._result_from(self, package, instruction, report)
+        if result.exit_status == ENGINE_FAILED and result.state is RunState.FAILED and report["ended_by"] is None:
+            return replace(result, reason="The container could not be started. The output has the engine's message.")
+        return result
+
+    def _remove(self, names: list[str]) -> None:
+        """Remove containers that may exist, with their processes. Raises `OSError` if the engine does not answer."""
+        account = self._other_account
+        options: dict[str, Any] = {}
+        if account is not None:
+            groups = os.getgrouplist(account.name, account.gid)
+            options = {"user": account.uid, "group": account.gid, "extra_groups": groups}
+        inherited = ("PATH", "HOME", *self.pass_environment)
+        environment = {name: os.environ[name] for name in inherited if name in os.environ}
+        if self.account is not None:
+            environment["HOME"] = self.account.home
+        try:
+            # The exit status says nothing: usually there is no such container.
+            subprocess.run(
+                removal_arguments(self.engine, names),
+                env=environment | dict(self.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=REMOVAL_SECONDS,
+                cwd="/",
+                **options,
+            )
+        except FileNotFoundError:
+            # Without an engine, there are no containers. The command's start reports this.
+            return
+        except subprocess.TimeoutExpired:
+            raise OSError(errno.ETIMEDOUT, f"{self.engine} did not remove a container in time") from None
+
+
+def collect_output(package: Path) -> None:
+    """Move the regular files that the container has written to its output directory into the package.
+
+    A file whose name the package already has stays where it is. Links are neither moved nor followed.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    target = os.open(package, flags)
+    try:
+        source = os.open(OUTPUT_DIRECTORY, flags, dir_fd=target)
+        try:
+            with os.scandir(source) as entries:
+                names = [entry.name for entry in islice(entries, LISTED_ENTRIES_MAX)]
+            for name in names:
+                if stat.S_ISREG(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode):
+                    # Unlike a renaming, a second link never replaces a file.
+                    with suppress(FileExistsError):
+                        os.link(name, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+                        os.unlink(name, dir_fd=source)
+        finally:
+            os.close(source)
+        with suppress(OSError):
+            os.rmdir(OUTPUT_DIRECTORY, dir_fd=target)
+    finally:
+        os.close(target)
+
+
+class ContainerSettings(ProcessSettings):
+    """The settings of a command that performs runs in containers."""
+
+    kind: Literal["container"] = Field(
+        default="container", description="`container` starts a command in a new container."
+    )
+    engine: str = Field(default="podman", description="`podman` or `docker`, or the path of one of them.")
+    image: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}$")] = Field(
+        description="The image of the containers."
+    )
+    argv: tuple[str, ...] = Field(min_length=1, description="The program and its arguments.")
+    cpus: float = Field(default=1.0, gt=0, le=1_024, description="How many processors a container may use.")
+    memory_mb: int = Field(default=2_048, ge=16, le=16_777_216, description="How much memory a container may use.")
+    processes_max: int = Field(default=256, ge=1, le=1_000_000, description="How many processes a container may have.")
+    network: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] = Field(
+        default="none", description="The engine's network that a container joins, or `none`."
+    )
+
+    @field_validator("engine")
+    @classmethod
+    def _check_engine(cls, engine: str) -> str:
+        refuse_nul([engine])
+        path = PurePath(engine)
+        if path.name not in ENGINES or ("/" in engine and not path.is_absolute()):
+            raise ValueError("must be podman or docker, or an absolute path that ends with one of these names")
+        return engine
+
+    @field_validator("argv")
+    @classmethod
+    def _check_argv(cls, argv: tuple[str, ...]) -> tuple[str, ...]:
+        refuse_nul(argv)
+        return argv
+
+    @field_validator("network")
+    @classmethod
+    def _check_network(cls, network: str) -> str:
+        if network == "host":
+            raise ValueError("must not be host, because a container would then reach every service of this machine")
+        return network
+
+    def prepare_host(self, packages: Path) -> None:
+        _refuse_comma(packages)
+        ProcessSettings.prepare_host(self, packages)
+
+    def examine(self, packages: Path) -> str:
+        _refuse_comma(packages)
+        program = self._examine_program(packages, self.engine, "engine")
+        return f"starts containers of {self.image} with {program}, for at most {self.time_limit_seconds:,} s"
+
+    def create_runner(self, context: RunnerContext) -> ContainerRunner:
+        return ContainerRunner(
+            argv=self.argv,
+            engine=self.engine,
+            image=self.image,
+            limits=ContainerLimits(
+                cpus=self.cpus,
+                memory_mb=self.memory_mb,
+                processes_max=self.processes_max,
+                network=self.network,
+            ),
+            time_limit_seconds=self.time_limit_seconds,
+            environment=self.environment,
+            pass_environment=self.pass_environment,
+            output_bytes_max=self.output_bytes_max,
+            account=self._account(),
+            open_files_max=context.open_files_max,
+        )
+
+    def summary(self) -> str:
+        program, *arguments = self.argv
+        return self._summary(
+            f"{program} in {self.image}",
+            *count_of_arguments(arguments),
+            f"by {self.engine}",
+            f"{self.cpus:g} processors",
+            f"{self.memory_mb:,} MiB",
+            f"{self.processes_max:,} processes",
+            f"network {self.network}",
+        )
+
+
+def _refuse_comma(packages: Path) -> None:
+    if "," in str(packages):
+        raise Invalid(
+            f"The path {packages} has a comma, which separates the options of a mount. Set HOOKMILL_DATA_DIR to "
+            "another place."
+        )

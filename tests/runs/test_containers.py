@@ -1,0 +1,271 @@
+"""Runs in containers: the engine's command line, what a container sees, what it may use, and how it ends."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.ids import run_id
+from hookmill.domain.run import Ended, RunState
+from hookmill.runs.package import Package, write_package
+from hookmill.runs.runner import Instruction, NextInstruction
+from hookmill.runs.runners import ContainerSettings, RunnerContext
+from hookmill.runs.runners.command import UnixAccount
+from hookmill.runs.runners.container import (
+    ContainerLimits,
+    ContainerRunner,
+    collect_output,
+    container_arguments,
+    container_name,
+    removal_arguments,
+)
+from tests.runs.samples import always_continue, instruct_when, sample_run
+from tests.support.podman import IMAGE, podman
+from tests.support.waiting import until
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Path]:
+    # In a longer path, Podman notices the end of a container only after 20 seconds.
+    directory = Path(tempfile.mkdtemp(prefix="hm-", dir="/tmp"))
+    try:
+        engine = podman(directory)
+        yield engine
+        subprocess.run([engine, "rm", "--all", "--force", "--time=0"], capture_output=True, timeout=60)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    return write_package(tmp_path / "runs", sample_run(), b'{"a": 1}')
+
+
+def runner(engine: Path, script: str, **changes: Any) -> ContainerRunner:
+    settings = ContainerSettings(
+        **{"engine": str(engine), "image": IMAGE, "argv": ("sh", "-c", script), "memory_mb": 64, **changes}
+    )
+    # BusyBox ignores SIGTERM as the first process of a container.
+    return replace(settings.create_runner(RunnerContext()), grace_seconds=0.3)
+
+
+def perform(runner: ContainerRunner, package: Package, instruction: NextInstruction = always_continue) -> Ended:
+    result = runner.run(package, instruction)
+    assert isinstance(result, Ended)
+    return result
+
+
+def containers(engine: Path) -> list[str]:
+    command = [str(engine), "ps", "--all", "--format", "{{.Names}}"]
+    output: str = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return output.split()
+
+
+# The command line
+
+
+def test_command_line_of_the_engine():
+    arguments = container_arguments(
+        engine="docker",
+        image="registry.example.com/agent:1",
+        argv=("agent", "--flag", "$HOME"),
+        limits=ContainerLimits(cpus=0.5, memory_mb=512, processes_max=64, network="agents"),
+        name="hookmill-run_1-2",
+        run="run_1",
+        package=PurePath("/data/runs/run_1"),
+        user="1000:1001",
+        environment={"HOME": "/tmp"},
+        inherited_variables=["KEY"],
+    )
+
+    assert arguments == (
+        "docker", "run", "--rm", "--name=hookmill-run_1-2", "--label=hookmill.run=run_1",
+        "--network=agents", "--cpus=0.5", "--memory=512m", "--memory-swap=512m", "--pids-limit=64",
+        "--read-only", "--tmpfs=/tmp", "--cap-drop=all", "--security-opt=no-new-privileges", "--user=1000:1001",
+        "--mount=type=bind,src=/data/runs/run_1,dst=/package,readonly",
+        "--mount=type=bind,src=/data/runs/run_1/output,dst=/output",
+        "--workdir=/package", "--env=HOME=/tmp", "--env=KEY",
+        "registry.example.com/agent:1", "agent", "--flag", "$HOME",
+    )  # fmt: skip
+
+
+def test_containers_are_removed_by_their_names():
+    assert removal_arguments("docker", ["a", "b"]) == ("docker", "rm", "--force", "a", "b")
+    assert removal_arguments("/usr/bin/podman", ["a"]) == (
+        "/usr/bin/podman", "rm", "--force", "--time=0", "--ignore", "a",
+    )  # fmt: skip
+
+
+OWNER = UnixAccount(name="agent", uid=1000, gid=1001, home="/srv/agent")
+
+
+@pytest.mark.parametrize(
+    ("engine", "account", "user"),
+    [
+        ("podman", None, "0:0"),
+        ("/usr/bin/podman", OWNER, "0:0"),
+        ("docker", None, f"{os.geteuid()}:{os.getegid()}"),
+        ("docker", OWNER, "1000:1001"),
+    ],
+)
+def test_user_in_the_container_owns_the_package(package, engine, account, user):
+    runner = ContainerRunner(engine=engine, image="x", argv=("x",), limits=ContainerLimits(), account=account)
+
+    assert f"--user={user}" in runner._argv(package)
+
+
+def test_values_of_variables_are_in_no_argument(package, monkeypatch):
+    monkeypatch.setenv("KEY", "canary")
+    settings = ContainerSettings(image="x", argv=("x",), environment={"MODE": "canary"}, pass_environment=("KEY",))
+
+    arguments = settings.create_runner(RunnerContext())._argv(package)
+
+    assert "canary" not in str(arguments)
+    variables = [argument.removeprefix("--env=") for argument in arguments if argument.startswith("--env=")]
+    assert variables == [
+        "HOME=/tmp",
+        "HOOKMILL_PROMPT_FILE=/package/prompt.md",
+        "HOOKMILL_ENVELOPE_FILE=/package/envelope.json",
+        "HOOKMILL_PAYLOAD_FILE=/package/event-payload.json",
+        "KEY", "MODE", "HOOKMILL_RUN_ID", "HOOKMILL_ATTEMPT", "HOOKMILL_AUTOMATION",
+        "HOOKMILL_DELIVERY_ID", "HOOKMILL_WEBHOOK",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"engine": "sh"}, "must be podman or docker"),
+        ({"engine": "bin/podman"}, "must be podman or docker, or an absolute path"),
+        ({"image": "--privileged"}, "String should match pattern"),
+        ({"network": "host"}, "must not be host"),
+        ({"network": "container:other"}, "String should match pattern"),
+        ({"argv": ()}, "at least 1 item"),
+        ({"cpus": 0}, "greater than 0"),
+    ],
+)
+def test_unusable_settings_of_a_container_are_refused(changes: Any, problem: str):
+    with pytest.raises(ValidationError, match=problem):
+        ContainerSettings(**{"image": "x", "argv": ("x",), **changes})
+
+
+def test_path_that_no_mount_can_have_is_refused():
+    settings = ContainerSettings(image="x", argv=("x",))
+
+    for check in (settings.prepare_host, settings.examine):
+        with pytest.raises(Invalid, match="has a comma"):
+            check(Path("/data,dst=/etc/runs"))
+
+
+def test_summary_of_a_container_has_no_values_of_arguments():
+    settings = ContainerSettings(image="agent:1", argv=("agent", "secret"), environment={"X": "secret"})
+
+    assert settings.summary() == (
+        "agent in agent:1, 1 argument, by podman, 1 processors, 2,048 MiB, 256 processes, network none, "
+        "at most 3600 s, keeps 1,048,576 bytes of output, with X"
+    )
+
+
+def test_only_new_regular_files_are_taken_from_the_output(tmp_path):
+    (tmp_path / "prompt.md").write_text("ours")
+    output = tmp_path / "output"
+    output.mkdir()
+    (output / "report.txt").write_text("new")
+    (output / "prompt.md").write_text("forged")
+    (output / "link").symlink_to("/etc/passwd")
+    (output / "directory").mkdir()
+    os.mkfifo(output / "pipe")
+
+    collect_output(tmp_path)
+
+    assert (tmp_path / "report.txt").read_text() == "new"
+    assert (tmp_path / "prompt.md").read_text() == "ours"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "prompt.md", "report.txt"]
+
+
+# A real Podman
+
+
+def test_container_sees_the_package_and_writes_only_its_output(engine, package):
+    script = """
+        cat event-payload.json "$HOOKMILL_PROMPT_FILE" > /output/copy
+        touch /package/x; touch /x; touch /tmp/x && id
+        ls /; ls /sys/class/net; echo "$HOOKMILL_RUN_ID $MODE"
+    """
+
+    result = perform(runner(engine, script, environment={"MODE": "ci"}), package)
+
+    assert result.state is RunState.SUCCEEDED, result
+    assert (package.directory / "copy").read_text() == '{"a": 1}' + package.prompt_file.read_text()
+    assert not (package.directory / "output").exists()
+    assert result.output_tail == (
+        "touch: /package/x: Read-only file system\ntouch: /x: Read-only file system\n"
+        "uid=0(0) gid=0(0) groups=0(0)\n"
+        "bin\ndev\netc\noutput\npackage\nproc\nrun\nsys\ntmp\nvar\n"
+        f"lo\n{run_id(package.run.id)} ci\n"
+    )
+    assert containers(engine) == []
+
+
+def test_container_has_limits_and_no_rights(engine, package):
+    rights = perform(runner(engine, "cat /proc/self/status"), package).output_tail or ""
+    script = "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 1 & done; wait"
+    result = perform(runner(engine, script, processes_max=8), package)
+
+    assert "CapEff:\t0000000000000000\n" in rights
+    assert "NoNewPrivs:\t1\n" in rights
+    assert "can't fork: Resource temporarily unavailable" in (result.output_tail or "")
+
+
+def test_container_that_uses_too_much_memory_is_killed(engine, package):
+    script = "exec dd if=/dev/zero of=/tmp/zeros bs=1M count=64"
+
+    result = perform(runner(engine, script, memory_mb=16, time_limit_seconds=60), package)
+
+    assert (result.state, result.exit_status) == (RunState.FAILED, 137)
+
+
+def test_container_ends_at_the_time_limit(engine, package):
+    result = perform(runner(engine, "echo begun; sleep 60", time_limit_seconds=2), package)
+
+    assert (result.state, result.reason) == (RunState.FAILED, "The command was ended after its time limit of 2 s.")
+    assert result.output_tail == "begun\n"
+    assert containers(engine) == []
+
+
+def test_cancelled_container_ends(engine, package):
+    begun = package.directory / "output" / "begun"
+
+    result = perform(
+        runner(engine, "touch /output/begun; sleep 60"), package, instruct_when(begun.exists, Instruction.CANCEL)
+    )
+
+    assert result.state is RunState.CANCELLED
+    assert containers(engine) == []
+
+
+def test_missing_image_is_a_failure_with_the_engines_message(engine, package):
+    result = perform(runner(engine, "true", image="localhost/missing"), package)
+
+    assert (result.state, result.exit_status) == (RunState.FAILED, 125)
+    assert result.reason == "The container could not be started. The output has the engine's message."
+    assert "localhost/missing" in (result.output_tail or "")
+
+
+def test_next_attempt_removes_the_container_of_an_earlier_one(engine, package):
+    name = container_name(package.run, 1)
+    command = [str(engine), "run", "--detach", f"--name={name}", "--network=none", IMAGE, "sleep", "60"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert containers(engine) == [name]
+
+    runner(engine, "true").end_earlier_attempts(sample_run(id=package.run.id, attempt=2))
+
+    until(lambda: containers(engine) == [], "the container is removed")

@@ -1,0 +1,79 @@
+"""A real Podman with an image that has only BusyBox. It is unpacked from Debian's packages, and installs nothing."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from tests.support.debian import program, unpacked
+
+IMAGE: Final = "localhost/busybox"
+LIBRARIES: Final = ("libgpgme11", "libassuan0", "libsubid4")
+COMMANDS: Final = ("sh", "cat", "sleep", "touch", "id", "env", "ls", "dd")
+
+
+def podman(directory: Path) -> Path:
+    """The path of a program `podman` whose images and containers are in the directory. Raises `ProgramUnavailable`.
+
+    The directory must be empty. Its path must be short, because it is the beginning of the path of a socket.
+    """
+    engine = Path(program("podman", package="podman"))
+    paths = [_library_directory(package) for package in LIBRARIES]
+    environment = {
+        "LD_LIBRARY_PATH": ":".join(str(path) for path in paths if path is not None),
+        "CONTAINERS_CONF": str(directory / "containers.conf"),
+        "CONTAINERS_STORAGE_CONF": str(directory / "storage.conf"),
+        "HOME": str(directory / "home"),
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    # The processes of tests may lack the right to raise limits, which the defaults do. runc works with every version of
+    # cgroups.
+    (directory / "containers.conf").write_text(
+        "[containers]\n"
+        'default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n'
+        "default_sysctls = []\n"
+        "[engine]\n"
+        'cgroup_manager = "cgroupfs"\n'
+        'events_logger = "file"\n'
+        'runtime = "runc"\n'
+        f"conmon_path = [{json.dumps(program('conmon', package='conmon'))}]\n"
+        f"conmon_env_vars = {json.dumps([f'{name}={value}' for name, value in environment.items()])}\n"
+        "[engine.runtimes]\n"
+        f"runc = [{json.dumps(program('runc', package='runc'))}]\n"
+        "[network]\n"
+        f"network_config_dir = {json.dumps(str(directory / 'networks'))}\n"
+    )
+    (directory / "storage.conf").write_text(
+        f'[storage]\ndriver = "vfs"\ngraphroot = "{directory}/storage"\nrunroot = "{directory}/run"\n'
+    )
+    policy = directory / "home" / ".config" / "containers" / "policy.json"
+    policy.parent.mkdir(parents=True)
+    policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+    wrapper = directory / "podman"
+    variables = "\n".join(f"export {name}='{value}'" for name, value in environment.items())
+    wrapper.write_text(f"#!/bin/sh\n{variables}\nexec '{engine}' \"$@\"\n")
+    wrapper.chmod(0o755)
+    _import_image(wrapper, directory)
+    return wrapper
+
+
+def _library_directory(package: str) -> Path | None:
+    """The directory of a library, which is unpacked now. None if the system has it."""
+    name = package.rstrip("0123456789")
+    system_files = list(Path("/usr/lib").glob(f"*/{name}.so*"))
+    if system_files:
+        return None
+    return next(unpacked(package).glob("usr/lib/*/"))
+
+
+def _import_image(engine: Path, directory: Path) -> None:
+    root = directory / "root"
+    (root / "bin").mkdir(parents=True)
+    shutil.copy(program("busybox", package="busybox-static"), root / "bin" / "busybox")
+    for command in COMMANDS:
+        (root / "bin" / command).symlink_to("busybox")
+    for name in ("tmp", "proc", "dev", "sys", "etc"):
+        (root / name).mkdir()
+    archive = shutil.make_archive(str(directory / "image"), "tar", root)
+    subprocess.run([engine, "import", archive, IMAGE], check=True, capture_output=True, timeout=120)
