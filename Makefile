@@ -29,7 +29,7 @@ proof: setup ## Run the tests, with race-prone ones repeated as often as for a r
 check: setup ## Check format, lint, types and imports
 	@.venv/bin/ruff format --check --quiet --output-format concise $(CHECKED)
 	@.venv/bin/ruff check --quiet $(CHECKED)
-	@.venv/bin/mypy --no-error-summary $(CHECKED)
+	@.venv/bin/mypy --num-workers auto --no-error-summary $(CHECKED)
 	@report=$$(.venv/bin/lint-imports --no-logo) || { echo "$$report"; exit 1; }
 	@echo "Format, code, types and imports are in order."
 
