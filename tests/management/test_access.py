@@ -17,6 +17,8 @@ WITHOUT_PERMISSION = {
     "ExternalSignIns": "they authenticate members",
     "Factories.set_up": "the first start calls it before there are members and keys",
     "Webhooks.url": "it reads nothing: its argument is a webhook that the caller has read",
+    "Alarms.now": "it reads only the clock",
+    "Alarms.open_for": "it checks itself what its caller may view",
 }
 """The operations without a permission, and the reason."""
 

@@ -76,8 +76,8 @@ def outbox(store: ManagedStore) -> Outbox:
 def test_notice_reaches_every_destination_that_wants_it(outbox: Outbox):
     outbox.store.management.factories.create(outbox.team, "other")
     outbox.add(outbox.store.management.access.operator("other"))
-    outbox.add(alarm_kinds=["disk_low"])
-    quiet = outbox.add(alarm_kinds=["webhook_quiet", "disk_low"])
+    outbox.add(alarm_kinds=["runs_waiting"])
+    quiet = outbox.add(alarm_kinds=["webhook_quiet", "runs_waiting"])
     of_installation = outbox.add(outbox.team)
     with_factories = outbox.add(outbox.team, includes_factories=True)
 
