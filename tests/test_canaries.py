@@ -11,17 +11,21 @@ from typing import Any
 import pytest
 
 from hookmill import cli
+from hookmill.domain.alarm_destination import DestinationKind
 from hookmill.domain.permission import Role
 from hookmill.domain.signatures.rule import scheme_named
 from hookmill.domain.signatures.sign import sign
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import Management
+from hookmill.store.database import open_database
 from hookmill.web.api import application, operations
 from tests.faults.audit import wait_until_runs_have_ended
+from tests.support.alarms import add_alarm
 from tests.support.service import Service, operator, serving
 
 SUPPLIED_SECRET = "canary-supplied-secret-7f3a9c1e5b"
 URL_TOKEN = "canary-url-token-2d8e6b4f0a"
+ALARM_URL_TOKEN = "canary-token-in-the-url-of-alarms-7c1f"
 SIGNING_SECRET = "canary-signing-secret-9b1c7d3e5f"
 REPLACEMENT_SECRET = "canary-replacement-secret-4e6f8a0b2c"
 PASSWORD = "canary password of a member 5a7b"
@@ -62,6 +66,14 @@ class Secrets:
                 }
             ],
         )
+        alarms = management.alarm_destinations.create(
+            may, DestinationKind.WEBHOOK, url=f"https://alarms.example.com/{ALARM_URL_TOKEN}"
+        )
+        assert alarms.signing_secret is not None
+        self.destination, self.alarm_signing_secret = alarms.destination.id, alarms.signing_secret.reveal()
+        with open_database(service.read_settings().store_url()) as database:
+            self.alarm = add_alarm(database, may.factory.id, generated.webhook.uid)
+            self.installation_alarm = add_alarm(database, None, "disk@here")
         link = management.sessions.create_first_link()
         assert link is not None
         self.link = link.reveal()
@@ -95,6 +107,8 @@ class Secrets:
             "a link": self.link,
             "a session": self.session,
             "a secret of the API": self.created["secret"],
+            "a URL of alarms": ALARM_URL_TOKEN,
+            "a signing secret of alarms": self.alarm_signing_secret,
             "the master key": (self.service.data_dir / "master.key").read_text().split()[0],
         }
 
@@ -121,7 +135,7 @@ def leaks(secrets: Secrets, text: bytes, *, place: str) -> list[str]:
 def test_search_finds_every_secret(secrets: Secrets):
     text = b" ".join(secret.encode() for secret in secrets.by_name.values())
 
-    assert len(leaks(secrets, text, place="text")) == 12
+    assert len(leaks(secrets, text, place="text")) == 14
     assert secrets.signed_delivery.status == 202
 
 
@@ -162,6 +176,9 @@ def test_no_api_response_contains_a_secret(secrets: Secrets):
         "run": first("runs", "run_id"),
         "file": "prompt.md",
         "member": first("members", "member_id", ""),
+        "alarm": secrets.alarm,
+        "installation_alarm": secrets.installation_alarm,
+        "destination": secrets.destination,
     }
     wait_until_runs_have_ended(secrets.service.read_settings().store_url())
     found_leaks, paths = [], []

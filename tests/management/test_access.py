@@ -8,15 +8,17 @@ import pytest
 
 from hookmill.domain.errors import Forbidden, Invalid, NotFound, Revoked
 from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister, MayManage, MayView, Role
+from hookmill.management.platform_reports import MayReport
 from tests.support.world import World
 
-PERMISSIONS = (MayView, MayManage, MayAdminister)
+PERMISSIONS = (MayView, MayManage, MayAdminister, MayReport)
 WITHOUT_PERMISSION = {
     "Access": "it grants permissions",
     "Sessions": "they authenticate members",
     "ExternalSignIns": "they authenticate members",
     "Factories.set_up": "the first start calls it before there are members and keys",
     "Webhooks.url": "it reads nothing: its argument is a webhook that the caller has read",
+    "PlatformReports.permission": "it grants a permission",
     "Alarms.now": "it reads only the clock",
     "Alarms.open_for": "it checks itself what its caller may view",
 }

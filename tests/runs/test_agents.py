@@ -168,6 +168,7 @@ def test_aider_gets_the_payload_as_a_file_only_if_there_is_one(tmp_path):
 
 
 @pytest.mark.usefixtures("key")
+@pytest.mark.proof
 def test_claude_code_performs_a_run(package, tmp_path):
     with model_endpoint() as endpoint:
         result = perform(

@@ -65,7 +65,8 @@ class Pooler:
             self._sockets.append(end)
 
     def _serve(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError, ConnectionError):
+        # Another thread may close the sockets: `select` raises a `ValueError` for one that is closed.
+        with client, contextlib.suppress(OSError, ValueError):
             server = self._begin_session(client)
             if server is None:
                 return
