@@ -8,7 +8,20 @@ import pytest
 from hookmill import __version__
 from tests.cli.conftest import Hookmill
 
-GROUPS = ("webhook", "automation", "delivery", "run", "filter", "secret", "factory", "member", "key", "keys", "audit")
+GROUPS = (
+    "webhook",
+    "automation",
+    "delivery",
+    "run",
+    "filter",
+    "secret",
+    "factory",
+    "member",
+    "key",
+    "keys",
+    "audit",
+    "alarm",
+)
 SLOW_MODULES = ("dbos", "granian", "sqlalchemy", "alembic", "pydantic", "cryptography", "rich.console")
 
 

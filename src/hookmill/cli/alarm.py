@@ -34,7 +34,7 @@ def list_alarms(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """List the alarms of a factory or of the installation, newest first."""
+    """List alarms, newest first."""
     before_key = alarm_key(before) if before is not None else None
     with factory_or_team_session(factory, of_team=installation) as session:
         alarms = session.management.alarms.newest(

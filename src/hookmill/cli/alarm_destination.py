@@ -84,7 +84,7 @@ def add(
 def list_destinations(
     installation: OfInstallation = False, factory: options.FactoryName = "default", json: options.AsJson = False
 ) -> None:
-    """List the destinations of alarms, and what waits for them or was given up."""
+    """List destinations, and how many messages wait or were given up."""
     with factory_or_team_session(factory, of_team=installation) as session:
         destinations = session.management.alarm_destinations.all(session.may)
     if json:
@@ -128,7 +128,7 @@ def remove(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Remove a destination of alarms, with the messages that wait for it."""
+    """Remove a destination, with the messages that wait for it."""
     inputs.require_yes_with_json(json, yes)
     with factory_or_team_session(factory, of_team=installation) as session:
         found = session.management.alarm_destinations.get(session.may, destination)

@@ -257,7 +257,7 @@ def change(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Change the networks of a webhook's senders, and how often it expects a delivery."""
+    """Change the allowed networks or the expected time."""
     networks_options = {"allowed_network": allowed_network or None, "any_network": any_network or None}
     time_options = {"expect_every": expect_every, "expect_none": expect_none or None}
     inputs.require_at_least_one(**networks_options, **time_options)
