@@ -1,7 +1,7 @@
-"""Runs `hookmill backup` or `restore` with small batches, and kills it at a chosen step.
+"""Runs `hookmill backup` or `restore` with small batches, and kills it at a chosen step, or lets its disk be full.
 
-A step is a record of the backup that is written or read, a commit, or the moment after it. `command_until` runs in a
-process of its own.
+A step is a record of the backup that is written or read, a commit, or the moment after it. `command_until` and
+`command_with_few_pages` run in a process of its own.
 """
 
 import os
@@ -47,4 +47,19 @@ def command_until(step: int, arguments: Sequence[str]) -> None:
     Database.write = write_in_steps  # type: ignore[assignment, method-assign]
     BackupWriter.add = add_in_steps  # type: ignore[assignment, method-assign]
     BackupReader.records = records_in_steps  # type: ignore[assignment, method-assign]
+    main(list(arguments))
+
+
+def command_with_few_pages(pages: int, arguments: Sequence[str]) -> None:
+    """Run the command. A SQLite database that it writes has at most so many pages, as on a full disk."""
+    write = Database.write
+
+    @contextmanager
+    def limited(database: Database) -> Iterator[Transaction]:
+        with write(database) as tx:
+            if tx.on_sqlite:
+                tx.connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+            yield tx
+
+    Database.write = limited  # type: ignore[assignment, method-assign]
     main(list(arguments))

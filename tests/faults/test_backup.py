@@ -3,25 +3,31 @@
 Commands that are killed leave nothing behind that looks like a backup or a restored database.
 """
 
+import os
 import random
 import shutil
 import signal
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+import psycopg
 import pytest
+from psycopg import sql
 
 from hookmill import app
-from hookmill.domain.ids import delivery_id
+from hookmill.domain.ids import RunKey, delivery_id, run_id
 from hookmill.store.database import open_database
 from tests.faults.audit import audit, wait_until_runs_have_ended
-from tests.faults.backup_killer import command_until
+from tests.faults.backup_killer import command_until, command_with_few_pages
 from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request
+from tests.faults.small_disk import SmallDisk
 from tests.faults.sources import create_sources
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Command, Forked
@@ -33,6 +39,8 @@ from tests.support.waiting import LONG_SECONDS, until
 
 ACCEPTED_MIN = 150
 KILLS_MIN = 4
+ALMOST_FULL_BYTES = 128 * 1024
+"""Less than the largest body of `filled`."""
 SETTINGS: dict[str, Any] = {
     "deliveries_per_minute": 100_000,
     "webhooks_per_factory": 100,
@@ -47,6 +55,7 @@ class Installation:
 
     data_dir: Path
     url: str | None
+    more_settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def store_url(self) -> str:
@@ -55,7 +64,8 @@ class Installation:
     @property
     def service(self) -> Service:
         """A service that is not started, for its environment and settings."""
-        return Service(self.data_dir, self.url, {name.upper(): str(SETTINGS[name]) for name in SETTINGS}, port=1)
+        settings = {name.upper(): str(value) for name, value in (SETTINGS | self.more_settings).items()}
+        return Service(self.data_dir, self.url, settings, port=1)
 
     def command(self, *arguments: str, output: Path, seconds: float = LONG_SECONDS) -> int:
         """Run the command, which appends to the file `output`. Returns its exit code."""
@@ -244,3 +254,155 @@ def test_backup_says_when_its_output_is_full(filled: Installation, tmp_path: Pat
 
     assert full.wait(LONG_SECONDS) == 1
     assert b"standard output can't be written: No space left on device." in errors.read_bytes()
+
+
+def add_package(data_dir: Path) -> None:
+    """Add the package of a run, with a file that can't be compressed and is larger than `ALMOST_FULL_BYTES`."""
+    package = data_dir / "runs" / run_id(RunKey(bytes(16)))
+    package.mkdir(parents=True)
+    (package / "result").write_bytes(os.urandom(4 * ALMOST_FULL_BYTES))
+
+
+def test_full_disk_ends_a_backup_and_keeps_the_previous_one(filled: Installation, tmp_path: Path):
+    output = tmp_path / "output"
+    with SmallDisk(tmp_path) as disk:
+        target = disk.directory / "backup"
+        assert filled.command("backup", str(target), output=output) == 0, output.read_text()
+        previous = target.read_bytes()
+        add_package(filled.data_dir)
+        if disk.is_mounted:
+            disk.fill(free_bytes=ALMOST_FULL_BYTES)
+            filled.more_settings = {"free_space_min_mb": "0"}
+        else:
+            filled.more_settings = {"free_space_min_mb": "1000000000"}
+        arguments = ("backup", "--force", "--with-run-packages", str(target))
+        failed = filled.command(*arguments, output=output)
+        files = {path.name for path in disk.directory.iterdir()}
+        kept = target.read_bytes()
+        disk.free()
+        filled.more_settings = {"free_space_min_mb": "0"}
+        repeated = filled.command(*arguments, output=output)
+        assert filled.command("restore", "--check", str(target), output=output) == 0
+
+    text = output.read_text()
+    assert failed == 1
+    assert str(disk.directory) in text
+    assert "Nothing was written. Free disk space, or write the backup to another disk." in text
+    assert "Traceback" not in text
+    assert kept == previous
+    assert files <= {"backup", "filler"}
+    assert repeated == 0, text
+
+
+@pytest.mark.parametrize("full", ["database", "packages"])
+def test_restore_to_a_full_disk_changes_nothing_and_can_be_started_again(
+    full: str, filled: Installation, tmp_path: Path
+):
+    output, backup = tmp_path / "output", str(tmp_path / "backup")
+    if full == "packages":
+        add_package(filled.data_dir)
+    assert filled.command("backup", backup, "--with-run-packages", output=output) == 0, output.read_text()
+    with SmallDisk(tmp_path) as disk:
+        target = Installation(disk.directory / "data", None)
+        if disk.is_mounted:
+            disk.fill(free_bytes=ALMOST_FULL_BYTES)
+            failed = target.command("restore", backup, output=output)
+        else:
+            failed = Forked(
+                command_with_few_pages, (20, ("restore", backup)), target.service.environment(), tmp_path, output
+            ).wait(LONG_SECONDS)
+        text = output.read_text()
+        files = [path for path in target.data_dir.rglob("*") if path.is_file()]
+        disk.free()
+        repeated = target.command("restore", backup, output=output)
+        assert (
+            rows_of_sqlite(target.data_dir / "hookmill.db")["payloads"]
+            == (rows_of_sqlite(filled.data_dir / "hookmill.db")["payloads"])
+        )
+
+    assert failed == 1
+    assert f"because the disk of {target.data_dir} is full. Nothing was changed. Free disk space" in text
+    assert "Traceback" not in text
+    assert files == []
+    assert repeated == 0, output.read_text()
+
+
+def test_restore_while_the_disk_of_postgresql_is_full_can_be_started_again(
+    filled: Installation, postgres_server: Postgres, tmp_path: Path
+):
+    output = tmp_path / "output"
+    assert filled.command("backup", "backup", output=output) == 0, output.read_text()
+    with small_postgres_database(postgres_server, tmp_path) as (url, fill_disk, free_disk):
+        target = Installation(tmp_path / "restored", url)
+        assert target.command("migrate", output=output) == 0, output.read_text()
+        fill_disk()
+        failed = target.command("restore", "backup", output=output)
+        text = output.read_text()
+        deliveries = deliveries_in(url)
+        free_disk()
+        repeated = target.command("restore", "backup", output=output)
+        assert rows_of_postgres(url)["payloads"] == rows_of_sqlite(filled.data_dir / "hookmill.db")["payloads"]
+
+    assert failed == 1
+    assert "because the disk of PostgreSQL is full. Nothing was changed. Free disk space" in text
+    assert "Traceback" not in text
+    assert deliveries == set()
+    assert repeated == 0, output.read_text()
+
+
+@contextmanager
+def small_postgres_database(
+    server: Postgres, directory: Path
+) -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
+    """A database whose tables are on a small file system, and functions that fill and free it.
+
+    If that is not possible, a trigger raises the error of a full disk.
+    """
+    url = server.create_database()
+    database = sql.Identifier(url.rpartition("/")[2])
+    space = sql.Identifier("small_disk")
+    # The account of the server can't enter the directories of tests.
+    with tempfile.TemporaryDirectory() as parent, SmallDisk(Path(parent)) as disk:
+        Path(parent).chmod(0o711)
+        is_small = disk.is_mounted and move_to_disk(server, database, space, disk.directory / "space")
+
+        def execute(*statements: str) -> None:
+            with psycopg.connect(url, autocommit=True) as connection:
+                for statement in statements:
+                    connection.execute(statement.encode())
+
+        try:
+            yield (
+                url,
+                (lambda: disk.fill(free_bytes=ALMOST_FULL_BYTES)) if is_small else lambda: execute(*FULL_DISK_TRIGGER),
+                disk.free if is_small else lambda: execute("DROP TRIGGER full_disk ON payloads"),
+            )
+        finally:
+            disk.free()
+            server.drop_database(url)
+            if is_small:
+                with psycopg.connect(server.admin_url, autocommit=True) as connection:
+                    connection.execute(sql.SQL("DROP TABLESPACE {}").format(space))
+
+
+FULL_DISK_TRIGGER = (
+    """
+    CREATE FUNCTION raise_full_disk() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$
+    """,
+    "CREATE TRIGGER full_disk BEFORE INSERT ON payloads EXECUTE FUNCTION raise_full_disk()",
+)
+
+
+def move_to_disk(server: Postgres, database: sql.Identifier, space: sql.Identifier, directory: Path) -> bool:
+    """Move the database to a tablespace in this directory. Returns False if the server can't do it."""
+    with psycopg.connect(server.admin_url, autocommit=True) as connection:
+        try:
+            account = psutil.Process(connection.info.backend_pid).uids().real
+            directory.mkdir()
+            os.chown(directory, account, -1)
+            connection.execute(sql.SQL("CREATE TABLESPACE {} LOCATION {}").format(space, sql.Literal(str(directory))))
+        except (psutil.NoSuchProcess, psycopg.Error):
+            return False
+        connection.execute(sql.SQL("ALTER DATABASE {} SET TABLESPACE {}").format(database, space))
+    return True

@@ -4,18 +4,15 @@ Senders get a 503 in time, no accepted delivery is lost, and the service recover
 """
 
 import contextlib
-import os
 import random
 import shutil
 import sqlite3
-import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlsplit
 
 import psycopg
@@ -30,6 +27,7 @@ from tests.faults.fault_injection import serving_with_faults
 from tests.faults.limits import crash_postgresql_by_failed_writes
 from tests.faults.parts import Part, parts_of, wait_until_announced
 from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request, exchange
+from tests.faults.small_disk import SmallDisk
 from tests.faults.tcp_proxy import TcpProxy
 from tests.support.counts import count
 from tests.support.loaded import Command
@@ -362,43 +360,6 @@ def test_deliveries_get_503_while_another_process_locks_sqlite(tmp_path: Path):
     assert max(seconds for _, seconds in answers) < ANSWER_SECONDS_MAX
     assert unknown == 404, "a request that only reads does not wait"
     assert is_intact(tmp_path / "data" / "hookmill.db")
-
-
-class SmallDisk:
-    """A disk that a test can fill: a small file system if one can be mounted, otherwise a limit on SQLite's pages."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory / "disk"
-        self.directory.mkdir()
-        self._pages = directory / "pages"
-        mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "hookmill-test", str(self.directory)]
-        self._is_mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
-        self.faults = {} if self._is_mounted else {"PAGES": str(self._pages)}
-        """For `serving_with_faults`."""
-
-    def fill(self) -> None:
-        if not self._is_mounted:
-            with contextlib.closing(sqlite3.connect(self.directory / "data" / "hookmill.db")) as connection:
-                self._pages.write_text(str(connection.execute("PRAGMA page_count").fetchone()[0]))
-            return
-        with contextlib.suppress(OSError), (self.directory / "filler").open("wb", buffering=0) as filler:
-            while True:
-                filler.write(bytes(MEGABYTE // 16))
-
-    def free(self) -> None:
-        self._pages.unlink(missing_ok=True)
-        (self.directory / "filler").unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_mounted:
-            # A process that has just ended may still have a file open.
-            until(lambda: not subprocess.run(["umount", str(self.directory)]).returncode, "the disk is unmounted")
-
-    def __str__(self) -> str:
-        return "a small file system" if self._is_mounted else "a limit on SQLite's pages"
 
 
 def test_full_disk_gives_503_and_loses_no_accepted_delivery(tmp_path: Path):

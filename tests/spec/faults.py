@@ -349,4 +349,19 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "runs/test_platform.py::test_report_that_arrived_while_no_worker_was_alive_ends_the_run",
         ),
     ),
+    "F49": ToleratedFault(
+        "The disk is full while a backup is written: the error names the disk, and the previous backup stays.",
+        (
+            "faults/test_backup.py::test_full_disk_ends_a_backup_and_keeps_the_previous_one",
+            "faults/test_backup.py::test_backup_says_when_its_output_is_full",
+        ),
+    ),
+    "F50": ToleratedFault(
+        "The disk is full during a restore: nothing is restored, and the same command succeeds later.",
+        (
+            "faults/test_backup.py::test_restore_to_a_full_disk_changes_nothing_and_can_be_started_again",
+            "faults/test_backup.py::test_restore_while_the_disk_of_postgresql_is_full_can_be_started_again",
+        ),
+        "PostgreSQL's tables are on the full disk, but not its write-ahead log.",
+    ),
 }

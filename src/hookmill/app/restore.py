@@ -13,10 +13,11 @@ from typing import BinaryIO, Final
 from hookmill.app import keys, now_us
 from hookmill.app.exclusive import lock_out_services
 from hookmill.domain import moment
-from hookmill.domain.errors import Conflict, Invalid, StoreUnavailable
+from hookmill.domain.errors import Conflict, DiskFull, Invalid, StoreUnavailable
 from hookmill.domain.ids import TeamId, time_ordered_key
 from hookmill.domain.permission import Channel
 from hookmill.domain.secret import SecretValue
+from hookmill.domain.text import shown
 from hookmill.management.access import operator_actor
 from hookmill.runs.package_copies import CopiedPackages, PackageRestorer
 from hookmill.settings import Settings
@@ -156,6 +157,7 @@ def restore(
     - `UnusableBackup` for a file that is not a backup, or was cut or altered;
     - `WrongKey` without the backup's master keys, and `Invalid` for a wrong passphrase;
     - `Conflict` if the database is not empty, or a process uses the data directory;
+    - `DiskFull` if the disk of the database or of the data directory is full;
     - `StoreUnavailable`.
     """
     began_at = time.monotonic()
@@ -163,7 +165,8 @@ def restore(
     _refuse_used(settings, backup.header)
     ring, new_keys = _ring_for(settings, backup, ask_passphrase)
     backup.verify(ring)
-    with ExitStack() as on_failure, ExitStack() as resources:
+    # The first context ends last, when the others have removed what was written.
+    with _naming_full_disk(settings), ExitStack() as on_failure, ExitStack() as resources:
         _prepare_directory(settings, on_failure, resources)
         packages = PackageRestorer(settings.data_dir.absolute() / "runs")
         packages.remove_drafts()
@@ -190,6 +193,27 @@ def restore(
         kept_packages=kept_packages,
         key_file=key_file,
         seconds=time.monotonic() - began_at,
+    )
+
+
+@contextmanager
+def _naming_full_disk(settings: Settings) -> Iterator[None]:
+    """Let the error about a full disk say which disk it is, and what to do."""
+    database = "PostgreSQL" if settings.on_postgres else shown(str(_sqlite_path(settings).parent))
+    try:
+        yield
+    except DiskFull as error:
+        raise _disk_full(database) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _disk_full(shown(str(settings.data_dir.absolute()))) from error
+        raise
+
+
+def _disk_full(place: str) -> DiskFull:
+    return DiskFull(
+        f"The backup can't be restored, because the disk of {place} is full. Nothing was changed. Free disk space, or "
+        "restore to another disk: start the same command again."
     )
 
 
@@ -368,7 +392,12 @@ def _publish(draft: Path, path: Path) -> None:
             raise
         # Some file systems have no links.
         draft.rename(path)
-    sync_directory(path.parent)
+    try:
+        sync_directory(path.parent)
+    except OSError:
+        # The restore fails, and removes the packages and the key file, too.
+        path.unlink()
+        raise
 
 
 def _remove_engine_records(settings: Settings) -> None:

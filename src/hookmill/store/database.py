@@ -358,8 +358,12 @@ def raising_unavailable() -> Iterator[None]:
 def _unavailable(error: SQLAlchemyError) -> StoreUnavailable:
     cause = error.orig if isinstance(error, DBAPIError) else None
     if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or type(cause).__name__ == "DiskFull":
-        return DiskFull("The database can't be changed, because its disk is full. Free disk space, and then retry.")
+        return disk_full()
     return StoreUnavailable(_driver_message(error))
+
+
+def disk_full() -> DiskFull:
+    return DiskFull("The database can't be changed, because its disk is full. Free disk space, and then retry.")
 
 
 _TEMPORARY_ERRORS: Final = {

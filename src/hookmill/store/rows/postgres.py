@@ -7,7 +7,7 @@ import psycopg
 
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.store import dialect
-from hookmill.store.database import Transaction
+from hookmill.store.database import Transaction, disk_full
 from hookmill.store.postgres_engine import PostgresConnection
 from hookmill.store.rows.tables import TABLES, StoredTable, Values
 
@@ -44,7 +44,8 @@ def read_rows(tx: Transaction, table: StoredTable) -> Iterator[Values]:
 
 
 def write_rows(tx: Transaction, table: StoredTable, rows: Sequence[Values]) -> None:
-    """Insert these rows, which are as SQLite has them. Raises `StoreUnavailable` and `psycopg.Error`."""
+    """Insert these rows, which are as SQLite has them. Raises `StoreUnavailable`, also as `DiskFull`, and
+    `psycopg.Error`."""
     boolean_positions = [number for number, column in enumerate(table.columns) if column.is_boolean]
     try:
         with (
@@ -111,4 +112,6 @@ def _driver(tx: Transaction) -> PostgresConnection:
 def _unavailable(tx: Transaction, error: psycopg.Error) -> StoreUnavailable:
     # The transaction is lost. Without this call, its rollback would fail on a broken connection.
     tx.connection.invalidate(error)
+    if isinstance(error, psycopg.errors.DiskFull):
+        return disk_full()
     return StoreUnavailable(str(error).strip().split("\n")[0][:200])
