@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from bench import capacity, connections, databases, grown, load, machine, noop, pages, runs, service, window
+from bench import capacity, connections, databases, grown, load, machine, noop, observed, pages, runs, service, window
 from bench.load import SERIAL_LENGTH, Body, Plan, Record, Target
 from bench.process import Served
 from bench.service import DELIVERIES_PER_WEBHOOK, NotMeasured, Service, Storage
@@ -215,11 +215,19 @@ def _row(
         own.record.requests_per_second / other.record.requests_per_second
         for own, other in zip(rounds, yardstick, strict=True)
     ]
-    return Row(
-        what=f"{contender.name}, {traffic.title}",
-        per_second=median(one.record.requests_per_second for one in rounds),
+    return replace(
+        _figures(f"{contender.name}, {traffic.title}", rounds),
         of_yardstick=median(ratios) if is_compared else None,
         of_yardstick_min=SHARE_OF_YARDSTICK_MIN if contender is ON_SQLITE and traffic == BUSIEST else None,
+        remark=f"rounds: {min(ratios):.2f} to {max(ratios):.2f} of (a)" if is_compared else "",
+    )
+
+
+def _figures(what: str, rounds: Sequence[_Round]) -> Row:
+    """The medians of the rounds."""
+    return Row(
+        what=what,
+        per_second=median(one.record.requests_per_second for one in rounds),
         p50_ms=median(one.record.p50_ms for one in rounds),
         p99_ms=median(one.record.p99_ms for one in rounds),
         mib_at_rest=median(one.mib_at_rest for one in rounds),
@@ -227,7 +235,6 @@ def _row(
         server_cores=median(one.server_cores for one in rounds),
         load_cores=median(one.record.generator_cpu_share for one in rounds),
         other_cores=median(one.other_cores for one in rounds),
-        remark=f"rounds: {min(ratios):.2f} to {max(ratios):.2f} of (a)" if is_compared else "",
     )
 
 
@@ -239,6 +246,46 @@ def _flat_out_small(effort: Effort) -> Sequence[Row]:
 def _flat_out_large(effort: Effort) -> Sequence[Row]:
     # The rounds are half as long, because a minute of large bodies takes gigabytes of disk.
     return _compare(replace(effort, seconds=effort.seconds / 2), Traffic(size=LARGE_BODY))
+
+
+def _observed(effort: Effort) -> Iterator[Row]:
+    # A round has at least one scrape.
+    seconds = max(2 * effort.seconds, observed.SCRAPE_SECONDS)
+    for storage in Storage:
+        yield from _compare_observed(storage, rounds=effort.rounds, seconds=seconds)
+
+
+def _compare_observed(storage: Storage, *, rounds: int, seconds: float) -> Sequence[Row]:
+    """Measure the service without and with metrics and traces, once each in every round."""
+    traffic = Traffic(size=SMALL_BODY)
+    shares_sent: list[float] = []
+    plain = ON_SQLITE if storage is Storage.SQLITE else ON_POSTGRESQL
+    with_both = replace(
+        plain, serving=lambda webhooks: observed.serving(storage, webhooks=webhooks, shares_sent=shares_sent)
+    )
+    what = f"{plain.name}, {traffic.title}"
+    without: list[_Round] = []
+    observed_rounds: list[_Round] = []
+    try:
+        for _ in range(rounds):
+            without.append(_round(plain, traffic, seconds))
+            observed_rounds.append(_round(with_both, traffic, seconds))
+    except NotMeasured as reason:
+        return [Row(what=f"{what}, metrics and traces", remark=str(reason))]
+    ratios = [
+        own.record.requests_per_second / other.record.requests_per_second
+        for own, other in zip(observed_rounds, without, strict=True)
+    ]
+    return [
+        _figures(f"{what}, neither metrics nor traces", without),
+        replace(
+            _figures(f"{what}, metrics and traces", observed_rounds),
+            remark=(
+                f"{median(ratios):.2f} of the rate without them, rounds: {min(ratios):.2f} to {max(ratios):.2f}; "
+                f"{median(shares_sent):.0%} of the spans were sent"
+            ),
+        ),
+    ]
 
 
 def _steady(effort: Effort) -> Sequence[Row]:
@@ -337,6 +384,7 @@ def _connections(effort: Effort) -> Sequence[Row]:
 SCENARIOS = (
     Scenario(name="small", measure=_flat_out_small),
     Scenario(name="large", measure=_flat_out_large),
+    Scenario(name="observed", measure=_observed),
     Scenario(name="steady", measure=_steady),
     Scenario(name="filters", measure=_filters),
     Scenario(name="signatures", measure=_signatures),
