@@ -1,4 +1,4 @@
-"""The query plans of statements about runs, on SQLite and on PostgreSQL."""
+"""The query plans of statements about a table, on SQLite and on PostgreSQL."""
 
 import re
 from collections.abc import Callable
@@ -13,10 +13,17 @@ from hookmill.store.database import Database, Transaction
 
 def query_plans(database: Database, work: Callable[[Transaction], object]) -> list[str]:
     """The plans of all statements about runs that `work` executes. Each begins with its statement."""
+    return statement_plans(database, work, table="runs")
+
+
+def statement_plans(
+    database: Database, work: Callable[[Transaction], object], *, table: str = "deliveries"
+) -> list[str]:
+    """The plans of all statements about the table that `work` executes. Each begins with its statement."""
     statements: list[tuple[str, Any]] = []
 
     def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if "runs" in statement and statement.lstrip().startswith(("SELECT", "WITH", "UPDATE")):
+        if table in statement and statement.lstrip().startswith(("SELECT", "WITH", "UPDATE")):
             statements.append((statement, parameters))
 
     with database.write() as tx:

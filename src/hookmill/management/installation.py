@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hookmill.domain import ids
@@ -117,6 +118,11 @@ class Installation:
         self._database = database
         self._has_room = has_room
         self._current = _CurrentTransaction()
+
+    @property
+    def database_path(self) -> Path | None:
+        """The SQLite file; None on PostgreSQL."""
+        return self._database.path
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:

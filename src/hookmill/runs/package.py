@@ -19,6 +19,8 @@ from hookmill.store.directories import remove_or_set_aside
 LISTED_ENTRIES_MAX: Final = 1_000
 """The maximum number of entries that a listing of a package reads. A command may create any number of files."""
 CHUNK_BYTES: Final = 65_536
+BLOCK_BYTES: Final = 512
+"""The unit of `st_blocks`."""
 ENVELOPE_BYTES_MAX: Final = 1_048_576
 """More than the longest `envelope.json`, which has 32 fields of 2,000 characters, each in 12 bytes."""
 
@@ -211,6 +213,22 @@ class PackagesOnHost:
     def read_tail(self, run: Run, name: str, bytes_max: int) -> tuple[bytes, int]:
         """The end of a file, and the file's size. Raises `OSError` if there is no such file."""
         return read_tail(open_file(self.directory, run.id, name), bytes_max)
+
+    def disk_bytes(self, run: RunKey) -> int | None:
+        """The space that the run's package has on the disk, without subdirectories. None if it is not on this host."""
+        try:
+            descriptor = _open_package(self.directory, run)
+        except OSError:
+            return None
+        try:
+            with os.scandir(descriptor) as entries:
+                statuses = [entry.stat(follow_symlinks=False) for entry in islice(entries, LISTED_ENTRIES_MAX)]
+        except OSError:
+            # The package was removed meanwhile.
+            return None
+        finally:
+            os.close(descriptor)
+        return sum(status.st_blocks for status in statuses) * BLOCK_BYTES
 
 
 def _attempt_of_package(packages: Path, run: Run) -> int:
