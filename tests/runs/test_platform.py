@@ -174,8 +174,8 @@ def test_time_limit_ends_the_attempt_and_its_token(backlog, platform):
     run = performance.end()
 
     assert (run.state, run.reason) == (RunState.FAILED, "The platform did not report within the time limit of 1 s.")
-    told = platform.wait_for(2)
-    assert (told["type"], told["data"]) == (
+    stop_message = platform.wait_for(2)
+    assert (stop_message["type"], stop_message["data"]) == (
         "run.cancelled",
         {"run_id": run_id(run.id), "attempt": 1, "reason": "time_limit"},
     )
@@ -190,12 +190,12 @@ def test_cancellation_is_told_to_the_platform(sqlite_backlog, platform, has_answ
     message = platform.wait_for(1)
 
     sqlite_backlog.request_cancel(performance.key)
-    told = platform.wait_for(2)
+    stop_message = platform.wait_for(2)
     platform.answers.set()
     run = performance.end()
 
     assert (run.state, run.reason) == (RunState.CANCELLED, "It was cancelled while it ran.")
-    assert told["data"]["reason"] == "cancelled"
+    assert stop_message["data"]["reason"] == "cancelled"
     assert report(sqlite_backlog, message) is Reception.OUTDATED
 
 
@@ -238,17 +238,17 @@ def test_attempt_after_a_killed_worker_makes_the_first_one_outdated(backlog, pla
         worker.kill()
 
     with Worker(backlog, platform_url=platform.url):
-        told, second = platform.wait_for(2), platform.wait_for(3)
+        stop_message, second = platform.wait_for(2), platform.wait_for(3)
         late = report(backlog, first)
         accepted = report(backlog, second)
         (run,) = backlog.wait_for_end(key)
 
-    assert [(each["type"], each["data"]["attempt"]) for each in (first, told, second)] == [
+    assert [(each["type"], each["data"]["attempt"]) for each in (first, stop_message, second)] == [
         ("run.started", 1),
         ("run.cancelled", 1),
         ("run.started", 2),
     ]
-    assert told["data"]["reason"] == "outdated"
+    assert stop_message["data"]["reason"] == "outdated"
     assert (late, accepted) == (Reception.OUTDATED, Reception.ACCEPTED)
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 

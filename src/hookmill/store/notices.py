@@ -2,7 +2,7 @@
 
 `enqueue` adds the rows in the transaction that changes the alarm. A process claims a message, sends it, and then
 finishes it. If the process dies in between, the claim expires, and the message is sent again with the same id. Messages
-to one destination are sent one after the other, so that a resolved alarm is never told before the raised one.
+to one destination are sent one after the other, so that a resolved alarm never arrives before the raised one.
 """
 
 import json

@@ -103,18 +103,18 @@ class HttpRunner:
                 case Instruction.CANCEL:
                     request.close()
                     cancelled = Ended(state=RunState.CANCELLED, reason=CANCELLED_REASON)
-                    return self._ended(run, cancelled, told_as="cancelled")
+                    return self._ended(run, cancelled, stop_reason="cancelled")
                 case Instruction.CONTINUE:
                     pass
             if time.monotonic() > deadline:
                 request.close()
                 reason = f"The platform did not report within the time limit of {self.time_limit_seconds:g} s."
-                return self._ended(run, Ended(state=RunState.FAILED, reason=reason), told_as="time_limit")
+                return self._ended(run, Ended(state=RunState.FAILED, reason=reason), stop_reason="time_limit")
 
-    def _ended(self, run: Run, result: Ended, *, told_as: str | None = None) -> Ended:
+    def _ended(self, run: Run, result: Ended, *, stop_reason: str | None = None) -> Ended:
         """The result, unless the platform's report was accepted before. Then the report decides.
 
-        `told_as`: the reason that the platform is told; None if it is told nothing.
+        `stop_reason`: the reason that the platform receives; None if it receives nothing.
         """
         report: PlatformReport | None = None
         # While the database is unavailable, no report can be accepted either.
@@ -122,8 +122,8 @@ class HttpRunner:
             report = platform_attempts.close(tx, run.id, run.attempt)
         if report is not None:
             return report.ended
-        if told_as is not None:
-            self._tell_cancelled(run.id, run.attempt, told_as)
+        if stop_reason is not None:
+            self._tell_cancelled(run.id, run.attempt, stop_reason)
         return result
 
     def _tell_cancelled(self, run: RunKey, attempt: int, reason: str) -> None:
