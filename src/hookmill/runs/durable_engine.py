@@ -99,7 +99,7 @@ class DurableEngine:
 
     def _start_workflow(self, workflow_id: str, attempt: int) -> None:
         # The engine records the workflow in this thread, with one statement for its status and one for its arguments.
-        # Nothing is lost if a crash keeps the second from being executed: see `forget_left`.
+        # Nothing is lost if a crash keeps the second from being executed: see `forget_leftovers`.
         with autocommit(), SetWorkflowID(workflow_id, workflow_id_reuse_policy="reject"):
             DBOS.start_workflow(self._workflow, workflow_id, attempt)
 
