@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
 
+import pytest
+
 PACKAGE: Final = "hookmill.domain.signatures"
 TESTS: Final = tuple(
     f"tests.domain.signatures.{name}"
@@ -21,6 +23,8 @@ TESTS: Final = tuple(
 # Exit codes of the child process.
 KILLED: Final = 7
 SURVIVED: Final = 8
+FAULTY: Final = 9
+"""The mutant could not be loaded, so it shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,23 +121,23 @@ def is_killed(mutant: Mutant) -> bool:
     child = os.fork()
     if child == 0:
         try:
-            os._exit(_run_tests(mutant))
+            _load(mutant)
+            os._exit(_run_tests())
         finally:
-            os._exit(KILLED)
+            os._exit(FAULTY)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     assert code in {KILLED, SURVIVED}, f"{mutant}: the child process ended with {code}"
     return code == KILLED
 
 
-def _run_tests(mutant: Mutant) -> int:
-    _load(mutant)
+def _run_tests() -> int:
     for name in TESTS:
         try:
             module = importlib.import_module(name)
             for test in _tests(module):
                 test()
-        except Exception:
+        except (Exception, pytest.fail.Exception):
             return KILLED
     return SURVIVED
 
@@ -149,7 +153,7 @@ def _load(mutant: Mutant) -> None:
     source = Path(spec.origin).read_text(encoding="utf-8")
     mutated = source.replace(mutant.correct, mutant.wrong, 1)
     if mutated == source:
-        os._exit(1)
+        raise ValueError(f"{mutant.module} does not contain {mutant.correct!r}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[full_name] = module
     exec(compile(mutated, spec.origin, "exec"), module.__dict__)
