@@ -553,14 +553,15 @@ def test_provider_that_fails_is_unavailable(provider: SigningProvider, path: str
 def test_provider_that_hangs_is_given_up(
     provider: SigningProvider, path: str, answer: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(http, "REQUEST_SECONDS", 0.3)
+    # On a busy machine, a request that the provider answers also takes a part of a second.
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 2)
     provider.behaviour.answers = {path: answer}
     started_at = time.monotonic()
 
     reason = failure(provider)
 
-    assert reason == f"{provider.issuer}{path} did not answer within 0.3 seconds."
-    assert time.monotonic() - started_at < 5
+    assert reason == f"{provider.issuer}{path} did not answer within 2 seconds."
+    assert time.monotonic() - started_at < 20
 
 
 def test_provider_that_is_down_is_reported_without_a_secret(provider: SigningProvider):
