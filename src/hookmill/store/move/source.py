@@ -32,21 +32,25 @@ def refuse_unstorable(tx: Transaction, table: StoredTable) -> None:
     driver = tx.connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     driver.create_function("is_storable_text", 1, _is_storable_text, deterministic=True)
-    cases = " ".join(f"WHEN NOT {column.storable_in_sqlite} THEN '{column.name}'" for column in table.columns)
+    # Positions instead of names, and no alias: SQLite would prefer a column of this name to the alias.
+    cases = " ".join(
+        f"WHEN NOT {column.storable_in_sqlite} THEN {position}" for position, column in enumerate(table.columns)
+    )
+    unstorable = f"CASE {cases} END"
     # As bytes, because the key itself may be text that can't be decoded.
     keys = table.key_list(lambda column: f"CAST({column.quoted} AS BLOB)")
     rows = tx.bulk(
         f"""
-        SELECT CASE {cases} END AS problem, {keys}
+        SELECT {unstorable}, {keys}
         FROM {table.quoted}
-        WHERE problem IS NOT NULL
+        WHERE {unstorable} IS NOT NULL
         ORDER BY {table.key_list()}
         LIMIT {ROWS_SHOWN_MAX}
         """,
         (),
     ).all()
     if rows:
-        lines = [f"  {table.name} {_described_key(table, row[1:])}: {row[0]}" for row in rows]
+        lines = [f"  {table.name} {_described_key(table, row[1:])}: {table.columns[row[0]].name}" for row in rows]
         raise Invalid(
             "PostgreSQL can't store these values of the SQLite database: a text must be UTF-8 without NUL, a number "
             "must be in range, and each value must have the type of its column.\n"
