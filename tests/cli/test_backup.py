@@ -547,6 +547,33 @@ def test_runs_continue_as_their_states_say(
     assert hookmill("run", "queue", "--json").json["workers"] == []
 
 
+def test_messages_about_alarms_that_waited_are_not_sent_by_the_copy(
+    log: LogWriter, hookmill: Hookmill, into: Callable[..., CommandResult]
+):
+    destination = hookmill(
+        "alarm", "destination", "add", "slack", "--url-from-stdin", "--json", stdin=b"https://hooks.example.com/1"
+    ).json["destination_id"]
+    states = ("waiting", "waiting", "sent", "failed")
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        # The second one is being sent.
+        connection.executemany(
+            "INSERT INTO alarm_notices VALUES (?, ?, '{}', 0, ?, ?, 0, ?, NULL, NULL, NULL)",
+            [
+                (bytes([number]) * 16, destination, state, number, 1 << 60 if number == 1 else None)
+                for number, state in enumerate(states)
+            ],
+        )
+    hookmill("backup", "1")
+
+    printed = into("copy", "1")
+
+    assert "2 messages about alarms waited in the backup." in printed.out
+    (restored,) = hookmill("alarm", "destination", "list", "--json").json["destinations"]
+    assert (restored["waiting"], restored["failed"]) == (0, 3)
+    assert restored["last_problem"] == "Not sent, because the installation was restored from a backup."
+    assert into("second-copy", "1", "--json").json["unsent_messages"] == 2
+
+
 def test_packages_of_runs_are_restored_as_regular_files_only(
     webhook: Any,
     automation: Any,

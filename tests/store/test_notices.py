@@ -291,6 +291,20 @@ def test_destination_can_be_deleted_while_a_notice_for_it_is_added(store_on_post
     assert store_on_postgres.rows("alarm_notices") == []
 
 
+def test_discarded_messages_are_not_sent_and_later_ones_arrive_one_by_one(outbox: Outbox):
+    outbox.enqueue(summary="before")
+    outbox.claim_one()
+    outbox.enqueue(summary="before, too")
+
+    with outbox.store.database.write() as tx:
+        assert notices.discard_waiting(tx, outbox.store.clock.now) == 2
+    outbox.enqueue(summary="first")
+    outbox.enqueue(summary="second")
+
+    assert outbox.send_all() == [("first", 0), ("second", 0)]
+    assert outbox.states() == ["failed", "failed", "sent", "sent"]
+
+
 def test_retention_removes_old_messages_that_have_ended(outbox: Outbox):
     outbox.enqueue()
     outbox.finish(outbox.claim_one())

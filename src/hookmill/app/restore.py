@@ -23,7 +23,7 @@ from hookmill.runs.package_copies import CopiedPackages, PackageRestorer
 from hookmill.settings import Settings
 from hookmill.store import audit
 from hookmill.store.backup import restoring
-from hookmill.store.backup.adopting import UnfinishedRuns, adopt
+from hookmill.store.backup.adopting import AdoptedWork, adopt
 from hookmill.store.backup.container import BackupReader, UnusableBackup
 from hookmill.store.backup.records import Header, Record, SealedKeys, Snapshot, Summary
 from hookmill.store.backup.restoring import LoadedBackup, ReportRows
@@ -58,7 +58,7 @@ class CheckResult:
 class RestoreResult:
     header: Header
     loaded: LoadedBackup
-    runs: UnfinishedRuns
+    adopted: AdoptedWork
     is_upgraded: bool
     """Whether the backup has an older schema."""
     packages: CopiedPackages
@@ -177,7 +177,7 @@ def restore(
             backup.reader.require_proof(_proof_key(ring, backup.header))
             is_upgraded = restoring.finish_schema(tx, backup.header)
             now = now_us()
-            runs = adopt(tx, now)
+            adopted = adopt(tx, now)
             _record(tx, TeamId(backup.header.team), loaded.snapshot, now)
             key_file = _create_key_file(settings, new_keys, on_failure)
             on_failure.callback(packages.unpublish)
@@ -187,7 +187,7 @@ def restore(
     return RestoreResult(
         header=backup.header,
         loaded=loaded,
-        runs=runs,
+        adopted=adopted,
         is_upgraded=is_upgraded,
         packages=packages.copied,
         kept_packages=kept_packages,

@@ -244,16 +244,17 @@ def _content_fields(header: Header, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _print_restore(result: RestoreResult, settings: Settings, file: str, json: bool) -> None:
-    loaded, runs = result.loaded, result.runs
+    loaded, adopted = result.loaded, result.adopted
     if json:
         print_json(
             {
                 **_content_fields(result.header, loaded.snapshot),
                 "data_dir": str(settings.data_dir.absolute()),
                 "upgraded": result.is_upgraded,
-                "requeued_runs": runs.requeued,
-                "ended_runs": runs.ended,
-                "unfinished_runs": runs.waiting,
+                "requeued_runs": adopted.requeued_runs,
+                "ended_runs": adopted.ended_runs,
+                "unfinished_runs": adopted.unfinished_runs,
+                "unsent_messages": adopted.unsent_messages,
                 "run_packages": result.packages.packages if result.header.has_packages else None,
                 "kept_run_packages": result.kept_packages,
                 "key_file": str(result.key_file) if result.key_file is not None else None,
@@ -277,7 +278,7 @@ def _print_restore(result: RestoreResult, settings: Settings, file: str, json: b
 
 
 def _restore_lines(result: RestoreResult) -> Iterable[str]:
-    loaded, runs = result.loaded, result.runs
+    loaded, adopted = result.loaded, result.adopted
     until = loaded.snapshot.newest_delivery_at
     yield (
         f"The backup was taken at {utc(loaded.snapshot.taken_at)} UTC"
@@ -285,9 +286,14 @@ def _restore_lines(result: RestoreResult) -> Iterable[str]:
     )
     if result.is_upgraded:
         yield f"It was made by Hookmill {result.header.version}. The database now has this version's schema."
-    if runs.waiting:
-        requeued = f" Of these, {count(runs.requeued, 'run')} had begun." if runs.requeued else ""
-        yield f"{count(runs.waiting, 'unfinished run')} will start when the service performs runs.{requeued}"
+    if adopted.unfinished_runs:
+        begun = f" Of these, {count(adopted.requeued_runs, 'run')} had begun." if adopted.requeued_runs else ""
+        yield f"{count(adopted.unfinished_runs, 'unfinished run')} will start when the service performs runs.{begun}"
+    if adopted.unsent_messages:
+        yield (
+            f"{count(adopted.unsent_messages, 'message')} about alarms waited in the backup. The copy does not send "
+            f"what waited, because the original may have done so. To see the alarms: {program()} alarm list --open"
+        )
     if result.header.has_packages:
         kept = f" {count(result.kept_packages, 'package')} already existed, and stayed." if result.kept_packages else ""
         yield f"{count(result.packages.packages, 'package')} of runs were restored.{kept}"

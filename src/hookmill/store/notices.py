@@ -32,6 +32,7 @@ SENT_KEPT_US: Final = 7 * 86_400_000_000
 FAILED_KEPT_US: Final = 30 * 86_400_000_000
 PROBLEM_CHARACTERS_MAX: Final = 500
 DIED: Final = "The process that sent the message ended each time before it knew the result."
+RESTORED: Final = "Not sent, because the installation was restored from a backup."
 _CLAIM_LOCK: Final = 0x616C6D73
 """The number of PostgreSQL's advisory lock for claims. Every version must use the same one."""
 
@@ -168,6 +169,20 @@ def retry_us(attempt: int) -> int:
     return min(RETRY_US_MIN << (attempt - 1), RETRY_US_MAX)
 
 
+def discard_waiting(tx: Transaction, now: int) -> int:
+    """Send none of the messages that wait in a restored backup, because the original may have sent them. Returns their
+    number."""
+    return tx.run(
+        """
+        UPDATE alarm_notices
+        SET state = 'failed', finished_at = :now, claimed_until = NULL, failure = :failure
+        WHERE state = 'waiting'
+        """,
+        now=now,
+        failure=RESTORED,
+    )
+
+
 def forget_old(tx: Transaction, now: int) -> None:
     """Remove old messages that were sent or given up."""
     for state, kept_us in (("sent", SENT_KEPT_US), ("failed", FAILED_KEPT_US)):
@@ -265,16 +280,19 @@ def _messages_in_last_minute(tx: Transaction, head: Row, now: int) -> int:
 
 
 def _has_given_up(tx: Transaction, destination: str) -> bool:
-    """Whether the destination's latest message that ended was given up. Then its backlog becomes one message."""
+    """Whether the destination's latest message that ended was given up. Then its backlog becomes one message.
+
+    A message that was not sent because of a restore says nothing about the destination.
+    """
     row = tx.one(
         """
-        SELECT state FROM alarm_notices
+        SELECT state, failure FROM alarm_notices
         WHERE destination_id = :id AND state IN ('sent', 'failed')
         ORDER BY finished_at DESC, id DESC LIMIT 1
         """,
         id=destination,
     )
-    return row is not None and row["state"] == "failed"
+    return row is not None and row["state"] == "failed" and row["failure"] != RESTORED
 
 
 def _absorb_others(tx: Transaction, head: Row) -> int:

@@ -1,13 +1,14 @@
 """Makes a restored copy an installation of its own.
 
 The original installation may still exist, or it may have gone on after the backup. So the copy takes over none of its
-workers, and removes none of its objects.
+workers, removes none of its objects, and sends none of its messages about alarms.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 from hookmill.domain.ids import RunKey
+from hookmill.store import notices
 from hookmill.store.database import Transaction
 from hookmill.store.runs import attempts, files
 from hookmill.store.runs.executors import ExecutorId
@@ -17,20 +18,22 @@ RUNS_PER_QUERY: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnfinishedRuns:
-    """What became of the unfinished runs of a backup."""
+class AdoptedWork:
+    """What became of the unfinished runs of a backup, and of its messages about alarms."""
 
-    requeued: int
+    requeued_runs: int
     """Runs that were in progress. The attempt does not count, and is made again."""
-    ended: int
+    ended_runs: int
     """Runs in progress whose cancellation was requested."""
-    waiting: int
+    unfinished_runs: int
     """All runs that will start, including the requeued ones."""
+    unsent_messages: int
+    """Messages about alarms that waited, and are not sent."""
 
 
-def adopt(tx: Transaction, now: int) -> UnfinishedRuns:
-    """Requeue the runs in progress, and leave the objects of the backup's runs to the original. `now` is in µs since
-    1970."""
+def adopt(tx: Transaction, now: int) -> AdoptedWork:
+    """Requeue the runs in progress, discard the messages that wait, and leave the objects of the backup's runs to the
+    original. `now` is in µs since 1970."""
     requeued = ended = 0
     last = b""
     while rows := tx.all(
@@ -47,4 +50,9 @@ def adopt(tx: Transaction, now: int) -> UnfinishedRuns:
     files.leave_objects(tx)
     waiting = tx.one("SELECT COUNT(*) AS number FROM runs WHERE finished_at IS NULL")
     assert waiting is not None
-    return UnfinishedRuns(requeued=requeued, ended=ended, waiting=int(waiting["number"]))
+    return AdoptedWork(
+        requeued_runs=requeued,
+        ended_runs=ended,
+        unfinished_runs=int(waiting["number"]),
+        unsent_messages=notices.discard_waiting(tx, now),
+    )
