@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 
 from hookmill.app.doctor import CHECKS, SETTINGS, examine
+from hookmill.app.doctor.alarms import check_alarm_destinations
 from hookmill.app.doctor.check import Check, findings_of
 from hookmill.app.doctor.database import clock_finding
 from hookmill.app.doctor.directory import file_system_of
 from hookmill.app.doctor.runs import check_workers
+from hookmill.domain.alarm_destination import DestinationKind
 from hookmill.domain.errors import Invalid
 from hookmill.domain.finding import Examination, Finding, Status, ok
 from hookmill.settings import LoadedSettings, Settings, load_settings
+from tests.notices.receivers import closed_port, http_receiver, mail_server
+from tests.support.certificates import write_certificates
 from tests.support.loaded import Command
 from tests.support.ports import free_port
 from tests.support.service import Service, serving
@@ -294,6 +298,48 @@ def test_networks_without_trusted_proxies_are_a_warning(stopped: Service):
     assert finding.status is Status.WARNING
     assert "'ci' of factory 'default'" in finding.observation
     assert "trusted_proxies" in finding.advice
+
+
+@pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
+def test_alarm_destinations_are_reached_without_a_message(stopped: Service, tmp_path: Path):
+    ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
+    write_certificates(ca, certificate, key)
+    with (
+        mail_server((certificate, key), "starttls", "right") as mailbox,
+        http_receiver((certificate, key)) as receiver,
+        closed_port() as unused,
+    ):
+        stopped.settings = {
+            "ALARM_PRIVATE_ADDRESSES": "true",
+            "ALARM_CA_FILE": str(ca),
+            "SMTP_HOST": "127.0.0.1",
+            "SMTP_PORT": str(mailbox.port),
+            "SMTP_SENDER": "hookmill@example.com",
+            "SMTP_USER": "hookmill",
+            "SMTP_PASSWORD": "right",
+        }
+        with stopped.management() as management:
+            create = management.alarm_destinations.create
+            of_factory, of_team = management.access.operator("default"), management.access.operator_of_team()
+            create(of_team, DestinationKind.EMAIL, to="ops@example.com")
+            create(of_factory, DestinationKind.EMAIL, to="shop@example.com")
+            create(of_factory, DestinationKind.SLACK, url=receiver.url("/secret"))
+            create(of_factory, DestinationKind.WEBHOOK, url=f"https://127.0.0.1:{unused}/secret")
+
+        reached = list(check_alarm_destinations(stopped.read_settings()))
+        stopped.settings = {**stopped.settings, "SMTP_PASSWORD": "wrong"}
+        refused = list(check_alarm_destinations(stopped.read_settings()))
+
+    assert [(finding.status, finding.observation) for finding in reached] == [
+        (Status.OK, f"the mail server 127.0.0.1:{mailbox.port} can be reached (2 destinations)"),
+        (Status.OK, f"https://127.0.0.1:{receiver.port} can be reached (1 destination)"),
+        (Status.PROBLEM, f"Could not connect to https://127.0.0.1:{unused}: Connection refused (1 destination)"),
+    ]
+    assert refused[0].status is Status.PROBLEM
+    assert "refused smtp_user and smtp_password (2 destinations)" in refused[0].observation
+    assert "smtp_password" in refused[0].advice
+    assert mailbox.envelopes == []
+    assert receiver.requests == []
 
 
 # Checks

@@ -59,10 +59,15 @@ def test_email_arrives_encrypted_after_a_sign_in(security: str, certificate: tup
             with pytest.raises(DestinationUnavailable, match=f"refused {code}") as failure:
                 sender.send(EmailTarget(address), MESSAGE)
             assert "secret-of-the-server" not in str(failure.value)
-        with pytest.raises(DestinationUnavailable, match="refused smtp_user and smtp_password") as failure:
-            outgoing(mailbox.port, security, tls, password="wrong").send(EmailTarget("ops@example.com"), MESSAGE)
-        with pytest.raises(DestinationUnavailable, match=r"The certificate of .* is not valid"):
-            outgoing(mailbox.port, security).send(EmailTarget("ops@example.com"), MESSAGE)
+        sender.check(EmailTarget("ops@example.com"))
+        for problem, wrong in (
+            ("refused smtp_user and smtp_password", outgoing(mailbox.port, security, tls, password="wrong")),
+            (r"The certificate of .* is not valid", outgoing(mailbox.port, security)),
+        ):
+            with pytest.raises(DestinationUnavailable, match=problem):
+                wrong.send(EmailTarget("ops@example.com"), MESSAGE)
+            with pytest.raises(DestinationUnavailable, match=problem):
+                wrong.check(EmailTarget("ops@example.com"))
 
     first, second, _full = mailbox.envelopes
     assert first == second

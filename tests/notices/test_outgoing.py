@@ -65,6 +65,9 @@ def test_certificate_must_be_trusted_and_have_the_hosts_name(certificate: tuple[
     # The whole network 127.0.0.0/8 is this machine, but the certificate has only one of its addresses.
     with http_receiver(certificate) as receiver, http_receiver(certificate, host="127.0.0.2") as other:
         outgoing(tls=tls).send(webhook(receiver.url(host="localhost")), MESSAGE)
+        outgoing(tls=tls).check(webhook(receiver.url(host="localhost")))
+        with pytest.raises(DestinationUnavailable, match="is not valid: unable to get local issuer certificate"):
+            outgoing().check(webhook(receiver.url()))
         with pytest.raises(
             DestinationUnavailable, match=r"The certificate of https://127\.0\.0\.2:\d+ is not valid: IP"
         ):

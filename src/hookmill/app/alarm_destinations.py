@@ -25,6 +25,10 @@ class AlarmPost:
         """Send the message. Raises `DestinationUnavailable`."""
         self._outgoing().send(target, message)
 
+    def check(self, target: "Target") -> None:
+        """Connect to the destination without sending anything. Raises `DestinationUnavailable`."""
+        self._outgoing().check(target)
+
 
 def _outgoing(settings: Settings, now_us: "Callable[[], int]") -> "Outgoing":
     from hookmill.notices.mail import MailServer, SmtpSecurity

@@ -39,6 +39,20 @@ def post(
         raise DestinationUnavailable(f"{where} answered with the status {status}.")
 
 
+def check(
+    url: UrlParts, deadline: Deadline, *, tls: Callable[[], ssl.SSLContext], permits: Callable[[Address], bool]
+) -> None:
+    """Connect like `post`, but send no request. Raises `DestinationUnavailable`."""
+    where = url.origin
+    with (
+        connected(url.host, url.port, deadline, where=where, permits=permits) as connection,
+        reporting_failures(where, deadline),
+    ):
+        if url.scheme == "https":
+            # The handshake replaces the socket object.
+            with_tls(connection, tls(), url.host).close()
+
+
 def _exchange(
     stream: socket.socket,
     url: UrlParts,

@@ -3,7 +3,8 @@
 import smtplib
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -20,6 +21,7 @@ from hookmill.notices.connection import Deadline, connected, reporting_failures,
 
 _LOCAL_NAME: Final = "[127.0.0.1]"
 """The name in EHLO. Looking up the real one can take long, and servers don't verify it."""
+_OK: Final = 250
 
 
 class SmtpSecurity(StrEnum):
@@ -72,15 +74,42 @@ def send(
     message: AlarmMessage, to: str, server: MailServer, deadline: Deadline, *, tls: Callable[[], ssl.SSLContext]
 ) -> None:
     """Send the e-mail. Raises `DestinationUnavailable`."""
-    where = f"The mail server {server.host}:{server.port}"
     email = email_of(message, server, to)
+    with _signed_in(server, deadline, tls) as client:
+        # Without QUIT: the message is accepted, and a failure after that must not repeat it.
+        client.send_message(email)
+
+
+def check(server: MailServer, deadline: Deadline, *, tls: Callable[[], ssl.SSLContext]) -> None:
+    """Connect and sign in like `send`, but send no message. Raises `DestinationUnavailable`."""
+    with _signed_in(server, deadline, tls) as client:
+        # Some servers refuse a client only at its first command.
+        client.ehlo_or_helo_if_needed()
+        code, answer = client.noop()
+        if code != _OK:
+            raise smtplib.SMTPConnectError(code, answer)
+
+
+@contextmanager
+def _signed_in(server: MailServer, deadline: Deadline, tls: Callable[[], ssl.SSLContext]) -> Iterator[_Client]:
+    """A client that is connected as the settings require. Converts its errors to `DestinationUnavailable`."""
+    where = f"The mail server {server.host}:{server.port}"
     with (
         # The operator has chosen this server, so it may have any address.
         connected(server.host, server.port, deadline, where=where, permits=lambda _address: True) as connection,
         reporting_failures(where, deadline),
     ):
         try:
-            _exchange(email, server, connection, tls)
+            stream = with_tls(connection, tls(), server.host) if server.security is SmtpSecurity.TLS else connection
+            client = _Client(server.host, stream)
+            try:
+                if server.security is SmtpSecurity.STARTTLS:
+                    client.starttls(context=tls())
+                if server.user is not None and server.password is not None:
+                    client.login(server.user, server.password.reveal())
+                yield client
+            finally:
+                client.close()
         except smtplib.SMTPNotSupportedError:
             what = "STARTTLS" if server.security is SmtpSecurity.STARTTLS else "the sign-in"
             raise DestinationUnavailable(f"{where} does not support {what} as the settings require it.") from None
@@ -88,25 +117,11 @@ def send(
             raise DestinationUnavailable(f"{where} refused smtp_user and smtp_password.") from None
         except smtplib.SMTPRecipientsRefused:
             raise DestinationUnavailable(f"{where} refused the recipient.") from None
+        except smtplib.SMTPConnectError as error:
+            raise DestinationUnavailable(f"{where} refused the connection with the code {error.smtp_code}.") from None
         except smtplib.SMTPResponseException as error:
             raise DestinationUnavailable(f"{where} refused the message with the code {error.smtp_code}.") from None
         except smtplib.SMTPException:
             if deadline.is_over:
                 raise deadline.exceeded(where) from None
             raise DestinationUnavailable(f"{where} closed the connection, or did not answer as it must.") from None
-
-
-def _exchange(
-    email: EmailMessage, server: MailServer, connection: socket.socket, tls: Callable[[], ssl.SSLContext]
-) -> None:
-    stream = with_tls(connection, tls(), server.host) if server.security is SmtpSecurity.TLS else connection
-    client = _Client(server.host, stream)
-    try:
-        if server.security is SmtpSecurity.STARTTLS:
-            client.starttls(context=tls())
-        if server.user is not None and server.password is not None:
-            client.login(server.user, server.password.reveal())
-        client.send_message(email)
-    finally:
-        # Without QUIT: the message is accepted, and a failure now must not repeat it.
-        client.close()

@@ -50,9 +50,7 @@ class Outgoing:
         """Send the message. Raises `DestinationUnavailable`; then it may have arrived nevertheless."""
         match target:
             case EmailTarget(to):
-                if self._mail_server is None:
-                    raise DestinationUnavailable("No mail server is configured. Set smtp_host and smtp_sender.")
-                mail.send(message, to, self._mail_server, Deadline(self._mail_seconds), tls=self._tls_context)
+                mail.send(message, to, self._server(), Deadline(self._mail_seconds), tls=self._tls_context)
             case SlackTarget(url):
                 self._post(url, json.dumps(as_slack(message)).encode(), {})
             case WebhookTarget(url, signing_secret):
@@ -60,6 +58,22 @@ class Outgoing:
                 scheme = scheme_named(SIGNATURE_SCHEME, None)
                 signed = sign(scheme, signing_secret.reveal(), body, "", self._now_us(), message.id)
                 self._post(url, signed.body, dict(signed.headers))
+
+    def check(self, target: Target) -> None:
+        """Connect to the destination, and sign in to the mail server, but send nothing.
+
+        Raises `DestinationUnavailable`.
+        """
+        match target:
+            case EmailTarget():
+                mail.check(self._server(), Deadline(self._mail_seconds), tls=self._tls_context)
+            case SlackTarget(url) | WebhookTarget(url, _):
+                http.check(parsed_url(url), Deadline(self._seconds), tls=self._tls_context, permits=self._permits)
+
+    def _server(self) -> MailServer:
+        if self._mail_server is None:
+            raise DestinationUnavailable("No mail server is configured. Set smtp_host and smtp_sender.")
+        return self._mail_server
 
     def _post(self, url: SecretValue, body: bytes, headers: dict[str, str]) -> None:
         http.post(

@@ -51,6 +51,11 @@ def of_factory(tx: Transaction, team: TeamId, factory: FactoryId | None) -> Sequ
     return [_destination(row) for row in rows]
 
 
+def all_destinations(tx: Transaction) -> Sequence[AlarmDestination]:
+    """Those of the installation and of every factory, oldest first."""
+    return [_destination(row) for row in tx.all(f"{_SELECT} ORDER BY d.created_at, d.id")]
+
+
 def target(tx: Transaction, destination_id: str, keys: MasterKeys) -> Target | None:
     """The target with its secrets; None if the destination was deleted. Raises `WrongKey`."""
     row = tx.one("SELECT kind, key_id, sealed FROM alarm_destinations WHERE id = :id", id=destination_id)

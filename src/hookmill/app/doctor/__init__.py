@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hookmill.app.doctor import base_url, database, directory, host, runs
+from hookmill.app.doctor import alarms, base_url, database, directory, host, runs
 from hookmill.app.doctor.check import Check, findings_of
 from hookmill.domain.finding import Examination, Finding, Status, ok, problem
 from hookmill.settings import LoadedSettings, Settings
@@ -39,6 +39,12 @@ CHECKS: Final[Sequence[Check[Settings]]] = (
     Check("retention", runs.check_retention, needs=("database", "schema")),
     Check("base_url", base_url.check_base_url, seconds=30),
     Check("trusted_proxies", base_url.check_trusted_proxies),
+    Check(
+        alarms.NAME,
+        alarms.check_alarm_destinations,
+        needs=("database", "schema", "master key"),
+        seconds=alarms.CHECK_SECONDS,
+    ),
     Check("allowed networks", base_url.check_allowed_networks, needs=("database", "schema")),
 )
 """In the order in which they are made and shown. Checks without a result, such as those of another database, show
