@@ -143,6 +143,39 @@ def test_thread_sends_and_survives_a_fault(world_on_sqlite: World, receiver: Rec
     world.failures.clear()
 
 
+def test_slow_destination_delays_only_its_own_messages(
+    world_on_sqlite: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+):
+    world = world_on_sqlite
+    monkeypatch.setattr("hookmill.notices.sender.IDLE_SECONDS", 0.01)
+    receiver.release.clear()
+    for path in ("/held", "/ok"):
+        add_destination(world, receiver.url(path))
+    with world.database.write() as tx:
+        for _ in range(2):
+            assert notices.enqueue(tx, replace(NOTICE, factory="default", at=world.clock.now)) == 2
+    sender = NoticeSender(
+        world.database,
+        world.key,
+        outgoing(seconds=60).send,
+        world.clock,
+        report_failure=lambda component, error: world.failures.append((component, repr(error))),
+    )
+
+    def waiting() -> list[int]:
+        return sorted(each.waiting for each in world.management.alarm_destinations.all(world.may))
+
+    sender.start()
+    try:
+        until(lambda: waiting() == [0, 2])
+        assert sorted(request.path for request in receiver.requests) == ["/held", "/ok", "/ok"]
+        receiver.release.set()
+        until(lambda: waiting() == [0, 0])
+    finally:
+        receiver.release.set()
+        sender.close(5)
+
+
 def test_sealed_target_that_no_key_opens_is_reported_as_a_problem(world_on_sqlite: World, receiver: Receiver):
     world = world_on_sqlite
     add_destination(world, receiver.url())
