@@ -7,7 +7,6 @@ import pytest
 from hookmill.domain.storage_forecast import (
     DAY_US,
     DELIVERY_BYTES,
-    IDENTITY_BYTES,
     RUN_BYTES,
     StoredData,
     forecast,
@@ -15,6 +14,7 @@ from hookmill.domain.storage_forecast import (
 from hookmill.presentation.storage import forecast_text, storage_fields
 
 NOW = 100 * DAY_US
+IDENTITY_BYTES = 100
 GB = 1_000_000_000
 
 
@@ -27,6 +27,7 @@ def data_of(days: float, *, identity_days: float | None = None, per_day: int = 1
         identities_since=NOW - round((identity_days or days) * DAY_US),
         deliveries=deliveries,
         accepted=deliveries,
+        identity_bytes=IDENTITY_BYTES,
         payload_bytes=deliveries * 1_000,
         runs=deliveries // 10,
         run_file_bytes=deliveries * 100,

@@ -106,11 +106,11 @@ def build_management(settings: Settings, store: Store, *, guards_disk: bool = Tr
         packages=PackagesOnHost((settings.data_dir / "runs").absolute()),
         run_file_storage=run_file_storage(settings),
         send_alarm=AlarmPost(settings, now_us),
-        usable_bytes=lambda: _usable_bytes(store.database.path, settings.free_space_min_bytes),
+        usable_bytes=lambda: usable_bytes(store.database.path, settings.free_space_min_bytes),
     )
 
 
-def _usable_bytes(database: Path | None, free_bytes_min: int) -> int | None:
+def usable_bytes(database: Path | None, free_bytes_min: int) -> int | None:
     """The free space on SQLite's disk without the reserve; None if it is not known."""
     if database is None:
         return None

@@ -14,7 +14,9 @@ OBSERVED_DAYS_MIN: Final = 1.0
 """With deliveries of less time, there is no forecast: most traffic differs between day and night."""
 DELIVERY_BYTES: Final = 500
 """A row of the log with its entries in the indexes, and what the payload needs besides its own bytes."""
-IDENTITY_BYTES: Final = 100
+SQLITE_IDENTITY_BYTES: Final = 60
+"""An identity, with its part of an index and of a filter. Its digest is random, so index pages stay partly empty."""
+POSTGRES_IDENTITY_BYTES: Final = 150
 RUN_BYTES: Final = 600
 
 
@@ -33,6 +35,8 @@ class StoredData:
     """All recent rows of the log."""
     accepted: int
     """Those of them that have a payload and an identity."""
+    identity_bytes: int
+    """What the database needs for each identity."""
     payload_bytes: int
     runs: int
     run_file_bytes: int
@@ -78,7 +82,7 @@ def forecast(data: StoredData, free_bytes: int | None) -> Forecast | None:
         + data.run_file_bytes
         + data.package_bytes
     ) / observed_days
-    identities_per_day = data.accepted * IDENTITY_BYTES / observed_days
+    identities_per_day = data.accepted * data.identity_bytes / observed_days
     identity_days = (data.at - data.identities_since) / DAY_US if data.identities_since is not None else 0.0
     # For so many days from now, the log and the identities grow.
     log_days = max(LOG_DAYS_KEPT - observed_days, 0.0)

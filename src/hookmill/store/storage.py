@@ -8,7 +8,12 @@ from typing import Final
 
 from hookmill.domain.ids import RunKey
 from hookmill.domain.limits import LOG_DAYS_KEPT
-from hookmill.domain.storage_forecast import DAY_US, StoredData
+from hookmill.domain.storage_forecast import (
+    DAY_US,
+    POSTGRES_IDENTITY_BYTES,
+    SQLITE_IDENTITY_BYTES,
+    StoredData,
+)
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
 from hookmill.store.recent_rows import DELIVERIES, RUN_FILES, RUNS, count_rows
@@ -83,6 +88,7 @@ def stored_data(
         identities_since=segments["opened_at"] if segments is not None else None,
         deliveries=recent.rows,
         accepted=recent.accepted,
+        identity_bytes=SQLITE_IDENTITY_BYTES if tx.on_sqlite else POSTGRES_IDENTITY_BYTES,
         payload_bytes=recent.byte_count,
         runs=runs.rows,
         run_file_bytes=files.byte_count,
