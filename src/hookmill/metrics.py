@@ -95,6 +95,7 @@ COMPONENTS: Final = (
     "supervisor",
     "traces",
     "worker",
+    "worker watch",
     "writer",
 )
 ALARM_KINDS: Final = (
@@ -106,6 +107,7 @@ ALARM_KINDS: Final = (
     "disk_low",
     "clock_wrong",
     "certificate_expiring",
+    "worker_stopped",
 )
 ATTEMPT_RESULTS: Final = ("succeeded", "failed", "cancelled", "abandoned", "host_fault")
 

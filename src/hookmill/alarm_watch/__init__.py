@@ -1,7 +1,7 @@
 """Evaluates the conditions of alarms every minute, and raises and resolves alarms.
 
-One process evaluates for the installation. It only reads what the service stores anyway, so deliveries and runs take no
-part in it.
+One worker evaluates for the installation. It only reads what the service stores anyway, so deliveries and runs take no
+part in it. If no worker is left, an ingress process raises the alarm about that.
 """
 
 import os
@@ -20,6 +20,7 @@ from hookmill.alarm_watch.installation import (
     clock_subject,
     disk_condition,
     disk_subject,
+    worker_condition,
 )
 from hookmill.alarm_watch.webhooks import webhook_conditions
 from hookmill.domain import ids
@@ -60,6 +61,8 @@ EVALUATED_ONCE: Final = frozenset(
         AlarmKind.RUNS_FAILING,
         AlarmKind.RUNS_WAITING,
         AlarmKind.CERTIFICATE_EXPIRING,
+        # It never holds for a worker that evaluates, so every evaluation resolves the alarm.
+        AlarmKind.WORKER_STOPPED,
     }
 )
 """The kinds that one process evaluates for the installation."""
@@ -155,6 +158,14 @@ class AlarmEvaluator:
             with self._database.write() as tx:
                 for alarm in open_by_key.values():
                     alarms.set_checked(tx, alarm.key, now)
+
+    def report_stopped_worker(self) -> None:
+        """Raise the alarm that no worker is left. The next evaluation of a worker resolves it."""
+        condition = worker_condition()
+        with self._database.read() as tx:
+            alarm = alarms.open_alarm(tx, condition.kind, condition.subject.id)
+        open_by_key = {_key_of(alarm): alarm} if alarm is not None else {}
+        self._apply(open_by_key, [condition], (), self._now_us())
 
     def remove_old(self) -> None:
         """Remove resolved alarms that are too old."""

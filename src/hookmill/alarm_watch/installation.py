@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from hookmill.alarm_watch.certificate import certificate_expiry
 from hookmill.domain import moment
 from hookmill.domain.alarm import (
+    WORKER_SILENT_SECONDS,
     AlarmCondition,
     AlarmKind,
     AlarmSubject,
@@ -16,6 +17,7 @@ from hookmill.domain.alarm import (
     certificate_expires,
     clock_problem,
     disk_is_low,
+    duration_text,
 )
 from hookmill.store import alarm_inputs
 from hookmill.store.database import Database
@@ -62,6 +64,16 @@ def clock_condition(host: str, database: Database, now_us: Callable[[], int]) ->
     if problem is None:
         return None
     return AlarmCondition(kind=AlarmKind.CLOCK_WRONG, subject=clock_subject(host), summary=problem)
+
+
+def worker_condition() -> AlarmCondition:
+    """The condition that no worker is left."""
+    return AlarmCondition(
+        kind=AlarmKind.WORKER_STOPPED,
+        subject=AlarmSubject(id="worker", name="worker", factory_id=None),
+        summary=f"No worker has evaluated alarms for more than {duration_text(WORKER_SILENT_SECONDS)}, so runs, "
+        "schedules and retention have stopped.",
+    )
 
 
 class CertificateWatch:

@@ -17,6 +17,7 @@ from hookmill.app.http_server import pass_on_first_signal
 from hookmill.app.metrics_files import MetricsPublisher, ProcessMetrics, metrics_directory
 from hookmill.app.open_files import allowed_connections
 from hookmill.app.tracing import build_trace_exporter
+from hookmill.app.worker_watch import WorkerWatch
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.ingress import Ingress, Limits
 from hookmill.maintenance import DiskGuard
@@ -36,6 +37,8 @@ CHECK_MASTER_KEYS_SECONDS: Final = 1.0
 """Interval between checks whether this process has begun to use another master key."""
 CHECK_SUPERVISOR_SECONDS: Final = 0.5
 """Interval between checks whether the supervisor is alive."""
+WORKER_WATCH_SECONDS: Final = 1.0
+"""How long a message about a stopped worker may delay the end of this process."""
 GIL_SWITCH_SECONDS: Final = 0.002
 
 
@@ -110,6 +113,8 @@ class IngressService:
         self._connection_closer = StalledConnectionCloser(settings.port, allowed_connections(), log.failure)
         self._write_dropped_task = asyncio.create_task(self._write_dropped())
         self._log_new_master_keys_task = asyncio.create_task(self._log_new_master_keys())
+        self._worker_watch = WorkerWatch(settings, store, report_failure=log.failure)
+        self._worker_watch.start()
         self._metrics = metrics
         self._publisher: MetricsPublisher | None = None
         if settings.metrics_port is not None:
@@ -166,6 +171,7 @@ class IngressService:
         self._ingress.write_dropped()
         await self._group_commit.close()
         self._snapshot.close()
+        await asyncio.to_thread(self._worker_watch.close, WORKER_WATCH_SECONDS)
         if self._trace_exporter is not None:
             await asyncio.to_thread(self._trace_exporter.close)
         if self._publisher is not None:

@@ -32,6 +32,8 @@ FREE_INODES_MIN: Final = 10_000
 """With fewer free inodes, the disk counts as almost full."""
 DISK_RELEASE_FACTOR: Final = 1.2
 """An alarm about the disk ends at this multiple of the free space that raises it."""
+WORKER_SILENT_SECONDS: Final = 300
+"""If no worker has evaluated conditions for this time, no worker is left."""
 CLOCK_SECONDS_MAX: Final = 30.0
 """With a larger difference between two clocks, rate limits and the age of signatures are wrong."""
 
@@ -45,6 +47,7 @@ class AlarmKind(StrEnum):
     DISK_LOW = "disk_low"
     CLOCK_WRONG = "clock_wrong"
     CERTIFICATE_EXPIRING = "certificate_expiring"
+    WORKER_STOPPED = "worker_stopped"
 
 
 class AlarmEvent(StrEnum):
@@ -152,6 +155,13 @@ ALARM_RULES: Final[Mapping[AlarmKind, AlarmRule]] = {
         title="Certificate expires",
         action="Renew the certificate, and check why it was not renewed automatically. Senders refuse an expired "
         "certificate.",
+        settle_seconds=0,
+    ),
+    AlarmKind.WORKER_STOPPED: AlarmRule(
+        scope=AlarmScope.INSTALLATION,
+        title="No worker",
+        action="Read in the service's log why its worker ends or does not respond, correct the cause, and restart the "
+        "service. Deliveries are accepted meanwhile, and their runs start later.",
         settle_seconds=0,
     ),
 }

@@ -62,6 +62,11 @@ def claim_evaluation(tx: Transaction, evaluator: str, now: int, times: Evaluatio
     return since
 
 
+def last_evaluation(tx: Transaction) -> str | None:
+    """Identifies the last evaluation by a worker: it is different after each one. None before the first one."""
+    return metadata.value(tx, _EVALUATION)
+
+
 def lock_changes(tx: Transaction) -> None:
     """Let no other evaluation change alarms until this transaction ends."""
     dialect.lock(tx, _LOCK)
