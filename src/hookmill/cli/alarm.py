@@ -16,17 +16,12 @@ from hookmill.presentation.alarm import AlarmView, alarm_state_text
 commands = typer.Typer(no_args_is_help=True, help="Alarms, which the service raises by itself.")
 
 AlarmArgument: TypeAlias = Annotated[str, typer.Argument(metavar="ALARM", help="The alarm's id.", show_default=False)]
-OfInstallation: TypeAlias = Annotated[
-    bool, typer.Option("--installation", help="An alarm about a disk, a clock or the certificate.")
-]
 
 
 @commands.command("list")
 def list_alarms(
     open_only: Annotated[bool, typer.Option("--open", help="Only open alarms, including snoozed ones.")] = False,
-    installation: Annotated[
-        bool, typer.Option("--installation", help="Alarms about disks, clocks and the certificate.")
-    ] = False,
+    installation: options.OfInstallation = False,
     limit: options.Limit = options.PAGE_ROWS,
     before: Annotated[
         str | None, typer.Option(metavar="ALARM", help="Only alarms older than this one: the next page.")
@@ -72,7 +67,7 @@ def list_alarms(
 @commands.command()
 def show(
     alarm: AlarmArgument,
-    installation: OfInstallation = False,
+    installation: options.OfInstallation = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -105,7 +100,7 @@ def snooze(
         str | None,
         typer.Option(metavar="TIME", help='Send no notices until this time (UTC), such as "2030-11-21 09:12".'),
     ] = None,
-    installation: OfInstallation = False,
+    installation: options.OfInstallation = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -125,7 +120,7 @@ def snooze(
 @commands.command()
 def wake(
     alarm: AlarmArgument,
-    installation: OfInstallation = False,
+    installation: options.OfInstallation = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:

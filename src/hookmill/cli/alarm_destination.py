@@ -27,9 +27,6 @@ commands = typer.Typer(no_args_is_help=True, help="Where alarms are sent.")
 DestinationArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="DESTINATION", help="The destination's id, ald_….", show_default=False)
 ]
-OfInstallation: TypeAlias = Annotated[
-    bool, typer.Option("--installation", help="Use the destinations of the installation, not of a factory.")
-]
 
 
 @commands.command()
@@ -49,7 +46,7 @@ def add(
     include_factories: Annotated[
         bool, typer.Option("--include-factories", help="With --installation: also the alarms of all factories.")
     ] = False,
-    installation: OfInstallation = False,
+    installation: options.OfInstallation = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -82,7 +79,7 @@ def add(
 
 @commands.command("list")
 def list_destinations(
-    installation: OfInstallation = False, factory: options.FactoryName = "default", json: options.AsJson = False
+    installation: options.OfInstallation = False, factory: options.FactoryName = "default", json: options.AsJson = False
 ) -> None:
     """List destinations, and how many messages wait or were given up."""
     with factory_or_team_session(factory, of_team=installation) as session:
@@ -124,7 +121,7 @@ def list_destinations(
 def remove(
     destination: DestinationArgument,
     yes: options.Yes = False,
-    installation: OfInstallation = False,
+    installation: options.OfInstallation = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -144,7 +141,7 @@ def remove(
 @commands.command("test")
 def send_test(
     destination: DestinationArgument,
-    installation: OfInstallation = False,
+    installation: options.OfInstallation = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:

@@ -8,6 +8,9 @@ PAGE_ROWS: Final = 20
 """How many rows a list shows by default."""
 
 FactoryName: TypeAlias = Annotated[str, typer.Option("--factory", metavar="NAME", help="The factory.")]
+OfInstallation: TypeAlias = Annotated[
+    bool, typer.Option("--installation", help="For the alarms of the installation, not of a factory.")
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="The maximum number of rows.")]

@@ -1,6 +1,10 @@
 """/factories/{factory}/alarm-destinations and /alarm-destinations: where alarms are sent."""
 
-from fastapi import APIRouter, Response
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Response
 
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management import Management
@@ -9,10 +13,16 @@ from hookmill.presentation.alarm_destination import (
     AlarmDestinationWithSecretView,
     DestinationTestView,
 )
-from hookmill.web.api.access import AdminAccess, FactoryAdminAccess, ManagementDependency
+from hookmill.web.api.access import (
+    AdminAccess,
+    FactoryAdminAccess,
+    ManagementDependency,
+    require_admin,
+    require_factory_admin,
+)
 from hookmill.web.api.bodies import AlarmDestinationCreation, InstallationAlarmDestinationCreation
 from hookmill.web.api.expensive import expensive
-from hookmill.web.api.fields import PAGE_SIZE, Cursor, DestinationInPath, Limit
+from hookmill.web.api.fields import DESTINATION_ID_PATTERN, PAGE_SIZE, Cursor, Limit
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, paginate
 from hookmill.web.api.representation import json_response
@@ -25,23 +35,39 @@ class AlarmDestinationPage(ResultPage[AlarmDestinationView], frozen=True):
     """Destinations of alarms, oldest first."""
 
 
-@routes.get(
-    "/factories/{factory}/alarm-destinations",
-    operation_id="list_alarm_destinations",
-    summary="List alarm destinations",
-    response_model=AlarmDestinationPage,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Owner:
+    """Whose destinations some routes are about."""
+
+    path: str
+    parameter: str
+    """The destination's id in the path."""
+    prefix: str
+    """The part of the operations' names that precedes `alarm`."""
+    name: str
+    requirement: Callable[..., Any]
+
+
+_FACTORY: Final = _Owner(
+    path="/factories/{factory}/alarm-destinations",
+    parameter="destination",
+    prefix="",
+    name="a factory",
+    requirement=require_factory_admin,
 )
-def list_alarm_destinations(
-    permission: FactoryAdminAccess, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
-) -> Response:
-    """Lists the factory's destinations of alarms, without their URLs and secrets."""
-    return _page(permission, management, limit, cursor)
+_INSTALLATION: Final = _Owner(
+    path="/alarm-destinations",
+    parameter="installation_destination",
+    prefix="installation_",
+    name="the installation",
+    requirement=require_admin,
+)
 
 
 @routes.post(
-    "/factories/{factory}/alarm-destinations",
+    _FACTORY.path,
     operation_id="create_alarm_destination",
-    summary="Create an alarm destination",
+    summary="Create an alarm destination of a factory",
     response_model=AlarmDestinationWithSecretView,
     status_code=201,
 )
@@ -59,50 +85,8 @@ def create_alarm_destination(
     return idempotency.respond(permission, create)
 
 
-@routes.delete(
-    "/factories/{factory}/alarm-destinations/{destination}",
-    operation_id="delete_alarm_destination",
-    summary="Delete an alarm destination",
-    response_class=Response,
-    status_code=204,
-)
-def delete_alarm_destination(
-    destination: DestinationInPath, permission: FactoryAdminAccess, management: ManagementDependency
-) -> Response:
-    """Deletes a destination, with the messages that wait for it."""
-    management.alarm_destinations.delete(permission, destination)
-    return Response(status_code=204)
-
-
 @routes.post(
-    "/factories/{factory}/alarm-destinations/{destination}/test",
-    operation_id="test_alarm_destination",
-    summary="Send a test",
-    response_model=DestinationTestView,
-)
-@expensive
-def test_alarm_destination(
-    destination: DestinationInPath, permission: FactoryAdminAccess, management: ManagementDependency
-) -> Response:
-    """Sends a test to the destination, and waits for the result."""
-    return json_response(DestinationTestView.of(management.alarm_destinations.test(permission, destination)))
-
-
-@routes.get(
-    "/alarm-destinations",
-    operation_id="list_installation_alarm_destinations",
-    summary="List alarm destinations of the installation",
-    response_model=AlarmDestinationPage,
-)
-def list_installation_alarm_destinations(
-    permission: AdminAccess, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
-) -> Response:
-    """Lists the installation's destinations of alarms, without their URLs and secrets."""
-    return _page(permission, management, limit, cursor)
-
-
-@routes.post(
-    "/alarm-destinations",
+    _INSTALLATION.path,
     operation_id="create_installation_alarm_destination",
     summary="Create an alarm destination of the installation",
     response_model=AlarmDestinationWithSecretView,
@@ -122,35 +106,62 @@ def create_installation_alarm_destination(
     return idempotency.respond(permission, create)
 
 
-@routes.delete(
-    "/alarm-destinations/{installation_destination}",
-    operation_id="delete_installation_alarm_destination",
-    summary="Delete an alarm destination of the installation",
-    response_class=Response,
-    status_code=204,
-)
-def delete_installation_alarm_destination(
-    installation_destination: DestinationInPath, permission: AdminAccess, management: ManagementDependency
-) -> Response:
-    """Deletes a destination, with the messages that wait for it."""
-    management.alarm_destinations.delete(permission, installation_destination)
-    return Response(status_code=204)
-
-
-@routes.post(
-    "/alarm-destinations/{installation_destination}/test",
-    operation_id="test_installation_alarm_destination",
-    summary="Send a test to a destination of the installation",
-    response_model=DestinationTestView,
-)
-@expensive
-def test_installation_alarm_destination(
-    installation_destination: DestinationInPath, permission: AdminAccess, management: ManagementDependency
-) -> Response:
-    """Sends a test to the destination, and waits for the result."""
-    return json_response(
-        DestinationTestView.of(management.alarm_destinations.test(permission, installation_destination))
+def _add_routes(owner: _Owner) -> None:
+    """Add the other routes for the destinations of one owner."""
+    requirement = Depends(owner.requirement)
+    destination_path = f"{owner.path}/{{{owner.parameter}}}"
+    destination_in_path = Path(
+        alias=owner.parameter,
+        pattern=DESTINATION_ID_PATTERN,
+        description="The alarm destination's id.",
+        examples=["ald_0123456789abcdefghjkmnpqrst"],
     )
+
+    @routes.get(
+        owner.path,
+        operation_id=f"list_{owner.prefix}alarm_destinations",
+        summary=f"List the alarm destinations of {owner.name}",
+        description="Lists the destinations of alarms, oldest first, without their URLs and secrets.",
+        response_model=AlarmDestinationPage,
+    )
+    def list_alarm_destinations(
+        permission: Annotated[MayManage | MayAdminister, requirement],
+        management: ManagementDependency,
+        limit: Limit = PAGE_SIZE,
+        cursor: Cursor = None,
+    ) -> Response:
+        return _page(permission, management, limit, cursor)
+
+    @routes.delete(
+        destination_path,
+        operation_id=f"delete_{owner.prefix}alarm_destination",
+        summary=f"Delete an alarm destination of {owner.name}",
+        description="Deletes a destination, with the messages that wait for it.",
+        response_class=Response,
+        status_code=204,
+    )
+    def delete_alarm_destination(
+        destination: Annotated[str, destination_in_path],
+        permission: Annotated[MayManage | MayAdminister, requirement],
+        management: ManagementDependency,
+    ) -> Response:
+        management.alarm_destinations.delete(permission, destination)
+        return Response(status_code=204)
+
+    @routes.post(
+        f"{destination_path}/test",
+        operation_id=f"test_{owner.prefix}alarm_destination",
+        summary=f"Send a test to a destination of {owner.name}",
+        description="Sends a test to the destination, and waits for the result.",
+        response_model=DestinationTestView,
+    )
+    @expensive
+    def test_alarm_destination(
+        destination: Annotated[str, destination_in_path],
+        permission: Annotated[MayManage | MayAdminister, requirement],
+        management: ManagementDependency,
+    ) -> Response:
+        return json_response(DestinationTestView.of(management.alarm_destinations.test(permission, destination)))
 
 
 def _page(permission: MayManage | MayAdminister, management: Management, limit: int, cursor: str | None) -> Response:
@@ -180,3 +191,7 @@ def _create(
         includes_factories=includes_factories,
     )
     return json_response(AlarmDestinationWithSecretView.showing_secret(created), 201)
+
+
+for _owner in (_FACTORY, _INSTALLATION):
+    _add_routes(_owner)

@@ -1,22 +1,23 @@
 """/factories/{factory}/alarms, and /alarms for the installation: what the service reports by itself."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
 from hookmill.domain.alarm import Alarm
+from hookmill.domain.permission import MayAdminister, MayManage, MayView
 from hookmill.management import Management
 from hookmill.presentation.alarm import AlarmView
-from hookmill.web.api.access import AdminAccess, ManagementDependency, ManagerAccess, ViewerAccess
+from hookmill.web.api.access import ManagementDependency, require_admin, require_manager, require_viewer
 from hookmill.web.api.bodies import AlarmSnooze
-from hookmill.web.api.fields import PAGE_SIZE, AlarmInPath, Cursor, InstallationAlarmInPath, Limit
+from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit
 from hookmill.web.api.paging import ResultPage, cut_page, key_cursor, key_from
 from hookmill.web.api.representation import json_response
 from hookmill.web.api.route import Route
 
 routes = APIRouter(route_class=Route, tags=["Alarms"])
-_FACTORY = "/factories/{factory}/alarms"
 IsOpen = Annotated[
     bool | None,
     Query(alias="open", description="Only open alarms, including snoozed ones; if false, only resolved ones."),
@@ -27,113 +28,115 @@ class AlarmPage(ResultPage[AlarmView], frozen=True):
     """Alarms, newest first."""
 
 
-@routes.get(_FACTORY, operation_id="list_alarms", summary="List a factory's alarms", response_model=AlarmPage)
-def list_alarms(
-    permission: ViewerAccess,
-    management: ManagementDependency,
-    is_open: IsOpen = None,
-    limit: Limit = PAGE_SIZE,
-    cursor: Cursor = None,
-) -> Response:
-    """Lists the alarms about the factory's webhooks and automations, newest first."""
-    before = key_from(cursor)
-    page = management.alarms.newest(permission, is_open=is_open, before=before, limit=limit + 1)
-    return _page(management, page, limit)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Owner:
+    """Whose alarms some routes are about."""
+
+    path: str
+    parameter: str
+    """The alarm's id in the path."""
+    prefix: str
+    """The part of the operations' names that precedes `alarm`."""
+    name: str
+    subjects: str
+    view: Callable[..., Any]
+    """The requirement of operations that only read."""
+    manage: Callable[..., Any]
 
 
-@routes.get(
-    f"{_FACTORY}/{{alarm}}", operation_id="show_alarm", summary="Show a factory's alarm", response_model=AlarmView
+_OWNERS: Final = (
+    _Owner(
+        path="/factories/{factory}/alarms",
+        parameter="alarm",
+        prefix="",
+        name="a factory",
+        subjects="the factory's webhooks and automations",
+        view=require_viewer,
+        manage=require_manager,
+    ),
+    _Owner(
+        path="/alarms",
+        parameter="installation_alarm",
+        prefix="installation_",
+        name="the installation",
+        subjects="the installation, such as its disks, clocks and workers",
+        view=require_admin,
+        manage=require_admin,
+    ),
 )
-def show_alarm(alarm: AlarmInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
-    """Returns an alarm about a webhook or an automation."""
-    return _response(management, management.alarms.get(permission, alarm))
 
 
-@routes.post(
-    f"{_FACTORY}/{{alarm}}/snooze",
-    operation_id="snooze_alarm",
-    summary="Snooze a factory's alarm",
-    response_model=AlarmView,
-)
-def snooze_alarm(
-    alarm: AlarmInPath, permission: ManagerAccess, management: ManagementDependency, body: AlarmSnooze
-) -> Response:
-    """Sends no notices of an open alarm for some hours, or until a time.
-
-    The snooze also applies to the next alarms of this kind about the same subject.
-    """
-    return _response(management, management.alarms.snooze(permission, alarm, hours=body.hours, until=body.until))
-
-
-@routes.post(
-    f"{_FACTORY}/{{alarm}}/wake", operation_id="wake_alarm", summary="Wake a factory's alarm", response_model=AlarmView
-)
-def wake_alarm(alarm: AlarmInPath, permission: ManagerAccess, management: ManagementDependency) -> Response:
-    """Ends the snooze of an open alarm."""
-    return _response(management, management.alarms.wake(permission, alarm))
-
-
-@routes.get(
-    "/alarms",
-    operation_id="list_installation_alarms",
-    summary="List the installation's alarms",
-    response_model=AlarmPage,
-)
-def list_installation_alarms(
-    permission: AdminAccess,
-    management: ManagementDependency,
-    is_open: IsOpen = None,
-    limit: Limit = PAGE_SIZE,
-    cursor: Cursor = None,
-) -> Response:
-    """Lists the alarms about disks, clocks and the certificate, newest first."""
-    before = key_from(cursor)
-    page = management.alarms.newest(permission, is_open=is_open, before=before, limit=limit + 1)
-    return _page(management, page, limit)
-
-
-@routes.get(
-    "/alarms/{installation_alarm}",
-    operation_id="show_installation_alarm",
-    summary="Show an alarm of the installation",
-    response_model=AlarmView,
-)
-def show_installation_alarm(
-    installation_alarm: InstallationAlarmInPath, permission: AdminAccess, management: ManagementDependency
-) -> Response:
-    """Returns an alarm about a disk, a clock or the certificate."""
-    return _response(management, management.alarms.get(permission, installation_alarm))
-
-
-@routes.post(
-    "/alarms/{installation_alarm}/snooze",
-    operation_id="snooze_installation_alarm",
-    summary="Snooze an alarm of the installation",
-    response_model=AlarmView,
-)
-def snooze_installation_alarm(
-    installation_alarm: InstallationAlarmInPath,
-    permission: AdminAccess,
-    management: ManagementDependency,
-    body: AlarmSnooze,
-) -> Response:
-    """Sends no notices of an open alarm for some hours, or until a time."""
-    return _response(
-        management, management.alarms.snooze(permission, installation_alarm, hours=body.hours, until=body.until)
+def _add_routes(owner: _Owner) -> None:
+    """Add the routes for the alarms of one owner."""
+    alarm_path = f"{owner.path}/{{{owner.parameter}}}"
+    alarm_in_path = Path(
+        alias=owner.parameter,
+        pattern=r"^alm_[0-9a-f]{32}$",
+        description=f"The id of an alarm of {owner.name}.",
+        examples=["alm_0192f0c1aabbccddeeff001122334455"],
     )
 
+    @routes.get(
+        owner.path,
+        operation_id=f"list_{owner.prefix}alarms",
+        summary=f"List the alarms of {owner.name}",
+        description=f"Lists the alarms about {owner.subjects}, newest first.",
+        response_model=AlarmPage,
+    )
+    def list_alarms(
+        permission: Annotated[MayView | MayAdminister, Depends(owner.view)],
+        management: ManagementDependency,
+        is_open: IsOpen = None,
+        limit: Limit = PAGE_SIZE,
+        cursor: Cursor = None,
+    ) -> Response:
+        before = key_from(cursor)
+        page = management.alarms.newest(permission, is_open=is_open, before=before, limit=limit + 1)
+        return _page(management, page, limit)
 
-@routes.post(
-    "/alarms/{installation_alarm}/wake",
-    operation_id="wake_installation_alarm",
-    summary="Wake an alarm of the installation",
-    response_model=AlarmView,
-)
-def wake_installation_alarm(
-    installation_alarm: InstallationAlarmInPath, permission: AdminAccess, management: ManagementDependency
-) -> Response:
-    """Ends the snooze of an open alarm."""
-    return _response(management, management.alarms.wake(permission, installation_alarm))
+    @routes.get(
+        alarm_path,
+        operation_id=f"show_{owner.prefix}alarm",
+        summary=f"Show an alarm of {owner.name}",
+        description=f"Returns one alarm about {owner.subjects}.",
+        response_model=AlarmView,
+    )
+    def show_alarm(
+        alarm: Annotated[str, alarm_in_path],
+        permission: Annotated[MayView | MayAdminister, Depends(owner.view)],
+        management: ManagementDependency,
+    ) -> Response:
+        return _response(management, management.alarms.get(permission, alarm))
+
+    @routes.post(
+        f"{alarm_path}/snooze",
+        operation_id=f"snooze_{owner.prefix}alarm",
+        summary=f"Snooze an alarm of {owner.name}",
+        description="Sends no notices of an open alarm for some hours, or until a time.\n\n"
+        "The snooze also applies to the next alarms of this kind about the same subject.",
+        response_model=AlarmView,
+    )
+    def snooze_alarm(
+        alarm: Annotated[str, alarm_in_path],
+        permission: Annotated[MayManage | MayAdminister, Depends(owner.manage)],
+        management: ManagementDependency,
+        body: AlarmSnooze,
+    ) -> Response:
+        return _response(management, management.alarms.snooze(permission, alarm, hours=body.hours, until=body.until))
+
+    @routes.post(
+        f"{alarm_path}/wake",
+        operation_id=f"wake_{owner.prefix}alarm",
+        summary=f"Wake an alarm of {owner.name}",
+        description="Ends the snooze of an open alarm.",
+        response_model=AlarmView,
+    )
+    def wake_alarm(
+        alarm: Annotated[str, alarm_in_path],
+        permission: Annotated[MayManage | MayAdminister, Depends(owner.manage)],
+        management: ManagementDependency,
+    ) -> Response:
+        return _response(management, management.alarms.wake(permission, alarm))
 
 
 def _page(management: Management, alarms: Sequence[Alarm], limit: int) -> Response:
@@ -144,3 +147,7 @@ def _page(management: Management, alarms: Sequence[Alarm], limit: int) -> Respon
 
 def _response(management: Management, alarm: Alarm) -> Response:
     return json_response(AlarmView.of(alarm, management.alarms.now()))
+
+
+for _owner in _OWNERS:
+    _add_routes(_owner)

@@ -118,22 +118,7 @@ RunInPath = Annotated[
     str,
     Path(pattern=r"^run_[0-9a-f]{32}$", description="The run's id.", examples=["run_0192f0c1aabbccddeeff001122334455"]),
 ]
-AlarmInPath = Annotated[
-    str,
-    Path(
-        pattern=r"^alm_[0-9a-f]{32}$",
-        description="The alarm's id.",
-        examples=["alm_0192f0c1aabbccddeeff001122334455"],
-    ),
-]
-InstallationAlarmInPath = Annotated[
-    str,
-    Path(
-        pattern=r"^alm_[0-9a-f]{32}$",
-        description="The id of an alarm of the installation.",
-        examples=["alm_0192f0c1aabbccddeeff001122334455"],
-    ),
-]
+DESTINATION_ID_PATTERN: Final = f"^ald_{_RANDOM_PART_PATTERN}$"
 FileInPath = Annotated[
     str,
     Path(pattern=r"^[^/\x00]{1,255}$", description="The file's name.", examples=["output.log"]),
@@ -148,14 +133,6 @@ MemberInPath = Annotated[
         pattern=f"^mbr_{_RANDOM_PART_PATTERN}$",
         description="The member's id.",
         examples=["mbr_0123456789abcdefghjkmnpqrst"],
-    ),
-]
-DestinationInPath = Annotated[
-    str,
-    Path(
-        pattern=f"^ald_{_RANDOM_PART_PATTERN}$",
-        description="The alarm destination's id.",
-        examples=["ald_0123456789abcdefghjkmnpqrst"],
     ),
 ]
 KeyInPath = Annotated[
