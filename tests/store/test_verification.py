@@ -282,6 +282,15 @@ def test_problem_names_the_row(world: World):
         raise Undo
 
 
+def test_rows_of_doctor_that_were_removed_are_no_problem(world: World):
+    probe = world.management.probes.create(world.may)
+    assert world.post(probe, b"{}").status == 202
+    world.management.probes.remove(world.may, probe.webhook.uid)
+
+    with world.database.read() as tx:
+        assert problems_in(world, tx) == []
+
+
 def test_rows_that_retention_has_removed_are_no_problem(world: World):
     """A Duplicate and an identity can refer to deliveries that the log keeps no longer."""
     world.clock.advance(days=8)

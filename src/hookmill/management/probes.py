@@ -15,7 +15,7 @@ from hookmill.management.installation import Installation
 from hookmill.management.lookup import live_webhook_named
 from hookmill.management.secrets import Secrets
 from hookmill.management.webhooks import Webhooks, WebhookWithSecret
-from hookmill.store import factories, log_retention, webhooks
+from hookmill.store import factories, identity_segments, log_retention, webhooks
 from hookmill.store.admission.plan import Rejection
 from hookmill.store.admission.transaction import admit
 
@@ -52,7 +52,7 @@ class Probes:
         )
 
     def remove(self, may: MayManage, uid: str) -> None:
-        """Delete the temporary webhook and its secret, and remove its rows from the log."""
+        """Delete the temporary webhook and its secret, and remove its rows from the log, with their identities."""
         with self._installation.reading() as tx:
             webhook = live_webhook_named(tx, may, uid)
         with self._installation.one_transaction(may):
@@ -61,10 +61,14 @@ class Probes:
             self._clear_log(may, webhook)
 
     def _clear_log(self, may: MayManage, webhook: Webhook) -> None:
-        """Remove the rows of a temporary webhook from the log. It has few, because it exists for a minute."""
+        """Remove the rows of a temporary webhook from the log. It has few, because it exists for a minute.
+
+        Its identities are removed, too: `hookmill verify` reports an identity whose delivery is missing.
+        """
         assert is_probe(webhook.name, webhook.secret_name), "the rows of other webhooks are the log"
         with self._installation.changing(may) as change:
             change.skip_audit()
+            identity_segments.remove_of_webhook(change.tx, webhook.no)
             while keys := log_retention.keys_of_webhook(change.tx, webhook.no, at_most=ROWS_PER_STEP):
                 if not log_retention.remove(change.tx, keys):
                     # Another transaction has locked the rows. Retention removes them later.

@@ -291,6 +291,18 @@ def _digests(database: Database, segment: int) -> Iterator[Iterable[bytes]]:
         webhook_no, digest = rows[-1]["webhook_no"], bytes(rows[-1]["digest"])
 
 
+def remove_of_webhook(tx: Transaction, webhook_no: int) -> None:
+    """Remove the few identities of a temporary webhook, which the transaction has deleted."""
+    tx.run(
+        """
+        DELETE FROM identities
+        WHERE webhook_no = :webhook AND segment IN (SELECT no FROM identity_segments UNION SELECT :first)
+        """,
+        webhook=webhook_no,
+        first=FIRST_SEGMENT,
+    )
+
+
 def forget_old(tx: Transaction, now: int, at_most: int) -> int:
     """Remove up to `at_most` identities of the oldest segment that was closed `IDENTITIES_KEPT_DAYS` ago, or that
     segment if it is empty. Returns how many rows were removed; 0 if there is no such segment.
