@@ -105,6 +105,13 @@ def test_only_the_proxy_is_reachable(services: dict[str, dict[str, Any]]):
     assert "database" not in services["caddy"]["networks"]
 
 
+def test_containers_that_send_alarms_reach_their_destinations(services: dict[str, dict[str, Any]]):
+    """The ingress sends them, too: it has a worker process, although it performs no runs."""
+    for name in ("serve", "worker"):
+        assert "outside" in services[name]["networks"]
+        assert services[name]["env_file"] == [{"path": "hookmill.env", "required": False}]
+
+
 def test_containers_can_write_to_their_volumes_only(services: dict[str, dict[str, Any]]):
     assert {service["read_only"] for service in services.values()} == {True}
     assert all("no-new-privileges:true" in service["security_opt"] for service in services.values())
