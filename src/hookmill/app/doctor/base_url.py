@@ -81,7 +81,12 @@ def certificate_findings(name: str, origin: Origin, tls: ssl.SSLContext | None =
             certificate, version = tls_socket.getpeercert(), tls_socket.version()
     except NoResponse as error:
         if "certificate" in str(error):
-            yield problem(name, f"{origin} {error}", "Renew the certificate, and let the proxy send the whole chain.")
+            yield problem(
+                name,
+                f"{origin} {error}",
+                "Renew the certificate, and let the proxy send the whole chain. If your own certificate authority has "
+                "issued it, add the authority to those of this host, or name its file in SSL_CERT_FILE.",
+            )
         # Any other error is found by the request that follows.
         return
     assert certificate is not None
