@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jsonschema.validators import validator_for
+import jsonschema_rs
 
 from tests.support.waiting import LONG_SECONDS
 
@@ -24,4 +24,4 @@ def errors_of(document: Any, schema_name: str) -> list[str]:
     # The program itself would load for seconds.
     file = files("check_jsonschema") / "builtin_schemas" / "vendor" / f"{schema_name}.json"
     schema = json.loads(file.read_text())
-    return [f"{error.json_path}: {error.message}" for error in validator_for(schema)(schema).iter_errors(document)]
+    return [f"{error.instance_path}: {error.message}" for error in jsonschema_rs.iter_errors(schema, document)]
