@@ -214,14 +214,11 @@ def sign_in_new_viewer(page: Page, installation: Installation, email: str, name:
 
 
 @pytest.fixture(scope="module")
-def signed_in_state(browser: Browser, installation: Installation) -> Any:
-    """The cookies of a browser in which the admin is signed in, as Playwright stores them."""
-    context = browser.new_context()
-    page = context.new_page()
-    sign_in(page, installation)
-    state = context.storage_state()
-    context.close()
-    return state
+def signed_in_state(installation: Installation) -> Any:
+    """The cookies of a browser in which the admin is signed in with a password."""
+    session = installation.management.sessions.sign_in("ada@example.com", PASSWORD, client=None)
+    assert session is not None
+    return {"cookies": [{"name": "hookmill", "value": session.reveal(), "domain": "127.0.0.1", "path": "/"}]}
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from hookmill.domain.external_identity import ExternalIdentity, IdentityKey
 from hookmill.store.database import open_database, sqlite_url
-from tests.dashboard.conftest import PASSWORD, Installation, create_first_admin
+from tests.dashboard.conftest import Installation, create_first_admin
 from tests.support.openid_provider import OpenIdProvider, serving_openid
 from tests.support.ports import free_port
 from tests.support.service import serving
@@ -55,14 +55,6 @@ def provider(provider_and_installation: tuple[OpenIdProvider, Installation]) -> 
     provider.set_users(USERS)
 
 
-@pytest.fixture(scope="module")
-def signed_in_state(installation: Installation) -> Any:
-    """The cookies of a browser in which the admin is signed in with a password."""
-    session = installation.management.sessions.sign_in("ada@example.com", PASSWORD, client=None)
-    assert session is not None
-    return {"cookies": [{"name": "hookmill", "value": session.reveal(), "url": installation.base_url}]}
-
-
 def enter_user(page: Page, user: str) -> None:
     """Fill in and send the form of the provider."""
     page.get_by_label("User").fill(user)
@@ -97,7 +89,6 @@ def test_person_signs_in_at_the_provider_and_out_again(
     expect(page).to_have_url(re.compile("/sign-in"))
 
 
-@pytest.mark.proof
 def test_groups_at_the_provider_decide_the_roles_at_each_sign_in(
     signed_out_page: Page, installation: Installation, provider: OpenIdProvider
 ):
@@ -121,7 +112,6 @@ def test_page_says_that_the_groups_of_a_person_have_no_role(
     expect(signed_out_page.get_by_role("alert")).to_contain_text("none of your groups has a role in Hookmill")
 
 
-@pytest.mark.proof
 def test_expired_session_leads_to_the_provider_and_back(
     signed_out_page: Page, installation: Installation, provider: OpenIdProvider
 ):
