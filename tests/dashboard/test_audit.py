@@ -128,6 +128,7 @@ def test_audit_page_before_the_first_entry_is_empty(manager: Visitor):
     assert "No older changes." in Elements(answer.body).text
 
 
+@pytest.mark.proof
 def test_audit_pages_with_hostile_names_are_accessible(
     check_accessibility: Callable[..., None], page: Page, installation: Installation
 ):
@@ -242,6 +243,7 @@ def test_long_plan_is_truncated_with_a_note(dashboard: Dashboard, manager: Visit
     assert len(body) < 80_000
 
 
+@pytest.mark.proof
 def test_definitions_page_is_accessible(
     check_accessibility: Callable[..., None], installation: Installation, tmp_path: Path
 ):

@@ -624,6 +624,7 @@ def test_several_triggers_are_edited_as_a_json_list(page: Page, installation: In
     assert [trigger.as_json() for trigger in saved.triggers] == triggers
 
 
+@pytest.mark.proof
 def test_viewer_can_read_automations_but_not_change_them(signed_out_page: Page, installation: Installation):
     webhook = create_webhook(installation, "viewed", OPENED)
     automation_id = create_automation(installation, "Viewed", webhook.webhook.uid)
@@ -687,6 +688,7 @@ def test_hostile_payloads_and_names_are_shown_as_text(page: Page, installation: 
     assert "\u202e" not in page.locator("main").inner_text()
 
 
+@pytest.mark.proof
 def test_automation_pages_are_accessible(check_accessibility: Any, installation: Installation):
     installation.management.factories.create(installation.may_administer, "checked")
     may = installation.management.access.operator("checked")

@@ -376,6 +376,7 @@ def viewers_page(signed_out_page: Page, installation: Installation) -> Iterator[
     installation.management.members.remove(installation.may_administer, "vera@example.com")
 
 
+@pytest.mark.proof
 def test_viewer_can_read_a_delivery_but_not_replay_it(
     viewers_page: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
 ):
@@ -395,6 +396,7 @@ def test_viewer_can_read_a_delivery_but_not_replay_it(
     assert [run.replay_number for run in installation.management.runs.of_delivery(installation.may, delivery)] == [0]
 
 
+@pytest.mark.proof
 def test_delivery_pages_are_accessible(
     check_accessibility: Any, installation: Installation, automation: str, webhook: WebhookWithSecret
 ):

@@ -270,6 +270,7 @@ def test_log_is_filtered_opened_paused_and_resumed(keyboard: Keyboard, installat
     installation.management.webhooks.delete(installation.may, webhook.webhook.uid)
 
 
+@pytest.mark.proof
 def test_automation_is_edited_tested_disabled_and_deleted(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
     webhook = installation.management.webhooks.create(installation.may, "listened to by keyboard")
@@ -303,6 +304,7 @@ def test_automation_is_edited_tested_disabled_and_deleted(keyboard: Keyboard, in
     installation.management.webhooks.delete(installation.may, webhook.webhook.uid)
 
 
+@pytest.mark.proof
 def test_run_in_progress_is_opened_and_cancelled(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
     webhook = installation.management.webhooks.create(installation.may, "started by keyboard")

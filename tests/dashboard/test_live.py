@@ -326,6 +326,7 @@ def test_open_streams_do_not_delay_a_stop_and_reconnect(tmp_path: Path, browser:
     context.close()
 
 
+@pytest.mark.proof
 def test_live_pages_are_accessible(check_accessibility: Any, installation: Installation, webhook: WebhookWithSecret):
     def receive_a_delivery(page: Page) -> None:
         expect(page.locator("#live-state")).to_have_text("Live")

@@ -145,6 +145,7 @@ def test_member_connects_an_account_with_a_link(
     expect(page.get_by_text("You sign in with Example ID")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_pages_of_signing_in_are_accessible(
     check_accessibility: Callable[..., None], installation: Installation, provider: OpenIdProvider
 ):

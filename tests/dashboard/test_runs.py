@@ -274,6 +274,7 @@ def set_hidden(page: Page, hidden: bool) -> None:
     )
 
 
+@pytest.mark.proof
 def test_pages_of_runs_are_accessible(
     check_accessibility: Any, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
 ):
@@ -288,6 +289,7 @@ def test_pages_of_runs_are_accessible(
     check_accessibility("run-package", f"{RUNS}/{package_run}")
 
 
+@pytest.mark.proof
 def test_page_of_the_queue_is_accessible(
     check_accessibility: Any, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
 ):

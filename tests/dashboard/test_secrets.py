@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.dashboard.conftest import Installation
@@ -70,6 +71,7 @@ def test_secret_can_be_deleted_only_if_no_webhook_uses_it(page: Page, installati
     expect(page.get_by_role("link", name="FREE")).to_have_count(0)
 
 
+@pytest.mark.proof
 def test_secret_pages_are_accessible(check_accessibility: Callable[..., None], installation: Installation):
     installation.management.webhooks.create(installation.may, "orders", secret_name="ORDERS")
     installation.management.secrets.replace(installation.may, "ORDERS")

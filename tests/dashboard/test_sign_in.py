@@ -156,6 +156,7 @@ def test_form_of_another_site_is_refused_and_not_shown_again(
     assert installation.management.webhooks.get(installation.may, webhook.webhook.uid).state is WebhookState.ENABLED
 
 
+@pytest.mark.proof
 def test_resubmission_pages_are_accessible(check_accessibility: Callable[..., None], installation: Installation):
     def fill(page: Page) -> None:
         page.get_by_label("Name", exact=True).fill("a long name " + "x" * 80)

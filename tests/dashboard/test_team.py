@@ -57,6 +57,7 @@ def test_new_member_signs_in_with_the_link_and_has_the_role(
     expect(signed_out_page.get_by_role("link", name="Secrets", exact=True)).to_have_count(0)
 
 
+@pytest.mark.proof
 def test_team_pages_are_accessible(check_accessibility: Callable[..., None], installation: Installation):
     may_administer = installation.may_administer
     member = installation.management.members.add(may_administer, "hostile@example.com", HOSTILE)

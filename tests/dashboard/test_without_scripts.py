@@ -69,6 +69,7 @@ def test_member_sets_changes_and_signs_in_with_a_password(
     expect(page.get_by_role("heading", name="default")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_webhook_and_its_secret_are_created_changed_and_deleted(page: Page, installation: Installation):
     page.goto(installation.url("/f/default/secrets"))
     page.get_by_label("Name").fill("PLAIN")
@@ -157,6 +158,7 @@ def test_log_is_filtered_and_paged_and_a_delivery_is_replayed(page: Page, instal
     installation.management.webhooks.delete(installation.may, webhook.webhook.uid)
 
 
+@pytest.mark.proof
 def test_automation_is_created_and_its_run_is_cancelled(page: Page, installation: Installation):
     webhook = installation.management.webhooks.create(installation.may, "listened to plainly")
     installation.service.post(webhook, b'{"action": "opened"}')

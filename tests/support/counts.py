@@ -1,5 +1,6 @@
 """How often race-prone tests repeat what they do: a few times for every change, and more often with `make proof`."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -29,6 +30,17 @@ def make_full() -> None:
 def only_in_proof(*values: object) -> Any:
     """Parameters of a test for which it runs only with `make proof`. See the marker `proof`."""
     return pytest.param(*values, marks=pytest.mark.proof)
+
+
+def one_usually(step: int, cases: Iterable[Any]) -> list[Any]:
+    """Cases of a test that takes one argument for each element of a case, or one argument if a case is no tuple.
+
+    The first of each `step` cases always runs, and the others only with `make proof`.
+    """
+    return [
+        case if number % step == 0 else only_in_proof(*(case if isinstance(case, tuple) else (case,)))
+        for number, case in enumerate(cases)
+    ]
 
 
 ON_POSTGRES_IN_PROOF = pytest.mark.parametrize("store_url", ["sqlite", only_in_proof("postgres")], indirect=True)
