@@ -12,6 +12,7 @@ from hookmill.store import alarm_inputs
 from hookmill.store.runs import held
 from tests.alarms.conftest import Watch, claim, finish
 from tests.store.query_plans import query_plans, scans_many_runs
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.world import World
 
 FAILING = (AlarmKind.RUNS_FAILING, "triage")
@@ -46,6 +47,7 @@ def automation(world: World, **options: Any) -> AutomationId:
 FAILED, SUCCEEDED = RunState.FAILED, RunState.SUCCEEDED
 
 
+@ON_POSTGRES_IN_PROOF
 def test_automation_with_failed_runs_in_a_row_is_reported_until_one_succeeds(
     watch: Watch, world: World, perform: Perform
 ):
@@ -103,6 +105,7 @@ def test_run_that_no_worker_has_decided_about_is_reported(watch: Watch, world: W
     assert list(watch.open()) == [WAITING]
 
 
+@ON_POSTGRES_IN_PROOF
 def test_run_that_waited_behind_another_is_no_waiting_run(watch: Watch, world: World, perform: Perform):
     """The run is an hour old when it may start, and a worker claims it within a minute."""
     automation(world, policy={"concurrency": {"key": "/n", "limit": 1}})

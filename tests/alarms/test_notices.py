@@ -13,6 +13,7 @@ from hookmill.management import WebhookWithSecret
 from hookmill.store import alarms
 from tests.alarms.conftest import Watch
 from tests.alarms.test_webhooks import FAILING, fail
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 from tests.support.world import PUBLIC_URL, World
 
@@ -43,6 +44,7 @@ def test_notice_names_the_alarm_its_subject_and_its_page(watch: Watch, world: Wo
     ]
 
 
+@ON_POSTGRES_IN_PROOF
 def test_cause_that_comes_and_goes_sends_one_notice_an_hour(watch: Watch, world: World):
     source = world.webhook()
     fail(world, source, 5)
@@ -77,6 +79,7 @@ def test_condition_that_holds_again_soon_is_the_same_alarm(watch: Watch, world: 
     assert len(watch.events()) == 1
 
 
+@ON_POSTGRES_IN_PROOF
 def test_snoozed_alarm_sends_its_notice_again_when_the_snooze_ends(watch: Watch, world: World):
     source = world.webhook()
     fail(world, source, 5)
@@ -94,6 +97,7 @@ def test_snoozed_alarm_sends_its_notice_again_when_the_snooze_ends(watch: Watch,
     assert [event for event, _ in watch.events()] == [AlarmEvent.RESOLVED]
 
 
+@ON_POSTGRES_IN_PROOF
 def test_snooze_also_applies_to_the_next_alarm_of_the_subject(watch: Watch, world: World):
     source = world.webhook()
     fail(world, source, 5)

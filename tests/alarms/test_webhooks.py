@@ -7,6 +7,7 @@ from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
 from hookmill.store import alarm_inputs, alarms
 from tests.alarms.conftest import Watch, claim, finish
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.world import World
 
 QUIET = (AlarmKind.WEBHOOK_QUIET, "source")
@@ -26,6 +27,7 @@ def exceed_rate_limit(world: World, webhook: WebhookWithSecret) -> None:
     assert world.dropped_attempts(webhook)
 
 
+@ON_POSTGRES_IN_PROOF
 def test_webhook_without_the_expected_delivery_is_reported_until_one_arrives(watch: Watch, world: World):
     source = world.webhook(expect_every="2h")
     world.webhook("without a time")
@@ -67,6 +69,7 @@ def test_expected_time_begins_with_each_change_that_lets_deliveries_in(watch: Wa
     assert (before, list(after), watch.open()) == ({}, [QUIET], {})
 
 
+@ON_POSTGRES_IN_PROOF
 def test_webhook_is_not_quiet_because_the_service_was_stopped(watch: Watch, world: World):
     source = world.webhook(expect_every="3h")
     world.post(source)
@@ -119,6 +122,7 @@ def test_sender_over_the_rate_limit_for_minutes_is_reported(watch: Watch, world:
     assert (before, list(raised), watch.open()) == ({}, [LIMITED], {})
 
 
+@ON_POSTGRES_IN_PROOF
 def test_no_alarm_is_raised_in_an_hour_of_ordinary_traffic(watch: Watch, world: World):
     """Deliveries with runs, duplicates, bodies that are not JSON, some wrong secrets, some failed runs, and one burst
     over the rate limit."""

@@ -19,7 +19,10 @@ from hookmill.domain.webhook import Webhook, WebhookState
 from tests.definitions import samples
 from tests.definitions.conftest import Contents, Folder
 from tests.support.loaded import Forked
+from tests.support.sqlite_usually import store_url
 from tests.support.world import World
+
+__all__ = ["store_url"]
 
 TOKEN = "secretName: TOKEN\n"
 

@@ -9,7 +9,10 @@ from hookmill import definitions
 from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Channel, MayManage
 from hookmill.domain.webhook import AuthMode, WebhookState
+from tests.support.sqlite_usually import store_url
 from tests.support.world import World
+
+__all__ = ["store_url"]
 
 NAMES = [
     "github",

@@ -6,9 +6,10 @@ import pytest
 
 from hookmill.domain.permission import Caller, MayAdminister, MayManage, Role
 from tests.support.passwords import quick_passwords
+from tests.support.sqlite_usually import store_url
 from tests.support.world import World
 
-__all__ = ["quick_passwords"]
+__all__ = ["quick_passwords", "store_url"]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from hookmill.store.keys.sealing import MasterKey
 from tests.runs.backlog import Backlog
 from tests.runs.test_dispatcher import GateRunner, running
 from tests.runs.worker import microseconds
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 
 ONE_RUN_PER_KEY = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)))
@@ -24,6 +25,7 @@ def cancel_many(backlog: Backlog, **conditions: Any) -> CancelledRuns:
     return management.runs.cancel_many(management.access.operator("fac_one"), **conditions)
 
 
+@ON_POSTGRES_IN_PROOF
 def test_no_further_run_of_a_key_starts_when_all_runs_are_cancelled(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH_RUNS", 7)
     gate = GateRunner()

@@ -23,6 +23,7 @@ from hookmill.runs.runners import CommandRunner, PackageRunner
 from hookmill.store.runs import executors
 from tests.runs.backlog import Backlog, Worker, processes_of
 from tests.runs.worker import microseconds
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 
 
@@ -209,6 +210,7 @@ def claimed_runs(backlog: Backlog) -> list[RunKey]:
     return [RunKey(bytes(row["id"])) for row in rows]
 
 
+@ON_POSTGRES_IN_PROOF
 def test_run_is_claimed_soon_although_another_factory_has_many_runs(backlog):
     gate = GateRunner()
     backlog.queue_many(backlog.automation("fac_flood", runner="gate"), 200, factory="fac_flood")
@@ -308,6 +310,7 @@ def test_cancelled_queued_run_is_never_performed(backlog):
     assert len(gate.factories) == 1
 
 
+@ON_POSTGRES_IN_PROOF
 def test_running_command_can_be_cancelled_from_another_process(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
 
@@ -338,6 +341,7 @@ def test_run_that_ends_within_the_grace_period_succeeds(sqlite_backlog):
     assert state is RunState.SUCCEEDED
 
 
+@ON_POSTGRES_IN_PROOF
 def test_run_longer_than_the_grace_period_restarts_with_the_next_worker(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
 
@@ -408,6 +412,7 @@ def test_engine_records_a_run_under_its_id_before_it_is_performed(backlog):
     assert (record.executor_id, record.app_version) == (dispatcher.executor, "1")
 
 
+@ON_POSTGRES_IN_PROOF
 def test_old_engine_record_does_not_prevent_a_run(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 600.0)
     first, second = backlog.queue_many(backlog.automation(), 2)
@@ -441,6 +446,7 @@ def test_run_restarts_although_the_engine_database_is_lost(sqlite_backlog):
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 
+@ON_POSTGRES_IN_PROOF
 def test_engine_forgets_the_interrupted_run_of_a_dead_worker(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
     with Worker(backlog, command=["sleep", "60"]) as worker:
@@ -517,6 +523,7 @@ def test_engine_forgets_ended_runs(backlog, monkeypatch):
         until(lambda: engine_records() == [], seconds=7)
 
 
+@ON_POSTGRES_IN_PROOF
 def test_engine_forgets_ended_runs_of_a_killed_worker(backlog, monkeypatch):
     with Worker(backlog) as worker:
         keys = backlog.queue_many(backlog.automation(), 5)

@@ -19,6 +19,7 @@ from hookmill.runs.runner import HostFault
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.samples import always_continue, sample_run
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 
 
@@ -90,6 +91,7 @@ def test_worker_with_a_faulty_disk_fails_no_run_and_recovers(postgres_backlog: B
     assert str(packages) in recovery
 
 
+@ON_POSTGRES_IN_PROOF
 def test_worker_started_on_a_full_disk_leaves_runs_queued(backlog: Backlog):
     key = backlog.queue(backlog.automation())
 
@@ -107,6 +109,7 @@ def test_worker_started_on_a_full_disk_leaves_runs_queued(backlog: Backlog):
     assert "Free disk space or inodes" in failure
 
 
+@ON_POSTGRES_IN_PROOF
 def test_fault_of_one_runner_does_not_delay_runs_of_other_runners(backlog: Backlog):
     faulty = [backlog.queue(backlog.automation(runner="faulty")) for _ in range(6)]
 

@@ -9,7 +9,7 @@ from hookmill.domain.run_policy import Retry, RunPolicy
 from hookmill.store import audit, automations, pauses
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.worker import microseconds
-from tests.support.counts import only_in_proof
+from tests.support.counts import ON_POSTGRES_IN_PROOF, only_in_proof
 from tests.support.waiting import until
 
 SUCCEED_IF_GOOD = ["sh", "-c", "grep -q good event-payload.json"]
@@ -32,6 +32,7 @@ def pausing_automation(backlog: Backlog, failures: int, **policy) -> str:
     return backlog.automation(runner="command", policy=RunPolicy(pause_after_failures=failures, **policy))
 
 
+@ON_POSTGRES_IN_PROOF
 def test_consecutive_failed_runs_disable_the_automation(backlog):
     automation = pausing_automation(backlog, 3)
     with Worker(backlog, command=SUCCEED_IF_GOOD):
@@ -54,6 +55,7 @@ def test_consecutive_failed_runs_disable_the_automation(backlog):
     )
 
 
+@ON_POSTGRES_IN_PROOF
 def test_queued_runs_of_a_paused_automation_are_still_performed(backlog):
     automation = pausing_automation(backlog, 1)
     first, second = backlog.queue_many(automation, 2, payload=BAD)
@@ -87,6 +89,7 @@ def test_cancelled_run_is_neither_a_failure_nor_a_success(sqlite_backlog):
     assert was_enabled
 
 
+@ON_POSTGRES_IN_PROOF
 def test_next_worker_performs_the_pause_that_a_killed_one_missed(backlog):
     automation = pausing_automation(backlog, 2)
     with backlog.database.write() as tx:
@@ -96,6 +99,7 @@ def test_next_worker_performs_the_pause_that_a_killed_one_missed(backlog):
         until(lambda: not stored_automation(backlog, automation).enabled)
 
 
+@ON_POSTGRES_IN_PROOF
 def test_interrupted_run_counts_as_failed(backlog):
     automation = pausing_automation(backlog, 1)
     key = backlog.queue(automation)

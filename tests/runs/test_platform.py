@@ -23,6 +23,7 @@ from hookmill.store.runs.platform_attempts import Reception
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.test_perform import OUR_EXECUTOR, claim, new_performer
 from tests.support.agent_platform import SECRET, AgentPlatform, agent_platform
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
@@ -231,6 +232,7 @@ def test_only_the_token_of_the_attempt_is_accepted_and_the_first_report_counts(b
     assert performance.end().state is RunState.SUCCEEDED
 
 
+@ON_POSTGRES_IN_PROOF
 def test_attempt_after_a_killed_worker_makes_the_first_one_outdated(backlog, platform):
     key = backlog.queue(backlog.automation(runner="http"))
     with Worker(backlog, platform_url=platform.url) as worker:

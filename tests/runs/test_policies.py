@@ -11,11 +11,11 @@ from hookmill.domain.run import Run, RunState
 from hookmill.domain.run_policy import Concurrency, Debounce, RunPolicy, WhenBusy
 from hookmill.store.runs import held
 from tests.runs.backlog import Backlog, Worker
-from tests.support.counts import count, only_in_proof
+from tests.support.counts import ON_POSTGRES_IN_PROOF, count, only_in_proof
 from tests.support.waiting import until
 
 KEYS = count(20, usually=6)
-RUNS = count(200, usually=24)
+RUNS = count(200, usually=15)
 
 
 def overlap_recorder(backlog: Backlog, seconds: float) -> list[str]:
@@ -94,6 +94,7 @@ def test_at_most_one_run_of_a_key_is_active(sqlite_store, postgres_store, tmp_pa
     assert all(run.replaced_by is not None for run in not_performed)
 
 
+@ON_POSTGRES_IN_PROOF
 def test_debounced_deliveries_of_a_key_start_one_run(backlog):
     policy = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)), debounce=Debounce(seconds=2, max_seconds=60))
     groups = perform_while_a_worker_is_killed(backlog, policy, workers=1, seconds=0.01, runs=60)
@@ -108,6 +109,7 @@ def test_debounced_deliveries_of_a_key_start_one_run(backlog):
                 assert next_run.created_at - run.created_at > 1_900_000
 
 
+@ON_POSTGRES_IN_PROOF
 def test_replaced_command_ends_before_the_next_one_starts(backlog):
     policy = RunPolicy(concurrency=Concurrency(when_busy=WhenBusy.REPLACE))
     automation = backlog.automation(runner="command", policy=policy)
@@ -128,6 +130,7 @@ def test_replaced_command_ends_before_the_next_one_starts(backlog):
     assert overlaps(backlog) == []
 
 
+@ON_POSTGRES_IN_PROOF
 def test_run_is_replaced_even_if_no_slot_is_free(backlog):
     policy = RunPolicy(concurrency=Concurrency(when_busy=WhenBusy.REPLACE))
     automation = backlog.automation(runner="command", policy=policy)
@@ -140,6 +143,7 @@ def test_run_is_replaced_even_if_no_slot_is_free(backlog):
     assert [run.state for run in runs] == [RunState.REPLACED, RunState.SUCCEEDED]
 
 
+@ON_POSTGRES_IN_PROOF
 def test_debounced_run_starts_without_a_further_commit(backlog):
     policy = RunPolicy(debounce=Debounce(seconds=1, max_seconds=1))
     with Worker(backlog):
@@ -151,6 +155,7 @@ def test_debounced_run_starts_without_a_further_commit(backlog):
     assert (run.started_at - run.created_at) / 1e6 > 0.9
 
 
+@ON_POSTGRES_IN_PROOF
 def test_waiting_run_starts_if_the_end_of_the_previous_run_was_missed(backlog):
     policy = RunPolicy(concurrency=Concurrency())
     automation = backlog.automation(policy=policy)

@@ -8,6 +8,7 @@ from hookmill.domain.run import Hold, RunState
 from hookmill.domain.run_policy import Concurrency, Retry, RunPolicy
 from hookmill.store.runs import reading
 from tests.runs.backlog import Backlog, Worker
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 
 RETRY_SOON = Retry(attempts=3, backoff_seconds=1, max_backoff_seconds=1)
@@ -28,6 +29,7 @@ def failed_attempts(backlog: Backlog, key: Any) -> list[Any]:
         return reading.failed_attempts(tx, key)
 
 
+@ON_POSTGRES_IN_PROOF
 def test_failed_attempts_are_retried_up_to_the_limit(backlog):
     key = queued_run(backlog, RETRY_SOON)
 
@@ -46,6 +48,7 @@ def test_failed_attempts_are_retried_up_to_the_limit(backlog):
     assert run.started_at - failed[1].finished_at >= 1_000_000
 
 
+@ON_POSTGRES_IN_PROOF
 def test_retry_can_succeed(backlog):
     key = queued_run(backlog, RETRY_SOON)
 
@@ -75,6 +78,7 @@ def test_retry_rule_of_an_automation_overrides_that_of_its_runner(sqlite_backlog
     assert [run.attempt for run in runs] == [2, 1]
 
 
+@ON_POSTGRES_IN_PROOF
 def test_run_that_waits_for_a_retry_can_be_cancelled(backlog):
     key = queued_run(backlog, RETRY_IN_AN_HOUR)
 
@@ -90,6 +94,7 @@ def test_run_that_waits_for_a_retry_can_be_cancelled(backlog):
     assert run.state is RunState.CANCELLED
 
 
+@ON_POSTGRES_IN_PROOF
 def test_run_that_waits_for_a_retry_keeps_its_concurrency_key(backlog):
     first = queued_run(backlog, RETRY_IN_AN_HOUR, concurrency=Concurrency())
     second = backlog.queue(backlog.run(first).automation_id)

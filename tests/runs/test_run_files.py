@@ -31,6 +31,7 @@ from tests.runs.backlog import Backlog, Worker
 from tests.runs.samples import sample_run
 from tests.runs.test_perform import OTHER_EXECUTOR, OUR_EXECUTOR, FunctionRunner, claim, ignore, requeue
 from tests.runs.worker import microseconds
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 
 S3_SETTINGS: dict[str, Any] = {"s3_bucket": "files", "s3_access_key_id": "id", "s3_secret_access_key": "secret"}
@@ -153,6 +154,7 @@ touch "$(printf 'no text \377')" empty
 """
 
 
+@ON_POSTGRES_IN_PROOF
 def test_files_of_a_command_are_readable_on_another_host(backlog, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "master.key").write_text("secret")
@@ -197,6 +199,7 @@ def test_files_of_the_package_runner_are_derived_and_not_stored(backlog, tmp_pat
     assert file_rows(backlog) == []
 
 
+@ON_POSTGRES_IN_PROOF
 def test_output_is_readable_on_another_host_while_the_command_runs(backlog, tmp_path):
     continue_file = tmp_path / "continue"
     script = f"""

@@ -28,6 +28,7 @@ from tests.runs.backlog import Backlog
 from tests.runs.test_perform import claim, requeue
 from tests.runs.test_run_files import PACKAGE_FILES, Host, claimed_run, file_rows, new_performer, writing_runner
 from tests.runs.worker import microseconds
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.object_store import ObjectServer, serving_objects
 from tests.support.service import serving
 from tests.support.waiting import until
@@ -289,6 +290,7 @@ def test_rejected_upload_does_not_delay_uploads_of_other_files(sqlite_backlog, t
     assert (len(hosts.failures), len(hosts.recoveries)) == (1, 1)
 
 
+@ON_POSTGRES_IN_PROOF
 def test_objects_of_a_removed_run_are_deleted_after_an_outage(backlog, tmp_path, server):
     hosts = Hosts(backlog, tmp_path, server.client())
     removed_key, remaining_key = claimed_run(backlog), claimed_run(backlog)

@@ -17,7 +17,7 @@ from hookmill.runs.runners import CommandRunner, PackageRunner
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.schedules import DAY, HOUR, MINUTE, all_runs, move_schedules_back, scheduled_automation
 from tests.runs.worker import microseconds
-from tests.support.counts import count
+from tests.support.counts import ON_POSTGRES_IN_PROOF, count
 from tests.support.waiting import until
 
 ROUNDS = count(100, usually=3)
@@ -60,6 +60,7 @@ class MovableClock:
         return microseconds() + self.offset
 
 
+@ON_POSTGRES_IN_PROOF
 def test_command_of_a_scheduled_run_gets_the_schedule_and_no_payload(backlog):
     scheduled_automation(backlog, runner="command")
     move_schedules_back(backlog, HOUR + MINUTE)
@@ -95,6 +96,7 @@ def test_idle_worker_starts_a_run_when_it_becomes_due(backlog):
     assert run.state is RunState.SUCCEEDED
 
 
+@ON_POSTGRES_IN_PROOF
 def test_run_starts_within_a_second_of_its_scheduled_time(backlog):
     with Worker(backlog):
         scheduled_automation(backlog, cron="@every 1m")

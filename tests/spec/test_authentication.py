@@ -8,6 +8,9 @@ import pytest
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.webhook import AuthMode
 from tests.spec import shows
+from tests.support.sqlite_usually import store_url
+
+__all__ = ["store_url"]
 
 BOTH_MODES = pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
 

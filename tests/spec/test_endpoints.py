@@ -10,7 +10,10 @@ import pytest
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
 from tests.spec import shows
+from tests.support.sqlite_usually import store_url
 from tests.support.world import World
+
+__all__ = ["store_url"]
 
 METHODS = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "post", "PROPFIND"]
 

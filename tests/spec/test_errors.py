@@ -11,7 +11,10 @@ from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
 from tests.spec import shows
 from tests.support.service import Answer
+from tests.support.sqlite_usually import store_url
 from tests.support.world import World
+
+__all__ = ["store_url"]
 
 BODY_MAX = 262_144
 

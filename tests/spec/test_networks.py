@@ -7,7 +7,10 @@ import pytest
 
 from hookmill.domain.webhook import AuthMode
 from tests.spec import shows
+from tests.support.sqlite_usually import store_url
 from tests.support.world import World
+
+__all__ = ["store_url"]
 
 EVERY_MODE = pytest.mark.parametrize(
     "choices",

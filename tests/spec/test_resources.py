@@ -10,6 +10,9 @@ from hookmill.domain.permission import Role
 from hookmill.domain.webhook import AuthMode
 from tests.spec import shows
 from tests.store.managed_store import ManagedStore
+from tests.support.sqlite_usually import store_url
+
+__all__ = ["store_url"]
 
 TEAM_SECRET = "value-of-the-team-0123456789"
 

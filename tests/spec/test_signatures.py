@@ -18,7 +18,10 @@ from hookmill.domain.signatures.rule import allowed_names
 from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.management import WebhookWithSecret
 from tests.spec import shows
+from tests.support.sqlite_usually import store_url
 from tests.support.world import Answer, World
+
+__all__ = ["store_url"]
 
 GITHUB_SECRET = "It's a Secret to Everybody"
 STRIPE_SECRET = "whsec_a literal text"

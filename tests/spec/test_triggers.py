@@ -6,6 +6,9 @@ import pytest
 
 from hookmill.domain.errors import Conflict, Invalid, InvalidFilter, NotFound
 from tests.spec import shows
+from tests.support.sqlite_usually import store_url
+
+__all__ = ["store_url"]
 
 
 @shows("AUTOMATION-1")

@@ -21,7 +21,7 @@ from hookmill.store.runs.attempts import AttemptStatus
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
-from tests.support.counts import count, only_in_proof
+from tests.support.counts import ON_POSTGRES_IN_PROOF, count, only_in_proof
 
 SECOND: Final = 1_000_000
 ATTEMPTS_MAX: Final = 3
@@ -290,6 +290,7 @@ EXAMPLES: Final = count(12, usually=1)
 """The number of histories of each policy on each database."""
 
 
+@ON_POSTGRES_IN_PROOF
 @pytest.mark.parametrize(
     "policy", [*POLICIES, *map(only_in_proof, POLICIES_WITH_LIMIT_2)], ids=lambda policy: json.dumps(policy.as_json())
 )
