@@ -37,8 +37,8 @@ database contains.
 The last part of a drill [upgrades an old installation](upgrading.md#what-is-measured).
 
 `make drill` fails if a figure in the audit is not 0, if a service or worker ends or does not
-recover by itself, or if `--seconds` were not enough for all faults and deliveries. `make test`
-includes a drill of six faults on each database. Tests of single faults are in `tests/faults` and
+recover by itself, or if `--seconds` were not enough for all faults and deliveries. `make proof`
+includes a drill of 40 faults on each database. Tests of single faults are in `tests/faults` and
 `tests/runs`; `.venv/bin/python -m tests.spec --faults` lists which test shows which fault.
 
 ## What takes part

@@ -11,18 +11,15 @@ from tests.drill.faults import FAULTS
 from tests.drill.run import DrillPlan, run_drill
 from tests.drill.site import DatabaseKind
 from tests.drill.upgrade import extract_old_code
-from tests.support.counts import count, only_in_proof
+from tests.support.counts import count
 
 FAULTS_INJECTED = count(40, usually=6)
 DELIVERIES = count(6_000, usually=360)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "kind",
-    [only_in_proof(DatabaseKind.SQLITE), DatabaseKind.POSTGRESQL],
-    ids=lambda kind: kind.value,
-)
+@pytest.mark.proof
+@pytest.mark.parametrize("kind", list(DatabaseKind), ids=lambda kind: kind.value)
 def test_random_faults_lose_and_double_no_delivery_or_run(kind: DatabaseKind, tmp_path: Path):
     plan = DrillPlan(
         faults=FAULTS_INJECTED,

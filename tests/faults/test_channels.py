@@ -15,7 +15,7 @@ from tests.faults.test_two_processes import Pair, paired
 from tests.support.counts import count
 from tests.support.postgres import Postgres
 
-ROUNDS = count(8, usually=3)
+ROUNDS = count(8, usually=1)
 
 
 @pytest.fixture(scope="module")

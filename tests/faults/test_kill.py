@@ -20,7 +20,7 @@ from tests.support.service import Service, serving
 from tests.support.waiting import until
 
 KILLS = count(30, usually=10)
-ACCEPTED_MIN = count(5_000, usually=1_000)
+ACCEPTED_MIN = count(5_000, usually=600)
 SHARED_KEY = "A" * 43 + "="
 
 SETTINGS: dict[str, Any] = {

@@ -11,9 +11,9 @@ from tests.support.loaded import Forked
 from tests.support.ports import free_port
 
 LINE_STEPS = {
-    Situation.PROCESS_STARTS: count(1, usually=5),
-    Situation.PROCESS_IS_REPLACED: count(1, usually=2),
-    Situation.SERVER_IS_REPLACED: count(1, usually=11),
+    Situation.PROCESS_STARTS: count(1, usually=9),
+    Situation.PROCESS_IS_REPLACED: count(1, usually=4),
+    Situation.SERVER_IS_REPLACED: count(1, usually=23),
 }
 """The distance of the lines that are tried. A replaced server executes many lines, and most only assign settings."""
 

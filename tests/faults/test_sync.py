@@ -16,7 +16,6 @@ from tests.faults.audit import is_intact
 from tests.faults.fault_injection import serving_with_faults
 from tests.faults.senders import PersistentConnection, delivery_request
 from tests.faults.system_calls import TracedDeliveries, read_deliveries, tracing_command
-from tests.support.counts import only_in_proof
 from tests.support.service import Service, operator
 from tests.support.strace import strace
 from tests.support.waiting import until
@@ -70,7 +69,8 @@ def test_log_is_synced_to_disk_before_every_202(tmp_path: Path):
     assert deliveries.unsynced == set()
 
 
-@pytest.mark.parametrize("synchronous", ["OFF", only_in_proof("NORMAL")])
+@pytest.mark.proof
+@pytest.mark.parametrize("synchronous", ["OFF", "NORMAL"])
 def test_trace_shows_a_store_that_does_not_sync(tmp_path: Path, synchronous: str):
     deliveries = trace_deliveries(tmp_path, {"PRAGMAS": f"PRAGMA synchronous = {synchronous}"})
 

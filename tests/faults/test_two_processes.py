@@ -31,7 +31,7 @@ from tests.support.postgres import Postgres
 from tests.support.service import Answer, Service, operator, serving
 from tests.support.waiting import until
 
-ROUNDS = count(200, usually=16)
+ROUNDS = count(200, usually=8)
 COPIES = 16
 ATTEMPTS = 200
 LIMIT = 60

@@ -69,6 +69,7 @@ def test_service_on_sqlite_withstands_all_hostile_requests_at_once(service: Serv
     assert CANARY not in b"".join(path.read_bytes() for path in service.data_dir.rglob("*") if path.is_file())
 
 
+@pytest.mark.proof
 def test_service_on_postgresql_withstands_all_hostile_requests_at_once(tmp_path: Path, postgres_url: str):
     with serving(tmp_path, database_url=postgres_url, **UNLIMITED) as service, service.management() as management:
         send_all_cases(service, management, new_target(management))
