@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import psutil
 import pytest
@@ -34,6 +35,8 @@ SHORT_FOLDERS: Final = frozenset({"management"})
 """Folders with files that take little time, which run last."""
 FREE_MEMORY_MIN_MB: Final = 4_000
 """The free memory at which the tests keep their files in memory. They use a quarter of it."""
+BROWSERS: Final = 2
+"""The number of processes that test the dashboard. Starting a browser takes more than two seconds of processor time."""
 IN_MEMORY_PREFIX: Final = "hookmill-tests-of-"
 
 _UNAVAILABLE: Final = (BrowserUnavailable, ProgramUnavailable, StraceUnavailable)
@@ -163,8 +166,9 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give each file to one process, so that what its tests share is set up once. All files that use the providers'
-    SDKs go to one process too: the SDKs take longer to load than their tests take. With full counts, each part of the
-    unusual values takes minutes, so the parts go to different processes."""
+    SDKs go to one process too: the SDKs take longer to load than their tests take. The files of the dashboard go to two
+    processes, because each of them starts a browser. With full counts, these files and each part of the unusual values
+    take minutes, so they go to different processes."""
     from xdist.scheduler import LoadFileScheduling
 
     class SharedSetUpScheduling(LoadFileScheduling):  # type: ignore[misc]
@@ -173,7 +177,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 return "oracles"
             if counts.are_full() and nodeid.startswith("tests/inputs/"):
                 return nodeid
-            return nodeid.partition("::")[0]
+            path = nodeid.partition("::")[0]
+            if not counts.are_full() and path.startswith("tests/dashboard/"):
+                return f"dashboard {crc32(path.encode()) % BROWSERS}"
+            return path
 
     return SharedSetUpScheduling(config, log)
 
