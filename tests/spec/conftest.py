@@ -1,7 +1,7 @@
 """Fixtures of the tests that show the requirements.
 
-Most tests use `world`, and run on both kinds of store. A test whose result does not depend on the store, or that needs
-a certain kind, uses one of these fixtures.
+Most tests use `world`, and run on both kinds of store, or in some modules on SQLite only without `make proof`. A test
+whose result does not depend on the store, or that needs a certain kind, uses one of these fixtures.
 """
 
 from collections.abc import Iterator
