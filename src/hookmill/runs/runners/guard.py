@@ -16,7 +16,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+if __name__ == "__main__" and not TYPE_CHECKING:
+    # The guard starts without the package. At the end of the path, its neighbours replace no standard module.
+    sys.path.append(os.path.dirname(__file__))  # noqa: PTH120 - pathlib loads slowly
+    from masking import Masker
+else:
+    from hookmill.runs.runners.masking import Masker
 
 OUTPUT_FILE: Final = "output.log"
 RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"
@@ -28,9 +35,6 @@ CHUNK_BYTES: Final = 65_536
 KILL_SECONDS: Final = 5.0
 """The maximum wait for killed processes to end. A process that waits for a broken disk doesn't end."""
 POLL_SECONDS: Final = 0.01
-MASK: Final = b"[masked]"
-SECRET_BYTES_MIN: Final = 8
-"""Shorter values are not masked: they may be part of any word."""
 ENDED_BY_TIME_LIMIT: Final = "time limit"
 ENDED_BY_WORKER: Final = "worker"
 """The worker closed the pipe, or died."""
@@ -160,7 +164,7 @@ def _descendants_of(ancestor: int) -> list[int]:
 class CapturedOutput:
     """The command's output. It writes the first part to a file, keeps the end in memory, and counts dropped bytes.
 
-    Each occurrence of one of the `secrets` is replaced by `MASK`.
+    The values of `secrets` are masked.
     """
 
     def __init__(self, bytes_max: int, *, tail_bytes: int = TAIL_BYTES, secrets: Collection[bytes] = ()) -> None:
@@ -169,28 +173,14 @@ class CapturedOutput:
         self.dropped_bytes = 0
         self.tail = b""
         self._tail_bytes = tail_bytes
-        # Of two secrets with the same beginning, the longer one must be replaced first.
-        self._secrets = sorted(secrets, key=len, reverse=True)
-        self._unfinished = b""
-        """The end of the output if a secret may begin there."""
+        self._masker = Masker(secrets)
 
     def add(self, chunk: bytes) -> None:
-        if self._secrets:
-            chunk = self._masked(self._unfinished + chunk)
-            unfinished = max((_length_of_beginning(chunk, secret) for secret in self._secrets), default=0)
-            self._unfinished = chunk[len(chunk) - unfinished :]
-            chunk = chunk[: len(chunk) - unfinished]
-        self._add(chunk)
+        self._add(self._masker.add(chunk) if self._masker.is_needed else chunk)
 
     def finish(self) -> None:
         """Add what waits for its continuation. Call it at the end of the output."""
-        unfinished, self._unfinished = self._unfinished, b""
-        self._add(unfinished)
-
-    def _masked(self, chunk: bytes) -> bytes:
-        for secret in self._secrets:
-            chunk = chunk.replace(secret, MASK)
-        return chunk
+        self._add(self._masker.finish())
 
     def _add(self, chunk: bytes) -> None:
         written = 0
@@ -201,16 +191,8 @@ class CapturedOutput:
         self.tail = (self.tail + chunk)[-self._tail_bytes :]
 
 
-def _length_of_beginning(output: bytes, secret: bytes) -> int:
-    """How many bytes at the end of the output are the beginning of the secret."""
-    lengths = range(min(len(secret) - 1, len(output)), 0, -1)
-    return next((length for length in lengths if output.endswith(secret[:length])), 0)
-
-
-def _secrets_of(variables: Collection[str]) -> list[bytes]:
-    """The values of these variables, without those that are too short to be secret."""
-    values = [os.environb.get(os.fsencode(name), b"") for name in variables]
-    return [value for value in values if len(value) >= SECRET_BYTES_MIN]
+def _values_of(variables: Collection[str]) -> list[bytes]:
+    return [os.environb.get(os.fsencode(name), b"") for name in variables]
 
 
 def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,7 +217,7 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
         os.set_blocking(read_end, False)
         child_signals = _child_signals_descriptor()
         output = CapturedOutput(
-            spec["output_bytes_max"], tail_bytes=spec["tail_bytes"], secrets=_secrets_of(spec["masked_variables"])
+            spec["output_bytes_max"], tail_bytes=spec["tail_bytes"], secrets=_values_of(spec["masked_variables"])
         )
         if spec["user"] is not None:
             _hand_over_files(spec["user"])
