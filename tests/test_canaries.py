@@ -5,6 +5,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,27 @@ ALARM_URL_TOKEN = "canary-token-in-the-url-of-alarms-7c1f"
 SIGNING_SECRET = "canary-signing-secret-9b1c7d3e5f"
 REPLACEMENT_SECRET = "canary-replacement-secret-4e6f8a0b2c"
 PASSWORD = "canary password of a member 5a7b"
+RUN_SECRET = "canary-run-secret-0e2c4a6b8d"
 BODY = "canary-body-1c3e5a7b9d"
+DIGEST = sha256(RUN_SECRET.encode()).hexdigest()
+RUNNERS = {
+    "deploy": {
+        "argv": [
+            "sh",
+            "-c",
+            f'printf "$DEPLOY_TOKEN" | sha256sum | grep -q {DIGEST} || exit 9\n'
+            'env; echo "token: $DEPLOY_TOKEN"; echo "$DEPLOY_TOKEN" > token.txt; echo "$DEPLOY_TOKEN" >> prompt.md',
+        ]
+    }
+}
+"""A command that fails without its secret, and that reveals the secret by accident."""
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("canaries") / "data", log_level="debug") as running:
+    with serving(
+        tmp_path_factory.mktemp("canaries") / "data", log_level="debug", runners=json.dumps(RUNNERS)
+    ) as running:
         yield running
 
 
@@ -65,6 +81,15 @@ class Secrets:
                     "filter": {"webhook_ids": [each.webhook.uid for each in (by_header, by_url, signed)]},
                 }
             ],
+        )
+        management.secrets.create(may, "DEPLOY_TOKEN", RUN_SECRET, for_runs=True)
+        management.automations.create(
+            may,
+            "deploy",
+            prompt="Deploy.",
+            runner="deploy",
+            triggers=[{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [by_header.webhook.uid]}}],
+            options={"secrets": ["DEPLOY_TOKEN"]},
         )
         alarms = management.alarm_destinations.create(
             may, DestinationKind.WEBHOOK, url=f"https://alarms.example.com/{ALARM_URL_TOKEN}"
@@ -100,6 +125,7 @@ class Secrets:
             "a URL token": URL_TOKEN,
             "a signing secret": SIGNING_SECRET,
             "a replacement secret": REPLACEMENT_SECRET,
+            "a secret of a run": RUN_SECRET,
             "a password": PASSWORD,
             "a generated secret": self.generated_secret,
             "an admin's key": self.admin_key,
@@ -135,7 +161,7 @@ def leaks(secrets: Secrets, text: bytes, *, place: str) -> list[str]:
 def test_search_finds_every_secret(secrets: Secrets):
     text = b" ".join(secret.encode() for secret in secrets.by_name.values())
 
-    assert len(leaks(secrets, text, place="text")) == 14
+    assert len(leaks(secrets, text, place="text")) == 15
     assert secrets.signed_delivery.status == 202
 
 
@@ -151,6 +177,22 @@ def test_database_its_wal_and_a_backup_contain_no_secret(secrets: Secrets, tmp_p
 
     assert found_leaks == []
     assert BODY.encode() in (tmp_path / "backup.db").read_bytes()
+
+
+def test_command_gets_its_secret_and_shows_it_to_nobody(secrets: Secrets):
+    wait_until_runs_have_ended(secrets.service.read_settings().store_url())
+    path = "/factories/default/runs"
+    [run] = [run for run in secrets.request("GET", path).json["items"] if run["automation"] == "deploy"]
+    shown = secrets.request("GET", f"{path}/{run['run_id']}")
+    files = secrets.request("GET", f"{path}/{run['run_id']}/files").json["files"]
+    contents = {
+        file["name"]: secrets.request("GET", f"{path}/{run['run_id']}/files/{file['name']}").body for file in files
+    }
+
+    assert (run["state"], leaks(secrets, shown.body, place="the run")) == ("succeeded", [])
+    assert contents["token.txt"] == b"[masked]\n"
+    assert b"token: [masked]\n" in contents["output.log"]
+    assert [leak for name, content in contents.items() for leak in leaks(secrets, content, place=name)] == []
 
 
 def test_log_contains_no_secret_and_no_body(secrets: Secrets):
@@ -206,6 +248,8 @@ COMMANDS = (
     "run export",
     "secret list",
     "secret show WEBHOOK_BY_HEADER_SECRET",
+    "secret show DEPLOY_TOKEN",
+    "automation show deploy",
     "key list",
     "keys show",
     "member list",

@@ -35,6 +35,7 @@ from hookmill.domain.run_files import (
     STORED_RUN_BYTES_MAX,
     RunFileLimits,
 )
+from hookmill.domain.run_secrets import SecretRule
 from hookmill.runs.runners import RUNNER_KINDS, AnyRunnerSettings, PackageSettings, RunnerSettings
 
 CONFIG_FILE: Final = "hookmill.toml"
@@ -661,6 +662,10 @@ class Settings(BaseSettings):
 
     def all_runners(self) -> Mapping[str, RunnerSettings]:
         return with_built_in_runners(self.runners)
+
+    def secret_rules(self) -> Mapping[str, SecretRule]:
+        """Which secrets the runs of each runner may get, by the runner's name."""
+        return {name: runner.secret_rule() for name, runner in self.all_runners().items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

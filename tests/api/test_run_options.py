@@ -66,3 +66,32 @@ def test_run_shows_the_values_of_its_fields(api: Api, stocked: StockedFactory):
         "title": {"type": "string", "value": "Fix <", "cut": True},
         "head": {"type": "object", "value": None, "cut": False},
     }
+
+
+def test_secrets_are_shown_replaced_kept_and_removed(api: Api, stocked: StockedFactory):
+    for name in ("NPM_TOKEN", "BILLING_GH_TOKEN"):
+        body = {"name": name, "value": f"canary-{name}", "for_runs": True}
+        assert api.post("/factories/default/secrets", body).json["for_runs"] is True
+    created = create(api, stocked, secrets=["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN"])
+    path = f"/factories/default/automations/{created.json['automation_id']}"
+    users = api.get("/factories/default/secrets/NPM_TOKEN").json["used_by_automations"]
+
+    replaced = api.patch(path, {"secrets": ["NPM_TOKEN"]}).json
+    unchanged = api.patch(path, {"prompt": "Another."}).json
+    removed = api.patch(path, {"secrets": None}).json
+
+    assert (created.status, created.json["secrets"]) == (201, ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN"])
+    assert users == ["with options"]
+    assert replaced["secrets"] == unchanged["secrets"] == ["NPM_TOKEN"]
+    assert (removed["secrets"], removed["version"]) == ([], 4)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "pointer"),
+    [(["a-b"], "/secrets/0"), (["GONE_TOKEN"], "/secrets/0"), (["PATH=GONE_TOKEN"], "/secrets/0"), ("A", "/secrets")],
+)
+def test_unusable_secret_is_refused_with_its_pointer(api: Api, stocked: StockedFactory, secrets: Any, pointer: str):
+    refused = create(api, stocked, secrets=secrets)
+
+    assert refused.status == 422
+    assert refused.json["errors"][0]["pointer"] == pointer

@@ -1,5 +1,7 @@
 """`hookmill secret`."""
 
+from typing import Any
+
 import pytest
 
 from tests.cli.conftest import Hookmill, LogWriter
@@ -45,6 +47,8 @@ def test_show_in_json_has_every_field_but_the_value(shared_secret: None, hookmil
         "has_value": True,
         "used_by": ["orders"],
         "used_elsewhere": False,
+        "for_runs": False,
+        "used_by_automations": [],
         "not_synced": [],
     }
 
@@ -142,3 +146,25 @@ def test_deleted_secret_no_longer_exists(log: LogWriter, hookmill: Hookmill):
 
 def test_second_secret_of_the_same_name_is_refused(shared_secret: None, hookmill: Hookmill):
     assert "team secret named SHARED already exists" in hookmill("secret", "create", "SHARED", exit_code=1).err
+
+
+def test_secret_for_runs_is_for_no_webhook(log: LogWriter, hookmill: Hookmill):
+    created = hookmill("secret", "create", "GH_TOKEN", "--for-runs", "--from-stdin", stdin=CHOSEN_VALUE.encode()).out
+    shown = hookmill("secret", "show", "GH_TOKEN").out
+    refused = hookmill("webhook", "create", "by run", "--secret-name", "GH_TOKEN", exit_code=1).err
+    too_short = hookmill("secret", "create", "A", "--for-runs", "--from-stdin", stdin=b"1234567", exit_code=1).err
+
+    assert "automation change AUTOMATION --secret GH_TOKEN\n" in created
+    assert "runs" in next(line for line in shown.splitlines() if line.startswith("For"))
+    assert "is for runs" in refused
+    assert "at least 8 characters" in too_short
+
+
+def test_automation_gets_no_secret_with_a_runner_that_starts_no_command(automation: Any, hookmill: Hookmill):
+    hookmill("secret", "create", "GH_TOKEN", "--for-runs")
+
+    refused = hookmill("automation", "change", "triage", "--secret", "GH_TOKEN", exit_code=1).err
+    removed = hookmill("automation", "change", "triage", "--no-secrets", "--json").json
+
+    assert "'package' can't get secrets: it only writes files" in refused
+    assert (removed["secrets"], removed["version"]) == ([], 1)

@@ -786,6 +786,25 @@ def test_fields_are_applied_changed_and_removed_with_their_file(applied_reposito
     assert management.automations.get(may, "triage").options.as_json() == {}
 
 
+def test_secrets_are_applied_exported_and_refused_with_their_line(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+    management, may = applied_repository.world.management, applied_repository.may
+    secrets = "secrets: [NPM_TOKEN, GH_TOKEN=BILLING_GH_TOKEN]\n"
+    applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", secrets, "Go.")})
+    management.secrets.create(may, "NPM_TOKEN", "canary-of-npm", for_runs=True)
+    [problem] = applied_repository.problems()
+    management.secrets.create(may, "BILLING_GH_TOKEN", "canary-of-github", for_runs=True)
+    applied_repository.apply()
+    exported = definitions.export(management, may)
+
+    assert "no secret for runs named BILLING_GH_TOKEN" in problem
+    assert management.automations.get(may, "triage").options.as_json() == {
+        "secrets": ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN"]
+    }
+    assert any("GH_TOKEN=BILLING_GH_TOKEN" in str(content) for content in exported.values())
+    assert "canary-of" not in repr(exported)
+
+
 def test_exported_fields_apply_without_a_change(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
     applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", FIELDS, "Go.")}).apply()

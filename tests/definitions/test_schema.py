@@ -183,6 +183,8 @@ VALID_FRONT_MATTER = [
     f"fields: {{}}\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
     f"fields: {{pr: /a, title: {{pointer: /b, max_characters: 2000}}, c: {{pointer: /}}}}\n"
     f"{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
+    f"secrets: []\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
+    f"secrets: [NPM_TOKEN, GH_TOKEN=BILLING_GH_TOKEN, _A=b]\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
     payload_filter("{}"),
     payload_filter("{a: [x, 1, 1.5, true, null]}"),
     payload_filter("{in: [x]}"),
@@ -213,6 +215,21 @@ INVALID_FRONT_MATTER = [
             "{pr: {pointer: /a, max_characters: 2001}}",
             "{pr: {pointer: /a, max_characters: '5'}}",
             f"{{{', '.join(f'f{number}: /a' for number in range(33))}}}",
+        )
+    ),
+    *(
+        f"secrets: {secrets}\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}"
+        for secrets in (
+            "{}",
+            "A",
+            "[5]",
+            "[a-b]",
+            "['A=']",
+            "['=A']",
+            "[A=B=C]",
+            "[A, A]",
+            f"[{'A' * 65}]",
+            f"[{', '.join(f'A_{number}' for number in range(17))}]",
         )
     ),
     "triggers: [{provider: schedule, event: cron_fired}]",

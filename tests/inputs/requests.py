@@ -30,6 +30,7 @@ _POLICY: Final = {
     "max_running": 3,
     "pause_after_failures": 2,
     "fields": {"pr": "/n", "title": {"pointer": "/title", "max_characters": 5}},
+    "secrets": ["RUN_TOKEN"],
 }
 _TRIGGER: Final = {
     "provider": "webhook",
@@ -87,7 +88,7 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
         }
     ],
     "rotate_webhook": [{"secret": "given-secret"}],
-    "create_secret": [{"name": UNIQUE_NAME, "value": "given-secret"}],
+    "create_secret": [{"name": UNIQUE_NAME, "value": "given-secret", "for_runs": True}],
     "replace_secret": [{"value": "given-secret"}],
     "create_automation": [
         {

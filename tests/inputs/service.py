@@ -41,6 +41,7 @@ class InProcessService:
             public_url=PUBLIC_URL,
         )
         stocked = StockedFactory(self.api, world.may)
+        world.management.secrets.create(world.may, "RUN_TOKEN", "given-secret", for_runs=True)
         self.admin: Visitor = self.dashboard.member("admin@example.com", is_admin=True)
         self.path_values: dict[str, str] = {
             **stocked.path_parameters,

@@ -30,6 +30,8 @@ def test_representation_of_a_view_hides_its_secret():
         has_value=True,
         used_by=[],
         used_elsewhere=False,
+        for_runs=False,
+        used_by_automations=[],
         value="the-secret",
     )
 

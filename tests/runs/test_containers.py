@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import Ended, RunState
+from hookmill.domain.secret import SecretValue
 from hookmill.runs.package import Package, write_package
 from hookmill.runs.runner import Instruction, NextInstruction
 from hookmill.runs.runners import ContainerSettings, RunnerContext
@@ -198,10 +199,11 @@ def test_container_sees_the_package_and_writes_only_its_output(engine, package):
     script = """
         cat event-payload.json "$HOOKMILL_PROMPT_FILE" > /output/copy
         touch /package/x; touch /x; touch /tmp/x && id
-        ls /; ls /sys/class/net; echo "$HOOKMILL_RUN_ID $MODE"
+        ls /; ls /sys/class/net; echo "$HOOKMILL_RUN_ID $MODE $GH_TOKEN ${#GH_TOKEN}"
     """
+    with_secret = replace(package, secrets={"GH_TOKEN": SecretValue("canary-of-a-container")})
 
-    result = perform(runner(engine, script, environment={"MODE": "ci"}), package)
+    result = perform(runner(engine, script, environment={"MODE": "ci"}), with_secret)
 
     assert result.state is RunState.SUCCEEDED, result
     assert (package.directory / "copy").read_text() == '{"a": 1}' + package.prompt_file.read_text()
@@ -210,7 +212,7 @@ def test_container_sees_the_package_and_writes_only_its_output(engine, package):
         "touch: /package/x: Read-only file system\ntouch: /x: Read-only file system\n"
         "uid=0(0) gid=0(0) groups=0(0)\n"
         "bin\ndev\netc\noutput\npackage\nproc\nrun\nsys\ntmp\nvar\n"
-        f"lo\n{run_id(package.run.id)} ci\n"
+        f"lo\n{run_id(package.run.id)} ci [masked] 21\n"
     )
     assert containers(engine) == []
 

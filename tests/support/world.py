@@ -16,6 +16,7 @@ from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.external_identity import ExternalSignIn
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.permission import MayManage
+from hookmill.domain.run_secrets import SecretRule
 from hookmill.ingress import Ingress, Limits
 from hookmill.management import InstallationConfig, Management, WebhookWithSecret
 from hookmill.management.alarm_destinations import SendAlarm
@@ -93,6 +94,8 @@ class World:
             webhooks_per_factory=webhooks_per_factory,
             runner_names=("package",),
             default_runner="package",
+            # Tests save automations with secrets, and perform none of their runs.
+            secret_rules={"package": SecretRule()},
             password_sign_in=password_sign_in,
             external_sign_in=external_sign_in,
             sends_email=True,

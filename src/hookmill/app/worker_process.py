@@ -29,6 +29,7 @@ from hookmill.domain.trace import Tracing
 from hookmill.maintenance import Maintenance, disk_space
 from hookmill.metrics import RUN_SLOTS, RUNS_IN_FLIGHT, Metrics
 from hookmill.notices.sender import NoticeSender
+from hookmill.runs.run_secrets import RunSecretReader
 from hookmill.runs.runners import RunnerContext
 from hookmill.settings import Settings, read_settings
 from hookmill.store import timeouts
@@ -244,6 +245,7 @@ def _build_dispatcher(
                 for name, runner in runners.items()
                 if runner.retry is not None
             },
+            secrets=RunSecretReader(master_keys=store.master_keys, rules=settings.secret_rules()),
             run_files=run_files,
         ),
         now_us,

@@ -166,6 +166,22 @@ FieldMaxCharacters = Annotated[
         help="Cut the strings of this field after N characters instead of 200. May be repeated.",
     ),
 ]
+RunSecrets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret",
+        metavar="[VARIABLE=]NAME",
+        help="A secret that its runs get as an environment variable, such as GH_TOKEN. May be repeated.",
+    ),
+]
+NewRunSecrets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret",
+        metavar="[VARIABLE=]NAME",
+        help="A secret that its runs get as an environment variable, replacing the previous ones. May be repeated.",
+    ),
+]
 PauseAfterFailures = Annotated[int | None, typer.Option(metavar="N", help="Disable it after N failed runs in a row.")]
 
 
@@ -200,6 +216,7 @@ def create(
     pause_after_failures: PauseAfterFailures = None,
     field: FieldPointers = None,
     field_max: FieldMaxCharacters = None,
+    secret: RunSecrets = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -219,7 +236,7 @@ def create(
     assert prompt_text is not None, "one of the two options has a value"
     payload_filter = inputs.read_filter(filter_json, filter_file)
     triggers = _read_triggers(triggers_file)
-    options_changes = _option_changes(field, field_max)
+    options_changes = _option_changes(field, field_max) | ({"secrets": secret} if secret else {})
     policy_options = _PolicyOptions(
         concurrency_key=concurrency_key,
         concurrency=concurrency,
@@ -390,6 +407,8 @@ def change(
     field: NewFieldPointers = None,
     field_max: FieldMaxCharacters = None,
     no_fields: Annotated[bool, typer.Option("--no-fields", help="Remove all fields.")] = False,
+    secret: NewRunSecrets = None,
+    no_secrets: Annotated[bool, typer.Option("--no-secrets", help="Remove all secrets.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -402,6 +421,7 @@ def change(
     inputs.require_at_most_one(event=event or None, any_event=any_event or None, triggers_file=triggers_file)
     inputs.require_at_most_one(schedule=schedule or None, no_schedule=no_schedule or None, triggers_file=triggers_file)
     inputs.require_at_most_one(field=field or None, no_fields=no_fields or None)
+    inputs.require_at_most_one(secret=secret or None, no_secrets=no_secrets or None)
     schedules = _schedule_triggers(schedule, timezone, catch_up)
     prompt_text = _read_prompt(prompt, prompt_file)
     payload_filter = inputs.read_filter(filter_json, filter_file)
@@ -433,6 +453,8 @@ def change(
     for name, is_reset in resets.items():
         inputs.require_at_most_one(**{name: name in changed_policy_fields or None, f"no_{name}": is_reset or None})
     options_changes: dict[str, Any] = {"fields": None} if no_fields else _option_changes(field, field_max)
+    if secret or no_secrets:
+        options_changes["secrets"] = secret or None
     changes_policy = bool(changed_policy_fields) or any(resets.values())
     if (
         new_name is None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hookmill.domain.webhook import Webhook
     from hookmill.management import TeamSecret
 
-commands = typer.Typer(no_args_is_help=True, help="Team secrets, with which senders authenticate.")
+commands = typer.Typer(no_args_is_help=True, help="Team secrets, for webhooks and runs.")
 
 SecretArgument = Annotated[str, typer.Argument(metavar="SECRET", help="The secret's name.", show_default=False)]
 
@@ -31,13 +31,16 @@ def create(
         str, typer.Argument(metavar="NAME", help="The name: a letter, then letters, digits and _.", show_default=False)
     ],
     from_stdin: options.FromStdin = False,
+    for_runs: Annotated[
+        bool, typer.Option("--for-runs", help="The secret is for runs of this factory, and not for webhooks.")
+    ] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Create a team secret. A generated value is printed only once."""
     value = inputs.read_secret() if from_stdin else None
     with factory_session(factory) as session:
-        stored_value = session.management.secrets.create(session.may, name, value)
+        stored_value = session.management.secrets.create(session.may, name, value, for_runs=for_runs)
         secret = session.management.secrets.get(session.may, name)
         defined_by_files = session.may.factory.defined_by_files
     generated_value = stored_value.reveal() if value is None else None
@@ -46,6 +49,12 @@ def create(
         return
     print_line(f"Team secret {secret.name} is created.")
     _print_generated(generated_value)
+    if for_runs:
+        if not defined_by_files:
+            change_command = command_line("automation change AUTOMATION", factory, secret=secret.name)
+            print_line(f"To hand it to runs: {change_command}")
+        print_line(f"In an automation's file, write: secrets: [{secret.name}]")
+        return
     if defined_by_files:
         print_line(f"To use it, write in a webhook's file: secretName: {secret.name}")
         return
@@ -55,7 +64,7 @@ def create(
 
 @commands.command("list")
 def list_secrets(factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """List the team's secrets. Shows the webhooks that use them, but no values."""
+    """List the team's secrets. Shows the webhooks and automations that use them, but no values."""
     with factory_session(factory) as session:
         secrets = session.management.secrets.all(session.may)
     if json:
@@ -66,14 +75,17 @@ def list_secrets(factory: options.FactoryName = "default", json: options.AsJson 
         print_line(f"There are no team secrets yet. A new webhook creates its own, or: {create_command}")
         return
     print_table(
-        [Column("NAME"), Column("CHANGED (UTC)", no_wrap=True), Column("USED BY")],
-        [(secret.name, _changed_text(secret), _used_by_text(secret)) for secret in secrets],
+        [Column("NAME"), Column("FOR"), Column("CHANGED (UTC)", no_wrap=True), Column("USED BY")],
+        [
+            (secret.name, "runs" if secret.for_runs else "webhooks", _changed_text(secret), _used_by_text(secret))
+            for secret in secrets
+        ],
     )
 
 
 @commands.command()
 def show(name: SecretArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Show which webhooks use a team secret. Its value is never shown."""
+    """Show which webhooks and automations use a team secret. Its value is never shown."""
     with factory_session(factory) as session:
         secret = session.management.secrets.get(session.may, name)
         webhooks_to_sync = unsynced_webhooks(session, name)
@@ -83,6 +95,7 @@ def show(name: SecretArgument, factory: options.FactoryName = "default", json: o
     print_fields(
         [
             ("Secret", secret.name),
+            ("For", "runs" if secret.for_runs else "webhooks"),
             ("Value", "never shown" if secret.has_value else "none yet"),
             ("Created", utc(secret.created_at)),
             ("Changed", _changed_text(secret)),
@@ -99,7 +112,7 @@ def replace(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Set a new value of a team secret. Each webhook uses the old value until you sync it."""
+    """Set a new value of a team secret. Webhooks use it after a sync, runs from their next attempt."""
     value = inputs.read_secret() if from_stdin else None
     with factory_session(factory) as session:
         stored_value = session.management.secrets.replace(session.may, name, value)
@@ -130,7 +143,9 @@ def delete(
         secret = session.management.secrets.get(session.may, name)
         # If the secret is in use, the deletion is refused in any case, so no question is asked.
         if not (yes or secret.used_by or secret.used_elsewhere):
-            confirm(f"Delete team secret {secret.name}? Its value can't be restored.")
+            failing = [shown(each) for each in secret.used_by_automations]
+            consequence = f" Runs of {', '.join(failing)} fail without it." if failing else ""
+            confirm(f"Delete team secret {secret.name}? Its value can't be restored.{consequence}")
         session.management.secrets.delete(session.may, name)
     if json:
         print_json(plain(SecretView.of(secret)) | {"deleted": True})
@@ -169,7 +184,7 @@ def _changed_text(secret: TeamSecret) -> str:
 
 
 def _used_by_text(secret: TeamSecret) -> str:
-    users = [shown(name) for name in secret.used_by]
+    users = [shown(name) for name in (*secret.used_by, *secret.used_by_automations)]
     if secret.used_elsewhere:
         users.append("webhooks of other factories")
     return ", ".join(users) or "nothing"

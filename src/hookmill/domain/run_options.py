@@ -15,6 +15,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.filters.values import KINDS_BY_TYPE, MISSING
 from hookmill.domain.payload import Json, Parsed, VastNumber
 from hookmill.domain.payload_pointer import usable_pointer, value_at
+from hookmill.domain.run_secrets import RunSecret, run_secrets_from_json
 
 FIELDS_MAX: Final = 32
 FIELD_NAME_PATTERN: Final = "[a-z][a-z0-9_]{0,31}"
@@ -94,6 +95,8 @@ class RunOptions:
     """What the runs of an automation get."""
 
     fields: tuple[RunField, ...] = ()
+    secrets: tuple[RunSecret, ...] = ()
+    """The secrets that the command gets as environment variables."""
     unreadable: UnreadableOptions | None = None
     """Set if this version can't read the stored options. All other attributes then have their defaults, and no run may
     start: an option that this version ignores may restrict what a run can do."""
@@ -105,6 +108,8 @@ class RunOptions:
         options: dict[str, Any] = {}
         if self.fields:
             options["fields"] = {field.name: field.as_json() for field in self.fields}
+        if self.secrets:
+            options["secrets"] = [secret.as_json() for secret in self.secrets]
         return options
 
     def field_values(self, payload: Parsed | None) -> dict[str, FieldValue]:
@@ -113,7 +118,7 @@ class RunOptions:
 
 
 NO_OPTIONS: Final = RunOptions()
-OPTION_FIELDS: Final = ("fields",)
+OPTION_FIELDS: Final = ("fields", "secrets")
 
 
 def changed_options(options: RunOptions, changes: Mapping[str, Any]) -> RunOptions:
@@ -130,8 +135,11 @@ def changed_options(options: RunOptions, changes: Mapping[str, Any]) -> RunOptio
 
 def options_from_json(source: Mapping[str, Any]) -> RunOptions:
     """The options with these `OPTION_FIELDS`; other keys are ignored. Raises `Invalid` with a JSON pointer."""
-    (fields,) = (source.get(name) for name in OPTION_FIELDS)
-    return RunOptions(fields=_fields(fields) if fields is not None else ())
+    fields, secrets = (source.get(name) for name in OPTION_FIELDS)
+    return RunOptions(
+        fields=_fields(fields) if fields is not None else (),
+        secrets=run_secrets_from_json(secrets) if secrets is not None else (),
+    )
 
 
 def options_from_stored(stored_json: str) -> RunOptions:

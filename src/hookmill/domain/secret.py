@@ -8,6 +8,8 @@ from typing import Final
 from hookmill.domain.errors import Invalid
 
 GENERATED_BYTES: Final = 32
+RUN_SECRET_CHARACTERS_MIN: Final = 8
+"""Shorter values could not be masked in the output of runs: they may be part of any word."""
 _URL_SAFE: Final = re.compile(r"[A-Za-z0-9\-._~]{1,512}\Z")
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
 
@@ -62,3 +64,14 @@ def usable_secret(value: str) -> SecretValue:
     if "\x00" in trimmed or len(trimmed) > 4096:
         raise Invalid("The secret contains a NUL or is longer than 4,096 characters. Check the text that you entered.")
     return SecretValue(trimmed)
+
+
+def usable_secret_for_runs(value: str) -> SecretValue:
+    """Like `usable_secret`. Also raises `Invalid` for a secret that is too short to be masked."""
+    secret = usable_secret(value)
+    if len(secret.reveal()) < RUN_SECRET_CHARACTERS_MIN:
+        raise Invalid(
+            f"A secret for runs must have at least {RUN_SECRET_CHARACTERS_MIN} characters. Shorter values can't be "
+            "masked in the output of runs."
+        )
+    return secret

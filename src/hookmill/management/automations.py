@@ -22,11 +22,12 @@ from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import ByPerson, Run
 from hookmill.domain.run_options import OPTION_FIELDS, UnreadableOptions, changed_options, options_from_json
 from hookmill.domain.run_policy import changed_policy, policy_from_json
+from hookmill.domain.run_secrets import NO_SECRETS
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management import compatibility
 from hookmill.management.installation import Installation, random_id
 from hookmill.management.lookup import automation_named, run_of
-from hookmill.store import automations, schedules, webhooks
+from hookmill.store import automations, schedules, secrets, webhooks
 from hookmill.store.database import Transaction
 from hookmill.store.runs import adding
 from hookmill.store.schedules import NextTimes
@@ -78,6 +79,7 @@ class Automations:
                     "Delete one first."
                 )
             _refuse_taken_name(change.tx, may, automation.name)
+            self._refuse_unusable_secrets(change.tx, may, automation)
             automations.add(change.tx, automation)
             change.record("create", "automation", automation.id, automation.name, enabled=enabled)
         return automation
@@ -133,6 +135,8 @@ class Automations:
                 return before
             if after.name != before.name:
                 _refuse_taken_name(change.tx, may, after.name)
+            if after.options.secrets != before.options.secrets or after.runner != before.runner:
+                self._refuse_unusable_secrets(change.tx, may, after)
             automations.save(change.tx, before, after)
             change.record("change", "automation", after.id, after.name, version=after.version, changed=changed_fields)
         return after
@@ -203,15 +207,17 @@ class Automations:
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
         """Reasons why an enabled automation might not start runs, one sentence each.
 
-        They are options and triggers that can't be read; webhooks that are unknown, deleted or disabled; and event
-        types that a webhook's deliveries don't have.
+        They are options and triggers that can't be read; secrets that were deleted; webhooks that are unknown, deleted
+        or disabled; and event types that a webhook's deliveries don't have.
         """
         uids = sorted(automation.selected_webhook_uids())
         with self._installation.reading() as tx:
             selected_webhooks = webhooks.with_uids(tx, uids)
+            missing_secrets = _missing_secrets(tx, may, automation)
         return [
             *([_unreadable_options_warning(unreadable)] if (unreadable := automation.options.unreadable) else []),
             *(_unreadable_warning(trigger) for trigger in automation.unreadable_triggers),
+            *(f"{_missing_secret(may, name)} Until then, its runs fail." for name in missing_secrets.values()),
             *(
                 warning
                 for uid in uids
@@ -223,6 +229,17 @@ class Automations:
                 if _lacks_events(may, selected_webhooks.get(uid))
             ),
         ]
+
+    def _refuse_unusable_secrets(self, tx: Transaction, may: MayManage, automation: Automation) -> None:
+        """Raises `Invalid` if runs of the automation can't get one of its secrets."""
+        if not automation.options.secrets:
+            return
+        rule = self._installation.config.secret_rules.get(automation.runner, NO_SECRETS)
+        for index, secret in enumerate(automation.options.secrets):
+            if (problem := rule.problem_of(automation.runner, secret.variable)) is not None:
+                raise Invalid(problem, pointer=f"/secrets/{index}")
+        for index, name in _missing_secrets(tx, may, automation).items():
+            raise Invalid(_missing_secret(may, name), pointer=f"/secrets/{index}")
 
     def _usable_runner(self, runner: str | None) -> str:
         config = self._installation.config
@@ -253,6 +270,24 @@ def _usable_payload(body: bytes) -> Parsed:
     if isinstance(parsed, NotJson):
         raise Invalid(f"The payload is not JSON: {parsed.reason}.", pointer="/payload")
     return parsed
+
+
+def _missing_secrets(tx: Transaction, may: MayView, automation: Automation) -> dict[int, str]:
+    """The names of the automation's secrets that its runs can't get, by their position in the list."""
+    if not automation.options.secrets:
+        return {}
+    existing = secrets.for_runs(tx, may.factory.id, (secret.name for secret in automation.options.secrets))
+    return {
+        index: secret.name for index, secret in enumerate(automation.options.secrets) if secret.name not in existing
+    }
+
+
+def _missing_secret(may: MayView, name: str) -> str:
+    # The text is the same for secrets of webhooks and of other factories, of which the caller may not know.
+    return (
+        f"Factory {may.factory.name!r} has no secret for runs named {name}. Create it: "
+        f"hookmill secret create {name} --for-runs --from-stdin."
+    )
 
 
 def _refuse_taken_name(tx: Transaction, may: MayManage, name: str) -> None:

@@ -7,7 +7,7 @@ line to the audit log, unless it calls `skip_audit`.
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from hookmill.domain.errors import Conflict, DiskFull, Forbidden, Revoked
 from hookmill.domain.external_identity import ExternalSignIn
 from hookmill.domain.ids import TeamId
 from hookmill.domain.permission import Actor, ActorKind, Channel, MayAdminister, MayManage, Role
+from hookmill.domain.run_secrets import SecretRule
 from hookmill.store import api_keys, audit, factories, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.keys.sealing import MasterKeys
@@ -31,6 +32,8 @@ class InstallationConfig:
     webhooks_per_factory: int
     runner_names: tuple[str, ...]
     default_runner: str
+    secret_rules: Mapping[str, SecretRule] = field(default_factory=dict)
+    """Which secrets the runs of each runner may get, by the runner's name."""
     lacks_trusted_proxies: bool = False
     """Whether every client seems to have the address of a proxy."""
     password_sign_in: bool = True

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import SecretId
 from hookmill.domain.permission import MayManage
-from hookmill.domain.secret import SecretValue, usable_secret, usable_secret_name
+from hookmill.domain.secret import SecretValue, usable_secret, usable_secret_for_runs, usable_secret_name
 from hookmill.management import compatibility
 from hookmill.management.installation import Installation, random_id
 from hookmill.management.webhooks import refuse_foreign_secret, refuse_shared_secret, sharing_of
-from hookmill.store import secrets
+from hookmill.store import automations, secrets
 from hookmill.store.database import Transaction
 
 
@@ -28,6 +28,10 @@ class TeamSecret:
     used_elsewhere: bool
     """Whether webhooks of other factories use it. Only an admin can change a secret that another factory uses or
     created."""
+    for_runs: bool
+    """Whether runs of the factory that created it may get it. No webhook uses such a secret."""
+    used_by_automations: tuple[str, ...]
+    """The names of this factory's automations whose runs get it."""
 
 
 class Secrets:
@@ -46,38 +50,44 @@ class Secrets:
                 return secret
         raise _not_found(name)
 
-    def create(self, may: MayManage, name: str, value: str | None = None) -> SecretValue:
+    def create(self, may: MayManage, name: str, value: str | None = None, *, for_runs: bool = False) -> SecretValue:
         """Create a team secret, and return its value. Generates the value if it is None.
 
-        Raises `Conflict` for a taken name.
+        `for_runs`: whether it is for runs of this factory, and not for webhooks. This can't be changed later: nobody
+        may read the secret of a webhook through a run. Raises `Conflict` for a taken name.
         """
         name = usable_secret_name(name)
-        new_value = usable_secret(value) if value is not None else _generate_value()
+        new_value = _new_value(value, for_runs=for_runs)
         with self._installation.changing(may, adds=True) as change:
             existing = secrets.secret_id_named(change.tx, may.factory.team_id, name)
             if existing is not None:
                 refuse_foreign_secret(change.tx, may, existing, name)
                 raise Conflict(f"A team secret named {name} already exists. Replace it, or choose another name.")
             secret_id = SecretId(random_id("sec"))
-            secrets.add_secret(change.tx, secret_id, may.factory.team_id, name, change.now, factory=may.factory.id)
+            secrets.add_secret(
+                change.tx, secret_id, may.factory.team_id, name, change.now, factory=may.factory.id, for_runs=for_runs
+            )
             secrets.add_version(change.tx, secret_id, new_value, self._installation.master_keys, change.now)
-            change.record("create", "secret", secret_id, name)
+            change.record("create", "secret", secret_id, name, **({"for_runs": True} if for_runs else {}))
         return new_value
 
     def replace(self, may: MayManage, name: str, value: str | None = None) -> SecretValue:
         """Replace the value, and return the new one. Generates it if it is None.
 
-        Webhooks use the previous value until their next sync.
+        Webhooks use the previous value until their next sync. Runs get the new value from their next attempt.
         """
-        new_value = usable_secret(value) if value is not None else _generate_value()
         with self._installation.changing(may) as change:
             secret_id = self._changeable_secret_id(change.tx, may, name)
+            new_value = _new_value(value, for_runs=secrets.is_for_runs(change.tx, secret_id))
             secrets.add_version(change.tx, secret_id, new_value, self._installation.master_keys, change.now)
             change.record("replace", "secret", secret_id, name)
         return new_value
 
     def delete(self, may: MayManage, name: str) -> None:
-        """Delete the secret with all its values. Raises `Conflict` while a webhook that is not deleted uses it."""
+        """Delete the secret with all its values. Raises `Conflict` while a webhook that is not deleted uses it.
+
+        The next attempts of runs that get the secret fail.
+        """
         with self._installation.changing(may) as change:
             secret_id = self._changeable_secret_id(change.tx, may, name)
             uses = [
@@ -103,6 +113,7 @@ class Secrets:
 
     def _visible_secrets(self, tx: Transaction, may: MayManage) -> Sequence[TeamSecret]:
         uses = secrets.uses_of_team_secrets(tx, may.factory.team_id)
+        own_automations = automations.in_factory(tx, may.factory.id)
         visible = []
         for secret in secrets.of_team(tx, may.factory.team_id):
             own_uses = [use for use in uses if use.secret_id == secret.id and use.factory_id == may.factory.id]
@@ -117,9 +128,24 @@ class Secrets:
                     has_value=secret.changed_at is not None,
                     used_by=tuple(use.webhook_name for use in own_uses),
                     used_elsewhere=used_elsewhere,
+                    for_runs=secret.for_runs,
+                    used_by_automations=tuple(
+                        automation.name
+                        for automation in own_automations
+                        if secret.for_runs
+                        and secret.factory_id == may.factory.id
+                        and any(each.name == secret.name for each in automation.options.secrets)
+                    ),
                 )
             )
         return visible
+
+
+def _new_value(supplied: str | None, *, for_runs: bool) -> SecretValue:
+    """The value that the caller supplied or, if it is None, a generated one."""
+    if supplied is None:
+        return _generate_value()
+    return usable_secret_for_runs(supplied) if for_runs else usable_secret(supplied)
 
 
 def _generate_value() -> SecretValue:

@@ -497,6 +497,10 @@ def _existing_secret_id(tx: Transaction, may: MayManage, name: str) -> SecretId 
     if secret_id is not None:
         refuse_foreign_secret(tx, may, secret_id, name)
         refuse_shared_secret(tx, may, secret_id, name)
+        if secrets.is_for_runs(tx, secret_id):
+            raise Conflict(
+                f"Team secret {name} is for runs, which can read it. So no webhook can use it. Choose another name."
+            )
     return secret_id
 
 

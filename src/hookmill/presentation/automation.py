@@ -111,6 +111,10 @@ class AutomationInListView(ExactNumbersView, frozen=True):
     fields: Annotated[
         dict[str, FieldSourceView], Meta(description="The fields of the payload in `envelope.json`, by name.")
     ]
+    secrets: Annotated[
+        list[str],
+        Meta(description="The secrets that its runs get: `NAME`, or `VARIABLE=NAME` if the variable has another name."),
+    ]
     pause_reason: Annotated[
         str | None, Meta(description="Why the service disabled it. Null: it is enabled, or a person disabled it.")
     ]
@@ -139,6 +143,7 @@ class AutomationInListView(ExactNumbersView, frozen=True):
                 field.name: FieldSourceView(pointer=field.pointer, max_characters=field.max_characters)
                 for field in automation.options.fields
             },
+            secrets=[secret.as_json() for secret in automation.options.secrets],
             pause_reason=automation.pause_reason,
             triggers=[trigger.as_json() for trigger in automation.all_triggers],
             next_times=[
@@ -193,10 +198,13 @@ def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
 
 def option_lines(options: RunOptions) -> list[tuple[str, str]]:
     """The run options that differ from the default, for people, each with its label."""
-    return [
+    lines = [
         ("Field", f"{field.name}: {field.pointer}, strings up to {field.max_characters:,} characters")
         for field in options.fields
     ]
+    if options.secrets:
+        lines.append(("Secrets", ", ".join(secret.as_json() for secret in options.secrets)))
+    return lines
 
 
 def state_text(automation: Automation) -> str:

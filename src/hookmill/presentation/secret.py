@@ -22,6 +22,12 @@ class SecretView(View, frozen=True):
     has_value: Annotated[bool, Meta(description="False until the provider's secret is supplied.")]
     used_by: Annotated[list[str], Meta(description="The names of this factory's webhooks that use it.")]
     used_elsewhere: Annotated[bool, Meta(description="Whether webhooks of other factories use it too.")]
+    for_runs: Annotated[
+        bool, Meta(description="Whether runs of the factory that created it may get it. No webhook uses it.")
+    ]
+    used_by_automations: Annotated[
+        list[str], Meta(description="The names of this factory's automations whose runs get it.")
+    ]
 
     @classmethod
     def of(cls, secret: TeamSecret) -> Self:
@@ -32,6 +38,8 @@ class SecretView(View, frozen=True):
             has_value=secret.has_value,
             used_by=list(secret.used_by),
             used_elsewhere=secret.used_elsewhere,
+            for_runs=secret.for_runs,
+            used_by_automations=list(secret.used_by_automations),
         )
 
 

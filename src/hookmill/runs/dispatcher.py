@@ -41,6 +41,7 @@ from hookmill.runs.health import HostHealth
 from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.observation import RunObserver
 from hookmill.runs.perform import Performer
+from hookmill.runs.run_secrets import RunSecretReader
 from hookmill.runs.runner import Runner
 from hookmill.runs.runners.guard import kill_processes_of_runs
 from hookmill.store import firing, schedules
@@ -100,6 +101,8 @@ class DispatcherSettings:
     """The retry rule of each runner, by its name, for automations that have no retry rule."""
     dead_after_seconds: float = 5.0
     """On PostgreSQL: a process that sent no heartbeat for this time counts as dead, and its runs are requeued."""
+    secrets: RunSecretReader | None = None
+    """Reads the secrets of runs; None: runs with secrets fail."""
     run_files: RunFileSettings | None = None
     """Where files of runs are stored for all hosts; None: they stay on the worker's host."""
 
@@ -196,6 +199,7 @@ class Dispatcher:
             run_with_policy_key_ended=self.wake,
             file_writer=file_writer,
             observer=self._observer,
+            secrets=settings.secrets,
         )
 
     @property

@@ -4,16 +4,23 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import PAYLOAD_FILE, Run
-from hookmill.domain.run_files import ENVELOPE_FILE, PROMPT_FILE, from_first_character, prepared_files
+from hookmill.domain.run_files import (
+    ENVELOPE_FILE,
+    OUTPUT_FILE,
+    PROMPT_FILE,
+    from_first_character,
+    prepared_files,
+)
+from hookmill.domain.secret import SecretValue
 from hookmill.store.directories import remove_or_set_aside
 
 LISTED_ENTRIES_MAX: Final = 1_000
@@ -21,6 +28,8 @@ LISTED_ENTRIES_MAX: Final = 1_000
 CHUNK_BYTES: Final = 65_536
 BLOCK_BYTES: Final = 512
 """The unit of `st_blocks`."""
+MASKED_MARKER: Final = ".masked"
+"""A file that exists when the secrets of the run are masked in all other files. It is never listed."""
 ENVELOPE_BYTES_MAX: Final = 1_048_576
 """More than the longest `envelope.json`, which has 32 fields of 2,000 characters, each in 12 bytes."""
 
@@ -33,6 +42,8 @@ class Package:
     directory: Path
     traceparent: str | None = None
     """The span of the attempt, for a command that continues the trace; None while tracing is off."""
+    secrets: Mapping[str, SecretValue] = field(default_factory=dict, repr=False)
+    """The secrets that the command gets, by the name of the variable. No file of the package contains them."""
 
     @property
     def prompt_file(self) -> Path:
@@ -129,7 +140,7 @@ def open_file(packages: Path, run: RunKey, name: str) -> int:
     """A descriptor of a regular file in a run's package. Raises `OSError` if there is no such file."""
     if "/" in name or "\0" in name:
         raise FileNotFoundError(name)
-    package = _open_package(packages, run)
+    package = open_package(packages, run)
     try:
         # O_NONBLOCK: opening a pipe without a writer would wait forever.
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=package)
@@ -165,7 +176,7 @@ def list_files(packages: Path, run: RunKey) -> tuple[list[tuple[str, int]], bool
     It is cut if the package has more than `LISTED_ENTRIES_MAX` entries. It is empty if there is no package.
     """
     try:
-        package = _open_package(packages, run)
+        package = open_package(packages, run)
     except OSError:
         return [], False
     try:
@@ -173,7 +184,7 @@ def list_files(packages: Path, run: RunKey) -> tuple[list[tuple[str, int]], bool
             files = [
                 (entry.name, entry.stat(follow_symlinks=False).st_size)
                 for entry in islice(entries, LISTED_ENTRIES_MAX)
-                if entry.is_file(follow_symlinks=False)
+                if entry.is_file(follow_symlinks=False) and entry.name != MASKED_MARKER
             ]
             return sorted(files), next(entries, None) is not None
     except OSError:
@@ -186,7 +197,8 @@ def list_files(packages: Path, run: RunKey) -> tuple[list[tuple[str, int]], bool
 class PackagesOnHost:
     """The packages on this host, for readers.
 
-    Call `has_package` first, because the other methods may also read a package of an earlier attempt.
+    Call `has_package` first, because the other methods may also read a package of an earlier attempt. Until the secrets
+    of a run are masked in its files, only its output is shown.
     """
 
     directory: Path
@@ -194,7 +206,7 @@ class PackagesOnHost:
     def has_package(self, run: Run) -> bool:
         """Whether the package of the run's latest attempt is on this host."""
         try:
-            os.close(_open_package(self.directory, run.id))
+            os.close(open_package(self.directory, run.id))
         except OSError:
             return False
         # Another host may have performed a later attempt.
@@ -202,22 +214,30 @@ class PackagesOnHost:
 
     def list_files(self, run: Run) -> tuple[list[tuple[str, int]], bool]:
         """Like the function `list_files`."""
-        return list_files(self.directory, run.id)
+        files, is_cut = list_files(self.directory, run.id)
+        return [(name, size) for name, size in files if self._shows(run, name)], is_cut
 
     def read_chunks(self, run: Run, name: str) -> Iterator[bytes]:
         """The content of a file, which is open when this returns. Raises `OSError` if there is no such file."""
+        if not self._shows(run, name):
+            raise FileNotFoundError(name)
         chunks = read_chunks(open_file(self.directory, run.id, name))
         # The generator starts now: one that is discarded before it starts would leave the file open.
         return chain([next(chunks, b"")], chunks)
 
     def read_tail(self, run: Run, name: str, bytes_max: int) -> tuple[bytes, int]:
         """The end of a file, and the file's size. Raises `OSError` if there is no such file."""
+        if not self._shows(run, name):
+            raise FileNotFoundError(name)
         return read_tail(open_file(self.directory, run.id, name), bytes_max)
+
+    def _shows(self, run: Run, name: str) -> bool:
+        return not run.options.secrets or name == OUTPUT_FILE or is_masked(self.directory, run.id)
 
     def disk_bytes(self, run: RunKey) -> int | None:
         """The space that the run's package has on the disk, without subdirectories. None if it is not on this host."""
         try:
-            descriptor = _open_package(self.directory, run)
+            descriptor = open_package(self.directory, run)
         except OSError:
             return None
         try:
@@ -231,6 +251,11 @@ class PackagesOnHost:
         return sum(status.st_blocks for status in statuses) * BLOCK_BYTES
 
 
+def is_masked(packages: Path, run: RunKey) -> bool:
+    """Whether the secrets of the run are masked in the files of its package."""
+    return os.path.lexists(directory_of(packages, run) / MASKED_MARKER)
+
+
 def _attempt_of_package(packages: Path, run: Run) -> int:
     """The attempt that the envelope names; the run's latest one if the command has made the envelope unreadable."""
     try:
@@ -241,7 +266,8 @@ def _attempt_of_package(packages: Path, run: Run) -> int:
     return attempt if isinstance(attempt, int) else run.attempt
 
 
-def _open_package(packages: Path, run: RunKey) -> int:
+def open_package(packages: Path, run: RunKey) -> int:
+    """A descriptor of a run's package. Raises `OSError`."""
     return os.open(directory_of(packages, run), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 

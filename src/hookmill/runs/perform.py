@@ -1,9 +1,10 @@
 """Performs one attempt of a run: writes the package, calls the runner, records the result."""
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar, assert_never
 
@@ -11,11 +12,15 @@ from hookmill.domain.errors import ReportFailure, StoreUnavailable
 from hookmill.domain.ids import RunKey
 from hookmill.domain.run import PACKAGE_RUNNER, Ended, Run, RunState
 from hookmill.domain.run_policy import Retry
+from hookmill.domain.secret import SecretValue
 from hookmill.runs.file_writer import LiveOutput, RunFileWriter
 from hookmill.runs.health import DISK_ADVICE, HostHealth
+from hookmill.runs.masked_files import mask_files
 from hookmill.runs.observation import RunObserver
-from hookmill.runs.package import write_package
+from hookmill.runs.package import Package, is_masked, open_package, write_package
+from hookmill.runs.run_secrets import RunSecretReader, UnusableSecret, masked_result, masker_of
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
+from hookmill.runs.runners.masking import Masker
 from hookmill.store.database import Database
 from hookmill.store.pauses import pause_failing
 from hookmill.store.runs import attempts
@@ -53,6 +58,8 @@ class Performer:
     file_writer: RunFileWriter | None = None
     """Stores files of runs for all hosts; None: they stay on this host."""
     observer: RunObserver = field(default_factory=RunObserver)
+    secrets: RunSecretReader | None = None
+    """Reads the secrets of runs; None: runs with secrets fail."""
 
     def perform(self, key: RunKey, attempt: int) -> Ended | Abandoned | None:
         """Perform an attempt that a claim began, and record its result in the run's row.
@@ -109,16 +116,40 @@ class Performer:
                 runner=run.runner,
             )
         try:
+            secrets = self._secrets_of(run)
+        except UnusableSecret as error:
+            return _failed(str(error))
+        directory: int | None = None
+        try:
             if run.attempt > 1:
                 runner.end_earlier_attempts(run)
             package = write_package(self.packages, run, payload, traceparent=self.observer.traceparent(run))
+            if secrets:
+                package = replace(package, secrets=secrets)
+                directory = open_package(self.packages, run.id)
         except (OSError, MemoryError) as error:
             raise HostFault(
                 f"A run's package could not be written to {self.packages}: {reason_of(error)}. {DISK_ADVICE}"
             ) from error
+        try:
+            result = self._run_package(runner, package)
+            if not isinstance(result, Ended):
+                return result
+            masker = masker_of(secrets)
+            if directory is not None:
+                self._mask_files(directory, masker)
+        finally:
+            if directory is not None:
+                os.close(directory)
+        if directory is None or is_masked(self.packages, run.id):
+            self._store_files(run, payload)
+        return masked_result(result, masker)
+
+    def _run_package(self, runner: Runner, package: Package) -> Ended | Abandoned:
+        run = package.run
         live_output = self.file_writer.live_output(run) if self.file_writer is not None else None
         try:
-            result = runner.run(package, lambda: self._instruction(run, live_output))
+            return runner.run(package, lambda: self._instruction(run, live_output))
         except HostFault as fault:
             raise HostFault(str(fault), counts_as_attempt=fault.counts_as_attempt, runner=run.runner) from fault
         except (OSError, MemoryError) as error:
@@ -130,9 +161,27 @@ class Performer:
         except Exception as error:
             self.report_failure(f"runner {run.runner}", error)
             return _failed(f"The runner {run.runner!r} has a fault. See the service's log.")
-        if isinstance(result, Ended):
-            self._store_files(run, payload)
-        return result
+
+    def _secrets_of(self, run: Run) -> Mapping[str, SecretValue]:
+        """The values of the run's secrets, by variable. Raises `UnusableSecret`."""
+        if not run.options.secrets:
+            return {}
+        reader = self.secrets
+        if reader is None:
+            raise UnusableSecret("This worker has no master key, so it can't perform runs with secrets.")
+
+        def read() -> Mapping[str, SecretValue]:
+            with self.database.read() as tx:
+                return reader.values_for(tx, run)
+
+        return self._retry_while_unavailable(read)
+
+    def _mask_files(self, directory: int, masker: Masker) -> None:
+        try:
+            mask_files(directory, masker)
+        except OSError as error:
+            # The files are not shown then.
+            self.report_failure("runs", error)
 
     def _store_files(self, run: Run, payload: bytes | None) -> None:
         # The runner `package` executes nothing, so its files can be derived.

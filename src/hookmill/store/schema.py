@@ -74,6 +74,7 @@ secrets: Final = Table(
     _time("created_at", nullable=False),
     _time("deleted_at"),
     Column("factory_id", Text),
+    Column("for_runs", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("team_id", "name"),
     comment="Team secrets. A value never changes in place: each change is a new version.",
 )

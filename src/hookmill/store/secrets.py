@@ -1,6 +1,6 @@
 """Reads and updates team secrets. A new value is a new version. Webhooks use it only after a sync."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hookmill.domain.ids import FactoryId, SecretId, TeamId
@@ -21,6 +21,8 @@ class StoredSecret:
     """When the newest value was stored; None if there is no value yet."""
     factory_id: FactoryId | None
     """The factory in which it was created; None if an older version created it, without storing the factory."""
+    for_runs: bool
+    """Whether runs of this factory may get it. No webhook uses such a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +43,10 @@ def of_team(tx: Transaction, team: TeamId) -> Sequence[StoredSecret]:
     """The team's secrets that are not deleted, by name."""
     rows = tx.all(
         """
-        SELECT s.id, s.name, s.created_at, s.factory_id, MAX(v.created_at) AS changed_at
+        SELECT s.id, s.name, s.created_at, s.factory_id, s.for_runs, MAX(v.created_at) AS changed_at
         FROM secrets s LEFT JOIN secret_versions v ON v.secret_id = s.id
         WHERE s.team_id = :team AND s.deleted_at IS NULL
-        GROUP BY s.id, s.name, s.created_at, s.factory_id
+        GROUP BY s.id, s.name, s.created_at, s.factory_id, s.for_runs
         ORDER BY s.name
         """,
         team=team,
@@ -56,9 +58,27 @@ def of_team(tx: Transaction, team: TeamId) -> Sequence[StoredSecret]:
             created_at=row["created_at"],
             changed_at=row["changed_at"],
             factory_id=FactoryId(row["factory_id"]) if row["factory_id"] is not None else None,
+            for_runs=bool(row["for_runs"]),
         )
         for row in rows
     ]
+
+
+def is_for_runs(tx: Transaction, secret: SecretId) -> bool:
+    row = tx.one("SELECT for_runs FROM secrets WHERE id = :id", id=secret)
+    return row is not None and bool(row["for_runs"])
+
+
+def for_runs(tx: Transaction, factory: FactoryId, names: Iterable[str]) -> Mapping[str, SecretId]:
+    """The secrets for runs that this factory created, among those with these names, by name.
+
+    Secrets of other factories are never included, even if the names are equal.
+    """
+    wanted = set(names)
+    rows = tx.all(
+        "SELECT id, name FROM secrets WHERE factory_id = :factory AND deleted_at IS NULL AND for_runs", factory=factory
+    )
+    return {row["name"]: SecretId(row["id"]) for row in rows if row["name"] in wanted}
 
 
 def creating_factory(tx: Transaction, secret: SecretId) -> FactoryId | None:
@@ -95,19 +115,27 @@ def delete(tx: Transaction, secret: SecretId, now: int) -> None:
 
 
 def add_secret(
-    tx: Transaction, secret: SecretId, team: TeamId, name: str, now: int, *, factory: FactoryId | None = None
+    tx: Transaction,
+    secret: SecretId,
+    team: TeamId,
+    name: str,
+    now: int,
+    *,
+    factory: FactoryId | None = None,
+    for_runs: bool = False,
 ) -> None:
     """Add a secret without a value. `factory` is the factory in which it is created. Only tests pass None."""
     tx.run(
         """
-        INSERT INTO secrets (id, team_id, name, created_at, factory_id)
-        VALUES (:id, :team, :name, :now, :factory)
+        INSERT INTO secrets (id, team_id, name, created_at, factory_id, for_runs)
+        VALUES (:id, :team, :name, :now, :factory, :for_runs)
         """,
         id=secret,
         team=team,
         name=name,
         now=now,
         factory=factory,
+        for_runs=for_runs,
     )
 
 

@@ -162,6 +162,12 @@ class AgentSettings(ProcessSettings):
             tail_bytes=TAIL_BYTES,
         )
 
+    def _set_variables(self) -> frozenset[str]:
+        variables = {self._key_variable, *self._preset.environment}
+        if self._preset.model_variable is not None:
+            variables.add(self._preset.model_variable)
+        return super()._set_variables() | variables
+
     def summary(self) -> str:
         program = [self.program] if self.program is not None else []
         model = [f"model {self.model}"] if self.model is not None else []

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import ByDelivery, BySchedule, Ended, Run, RunState
+from hookmill.domain.run_secrets import DEFAULT_ALLOWED, SecretRule, allowed_pattern
 from hookmill.domain.text import printable
 from hookmill.runs.package import Package, allow_traversal, make_packages_directory
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
@@ -255,7 +256,7 @@ class CommandRunner:
             "output_bytes_max": self.output_bytes_max,
             "open_files_max": self.open_files_max,
             "standard_input": self.standard_input,
-            "masked_variables": self.masked_variables,
+            "masked_variables": (*self.masked_variables, *package.secrets),
             "tail_bytes": self.tail_bytes,
         }
         return subprocess.Popen(
@@ -294,6 +295,7 @@ class CommandRunner:
             "HOOKMILL_ENVELOPE_FILE": str(package.envelope_file),
             **({TRACE_VARIABLE: package.traceparent} if package.traceparent is not None else {}),
             **_started_by_variables(package),
+            **{variable: value.reveal() for variable, value in package.secrets.items()},
         }
 
     def _wait_for_report(self, guard: "subprocess.Popen[bytes]", next_instruction: NextInstruction) -> _GuardResult:
@@ -366,6 +368,10 @@ class ProcessSettings(RunnerSettings):
     output_bytes_max: int = Field(
         default=1_048_576, ge=1_024, description="How much output is stored; the rest is only counted."
     )
+    secrets_allowed: tuple[Annotated[str, AfterValidator(allowed_pattern)], ...] = Field(
+        default=DEFAULT_ALLOWED,
+        description="The variables in which runs may get secrets: names, or patterns with `*`. Empty: none.",
+    )
     user: Annotated[int, Field(ge=0, strict=True)] | str | None = Field(
         default=None,
         description="The account that the command runs as, by name or number. Only a service that runs as root can use "
@@ -382,6 +388,13 @@ class ProcessSettings(RunnerSettings):
 
     def refuse_unusable(self) -> None:
         self._account()
+
+    def secret_rule(self) -> SecretRule:
+        return SecretRule(allowed=self.secrets_allowed, set_variables=self._set_variables())
+
+    def _set_variables(self) -> frozenset[str]:
+        """The variables of the command that the settings set."""
+        return frozenset((*self.environment, *self.pass_environment))
 
     def prepare_host(self, packages: Path) -> None:
         """Give the account of the command access to its packages."""

@@ -20,6 +20,7 @@ from pydantic import Field, StringConstraints, field_validator
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import Ended, Run, RunState
+from hookmill.domain.run_secrets import SecretRule
 from hookmill.runs.package import LISTED_ENTRIES_MAX, Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction
 from hookmill.runs.runners.command import (
@@ -145,7 +146,7 @@ class ContainerRunner(CommandRunner):
         for name in _NAMES_OF_FILES:
             if name in variables:
                 own_environment[name] = f"{PACKAGE_PATH}/{PurePath(variables[name]).name}"
-        configured = {*self.environment, *self.pass_environment, TRACE_VARIABLE}
+        configured = {*self.environment, *self.pass_environment, *package.secrets, TRACE_VARIABLE}
         inherited = [
             name
             for name in variables
@@ -277,6 +278,11 @@ class ContainerSettings(ProcessSettings):
         if network == "host":
             raise ValueError("must not be host, because a container would then reach every service of this machine")
         return network
+
+    def secret_rule(self) -> SecretRule:
+        rule = ProcessSettings.secret_rule(self)
+        # The engine's client gets the secrets, too, and reads these variables.
+        return replace(rule, forbidden=(*rule.forbidden, "DOCKER_*", "CONTAINER_*", "CONTAINERS_*", "PODMAN_*"))
 
     def prepare_host(self, packages: Path) -> None:
         _refuse_comma(packages)

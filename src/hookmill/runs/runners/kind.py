@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from hookmill.domain.run_policy import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, EXIT_CODES_MAX
+from hookmill.domain.run_secrets import SecretRule
 from hookmill.runs.runner import Runner
 from hookmill.store.database import Database
 
@@ -82,6 +83,10 @@ class RunnerSettings(BaseModel, ABC):
         Raises `Invalid` if its runs would fail. `packages`: the directory of the packages, which may not exist yet.
         """
         return self.summary()
+
+    def secret_rule(self) -> SecretRule:
+        """Which secrets the runner's runs may get. Kinds that start no command refuse them."""
+        return SecretRule(refusal="it starts no command. Choose a runner that starts one.")
 
     @abstractmethod
     def create_runner(self, context: RunnerContext) -> Runner: ...

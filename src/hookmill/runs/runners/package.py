@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from hookmill.domain.run import Ended, Run, RunState
+from hookmill.domain.run_secrets import SecretRule
 from hookmill.runs.package import Package, make_durable
 from hookmill.runs.runner import HostFault, NextInstruction
 from hookmill.runs.runners.kind import RunnerContext, RunnerSettings
@@ -39,6 +40,11 @@ class PackageSettings(RunnerSettings):
     """The settings of a runner that only writes the run's files."""
 
     kind: Literal["package"] = Field(default="package", description="`package` only writes the run's files.")
+
+    def secret_rule(self) -> SecretRule:
+        return SecretRule(
+            refusal="it only writes files, which never contain secrets. Choose a runner that starts a command."
+        )
 
     def create_runner(self, context: RunnerContext) -> PackageRunner:
         return PackageRunner()

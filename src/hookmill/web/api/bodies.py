@@ -15,9 +15,21 @@ from hookmill.domain.permission import Role
 from hookmill.domain.run import RunState
 from hookmill.domain.run_options import FIELDS_MAX
 from hookmill.domain.run_policy import FAILURES_MAX, LIMIT_MAX
+from hookmill.domain.run_secrets import RUN_SECRETS_MAX
 from hookmill.domain.webhook import AuthMode
 from hookmill.management.alarms import SNOOZE_HOURS_MAX
-from hookmill.web.api.fields import NO_NUL, DeliveryId, HeaderName, Moment, Name, SecretName, SecretText, Text, Uid
+from hookmill.web.api.fields import (
+    NO_NUL,
+    DeliveryId,
+    HeaderName,
+    Moment,
+    Name,
+    RunSecretText,
+    SecretName,
+    SecretText,
+    Text,
+    Uid,
+)
 
 PayloadFilter = Annotated[
     dict[str, Any],
@@ -191,6 +203,10 @@ class SecretCreation(RequestBody):
 
     name: SecretName
     value: SecretText | None = Field(default=None, description="The value. If omitted, the service generates it.")
+    for_runs: StrictBool = Field(
+        default=False,
+        description="Whether it is for runs of this factory, and not for webhooks. This can't be changed later.",
+    )
 
 
 class SecretReplacement(RequestBody):
@@ -228,6 +244,14 @@ FieldsPart = Annotated[
 _FIELDS_DESCRIPTION: Final = (
     "Values of the payload for `envelope.json`, by name: a JSON pointer, or `{pointer, max_characters}`. Null: none."
 )
+SecretsPart = Annotated[
+    list[RunSecretText],
+    Field(max_length=RUN_SECRETS_MAX, examples=[["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN"]]),
+]
+_SECRETS_DESCRIPTION: Final = (
+    "Secrets that runs get as environment variables: `NAME`, or `VARIABLE=NAME` if the variable has another name. "
+    "Null: none."
+)
 FailureCount = Annotated[StrictInt, Field(ge=1, le=FAILURES_MAX)]
 
 
@@ -246,6 +270,7 @@ class AutomationCreation(RequestBody):
     max_running: MaxRunning | None = Field(default=None, description=_MAX_RUNNING_DESCRIPTION)
     pause_after_failures: FailureCount | None = Field(default=None, description=_PAUSE_DESCRIPTION)
     fields: FieldsPart | None = Field(default=None, description=_FIELDS_DESCRIPTION)
+    secrets: SecretsPart | None = Field(default=None, description=_SECRETS_DESCRIPTION)
 
 
 class AutomationChanges(Changes):
@@ -263,6 +288,7 @@ class AutomationChanges(Changes):
     max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING_DESCRIPTION)
     pause_after_failures: FailureCount | None = Field(default_factory=_unset, description=_PAUSE_DESCRIPTION)
     fields: FieldsPart | None = Field(default_factory=_unset, description=_FIELDS_DESCRIPTION)
+    secrets: SecretsPart | None = Field(default_factory=_unset, description=_SECRETS_DESCRIPTION)
 
 
 class RunRequest(RequestBody):

@@ -46,7 +46,7 @@ def create_secret(
     """Creates a team secret. Only this response has the value that the service generates."""
 
     def create() -> Response:
-        value = management.secrets.create(permission, body.name, body.value)
+        value = management.secrets.create(permission, body.name, body.value, for_runs=body.for_runs)
         secret = management.secrets.get(permission, body.name)
         view = SecretWithValueView.showing_secret(secret, value.reveal() if body.value is None else None)
         return json_response(view, 201, location=api_path("factories", permission.factory.name, "secrets", secret.name))
@@ -71,6 +71,8 @@ def replace_secret(
     body: SecretReplacement | None = None,
 ) -> Response:
     """Replaces a team secret's value. Webhooks use the previous value until their next sync.
+
+    Runs get the new value from their next attempt.
 
     Only this response has the value that the service generates.
     """

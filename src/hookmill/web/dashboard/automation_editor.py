@@ -195,14 +195,17 @@ class OptionsDraft:
     """The run options, as typed."""
 
     fields: list[FieldDraft] = field(default_factory=list)
+    secrets: str = ""
+    """The secrets, separated by spaces or line breaks."""
 
     @classmethod
     def of(cls, options: RunOptions) -> Self:
         return cls(
+            secrets=" ".join(secret.as_json() for secret in options.secrets),
             fields=[
                 FieldDraft(name=each.name, pointer=each.pointer, max_characters=str(each.max_characters))
                 for each in options.fields
-            ]
+            ],
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -213,7 +216,7 @@ class OptionsDraft:
                 raise Invalid(f"Two fields are named {each.name!r}. Rename one.", pointer="/fields")
             maximum = {"max_characters": _number_or_text(each.max_characters)} if each.max_characters else {}
             fields[each.name] = {"pointer": each.pointer, **maximum}
-        return {"fields": fields or None}
+        return {"fields": fields or None, "secrets": self.secrets.split() or None}
 
 
 def _number_or_text(field_text: str) -> int | str:
@@ -435,7 +438,9 @@ def _submitted_draft(context: PageContext) -> Draft:
             **{name: form[name].strip() for name in ("max_running", *_FAILURE_RULE_FIELDS)},
         ),
         schedules=[schedule for schedule in _submitted_schedules(context) if not schedule.is_blank],
-        options=OptionsDraft(fields=[each for each in _submitted_fields(context) if not each.is_blank]),
+        options=OptionsDraft(
+            fields=[each for each in _submitted_fields(context) if not each.is_blank], secrets=form["secrets"]
+        ),
     )
 
 
@@ -486,6 +491,8 @@ def _problems_by_field(error: Invalid | Conflict, draft: Draft) -> dict[str, str
         return {"webhooks" if pointer.endswith("/webhook_ids") else "filter": str(error)}
     if pointer.startswith("/fields"):
         return {"fields": str(error)}
+    if pointer.startswith("/secrets"):
+        return {"secrets": str(error)}
     return {_FIELDS_BY_POINTER.get(pointer, "filter"): str(error)}
 
 

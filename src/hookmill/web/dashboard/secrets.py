@@ -23,7 +23,7 @@ def secrets(context: PageContext, may: MayManage) -> Response:
 def create(context: PageContext, may: MayManage) -> Response:
     name, supplied_value = context.form["name"].strip(), _supplied_value(context)
     try:
-        value = context.management.secrets.create(may, name, supplied_value)
+        value = context.management.secrets.create(may, name, supplied_value, for_runs=context.form["use"] == "runs")
     except (Invalid, Conflict) as error:
         return _list_page(context, may, problem=str(error))
     generated_value = value.reveal() if supplied_value is None else None

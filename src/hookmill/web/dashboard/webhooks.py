@@ -183,7 +183,7 @@ def _form_page(
         help=_scheme_help(form["scheme"]),
         generic=GENERIC_SCHEME,
         generic_options=GenericHmac.__struct_fields__,
-        secrets=[secret for secret in management.secrets.all(may) if secret.has_value],
+        secrets=[secret for secret in management.secrets.all(may) if secret.has_value and not secret.for_runs],
         webhook_count=len(management.webhooks.all(may)),
         limit=management.config.webhooks_per_factory,
     )

@@ -1,0 +1,96 @@
+"""Which secrets an automation may name, and in which variables a runner allows them."""
+
+from typing import Any
+
+import pytest
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.run_options import NO_OPTIONS, changed_options, options_from_json
+from hookmill.domain.run_secrets import DEFAULT_ALLOWED, RunSecret, SecretRule, allowed_pattern, run_secrets_from_json
+from hookmill.domain.secret import RUN_SECRET_CHARACTERS_MIN, usable_secret_for_runs
+from hookmill.runs.runners.masking import SECRET_BYTES_MIN
+
+
+def test_secret_has_the_variable_of_its_name_or_another_one():
+    source = ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN", "A=A"]
+    options = options_from_json({"secrets": source})
+
+    assert options.secrets == (
+        RunSecret(variable="NPM_TOKEN", name="NPM_TOKEN"),
+        RunSecret(variable="GH_TOKEN", name="BILLING_GH_TOKEN"),
+        RunSecret(variable="A", name="A"),
+    )
+    assert options.as_json() == {"secrets": ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN", "A"]}
+    assert changed_options(options, {"secrets": None}) == NO_OPTIONS == options_from_json({"secrets": []})
+
+
+@pytest.mark.parametrize(
+    ("source", "pointer"),
+    [
+        ("GH_TOKEN", "/secrets"),
+        ({"GH_TOKEN": "A"}, "/secrets"),
+        ([f"A_{number}" for number in range(17)], "/secrets"),
+        (["A", 5], "/secrets/1"),
+        ([None], "/secrets/0"),
+        ([["A"]], "/secrets/0"),
+        ([""], "/secrets/0"),
+        (["=A"], "/secrets/0"),
+        (["A="], "/secrets/0"),
+        (["A=B=C"], "/secrets/0"),
+        (["A\n"], "/secrets/0"),
+        (["a-b"], "/secrets/0"),
+        (["A" * 65], "/secrets/0"),
+        (["A", "A"], "/secrets/1"),
+        (["A", "A=B"], "/secrets/1"),
+        (["PATH"], "/secrets/0"),
+        (["Path=A"], "/secrets/0"),
+        (["LD_PRELOAD=A"], "/secrets/0"),
+        (["hookmill_token"], "/secrets/0"),
+        (["HOOKMILL_MASTER_KEY"], "/secrets/0"),
+    ],
+)
+def test_unusable_secret_is_refused_with_its_pointer(source: Any, pointer: str):
+    with pytest.raises(Invalid) as refused:
+        run_secrets_from_json(source)
+
+    assert refused.value.faults[0].pointer == pointer
+
+
+@pytest.mark.parametrize(
+    ("variable", "is_allowed"),
+    [
+        ("GH_TOKEN", True),
+        ("deploy_token", True),
+        ("AWS_ACCESS_KEY_ID", True),
+        ("PGPASSWORD", True),
+        ("NODE_OPTIONS", False),
+        ("HTTPS_PROXY", False),
+        ("ANTHROPIC_BASE_URL", False),
+        ("GIT_SSH_COMMAND", False),
+        ("GIT_CONFIG_KEY_0", False),
+        ("PYTHONPATH", False),
+        ("DOCKER_TOKEN", False),
+        ("SET_TOKEN", False),
+    ],
+)
+def test_runner_allows_only_credentials_by_default(variable: str, is_allowed: bool):
+    rule = SecretRule(forbidden=("DOCKER_*",), set_variables=frozenset({"SET_TOKEN"}))
+
+    assert (rule.problem_of("agent", variable) is None) == is_allowed
+    assert (SecretRule(allowed=("*",)).problem_of("agent", variable)) is None
+    assert SecretRule(allowed=()).problem_of("agent", variable) is not None
+    assert "no command" in (SecretRule(refusal="it starts no command.").problem_of("agent", variable) or "")
+
+
+@pytest.mark.parametrize("pattern", ["", "a b", "[A-Z]", "A?", "A=B", "é"])
+def test_unusable_pattern_is_refused(pattern: str):
+    with pytest.raises(ValueError, match="names of variables"):
+        allowed_pattern(pattern)
+    assert [allowed_pattern(each) for each in DEFAULT_ALLOWED] == list(DEFAULT_ALLOWED)
+
+
+def test_every_secret_for_runs_is_long_enough_to_be_masked():
+    assert RUN_SECRET_CHARACTERS_MIN >= SECRET_BYTES_MIN
+    assert usable_secret_for_runs(" 12345678\n").reveal() == "12345678"
+    with pytest.raises(Invalid, match="at least 8 characters"):
+        usable_secret_for_runs(" 1234567 ")
