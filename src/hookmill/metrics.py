@@ -154,7 +154,7 @@ FAILED_COMMITS: Final = Definition(
 WRITER_RESTARTS: Final = Definition(
     name="hookmill_writer_restarts_total",
     kind=Kind.COUNTER,
-    meaning="Writing processes that ended unexpectedly.",
+    meaning="Writer processes that ended unexpectedly.",
 )
 DELIVERIES_WAITING: Final = Definition(
     name="hookmill_deliveries_waiting",

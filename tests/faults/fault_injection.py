@@ -46,7 +46,7 @@ def serving_with_faults(
 
 
 class AdmissionFault:
-    """Lets the writing process fail once, at a chosen step of an admission."""
+    """Lets the writer process fail once, at a chosen step of an admission."""
 
     def __init__(self, path: Path) -> None:
         """`path` is the file through which the process gets its orders, the value of `STEPS`."""

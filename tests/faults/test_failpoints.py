@@ -1,4 +1,4 @@
-"""The writing process crashes or fails at each step of an admission: the delivery is stored whole or not at all."""
+"""The writer process crashes or fails at each step of an admission: the delivery is stored whole or not at all."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

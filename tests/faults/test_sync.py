@@ -78,7 +78,7 @@ def test_trace_shows_a_store_that_does_not_sync(tmp_path: Path, synchronous: str
 
 
 def test_delivery_is_not_answered_202_if_its_sync_fails(tmp_path: Path):
-    # Three syncs of the writing process fail, beginning with its third one.
+    # Three syncs of the writer process fail, beginning with its third one.
     trace = tmp_path / "trace"
     failing_syncs = f"{strace()} -f -o {trace} -e trace=fdatasync -e inject=fdatasync:error=EIO:when=3..5"
     with serving_with_faults(

@@ -21,7 +21,7 @@ class ShortDeadlineService(Service):
     """A service whose deadlines `shortened/sitecustomize.py` replaces."""
 
     writer_gate: Path = Path("/")
-    """The writing process starts only when this path exists."""
+    """The writer process starts only when this path exists."""
 
     def environment(self) -> dict[str, str]:
         # `super()` does not work here: `slots=True` replaces this class with another one.

@@ -409,7 +409,7 @@ def test_killed_writer_fails_waiting_plans_and_is_replaced(store, monkeypatch):
     assert before == [Accepted(first.delivery_key)]
     assert lost == Unavailable()
     assert type(afterwards[0]) in {Accepted, Duplicate}
-    assert failures == [("writer", "the writing process ended; starting another")]
+    assert failures == [("writer", "the writer process ended; starting another")]
     # The second one ends when its channel is closed.
     assert [writer.wait(10) for writer in writers] == [-signal.SIGKILL, 0]
 

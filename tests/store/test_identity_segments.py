@@ -22,7 +22,7 @@ DAY_US = 86_400_000_000
 
 @pytest.mark.parametrize("filter_bytes", [identity_segments.FILTER_BYTES_MAX, 16])
 def test_each_event_is_accepted_once_in_any_history_of_segments(store: ManagedStore, monkeypatch, filter_bytes):
-    """Two writing processes, each with its own cache, admit plans while segments are closed, filtered and removed."""
+    """Two writer processes, each with its own cache, admit plans while segments are closed, filtered and removed."""
     seed = time.time_ns()
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -1,7 +1,7 @@
 """Wires the service together: settings → store → management, ingress and workers.
 
 `serve` is the supervisor. It starts `ingress_process` (HTTP; evaluates deliveries) and a `fork_server`. The fork server
-starts the writing process of each ingress process, and `worker_process` (runs and maintenance).
+starts the writer process of each ingress process, and `worker_process` (runs and maintenance).
 """
 
 import time

@@ -133,7 +133,7 @@ class Database:
 
         PostgreSQL rolls a transaction back if it waits `idle_seconds` for the next statement.
 
-        The other parameters are for SQLite. Only the writing process sets `checkpoints`: in SQLite 3.7.0 to 3.51.2, two
+        The other parameters are for SQLite. Only the writer process sets `checkpoints`: in SQLite 3.7.0 to 3.51.2, two
         connections that checkpoint at the same time can corrupt the WAL. Without `syncs`, a commit survives a crash of
         the process, but survives a power failure only after a later commit has synced. Pass `syncs=False` for work that
         can be repeated, so that its commits don't hold the write lock while the disk syncs. `is_draft`: no other

@@ -5,7 +5,7 @@ would no longer fit in memory. So the identities are divided by time: new ones g
 When it is full, the next one is opened. Closed segments are only searched, and after `IDENTITIES_KEPT_DAYS` a whole
 segment is removed.
 
-A closed segment gets no new identities, so a Bloom filter can describe it. Each writing process has the filters in
+A closed segment gets no new identities, so a Bloom filter can describe it. Each writer process has the filters in
 memory (`SegmentCache`), and searches a closed segment only if its filter may contain the digest, or if it has no filter
 yet. One filter describes several segments.
 

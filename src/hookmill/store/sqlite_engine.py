@@ -1,6 +1,6 @@
 """Opens connections to SQLite, and begins their transactions.
 
-Each process has one connection that writes. Only that of the writing process checkpoints the WAL.
+Each process has one connection that writes. Only that of the writer process checkpoints the WAL.
 """
 
 import sqlite3
@@ -19,7 +19,7 @@ PREALLOCATED_WAL_BYTES: Final = 16 * 1024 * 1024
 """The WAL's size before the first delivery. Syncing a file that has grown also waits for the file system's journal, and
 takes several times as long as syncing a file that was only overwritten."""
 WRITER_POLL_SECONDS: Final = 0.0005
-"""The writing process's pause between two attempts to acquire the write lock.
+"""The writer process's pause between two attempts to acquire the write lock.
 
 SQLite's own pauses grow to 0.1 s, while most transactions hold the lock for a few milliseconds. With these, a process
 often slept while the lock was free."""

@@ -39,7 +39,7 @@ class Routes:
     /api/…          management for programs
     /, /f/…, …      management for people
     /healthz        the process answers
-    /readyz         the process answers, the database accepts writes, and the writing process has started
+    /readyz         the process answers, the database accepts writes, and the writer process has started
     """
 
     def __init__(

@@ -115,7 +115,7 @@ def _raising_unavailable() -> AbstractContextManager[None]:
 
 
 def _trace_writer(command: list[str], channel: socket.socket, url: str) -> None:
-    """Replace the writing process with the same process under strace."""
+    """Replace the writer process with the same process under strace."""
     os.set_inheritable(channel.fileno(), True)
     code = (
         "import socket, sys; from hookmill.store.admission.writer import main; "

@@ -32,7 +32,7 @@ CLOCK_SECONDS: Final = 2.0
 CLOCK_SECONDS_MAX: Final = 30.0
 """With a larger difference, rate limits and the age of signatures are clearly wrong."""
 CONNECTIONS_OF_INGRESS: Final = 4
-"""The connections of an ingress process and of its writing process, without those for management."""
+"""The connections of an ingress process and of its writer process, without those for management."""
 CONNECTIONS_OF_ENGINE: Final = 5
 """The connections of a worker's engine, without one for each run, and the one that listens for notifications."""
 

@@ -1,5 +1,5 @@
 """Admission: how deliveries reach the database. Start with `plan`, then `transaction`.
 
 The ingress evaluates a delivery against a `snapshot` of the webhooks, which results in a `plan`. `group_commit` sends
-the plan to the writing process (`writer`) in messages (`protocol`). One `transaction` admits all waiting plans.
+the plan to the writer process (`writer`) in messages (`protocol`). One `transaction` admits all waiting plans.
 """

@@ -1,4 +1,4 @@
-"""The event loop's side of group commit: it sends plans to the writing process, and receives their outcomes.
+"""The event loop's side of group commit: it sends plans to the writer process, and receives their outcomes.
 
 The writer is a process of its own. In a thread, it would take the GIL at every step of every statement. The server's
 threads need the GIL for each request, and would wait for it: in a measurement, this halved the throughput.
@@ -69,7 +69,7 @@ class GroupCommit(asyncio.Protocol):
         self._failed_commits = metrics.number(FAILED_COMMITS)
         self._writer_restarts = metrics.number(WRITER_RESTARTS)
         self.writer_usage: ProcessUsage | None = None
-        """The writing process's last report of its usage."""
+        """The writer process's last report of its usage."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self.is_ready = False
@@ -173,7 +173,7 @@ class GroupCommit(asyncio.Protocol):
         self.writer_usage = None
         if not self._is_closing:
             self._writer_restarts.value += 1
-            self._report_failure("writer", "the writing process ended; starting another")
+            self._report_failure("writer", "the writer process ended; starting another")
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
 
     async def _reopen(self) -> None:
@@ -182,7 +182,7 @@ class GroupCommit(asyncio.Protocol):
         try:
             await self.open()
         except OSError as error:
-            self._report_failure("writer", f"the writing process can't be started: {error}")
+            self._report_failure("writer", f"the writer process can't be started: {error}")
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
 
     def _send_soon(self) -> None:

@@ -1,6 +1,6 @@
 """Plans: the ingress's decision to accept or reject an attempt. A plan is recorded only if the webhook is unchanged.
 
-An ingress process sends plans to its writing process, so they contain plain values.
+An ingress process sends plans to its writer process, so they contain plain values.
 """
 
 from typing import ClassVar, Final

@@ -1,4 +1,4 @@
-"""The messages between an ingress process and its writing process, and their framing on the socket."""
+"""The messages between an ingress process and its writer process, and their framing on the socket."""
 
 from typing import Final
 
@@ -40,7 +40,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     """A message from the writer. The first one is empty, and means that the writer is ready.
 
     `failure` is the reason why a batch was not committed, for the service's log. `seconds` is the duration of the
-    batch's transaction. `usage` is that of the writing process; most messages don't have it.
+    batch's transaction. `usage` is that of the writer process; most messages don't have it.
     """
 
     results: list[Result]

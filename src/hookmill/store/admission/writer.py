@@ -1,4 +1,4 @@
-"""The writing process: it reads all waiting plans, admits them in one transaction, and reports their outcomes.
+"""The writer process: it reads all waiting plans, admits them in one transaction, and reports their outcomes.
 
 There is no artificial delay: while one batch becomes durable, the next one gathers in the socket.
 """
@@ -188,7 +188,7 @@ def _send(channel: socket.socket, report: Report) -> None:
 
 
 def main(channel: socket.socket, url: str) -> None:
-    """Run the writing process for the database at `url`.
+    """Run the writer process for the database at `url`.
 
     It ends when the ingress process has closed its end of the channel and every plan has an outcome.
     """
