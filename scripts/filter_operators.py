@@ -23,7 +23,7 @@ def page(text: str) -> str:
     """The text of the page, with the current table of operators between `FIRST` and `LAST`."""
     start, end = text.index(FIRST) + len(FIRST), text.index(LAST)
     rows = "".join(f"| `{each.name}` | `{each.example}` | {each.meaning} |\n" for each in OPERATORS.values())
-    return f"{text[:start]}\n| Operator | Example | It holds if |\n|---|---|---|\n{rows}\n{text[end:]}"
+    return f"{text[:start]}\n| Operator | Example | It matches if |\n|---|---|---|\n{rows}\n{text[end:]}"
 
 
 def schema(whole: dict[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Operator:
     example: str
     """A filter with the operator, as JSON."""
     meaning: str
-    """The end of a sentence that begins with "It holds if"."""
+    """The end of a sentence that begins with "It matches if"."""
     schema: Mapping[str, Json]
     """The JSON Schema of the operand."""
     read: "Callable[[FilterCompiler, Json, Position], Any]"
@@ -237,7 +237,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="in",
             example='{"action": {"in": ["opened", "closed"]}}',
-            meaning="the field holds one of these values; a bare array means the same",
+            meaning="the field is one of these values; a bare array means the same",
             schema=_SET_SCHEMA,
             read=_read_set,
             holds=_in_set,
@@ -246,7 +246,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="not_in",
             example='{"action": {"not_in": ["closed"]}}',
-            meaning="the field holds none of these values, or is missing",
+            meaning="the field is none of these values, or is missing",
             schema=_SET_SCHEMA,
             read=_read_set,
             holds=_not_in_set,
@@ -262,7 +262,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="$prefix",
             example='{"ref": {"$prefix": "refs/tags/"}}',
-            meaning="the field holds a string that starts with this",
+            meaning="the field is a string that starts with this",
             schema=_TEXT_SCHEMA,
             read=_read_text,
             holds=_starts_with,
@@ -271,7 +271,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="$suffix",
             example='{"email": {"$suffix": "@example.com"}}',
-            meaning="the field holds a string that ends with this",
+            meaning="the field is a string that ends with this",
             schema=_TEXT_SCHEMA,
             read=_read_text,
             holds=_ends_with,
@@ -280,7 +280,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="$glob",
             example='{"ref": {"$glob": "refs/heads/release-*"}}',
-            meaning="the field holds a string that fits the pattern: * is any text, ? one character",
+            meaning="the field is a string that fits the pattern: * is any text, ? one character",
             schema={"type": "string", "maxLength": PATTERN_CHARACTERS_MAX, "pattern": r"^([^\\]|\\[*?\\])*$"},
             read=_read_glob,
             holds=_matches_glob,
@@ -289,7 +289,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="$gt",
             example='{"amount": {"$gt": 100}}',
-            meaning="the field holds a number that is greater",
+            meaning="the field is a number that is greater",
             schema=_NUMBER_SCHEMA,
             read=_read_threshold,
             holds=_comparison(lambda limit, value: limit.is_below(value)),
@@ -297,7 +297,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="$gte",
             example='{"amount": {"$gte": 100}}',
-            meaning="the field holds a number that is greater or equal",
+            meaning="the field is a number that is greater or equal",
             schema=_NUMBER_SCHEMA,
             read=_read_threshold,
             holds=_comparison(lambda limit, value: not limit.is_above(value)),
@@ -305,7 +305,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="$lt",
             example='{"amount": {"$lt": 100}}',
-            meaning="the field holds a number that is less",
+            meaning="the field is a number that is less",
             schema=_NUMBER_SCHEMA,
             read=_read_threshold,
             holds=_comparison(lambda limit, value: limit.is_above(value)),
@@ -313,7 +313,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="$lte",
             example='{"amount": {"$lte": 100}}',
-            meaning="the field holds a number that is less or equal",
+            meaning="the field is a number that is less or equal",
             schema=_NUMBER_SCHEMA,
             read=_read_threshold,
             holds=_comparison(lambda limit, value: not limit.is_below(value)),
@@ -321,7 +321,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="$any",
             example='{"state": {"$any": [["open"], {"$prefix": "re"}]}}',
-            meaning="at least one of the alternatives holds",
+            meaning="at least one of the alternatives matches",
             schema={
                 "type": "array",
                 "minItems": 1,
@@ -337,7 +337,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="$not",
             example='{"title": {"$not": {"$prefix": "WIP"}}}',
-            meaning="the condition inside does not hold",
+            meaning="the condition inside does not match",
             schema={"$ref": "#/$defs/field"},
             read=_read_negated,
             holds=_holds_not,
@@ -347,7 +347,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="$fields",
             example='{"rule": {"$fields": {"in": ["x"], "$ref": ["y"]}}}',
-            meaning="the field holds an object with these fields, whatever their names look like",
+            meaning="the field is an object with these fields, even if they are named like operators",
             schema={"$ref": "#/$defs/named"},
             read=_read_fields,
             holds=ObjectRule.holds,
