@@ -133,10 +133,12 @@ class Settings(BaseSettings):
         default=3,
         ge=1,
         le=100,
-        description="How many attempts at a run may be cut short because the worker died. Then the run ends as "
-        "`interrupted`. Failed attempts don't count.",
+        description="After this many attempts that ended because the worker died, the run ends as `interrupted`. "
+        "Failed attempts don't count.",
     )
-    default_runner: str = Field(default=PACKAGE_RUNNER, description="The runner of an automation that names none.")
+    default_runner: str = Field(
+        default=PACKAGE_RUNNER, description="The runner of automations that don't name a runner."
+    )
     runners: dict[str, AnyRunnerSettings] = Field(
         default_factory=dict,
         description="The operator's runners, by name. `package` always exists: it only writes the run's files.",
@@ -270,12 +272,12 @@ class Settings(BaseSettings):
         default=None, max_length=254, description="The e-mail address of the sender, such as hookmill@example.com."
     )
     smtp_seconds: int = Field(
-        default=10, ge=1, le=60, description="The time limit for one e-mail, from the look-up of the server's name."
+        default=10, ge=1, le=60, description="The time limit for one e-mail, including the DNS lookup."
     )
     alarm_private_addresses: bool = Field(
         default=False,
-        description="Whether URLs of alarm destinations may lead to addresses that are not public, and begin with "
-        "http://. Then every admin can send requests into these networks.",
+        description="Whether URLs of alarm destinations may lead to private addresses and begin with http://. If true, "
+        "every admin can make the service send requests into private networks.",
     )
     alarm_ca_file: Path | None = Field(
         default=None,
@@ -288,7 +290,7 @@ class Settings(BaseSettings):
     )
     master_key: SecretStr | None = Field(
         default=None,
-        description="The key that seals secrets: 32 bytes in base64. Unset: master.key in the data directory.",
+        description="The key that encrypts secrets: 32 bytes in base64. Unset: master.key in the data directory.",
     )
     master_key_previous: SecretStr | None = Field(
         default=None,
@@ -297,7 +299,7 @@ class Settings(BaseSettings):
     free_space_min_mb: int = Field(
         default=256,
         ge=0,
-        description="With less free disk space, deliveries get a 503, because the log could not store them.",
+        description="With less free disk space, the service answers deliveries with 503.",
     )
     alarm_failed_authentications: int = Field(
         default=ALARM_THRESHOLDS.failed_authentications,
@@ -334,7 +336,7 @@ class Settings(BaseSettings):
         default=ALARM_THRESHOLDS.certificate_days,
         ge=0,
         le=365,
-        description="An alarm is raised if the certificate of `base_url` expires within so many days. 0: never.",
+        description="An alarm is raised if the certificate of `base_url` expires within this number of days. 0: never.",
     )
     metrics_port: int | None = Field(
         default=None,

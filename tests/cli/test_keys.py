@@ -47,7 +47,7 @@ def test_rotation_prints_the_result_and_the_file_of_the_old_key(webhook: Any, da
 
     [new] = [key["id"] for key in hookmill("keys", "show", "--json").json["keys"]]
     assert result.out.splitlines() == [
-        f"Master key {new} now seals every secret. Sealed again: 1 row.",
+        f"Master key {new} now encrypts every secret. Re-encrypted: 1 row.",
         f"The previous key ({old}) is no longer used. It was moved to {data_dir / 'master.key.retired'}.",
         "Older backups still need it: store that file with them, then delete it here.",
     ]
@@ -63,7 +63,7 @@ def test_rotation_in_json(webhook: Any, data_dir: Path, hookmill: Hookmill):
     assert result.json == {
         "key": new,
         "began": True,
-        "sealed_again": 1,
+        "encrypted_again": 1,
         "unreadable": [],
         "retired": [old],
         "retired_file": str(data_dir / "master.key.retired"),
@@ -76,9 +76,9 @@ def test_rotation_shows_a_progress_bar_on_a_terminal(webhook: Any, hookmill: Hoo
 
     result = hookmill("keys", "rotate", "--json")
 
-    assert "sealing" in result.err
+    assert "encrypting" in result.err
     assert "100%" in result.err
-    assert result.json["sealed_again"] == 1
+    assert result.json["encrypted_again"] == 1
 
 
 def test_only_the_owner_can_read_the_key_files(webhook: Any, data_dir: Path, hookmill: Hookmill):
@@ -103,7 +103,7 @@ def test_interrupted_rotation_is_finished(webhook: Any, data_dir: Path, hookmill
 
     result = hookmill("keys", "rotate")
 
-    assert "was already in use. Its rotation is finished. Sealed again: no rows." in result.out
+    assert "was already in use. Its rotation is finished. Re-encrypted: no rows." in result.out
     assert len(key_lines(data_dir / "master.key")) == 1
 
 
@@ -116,7 +116,7 @@ def test_show_has_the_id_the_state_and_the_rows_of_each_key(webhook: Any, hookmi
     header, *rows = (line.split() for line in output.splitlines())
     assert header == ["KEY", "STATE", "ROWS"]
     assert rows == [[key["id"], key["state"], str(key["rows"])] for key in report["keys"]]
-    assert [(key["state"], key["rows"]) for key in report["keys"]] == [("waits", 0), ("seals", 1)]
+    assert [(key["state"], key["rows"]) for key in report["keys"]] == [("waits", 0), ("encrypts", 1)]
     assert report["rotating"] is False
 
 
@@ -162,7 +162,7 @@ def test_key_from_a_setting_is_rotated_by_changing_the_settings(
     for result in (refused, rotated):
         assert old not in result.out + result.err
         assert new not in result.out + result.err
-    assert [key["state"] for key in hookmill("keys", "show", "--json").json["keys"]] == ["seals"]
+    assert [key["state"] for key in hookmill("keys", "show", "--json").json["keys"]] == ["encrypts"]
     assert list(data_dir.glob("master.key*")) == []
 
 
@@ -181,7 +181,7 @@ def test_rotation_on_postgresql_asks_before_it_creates_a_key(
         assert "hookmill keys add" in refused.err
         assert len(key_lines(data_dir / "master.key")) == 1
 
-    assert "now seals every secret" in hookmill("keys", "rotate", stdin=b"y\n").out
+    assert "now encrypts every secret" in hookmill("keys", "rotate", stdin=b"y\n").out
     assert hookmill("keys", "rotate", "--yes", "--json").json["began"] is True
     # No question: `keys add` has already told the operator to copy the key to the other hosts.
     hookmill("keys", "add")

@@ -187,5 +187,5 @@ def test_sealed_target_that_no_key_opens_is_reported_as_a_problem(world_on_sqlit
 
     [destination] = world.management.alarm_destinations.all(world.may)
     assert destination.last_problem is not None
-    assert "can't open row" in destination.last_problem
+    assert "can't decrypt row" in destination.last_problem
     assert receiver.requests == []

@@ -41,7 +41,7 @@ def test_ciphertext_does_not_contain_the_value():
 
 @pytest.mark.parametrize("row", ["row.2", "row.", "", "ROW.1"])
 def test_ciphertext_moved_to_another_row_does_not_open(row):
-    with pytest.raises(WrongKey, match="can't open row"):
+    with pytest.raises(WrongKey, match="can't decrypt row"):
         KEY.open(KEY.seal(VALUE, "row.1"), row)
 
 
@@ -142,7 +142,7 @@ def test_database_is_bound_to_its_first_key_and_refuses_others(store):
     with (
         pytest.raises(
             WrongKey,
-            match=f"Another master key seals the secrets of this database. Master key {KEY.id} is not available",
+            match=f"Another master key encrypts the secrets of this database. Master key {KEY.id} is not available",
         ),
         store.database.write() as tx,
     ):
@@ -225,7 +225,7 @@ def test_unreadable_secret_does_not_block_other_webhooks(store):
 
     assert are_cached.count(True) == 4
     [failure] = failures
-    assert "can't open row" in failure
+    assert "can't decrypt row" in failure
 
 
 def test_webhook_with_an_unreadable_previous_secret_accepts_deliveries(store):

@@ -87,7 +87,7 @@ app.add_typer(key.commands, name="key")
 app.add_typer(
     keys.commands,
     name="keys",
-    help="Master keys, which seal secrets. For API keys see `hookmill key`.",
+    help="Master keys, which encrypt secrets. For API keys see `hookmill key`.",
 )
 alarm.commands.add_typer(alarm_destination.commands, name="destination")
 app.add_typer(alarm.commands, name="alarm")

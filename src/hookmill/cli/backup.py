@@ -44,7 +44,7 @@ def backup(
     ],
     with_key: Annotated[
         bool,
-        typer.Option("--with-key", help="Include the master key, sealed with a passphrase from standard input."),
+        typer.Option("--with-key", help="Include the master key, encrypted with a passphrase from standard input."),
     ] = False,
     with_run_packages: Annotated[
         bool, typer.Option("--with-run-packages", help="Include the packages of runs that are on this host.")
@@ -152,7 +152,7 @@ def _print_backup(result: BackupResult, file: str, json: bool) -> None:
             )
         )
     if result.has_keys:
-        write("It has the master key, sealed with the passphrase. Without the passphrase, the key can't be opened.")
+        write("It has the master key, encrypted with the passphrase. Nobody can decrypt it without the passphrase.")
     else:
         write(f"It does not have the master key {result.sealing_key}. Store that key apart from it.")
     if file != STANDARD_OUTPUT:

@@ -1,4 +1,4 @@
-"""`hookmill keys`: the master keys, which seal every stored secret. Output has their ids, never the keys."""
+"""`hookmill keys`: the master keys, which encrypt every stored secret. Output has their ids, never the keys."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from hookmill.store.keys.key_file import KeyFile
     from hookmill.store.keys.rotation import RotationResult
 
-commands = typer.Typer(no_args_is_help=True, help="Master keys, which seal the stored secrets.")
+commands = typer.Typer(no_args_is_help=True, help="Master keys, which encrypt the stored secrets.")
 
 ROWS_SHOWN_MAX = 20
 
 
 @commands.command("show")
 def show(json: options.AsJson = False) -> None:
-    """Show the ids of the keys. Also shows which key seals, and how many rows each has sealed."""
+    """Show the ids of the keys. Also shows which key encrypts new secrets, and how many rows each has encrypted."""
     settings = read_settings_or_exit()
 
     from hookmill import app
@@ -99,12 +99,12 @@ def _keys_with_states(key_list: MasterKeyList) -> list[tuple[str, str, int]]:
     keys_with_states = []
     for key_id in dict.fromkeys([*key_list.available_ids, *key_list.rows_by_id]):
         if key_id == key_list.sealing_id:
-            state = "seals"
+            state = "encrypts"
         elif key_id not in key_list.available_ids:
             state = "missing"
         else:
-            # A newer key waits for the next rotation. An older key only opens rows that it sealed.
-            state = "waits" if key_list.available_ids.index(key_id) < sealing_position else "opens"
+            # A newer key waits for the next rotation. An older key only decrypts rows that it encrypted.
+            state = "waits" if key_list.available_ids.index(key_id) < sealing_position else "decrypts"
         keys_with_states.append((key_id, state, key_list.rows_by_id.get(key_id, 0)))
     return keys_with_states
 
@@ -135,7 +135,7 @@ def _print_result(result: RotationResult, file: KeyFile | None, json: bool) -> N
             {
                 "key": result.key_id,
                 "began": result.has_begun_rotation,
-                "sealed_again": result.resealed_rows,
+                "encrypted_again": result.resealed_rows,
                 "unreadable": list(result.unreadable_rows),
                 "retired": list(result.retired_key_ids),
                 "retired_file": str(file.retired_path.absolute())
@@ -153,7 +153,7 @@ def _print_result(result: RotationResult, file: KeyFile | None, json: bool) -> N
         print_error(
             "\n".join(
                 [
-                    "No available key opens these rows. They were unusable before, and are unchanged:",
+                    "No available key decrypts these rows. They were unusable before, and are unchanged:",
                     *rows,
                     "Restore them from a backup, or set new secrets with `hookmill webhook rotate`.",
                 ]
@@ -163,11 +163,13 @@ def _print_result(result: RotationResult, file: KeyFile | None, json: bool) -> N
 
 def _rotation_lines(result: RotationResult, file: KeyFile | None) -> Iterator[str]:
     if result.has_begun_rotation:
-        yield f"Master key {result.key_id} now seals every secret. Sealed again: {count(result.resealed_rows, 'row')}."
+        yield (
+            f"Master key {result.key_id} now encrypts every secret. Re-encrypted: {count(result.resealed_rows, 'row')}."
+        )
     else:
         yield (
             f"Master key {result.key_id} was already in use. Its rotation is finished. "
-            f"Sealed again: {count(result.resealed_rows, 'row')}."
+            f"Re-encrypted: {count(result.resealed_rows, 'row')}."
         )
     if not result.retired_key_ids:
         return
@@ -197,7 +199,7 @@ def _progress_bar() -> Iterator[Callable[[int, int], None]]:
     from rich.progress import Progress
 
     progress = Progress(console=Console(stderr=True), transient=True)
-    task = progress.add_task("sealing", total=None)
+    task = progress.add_task("encrypting", total=None)
 
     def report_rows(rows: int, total: int) -> None:
         # The bar starts only now, because a running bar would overwrite the question whether to create a key.

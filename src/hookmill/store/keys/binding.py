@@ -38,7 +38,7 @@ def check_keys_in_use(in_use: KeysInUse, keys: MasterKeys) -> None:
         keys.named(in_use.sealing_id)
     except WrongKey as error:
         raise WrongKey(
-            f"Another master key seals the secrets of this database. {error} "
+            f"Another master key encrypts the secrets of this database. {error} "
             "A restored backup needs the key that was in use when it was made. Nothing was changed."
         ) from None
     for key_id in in_use.retiring_ids:

@@ -70,7 +70,7 @@ class MasterKey:
             return AESGCM(self.value).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], row_id.encode())
         except (InvalidTag, ValueError):
             raise WrongKey(
-                f"Master key {self.id} can't open row {row_id}: its sealed value was altered, or moved from another "
+                f"Master key {self.id} can't decrypt row {row_id}: its ciphertext was altered, or moved from another "
                 "row. Restore the row from a backup, or set a new secret."
             ) from None
 

@@ -160,7 +160,7 @@ def check_secrets(snapshot: Snapshot) -> Iterator[Problem]:
                     yield Problem(
                         kind="secret_sealed",
                         row=f"{table} {row['id']}",
-                        text="No available master key opens its value, so it can't be used.",
+                        text="No available master key decrypts its value, so it can't be used.",
                         advice=REPLACE_DESTINATION if table == "alarm_destinations" else REPLACE_SECRET,
                     )
             last = rows[-1]["id"]
