@@ -139,7 +139,7 @@ def test_pages_of_alarms_are_accessible_and_an_alarm_is_snoozed_in_the_browser(
     page.goto(installation.url(LIST))
     expect(page.get_by_role("link", name="Alarms open")).to_be_visible()
     page.get_by_role("link", name="Authentication fails").first.click()
-    page.get_by_label("Send no notices for").select_option("3 days")
+    page.get_by_label("Send no messages for").select_option("3 days")
     page.get_by_role("button", name="Snooze").click()
 
     expect(page.get_by_role("status")).to_contain_text("Alarm snoozed")

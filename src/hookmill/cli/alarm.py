@@ -95,16 +95,16 @@ def show(
 @commands.command()
 def snooze(
     alarm: AlarmArgument,
-    hours: Annotated[int | None, typer.Option(metavar="N", help="Send no notices for N hours, at most 720.")] = None,
+    hours: Annotated[int | None, typer.Option(metavar="N", help="Send no messages for N hours, at most 720.")] = None,
     until: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help='Send no notices until this time (UTC), such as "2030-11-21 09:12".'),
+        typer.Option(metavar="TIME", help='Send no messages until this time (UTC), such as "2030-11-21 09:12".'),
     ] = None,
     installation: options.OfInstallation = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Send no notices of an open alarm for some time."""
+    """Send no messages about an open alarm for some time."""
     inputs.require_exactly_one(hours=hours, until=until)
     with factory_or_team_session(factory, of_team=installation) as session:
         snoozed = session.management.alarms.snooze(

@@ -68,7 +68,7 @@ class Alarms:
     def snooze(
         self, may: MayManage | MayAdminister, alarm_id: str, *, hours: int | None = None, until: int | None = None
     ) -> Alarm:
-        """Send no notices of an open alarm for some hours, or until a time in µs since 1970.
+        """Send no messages about an open alarm for some hours, or until a time in µs since 1970.
 
         It also applies to the next alarms of the kind and subject. Raises `Conflict` if the alarm is resolved.
         Raises `Invalid` unless exactly one of `hours` and `until` is given, and it is within the next 30 days.

@@ -20,7 +20,7 @@ class AlarmView(View, frozen=True):
 
     id: Annotated[str, Meta(examples=["alm_0192f0c1aabbccddeeff001122334455"])]
     kind: AlarmKind
-    state: Annotated[AlarmState, Meta(description="A snoozed alarm is open, but sends no notices.")]
+    state: Annotated[AlarmState, Meta(description="A snoozed alarm is open, but sends no messages.")]
     scope: Annotated[AlarmScope, Meta(description="What the subject is.")]
     subject: Annotated[str, Meta(description="The name of the webhook or automation, or the part of the installation.")]
     subject_id: Annotated[str, Meta(description="The uid of the webhook, or the id of the automation.")]

@@ -112,7 +112,7 @@ def _add_routes(owner: _Owner) -> None:
         f"{alarm_path}/snooze",
         operation_id=f"snooze_{owner.prefix}alarm",
         summary=f"Snooze an alarm of {owner.name}",
-        description="Sends no notices of an open alarm for some hours, or until a time.\n\n"
+        description="Sends no messages about an open alarm for some hours, or until a time.\n\n"
         "The snooze also applies to the next alarms of this kind about the same subject.",
         response_model=AlarmView,
     )

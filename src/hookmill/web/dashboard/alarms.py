@@ -24,7 +24,7 @@ SNOOZE_HOURS: Final = {1: "1 hour", 8: "8 hours", 24: "1 day", 72: "3 days", 168
 
 pages.FLASH_MESSAGES.update(
     {
-        "alarm-snoozed": "Alarm snoozed. It sends no notices until the snooze ends.",
+        "alarm-snoozed": "Alarm snoozed. It sends no messages until the snooze ends.",
         "alarm-woken": "Snooze ended.",
     }
 )
