@@ -324,7 +324,7 @@ def test_failure_of_the_provider_is_explained_and_reported_without_secrets(
     answer = browser.get(callback)
 
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
-    assert "Example ID did not answer as it must, so you are not signed in." in problem_on(answer)
+    assert "Example ID did not give a valid response, so you are not signed in." in problem_on(answer)
     assert b"/sign-in/oidc?next=%2Faccount" in answer.body
     [reported] = take_failures(browser.dashboard)
     code = parse_qs(urlsplit(callback).query)["code"][0]
@@ -340,7 +340,7 @@ def test_provider_that_can_not_be_reached_is_explained_before_the_browser_leaves
     answers = [browser.get(START) for _ in range(3)]
 
     assert {answer.status for answer in answers} == {503}
-    assert "did not answer as it must" in problem_on(answers[0])
+    assert "did not give a valid response" in problem_on(answers[0])
     # A flood of sign-ins must not fill the log.
     assert len(take_failures(browser.dashboard)) == 1
 

@@ -12,7 +12,7 @@ HookmillError
 │   ├── LimitReached   a limit on the number of objects is reached
 │   └── Changed        the object has changed since the caller read it
 ├── SignInRefused      the OpenID Connect provider refused the sign-in, or its answer can't be trusted
-├── ProviderUnavailable      the OpenID Connect provider does not answer as it must: the caller may try again later
+├── ProviderUnavailable      the OpenID Connect provider does not give a valid response: the caller may try again later
 ├── ObjectStoreUnavailable   the object store does not answer, or refuses a request: the caller may try again later
 ├── DestinationUnavailable   the destination of an alarm did not accept a notice
 └── StoreUnavailable   the database does not answer or is locked: the caller may try again later

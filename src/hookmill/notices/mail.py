@@ -124,4 +124,4 @@ def _signed_in(server: MailServer, deadline: Deadline, tls: Callable[[], ssl.SSL
         except smtplib.SMTPException:
             if deadline.is_over:
                 raise deadline.exceeded(where) from None
-            raise DestinationUnavailable(f"{where} closed the connection, or did not answer as it must.") from None
+            raise DestinationUnavailable(f"{where} closed the connection, or did not give a valid response.") from None

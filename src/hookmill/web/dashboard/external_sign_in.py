@@ -187,8 +187,8 @@ async def _unavailable_page(
         # Otherwise, a flood of sign-ins would fill the log while the provider is down.
         context.service.report_failure(_LOG_COMPONENT, error)
     text = (
-        f"{rules.provider_name} did not answer as it must, so you are not signed in. Try again in a few seconds. If "
-        "this repeats, ask the operator of Hookmill: the service log has the reason."
+        f"{rules.provider_name} did not give a valid response, so you are not signed in. Try again in a few seconds. "
+        "If this repeats, ask the operator of Hookmill: the service log has the reason."
     )
     response = await _problem_page(context, 503, ProviderUnavailable(text), attempt)
     response.headers["Retry-After"] = str(PROVIDER_RETRY_SECONDS)
