@@ -124,8 +124,8 @@ DELIVERIES: Final = Definition(
 DELIVERY_SECONDS: Final = Definition(
     name="hookmill_delivery_seconds",
     kind=Kind.HISTOGRAM,
-    meaning="Time from the header lines of an accepted or duplicate delivery to its answer. It includes the time that "
-    "the sender needs for the body.",
+    meaning="Time from the header lines of an accepted or duplicate delivery to its response. It includes the time "
+    "that the sender needs for the body.",
     bounds=_REQUEST_SECONDS,
 )
 DROPPED_ATTEMPTS: Final = Definition(
@@ -170,7 +170,7 @@ SNAPSHOT_AGE: Final = Definition(
     name="hookmill_snapshot_age_seconds",
     kind=Kind.GAUGE,
     meaning="Time since an ingress process last compared webhooks in its memory with the database. It does so at its "
-    "start, after a change, and before a 404. Each transaction compares the revisions, too, so a high age is no fault.",
+    "start, after a change, and before a 404. A high age is normal: each transaction also compares the revisions.",
 )
 ATTEMPTS: Final = Definition(
     name="hookmill_attempts_total",
@@ -210,12 +210,12 @@ RETENTION_ROWS: Final = Definition(
 RETENTION_PASS: Final = Definition(
     name="hookmill_retention_last_pass_timestamp_seconds",
     kind=Kind.GAUGE,
-    meaning="When the last pass of retention that had no fault began, in seconds since 1970; 0 before the first one.",
+    meaning="When the last successful pass of retention began, in seconds since 1970; 0 before the first one.",
 )
 FAULTS: Final = Definition(
     name="hookmill_faults_total",
     kind=Kind.COUNTER,
-    meaning="Faults of the service, including those that the log leaves out as repeated.",
+    meaning="Faults of the service, including repeated ones that are not logged.",
     labels={"component": COMPONENTS},
 )
 SPANS: Final = Definition(
