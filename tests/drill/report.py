@@ -18,8 +18,8 @@ TITLES: Final[Mapping[DatabaseKind, str]] = {
 PAGE_TEXT: Final = """\
 # Reliability
 
-See here what happens to deliveries and runs while processes, databases and networks fail, or let it
-happen on your own machine:
+This page shows what happens to deliveries and runs while processes, databases and networks fail.
+You can repeat the test on your own machine:
 
 ```sh
 make drill                                          # both databases; takes about half an hour
@@ -31,26 +31,26 @@ make drill ARGS="--only upgrade"                    # the upgrade of a large ins
 A drill starts real services on a real database. Senders deliver events at a steady rate, and retry
 each event until they get a 202. Meanwhile, faults happen one after the other, at random times and
 in random order. At the end, the drill waits until every event has its 202 and every run has ended.
-Then it stops the service, and compares what the senders sent and were answered with what the
-database contains.
+Then it stops the service, and compares the requests and responses of the senders with the content
+of the database.
 
-The last part of a drill [upgrades an old installation](upgrading.md#what-is-measured).
+The last part of a drill [upgrades an old installation](upgrading.md#measurements).
 
-`make drill` fails if a figure in the audit is not 0, if a service or worker ends or does not
-recover by itself, or if `--seconds` were not enough for all faults and deliveries. `make proof`
+`make drill` fails in three cases: a figure in the audit is not 0; a service or worker ends or does
+not recover; or the time (`--seconds`) is too short for all faults and deliveries. `make proof`
 includes a drill of 40 faults on each database. Tests of single faults are in `tests/faults` and
-`tests/runs`; `.venv/bin/python -m tests.spec --faults` lists which test shows which fault.
+`tests/runs`; `.venv/bin/python -m tests.spec --faults` lists the test of each fault.
 
-## What takes part
+## Setup of a drill
 
 | | SQLite | PostgreSQL |
 |---|---|---|
 | Processes | one service, which performs its runs | two services and two workers on one database |
-| Network | none | each service and worker reaches the database through its own TCP proxy |
+| Network to the database | none | each service and worker reaches the database through its own TCP proxy |
 | Senders | 24, each with connections to every service | the same |
 | Events | to 12 webhooks of several kinds, with and without an id; bodies up to 20 KB | the same |
-| Duplicates | 3 % of the events are sent again; 3 % of the attempts are two concurrent copies | the same |
-| Runs | 8 % of the events start a run that writes its package, and 3 % a command that notes its attempts | the same |
+| Duplicates | 3 % of the events are sent again; 3 % of the requests are sent twice at the same time | the same |
+| Runs | 8 % of the events start a run that writes its package, and 3 % a command that records its attempts | the same |
 
 The setting `deliveries_per_minute` is raised, so that no rate limit interferes. Supervisors that
 end are started again, as a service manager does. Nothing else is repaired.
@@ -67,7 +67,7 @@ Each of these figures must be 0.
 | `lost` | a 202 without its row in the log, or a Duplicate whose original is not there |
 | `accepted_twice` | an event with a second Accepted row |
 | `payload_wrong` | a 202 whose stored body differs from the bytes that were sent |
-| `never_sent` | an Accepted row of no event (a phantom) |
+| `never_sent` | an Accepted row of an event that no sender sent |
 | `identities_mismatched` | an identity without its delivery, or an accepted delivery without its identity |
 | `run_missing` | a matching automation without a run of the accepted delivery |
 | `run_doubled` | a second run of the same delivery and automation |
@@ -76,12 +76,12 @@ Each of these figures must be 0.
 | `attempts_unrecorded` | a performed attempt that its run does not record |
 | `attempts_performed_twice` | one attempt of a run that was performed twice |
 | `runs_never_performed` | a succeeded run whose command was never performed |
-| `runs_not_succeeded` | a run that ended in another way |
+| `runs_not_succeeded` | a run that ended in another state |
 | `accepted_outdated` | a 202 for a rotated secret or a disabled webhook, after the change returned |
 | `refused_current` | a refusal of the current secret of an enabled webhook |
 | `retention_wrong` | an old row that retention should have removed, or one of the newest 50 that is missing |
-| `unexpected_answers` | an answer other than 202 and 503 to a valid delivery |
-| `unclean_stops` | a service or worker that did not end in good order after SIGTERM |
+| `unexpected_answers` | a response other than 202 and 503 to a valid delivery |
+| `unclean_stops` | a service or worker that did not shut down cleanly after SIGTERM |
 | `damaged_files` | a SQLite file that `PRAGMA integrity_check` refuses |
 
 A clean drill does not prove that a figure is always 0. After *n* deliveries without a loss, the
@@ -97,8 +97,9 @@ show a missing sync. `tests/faults/test_sync.py` shows with `strace` that a sync
 
 ## The figures
 
-A recovery time is the time from the end of a fault until every service that it touched accepted a
-delivery again. If a process ended, it begins there, and includes the next start.
+A recovery time begins with the end of a fault, and ends when every affected service has accepted a
+delivery again. If the fault ended a process, the recovery time begins at this moment, and includes
+the next start.
 
 {figures}
 """
