@@ -22,7 +22,8 @@ PAGE = REPOSITORY / "docs" / "performance.md"
 PAGE_TEXT = """\
 # Performance
 
-See here what a durable acceptance costs, or measure it on your own machine:
+This page shows how fast Hookmill accepts deliveries durably. You can repeat the measurements on
+your own machine:
 
 ```sh
 make bench                                    # everything
@@ -32,20 +33,20 @@ make bench ARGS="--quick --only small"        # one measurement, with short roun
 The benchmark sends requests from one process to a server on the same machine. It uses {connections}
 connections, unless a row of the table names another number. It compares three servers:
 
-- `(a)` is a no-op application on the same HTTP server with the same settings. It reads the body and
-  the server's final empty message, as ASGI applications do, and answers.
-- `(b)` is Hookmill on SQLite, and `(c)` Hookmill on PostgreSQL. They evaluate each delivery in
-  full: credential, rate limit, identity and filters. The delivery is on disk before its 202, and
-  one in ten starts a run.
+- `(a)` is a no-op application on the same HTTP server with the same settings. It reads the whole
+  body, up to the final ASGI message, and responds.
+- `(b)` is Hookmill on SQLite, and `(c)` Hookmill on PostgreSQL. They fully evaluate each delivery:
+  credential, rate limit, identity and filters. The delivery is on disk before its 202. One delivery
+  in ten starts a run.
 
-The difference between `(a)` and the other two is the price of durable acceptance.
+The difference between `(a)` and the other two is the cost of durable acceptance.
 
-Every round starts each server anew, and the servers take turns. Figures are medians of {rounds} rounds,
+Each round starts every server anew, one after the other. Figures are medians of {rounds} rounds,
 or of {rounds_of_busiest} rounds with {most_connections} connections.
 
 | Term | Meaning |
 |---|---|
-| flat out | each connection sends its next request when it has an answer; a latency is mostly waiting time in queues |
+| flat out | each connection sends its next request after the response; a latency is mostly waiting time in queues |
 | steady | each request is due at a fixed time; its latency counts from that time |
 | of (a) | the rate divided by the rate of `(a)` in the same round; the median of all rounds |
 | rounds: … to … of (a) | the lowest and the highest of these ratios |
@@ -58,14 +59,14 @@ or of {rounds_of_busiest} rounds with {most_connections} connections.
 | From 202 to run start | time from the 202 to the start of a run, at 20 deliveries per second |
 | Idle service | processor cores that all processes of the service use while no deliveries arrive |
 | Page of a million deliveries | time for one page of the dashboard, with a million deliveries in the log |
-| … stored | with so many deliveries in the log, and 200 webhooks |
+| … stored | with this number of deliveries in the log, and 200 webhooks |
 | … of a fresh database | the rate divided by that of a fresh database in the same round |
 | metrics and traces | metrics are scraped every 5 s, and the traces of all deliveries are sent to a local collector |
 | of the rate without them | the rate divided by that of the same service without metrics and traces in the same round |
 | … of the spans were sent | the others were dropped, because too many waited |
 | limit 100,000 per minute | with a raised rate limit; the window is the last minute |
-| … webhooks | with a fresh database and so many webhooks, all of which get deliveries |
-| … idle, … slow connections | deliveries while so many clients occupy connections |
+| … webhooks | with a fresh database and this number of webhooks, all of which get deliveries |
+| … idle, … slow connections | deliveries while this number of clients occupies connections |
 | …, closed together | the time limits of these connections end at the same moment |
 | …, memory | the service's memory with these connections, and each process's memory before and with them |
 | p95 …, wanted under … | 95 % of the requests took at most the first time; above the second time, `make bench` fails |
@@ -74,7 +75,7 @@ or of {rounds_of_busiest} rounds with {most_connections} connections.
 
 ![Charts of latency, deliveries per second, pages and memory by stored deliveries and by webhooks](growth.svg)
 
-The curves have a run of their own:
+This command measures the data of the charts:
 
 ```sh
 make bench ARGS="--only grown --stored 10000000 --plot docs/growth.svg"
