@@ -154,7 +154,7 @@ def _figures(result: DrillResult) -> str:
             "| | |",
             "|---|---|",
             f"| Accepted deliveries | {result.accepted:,} |",
-            f"| Answers to senders | {_answers(result)} |",
+            f"| Responses to senders | {_answers(result)} |",
             f"| Runs | {result.runs:,} |",
             f"| Faults | {result.faults} of {len(result.recoveries)} kinds |",
             f"| Time, seed | {result.seconds:.0f} s, {result.plan.seed} |",
@@ -170,7 +170,7 @@ def _figures(result: DrillResult) -> str:
 
 def _answers(result: DrillResult) -> str:
     return ", ".join(
-        f"{'no answer' if status == 'none' else status}: {count:,}" for status, count in sorted(result.answers.items())
+        f"{'no response' if status == 'none' else status}: {count:,}" for status, count in sorted(result.answers.items())
     )
 
 
