@@ -146,10 +146,10 @@ def test_service_without_a_proxy_has_no_problem(tmp_path: Path, limits: dict[str
             ("query", "problem", {"http://hookmill;": "http://hookmill$uri;"}, "whose signature", "without $uri"),
             ("methods", "problem", {LOCATION: f"{LOCATION} limit_except POST {{ deny all; }}"}, "403", "limit_except"),
             (
-                "error answers",
+                "error responses",
                 "problem",
                 {"gzip off;": "proxy_intercept_errors on; error_page 401 https://example.com/;"},
-                "a wrong token: the answer was 302",
+                "a wrong token: the response was 302",
                 "proxy_intercept_errors off;",
             ),
             (

@@ -155,7 +155,7 @@ def _checks(options: Options) -> Sequence[_Check]:
         ("path", deliveries.check_path),
         ("query", deliveries.check_query),
         ("methods", responses.check_methods),
-        ("error answers", responses.check_errors),
+        ("error responses", responses.check_errors),
         ("429", responses.check_rate_limit),
         ("404", responses.check_states),
         ("compression", responses.check_compression),

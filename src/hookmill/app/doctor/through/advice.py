@@ -11,8 +11,8 @@ BODY_SIZE: Final = (
     "nginx: `client_max_body_size 1m;`. Caddy: remove `request_body`, or set `max_size 1MB` in it."
 )
 EARLY_ANSWER: Final = (
-    "The sender may repeat the delivery, and it is refused again. nginx and Caddy lose some of these answers, and have "
-    "no setting for it."
+    "The sender may repeat the delivery, and it is refused again. nginx and Caddy lose some of these responses, and "
+    "have no setting for it."
 )
 BODY_BYTES: Final = (
     "The proxy must not change bodies, because their signatures would become invalid. nginx: remove Lua or njs code "
@@ -57,7 +57,7 @@ ERRORS: Final = (
     "`reverse_proxy`, and `header -…`."
 )
 CACHE: Final = (
-    "The proxy must not cache answers: each delivery has an id of its own. nginx: `proxy_cache off;`. Caddy: remove "
+    "The proxy must not cache responses: each delivery has an id of its own. nginx: `proxy_cache off;`. Caddy: remove "
     "`cache`. A CDN: bypass its cache for /webhooks/w/."
 )
 COOKIES: Final = (
@@ -65,7 +65,7 @@ COOKIES: Final = (
     "`lb_policy cookie` and `header Set-Cookie`."
 )
 COMPRESSION: Final = (
-    "Hookmill's answers to deliveries have about 50 bytes, and a compressed live page may be delayed. nginx: "
+    "Hookmill's responses to deliveries have about 50 bytes, and a compressed live page may be delayed. nginx: "
     "`gzip off;`, or no `gzip_proxied`. Caddy: remove `encode`."
 )
 EXPECT: Final = (

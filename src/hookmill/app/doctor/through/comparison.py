@@ -15,7 +15,7 @@ _CONNECTION_HEADERS: Final = frozenset({"connection", "content-length"})
 
 
 def delivery_id(response: Response) -> str | None:
-    """The id in an answer 202 of Hookmill; None for any other response."""
+    """The id in a response 202 of Hookmill; None for any other response."""
     identifier = _json(response).get("delivery_id") if response.status == ACCEPTED else None
     return identifier if isinstance(identifier, str) and identifier.startswith("dlv_") else None
 
@@ -26,7 +26,7 @@ def is_from_hookmill(response: Response) -> bool:
 
 
 def is_gateway_error(response: Response) -> bool:
-    """Whether a proxy got no answer from Hookmill that it could pass on."""
+    """Whether a proxy got no response from Hookmill that it could pass on."""
     return response.status in {502, 503, 504} and not is_from_hookmill(response)
 
 
@@ -41,15 +41,15 @@ def description(response: Response) -> str:
 def difference(response: Response, expected: ErrorResponse) -> str | None:
     """How the response differs from Hookmill's error response; None if senders see no difference."""
     if response.status != expected.status:
-        return f"the answer was {description(response)}, instead of {expected.status}"
+        return f"the response was {description(response)}, instead of {expected.status}"
     if response.body != expected.body and not is_from_hookmill(response):
-        return f"the answer was {description(response)}"
+        return f"the response was {description(response)}"
     if response.body != expected.body:
-        return f"the body of the answer {response.status} was changed"
+        return f"the body of the response {response.status} was changed"
     for raw_name, raw_value in expected.headers:
         name, value = raw_name.decode(), raw_value.decode()
         if name not in _CONNECTION_HEADERS and response.header(name) != value:
-            return f"the header {name} of the answer {response.status} was changed or removed"
+            return f"the header {name} of the response {response.status} was changed or removed"
     return None
 
 

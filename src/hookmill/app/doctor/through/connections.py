@@ -32,7 +32,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.finding import Finding, ok, problem, warning
 
 CONTINUE_SECONDS: Final = 2.0
-"""How long a client waits for the answer 100. curl waits one second."""
+"""How long a client waits for the response 100. curl waits one second."""
 FORGED_ADDRESS: Final = "203.0.113.77"
 """An address for documentation, which no client has."""
 
@@ -54,10 +54,10 @@ def check_expect(deployment: Deployment) -> Iterator[Finding]:
         text = f"a delivery with Expect: 100-continue was answered {description(response)}"
         yield problem(name, text, advice.EXPECT)
     elif not got_continue:
-        text = f"a delivery with Expect: 100-continue got no answer 100 within {CONTINUE_SECONDS:g} s"
+        text = f"a delivery with Expect: 100-continue got no response 100 within {CONTINUE_SECONDS:g} s"
         yield warning(name, text, advice.EXPECT)
     else:
-        yield ok(name, "a delivery with Expect: 100-continue was accepted after the answer 100")
+        yield ok(name, "a delivery with Expect: 100-continue was accepted after the response 100")
 
 
 def check_keep_alive(deployment: Deployment) -> Iterator[Finding]:

@@ -76,7 +76,7 @@ def check_delivery(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _advice_for(response: Response, default: str) -> str:
-    """The advice for an answer other than 202 to a delivery. `default`: for a status without a typical cause."""
+    """The advice for a response other than 202 to a delivery. `default`: for a status without a typical cause."""
     match response.status:
         case 301 | 302 | 303 | 307 | 308:
             return f"If another URL is right, use that one. {advice.PATH}"
@@ -151,7 +151,7 @@ def check_too_large(deployment: Deployment) -> Iterator[Finding]:
         try:
             response = send(deployment.webhooks.for_delivery(), body)
         except NoResponse as error:
-            # Hookmill has not accepted this request, so it is no delivery without an answer.
+            # Hookmill has not accepted this request, so it is no delivery without a response.
             deployment.unanswered -= 1
             failure: str | None = f"{deployment.origin} {error}"
             is_lost = True
@@ -164,7 +164,7 @@ def check_too_large(deployment: Deployment) -> Iterator[Finding]:
             yield warning(
                 name,
                 f"for a body of 262,145 bytes {way}, {failure}: Hookmill answers before it has read the whole body, "
-                "and its answer was lost",
+                "and its response was lost",
                 advice.EARLY_ANSWER,
             )
         else:

@@ -57,7 +57,7 @@ def _post(connection: Connection, authority: str, target: str, headers: Headers,
                         body=content,
                     )
                 case StreamReset():
-                    raise NoResponse("reset the HTTP/2 stream without an answer")
+                    raise NoResponse("reset the HTTP/2 stream without a response")
                 case _:
                     pass
         connection.send(protocol.data_to_send())

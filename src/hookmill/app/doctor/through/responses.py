@@ -1,4 +1,4 @@
-"""Checks that Hookmill's answers reach senders unchanged, and that each request reaches Hookmill once."""
+"""Checks that Hookmill's responses reach senders unchanged, and that each request reaches Hookmill once."""
 
 import re
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def _difference_of_method(response: Response, method: str) -> str | None:
 
 
 def check_errors(deployment: Deployment) -> Iterator[Finding]:
-    name = "error answers"
+    name = "error responses"
     failing = deployment.webhooks.for_failure()
     answers = {
         "a wrong token": (
@@ -61,11 +61,11 @@ def check_errors(deployment: Deployment) -> Iterator[Finding]:
     if changed:
         yield problem(name, "; ".join(changed), advice.ERRORS)
     else:
-        yield ok(name, "the answers 400, 401 and 404 arrive as Hookmill wrote them")
+        yield ok(name, "the responses 400, 401 and 404 arrive as Hookmill wrote them")
 
 
 def check_states(deployment: Deployment) -> Iterator[Finding]:
-    """Requests to unknown, disabled and deleted webhooks must get the same answer. Deletes the `url_token` webhook."""
+    """Unknown, disabled and deleted webhooks must cause the same response. Deletes the `url_token` webhook."""
     name = "404"
     installation = deployment.installation
     if installation is None:
@@ -77,11 +77,11 @@ def check_states(deployment: Deployment) -> Iterator[Finding]:
     installation.delete(webhook)
     deleted = deployment.send("POST", webhook.path, body=body_of())
     if _comparable(unknown) == _comparable(disabled) == _comparable(deleted):
-        yield ok(name, "unknown, disabled and deleted webhooks get the same answer")
+        yield ok(name, "unknown, disabled and deleted webhooks get the same response")
     else:
         yield problem(
             name,
-            "the answers for unknown, disabled and deleted webhooks differ, which shows which webhooks exist",
+            "the responses for unknown, disabled and deleted webhooks differ, which shows which webhooks exist",
             advice.ERRORS,
         )
 
@@ -105,7 +105,7 @@ def check_rate_limit(deployment: Deployment) -> Iterator[Finding]:
     if text is None and not re.fullmatch(r"[1-9][0-9]?", response.header("retry-after") or ""):
         text = "the header Retry-After was changed or removed"
     if text is None:
-        yield ok(name, "the answer 429 arrives with Retry-After")
+        yield ok(name, "the response 429 arrives with Retry-After")
     else:
         yield problem(name, f"for a request above the rate limit, {text}", advice.ERRORS)
 
@@ -115,11 +115,11 @@ def check_caching(deployment: Deployment) -> Iterator[Finding]:
     body = body_of()
     identifiers = [delivery_id(deployment.deliver(deployment.webhooks.for_delivery(), body)) for _ in range(2)]
     if identifiers[0] is not None and identifiers[0] == identifiers[1]:
-        yield problem(name, "two deliveries got the same answer, with the same delivery id", advice.CACHE)
+        yield problem(name, "two deliveries got the same response, with the same delivery id", advice.CACHE)
     elif any(response.header("age") is not None for response in deployment.responses):
-        yield problem(name, "an answer has the header Age, so it came from a cache", advice.CACHE)
+        yield problem(name, "a response has the header Age, so it came from a cache", advice.CACHE)
     else:
-        yield ok(name, "answers are not cached")
+        yield ok(name, "responses are not cached")
 
 
 def check_compression(deployment: Deployment) -> Iterator[Finding]:
@@ -131,20 +131,20 @@ def check_compression(deployment: Deployment) -> Iterator[Finding]:
         deployment.send("POST", INGRESS_PREFIX + UNKNOWN_UID, encoding, body_of()),
     ]
     if unrequested:
-        yield problem(name, "an answer was compressed, although the request did not ask for it", advice.COMPRESSION)
+        yield problem(name, "a response was compressed, although the request did not ask for it", advice.COMPRESSION)
     elif any(response.header("content-encoding") is not None for response in responses):
-        yield warning(name, "answers to deliveries are compressed if the sender allows it", advice.COMPRESSION)
+        yield warning(name, "responses to deliveries are compressed if the sender allows it", advice.COMPRESSION)
     else:
-        yield ok(name, "answers to deliveries are not compressed")
+        yield ok(name, "responses to deliveries are not compressed")
 
 
 def check_cookies(deployment: Deployment) -> Iterator[Finding]:
     """Sends nothing: it looks at all responses so far."""
     name = "cookies"
     if any(response.header("set-cookie") is not None for response in deployment.responses):
-        yield warning(name, "the proxy sets a cookie in answers to deliveries", advice.COOKIES)
+        yield warning(name, "the proxy sets a cookie in responses to deliveries", advice.COOKIES)
     else:
-        yield ok(name, "answers to deliveries set no cookie")
+        yield ok(name, "responses to deliveries set no cookie")
 
 
 def check_repetitions(deployment: Deployment) -> Iterator[Finding]:
