@@ -170,7 +170,8 @@ def _figures(result: DrillResult) -> str:
 
 def _answers(result: DrillResult) -> str:
     return ", ".join(
-        f"{'no response' if status == 'none' else status}: {count:,}" for status, count in sorted(result.answers.items())
+        f"{'no response' if status == 'none' else status}: {count:,}"
+        for status, count in sorted(result.answers.items())
     )
 
 

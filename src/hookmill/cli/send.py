@@ -245,7 +245,7 @@ class Sender:
             _, separator, query = signed.url.partition("?")
             path += separator + query
         try:
-            # The service may refuse a large body before it has read it all. Its response arrives nevertheless.
+            # The service may refuse a large body before it has read it all. Its response still arrives.
             with suppress(BrokenPipeError, ConnectionResetError):
                 self._connection.request("POST", path, body, headers)
             response = self._connection.getresponse()

@@ -1,4 +1,4 @@
-"""The kind `http`: it hands a run to an agent platform, and waits for the platform's report.
+"""The kind `http`: it sends a run to an agent platform, and waits for the platform's report.
 
 The platform gets a signed POST with the run's prompt, envelope and payload, and with a token for this one attempt. It
 answers 202, and later reports the result to `/api/v1/attempts/…/report`, which stores it in the database.
@@ -196,7 +196,7 @@ def _secret_problem(variable: str) -> str:
 class HttpSettings(RunnerSettings):
     """The settings of an agent platform that performs runs."""
 
-    kind: Literal["http"] = Field(default="http", description="`http` hands the run to an agent platform.")
+    kind: Literal["http"] = Field(default="http", description="`http` sends the run to an agent platform.")
     url: str = Field(max_length=2_000, description="The URL of the platform, to which the run is sent.")
     allow_http: bool = Field(
         default=False, description="Whether `url` may begin with http://, so that payloads are not encrypted."

@@ -14,7 +14,7 @@ routes = APIRouter(prefix="/attempts", route_class=Route, tags=["Runs"])
     "/{attempt}/report", operation_id="report_attempt", summary="Report the end of an attempt", status_code=204
 )
 def report_attempt(body: AttemptReport, may: AttemptAccess, management: ManagementDependency) -> Response:
-    """Ends an attempt that a runner of the kind `http` handed to an agent platform.
+    """Ends an attempt that a runner of the kind `http` sent to an agent platform.
 
     Send the token of this attempt instead of an API key: `Authorization: Bearer hat_…`. The first report counts, and
     the same one may be sent again. If the attempt has ended, or if a later one has begun, the response is 409.
