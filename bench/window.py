@@ -26,7 +26,7 @@ def measure(storage: Storage, *, rounds: int, seconds: float) -> Iterator[Row]:
     try:
         for _ in range(rounds):
             with service.serving(storage, webhooks=WEBHOOKS, environment=grown.NO_LIMIT) as running:
-                # A new writing process counts rows until its counts of periods are complete.
+                # A new writer process counts rows until its counts of periods are complete.
                 time.sleep(COMPLETE_AFTER_SECONDS)
                 empty.append(_cpu_us(running, seconds))
                 load.run(_plan(running, WINDOW_SECONDS))
