@@ -10,6 +10,7 @@ from typing import Final
 from hookmill import app
 from hookmill.domain.permission import Role
 from hookmill.management import WebhookWithSecret
+from hookmill.runs.runners.command import CommandSettings
 from tests.dashboard.conftest import Installation, create_first_admin
 from tests.support.service import serving
 
@@ -27,7 +28,9 @@ def installation_with_runners(
     tables = "".join(f"[runners.{name}]\nargv = {json.dumps(argv)}\n" for name, argv in runners.items())
     (data_dir / "hookmill.toml").write_text(tables)
     with serving(data_dir) as service:
-        settings = service.read_settings().model_copy(update={"runners": dict.fromkeys(runners)})
+        settings = service.read_settings().model_copy(
+            update={"runners": {name: CommandSettings(argv=tuple(argv)) for name, argv in runners.items()}}
+        )
         store = app.open_store(settings)
         management = app.build_management(settings, store)
         create_first_admin(management)
