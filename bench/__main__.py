@@ -61,7 +61,8 @@ or of {rounds_of_busiest} rounds with {most_connections} connections.
 | Page of a million deliveries | time for one page of the dashboard, with a million deliveries in the log |
 | … stored | with this number of deliveries in the log, and 200 webhooks |
 | … of a fresh database | the rate divided by that of a fresh database in the same round |
-| metrics and traces | metrics are scraped every 5 s, and the traces of all deliveries are sent to a local collector |
+| metrics | are scraped every 5 s |
+| traces | of a tenth of the deliveries (the default ratio), or of all, are sent to a local collector |
 | of the rate without them | the rate divided by that of the same service without metrics and traces in the same round |
 | … of the spans were sent | the others were dropped, because too many waited |
 | limit 100,000 per minute | with a raised rate limit; the window is the last minute |

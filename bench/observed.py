@@ -1,4 +1,4 @@
-"""Serves with metrics and traces on: they are read and collected as in production, by one more process.
+"""Serves with metrics and traces: they are read and collected as in production, by one more process.
 
 `python -m bench.observed COLLECTOR_PORT METRICS_PORT` is this process: it accepts all traces, and scrapes the metrics.
 """
@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.request import urlopen
@@ -38,18 +39,27 @@ class Observations:
     requests_with_spans: int = 0
 
 
+class Observed(Enum):
+    """What is observed of the service."""
+
+    METRICS = "metrics"
+    DEFAULT_TRACES = "metrics and traces of the default ratio"
+    ALL_TRACES = "metrics and all traces"
+
+
 @contextmanager
-def serving(storage: Storage, *, webhooks: int, shares_sent: list[float]) -> Iterator[Service]:
-    """Like `service.serving`, with metrics and traces on. At its end, the share of the spans that were sent is appended
-    to `shares_sent`: the others were dropped, because too many waited.
+def serving(storage: Storage, choice: Observed, *, webhooks: int, shares_sent: list[float]) -> Iterator[Service]:
+    """Like `service.serving`, with metrics, and traces if chosen. At its end, the share of the spans that were sent is
+    appended to `shares_sent`: the others were dropped, because too many waited.
 
     Raises `LoadFailed` if the metrics were not scraped, or if the collector got no spans.
     """
     collector_port, metrics_port = free_port(), free_port()
-    environment = {
-        "HOOKMILL_METRICS_PORT": str(metrics_port),
-        "HOOKMILL_OTLP_ENDPOINT": f"http://127.0.0.1:{collector_port}",
-    }
+    environment = {"HOOKMILL_METRICS_PORT": str(metrics_port)}
+    if choice is not Observed.METRICS:
+        environment["HOOKMILL_OTLP_ENDPOINT"] = f"http://127.0.0.1:{collector_port}"
+    if choice is Observed.ALL_TRACES:
+        environment["HOOKMILL_OTLP_SAMPLE_RATIO"] = "1"
     command = [sys.executable, "-m", "bench.observed", str(collector_port), str(metrics_port)]
     with (
         serving_process(command, port=collector_port),
@@ -59,11 +69,13 @@ def serving(storage: Storage, *, webhooks: int, shares_sent: list[float]) -> Ite
         time.sleep(PUBLISHED_AFTER_SECONDS)
         spans = spans_by_result(_get(f"http://127.0.0.1:{metrics_port}/metrics"))
         observations = Observations(**json.loads(_get(f"http://127.0.0.1:{collector_port}/")))
-        if not observations.scrapes or not observations.requests_with_spans or not spans.get("sent"):
+        is_traced = choice is not Observed.METRICS
+        if not observations.scrapes or (is_traced and not (observations.requests_with_spans and spans.get("sent"))):
             raise LoadFailed(f"The service was not observed: {observations}, spans {dict(spans)}.")
         if spans.get("failed"):
             raise LoadFailed(f"The collector did not accept {spans['failed']:,.0f} spans.")
-        shares_sent.append(spans["sent"] / sum(spans.values()))
+        if is_traced:
+            shares_sent.append(spans["sent"] / sum(spans.values()))
 
 
 def spans_by_result(metrics: str) -> Mapping[str, float]:

@@ -10,6 +10,7 @@ from statistics import median
 
 from bench import capacity, connections, databases, grown, load, machine, noop, observed, pages, runs, service, window
 from bench.load import SERIAL_LENGTH, Body, Plan, Record, Target
+from bench.observed import Observed
 from bench.process import Served
 from bench.service import DELIVERIES_PER_WEBHOOK, NotMeasured, Service, Storage
 from bench.table import Row
@@ -256,36 +257,47 @@ def _observed(effort: Effort) -> Iterator[Row]:
 
 
 def _compare_observed(storage: Storage, *, rounds: int, seconds: float) -> Sequence[Row]:
-    """Measure the service without and with metrics and traces, once each in every round."""
+    """Measure the service without metrics and traces, and with each choice of them, once each in every round."""
     traffic = Traffic(size=SMALL_BODY)
-    shares_sent: list[float] = []
     plain = ON_SQLITE if storage is Storage.SQLITE else ON_POSTGRESQL
-    with_both = replace(
-        plain, serving=lambda webhooks: observed.serving(storage, webhooks=webhooks, shares_sent=shares_sent)
-    )
     what = f"{plain.name}, {traffic.title}"
     without: list[_Round] = []
-    observed_rounds: list[_Round] = []
+    with_choice: dict[Observed, list[_Round]] = {choice: [] for choice in Observed}
+    shares_sent: dict[Observed, list[float]] = {choice: [] for choice in Observed}
     try:
         for _ in range(rounds):
             without.append(_round(plain, traffic, seconds))
-            observed_rounds.append(_round(with_both, traffic, seconds))
+            for choice in Observed:
+                with_choice[choice].append(
+                    _round(_observed_contender(plain, storage, choice, shares_sent[choice]), traffic, seconds)
+                )
     except NotMeasured as reason:
         return [Row(what=f"{what}, metrics and traces", remark=str(reason))]
-    ratios = [
-        own.record.requests_per_second / other.record.requests_per_second
-        for own, other in zip(observed_rounds, without, strict=True)
-    ]
     return [
         _figures(f"{what}, neither metrics nor traces", without),
-        replace(
-            _figures(f"{what}, metrics and traces", observed_rounds),
-            remark=(
-                f"{median(ratios):.2f} of the rate without them, rounds: {min(ratios):.2f} to {max(ratios):.2f}; "
-                f"{median(shares_sent):.0%} of the spans were sent"
-            ),
+        *(
+            replace(
+                _figures(f"{what}, {choice.value}", with_choice[choice]),
+                remark=_remark_on_observed(with_choice[choice], without, shares_sent[choice]),
+            )
+            for choice in Observed
         ),
     ]
+
+
+def _observed_contender(plain: Contender, storage: Storage, choice: Observed, shares_sent: list[float]) -> Contender:
+    return replace(
+        plain, serving=lambda webhooks: observed.serving(storage, choice, webhooks=webhooks, shares_sent=shares_sent)
+    )
+
+
+def _remark_on_observed(rounds: Sequence[_Round], without: Sequence[_Round], shares_sent: Sequence[float]) -> str:
+    ratios = [
+        own.record.requests_per_second / other.record.requests_per_second
+        for own, other in zip(rounds, without, strict=True)
+    ]
+    remark = f"{median(ratios):.2f} of the rate without them, rounds: {min(ratios):.2f} to {max(ratios):.2f}"
+    return f"{remark}; {median(shares_sent):.0%} of the spans were sent" if shares_sent else remark
 
 
 def _steady(effort: Effort) -> Sequence[Row]:

@@ -49,6 +49,7 @@ from hookmill.domain.networks import Address, Network
 from hookmill.domain.trace import (
     TRACEPARENT_HEADER,
     Span,
+    Trace,
     Tracing,
     commit_span_id,
     delivery_span_id,
@@ -307,17 +308,25 @@ class Ingress:
             rate_limited_outcome = await self._rate_limited_from_memory(limit_key, webhook, attempt)
             if rate_limited_outcome is not None:
                 return rate_limited_outcome
-        if self._tracing is None:
+        trace = self._sampled_trace(plan)
+        if trace is None or self._tracing is None:
             outcome = await self._group_commit.admit(plan)
         else:
-            outcome = await self._admit_with_spans(plan, webhook, attempt, self._tracing)
+            outcome = await self._admit_with_spans(plan, webhook, attempt, trace, self._tracing)
         if isinstance(outcome, RateLimited):
             self._limited_until[limit_key] = outcome.opens_at
             self._count_dropped(plan.webhook_no, attempt, _DROPPED_KINDS[RateLimit(plan.rate_limit)])
         return outcome
 
+    def _sampled_trace(self, plan: Plan) -> Trace | None:
+        """The trace of the delivery, if its spans are recorded."""
+        if self._tracing is None:
+            return None
+        traceparent = plan.log_details.traceparent if plan.log_details is not None else None
+        return self._tracing.sampled_trace_of(traceparent, plan.delivery_key)
+
     async def _admit_with_spans(
-        self, plan: Plan, webhook: IngressWebhook, attempt: Attempt, tracing: Tracing
+        self, plan: Plan, webhook: IngressWebhook, attempt: Attempt, trace: Trace, tracing: Tracing
     ) -> AdmissionOutcome:
         """Admit the plan. If the log has a row for the attempt, record the spans of the delivery and its commit.
 
@@ -328,11 +337,9 @@ class Ingress:
         if not isinstance(outcome, Accepted | Duplicate | Rejected):
             return outcome
         ended_at = tracing.clock()
-        traceparent = plan.log_details.traceparent if plan.log_details is not None else None
-        trace = tracing.trace_of(traceparent, plan.delivery_key)
-        if trace.is_sampled:
-            span_id = delivery_span_id(plan.delivery_key)
-            delivery = Span(
+        span_id = delivery_span_id(plan.delivery_key)
+        tracing.record(
+            Span(
                 name="delivery",
                 trace=trace,
                 span_id=span_id,
@@ -347,7 +354,9 @@ class Ingress:
                 },
                 is_request=True,
             )
-            commit = Span(
+        )
+        tracing.record(
+            Span(
                 name="commit",
                 trace=trace,
                 span_id=commit_span_id(plan.delivery_key),
@@ -355,8 +364,7 @@ class Ingress:
                 started_at=commit_began_at,
                 ended_at=ended_at,
             )
-            tracing.record(delivery)
-            tracing.record(commit)
+        )
         return outcome
 
     async def _rate_limited_from_memory(

@@ -359,11 +359,11 @@ class Settings(BaseSettings):
         description="Headers for the collector, such as authorization=Bearer%20TOKEN. Separate several with commas.",
     )
     otlp_sample_ratio: float = Field(
-        default=1.0,
+        default=0.1,
         ge=0,
         le=1,
-        description="The share of traces that are sent, from 0 to 1. If the sender has sent a `traceparent`, its flag "
-        "decides instead.",
+        description="The share of traces that are sent, from 0 to 1 (all). If the sender has sent a `traceparent`, its "
+        "flag decides instead.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="How much is logged.")
 
@@ -515,7 +515,7 @@ class Settings(BaseSettings):
         problems += self._problems_of_mail_server()
         if self.metrics_port is not None:
             problems += self._problems_of_metrics()
-        if self.otlp_endpoint is not None and not _has_module("opentelemetry.exporter.otlp.proto.http"):
+        if self.otlp_endpoint is not None and not (_has_module("opentelemetry.proto") and _has_module("requests")):
             problems.append("otlp_endpoint: needs OpenTelemetry; install hookmill with the extra otel: hookmill[otel]")
         if self.oidc_issuer is not None:
             problems += self._problems_of_provider()

@@ -5,6 +5,7 @@ import pytest
 from hookmill.domain.ids import DeliveryKey, RunKey, time_ordered_key
 from hookmill.domain.trace import (
     Trace,
+    Tracing,
     attempt_span_id,
     commit_span_id,
     delivery_span_id,
@@ -79,6 +80,24 @@ def test_share_of_sampled_traces_is_that_of_the_setting(ratio):
     sampled = sum(Trace.beginning_with(time_ordered_key(1, entropy), ratio).is_sampled for entropy in entropies)
 
     assert abs(sampled / 2_000 - ratio) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "ratio", "is_sampled"),
+    [
+        (None, 1.0, True),
+        (None, 0.0, False),
+        (f"00-{TRACE}-{SPAN}-01", 0.0, True),
+        (f"00-{TRACE}-{SPAN}-00", 1.0, False),
+    ],
+)
+def test_ratio_decides_unless_the_sender_has_decided(traceparent: str | None, ratio: float, is_sampled: bool):
+    tracing = Tracing(record=lambda span: None, clock=lambda: 0, sample_ratio=ratio)
+
+    trace = tracing.trace_of(traceparent, KEY)
+
+    assert trace.is_sampled == is_sampled
+    assert tracing.sampled_trace_of(traceparent, KEY) == (trace if is_sampled else None)
 
 
 def test_all_spans_of_a_delivery_have_different_ids():

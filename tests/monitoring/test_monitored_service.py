@@ -103,6 +103,7 @@ def monitored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         "metrics_port": port,
         "metrics_token": METRICS_TOKEN,
         "otlp_headers": f"authorization=Bearer%20{COLLECTOR_TOKEN}",
+        "otlp_sample_ratio": 1,
         "runners": json.dumps({"agent": {"argv": [sys.executable, "-I", "-S", "-c", COMMAND]}}),
     }
     link = None

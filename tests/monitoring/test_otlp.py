@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hookmill.app import otlp
 from hookmill.app.otlp import BATCH_SPANS, TraceExporter, parse_headers
@@ -133,6 +133,33 @@ def test_failure_is_reported_once_until_the_collector_recovers(collector, status
         until(lambda: running.counted("sent") == 1, "the span is sent")
 
     assert running.events == ["failure", "recovery"]
+
+
+def test_spans_are_sent_again_after_a_transient_failure(collector, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", LONG_SECONDS)
+    monkeypatch.setattr(otlp, "RETRY_AFTER_SECONDS", (0.01,) * 1_000)
+    collector.status = 503
+    with exporting(collector.url) as running:
+        running.record(SPAN)
+        until(lambda: len(collector.raw) >= 2, "the request is repeated")
+        collector.status = 200
+        until(lambda: running.counted("sent") == 1, "the span is sent")
+
+    assert (running.counted("failed"), len(collector.spans)) == (0, 1)
+
+
+def test_redirect_of_the_collector_is_not_followed(collector):
+    collector.status = 302
+    with exporting(collector.url) as running:
+        running.record(SPAN)
+        until(lambda: running.counted("failed") == 1, "the span is lost")
+
+
+def test_attributes_keep_their_types(collector):
+    with exporting(collector.url) as running:
+        running.record(replace(SPAN, attributes={"number": 7, "text": "seven"}))
+
+    assert collector.spans[0].attributes == {"number": 7, "text": "seven"}
 
 
 def test_collector_that_is_not_there_is_a_failure():

@@ -4,36 +4,28 @@ The collector may be slow, down or absent: spans wait in a bounded queue, and a 
 new spans are dropped and counted. Only this module uses OpenTelemetry.
 """
 
-import logging
+import gzip
+import os
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import unquote
 
-from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    set_span_in_context,
-)
+import requests
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1 import trace_pb2
 
 from hookmill import __version__
 from hookmill.app import now_us
 from hookmill.domain.errors import HookmillError, ReportFailure
-from hookmill.domain.trace import Span, Tracing
+from hookmill.domain.trace import SAMPLED, AttributeValue, Span, Tracing
 from hookmill.metrics import SPANS, Metrics
 
 WAITING_MAX: Final = 8_192
@@ -44,9 +36,16 @@ SEND_SECONDS: Final = 1.0
 """The longest time that a span waits for others in the same request."""
 TIMEOUT_SECONDS: Final = 5.0
 """The time limit of a request, with all its retries."""
+RETRY_AFTER_SECONDS: Final = (0.1, 1.0, 2.0)
+"""The pauses before a request is sent again. The first one is short, because a connection may have become stale."""
+TRANSIENT_STATUSES: Final = frozenset((429, 502, 503, 504))
+"""The statuses with which the protocol asks for a retry."""
+COMPRESSION_LEVEL: Final = 1
+"""The fastest one. Spans are so similar that the slowest one makes them only 4 % smaller, in three times the time."""
 CLOSE_SECONDS: Final = 2.0
 """How long a stopping process waits for its last spans to be sent."""
 TRACES_PATH: Final = "/v1/traces"
+CERTIFICATE_VARIABLE: Final = "OTEL_EXPORTER_OTLP_CERTIFICATE"
 
 
 class CollectorUnavailable(HookmillError):
@@ -73,18 +72,17 @@ class TraceExporter:
         `report_failure` is called once when the collector stops accepting spans, and `report_recovery` when it accepts
         them again.
         """
-        # Without a handler, the library would print lines that are not in the service's log format.
-        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
-        logging.getLogger("opentelemetry").propagate = False
-        self._exporter: SpanExporter = OTLPSpanExporter(
-            endpoint=endpoint.removesuffix(TRACES_PATH) + TRACES_PATH,
-            headers=headers,
-            timeout=TIMEOUT_SECONDS,
-            compression=Compression.Gzip,
-        )
+        self._url = endpoint.removesuffix(TRACES_PATH) + TRACES_PATH
+        self._headers = {
+            **headers,
+            "content-type": "application/x-protobuf",
+            "content-encoding": "gzip",
+            "user-agent": f"hookmill/{__version__}",
+        }
+        self._session = requests.Session()
         self.tracing = Tracing(record=self._record, clock=now_us, sample_ratio=sample_ratio)
         """What the other parts of the service need to record spans."""
-        self._converter = _SpanConverter(service)
+        self._resource = _resource(service)
         self._sent = metrics.number(SPANS, "sent")
         self._failed = metrics.number(SPANS, "failed")
         self._dropped = metrics.number(SPANS, "dropped")
@@ -93,7 +91,7 @@ class TraceExporter:
         self._is_failing = False
         self._waiting: deque[Span] = deque()
         self._wakeup = threading.Event()
-        self._is_closing = False
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
 
     def start(self) -> None:
@@ -111,11 +109,11 @@ class TraceExporter:
 
     def close(self) -> None:
         """Try to send the spans that wait, for at most `CLOSE_SECONDS`."""
-        self._is_closing = True
+        self._closing.set()
         self._wakeup.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_SECONDS)
-        self._exporter.shutdown()
+        self._session.close()
 
     def _run(self) -> None:
         while True:
@@ -123,14 +121,14 @@ class TraceExporter:
             self._wakeup.clear()
             while self._waiting:
                 self._send([self._waiting.popleft() for _ in range(min(BATCH_SPANS, len(self._waiting)))])
-            if self._is_closing:
+            if self._closing.is_set():
                 return
 
     def _send(self, spans: Sequence[Span]) -> None:
         is_sent = False
-        # A fault of the library must not end the thread.
+        # A fault of a library must not end the thread.
         with suppress(Exception):
-            is_sent = self._exporter.export(self._converter.convert(spans)) is SpanExportResult.SUCCESS
+            is_sent = self._post(gzip.compress(encode(self._resource, spans), COMPRESSION_LEVEL))
         (self._sent if is_sent else self._failed).add(len(spans))
         if is_sent and self._is_failing:
             self._report_recovery("traces", "The collector accepts spans again.")
@@ -145,78 +143,73 @@ class TraceExporter:
             )
         self._is_failing = not is_sent
 
+    def _post(self, body: bytes) -> bool:
+        """Whether the collector has accepted the request. It is sent again after a transient failure."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        for pause_seconds in (*RETRY_AFTER_SECONDS, None):
+            with suppress(requests.ConnectionError, requests.Timeout):
+                response = self._session.post(
+                    self._url,
+                    data=body,
+                    headers=self._headers,
+                    timeout=deadline - time.monotonic(),
+                    verify=os.environ.get(CERTIFICATE_VARIABLE, True),
+                    allow_redirects=False,
+                )
+                if response.status_code not in TRANSIENT_STATUSES:
+                    return response.status_code < HTTPStatus.MULTIPLE_CHOICES
+            if pause_seconds is None or time.monotonic() + pause_seconds >= deadline:
+                break
+            if self._closing.wait(pause_seconds):
+                break
+        return False
 
-class _SpanConverter:
-    """Converts spans to those of OpenTelemetry. Only one thread may use it."""
 
-    def __init__(self, service: str) -> None:
-        self._ids = _DerivedIds()
-        self._collected = _CollectedSpans()
-        provider = TracerProvider(
-            sampler=ALWAYS_ON,
-            resource=Resource(
-                {"service.name": service, "service.version": __version__, "host.name": socket.gethostname()}
-            ),
-            id_generator=self._ids,
-            shutdown_on_exit=False,
+def encode(resource: Resource, spans: Sequence[Span]) -> bytes:
+    """The body of a request with these spans.
+
+    The messages of the protocol are built directly: with the spans of OpenTelemetry's SDK, this took twelve times as
+    much processor time.
+    """
+    request = ExportTraceServiceRequest()
+    of_resource = request.resource_spans.add(resource=resource)
+    of_scope = of_resource.scope_spans.add(scope=InstrumentationScope(name="hookmill", version=__version__))
+    for span in spans:
+        encoded = of_scope.spans.add(
+            trace_id=span.trace.trace_id,
+            span_id=span.span_id,
+            parent_span_id=span.parent_span_id,
+            flags=SAMPLED,
+            name=span.name,
+            kind=_SERVER if span.is_request else _INTERNAL,
+            start_time_unix_nano=span.started_at * 1000,
+            end_time_unix_nano=span.ended_at * 1000,
         )
-        provider.add_span_processor(self._collected)
-        self._tracer = provider.get_tracer("hookmill", __version__)
-
-    def convert(self, spans: Sequence[Span]) -> Sequence[ReadableSpan]:
-        for span in spans:
-            self._convert(span)
-        return self._collected.take()
-
-    def _convert(self, span: Span) -> None:
-        self._ids.trace_id = int.from_bytes(span.trace.trace_id, "big")
-        self._ids.span_id = int.from_bytes(span.span_id, "big")
-        context = None
-        if span.parent_span_id is not None:
-            parent = SpanContext(
-                self._ids.trace_id,
-                int.from_bytes(span.parent_span_id, "big"),
-                is_remote=True,
-                trace_flags=TraceFlags(TraceFlags.SAMPLED),
-            )
-            context = set_span_in_context(NonRecordingSpan(parent))
-        converted = self._tracer.start_span(
-            span.name,
-            context,
-            kind=SpanKind.SERVER if span.is_request else SpanKind.INTERNAL,
-            attributes=span.attributes,
-            start_time=span.started_at * 1000,
-        )
+        for name, value in span.attributes.items():
+            _set_value(encoded.attributes.add(key=name).value, value)
         if span.is_failed:
-            converted.set_status(Status(StatusCode.ERROR))
-        converted.end(span.ended_at * 1000)
+            encoded.status.code = _FAILED
+    return request.SerializeToString()
 
 
-class _DerivedIds(IdGenerator):
-    """Gives the next span the ids that were set before."""
-
-    trace_id = 0
-    span_id = 0
-
-    def generate_trace_id(self) -> int:
-        return self.trace_id
-
-    def generate_span_id(self) -> int:
-        return self.span_id
+_SERVER: Final = trace_pb2.Span.SPAN_KIND_SERVER
+_INTERNAL: Final = trace_pb2.Span.SPAN_KIND_INTERNAL
+_FAILED: Final = trace_pb2.Status.STATUS_CODE_ERROR
 
 
-class _CollectedSpans(SpanProcessor):
-    """Collects ended spans."""
+def _resource(service: str) -> Resource:
+    resource = Resource()
+    attributes = {"service.name": service, "service.version": __version__, "host.name": socket.gethostname()}
+    for name, value in attributes.items():
+        _set_value(resource.attributes.add(key=name).value, value)
+    return resource
 
-    def __init__(self) -> None:
-        self._spans: list[ReadableSpan] = []
 
-    def on_end(self, span: ReadableSpan) -> None:
-        self._spans.append(span)
-
-    def take(self) -> Sequence[ReadableSpan]:
-        spans, self._spans = self._spans, []
-        return spans
+def _set_value(field: AnyValue, value: AttributeValue) -> None:
+    if isinstance(value, int):
+        field.int_value = value
+    else:
+        field.string_value = value
 
 
 def parse_headers(text: str) -> dict[str, str]:

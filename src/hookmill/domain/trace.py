@@ -6,9 +6,11 @@ exchange any ids. Only the trace of a sender, which the delivery continues, is s
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Self
+
+import msgspec
 
 from hookmill.domain.ids import DeliveryKey, RunKey
 
@@ -16,11 +18,11 @@ TRACEPARENT_HEADER: Final = b"traceparent"
 _TRACEPARENT: Final = re.compile(
     rb"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?\Z"
 )
-_SAMPLED: Final = 0x01
+SAMPLED: Final = 0x01
+"""The flag of a trace whose spans are recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True, gc=False):
     """The trace of a delivery or a run. `parent_span_id` is the sender's span; None if the trace begins here."""
 
     trace_id: bytes
@@ -32,7 +34,7 @@ class Trace:
     def of_sender(cls, traceparent: str) -> Self:
         """The trace in a text that `valid_traceparent` returned."""
         _, trace_id, span_id, flags = traceparent.split("-")
-        return cls(bytes.fromhex(trace_id), bytes.fromhex(span_id), bool(int(flags, 16) & _SAMPLED))
+        return cls(bytes.fromhex(trace_id), bytes.fromhex(span_id), bool(int(flags, 16) & SAMPLED))
 
     @classmethod
     def beginning_with(cls, key: bytes, sample_ratio: float) -> Self:
@@ -40,13 +42,16 @@ class Trace:
 
         `sample_ratio` is the share of these traces whose spans are recorded, from 0 to 1.
         """
-        # The last 7 bytes of a key are random, as W3C Trace Context recommends for trace ids.
-        is_sampled = int.from_bytes(key[-7:], "big") < sample_ratio * 2**56
-        return cls(key, None, is_sampled)
+        return cls(key, None, _is_sampled(key, sample_ratio))
 
     def traceparent(self, span_id: bytes) -> str:
         """The text that lets another program continue the trace below the span."""
-        return f"00-{self.trace_id.hex()}-{span_id.hex()}-{_SAMPLED if self.is_sampled else 0:02x}"
+        return f"00-{self.trace_id.hex()}-{span_id.hex()}-{SAMPLED if self.is_sampled else 0:02x}"
+
+
+def _is_sampled(key: bytes, sample_ratio: float) -> bool:
+    # The last 7 bytes of a key are random, as W3C Trace Context recommends for trace ids.
+    return int.from_bytes(key[-7:], "big") < sample_ratio * 2**56
 
 
 def valid_traceparent(header: bytes | None) -> str | None:
@@ -57,7 +62,7 @@ def valid_traceparent(header: bytes | None) -> str | None:
     is_valid_version = parts["version"] != b"ff" and (parts["version"] != b"00" or parts["more"] is None)
     if not is_valid_version or not int(parts["trace"], 16) or not int(parts["span"], 16):
         return None
-    flags = int(parts["flags"], 16) & _SAMPLED
+    flags = int(parts["flags"], 16) & SAMPLED
     return f"00-{parts['trace'].decode()}-{parts['span'].decode()}-{flags:02x}"
 
 
@@ -85,8 +90,7 @@ def _span_id(kind: bytes, key: bytes) -> bytes:
 AttributeValue = str | int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A span that has ended. Times are in µs since 1970.
 
     Attributes contain ids, numbers and words of the service. They never contain text from a sender.
@@ -98,7 +102,7 @@ class Span:
     parent_span_id: bytes | None
     started_at: int
     ended_at: int
-    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    attributes: Mapping[str, AttributeValue] = msgspec.field(default_factory=dict)
     is_failed: bool = False
     is_request: bool = False
     """Whether it is the span of a request that the service received."""
@@ -123,3 +127,10 @@ class Tracing:
         if traceparent is not None:
             return Trace.of_sender(traceparent)
         return Trace.beginning_with(key, self.sample_ratio)
+
+    def sampled_trace_of(self, traceparent: str | None, key: bytes) -> Trace | None:
+        """Like `trace_of`, but None if the trace's spans are not recorded. This costs less for most deliveries."""
+        if traceparent is None and not _is_sampled(key, self.sample_ratio):
+            return None
+        trace = self.trace_of(traceparent, key)
+        return trace if trace.is_sampled else None
