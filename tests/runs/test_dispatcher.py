@@ -541,6 +541,18 @@ def test_engine_forgets_ended_runs_of_a_killed_worker(backlog, monkeypatch):
         backlog.wait_for_end(current)
 
 
+def test_engine_does_not_poll_while_the_worker_is_idle(sqlite_backlog):
+    def pollers() -> list[str]:
+        names = [thread.name for thread in threading.enumerate()]
+        parts = ("queue", "background-jobs", "scheduler")
+        return [name for name in names if any(part in name for part in parts)]
+
+    with running(sqlite_backlog):
+        until(lambda: not pollers(), lambda: f"these threads end: {pollers()}")
+        key = sqlite_backlog.queue(sqlite_backlog.automation())
+        sqlite_backlog.wait_for_end(key)
+
+
 def test_engine_opens_no_network_connection(sqlite_backlog):
     with Worker(sqlite_backlog) as worker:
         key = sqlite_backlog.queue(sqlite_backlog.automation())

@@ -476,7 +476,11 @@ class Dispatcher:
                 with self._database.write() as tx:
                     executors.heartbeat(tx, self.executor, self._clock())
                     beats = executors.last_heartbeats(tx)
-                self._reap(heartbeats.dead_executors(beats, now=time.monotonic()))
+                    has_orphaned_runs = executors.have_left_runs(tx)
+                dead_executors = heartbeats.dead_executors(beats, now=time.monotonic())
+                # A second transaction in each beat would take as much processor time as the first.
+                if dead_executors or has_orphaned_runs:
+                    self._reap(dead_executors)
             except Exception as error:
                 self._report_failure("runs", error)
             self._abandon_runs.wait(self._settings.dead_after_seconds / BEATS_BEFORE_DEATH)

@@ -4,7 +4,7 @@ An executor is one such process. Its id is new after each restart. A run's row n
 """
 
 from collections.abc import Sequence
-from typing import NewType
+from typing import Final, NewType
 
 from hookmill.domain.ids import RunKey
 from hookmill.store import automations, dialect
@@ -50,6 +50,16 @@ def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None =
     ) == 1  # fmt: skip
 
 
+_OF_DEAD_EXECUTOR: Final = """
+    finished_at IS NULL AND executor IS NOT NULL AND executor NOT IN (SELECT id FROM executors)
+"""
+
+
+def have_left_runs(tx: Transaction) -> bool:
+    """Whether deregistered executors have left unfinished runs. Locks nothing."""
+    return tx.one(f"SELECT 1 FROM runs WHERE {_OF_DEAD_EXECUTOR} LIMIT 1") is not None
+
+
 def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
     """Unfinished runs of deregistered executors. They stay locked until the transaction ends.
 
@@ -61,7 +71,7 @@ def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
         f"""
         SELECT id
         FROM runs
-        WHERE finished_at IS NULL AND executor IS NOT NULL AND executor NOT IN (SELECT id FROM executors)
+        WHERE {_OF_DEAD_EXECUTOR}
         ORDER BY id
         {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
         """
