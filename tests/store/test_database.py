@@ -82,6 +82,36 @@ def test_single_statement_that_fails_changes_nothing(database):
         assert row_names(tx) == []
 
 
+def test_repeated_statement_returns_the_same_columns(database):
+    sql = "SELECT 1 AS one, :two AS two, count(*) FROM (SELECT 1 AS x) AS rows"
+
+    with database.read() as tx:
+        results = [tx.one(sql, two=two) for two in ("a", "b", "c")]
+
+    assert [list(row) for row in results] == [list(results[0])] * 3
+    assert [(row["one"], row["two"]) for row in results] == [(1, "a"), (1, "b"), (1, "c")]
+
+
+def test_every_column_includes_a_new_one(database):
+    sql = "SELECT * FROM grown"
+    with database.write() as tx:
+        tx.run("CREATE TABLE grown (a INT)")
+        tx.run("INSERT INTO grown VALUES (1)")
+        assert [dict(row) for row in tx.all(sql)] == [{"a": 1}]
+        tx.run("ALTER TABLE grown ADD COLUMN b INT")
+
+        assert [dict(row) for row in tx.all(sql)] == [{"a": 1, "b": None}]
+
+
+def test_inserted_rows_are_returned_and_counted(database):
+    with database.write() as tx:
+        tx.run("CREATE TABLE numbered (a INT)")
+        rows = [tx.one("INSERT INTO numbered VALUES (:a) RETURNING a", a=number) for number in (1, 2)]
+
+        assert [row["a"] for row in rows] == [1, 2]
+        assert [tx.run("UPDATE numbered SET a = a + 1") for _ in range(2)] == [2, 2]
+
+
 def test_read_transaction_has_a_consistent_snapshot(database):
     with database.read() as tx:
         before = row_names(tx)
