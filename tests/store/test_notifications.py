@@ -6,7 +6,7 @@ import pytest
 
 from hookmill.domain.delivery import Accepted, Duplicate
 from hookmill.domain.errors import StoreUnavailable
-from hookmill.store.notifications import listening, notify_workers
+from hookmill.store.notifications import listening, notify_workers, notify_workers_separately
 from tests.store.test_group_commit import group_commit_to
 
 
@@ -42,6 +42,16 @@ def test_only_admissions_with_runs_notify_workers(store_on_postgres):
         return results
 
     assert asyncio.run(scene()) == [(Accepted, False), (Accepted, True), (Duplicate, False)]
+
+
+def test_separate_notification_leaves_later_commits_durable(store_on_postgres):
+    database = store_on_postgres.database
+    with listening(database) as wait:
+        notify_workers_separately(database)
+
+        assert wait(10)
+    with database.write() as tx:
+        assert tx.one("SELECT current_setting('synchronous_commit') AS value") == {"value": "on"}
 
 
 def test_lost_connection_makes_the_wait_unavailable(store_on_postgres):

@@ -20,6 +20,16 @@ def notify_workers(tx: Transaction) -> None:
         tx.run(f"NOTIFY {_CHANNEL}")
 
 
+def notify_workers_separately(database: Database) -> None:
+    """Notify all workers in a transaction of its own, which does not wait for the disk. For PostgreSQL only.
+
+    Raises `StoreUnavailable`.
+    """
+    # A transaction with a notification writes a commit record, and would wait until it is on disk.
+    with database.write_statement() as tx:
+        tx.one(f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{_CHANNEL}', '')")
+
+
 @contextmanager
 def listening(database: Database) -> Iterator[Callable[[float], bool]]:
     """Listen for notifications on a separate connection.

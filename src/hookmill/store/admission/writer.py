@@ -31,7 +31,7 @@ from hookmill.store.admission.protocol import (
 from hookmill.store.admission.transaction import LockContended, PlanOutcome, add_dropped_counts, admit
 from hookmill.store.database import Database
 from hookmill.store.identity_segments import SegmentCache
-from hookmill.store.notifications import notify_workers
+from hookmill.store.notifications import notify_workers_separately
 from hookmill.store.private_file import open_lock_file
 
 BATCH_PLANS_MAX: Final = 256
@@ -175,8 +175,8 @@ def _starts_runs(plan: Plan, outcome: PlanOutcome) -> bool:
 def _notify_workers(database: Database) -> None:
     # This needs a separate transaction: PostgreSQL lets only one transaction with a notification commit at a time, and
     # an admission holds that lock while it waits for the disk. If the notification is lost, workers poll.
-    with suppress(StoreUnavailable), database.write() as tx:
-        notify_workers(tx)
+    with suppress(StoreUnavailable):
+        notify_workers_separately(database)
 
 
 def _send(channel: socket.socket, report: Report) -> None:
