@@ -1,0 +1,1 @@
+"""Workspaces: checkouts of Git repositories for runs. The operator allows repositories, and automations name one."""

@@ -1,0 +1,406 @@
+"""Checks out commits from mirrors, which are bare copies of repositories on this host.
+
+A mirror is a cache: whatever is wrong with it, removing it is safe. There is one for each repository and depth, because
+Git downloads again what a smaller depth has hidden. One process uses it at a time. A checkout shares nothing with its
+mirror, and no Git command is executed in a checkout after its run has got it.
+"""
+
+import errno
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from hookmill.domain.workspace import FULL_DEPTH, GitRef, RefKind
+from hookmill.runs.runner import Instruction
+from hookmill.runs.workspaces.git import Credential, GitError, GitResult, protocol_of, run_git
+from hookmill.runs.workspaces.repository import RepositorySettings
+from hookmill.store.directories import remove_or_set_aside
+from hookmill.store.private_file import open_lock_file
+
+REPOSITORIES: Final = "repositories"
+"""The directory of the mirrors in the data directory."""
+INFINITE_DEPTH: Final = 2_147_483_647
+"""Git's name for the whole history, which also completes a shallow mirror."""
+PACKS_MAX: Final = 40
+"""With more packs, a mirror is packed again, because Git searches each of them."""
+ENTRY_BYTES: Final = 4_096
+"""What a file or directory counts at least, so that empty ones have a limit, too."""
+LEVELS_MAX: Final = 256
+"""How deep the directories of a checkout may be nested. Deeper ones could exhaust open files of this process."""
+UNUSED_SECONDS: Final = 30 * 86_400
+"""After this time without use, a mirror is removed when a worker starts."""
+LOCK_TICK_SECONDS: Final = 0.1
+SHA256_DIGITS: Final = 64
+_COMMIT: Final = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
+_MISSING_REF: Final = re.compile(r"not our ref|couldn't find remote ref|unadvertised object|mismatched algorithms")
+_FULL_DISK: Final = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system|Input/output error")
+_REMOTE_FAULT: Final = re.compile(
+    r"unable to access|Could not resolve|Could not read from remote|could not read (Username|Password)|Authentication|"
+    r"hung up|early EOF|timed out|Connection|SSL|RPC failed|HTTP|remote error|not found|denied",
+    re.IGNORECASE,
+)
+"""Messages about the server or the network. After other failures, the mirror may be damaged."""
+_LS_REMOTE_LINE: Final = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})\t(\S+)\Z")
+
+
+class WorkspaceRefused(Exception):
+    """The run can't have the workspace that its automation names. The text has no value of a payload."""
+
+
+class RefNotFound(WorkspaceRefused):
+    """The repository does not have what the run asked for."""
+
+
+class WorkspaceTooLarge(WorkspaceRefused):
+    """The repository or the checkout has more bytes than the operator allows."""
+
+
+class WorkspaceUnavailable(Exception):
+    """The repository could not be read, for a reason that neither the automation nor the payload can change."""
+
+
+class WorkspaceStopped(Exception):
+    """A person has cancelled the run, or the worker stops."""
+
+    def __init__(self, instruction: Instruction) -> None:
+        super().__init__(instruction.name)
+        self.instruction = instruction
+
+
+class _DamagedMirror(Exception):
+    """Git failed, and neither the server nor the network seems to be the reason. The text is Git's message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkouts:
+    """The mirrors in one data directory."""
+
+    data: Path
+
+    def check_out(
+        self,
+        name: str,
+        repository: RepositorySettings,
+        ref: GitRef,
+        depth: int,
+        target: Path,
+        *,
+        credential: Credential | None = None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> str:
+        """Check out what `ref` names to `target`, a new directory. Returns the id of the commit.
+
+        `tick` is called about ten times a second, and may raise to end the work. Raises `WorkspaceRefused` and
+        `WorkspaceUnavailable`, and `OSError` or `MemoryError` for a fault of the host.
+        """
+        work = _Checkout(name, repository, ref, depth, credential, tick)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            remote_name, id_digits = work.find_ref()
+            mirror = self._directory / f"{_mirror_name(name, repository, depth, id_digits)}.git"
+            with _locked(mirror.with_suffix(".lock"), repository, tick) as lock:
+                commit = work.fetch(mirror, remote_name, id_digits, lock)
+                work.copy(mirror, remote_name, commit, target, lock)
+        except GitError as error:
+            raise WorkspaceUnavailable(f"{work.subject} could not be read: {error}") from None
+        return commit
+
+    def remove_unused_mirrors(self, repositories: Collection[tuple[str, RepositorySettings]], now: float) -> None:
+        """Remove the mirrors of repositories that the settings no longer have, and those that are long unused.
+
+        `now`: seconds since 1970. Raises `OSError`.
+        """
+        if not self._directory.is_dir():
+            return
+        prefixes = tuple(_prefix_of(name, repository) for name, repository in repositories)
+        for mirror in self._directory.glob("*.git"):
+            lock_path = mirror.with_suffix(".lock")
+            used_at = lock_path.stat().st_mtime if lock_path.exists() else 0.0
+            if mirror.name.startswith(prefixes) and now - used_at < UNUSED_SECONDS:
+                continue
+            with open_lock_file(lock_path) as lock, suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_or_set_aside(mirror)
+
+    @property
+    def _directory(self) -> Path:
+        return self.data / REPOSITORIES
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkout:
+    name: str
+    repository: RepositorySettings
+    ref: GitRef
+    depth: int
+    credential: Credential | None
+    tick: Callable[[], None]
+
+    @property
+    def subject(self) -> str:
+        return f"The repository {self.name!r} ({self.repository.place})"
+
+    def find_ref(self) -> tuple[str, int]:
+        """What to fetch: the full name of a ref, or a commit id. Also the number of digits of the repository's ids."""
+        if self.ref.kind is RefKind.COMMIT:
+            assert self.ref.text is not None
+            return self.ref.text, len(self.ref.text)
+        result = _ls_remote(
+            self.repository,
+            self.ref.full_names,
+            credential=self.credential,
+            seconds=self.repository.time_limit_seconds,
+            tick=self.tick,
+        )
+        if result.exit_status != 0:
+            raise WorkspaceUnavailable(f"{self.subject} could not be read: {result.message}")
+        # Git's patterns also match the ends of longer names.
+        matches = (_LS_REMOTE_LINE.match(line) for line in result.output.splitlines())
+        ids = {match[2]: match[1] for match in matches if match is not None}
+        for name in self.ref.full_names:
+            if name in ids:
+                return name, len(ids[name])
+        raise RefNotFound(self._missing)
+
+    def fetch(self, mirror: Path, remote_name: str, id_digits: int, lock: int) -> str:
+        """Fetch into the mirror, and return the id of the commit."""
+        is_old = mirror.exists()
+        try:
+            return self._fetch(mirror, remote_name, id_digits, lock)
+        except (_DamagedMirror, WorkspaceTooLarge) as error:
+            # A killed Git leaves lock files, for example, and earlier fetches may fill the mirror.
+            remove_or_set_aside(mirror)
+            if not is_old:
+                raise _reported(error, self.subject) from None
+        try:
+            return self._fetch(mirror, remote_name, id_digits, lock)
+        except (_DamagedMirror, WorkspaceTooLarge) as error:
+            remove_or_set_aside(mirror)
+            raise _reported(error, self.subject) from None
+
+    def _fetch(self, mirror: Path, remote_name: str, id_digits: int, lock: int) -> str:
+        self._create(mirror, id_digits, "--bare")
+        local_name = _local_name(remote_name)
+        depth = INFINITE_DEPTH if self.depth == FULL_DEPTH else self.depth
+        fetched = self._git(
+            *("fetch", "--quiet", "--no-tags", "--force", "--no-write-fetch-head", f"--depth={depth}"),
+            *("--end-of-options", self.repository.url, f"+{remote_name}:{local_name}"),
+            git_directory=mirror,
+            grows=mirror,
+            protocol=protocol_of(self.repository.url),
+            credential=self.credential,
+            lock=lock,
+        )
+        if fetched.exit_status != 0:
+            if _MISSING_REF.search(fetched.message):
+                raise RefNotFound(self._missing)
+            if _REMOTE_FAULT.search(fetched.message):
+                raise WorkspaceUnavailable(f"{self.subject} could not be fetched: {fetched.message}")
+            raise _DamagedMirror(fetched.message)
+        if len(list((mirror / "objects" / "pack").glob("*.pack"))) > PACKS_MAX:
+            # This also forgets commits without a ref. Each fetch lists the commits whose parents are missing.
+            packed = self._git("gc", "--prune=now", "--quiet", git_directory=mirror, lock=lock)
+            if packed.exit_status != 0:
+                raise _DamagedMirror(packed.message)
+        parsed = self._git(
+            *("rev-parse", "--verify", "--quiet", "--end-of-options", f"{local_name}^{{commit}}"), git_directory=mirror
+        )
+        commit = parsed.output.strip()
+        if parsed.exit_status != 0 or not _COMMIT.match(commit):
+            raise RefNotFound(f"{self.subject} has no commit there: the workspace's ref names something else.")
+        if self.ref.kind is RefKind.COMMIT and commit != self.ref.text:
+            raise RefNotFound(f"{self.subject} has no commit with the id of the workspace's ref, but a tag.")
+        return commit
+
+    def copy(self, mirror: Path, remote_name: str, commit: str, target: Path, lock: int) -> None:
+        """Copy the commit from the mirror to a repository of its own, and check it out."""
+        self._create(target, len(commit))
+        depth = "--update-shallow" if self.depth == FULL_DEPTH else f"--depth={self.depth}"
+        local_fetch = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", depth)
+        for arguments in (
+            (*local_fetch, "--end-of-options", str(mirror), _local_name(remote_name)),
+            (f"--work-tree={target}", "checkout", "--quiet", "--detach", commit, "--"),
+            ("config", "remote.origin.url", self.repository.url),
+            ("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
+        ):
+            result = self._git(
+                *arguments, directory=target, git_directory=target / ".git", grows=target, protocol="file", lock=lock
+            )
+            if result.exit_status != 0:
+                raise WorkspaceUnavailable(f"{self.subject} could not be checked out: {result.message}")
+
+    def _create(self, directory: Path, id_digits: int, *options: str) -> None:
+        if directory.exists():
+            return
+        object_format = "sha256" if id_digits == SHA256_DIGITS else "sha1"
+        created = self._git(
+            *("init", "--quiet", "--template=", f"--object-format={object_format}", *options, str(directory))
+        )
+        if created.exit_status != 0:
+            raise WorkspaceUnavailable(f"No repository could be created in {directory.parent}: {created.message}")
+
+    def _git(
+        self,
+        *arguments: str,
+        directory: Path | None = None,
+        git_directory: Path | None = None,
+        grows: Path | None = None,
+        protocol: str | None = None,
+        credential: Credential | None = None,
+        lock: int | None = None,
+    ) -> GitResult:
+        """Run Git. Raises `WorkspaceTooLarge` if `grows` exceeds the limit, and `OSError` for a full disk.
+
+        `git_directory` is named, because Git would otherwise search for one in the parent directories.
+        """
+        size_limit = _SizeLimit(grows, self.repository.disk_bytes_max) if grows is not None else None
+
+        def tick() -> None:
+            self.tick()
+            if size_limit is not None and size_limit.is_exceeded():
+                raise self._too_large
+
+        result = run_git(
+            (f"--git-dir={git_directory}", *arguments) if git_directory is not None else arguments,
+            directory=directory or git_directory,
+            protocol=protocol,
+            credential=credential,
+            # If this process dies, the lock lasts as long as Git.
+            open_descriptors=(lock,) if lock is not None else (),
+            seconds=self.repository.time_limit_seconds,
+            tick=tick,
+        )
+        if result.exit_status != 0 and (match := _FULL_DISK.search(result.message)):
+            raise OSError(errno.ENOSPC, match[0])
+        if grows is not None and disk_bytes(grows) > self.repository.disk_bytes_max:
+            raise self._too_large
+        return result
+
+    @property
+    def _too_large(self) -> WorkspaceTooLarge:
+        return WorkspaceTooLarge(
+            f"{self.subject} needs more than {self.repository.disk_bytes_max:,} bytes on this host's disk. Use a "
+            "smaller depth, or ask the operator to raise disk_bytes_max."
+        )
+
+    @property
+    def _missing(self) -> str:
+        if self.ref.kind is RefKind.COMMIT:
+            return f"{self.subject} has no commit with the id of the workspace's ref, or does not give it out."
+        if self.ref.kind is RefKind.DEFAULT:
+            return f"{self.subject} has no default branch."
+        return f"{self.subject} has no branch or tag with the name of the workspace's ref."
+
+
+def _reported(error: _DamagedMirror | WorkspaceTooLarge, subject: str) -> WorkspaceUnavailable | WorkspaceTooLarge:
+    if isinstance(error, WorkspaceTooLarge):
+        return error
+    return WorkspaceUnavailable(f"{subject} could not be fetched: {error}")
+
+
+def _local_name(remote_name: str) -> str:
+    # The names of branches would collide, such as a and a/b. The number of refs must stay small.
+    return f"refs/hookmill/{sha256(remote_name.encode()).hexdigest()[:2]}"
+
+
+class _SizeLimit:
+    """Measures a directory, and less often if that takes long."""
+
+    def __init__(self, directory: Path, bytes_max: int) -> None:
+        self._directory = directory
+        self._bytes_max = bytes_max
+        self._next_at = 0.0
+
+    def is_exceeded(self) -> bool:
+        now = time.monotonic()
+        if now < self._next_at:
+            return False
+        size = disk_bytes(self._directory)
+        self._next_at = time.monotonic() + 10 * (time.monotonic() - now)
+        return size > self._bytes_max
+
+
+def disk_bytes(directory: Path) -> int:
+    """The space that a directory uses, with its content. Follows no link; entries that vanish meanwhile don't count.
+
+    Raises `WorkspaceTooLarge` for directories that are nested too deeply.
+    """
+    total = 0
+    stack = [(str(directory), 0)]
+    while stack:
+        path, level = stack.pop()
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):
+                        total += max(ENTRY_BYTES, entry.stat(follow_symlinks=False).st_blocks * 512)
+                        if entry.is_dir(follow_symlinks=False):
+                            stack.append((entry.path, level + 1))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                level = LEVELS_MAX + 1
+            else:
+                raise
+        if level > LEVELS_MAX:
+            raise WorkspaceTooLarge(f"The workspace's commit has directories with more than {LEVELS_MAX} levels.")
+    return total
+
+
+def answer_of(repository: RepositorySettings, *, credential: Credential | None, seconds: float) -> GitResult:
+    """What the repository answers to the question for its default branch. Raises `GitError`."""
+    return _ls_remote(repository, ("HEAD",), credential=credential, seconds=seconds, tick=lambda: None)
+
+
+def _ls_remote(
+    repository: RepositorySettings,
+    names: tuple[str, ...],
+    *,
+    credential: Credential | None,
+    seconds: float,
+    tick: Callable[[], None],
+) -> GitResult:
+    return run_git(
+        ("ls-remote", "--quiet", "--end-of-options", repository.url, *names),
+        protocol=protocol_of(repository.url),
+        credential=credential,
+        seconds=seconds,
+        tick=tick,
+    )
+
+
+def _prefix_of(name: str, repository: RepositorySettings) -> str:
+    # Another URL must not get the commits of an earlier one.
+    return f"{name}-{sha256(repository.url.encode()).hexdigest()[:12]}-"
+
+
+def _mirror_name(name: str, repository: RepositorySettings, depth: int, id_digits: int) -> str:
+    return f"{_prefix_of(name, repository)}{depth or 'full'}{'-sha256' if id_digits == SHA256_DIGITS else ''}"
+
+
+@contextmanager
+def _locked(path: Path, repository: RepositorySettings, tick: Callable[[], None]) -> Iterator[int]:
+    """Hold the lock, and yield its descriptor. Raises `GitError` if another process holds it for too long."""
+    deadline = time.monotonic() + repository.time_limit_seconds
+    with open_lock_file(path) as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                tick()
+                if time.monotonic() > deadline:
+                    raise GitError(
+                        f"Other runs used its mirror for longer than {repository.time_limit_seconds} s."
+                    ) from None
+                time.sleep(LOCK_TICK_SECONDS)
+        os.utime(lock.fileno())
+        yield lock.fileno()

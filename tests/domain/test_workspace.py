@@ -1,0 +1,224 @@
+"""Which repositories and refs a workspace may have, and which refs a payload may choose."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.payload import Parsed, parse
+from hookmill.domain.workspace import (
+    DEFAULT_REF,
+    REF_CHARACTERS_MAX,
+    CheckedOut,
+    GitRef,
+    RefKind,
+    Workspace,
+    git_ref,
+    workspace_from_json,
+)
+
+SHA1 = "0123456789abcdef0123456789abcdef01234567"
+SHA256 = SHA1 + "0123456789abcdef01234567"
+
+
+def payload(body: bytes) -> Parsed:
+    parsed = parse(body)
+    assert isinstance(parsed, Parsed)
+    return parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "full_names"),
+    [
+        (SHA1, RefKind.COMMIT, ()),
+        (SHA256, RefKind.COMMIT, ()),
+        (SHA1[:39], RefKind.NAME, (f"refs/heads/{SHA1[:39]}", f"refs/tags/{SHA1[:39]}")),
+        ("main", RefKind.NAME, ("refs/heads/main", "refs/tags/main")),
+        ("feature/a.b_c-d+1", RefKind.NAME, ("refs/heads/feature/a.b_c-d+1", "refs/tags/feature/a.b_c-d+1")),
+        ("größe", RefKind.NAME, ("refs/heads/größe", "refs/tags/größe")),
+        ("user@work/#12", RefKind.NAME, ("refs/heads/user@work/#12", "refs/tags/user@work/#12")),
+        ("refs/heads/main", RefKind.NAME, ("refs/heads/main",)),
+        ("refs/tags/v1.0", RefKind.NAME, ("refs/tags/v1.0",)),
+    ],
+)
+def test_ref_is_a_commit_id_a_branch_or_a_tag(text: str, kind: RefKind, full_names: tuple[str, ...]):
+    assert git_ref(text) == GitRef(kind=kind, text=text)
+    assert git_ref(text).full_names == full_names
+
+
+def test_commit_id_is_written_in_lower_case():
+    assert git_ref(SHA1.upper()) == git_ref(SHA1)
+
+
+HOSTILE_REFS = [
+    "",
+    "-",
+    "-b",
+    "--upload-pack=touch /tmp/x",
+    "--upload-pack=x",
+    "-c core.sshCommand=x",
+    "--output=/etc/passwd",
+    "..",
+    "a..b",
+    "../main",
+    "refs/../..",
+    "refs/heads/../../config",
+    "refs/heads/",
+    "refs/heads/-x",
+    "refs/tags/",
+    "refs/pull/7/head",
+    "refs/heads/refs/heads/main",
+    "/etc/passwd",
+    "/",
+    "main/",
+    "a//b",
+    ".git",
+    "a/.hidden",
+    "a/-b",
+    "main.lock",
+    "a.lock/b",
+    "main.",
+    "@",
+    "HEAD",
+    "refs/heads/HEAD",
+    "main@{1}",
+    "@{u}",
+    "main^{commit}",
+    "main~3",
+    "main^",
+    ":main",
+    "main:refs/heads/other",
+    "+main:x",
+    "^main",
+    "ma*n",
+    "ma?n",
+    "[m]ain",
+    "a\\b",
+    "two words",
+    "main\n",
+    SHA1 + "\n",
+    "main\x00",
+    "\x1b[31m",
+    "$(id)",
+    "`id`",
+    "a;b",
+    "a|b",
+    "a&b",
+    "ext::sh -c x",
+    "file:///etc",
+    "https://evil.example/x",
+    "\u202emain",
+    "\ud800",
+    "a" * (REF_CHARACTERS_MAX + 1),
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE_REFS, ids=ascii)
+def test_text_that_git_could_misread_is_no_ref(text: str):
+    workspace = Workspace(repository="app", ref_pointer="/ref")
+
+    with pytest.raises(Invalid) as literal:
+        workspace_from_json({"repository": "app", "ref": text})
+    with pytest.raises(Invalid) as from_payload:
+        workspace.ref_in(payload(json.dumps({"ref": text}).encode()))
+
+    assert literal.value.faults[0].pointer == "/workspace/ref"
+    assert str(from_payload.value).startswith("The ref of the workspace, at /ref in the payload,")
+    if len(text) > 2:
+        assert text not in str(from_payload.value)
+
+
+@pytest.mark.parametrize("value", [b"7", b"null", b"true", b'["main"]', b'{"pointer": "/x"}'])
+def test_payload_value_that_is_no_string_is_no_ref(value: bytes):
+    with pytest.raises(Invalid, match="is not a string"):
+        Workspace(repository="app", ref_pointer="/ref").ref_in(payload(b'{"ref": %s}' % value))
+
+
+def test_missing_ref_never_becomes_the_default_branch():
+    workspace = Workspace(repository="app", ref_pointer="/pull_request/head/sha")
+
+    with pytest.raises(Invalid, match="at /pull_request/head/sha in the payload, is missing"):
+        workspace.ref_in(payload(b"{}"))
+    with pytest.raises(Invalid, match="this run has no payload"):
+        workspace.ref_in(None)
+
+
+def test_ref_of_the_payload_is_marked():
+    body = payload(b'{"pull_request": {"head": {"sha": "%s"}}, "ref": "refs/heads/main"}' % SHA1.encode())
+
+    by_pointer = Workspace(repository="app", ref_pointer="/pull_request/head/sha").ref_in(body)
+    literal = Workspace(repository="app", ref="main").ref_in(body)
+    default = Workspace(repository="app").ref_in(None)
+
+    assert by_pointer == GitRef(kind=RefKind.COMMIT, text=SHA1, is_from_payload=True)
+    assert literal == GitRef(kind=RefKind.NAME, text="main")
+    assert (default, default.full_names) == (DEFAULT_REF, ("HEAD",))
+
+
+@pytest.mark.parametrize(
+    ("source", "workspace"),
+    [
+        ({"repository": "app"}, Workspace(repository="app")),
+        ({"repository": "app", "ref": "main"}, Workspace(repository="app", ref="main")),
+        ({"repository": "app", "ref": {"pointer": "/a~1b"}}, Workspace(repository="app", ref_pointer="/a~1b")),
+        ({"repository": "app", "depth": 50}, Workspace(repository="app", depth=50)),
+        ({"repository": "app", "depth": "full"}, Workspace(repository="app", depth=0)),
+    ],
+)
+def test_workspace_is_the_same_after_a_round_trip(source: dict[str, Any], workspace: Workspace):
+    assert workspace_from_json(source) == workspace
+    assert workspace.as_json() == source
+
+
+def test_depth_of_zero_is_the_full_history():
+    assert workspace_from_json({"repository": "app", "depth": 0}).as_json()["depth"] == "full"
+
+
+@pytest.mark.parametrize(
+    ("source", "pointer"),
+    [
+        (None, "/workspace"),
+        ("app", "/workspace"),
+        ([], "/workspace"),
+        ({}, "/workspace/repository"),
+        ({"repository": {"pointer": "/repository/name"}}, "/workspace/repository"),
+        ({"repository": "https://evil.example/x.git"}, "/workspace/repository"),
+        ({"repository": "../app"}, "/workspace/repository"),
+        ({"repository": "/srv/git/app.git"}, "/workspace/repository"),
+        ({"repository": "-app"}, "/workspace/repository"),
+        ({"repository": "App"}, "/workspace/repository"),
+        ({"repository": "a" * 65}, "/workspace/repository"),
+        ({"repository": 7}, "/workspace/repository"),
+        ({"repository": "app", "url": "https://evil.example/x.git"}, "/workspace"),
+        ({"repository": "app", "ref": 7}, "/workspace/ref"),
+        ({"repository": "app", "ref": {}}, "/workspace/ref"),
+        ({"repository": "app", "ref": {"pointer": "/a", "default": "main"}}, "/workspace/ref"),
+        ({"repository": "app", "ref": {"pointer": "a"}}, "/workspace/ref/pointer"),
+        ({"repository": "app", "depth": -1}, "/workspace/depth"),
+        ({"repository": "app", "depth": 1_000_001}, "/workspace/depth"),
+        ({"repository": "app", "depth": True}, "/workspace/depth"),
+        ({"repository": "app", "depth": 1.0}, "/workspace/depth"),
+        ({"repository": "app", "depth": "1"}, "/workspace/depth"),
+    ],
+)
+def test_invalid_workspace_is_refused_with_its_place(source: Any, pointer: str):
+    with pytest.raises(Invalid) as refused:
+        workspace_from_json(source)
+
+    assert refused.value.faults[0].pointer == pointer
+
+
+@pytest.mark.parametrize(
+    ("ref", "expected"),
+    [
+        (DEFAULT_REF, {"value": None, "trust": "trusted"}),
+        (git_ref("main"), {"value": "main", "trust": "trusted"}),
+        (git_ref("main", is_from_payload=True), {"value": "main", "trust": "untrusted"}),
+        (None, {"value": None, "trust": "untrusted"}),
+    ],
+)
+def test_envelope_says_whether_the_ref_is_trusted(ref: GitRef | None, expected: dict[str, Any]):
+    described = CheckedOut(repository="app", ref=ref, commit=SHA1).as_json()
+
+    assert described == {"repository": "app", "ref": expected, "commit": SHA1}

@@ -1,0 +1,512 @@
+"""Checkouts of real Git repositories: refs, depths, mirrors, limits, credentials, and what Git must not execute."""
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookmill.domain.secret import SecretValue
+from hookmill.domain.workspace import DEFAULT_REF, FULL_DEPTH, GitRef, git_ref
+from hookmill.runs.runner import Instruction
+from hookmill.runs.workspaces import checkouts
+from hookmill.runs.workspaces import git as git_module
+from hookmill.runs.workspaces.checkouts import (
+    Checkouts,
+    RefNotFound,
+    WorkspaceStopped,
+    WorkspaceTooLarge,
+    WorkspaceUnavailable,
+    disk_bytes,
+)
+from hookmill.runs.workspaces.git import Credential, run_git
+from hookmill.runs.workspaces.repository import RepositorySettings
+from hookmill.store.directories import remove_directory
+from tests.support.git_server import SourceRepository, git, serve_over_http
+
+PASSWORD = "ghp_not-a-real-token-7Qq"
+
+
+class Host:
+    """A host with a data directory, and a source repository."""
+
+    def __init__(self, directory: Path) -> None:
+        self.data = directory / "data"
+        self.source = SourceRepository.create(directory / "source")
+        self.checkouts = Checkouts(self.data)
+        self._directory = directory
+        self._count = 0
+
+    def check_out(self, ref: GitRef = DEFAULT_REF, depth: int = 1, url: str | None = None, **options: Any) -> Path:
+        """Check out to a new directory, and return the directory."""
+        self._count += 1
+        target = self._directory / f"workspace-{self._count}"
+        settings = {name: options.pop(name) for name in ("disk_bytes_max", "time_limit_seconds") if name in options}
+        repository = RepositorySettings(url=url or str(self.source.directory), **settings)
+        commit = self.checkouts.check_out("app", repository, ref, depth, target, **options)
+        assert git(target, "rev-parse", "HEAD") == commit
+        return target
+
+    def mirrors(self) -> list[str]:
+        return sorted(path.name for path in (self.data / "repositories").glob("*.git"))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def history(workspace: Path) -> list[str]:
+    return git(workspace, "log", "--format=%s").splitlines()
+
+
+def test_default_branch_is_checked_out(host: Host):
+    host.source.commit("first", README="one")
+    host.source.commit("second", README="two", src__app="code")
+
+    workspace = host.check_out()
+
+    assert (workspace / "README").read_text() == "two"
+    assert (workspace / "src" / "app").read_text() == "code"
+    assert history(workspace) == ["second"]
+    assert git(workspace, "status", "--porcelain") == ""
+    assert git(workspace, "remote", "get-url", "origin") == str(host.source.directory)
+
+
+@pytest.mark.parametrize(
+    ("ref", "content"),
+    [
+        ("dev", "dev"),
+        ("refs/heads/dev", "dev"),
+        ("v1", "tagged"),
+        ("refs/tags/v1", "tagged"),
+        ("both", "branch"),
+        ("refs/tags/both", "tagged"),
+        ("deep/er", "dev"),
+    ],
+)
+def test_branches_and_tags_are_checked_out(host: Host, ref: str, content: str):
+    host.source.commit(f="tagged")
+    host.source.git("tag", "-a", "v1", "-m", "annotated")
+    host.source.git("tag", "both")
+    host.source.git("checkout", "-q", "-b", "both")
+    host.source.commit(f="branch")
+    host.source.git("checkout", "-q", "-b", "dev")
+    host.source.commit(f="dev")
+    host.source.git("branch", "deep/er")
+    host.source.git("checkout", "-q", "main")
+
+    assert (host.check_out(git_ref(ref)) / "f").read_text() == content
+
+
+def test_commit_is_checked_out_by_its_id_and_depth_counts_from_it(host: Host):
+    commits = [host.source.commit(name, f=name) for name in ("a", "b", "c", "d")]
+
+    assert history(host.check_out(git_ref(commits[2]))) == ["c"]
+    assert history(host.check_out(git_ref(commits[2]), depth=2)) == ["c", "b"]
+    assert history(host.check_out(git_ref(commits[2]), depth=FULL_DEPTH)) == ["c", "b", "a"]
+    assert history(host.check_out(depth=FULL_DEPTH)) == ["d", "c", "b", "a"]
+    assert history(host.check_out(git_ref(commits[1]))) == ["b"]
+
+
+def test_new_commits_and_forced_branches_are_fetched(host: Host):
+    host.source.commit("first")
+    host.check_out()
+    host.source.commit("second")
+    assert history(host.check_out()) == ["second"]
+
+    host.source.git("commit", "--amend", "--allow-empty", "-q", "-m", "rewritten")
+
+    assert history(host.check_out()) == ["rewritten"]
+    assert len(host.mirrors()) == 1
+
+
+def test_repository_with_sha256_ids_is_checked_out(tmp_path: Path):
+    host = Host(tmp_path)
+    source = SourceRepository.create(tmp_path / "sha256", "--object-format=sha256")
+    commit = source.commit("only", f="x")
+
+    by_name = host.check_out(url=str(source.directory))
+    by_id = host.check_out(git_ref(commit), url=str(source.directory))
+
+    assert git(by_name, "rev-parse", "HEAD") == git(by_id, "rev-parse", "HEAD") == commit
+
+
+@pytest.mark.parametrize(
+    ("ref", "problem"),
+    [
+        (git_ref("missing"), "has no branch or tag with the name of the workspace's ref"),
+        (git_ref("heads/main"), "has no branch or tag"),
+        (git_ref("0123456789" * 4), "has no commit with the id"),
+        (git_ref("0123456789abcdef" * 4), "has no commit with the id"),
+    ],
+)
+def test_missing_ref_is_refused(host: Host, ref: GitRef, problem: str):
+    host.source.commit()
+
+    with pytest.raises(RefNotFound, match=problem) as refused:
+        host.check_out(ref)
+
+    assert str(ref.text) not in str(refused.value)
+
+
+def test_empty_repository_has_no_default_branch(host: Host):
+    with pytest.raises(RefNotFound, match="has no default branch"):
+        host.check_out()
+
+
+@pytest.mark.parametrize("kind", ["tree", "blob", "tag"])
+def test_id_of_another_object_is_no_commit(host: Host, kind: str):
+    host.source.commit(f="x")
+    host.source.git("tag", "-a", "v1", "-m", "annotated")
+    objects = {"tree": "HEAD^{tree}", "blob": "HEAD:f", "tag": "v1"}
+
+    with pytest.raises(RefNotFound):
+        host.check_out(git_ref(host.source.git("rev-parse", objects[kind])))
+
+
+def test_repository_that_does_not_answer_is_no_fault_of_the_run(host: Host):
+    with pytest.raises(WorkspaceUnavailable, match="could not be read"):
+        host.check_out(url="http://127.0.0.1:1/app.git")
+    with pytest.raises(WorkspaceUnavailable, match=r"could not be read: .*does not appear to be a git repository"):
+        host.check_out(url="/nonexistent/app.git")
+
+
+def test_damaged_mirror_is_replaced(host: Host):
+    host.source.commit("first")
+    host.check_out()
+    mirror = host.data / "repositories" / host.mirrors()[0]
+    host.source.commit("second")
+    (mirror / "shallow.lock").touch()
+
+    assert history(host.check_out()) == ["second"]
+
+    (mirror / "HEAD").unlink()
+    assert history(host.check_out()) == ["second"]
+
+
+def test_unreachable_server_does_not_cost_the_mirror(host: Host):
+    commit = host.source.commit()
+    with serve_over_http(host.source.directory / ".git") as server:
+        host.check_out(git_ref(commit), url=server.url)
+    [mirror] = host.mirrors()
+    inode = (host.data / "repositories" / mirror).stat().st_ino
+
+    with pytest.raises(WorkspaceUnavailable):
+        host.check_out(git_ref("0123456789" * 4), url=server.url)
+
+    assert (host.data / "repositories" / mirror).stat().st_ino == inode
+
+
+@pytest.mark.parametrize("is_compressible", [False, True], ids=["mirror", "checkout"])
+def test_repository_above_the_limit_is_refused_and_removed(host: Host, is_compressible: bool):
+    content = "0" * 3_000_000 if is_compressible else os.urandom(1_500_000).hex()
+    host.source.commit(f=content)
+
+    with pytest.raises(WorkspaceTooLarge, match=r"needs more than 1,048,576 bytes"):
+        host.check_out(disk_bytes_max=1_048_576)
+
+    assert disk_bytes(host.data) < 500_000
+
+
+def test_mirror_that_grew_above_the_limit_begins_again(host: Host):
+    for number in range(3):
+        host.source.commit(f=os.urandom(250_000).hex())
+        workspace = host.check_out(disk_bytes_max=1_048_576)
+        assert len(history(workspace)) == 1, number
+
+
+def test_mirror_with_many_packs_is_packed_and_forgets_old_commits(host: Host, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checkouts, "PACKS_MAX", 2)
+    for number in range(5):
+        host.source.commit(f=str(number))
+        assert (host.check_out() / "f").read_text() == str(number)
+
+    mirror = host.data / "repositories" / host.mirrors()[0]
+    assert len(list((mirror / "objects" / "pack").glob("*.pack"))) <= 3
+    assert len((mirror / "shallow").read_text().splitlines()) <= 3
+
+
+def test_work_ends_when_the_tick_raises(host: Host):
+    host.source.commit()
+
+    def tick() -> None:
+        raise WorkspaceStopped(Instruction.ABANDON)
+
+    with pytest.raises(WorkspaceStopped):
+        host.check_out(tick=tick)
+
+
+def test_wait_for_a_mirror_in_use_has_a_deadline(host: Host):
+    host.source.commit()
+    host.check_out()
+    lock = host.data / "repositories" / host.mirrors()[0].replace(".git", ".lock")
+
+    with lock.open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(WorkspaceUnavailable, match="Other runs used its mirror for longer than 1 s"):
+            host.check_out(time_limit_seconds=1)
+
+
+def test_mirror_is_private_and_shares_nothing_with_a_checkout(host: Host):
+    host.source.commit(f="x")
+
+    workspace = host.check_out()
+
+    assert (host.data / "repositories").stat().st_mode & 0o777 == 0o700
+    assert not (workspace / ".git" / "objects" / "info" / "alternates").exists()
+    files = [path for path in (workspace / ".git").rglob("*") if path.is_file()]
+    assert files
+    assert all(path.stat().st_nlink == 1 for path in files)
+    assert not (workspace / ".git" / "hooks").exists()
+
+
+def test_unused_mirrors_are_removed(host: Host):
+    host.source.commit()
+    host.check_out()
+    repository = RepositorySettings(url=str(host.source.directory))
+    day = 86_400.0
+    now = (host.data / "repositories" / host.mirrors()[0]).stat().st_mtime
+
+    host.checkouts.remove_unused_mirrors([("app", repository)], now + day)
+    kept = host.mirrors()
+    host.checkouts.remove_unused_mirrors([("app", repository)], now + 31 * day)
+    after_a_month = host.mirrors()
+    host.check_out()
+    host.checkouts.remove_unused_mirrors([("other", repository)], now + day)
+
+    assert (len(kept), after_a_month, host.mirrors()) == (1, [], [])
+
+
+# What Git must not execute or follow
+
+
+def executing_config(marker: Path) -> str:
+    command = f"touch {marker}"
+    return "\n".join(
+        (
+            "[core]",
+            f"  fsmonitor = {command}",
+            f"  sshCommand = {command}",
+            f"  hooksPath = {marker.parent}/hooks",
+            "[uploadpack]",
+            f"  packObjectsHook = {command}",
+            '[filter "lfs"]',
+            f"  smudge = {command}",
+            f"  process = {command}",
+            "  required = true",
+            "[credential]",
+            f"  helper = !{command}",
+            "[alias]",
+            f"  fetch = !{command}",
+        )
+    )
+
+
+def test_no_hook_filter_or_submodule_is_executed(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    marker = tmp_path / "executed"
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    for name in ("post-checkout", "reference-transaction", "post-index-change"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch {marker}\n")
+        (hooks / name).chmod(0o755)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text(executing_config(marker))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(home / ".gitconfig"))
+    monkeypatch.setenv("GIT_SSH_COMMAND", f"touch {marker}")
+    monkeypatch.setenv("GIT_TEMPLATE_DIR", str(tmp_path))
+    inner = SourceRepository.create(tmp_path / "inner")
+    inner.commit(f="inner")
+    host.source.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner.directory), "sub")
+    host.source.commit(**{".gitattributes": "* filter=lfs diff=lfs\n", "large": "version https://lfs\n"})
+
+    workspace = host.check_out()
+
+    assert not marker.exists()
+    assert (workspace / "large").read_text() == "version https://lfs\n"
+    assert list((workspace / "sub").iterdir()) == []
+
+
+def test_links_in_a_checkout_are_kept_and_not_followed(host: Host, tmp_path: Path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (host.source.directory / "link").symlink_to(outside)
+    (host.source.directory / "loop").symlink_to(".")
+    host.source.commit()
+
+    workspace = host.check_out()
+
+    assert (workspace / "link").readlink() == outside
+    assert disk_bytes(workspace) < 1_000_000
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["a/" * 300 + "f", f"{'x' * 200}/" * 20 + "f"], ids=["deep", "long"])
+def test_deep_directories_are_refused_and_removed(host: Host, path: str):
+    blob = host.source.commit(f="x") and host.source.git("rev-parse", "HEAD:f")
+    host.source.git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
+    host.source.git("commit", "-q", "-m", "deep")
+    target = host.data.parent / "workspace-1"
+
+    # Git itself can't create the longer path, unless the checkout's own path is short.
+    with pytest.raises((WorkspaceTooLarge, WorkspaceUnavailable)):
+        host.check_out()
+
+    remove_directory(target)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("url", ["ext::sh -c touch% {marker}", "file://{source}", "https://127.0.0.1:1/x"])
+def test_other_protocols_are_not_used(host: Host, tmp_path: Path, url: str):
+    host.source.commit()
+    marker = tmp_path / "executed"
+    address = url.format(marker=marker, source=host.source.directory)
+
+    result = run_git(("ls-remote", "--end-of-options", address), seconds=10, protocol="ssh")
+
+    assert result.exit_status != 0
+    assert "not allowed" in result.message
+    assert not marker.exists()
+
+
+def test_ssh_asks_nothing(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    host.source.commit("over SSH")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    # The last argument is the command for the server.
+    (programs / "ssh").write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/record\nfor last; do :; done\neval "exec $last"\n'
+    )
+    (programs / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+    workspace = host.check_out(url=f"git@git.example.com:{host.source.directory}/.git")
+
+    assert history(workspace) == ["over SSH"]
+    for line in (tmp_path / "record").read_text().splitlines():
+        assert line.startswith("-o BatchMode=yes -o ConnectTimeout=20 ")
+        assert " git@git.example.com git-upload-pack " in line
+
+
+def test_malformed_objects_are_refused(host: Host):
+    host.source.commit(f="x")
+    tree = f"100644 .git\0{bytes.fromhex(host.source.git('rev-parse', 'HEAD:f')).decode('latin-1')}"
+    raw = host.source.directory / "raw"
+    raw.write_bytes(tree.encode("latin-1"))
+    bad_tree = host.source.git("hash-object", "-t", "tree", "-w", "--literally", "raw")
+    commit = host.source.git("commit-tree", bad_tree, "-m", "bad")
+    host.source.git("branch", "bad", commit)
+
+    with pytest.raises(WorkspaceUnavailable, match="could not be fetched"):
+        host.check_out(git_ref("bad"))
+
+
+# Limits of a Git command
+
+
+def test_git_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fake_git(tmp_path, monkeypatch, "sleep 60 & sleep 60")
+
+    with pytest.raises(git_module.GitError, match=r"took longer than 0\.2 s"):
+        run_git(("fetch",), seconds=0.2)
+
+
+def test_output_of_git_is_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fake_git(
+        tmp_path, monkeypatch, "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; echo fatal: no >&2; exit 3"
+    )
+
+    result = run_git(("fetch",), seconds=20)
+
+    assert (result.exit_status, len(result.output)) == (3, git_module.OUTPUT_BYTES_MAX)
+    assert len(result.message) <= git_module.MESSAGE_CHARACTERS_MAX
+
+
+def test_missing_git_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    with pytest.raises(git_module.GitError, match="git is not installed"):
+        run_git(("version",), seconds=5)
+
+
+def test_full_disk_is_a_fault_of_the_host(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    host.source.commit()
+    fake_git(tmp_path, monkeypatch, "echo 'fatal: write error: No space left on device' >&2; exit 128", only="fetch")
+
+    with pytest.raises(OSError, match="No space left on device"):
+        host.check_out()
+
+
+def fake_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, *, only: str | None = None) -> None:
+    """Put a program named git before the real one. `only`: the subcommand for which it replaces the real one."""
+    real_path = os.environ["PATH"]
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    condition = f'case " $* " in *" {only} "*) ;; *) PATH={real_path} exec git "$@";; esac\n' if only else ""
+    (programs / "git").write_text(f"#!/bin/sh\n{condition}{script}\n")
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{real_path}")
+
+
+# Credentials
+
+
+@pytest.fixture
+def credential_for() -> Callable[[str], Credential]:
+    return lambda url: Credential(url=url, username="x-access-token", password=SecretValue(PASSWORD))
+
+
+def test_password_reaches_the_server_and_nothing_else(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credential_for: Callable[[str], Credential]
+):
+    host.source.commit("only", f="x")
+    # A record of the arguments and the environment of each Git process that is started.
+    record = tmp_path / "record"
+    real_path = os.environ["PATH"]
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "git").write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" >> {record}\nenv >> {record}\nPATH={real_path} exec git "$@"\n'
+    )
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{real_path}")
+
+    with serve_over_http(host.source.directory / ".git", password=PASSWORD) as server:
+        workspace = host.check_out(url=server.url, credential=credential_for(server.url))
+
+    assert history(workspace) == ["only"]
+    assert set(server.users) == {"x-access-token"}
+    assert set(server.refused) <= {""}
+    for path in (record, *host.data.rglob("*"), *workspace.rglob("*")):
+        if path.is_file():
+            assert PASSWORD.encode() not in path.read_bytes(), path
+    assert git(workspace, "config", "--get", "remote.origin.url") == server.url
+
+
+def test_wrong_password_is_reported_without_it(host: Host, credential_for: Callable[[str], Credential]):
+    host.source.commit()
+
+    with (
+        serve_over_http(host.source.directory / ".git", password="another") as server,
+        pytest.raises(WorkspaceUnavailable, match="Authentication failed") as refused,
+    ):
+        host.check_out(url=server.url, credential=credential_for(server.url))
+
+    assert PASSWORD not in str(refused.value)
+
+
+def test_server_of_another_origin_does_not_get_the_password(host: Host, credential_for: Callable[[str], Credential]):
+    host.source.commit()
+
+    with (
+        serve_over_http(host.source.directory / ".git", password=PASSWORD) as server,
+        pytest.raises(WorkspaceUnavailable),
+    ):
+        host.check_out(url=server.url, credential=credential_for("http://127.0.0.1:1/app.git"))
+
+    assert server.users == []
+    assert set(server.refused) == {""}

@@ -1,0 +1,129 @@
+"""Git repositories for tests, and a server that gives one of them out over HTTP, with a password if wanted."""
+
+import base64
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final
+
+_ENVIRONMENT: Final = {
+    "PATH": os.environ["PATH"],
+    "HOME": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    **{f"GIT_{person}_NAME": "Ada" for person in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{person}_EMAIL": "ada@example.com" for person in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{person}_DATE": "2026-11-26T12:00:00Z" for person in ("AUTHOR", "COMMITTER")},
+}
+
+
+def git(directory: Path, *arguments: str) -> str:
+    """The output of a Git command, without the line break at its end."""
+    command = ("git", "-c", "init.defaultBranch=main", *arguments)
+    return subprocess.run(
+        command, cwd=directory, env=_ENVIRONMENT, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.rstrip("\n")
+
+
+@dataclass(frozen=True)
+class SourceRepository:
+    """A repository with a working tree, in which a test commits."""
+
+    directory: Path
+
+    @classmethod
+    def create(cls, directory: Path, *options: str) -> "SourceRepository":
+        directory.mkdir(parents=True)
+        git(directory, "init", "--quiet", *options)
+        return cls(directory)
+
+    def commit(self, message: str = "change", **files: str) -> str:
+        """Write files, commit them, and return the id of the commit. A keyword's `__` is a slash."""
+        for name, content in files.items():
+            path = self.directory / name.replace("__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        git(self.directory, "add", "--all")
+        git(self.directory, "commit", "--quiet", "--allow-empty", "-m", message)
+        return git(self.directory, "rev-parse", "HEAD")
+
+    def git(self, *arguments: str) -> str:
+        return git(self.directory, *arguments)
+
+
+@dataclass(frozen=True)
+class GitServer:
+    url: str
+    users: list[str] = field(default_factory=list)
+    """The user of each request that had the right password."""
+    refused: list[str] = field(default_factory=list)
+    """The header `Authorization` of each refused request; empty without one."""
+
+
+@contextmanager
+def serve_over_http(repository: Path, *, password: str | None = None) -> Iterator[GitServer]:
+    """Serve the repository with `git http-backend` on a loopback address."""
+    backend = Path(git(repository, "--exec-path")) / "git-http-backend"
+    server_state: GitServer
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.0"
+
+        def log_message(self, *_: Any) -> None: ...
+
+        def do_GET(self) -> None:
+            self._answer()
+
+        def do_POST(self) -> None:
+            self._answer()
+
+        def _answer(self) -> None:
+            header = self.headers.get("Authorization", "")
+            if password is not None:
+                user, _, given = base64.b64decode(header.partition(" ")[2]).decode().partition(":")
+                if given != password:
+                    server_state.refused.append(header)
+                    self.send_response(401)
+                    self.send_header("WWW-Authenticate", 'Basic realm="git"')
+                    self.end_headers()
+                    return
+                server_state.users.append(user)
+            path, _, query = self.path.partition("?")
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            environment = {
+                **_ENVIRONMENT,
+                "GIT_PROJECT_ROOT": str(repository),
+                "GIT_HTTP_EXPORT_ALL": "1",
+                "PATH_INFO": path.removeprefix("/app.git"),
+                "QUERY_STRING": query,
+                "REQUEST_METHOD": self.command,
+                "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+                "CONTENT_LENGTH": str(len(body)),
+                "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+                "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+            }
+            answer = subprocess.run([backend], env=environment, input=body, stdout=subprocess.PIPE, check=True).stdout
+            headers, _, content = answer.partition(b"\r\n\r\n")
+            fields = [line.split(": ", 1) for line in headers.decode().split("\r\n")]
+            status = dict(fields).pop("Status", "200 OK")
+            self.send_response(int(status[:3]))
+            for name, value in fields:
+                if name != "Status":
+                    self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server_state = GitServer(f"http://127.0.0.1:{server.server_address[1]}/app.git")
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server_state
+        finally:
+            server.shutdown()
+            thread.join()
