@@ -15,6 +15,7 @@ from typing import Final
 from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
+from hookmill.domain.run_files import WORKSPACE_DIRECTORY
 from hookmill.metrics import RETENTION_PASS, RETENTION_ROWS, Metrics
 from hookmill.store import (
     deliveries,
@@ -346,8 +347,8 @@ def _forget_expired(tx: Transaction, now: int) -> None:
 
 
 def _remove_orphaned_packages(database: Database, packages: Path, report_failure: ReportFailure) -> None:
-    """Remove packages whose runs have no row, drafts and probe files of killed workers, and directories that could not
-    be removed before."""
+    """Remove packages whose runs have no row, drafts, workspaces and probe files of killed workers, and directories
+    that could not be removed before."""
     if not packages.is_dir():
         return
     not_removed: list[str] = []
@@ -355,6 +356,8 @@ def _remove_orphaned_packages(database: Database, packages: Path, report_failure
         try:
             if _is_orphaned(database, path):
                 remove_directory(path)
+            elif (path / WORKSPACE_DIRECTORY).is_dir() and _is_workspace_left(database, path):
+                remove_directory(path / WORKSPACE_DIRECTORY)
         except OSError as error:
             not_removed.append(f"{path}: {error.strerror}")
     if not_removed:
@@ -383,6 +386,17 @@ def _is_orphaned(database: Database, path: Path) -> bool:
         run = reading.run_by_key(tx, key)
     # The next attempt of an unfinished run removes the draft itself, and must not race with this removal.
     return run is None or (is_draft and run.state.is_final)
+
+
+def _is_workspace_left(database: Database, package: Path) -> bool:
+    """Whether a worker died before it could remove the workspace of a run that has ended since."""
+    try:
+        key = run_key(package.name)
+    except HookmillError:
+        return False
+    with database.read() as tx:
+        run = reading.run_by_key(tx, key)
+    return run is not None and run.state.is_final and run.options.workspace is not None
 
 
 def _is_abandoned(path: Path) -> bool:

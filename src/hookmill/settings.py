@@ -1,8 +1,9 @@
 """Every setting with its name, default and meaning.
 
 A setting comes from `HOOKMILL_<NAME>` in the environment, else from `hookmill.toml` (or the file that
-`HOOKMILL_CONFIG` names), else from the default here. Only `runners` and `oidc_roles` are merged from both: if both set
-the same key, the environment overrides the file. No other module reads the file, or decides which value a setting has.
+`HOOKMILL_CONFIG` names), else from the default here. Only `runners`, `repositories` and `oidc_roles` are merged from
+both: if both set the same key, the environment overrides the file. No other module reads the file, or decides which
+value a setting has.
 """
 
 import json
@@ -36,7 +37,9 @@ from hookmill.domain.run_files import (
     RunFileLimits,
 )
 from hookmill.domain.run_secrets import SecretRule
+from hookmill.domain.workspace import is_repository_name
 from hookmill.runs.runners import RUNNER_KINDS, AnyRunnerSettings, PackageSettings, RunnerSettings
+from hookmill.runs.workspaces.repository import RepositorySettings
 
 CONFIG_FILE: Final = "hookmill.toml"
 _VARIABLES_OTHER_THAN_SETTINGS: Final = {
@@ -50,6 +53,7 @@ _VARIABLES_OTHER_THAN_SETTINGS: Final = {
     "HOOKMILL_PROMPT_FILE",
     "HOOKMILL_ENVELOPE_FILE",
     "HOOKMILL_PAYLOAD_FILE",
+    "HOOKMILL_WORKSPACE",
 }
 
 
@@ -142,6 +146,10 @@ class Settings(BaseSettings):
     runners: dict[str, AnyRunnerSettings] = Field(
         default_factory=dict,
         description="The operator's runners, by name. `package` always exists: it only writes the run's files.",
+    )
+    repositories: dict[str, RepositorySettings] = Field(
+        default_factory=dict,
+        description="The Git repositories that automations may name for the workspaces of their runs, by name.",
     )
     run_files: Literal["local", "database", "s3"] | None = Field(
         default=None,
@@ -497,6 +505,14 @@ class Settings(BaseSettings):
                     f"{name!r} can't name a runner: use lower-case letters, digits, - and _, and not 'package'"
                 )
         return runners
+
+    @field_validator("repositories")
+    @classmethod
+    def _check_repository_names(cls, repositories: dict[str, RepositorySettings]) -> dict[str, RepositorySettings]:
+        for name in repositories:
+            if not is_repository_name(name):
+                raise ValueError(f"{name!r} can't name a repository: use lower-case letters, digits, - and _")
+        return repositories
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:

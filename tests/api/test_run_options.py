@@ -95,3 +95,57 @@ def test_unusable_secret_is_refused_with_its_pointer(api: Api, stocked: StockedF
 
     assert refused.status == 422
     assert refused.json["errors"][0]["pointer"] == pointer
+
+
+# Workspaces
+
+REF = {"pointer": "/pull_request/head/sha"}
+
+
+def test_workspace_is_shown_replaced_kept_and_removed(api: Api, stocked: StockedFactory):
+    created = create(api, stocked, workspace={"repository": "app", "ref": REF, "depth": "full"})
+    path = f"/factories/default/automations/{created.json['automation_id']}"
+
+    replaced = api.patch(path, {"workspace": {"repository": "app", "ref": "main"}}).json
+    unchanged = api.patch(path, {"prompt": "Another."}).json
+    removed = api.patch(path, {"workspace": None}).json
+
+    assert (created.status, created.json["workspace"]) == (
+        201,
+        {"repository": "app", "ref": None, "ref_pointer": "/pull_request/head/sha", "depth": 0},
+    )
+    assert replaced["workspace"] == {"repository": "app", "ref": "main", "ref_pointer": None, "depth": 1}
+    assert (unchanged["workspace"], unchanged["version"]) == (replaced["workspace"], 3)
+    assert removed["workspace"] is None
+
+
+@pytest.mark.parametrize(
+    ("workspace", "pointer", "problem"),
+    [
+        ({"repository": "unknown"}, "/workspace/repository", "The operator allowed: app."),
+        ({"repository": "elsewhere"}, "/workspace/repository", "may not use a repository 'elsewhere'"),
+        ({"repository": REF}, "/workspace/repository", "can't come from the payload"),
+        ({"repository": "https://git.example.com/app.git"}, "/workspace/repository", "one that the operator allows"),
+        ({"repository": "app", "ref": "--upload-pack=x"}, "/workspace/ref", "has a part between slashes"),
+        ({"repository": "app", "depth": "all"}, "/workspace/depth", "must be full, or a whole number"),
+    ],
+)
+def test_invalid_workspace_is_refused_with_its_pointer(
+    api: Api, stocked: StockedFactory, workspace: Any, pointer: str, problem: str
+):
+    refused = create(api, stocked, workspace=workspace)
+
+    assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, pointer)
+    assert problem in refused.json["errors"][0]["detail"]
+
+
+def test_repository_that_is_no_longer_allowed_is_a_warning(api: Api, stocked: StockedFactory):
+    created = create(api, stocked, workspace={"repository": "app"})
+    stored = '{"workspace": {"repository": "gone"}}'
+    with api.world.database.write() as tx:
+        tx.run("UPDATE automation_versions SET options = :stored WHERE name = 'with options'", stored=stored)
+
+    changed = api.patch(f"/factories/default/automations/{created.json['automation_id']}", {"prompt": "Another."})
+
+    assert changed.status == 200
+    assert changed.json["warnings"] == ["The operator allows no repository 'gone' for this factory, so its runs fail."]

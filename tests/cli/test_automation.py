@@ -578,3 +578,54 @@ def test_invalid_field_is_refused(
     automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], exit_code: int, problem: str
 ):
     assert problem in hookmill("automation", "change", "triage", *arguments, exit_code=exit_code).err
+
+
+@pytest.fixture
+def repositories(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOKMILL_REPOSITORIES", '{"app": {"url": "https://git.example.com/app.git"}}')
+
+
+@pytest.mark.usefixtures("repositories")
+def test_workspace_is_created_shown_replaced_and_removed(webhook: Any, hookmill: Hookmill):
+    created = hookmill(
+        *("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--workspace", "app"),
+        *("--workspace-ref-from", "/pull_request/head/sha", "--workspace-depth", "full", "--json"),
+    ).json
+    shown = hookmill("automation", "show", "a").out
+    replaced = hookmill(
+        *("automation", "change", "a", "--workspace", "app", "--workspace-ref", "main", "--workspace-depth", "5"),
+        "--json",
+    ).json
+    removed = hookmill("automation", "change", "a", "--no-workspace", "--json").json
+    audited = hookmill("audit", "list", "--limit", "1", "--json").json["entries"][0]
+
+    assert created["workspace"] == {
+        "repository": "app",
+        "ref": None,
+        "ref_pointer": "/pull_request/head/sha",
+        "depth": 0,
+    }
+    assert "app: the ref at /pull_request/head/sha in the payload, with the whole history" in " ".join(shown.split())
+    assert replaced["workspace"] == {"repository": "app", "ref": "main", "ref_pointer": None, "depth": 5}
+    assert removed["workspace"] is None
+    assert audited["details"]["changed"] == ["workspace"]
+
+
+@pytest.mark.usefixtures("repositories")
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "problem"),
+    [
+        (("--workspace", "other"), 1, "The operator allowed: app."),
+        (("--workspace", "app", "--workspace-ref", "-x"), 1, "The ref of the workspace has a part"),
+        (("--workspace", "app", "--workspace-depth", "all"), 1, "The depth of a workspace must be full"),
+        (("--workspace", "app", "--workspace-ref", "a", "--workspace-ref-from", "/a"), 2, "at most one of"),
+        (("--workspace", "app", "--no-workspace"), 2, "at most one of"),
+        (("--workspace-ref", "main"), 2, "need --workspace"),
+    ],
+)
+def test_invalid_workspace_is_refused(
+    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], exit_code: int, problem: str
+):
+    error = hookmill("automation", "change", "triage", *arguments, exit_code=exit_code).err
+
+    assert problem in " ".join(error.replace("│", " ").split())

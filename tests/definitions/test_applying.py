@@ -813,3 +813,32 @@ def test_exported_fields_apply_without_a_change(applied_repository: Repository):
 
     assert 'pr: "/pull_request/number"' in files["automations/triage/automation.md"]
     assert applied_repository.plan().steps == ()
+
+
+WORKSPACE = "workspace: {repository: app, ref: {pointer: /pull_request/head/sha}, depth: full}\n"
+
+
+def test_workspace_is_applied_exported_and_removed_with_its_file(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+    world, may = applied_repository.world, applied_repository.may
+
+    def apply(workspace: str) -> list[str]:
+        applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", workspace, "Go.")})
+        return [change.key for step in applied_repository.apply().plan.steps for change in step.changes]
+
+    apply("")
+    added = apply(WORKSPACE)
+    options = world.management.automations.get(may, "triage").options
+    exported = definitions.export(world.management, may)["automations/triage/automation.md"]
+    applied_repository.write({"automations/triage/automation.md": exported})
+    steps_after_export = applied_repository.plan().steps
+    removed = apply("")
+
+    assert added == removed == ["workspace"]
+    assert options.as_json()["workspace"] == {
+        "repository": "app",
+        "ref": {"pointer": "/pull_request/head/sha"},
+        "depth": "full",
+    }
+    assert steps_after_export == ()
+    assert world.management.automations.get(may, "triage").options.workspace is None

@@ -185,6 +185,14 @@ VALID_FRONT_MATTER = [
     f"{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
     f"secrets: []\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
     f"secrets: [NPM_TOKEN, GH_TOKEN=BILLING_GH_TOKEN, _A=b]\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
+    *(
+        f"workspace: {workspace}\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}"
+        for workspace in (
+            "{repository: app}",
+            "{repository: a-b_1, ref: main, depth: 0}",
+            "{repository: app, ref: {pointer: /pull_request/head/sha}, depth: full}",
+        )
+    ),
     payload_filter("{}"),
     payload_filter("{a: [x, 1, 1.5, true, null]}"),
     payload_filter("{in: [x]}"),
@@ -196,6 +204,24 @@ VALID_FRONT_MATTER = [
     payload_filter("{$any: [{in: [x]}, {$fields: {$schema: [x]}}], $not: {draft: [true]}, $fields: {$a: [1]}}"),
 ]
 INVALID_FRONT_MATTER = [
+    *(
+        f"workspace: {workspace}\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}"
+        for workspace in (
+            "app",
+            "[]",
+            "{}",
+            "{repository: {pointer: /repository}}",
+            "{repository: 'https://git.example.com/app.git'}",
+            "{repository: app, url: x}",
+            "{repository: app, ref: ''}",
+            "{repository: app, ref: {}}",
+            "{repository: app, ref: {pointer: a}}",
+            "{repository: app, ref: {pointer: /a, default: main}}",
+            "{repository: app, depth: -1}",
+            "{repository: app, depth: all}",
+            "{repository: app, depth: 1000001}",
+        )
+    ),
     *(
         f"fields: {fields}\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}"
         for fields in (

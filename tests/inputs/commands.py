@@ -30,6 +30,7 @@ EXCLUSIVE_INPUTS: Final = (
     {"identifier", "--webhook"},
     {"identifier", "--state"},
     {"--hours", "--until"},
+    {"--workspace-ref", "--workspace-ref-from"},
 )
 UNKNOWN_ALARM: Final = "alm_" + "0" * 32
 BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -120,6 +121,11 @@ ADDITIONAL_INPUTS: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("alarm destination add", "--include-factories"): {"--installation": FLAG},
     ("automation change", "--field-max"): {"--field": "pr=/n"},
     ("automation create", "--field-max"): {"--field": "pr=/n"},
+    **{
+        (f"automation {verb}", f"--workspace-{part}"): {"--workspace": "app"}
+        for verb in ("change", "create")
+        for part in ("ref", "ref-from", "depth")
+    },
     ("send", "--scheme"): {"webhook": "signed"},
     ("send", "--clock-skew"): {"webhook": "signed"},
     ("send", "--signing-key"): {"webhook": "signed"},

@@ -31,6 +31,7 @@ _POLICY: Final = {
     "pause_after_failures": 2,
     "fields": {"pr": "/n", "title": {"pointer": "/title", "max_characters": 5}},
     "secrets": ["RUN_TOKEN"],
+    "workspace": {"repository": "app", "ref": {"pointer": "/ref"}, "depth": 2},
 }
 _TRIGGER: Final = {
     "provider": "webhook",

@@ -59,7 +59,12 @@ def command_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandS
         directory.mkdir(parents=True)
         monkeypatch.chdir(directory)
         key = new_master_key()
-        settings = {"DATA_DIR": tmp_path, "MASTER_KEY": as_text(key), "WEBHOOKS_PER_FACTORY": 100_000}
+        settings = {
+            "DATA_DIR": tmp_path,
+            "MASTER_KEY": as_text(key),
+            "WEBHOOKS_PER_FACTORY": 100_000,
+            "REPOSITORIES": '{"app": {"url": "https://git.example.com/app.git"}}',
+        }
         if not url.startswith("sqlite"):
             settings["DATABASE_URL"] = url
         for name, value in settings.items():

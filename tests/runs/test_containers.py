@@ -217,6 +217,20 @@ def test_container_sees_the_package_and_writes_only_its_output(engine, package):
     assert containers(engine) == []
 
 
+def test_container_can_change_its_workspace(engine, tmp_path):
+    def check_out(target: Path) -> str:
+        target.mkdir()
+        (target / "f").write_text("checked out\n")
+        return "0" * 40
+
+    package = write_package(tmp_path / "runs", sample_run(), b"{}", check_out=check_out)
+    script = 'pwd; cat "$HOOKMILL_WORKSPACE/f"; echo changed > /workspace/f; cat /package/workspace/f'
+
+    result = perform(runner(engine, script), package)
+
+    assert result.output_tail == "/package\nchecked out\nchanged\n"
+
+
 def test_container_has_limits_and_no_rights(engine, package):
     rights = perform(runner(engine, "cat /proc/self/status"), package).output_tail or ""
     script = "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 1 & done; wait"

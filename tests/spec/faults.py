@@ -364,4 +364,29 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
         "PostgreSQL's tables are on the full disk, but not its write-ahead log.",
     ),
+    "F51": ToleratedFault(
+        "A Git server does not answer while a workspace is made: the run is tried again, and does not fail.",
+        (
+            "runs/test_workspaces.py::test_unreachable_repository_is_tried_again_and_then_interrupts_the_run",
+            "runs/test_checkouts.py::test_unreachable_server_does_not_cost_the_mirror",
+        ),
+    ),
+    "F52": ToleratedFault(
+        "`kill -9` of a worker or of Git while a workspace is made or used: the mirror is fetched again if it is "
+        "damaged, and the checkout is replaced or removed.",
+        (
+            "runs/test_checkouts.py::test_damaged_mirror_is_replaced",
+            "runs/test_workspaces.py::test_next_attempt_replaces_the_workspace_of_a_dead_worker",
+            "runs/test_workspaces.py::test_retention_removes_a_workspace_that_a_dead_worker_left",
+        ),
+        "The tests make the state that a killed process leaves.",
+    ),
+    "F53": ToleratedFault(
+        "The disk is full while a workspace is made: the run returns to the queue without an attempt.",
+        (
+            "runs/test_checkouts.py::test_full_disk_is_a_fault_of_the_host",
+            "runs/test_workspaces.py::test_full_disk_returns_the_run_to_the_queue",
+        ),
+        "The tests use a Git that reports a full disk, and a directory that can't be created.",
+    ),
 }

@@ -96,6 +96,7 @@ class World:
             default_runner="package",
             # Tests save automations with secrets, and perform none of their runs.
             secret_rules={"package": SecretRule()},
+            repositories={"app": None, "elsewhere": ("another",)},
             password_sign_in=password_sign_in,
             external_sign_in=external_sign_in,
             sends_email=True,

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from hookmill.domain.external_identity import FactoryRole
 from hookmill.runs.runners import RunnerSettings
+from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.settings import Settings, with_built_in_runners
 from hookmill.web.dashboard.settings import EffectiveSetting
 
@@ -61,6 +62,10 @@ def _render_runners(value: Mapping[str, RunnerSettings]) -> tuple[str, ...]:
     return tuple(f"{name}: {runner.summary()}" for name, runner in with_built_in_runners(value).items())
 
 
+def _render_repositories(value: Mapping[str, RepositorySettings]) -> tuple[str, ...]:
+    return tuple(f"{name}: {repository.summary()}" for name, repository in sorted(value.items())) or ("none",)
+
+
 def _render_roles(value: Mapping[str, tuple[FactoryRole, ...]]) -> tuple[str, ...]:
     return tuple(
         f"{group}: {', '.join(f'{granted.role}@{granted.factory}' for granted in roles)}"
@@ -76,6 +81,7 @@ _RENDERERS: Final[Mapping[str, Callable[[Any], tuple[str, ...]]]] = {
     "oidc_client_secret": _render_secret,
     "oidc_roles": _render_roles,
     "otlp_headers": _render_secret,
+    "repositories": _render_repositories,
     "runners": _render_runners,
     "s3_access_key_id": _render_secret,
     "s3_secret_access_key": _render_secret,

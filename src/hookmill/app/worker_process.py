@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from hookmill.app.metrics_server import MetricsServer
     from hookmill.runs.dispatcher import Dispatcher
     from hookmill.runs.uploads import Uploads
+    from hookmill.runs.workspaces.preparation import Workspaces
 
 
 UPLOAD_SECONDS: Final = 3.0
@@ -247,12 +248,34 @@ def _build_dispatcher(
             },
             secrets=RunSecretReader(master_keys=store.master_keys, rules=settings.secret_rules()),
             run_files=run_files,
+            workspaces=_build_workspaces(settings, store),
         ),
         now_us,
         metrics=metrics,
         tracing=tracing,
         report_failure=log.failure,
         report_recovery=log.recovery,
+    )
+
+
+def _build_workspaces(settings: Settings, store: Store) -> "Workspaces | None":
+    """What gives runs their workspaces, if the settings name repositories. Removes mirrors that are no longer used."""
+    from hookmill.runs.workspaces.checkouts import Checkouts
+    from hookmill.runs.workspaces.preparation import Workspaces
+
+    checkouts = Checkouts(settings.data_dir.absolute())
+    try:
+        checkouts.remove_unused_mirrors(settings.repositories.items(), now_us() / 1e6)
+    except OSError as error:
+        log.failure("runs", error)
+    if not settings.repositories:
+        return None
+    return Workspaces(
+        repositories=settings.repositories,
+        runners=frozenset(name for name, runner in settings.all_runners().items() if runner.uses_workspace),
+        checkouts=checkouts,
+        database=store.database,
+        master_keys=store.master_keys,
     )
 
 

@@ -182,6 +182,23 @@ NewRunSecrets = Annotated[
         help="A secret that its runs get as an environment variable, replacing the previous ones. May be repeated.",
     ),
 ]
+WorkspaceRepository = Annotated[
+    str | None,
+    typer.Option(
+        "--workspace", metavar="REPOSITORY", help="Each run gets a checkout of this repository of the settings."
+    ),
+]
+WorkspaceRef = Annotated[
+    str | None,
+    typer.Option(metavar="REF", help="The commit id, branch or tag of the checkout. Default: the default branch."),
+]
+WorkspaceRefFrom = Annotated[
+    str | None,
+    typer.Option(metavar="POINTER", help="The JSON pointer of the ref in the payload, such as /pull_request/head/sha."),
+]
+WorkspaceDepth = Annotated[
+    str | None, typer.Option(metavar="N", help="How many commits of the history it has, or full. Default: 1.")
+]
 PauseAfterFailures = Annotated[int | None, typer.Option(metavar="N", help="Disable it after N failed runs in a row.")]
 
 
@@ -217,6 +234,10 @@ def create(
     field: FieldPointers = None,
     field_max: FieldMaxCharacters = None,
     secret: RunSecrets = None,
+    workspace: WorkspaceRepository = None,
+    workspace_ref: WorkspaceRef = None,
+    workspace_ref_from: WorkspaceRefFrom = None,
+    workspace_depth: WorkspaceDepth = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -236,7 +257,11 @@ def create(
     assert prompt_text is not None, "one of the two options has a value"
     payload_filter = inputs.read_filter(filter_json, filter_file)
     triggers = _read_triggers(triggers_file)
-    options_changes = _option_changes(field, field_max) | ({"secrets": secret} if secret else {})
+    options_changes = (
+        _option_changes(field, field_max)
+        | ({"secrets": secret} if secret else {})
+        | _workspace_changes(workspace, workspace_ref, workspace_ref_from, workspace_depth)
+    )
     policy_options = _PolicyOptions(
         concurrency_key=concurrency_key,
         concurrency=concurrency,
@@ -409,6 +434,11 @@ def change(
     no_fields: Annotated[bool, typer.Option("--no-fields", help="Remove all fields.")] = False,
     secret: NewRunSecrets = None,
     no_secrets: Annotated[bool, typer.Option("--no-secrets", help="Remove all secrets.")] = False,
+    workspace: WorkspaceRepository = None,
+    workspace_ref: WorkspaceRef = None,
+    workspace_ref_from: WorkspaceRefFrom = None,
+    workspace_depth: WorkspaceDepth = None,
+    no_workspace: Annotated[bool, typer.Option("--no-workspace", help="Runs get no checkout.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -422,6 +452,7 @@ def change(
     inputs.require_at_most_one(schedule=schedule or None, no_schedule=no_schedule or None, triggers_file=triggers_file)
     inputs.require_at_most_one(field=field or None, no_fields=no_fields or None)
     inputs.require_at_most_one(secret=secret or None, no_secrets=no_secrets or None)
+    inputs.require_at_most_one(workspace=workspace, no_workspace=no_workspace or None)
     schedules = _schedule_triggers(schedule, timezone, catch_up)
     prompt_text = _read_prompt(prompt, prompt_file)
     payload_filter = inputs.read_filter(filter_json, filter_file)
@@ -455,6 +486,9 @@ def change(
     options_changes: dict[str, Any] = {"fields": None} if no_fields else _option_changes(field, field_max)
     if secret or no_secrets:
         options_changes["secrets"] = secret or None
+    options_changes |= _workspace_changes(workspace, workspace_ref, workspace_ref_from, workspace_depth)
+    if no_workspace:
+        options_changes["workspace"] = None
     changes_policy = bool(changed_policy_fields) or any(resets.values())
     if (
         new_name is None
@@ -654,6 +688,24 @@ def _option_changes(fields: Sequence[str] | None, max_characters: Sequence[str] 
             )
         sources[name]["max_characters"] = int(number)
     return {"fields": sources} if sources else {}
+
+
+def _workspace_changes(
+    repository: str | None, ref: str | None, ref_pointer: str | None, depth: str | None
+) -> dict[str, Any]:
+    """The run option `workspace`, if the command's options change it."""
+    inputs.require_at_most_one(workspace_ref=ref, workspace_ref_from=ref_pointer)
+    if repository is None:
+        if (ref, ref_pointer, depth) != (None, None, None):
+            raise typer.BadParameter("--workspace-ref, --workspace-ref-from and --workspace-depth need --workspace")
+        return {}
+    is_number = depth is not None and depth.isascii() and depth.isdigit() and len(depth) < 10
+    workspace = {
+        "repository": repository,
+        "ref": {"pointer": ref_pointer} if ref_pointer is not None else ref,
+        "depth": int(depth) if depth is not None and is_number else depth,
+    }
+    return {"workspace": _without_none(workspace)}
 
 
 def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:

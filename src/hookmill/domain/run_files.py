@@ -1,17 +1,22 @@
 """The files of a run: those that its package contains from the start, and how files are shown on every host."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from hookmill.domain.errors import Invalid
 from hookmill.domain.filters import exact_json
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.run import PAYLOAD_FILE, Run, envelope, envelope_text, full_prompt
 from hookmill.domain.run_options import FieldValue
+from hookmill.domain.workspace import CheckedOut
 
 PROMPT_FILE: Final = "prompt.md"
 ENVELOPE_FILE: Final = "envelope.json"
 ENVELOPE_TEXT_FILE: Final = "envelope.txt"
+WORKSPACE_DIRECTORY: Final = "workspace"
+"""The directory of the package with the checkout. Only regular files of a package are listed or stored."""
 OUTPUT_FILE: Final = "output.log"
 OUTPUT_END_BYTES: Final = 16_384
 """The size of the end of a command's output that is stored while the command runs, and that a page shows."""
@@ -69,19 +74,21 @@ class RunOutput:
         return None if self.size is None else self.size > len(self.content)
 
 
-def prepared_texts(run: Run, payload: bytes | None) -> Iterator[tuple[str, bytes]]:
+def prepared_texts(run: Run, payload: bytes | None, commit: str | None = None) -> Iterator[tuple[str, bytes]]:
     """The texts that a run's package contains when its command starts, by file name. The payload is another file.
 
-    `payload` matters only if the run's automation names fields.
+    `payload` matters only if the run's options refer to it. `commit` is the id of the commit in the workspace; only the
+    worker knows it.
     """
     yield PROMPT_FILE, _utf8(full_prompt(run))
-    yield ENVELOPE_FILE, _utf8(exact_json(envelope(run, fields_of(run, payload)), indent=2) + "\n")
+    programs_envelope = envelope(run, fields_of(run, payload), workspace_of(run, payload, commit))
+    yield ENVELOPE_FILE, _utf8(exact_json(programs_envelope, indent=2) + "\n")
     yield ENVELOPE_TEXT_FILE, _utf8(envelope_text(run))
 
 
-def prepared_files(run: Run, payload: bytes | None) -> Iterator[tuple[str, bytes]]:
-    """All files that a run's package contains when its command starts, by name."""
-    yield from prepared_texts(run, payload)
+def prepared_files(run: Run, payload: bytes | None, commit: str | None = None) -> Iterator[tuple[str, bytes]]:
+    """All files that a run's package contains when its command starts, by name. `commit`: see `prepared_texts`."""
+    yield from prepared_texts(run, payload, commit)
     if payload is not None:
         yield PAYLOAD_FILE, payload
 
@@ -90,8 +97,23 @@ def fields_of(run: Run, payload: bytes | None) -> dict[str, FieldValue]:
     """The values of the run's fields in its payload, by name."""
     if not run.options.fields:
         return {}
+    return run.options.field_values(parsed_payload(payload))
+
+
+def workspace_of(run: Run, payload: bytes | None, commit: str | None) -> CheckedOut | None:
+    """What the envelope says about the run's workspace; None if its automation has none."""
+    workspace = run.options.workspace
+    if workspace is None:
+        return None
+    ref = None
+    with suppress(Invalid):
+        ref = workspace.ref_in(parsed_payload(payload))
+    return CheckedOut(repository=workspace.repository, ref=ref, commit=commit)
+
+
+def parsed_payload(payload: bytes | None) -> Parsed | None:
     parsed = parse(payload) if payload is not None else None
-    return run.options.field_values(parsed if isinstance(parsed, Parsed) else None)
+    return parsed if isinstance(parsed, Parsed) else None
 
 
 def _utf8(text: str) -> bytes:

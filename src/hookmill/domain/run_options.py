@@ -16,6 +16,7 @@ from hookmill.domain.filters.values import KINDS_BY_TYPE, MISSING
 from hookmill.domain.payload import Json, Parsed, VastNumber
 from hookmill.domain.payload_pointer import usable_pointer, value_at
 from hookmill.domain.run_secrets import RunSecret, run_secrets_from_json
+from hookmill.domain.workspace import Workspace, workspace_from_json
 
 FIELDS_MAX: Final = 32
 FIELD_NAME_PATTERN: Final = "[a-z][a-z0-9_]{0,31}"
@@ -97,6 +98,8 @@ class RunOptions:
     fields: tuple[RunField, ...] = ()
     secrets: tuple[RunSecret, ...] = ()
     """The secrets that the command gets as environment variables."""
+    workspace: Workspace | None = None
+    """The checkout that each run gets; None: none."""
     unreadable: UnreadableOptions | None = None
     """Set if this version can't read the stored options. All other attributes then have their defaults, and no run may
     start: an option that this version ignores may restrict what a run can do."""
@@ -110,6 +113,8 @@ class RunOptions:
             options["fields"] = {field.name: field.as_json() for field in self.fields}
         if self.secrets:
             options["secrets"] = [secret.as_json() for secret in self.secrets]
+        if self.workspace is not None:
+            options["workspace"] = self.workspace.as_json()
         return options
 
     def field_values(self, payload: Parsed | None) -> dict[str, FieldValue]:
@@ -118,7 +123,7 @@ class RunOptions:
 
 
 NO_OPTIONS: Final = RunOptions()
-OPTION_FIELDS: Final = ("fields", "secrets")
+OPTION_FIELDS: Final = ("fields", "secrets", "workspace")
 
 
 def changed_options(options: RunOptions, changes: Mapping[str, Any]) -> RunOptions:
@@ -135,10 +140,11 @@ def changed_options(options: RunOptions, changes: Mapping[str, Any]) -> RunOptio
 
 def options_from_json(source: Mapping[str, Any]) -> RunOptions:
     """The options with these `OPTION_FIELDS`; other keys are ignored. Raises `Invalid` with a JSON pointer."""
-    fields, secrets = (source.get(name) for name in OPTION_FIELDS)
+    fields, secrets, workspace = (source.get(name) for name in OPTION_FIELDS)
     return RunOptions(
         fields=_fields(fields) if fields is not None else (),
         secrets=run_secrets_from_json(secrets) if secrets is not None else (),
+        workspace=workspace_from_json(workspace) if workspace is not None else None,
     )
 
 

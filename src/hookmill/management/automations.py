@@ -20,7 +20,7 @@ from hookmill.domain.name import usable_name
 from hookmill.domain.payload import NotJson, Parsed, parse
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import ByPerson, Run
-from hookmill.domain.run_options import OPTION_FIELDS, UnreadableOptions, changed_options, options_from_json
+from hookmill.domain.run_options import OPTION_FIELDS, RunOptions, UnreadableOptions, changed_options, options_from_json
 from hookmill.domain.run_policy import changed_policy, policy_from_json
 from hookmill.domain.run_secrets import NO_SECRETS
 from hookmill.domain.webhook import Webhook, WebhookState
@@ -68,7 +68,7 @@ class Automations:
             triggers=new_triggers.delivery_triggers,
             schedules=new_triggers.schedules,
             policy=policy_from_json(policy or {}),
-            options=options_from_json(options or {}),
+            options=self._usable_options(may, options_from_json(options or {})),
             created_at=now,
             updated_at=now,
         )
@@ -118,7 +118,7 @@ class Automations:
                 schedules=new_triggers.schedules,
                 unreadable_triggers=new_triggers.unreadable_triggers,
                 policy=changed_policy(before.policy, policy or {}),
-                options=changed_options(before.options, options or {}),
+                options=self._changed_options(may, before.options, options or {}),
                 enabled=enabled if enabled is not None else before.enabled,
             )
             attributes_by_field = {name: name for name in ("name", "prompt", "runner", "enabled", "policy")}
@@ -207,8 +207,8 @@ class Automations:
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
         """Reasons why an enabled automation might not start runs, one sentence each.
 
-        They are options and triggers that can't be read; secrets that were deleted; webhooks that are unknown, deleted
-        or disabled; and event types that a webhook's deliveries don't have.
+        They are options and triggers that can't be read; secrets that were deleted; repositories that the factory may
+        not use; webhooks that are unknown, deleted or disabled; and event types that a webhook's deliveries don't have.
         """
         uids = sorted(automation.selected_webhook_uids())
         with self._installation.reading() as tx:
@@ -216,6 +216,7 @@ class Automations:
             missing_secrets = _missing_secrets(tx, may, automation)
         return [
             *([_unreadable_options_warning(unreadable)] if (unreadable := automation.options.unreadable) else []),
+            *self._workspace_warnings(may, automation),
             *(_unreadable_warning(trigger) for trigger in automation.unreadable_triggers),
             *(f"{_missing_secret(may, name)} Until then, its runs fail." for name in missing_secrets.values()),
             *(
@@ -240,6 +241,28 @@ class Automations:
                 raise Invalid(problem, pointer=f"/secrets/{index}")
         for index, name in _missing_secrets(tx, may, automation).items():
             raise Invalid(_missing_secret(may, name), pointer=f"/secrets/{index}")
+
+    def _workspace_warnings(self, may: MayView, automation: Automation) -> list[str]:
+        workspace = automation.options.workspace
+        if workspace is None or workspace.repository in self._installation.config.repositories_for(may):
+            return []
+        return [f"The operator allows no repository {workspace.repository!r} for this factory, so its runs fail."]
+
+    def _changed_options(self, may: MayManage, options: RunOptions, changes: Mapping[str, Any]) -> RunOptions:
+        after = changed_options(options, changes)
+        # The operator may have removed the repository. Other changes must be possible nevertheless.
+        return self._usable_options(may, after) if after.workspace != options.workspace else after
+
+    def _usable_options(self, may: MayManage, options: RunOptions) -> RunOptions:
+        """The options. Raises `Invalid` if their workspace is of a repository that the factory may not use."""
+        allowed = self._installation.config.repositories_for(may)
+        if options.workspace is None or options.workspace.repository in allowed:
+            return options
+        raise Invalid(
+            f"Factory {may.factory.name!r} may not use a repository {options.workspace.repository!r}. The operator "
+            f"allowed: {', '.join(allowed) or 'none'}.",
+            pointer="/workspace/repository",
+        )
 
     def _usable_runner(self, runner: str | None) -> str:
         config = self._installation.config

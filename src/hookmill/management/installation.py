@@ -7,7 +7,7 @@ line to the audit log, unless it calls `skip_audit`.
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from hookmill.domain import ids
 from hookmill.domain.errors import Conflict, DiskFull, Forbidden, Revoked
 from hookmill.domain.external_identity import ExternalSignIn
 from hookmill.domain.ids import TeamId
-from hookmill.domain.permission import Actor, ActorKind, Channel, MayAdminister, MayManage, Role
+from hookmill.domain.permission import Actor, ActorKind, Channel, MayAdminister, MayManage, MayView, Role
 from hookmill.domain.run_secrets import SecretRule
 from hookmill.store import api_keys, audit, factories, sessions
 from hookmill.store.database import Database, Transaction
@@ -34,6 +34,8 @@ class InstallationConfig:
     default_runner: str
     secret_rules: Mapping[str, SecretRule] = field(default_factory=dict)
     """Which secrets the runs of each runner may get, by the runner's name."""
+    repositories: Mapping[str, Collection[str] | None] = field(default_factory=dict)
+    """The operator's Git repositories, by name, with the names of the factories that may use them; None: all."""
     lacks_trusted_proxies: bool = False
     """Whether every client seems to have the address of a proxy."""
     password_sign_in: bool = True
@@ -44,6 +46,10 @@ class InstallationConfig:
     """Whether a mail server for alarms is configured."""
     allows_private_addresses: bool = False
     """Whether alarm destinations may have addresses that are not public, and http URLs."""
+
+    def repositories_for(self, may: MayView) -> list[str]:
+        """The names of the repositories that automations of the factory may use."""
+        return sorted(name for name, users in self.repositories.items() if users is None or may.factory.name in users)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,7 +180,7 @@ class RunFileReader:
         return fields_of(run, payload) if payload is not None or not run.has_payload else {}
 
     def _prepared_texts(self, tx: Transaction, run: Run, package: StoredPackage) -> dict[str, bytes]:
-        payload = reading.payload_of(tx, run) if run.options.fields else None
+        payload = reading.payload_of(tx, run) if run.options.fields or run.options.workspace is not None else None
         return dict(prepared_texts(_run_in_package(run, package), payload))
 
     def _read_object(self, file: StoredFile) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from hookmill.domain.moment import iso, iso_or_none, utc
 from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import Priority, RunPolicy, WhenBusy
 from hookmill.domain.schedule import CatchUp, Schedule
+from hookmill.domain.workspace import FULL_DEPTH
 from hookmill.presentation.view import ExactNumbersView, Timestamp, View
 
 
@@ -90,6 +91,18 @@ class FieldSourceView(View, frozen=True):
     max_characters: Annotated[int, Meta(description="A longer string is cut after this many characters.")]
 
 
+class WorkspaceView(View, frozen=True):
+    """The checkout of a Git repository that each run gets."""
+
+    repository: Annotated[str, Meta(description="The name of a repository in the operator's settings.")]
+    ref: Annotated[str | None, Meta(description="A commit id, branch or tag. Null: see `ref_pointer`.")]
+    ref_pointer: Annotated[
+        str | None,
+        Meta(description="The JSON pointer of the ref in the payload. If both are null: the default branch."),
+    ]
+    depth: Annotated[int, Meta(description="How many commits of the history it has. 0: all.")]
+
+
 class AutomationInListView(ExactNumbersView, frozen=True):
     """An automation without its prompt, which may be long."""
 
@@ -115,6 +128,7 @@ class AutomationInListView(ExactNumbersView, frozen=True):
         list[str],
         Meta(description="The secrets that its runs get: `NAME`, or `VARIABLE=NAME` if the variable has another name."),
     ]
+    workspace: Annotated[WorkspaceView | None, Meta(description="The checkout that each run gets. Null: none.")]
     pause_reason: Annotated[
         str | None, Meta(description="Why the service disabled it. Null: it is enabled, or a person disabled it.")
     ]
@@ -144,6 +158,7 @@ class AutomationInListView(ExactNumbersView, frozen=True):
                 for field in automation.options.fields
             },
             secrets=[secret.as_json() for secret in automation.options.secrets],
+            workspace=_workspace_view(automation),
             pause_reason=automation.pause_reason,
             triggers=[trigger.as_json() for trigger in automation.all_triggers],
             next_times=[
@@ -204,6 +219,14 @@ def option_lines(options: RunOptions) -> list[tuple[str, str]]:
     ]
     if options.secrets:
         lines.append(("Secrets", ", ".join(secret.as_json() for secret in options.secrets)))
+    if (workspace := options.workspace) is not None:
+        ref_text = workspace.ref or "the default branch"
+        if workspace.ref_pointer is not None:
+            ref_text = f"the ref at {workspace.ref_pointer} in the payload"
+        depth_text = {FULL_DEPTH: "the whole history", 1: "1 commit"}.get(
+            workspace.depth, f"{workspace.depth:,} commits"
+        )
+        lines.append(("Workspace", f"{workspace.repository}: {ref_text}, with {depth_text}"))
     return lines
 
 
@@ -236,6 +259,18 @@ def _concurrency_view(automation: Automation) -> ConcurrencyView | None:
 def _debounce_view(automation: Automation) -> DebounceView | None:
     debounce = automation.policy.debounce
     return DebounceView(seconds=debounce.seconds, max_seconds=debounce.max_seconds) if debounce is not None else None
+
+
+def _workspace_view(automation: Automation) -> WorkspaceView | None:
+    workspace = automation.options.workspace
+    if workspace is None:
+        return None
+    return WorkspaceView(
+        repository=workspace.repository,
+        ref=workspace.ref,
+        ref_pointer=workspace.ref_pointer,
+        depth=workspace.depth,
+    )
 
 
 def _retry_view(automation: Automation) -> RetryView | None:

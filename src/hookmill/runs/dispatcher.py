@@ -44,6 +44,7 @@ from hookmill.runs.perform import Performer
 from hookmill.runs.run_secrets import RunSecretReader
 from hookmill.runs.runner import Runner
 from hookmill.runs.runners.guard import kill_processes_of_runs
+from hookmill.runs.workspaces.preparation import Workspaces
 from hookmill.store import firing, schedules
 from hookmill.store.database import Database, Transaction
 from hookmill.store.notifications import listening
@@ -105,6 +106,8 @@ class DispatcherSettings:
     """Reads the secrets of runs; None: runs with secrets fail."""
     run_files: RunFileSettings | None = None
     """Where files of runs are stored for all hosts; None: they stay on the worker's host."""
+    workspaces: Workspaces | None = None
+    """What gives runs their workspaces; None: the settings have no repositories."""
 
 
 class _Backlog(Enum):
@@ -200,6 +203,7 @@ class Dispatcher:
             file_writer=file_writer,
             observer=self._observer,
             secrets=settings.secrets,
+            workspaces=settings.workspaces,
         )
 
     @property

@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -17,11 +17,12 @@ from hookmill.domain.run_files import (
     ENVELOPE_FILE,
     OUTPUT_FILE,
     PROMPT_FILE,
+    WORKSPACE_DIRECTORY,
     from_first_character,
     prepared_files,
 )
 from hookmill.domain.secret import SecretValue
-from hookmill.store.directories import remove_or_set_aside
+from hookmill.store.directories import remove_directory, remove_or_set_aside
 
 LISTED_ENTRIES_MAX: Final = 1_000
 """The maximum number of entries that a listing of a package reads. A command may create any number of files."""
@@ -44,6 +45,8 @@ class Package:
     """The span of the attempt, for a command that continues the trace; None while tracing is off."""
     secrets: Mapping[str, SecretValue] = field(default_factory=dict, repr=False)
     """The secrets that the command gets, by the name of the variable. No file of the package contains them."""
+    commit: str | None = None
+    """The id of the commit in the workspace; None without a workspace."""
 
     @property
     def prompt_file(self) -> Path:
@@ -57,13 +60,29 @@ class Package:
     def payload_file(self) -> Path:
         return self.directory / PAYLOAD_FILE
 
+    @property
+    def workspace(self) -> Path | None:
+        """The checkout; None without a workspace."""
+        return self.directory / WORKSPACE_DIRECTORY if self.commit is not None else None
+
 
 def directory_of(packages: Path, run: RunKey) -> Path:
     return packages / run_id(run)
 
 
-def write_package(packages: Path, run: Run, payload: bytes | None, *, traceparent: str | None = None) -> Package:
-    """Write a run's package. It replaces that of an earlier attempt, and is never incomplete. Raises `OSError`."""
+def write_package(
+    packages: Path,
+    run: Run,
+    payload: bytes | None,
+    *,
+    traceparent: str | None = None,
+    check_out: Callable[[Path], str] | None = None,
+) -> Package:
+    """Write a run's package. It replaces that of an earlier attempt, and is never incomplete. Raises `OSError`.
+
+    `check_out` makes the workspace in the directory that it gets, and returns the id of the commit. What it raises
+    leaves no package.
+    """
     directory = directory_of(packages, run.id)
     draft = packages / f".{directory.name}"
     # Almost always, the first attempt at each step succeeds. Looking first would take more system calls.
@@ -75,7 +94,8 @@ def write_package(packages: Path, run: Run, payload: bytes | None, *, traceparen
     except FileExistsError:
         remove_or_set_aside(draft)
         draft.mkdir(mode=0o700)
-    for name, content in prepared_files(run, payload):
+    commit = _check_out(draft, check_out) if check_out is not None else None
+    for name, content in prepared_files(run, payload, commit):
         _write_file(draft / name, content)
     try:
         draft.rename(directory)
@@ -85,7 +105,31 @@ def write_package(packages: Path, run: Run, payload: bytes | None, *, traceparen
         # An earlier attempt has left its package, or its command something else with this name.
         remove_or_set_aside(directory)
         draft.rename(directory)
-    return Package(run=run, directory=directory, traceparent=traceparent)
+    return Package(run=run, directory=directory, traceparent=traceparent, commit=commit)
+
+
+def _check_out(draft: Path, check_out: Callable[[Path], str]) -> str:
+    try:
+        return check_out(draft / WORKSPACE_DIRECTORY)
+    except BaseException:
+        remove_or_set_aside(draft)
+        raise
+
+
+def hand_over(directory: Path, uid: int, gid: int) -> None:
+    """Make an account the owner of a directory and its content. Links are handed over and not followed.
+
+    Call it before a process of the account can change the directory. Raises `OSError`.
+    """
+    for _, directories, files, descriptor in os.fwalk(directory):
+        for name in (*directories, *files):
+            os.chown(name, uid, gid, dir_fd=descriptor, follow_symlinks=False)
+    os.chown(directory, uid, gid, follow_symlinks=False)
+
+
+def remove_workspace(packages: Path, run: RunKey) -> None:
+    """Remove the workspace of a run whose processes have ended. Raises `OSError`."""
+    remove_directory(directory_of(packages, run) / WORKSPACE_DIRECTORY)
 
 
 def make_packages_directory(packages: Path) -> None:

@@ -1,7 +1,9 @@
 """Performs one attempt of a run: writes the package, calls the runner, records the result."""
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,10 +19,12 @@ from hookmill.runs.file_writer import LiveOutput, RunFileWriter
 from hookmill.runs.health import DISK_ADVICE, HostHealth
 from hookmill.runs.masked_files import mask_files
 from hookmill.runs.observation import RunObserver
-from hookmill.runs.package import Package, is_masked, open_package, write_package
+from hookmill.runs.package import Package, is_masked, open_package, remove_workspace, write_package
 from hookmill.runs.run_secrets import RunSecretReader, UnusableSecret, masked_result, masker_of
-from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
+from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, Runner, reason_of
 from hookmill.runs.runners.masking import Masker
+from hookmill.runs.workspaces.checkouts import WorkspaceRefused, WorkspaceStopped, WorkspaceUnavailable
+from hookmill.runs.workspaces.preparation import Workspaces
 from hookmill.store.database import Database
 from hookmill.store.pauses import pause_failing
 from hookmill.store.runs import attempts
@@ -29,8 +33,12 @@ from hookmill.store.runs.executors import ExecutorId
 
 T = TypeVar("T")
 
+INSTRUCTION_SECONDS: Final = 0.5
+"""The time between two questions whether a run whose workspace is made must stop."""
 RETRY_SECONDS: Final = 0.5
 """The time between two tries to use an unavailable database."""
+WORKSPACE_RETRY: Final = Retry(attempts=3, backoff_seconds=30)
+"""How often a workspace that can't be fetched is tried, if the run has no retry rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +68,8 @@ class Performer:
     observer: RunObserver = field(default_factory=RunObserver)
     secrets: RunSecretReader | None = None
     """Reads the secrets of runs; None: runs with secrets fail."""
+    workspaces: Workspaces | None = None
+    """What gives runs their workspaces; None: runs with a workspace fail."""
 
     def perform(self, key: RunKey, attempt: int) -> Ended | Abandoned | None:
         """Perform an attempt that a claim began, and record its result in the run's row.
@@ -74,6 +84,12 @@ class Performer:
         run, follows_failure = claimed.run, claimed.follows_failure
         try:
             result = self.observer.observe_attempt(run, lambda: self._call_runner(run, claimed.payload))
+        except WorkspaceUnavailable as error:
+            # The automation is not at fault, so the run does not count as failed.
+            result = Ended(state=RunState.INTERRUPTED, reason=str(error))
+            if self._schedule_retry(run, result, default=WORKSPACE_RETRY):
+                return Abandoned()
+            return result if self._record_result(run, result, follows_failure) else Abandoned()
         except HostFault as fault:
             # The fault is reported before the run is requeued, so that this process does not claim the run immediately.
             self.health.report_fault(fault)
@@ -123,10 +139,22 @@ class Performer:
         try:
             if run.attempt > 1:
                 runner.end_earlier_attempts(run)
-            package = write_package(self.packages, run, payload, traceparent=self.observer.traceparent(run))
+            package = write_package(
+                self.packages,
+                run,
+                payload,
+                traceparent=self.observer.traceparent(run),
+                check_out=self._check_out(run, payload),
+            )
             if secrets:
                 package = replace(package, secrets=secrets)
                 directory = open_package(self.packages, run.id)
+        except WorkspaceRefused as error:
+            return _failed(str(error))
+        except WorkspaceStopped as stopped:
+            if stopped.instruction is Instruction.ABANDON:
+                return Abandoned()
+            return Ended(state=RunState.CANCELLED, reason="It was cancelled while its workspace was made.")
         except (OSError, MemoryError) as error:
             raise HostFault(
                 f"A run's package could not be written to {self.packages}: {reason_of(error)}. {DISK_ADVICE}"
@@ -143,6 +171,10 @@ class Performer:
                 os.close(directory)
         if directory is None or is_masked(self.packages, run.id):
             self._store_files(run, payload)
+        if package.workspace is not None:
+            # What can't be removed now is removed by retention.
+            with suppress(OSError):
+                remove_workspace(self.packages, run.id)
         return masked_result(result, masker)
 
     def _run_package(self, runner: Runner, package: Package) -> Ended | Abandoned:
@@ -182,6 +214,15 @@ class Performer:
         except OSError as error:
             # The files are not shown then.
             self.report_failure("runs", error)
+
+    def _check_out(self, run: Run, payload: bytes | None) -> Callable[[Path], str] | None:
+        """What makes the run's workspace; None if the run gets none. Raises `WorkspaceRefused`."""
+        if run.options.workspace is None:
+            return None
+        if self.workspaces is None:
+            raise WorkspaceRefused("The service started without repositories. Add the automation's to hookmill.toml.")
+        next_instruction = throttled(lambda: self._instruction(run, None))
+        return self.workspaces.check_out(run, payload, next_instruction)
 
     def _store_files(self, run: Run, payload: bytes | None) -> None:
         # The runner `package` executes nothing, so its files can be derived.
@@ -267,13 +308,17 @@ class Performer:
             # The dispatcher calls `pause_failing` again every few seconds.
             self.report_failure("runs", error)
 
-    def _schedule_retry(self, run: Run, result: Ended) -> bool:
+    def _schedule_retry(self, run: Run, result: Ended, *, default: Retry | None = None) -> bool:
         """Schedule the next attempt. Returns False if there is none, so that the caller must record the result.
+
+        `default`: for a failure before the command. The rule of a run that has none, and no rule's exit codes apply.
 
         There is none if the retry rule, or a requested cancellation, allows none, or if this attempt is outdated. If
         the service stops before the database is available, this returns True, and the run is requeued.
         """
         rule = run.policy.retry or self.retry_rules.get(run.runner)
+        if default is not None:
+            rule = replace(rule or default, exit_codes=default.exit_codes)
         delay_seconds = rule.delay_after(run.failures + 1, result.exit_status) if rule is not None else None
         if rule is None or delay_seconds is None:
             return False
@@ -326,6 +371,20 @@ class Performer:
             except StoreUnavailable:
                 if self.abandon_runs.wait(RETRY_SECONDS):
                     raise
+
+
+def throttled(next_instruction: NextInstruction) -> NextInstruction:
+    """The same, but it asks at most twice a second, and is `CONTINUE` in between."""
+    asked_at = -math.inf
+
+    def ask() -> Instruction:
+        nonlocal asked_at
+        if time.monotonic() - asked_at < INSTRUCTION_SECONDS:
+            return Instruction.CONTINUE
+        asked_at = time.monotonic()
+        return next_instruction()
+
+    return ask
 
 
 def _failed(reason: str) -> Ended:

@@ -1,5 +1,6 @@
-"""The kind `agent`: it starts a known agent in the package's directory, and reads what the agent reports."""
+"""The kind `agent`: it starts a known agent in the workspace or the package, and reads what the agent reports."""
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_files import PROMPT_FILE
 from hookmill.runs.package import Package, open_file
 from hookmill.runs.runner import Instruction
-from hookmill.runs.runners.agent_presets import AGENT_PRESETS, AgentPreset
+from hookmill.runs.runners.agent_presets import AGENT_PRESETS, PACKAGE_PLACEHOLDER, AgentPreset
 from hookmill.runs.runners.command import (
     CommandRunner,
     ProcessSettings,
@@ -45,11 +46,30 @@ class AgentRunner(CommandRunner):
 
     def _argv(self, package: Package) -> tuple[str, ...]:
         payload_arguments = self.preset.payload_arguments if package.run.has_payload else ()
-        return (*self.argv, *payload_arguments, *self.last_arguments)
+        arguments = (*self.argv, *payload_arguments, *self._workspace_arguments(package), *self.last_arguments)
+        if package.workspace is None:
+            return arguments
+        paths = {path.name: str(path) for path in (package.prompt_file, package.envelope_file, package.payload_file)}
+        return tuple(paths.get(argument, argument) for argument in arguments)
+
+    def _workspace_arguments(self, package: Package) -> tuple[str, ...]:
+        if package.workspace is None:
+            return ()
+        return tuple(
+            argument.replace(PACKAGE_PLACEHOLDER, str(package.directory))
+            for argument in self.preset.workspace_arguments
+        )
+
+    def _working_directory(self, package: Package) -> str | None:
+        return str(package.workspace) if package.workspace is not None else None
 
     def _environment(self, package: Package) -> dict[str, str]:
         # `super()` does not work in a dataclass with slots.
         environment = CommandRunner._environment(self, package)
+        if package.workspace is not None:
+            path_in_json = json.dumps(str(package.directory))[1:-1]
+            for name, value in self.preset.workspace_environment.items():
+                environment.setdefault(name, value.replace(PACKAGE_PLACEHOLDER, path_in_json))
         key = os.environ.get(self.key_from)
         return environment if key is None else {**environment, self.key_variable: key}
 

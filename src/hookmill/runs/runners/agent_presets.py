@@ -13,6 +13,7 @@ from hookmill.domain.agent_report import AgentReport, agent_report, sum_of_count
 from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.domain.run_files import PROMPT_FILE
 
+PACKAGE_PLACEHOLDER: Final = "{package}"
 Event = Mapping[str, Any]
 """A line of an agent's output: a JSON object."""
 
@@ -39,6 +40,11 @@ class AgentPreset:
     model_variable: str | None = None
     payload_arguments: tuple[str, ...] = ()
     """Arguments for runs with a payload. Agents that read files with tools need none, because the prompt names it."""
+    workspace_arguments: tuple[str, ...] = ()
+    """Arguments for runs with a workspace, in which the agent then starts. They let the agent read the package, whose
+    path replaces `PACKAGE_PLACEHOLDER`."""
+    workspace_environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables with JSON for runs with a workspace, for the same purpose."""
     is_prompt_on_stdin: bool = True
     """Whether the agent reads the prompt from standard input. Otherwise, an argument names the prompt's file."""
     key_variable: str
@@ -214,6 +220,7 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
         program="claude",
         # `--bare` ignores settings, hooks and instructions that files in the account's home or the package contain.
         arguments=("--print", "--bare", "--no-session-persistence", "--output-format", "stream-json", "--verbose"),
+        workspace_arguments=("--add-dir={package}",),
         key_variable="ANTHROPIC_API_KEY",
         environment={"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
         read=_read_claude,
@@ -230,6 +237,7 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
         program="gemini",
         # The package has no settings of Gemini CLI that could be trusted by mistake.
         arguments=("--output-format", "stream-json", "--skip-trust"),
+        workspace_arguments=("--include-directories={package}",),
         key_variable="GEMINI_API_KEY",
         read=_read_gemini,
     ),
@@ -237,6 +245,9 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
         program="opencode",
         arguments=("run", "--format", "json"),
         key_variable="ANTHROPIC_API_KEY",
+        workspace_environment={
+            "OPENCODE_CONFIG_CONTENT": '{"permission": {"external_directory": {"{package}/**": "allow"}}}'
+        },
         environment={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
         read=_read_opencode,
     ),

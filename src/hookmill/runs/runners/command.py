@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
@@ -24,7 +24,7 @@ from hookmill.domain.moment import iso
 from hookmill.domain.run import ByDelivery, BySchedule, Ended, Run, RunState
 from hookmill.domain.run_secrets import DEFAULT_ALLOWED, SecretRule, allowed_pattern
 from hookmill.domain.text import printable
-from hookmill.runs.package import Package, allow_traversal, make_packages_directory
+from hookmill.runs.package import Package, allow_traversal, hand_over, make_packages_directory
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.guard import (
     ATTEMPT_VARIABLE,
@@ -43,6 +43,7 @@ from hookmill.runs.runners.kind import RunnerContext, RunnerSettings
 GUARD: Final = Path(__file__).with_name("guard.py")
 INSTRUCTION_SECONDS: Final = 0.5
 """The time between two calls of `next_instruction`."""
+WORKSPACE_VARIABLE: Final = "HOOKMILL_WORKSPACE"
 TRACE_VARIABLE: Final = "TRACEPARENT"
 """The variable from which OpenTelemetry's command line tools and SDKs read the trace to continue."""
 INHERITED_VARIABLES: Final = ("PATH", "HOME", "LANG", "TZ")
@@ -245,6 +246,8 @@ class CommandRunner:
 
     def _start_guard(self, package: Package) -> "subprocess.Popen[bytes]":
         other_account = self._other_account
+        if other_account is not None and package.workspace is not None:
+            hand_over(package.workspace, other_account.uid, other_account.gid)
         spec = {
             "argv": self._argv(package),
             "directory": str(package.directory),
@@ -255,6 +258,7 @@ class CommandRunner:
             "grace_seconds": self.grace_seconds,
             "output_bytes_max": self.output_bytes_max,
             "open_files_max": self.open_files_max,
+            "working_directory": self._working_directory(package),
             "standard_input": self.standard_input,
             "masked_variables": (*self.masked_variables, *package.secrets),
             "tail_bytes": self.tail_bytes,
@@ -282,6 +286,10 @@ class CommandRunner:
         """The program and its arguments for this run."""
         return self.argv
 
+    def _working_directory(self, package: Package) -> str | None:
+        """Where the program starts; None: in the package."""
+        return None
+
     def _environment(self, package: Package) -> dict[str, str]:
         inherited = (*INHERITED_VARIABLES, *self.pass_environment)
         return {
@@ -293,6 +301,7 @@ class CommandRunner:
             "HOOKMILL_AUTOMATION": package.run.automation_id,
             "HOOKMILL_PROMPT_FILE": str(package.prompt_file),
             "HOOKMILL_ENVELOPE_FILE": str(package.envelope_file),
+            **({WORKSPACE_VARIABLE: str(package.workspace)} if package.workspace is not None else {}),
             **({TRACE_VARIABLE: package.traceparent} if package.traceparent is not None else {}),
             **_started_by_variables(package),
             **{variable: value.reveal() for variable, value in package.secrets.items()},
@@ -355,6 +364,8 @@ class CommandRunner:
 
 class ProcessSettings(RunnerSettings):
     """The settings that all kinds have in common that start a program in the run's package directory."""
+
+    uses_workspace: ClassVar[bool] = True
 
     time_limit_seconds: int = Field(
         default=3600, ge=1, le=7 * 86_400, description="After this time, the command and all its processes are ended."

@@ -25,6 +25,7 @@ from hookmill.runs.package import LISTED_ENTRIES_MAX, Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction
 from hookmill.runs.runners.command import (
     TRACE_VARIABLE,
+    WORKSPACE_VARIABLE,
     CommandRunner,
     ProcessSettings,
     count_of_arguments,
@@ -35,6 +36,7 @@ from hookmill.runs.runners.kind import RunnerContext
 ENGINES: Final = ("podman", "docker")
 PACKAGE_PATH: Final = "/package"
 OUTPUT_PATH: Final = "/output"
+WORKSPACE_PATH: Final = "/workspace"
 OUTPUT_DIRECTORY: Final = "output"
 """The directory of the package that the container can write to. Its files are moved to the package at the end."""
 REMOVAL_SECONDS: Final = 60.0
@@ -64,6 +66,7 @@ def container_arguments(
     name: str,
     run: str,
     package: PurePath,
+    workspace: PurePath | None = None,
     user: str,
     environment: Mapping[str, str],
     inherited_variables: Iterable[str],
@@ -92,6 +95,7 @@ def container_arguments(
         f"--user={user}",
         f"--mount=type=bind,src={package},dst={PACKAGE_PATH},readonly",
         f"--mount=type=bind,src={package / OUTPUT_DIRECTORY},dst={OUTPUT_PATH}",
+        *([f"--mount=type=bind,src={workspace},dst={WORKSPACE_PATH}"] if workspace is not None else []),
         f"--workdir={PACKAGE_PATH}",
         *(f"--env={variable}={value}" for variable, value in environment.items()),
         *(f"--env={variable}" for variable in inherited_variables),
@@ -113,7 +117,7 @@ def container_name(run: Run, attempt: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRunner(CommandRunner):
-    """Runs `argv` in a container that sees the package, a directory for its output, and nothing else of the host."""
+    """Runs `argv` in a container that sees the package, the workspace, a directory for its output, and nothing else."""
 
     engine: str
     image: str
@@ -146,6 +150,8 @@ class ContainerRunner(CommandRunner):
         for name in _NAMES_OF_FILES:
             if name in variables:
                 own_environment[name] = f"{PACKAGE_PATH}/{PurePath(variables[name]).name}"
+        if WORKSPACE_VARIABLE in variables:
+            own_environment[WORKSPACE_VARIABLE] = WORKSPACE_PATH
         configured = {*self.environment, *self.pass_environment, *package.secrets, TRACE_VARIABLE}
         inherited = [
             name
@@ -160,6 +166,7 @@ class ContainerRunner(CommandRunner):
             name=container_name(package.run, package.run.attempt),
             run=run_id(package.run.id),
             package=package.directory,
+            workspace=package.workspace,
             user=self._user,
             environment=own_environment,
             inherited_variables=inherited,

@@ -199,8 +199,9 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Run the command that `spec` describes, and report how it ended.
 
     The spec: argv, directory, user (uid, gid and name of another account, or None), time_limit_seconds,
-    grace_seconds, output_bytes_max, open_files_max (the soft limit, or None), standard_input (the name of a file, or
-    None), masked_variables (whose values the output must not contain) and tail_bytes.
+    grace_seconds, output_bytes_max, open_files_max (the soft limit, or None), working_directory (where the command
+    starts, or None for `directory`), standard_input (the name of a file in `directory`, or None), masked_variables
+    (whose values the output must not contain) and tail_bytes.
 
     The report: `start_error` or `host_fault`, the reason why the command did not start. Otherwise `exit_status` (if
     a signal ended the command, minus its number), `ended_by` (`ENDED_BY_TIME_LIMIT`, `ENDED_BY_WORKER`, or None if the
@@ -310,6 +311,9 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int) -> 
         step = "input"
         # The account opens the file itself: it may have replaced the file by a link.
         os.dup2(os.open(spec["standard_input"] or os.devnull, os.O_RDONLY | os.O_NOFOLLOW), 0)
+        if (working_directory := spec["working_directory"]) is not None:
+            step = "workspace"
+            os.chdir(working_directory)
         step = "program"
         os.execvp(spec["argv"][0], spec["argv"])  # noqa: S606 - no shell is wanted
     except OSError as error:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -61,6 +61,9 @@ class RunnerSettings(BaseModel, ABC):
     """The operator's settings of one runner. Each kind is a subclass with a field `kind`, which names it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    uses_workspace: ClassVar[bool] = False
+    """Whether it starts a program on this host, which can use a checkout."""
 
     retry: RetrySettings | None = Field(
         default=None, description="How failed attempts are retried. An automation can have its own rule. Unset: never."

@@ -252,6 +252,14 @@ _SECRETS_DESCRIPTION: Final = (
     "Secrets that runs get as environment variables: `NAME`, or `VARIABLE=NAME` if the variable has another name. "
     "Null: none."
 )
+WorkspacePart = Annotated[
+    dict[str, Any],
+    Field(examples=[{"repository": "app", "ref": {"pointer": "/pull_request/head/sha"}, "depth": 50}]),
+]
+_WORKSPACE_DESCRIPTION: Final = (
+    "A checkout for each run: `{repository, ref, depth}`. `ref` is a commit id, branch or tag, or `{pointer}` into the "
+    "payload, and `depth` is a number of commits or full. Null: none."
+)
 FailureCount = Annotated[StrictInt, Field(ge=1, le=FAILURES_MAX)]
 
 
@@ -271,6 +279,7 @@ class AutomationCreation(RequestBody):
     pause_after_failures: FailureCount | None = Field(default=None, description=_PAUSE_DESCRIPTION)
     fields: FieldsPart | None = Field(default=None, description=_FIELDS_DESCRIPTION)
     secrets: SecretsPart | None = Field(default=None, description=_SECRETS_DESCRIPTION)
+    workspace: WorkspacePart | None = Field(default=None, description=_WORKSPACE_DESCRIPTION)
 
 
 class AutomationChanges(Changes):
@@ -289,6 +298,7 @@ class AutomationChanges(Changes):
     pause_after_failures: FailureCount | None = Field(default_factory=_unset, description=_PAUSE_DESCRIPTION)
     fields: FieldsPart | None = Field(default_factory=_unset, description=_FIELDS_DESCRIPTION)
     secrets: SecretsPart | None = Field(default_factory=_unset, description=_SECRETS_DESCRIPTION)
+    workspace: WorkspacePart | None = Field(default_factory=_unset, description=_WORKSPACE_DESCRIPTION)
 
 
 class RunRequest(RequestBody):

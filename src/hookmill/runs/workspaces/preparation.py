@@ -1,0 +1,128 @@
+"""Gives a run the workspace that its automation names: checks what is allowed, and finds the ref and the credential."""
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hookmill.domain.errors import Invalid, StoreUnavailable
+from hookmill.domain.ids import TeamId
+from hookmill.domain.run import Run
+from hookmill.domain.run_files import parsed_payload
+from hookmill.domain.secret import SecretValue, usable_secret
+from hookmill.domain.workspace import Workspace
+from hookmill.runs.runner import HostFault, Instruction, NextInstruction
+from hookmill.runs.workspaces.checkouts import Checkouts, WorkspaceRefused, WorkspaceStopped, WorkspaceUnavailable
+from hookmill.runs.workspaces.git import Credential
+from hookmill.runs.workspaces.repository import RepositorySettings
+from hookmill.store import factories, secrets
+from hookmill.store.database import Database, Transaction
+from hookmill.store.keys.sealing import MasterKeys, WrongKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspaces:
+    """What a worker needs to give runs their workspaces."""
+
+    repositories: Mapping[str, RepositorySettings]
+    """The operator's repositories, by name."""
+    runners: Collection[str]
+    """The names of the runners that start a program on this host. The runs of others get no checkout."""
+    checkouts: Checkouts
+    database: Database
+    master_keys: MasterKeys
+
+    def check_out(
+        self, run: Run, payload: bytes | None, next_instruction: NextInstruction
+    ) -> Callable[[Path], str] | None:
+        """What makes the run's workspace in a directory; None if the run gets none.
+
+        Raises `WorkspaceRefused` if the automation or the payload asks for something that it may not have. What is
+        returned raises this, too, and `WorkspaceUnavailable`, `WorkspaceStopped`, `HostFault` and `OSError`.
+        """
+        workspace = run.options.workspace
+        if workspace is None:
+            return None
+        try:
+            ref = workspace.ref_in(parsed_payload(payload))
+        except Invalid as error:
+            raise WorkspaceRefused(str(error)) from None
+        if run.runner not in self.runners:
+            return None
+
+        def tick() -> None:
+            if (instruction := next_instruction()) is not Instruction.CONTINUE:
+                raise WorkspaceStopped(instruction)
+
+        def check_out(target: Path) -> str:
+            repository, credential = self._repository_and_credential(run, workspace)
+            return self.checkouts.check_out(
+                workspace.repository, repository, ref, workspace.depth, target, credential=credential, tick=tick
+            )
+
+        return check_out
+
+    def _repository_and_credential(
+        self, run: Run, workspace: Workspace
+    ) -> tuple[RepositorySettings, Credential | None]:
+        try:
+            with self.database.read() as tx:
+                factory = factories.by_id(tx, run.factory_id)
+                assert factory is not None, "factories are never deleted"
+                repository = self._repository(workspace, factory.name)
+                return repository, credential_of(
+                    tx, workspace.repository, repository, factory.team_id, self.master_keys
+                )
+        except StoreUnavailable as error:
+            raise HostFault(f"The password of a repository could not be read: {error}") from error
+
+    def _repository(self, workspace: Workspace, factory: str) -> RepositorySettings:
+        repository = self.repositories.get(workspace.repository)
+        if repository is not None and repository.may_use(factory):
+            return repository
+        raise WorkspaceRefused(
+            f"The service started without a repository {workspace.repository!r} for this factory. If hookmill.toml has "
+            "it now, restart the service. Otherwise add it there, or choose another repository in the automation."
+        )
+
+
+def credential_of(
+    tx: Transaction, name: str, repository: RepositorySettings, team: TeamId, keys: MasterKeys
+) -> Credential | None:
+    """The credential of the repository; None if it needs none. Raises `WorkspaceUnavailable`."""
+    if repository.secret_from is not None:
+        password = _usable_password(os.environ.get(repository.secret_from, ""))
+        if password is None:
+            raise WorkspaceUnavailable(
+                f"The variable {repository.secret_from} has no usable password for the repository {name!r}. Set it for "
+                "every process that performs runs."
+            )
+    elif repository.secret is not None:
+        password = _team_secret(tx, team, repository.secret, keys)
+        if password is None:
+            raise WorkspaceUnavailable(
+                f"The team secret {repository.secret} for the repository {name!r} does not exist, or has no usable "
+                "value. Create it with `hookmill secret create`."
+            )
+    else:
+        return None
+    return Credential(url=repository.url, username=repository.username, password=password)
+
+
+def _team_secret(tx: Transaction, team: TeamId, name: str, keys: MasterKeys) -> SecretValue | None:
+    secret = secrets.secret_id_named(tx, team, name)
+    version = secrets.newest_version_id(tx, secret) if secret is not None else None
+    if version is None:
+        return None
+    try:
+        return _usable_password(secrets.reveal(tx, version, keys).reveal())
+    except WrongKey as error:
+        raise WorkspaceUnavailable(f"The team secret {name} can't be decrypted: {error}") from None
+
+
+def _usable_password(text: str) -> SecretValue | None:
+    """The password; None if Git could read it as something else: its helpers have lines."""
+    try:
+        return usable_secret(text) if text.isprintable() else None
+    except Invalid:
+        return None
