@@ -1,5 +1,6 @@
 """`hookmill doctor` finds what is wrong with an installation, changes nothing, and ends in time."""
 
+import json
 import shutil
 import socket
 import sqlite3
@@ -23,9 +24,10 @@ from hookmill.domain.finding import Examination, Finding, Status, ok
 from hookmill.settings import LoadedSettings, Settings, load_settings
 from tests.notices.receivers import closed_port, http_receiver, mail_server
 from tests.support.certificates import write_certificates
+from tests.support.git_server import SourceRepository, serve_over_http
 from tests.support.loaded import Command
 from tests.support.ports import free_port
-from tests.support.service import Service, serving
+from tests.support.service import Service, operator, serving
 from tests.support.waiting import LONG_SECONDS, until
 
 HARMLESS = {"port", "workers", "file system", "disk sync", "open files"}
@@ -140,6 +142,28 @@ def test_command_prints_advice_and_ends_with_1_for_a_problem(stopped: Service, t
     assert "→ Run chmod 600 on each." in text
     assert "problem  runners           the runner agent: Its program /nowhere/agent does not exist" in text
     assert "Not checked because of the problems above: file system" in text
+
+
+def test_each_repository_is_asked_and_its_password_is_used(stopped: Service, tmp_path: Path):
+    source = SourceRepository.create(tmp_path / "source")
+    source.commit()
+    password = "a-password-of-a-repository"
+    with stopped.management() as management:
+        management.secrets.create(operator(management), "GIT_TOKEN", password)
+    with serve_over_http(source.directory / ".git", password=password) as server:
+        repositories = {
+            "app": {"url": server.url, "secret": "GIT_TOKEN"},
+            "gone": {"url": str(tmp_path / "gone")},
+            "locked": {"url": server.url, "secret": "MISSING"},
+        }
+        stopped.settings = {"REPOSITORIES": json.dumps(repositories)}
+        examination = examined(stopped.read_settings())
+
+    texts = [f"{finding.status}: {finding.observation}" for finding in findings(examination, "repositories")]
+    assert texts[0].startswith("ok: the repository app (127.0.0.1:")
+    assert texts[1].startswith("problem: the repository gone (a path on this host) does not answer: fatal: ")
+    assert texts[2].startswith("problem: the repository locked: The team secret MISSING for the repository 'locked'")
+    assert password not in "".join(texts)
 
 
 def test_every_problem_of_the_settings_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
