@@ -128,7 +128,9 @@ class Installation:
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A service on SQLite for the tests of one file, with an admin, ada@example.com."""
-    with serving(tmp_path_factory.mktemp("installation") / "data") as service, service.management() as management:
+    data_dir = tmp_path_factory.mktemp("installation") / "data"
+    repositories = '{"app": {"url": "https://git.example.com/app.git"}}'
+    with serving(data_dir, repositories=repositories) as service, service.management() as management:
         create_first_admin(management)
         yield Installation(service, management)
 

@@ -1018,3 +1018,38 @@ def test_fields_are_added_kept_and_removed_in_the_editor(page: Page, installatio
     assert added == kept == {"fields": {"pr": "/pull_request/number", "title": title}}
     assert removed == {"fields": {"title": title}}
     installation.management.automations.delete(installation.may, automation_id)
+
+
+def test_workspace_is_set_kept_and_removed_in_the_editor(page: Page, installation: Installation):
+    webhook = create_webhook(installation, "of workspaces", OPENED)
+    automation_id = create_automation(installation, "Has a workspace", webhook.webhook.uid)
+    edit_url = installation.url(f"/f/default/automations/{automation_id}/edit")
+
+    def save_and_get_options() -> dict[str, Any]:
+        page.get_by_role("button", name="Save", exact=True).last.click()
+        expect(page.get_by_text("Automation saved")).to_be_visible()
+        options = get_automation(installation, automation_id).options.as_json()
+        page.goto(edit_url)
+        return options
+
+    page.goto(edit_url)
+    page.get_by_text("What runs get").click()
+    repository = page.get_by_label("Repository", exact=True)
+    assert repository.locator("option").all_inner_texts() == ["No workspace", "app"]
+    repository.select_option("app")
+    page.get_by_label("Commit id, branch or tag").fill("-x")
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    expect(page.get_by_text("The ref of the workspace has a part between slashes")).to_be_visible()
+    page.get_by_label("Commit id, branch or tag").fill("")
+    page.get_by_label("Or its JSON pointer in the payload").fill("/pull_request/head/sha")
+    page.get_by_label("Commits of the history").fill("full")
+    added = save_and_get_options()
+    page.get_by_label("Prompt").fill("Something else.")
+    kept = save_and_get_options()
+    page.get_by_label("Repository", exact=True).select_option("")
+    removed = save_and_get_options()
+
+    ref = {"pointer": "/pull_request/head/sha"}
+    assert added == kept == {"workspace": {"repository": "app", "ref": ref, "depth": "full"}}
+    assert removed == {}
+    installation.management.automations.delete(installation.may, automation_id)

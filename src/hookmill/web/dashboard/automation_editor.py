@@ -17,6 +17,7 @@ from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy, policy_from_json
 from hookmill.domain.schedule import CatchUp
 from hookmill.domain.webhook import WebhookState
+from hookmill.domain.workspace import FULL_DEPTH, Workspace
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import require_manager
 from hookmill.web.dashboard.application import Page
@@ -191,12 +192,47 @@ class FieldDraft:
 
 
 @dataclass(slots=True, kw_only=True)
+class WorkspaceDraft:
+    """The workspace, as typed. Without a repository, runs get none."""
+
+    repository: str = ""
+    ref: str = ""
+    ref_pointer: str = ""
+    depth: str = ""
+
+    @classmethod
+    def of(cls, workspace: Workspace | None) -> Self:
+        if workspace is None:
+            return cls()
+        return cls(
+            repository=workspace.repository,
+            ref=workspace.ref or "",
+            ref_pointer=workspace.ref_pointer or "",
+            depth=str(workspace.depth) if workspace.depth != FULL_DEPTH else "full",
+        )
+
+    def as_json(self) -> dict[str, Any] | None:
+        """The JSON of the option. Raises `Invalid` if it has two refs."""
+        if not self.repository:
+            return None
+        if self.ref and self.ref_pointer:
+            raise Invalid("Enter a ref, or the pointer of one, and not both.", pointer="/workspace/ref")
+        source: dict[str, Any] = {"repository": self.repository}
+        if self.ref or self.ref_pointer:
+            source["ref"] = self.ref or {"pointer": self.ref_pointer}
+        if self.depth:
+            source["depth"] = _number_or_text(self.depth)
+        return source
+
+
+@dataclass(slots=True, kw_only=True)
 class OptionsDraft:
     """The run options, as typed."""
 
     fields: list[FieldDraft] = field(default_factory=list)
     secrets: str = ""
     """The secrets, separated by spaces or line breaks."""
+    workspace: WorkspaceDraft = field(default_factory=WorkspaceDraft)
 
     @classmethod
     def of(cls, options: RunOptions) -> Self:
@@ -206,6 +242,7 @@ class OptionsDraft:
                 FieldDraft(name=each.name, pointer=each.pointer, max_characters=str(each.max_characters))
                 for each in options.fields
             ],
+            workspace=WorkspaceDraft.of(options.workspace),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -216,7 +253,11 @@ class OptionsDraft:
                 raise Invalid(f"Two fields are named {each.name!r}. Rename one.", pointer="/fields")
             maximum = {"max_characters": _number_or_text(each.max_characters)} if each.max_characters else {}
             fields[each.name] = {"pointer": each.pointer, **maximum}
-        return {"fields": fields or None, "secrets": self.secrets.split() or None}
+        return {
+            "fields": fields or None,
+            "secrets": self.secrets.split() or None,
+            "workspace": self.workspace.as_json(),
+        }
 
 
 def _number_or_text(field_text: str) -> int | str:
@@ -439,7 +480,11 @@ def _submitted_draft(context: PageContext) -> Draft:
         ),
         schedules=[schedule for schedule in _submitted_schedules(context) if not schedule.is_blank],
         options=OptionsDraft(
-            fields=[each for each in _submitted_fields(context) if not each.is_blank], secrets=form["secrets"]
+            fields=[each for each in _submitted_fields(context) if not each.is_blank],
+            secrets=form["secrets"],
+            workspace=WorkspaceDraft(
+                **{name: form[f"workspace_{name}"].strip() for name in ("repository", "ref", "ref_pointer", "depth")}
+            ),
         ),
     )
 
@@ -493,6 +538,8 @@ def _problems_by_field(error: Invalid | Conflict, draft: Draft) -> dict[str, str
         return {"fields": str(error)}
     if pointer.startswith("/secrets"):
         return {"secrets": str(error)}
+    if pointer.startswith("/workspace"):
+        return {"workspace": str(error)}
     return {_FIELDS_BY_POINTER.get(pointer, "filter"): str(error)}
 
 
@@ -598,6 +645,9 @@ def _editor_page(
     if context.is_htmx:
         return context.page("parts/filter-outcome.html", is_part=True, **values)
     runners = list(context.management.config.runner_names)
+    usable_repositories = context.management.config.repositories_for(may)
+    own_repository = draft.options.workspace.repository
+    repositories = sorted({*usable_repositories, *([own_repository] if own_repository else [])})
     return context.page(
         "automation-editor.html",
         status=status,
@@ -614,6 +664,8 @@ def _editor_page(
         fields=[*draft.options.fields, FieldDraft()],
         add_field=ADD_FIELD,
         is_adding_field=context.form["do"] == ADD_FIELD,
+        repositories=repositories,
+        usable_repositories=usable_repositories,
         **values,
     )
 
