@@ -732,7 +732,7 @@ def test_automation_pages_are_accessible(check_accessibility: Any, installation:
 
     def unfold_help(page: Page) -> None:
         page.get_by_text("Filter syntax").click()
-        expect(page.get_by_text("at least one of the alternatives holds")).to_be_visible()
+        expect(page.get_by_text("at least one of the alternatives matches")).to_be_visible()
 
     check_accessibility("automation-operators", f"/f/checked/automations/{with_operators}/edit", prepare=unfold_help)
 

@@ -77,12 +77,14 @@ def static_url(name: str) -> str:
 
 
 def static_content(name: str) -> bytes:
-    """The content of a static file as browsers receive it: a style sheet has no comments."""
+    """The content of a static file as browsers receive it: a style sheet has no comments and no needless spaces."""
     content = (STATIC / name).read_bytes()
-    return _CSS_COMMENT.sub(b"", content) if name.endswith(".css") else content
+    return _CSS_SPACES.sub(rb"\1", _CSS_COMMENT.sub(b"", content)) if name.endswith(".css") else content
 
 
-_CSS_COMMENT: Final = re.compile(rb"/\*.*?\*/\n?", re.DOTALL)
+_CSS_COMMENT: Final = re.compile(rb"/\*.*?\*/", re.DOTALL)
+# A space before a colon stays: it separates `a :focus` from `a:focus`.
+_CSS_SPACES: Final = re.compile(rb"\s*([{};,])\s*|(?<=:)\s+", re.DOTALL)
 _versions_by_name: dict[str, str] = {}
 
 
