@@ -397,6 +397,7 @@ def test_runs_without_a_delivery_are_pruned_with_their_rows_and_files(world, tmp
     with world.database.write() as tx:
         tx.run("UPDATE runs SET state = 'failed', finished_at = 1 WHERE id <> :id", id=often[4].id)
         tx.run("INSERT INTO failed_attempts (run_id, attempt, started_at, finished_at) SELECT id, 1, 1, 1 FROM runs")
+        tx.run("INSERT INTO run_outputs (run_id, name, content, is_cut) SELECT id, 'summary.md', 'x', FALSE FROM runs")
         tx.run("INSERT INTO attempt_reports (run_id, attempt, is_result_cut) SELECT id, 1, FALSE FROM runs")
         tx.run(
             "INSERT INTO run_files (run_id, name, attempt, size, host) SELECT id, :name, 1, 1, 'host' FROM runs",
@@ -412,7 +413,7 @@ def test_runs_without_a_delivery_are_pruned_with_their_rows_and_files(world, tmp
     # The newest fifty runs of each automation are kept, and the unfinished run.
     assert [package.exists() for package in packages] == [number == 4 or number >= 10 for number in range(63)]
     assert (row_count(world, "runs"), row_count(world, "failed_attempts"), row_count(world, "payloads")) == (54, 54, 51)
-    assert row_count(world, "attempt_reports") == 54
+    assert (row_count(world, "attempt_reports"), row_count(world, "run_outputs")) == (54, 54)
     assert (row_count(world, "run_files"), row_count(world, "removed_runs")) == (54, 0)
 
 

@@ -415,6 +415,23 @@ def test_show_prints_the_values_of_fields(webhook: Any, log: LogWriter, hookmill
     assert "\x1b[3" not in shown.out
 
 
+def test_show_has_the_summary(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+    assert hookmill("run", "show", run, "--json").json["summary"] is None
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute(
+            "INSERT INTO run_outputs SELECT id, 'summary.md', ?, TRUE FROM runs", ("# Two bugs\nState  failed\n",)
+        )
+
+    shown = hookmill("run", "show", run, "--json").json
+    assert (shown["summary"], shown["summary_is_cut"]) == ("# Two bugs\nState  failed\n", True)
+    assert (
+        "Summary     # Two bugs\n"
+        "            State  failed\n"
+        "            …\n"
+    ) in hookmill("run", "show", run).out  # fmt: skip
+
+
 def test_show_has_the_report_of_the_agent(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
     with closing(sqlite3.connect(log.path)) as connection, connection:

@@ -1,4 +1,4 @@
-"""The page of a run shows what its agent reported."""
+"""The page of a run shows what its agent reported, and its summary."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +9,7 @@ from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import FactoryId, run_id
 from hookmill.domain.permission import Role
 from hookmill.domain.run import Ended, RunState
+from hookmill.domain.run_outputs import OutputText
 from hookmill.store.runs import attempts, claims
 from hookmill.store.runs.executors import ExecutorId
 from tests.dashboard.client import Dashboard
@@ -27,19 +28,31 @@ def dashboard(sqlite_store: str, quick_passwords: None, tmp_path: Path) -> Itera
     world.close()
 
 
-def test_page_of_a_run_shows_the_result_and_the_cost_of_its_agent(dashboard: Dashboard):
+def page_of_run_with(result: Ended, dashboard: Dashboard) -> str:
     world = dashboard.world
     automation = world.management.automations.create(world.may, "review", prompt="Look.", triggers=[SCHEDULE])
     run = world.management.automations.start_run(world.may, automation.id)
     worker = ExecutorId("worker")
-    report = AgentReport(result="<b>Two</b> bugs.", cost_microusd=12_300, input_tokens=1_500)
     with world.database.write() as tx:
         claims.claim(tx, executor=worker, at_most=1, after=FactoryId(""), now=world.clock())
-        result = Ended(state=RunState.SUCCEEDED, report=report)
         assert attempts.finish(tx, run.id, result, executor=worker, attempt=1, now=world.clock())
     viewer = dashboard.member("ada@example.com", roles={world.factory.name: Role.VIEWER})
+    return viewer.get(f"/f/{world.factory.name}/runs/{run_id(run.id)}").body.decode()
 
-    page = viewer.get(f"/f/{world.factory.name}/runs/{run_id(run.id)}").body.decode()
+
+def test_page_of_a_run_shows_its_summary_without_raw_html(dashboard: Dashboard):
+    summary = OutputText(text="# Two *bugs*\n<img src=//evil.example>", is_cut=True)
+
+    page = page_of_run_with(Ended(state=RunState.FAILED, outputs={"summary.md": summary}), dashboard)
+
+    assert "<h3>Two <em>bugs</em></h3>\n<p>&lt;img src=//evil.example&gt;</p>" in page
+    assert "<code>summary.md</code> has the rest" in page
+
+
+def test_page_of_a_run_shows_the_result_and_the_cost_of_its_agent(dashboard: Dashboard):
+    report = AgentReport(result="<b>Two</b> bugs.", cost_microusd=12_300, input_tokens=1_500)
+
+    page = page_of_run_with(Ended(state=RunState.SUCCEEDED, report=report), dashboard)
 
     assert "<dt>Used</dt><dd>$0.0123, 1,500 input tokens</dd>" in page
     assert "&lt;b&gt;Two&lt;/b&gt; bugs.</pre>" in page

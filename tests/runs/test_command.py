@@ -18,6 +18,7 @@ import pytest
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, delivery_id, run_id
 from hookmill.domain.run import Ended, RunState
+from hookmill.domain.run_outputs import OutputText
 from hookmill.runs.package import Package, allow_traversal, write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction
 from hookmill.runs.runners import CommandRunner, command
@@ -103,6 +104,7 @@ def test_command_gets_only_its_own_environment(package, monkeypatch):
         "HOOKMILL_PROMPT_FILE": str(package.directory / "prompt.md"),
         "HOOKMILL_ENVELOPE_FILE": str(package.directory / "envelope.json"),
         "HOOKMILL_PAYLOAD_FILE": str(package.directory / "event-payload.json"),
+        "HOOKMILL_OUTPUTS_DIR": str(package.directory / "outputs"),
     }
 
 
@@ -434,11 +436,11 @@ def test_command_with_a_user_can_access_only_its_package(reachable_package, monk
     home = pwd.getpwnam("nobody").pw_dir
     lines = output.splitlines()
     assert lines[:3] == ["nobody", f"{home} nobody", '{"a": 1}{"a": 1}']
-    assert lines[3:9] == [
-        "created", "envelope.json", "envelope.txt", "event-payload.json", "output.log", "prompt.md"
+    assert lines[3:10] == [
+        "created", "envelope.json", "envelope.txt", "event-payload.json", "output.log", "outputs", "prompt.md"
     ]  # fmt: skip
-    assert len(lines[9:]) == 5
-    assert all("Permission denied" in line or "cannot create" in line for line in lines[9:])
+    assert len(lines[10:]) == 5
+    assert all("Permission denied" in line or "cannot create" in line for line in lines[10:])
     log = (reachable_package.directory / "output.log").stat()
     assert (log.st_uid, log.st_mode & 0o777) == (0, 0o600)
     assert (reachable_package.directory / "output.log").read_text() == output
@@ -450,6 +452,14 @@ def test_command_with_a_user_can_open_its_output_by_name(reachable_package):
     assert output_of(shell("echo out > /dev/stdout; echo err > /dev/stderr", account=account), reachable_package) == (
         "out\nerr\n"
     )
+
+
+def test_command_with_a_user_can_write_a_summary(reachable_package):
+    account = unix_account("nobody" if os.geteuid() == 0 else os.geteuid())
+
+    result = result_of(shell("echo Done. > outputs/summary.md", account=account), reachable_package)
+
+    assert result.outputs == {"summary.md": OutputText(text="Done.\n")}
 
 
 def test_standard_input_is_a_file_that_the_user_can_open(reachable_package):

@@ -23,7 +23,6 @@ from hookmill.runs.runners.command import UnixAccount
 from hookmill.runs.runners.container import (
     ContainerLimits,
     ContainerRunner,
-    collect_output,
     container_arguments,
     container_name,
     removal_arguments,
@@ -92,7 +91,7 @@ def test_command_line_of_the_engine():
         "--network=agents", "--cpus=0.5", "--memory=512m", "--memory-swap=512m", "--pids-limit=64",
         "--read-only", "--tmpfs=/tmp", "--cap-drop=all", "--security-opt=no-new-privileges", "--user=1000:1001",
         "--mount=type=bind,src=/data/runs/run_1,dst=/package,readonly",
-        "--mount=type=bind,src=/data/runs/run_1/output,dst=/output",
+        "--mount=type=bind,src=/data/runs/run_1/outputs,dst=/output",
         "--workdir=/package", "--env=HOME=/tmp", "--env=KEY",
         "registry.example.com/agent:1", "agent", "--flag", "$HOME",
     )  # fmt: skip
@@ -133,6 +132,7 @@ def test_values_of_variables_are_in_no_argument(package, monkeypatch):
     variables = [argument.removeprefix("--env=") for argument in arguments if argument.startswith("--env=")]
     assert variables == [
         "HOME=/tmp",
+        "HOOKMILL_OUTPUTS_DIR=/output",
         "HOOKMILL_PROMPT_FILE=/package/prompt.md",
         "HOOKMILL_ENVELOPE_FILE=/package/envelope.json",
         "HOOKMILL_PAYLOAD_FILE=/package/event-payload.json",
@@ -173,23 +173,6 @@ def test_summary_of_a_container_has_no_values_of_arguments():
         "agent in agent:1, 1 argument, by podman, 1 processors, 2,048 MiB, 256 processes, network none, "
         "at most 3600 s, keeps 1,048,576 bytes of output, with X"
     )
-
-
-def test_only_new_regular_files_are_taken_from_the_output(tmp_path):
-    (tmp_path / "prompt.md").write_text("ours")
-    output = tmp_path / "output"
-    output.mkdir()
-    (output / "report.txt").write_text("new")
-    (output / "prompt.md").write_text("forged")
-    (output / "link").symlink_to("/etc/passwd")
-    (output / "directory").mkdir()
-    os.mkfifo(output / "pipe")
-
-    collect_output(tmp_path)
-
-    assert (tmp_path / "report.txt").read_text() == "new"
-    assert (tmp_path / "prompt.md").read_text() == "ours"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "prompt.md", "report.txt"]
 
 
 # A real Podman
@@ -258,7 +241,7 @@ def test_container_ends_at_the_time_limit(engine, package):
 
 
 def test_cancelled_container_ends(engine, package):
-    begun = package.directory / "output" / "begun"
+    begun = package.directory / "outputs" / "begun"
 
     result = perform(
         runner(engine, "touch /output/begun; sleep 60"), package, instruct_when(begun.exists, Instruction.CANCEL)

@@ -9,7 +9,8 @@ import pytest
 from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import Ended, RunState
-from hookmill.store.runs import attempts, cancellation, claims, executors, reading
+from hookmill.domain.run_outputs import OutputText
+from hookmill.store.runs import attempts, cancellation, claims, executors, outputs, reading
 from hookmill.store.runs.attempts import AttemptStatus
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
@@ -189,6 +190,17 @@ def test_report_of_an_agent_is_stored_with_its_attempt(backlog):
 
     with backlog.database.read() as tx:
         assert reading.attempt_reports(tx, key) == {1: first, 2: second}
+
+
+def test_outputs_of_a_run_are_stored_with_its_end(backlog):
+    key = queue_and_claim(backlog)
+    texts = {"summary.md": OutputText(text="# Two bugs", is_cut=True)}
+
+    assert not finish(backlog, key, 2, result=Ended(state=RunState.FAILED, outputs={"summary.md": OutputText(text="")}))
+    assert finish(backlog, key, 1, result=Ended(state=RunState.FAILED, outputs=texts))
+
+    with backlog.database.read() as tx:
+        assert outputs.of_run(tx, key) == texts
 
 
 def test_run_cannot_end_twice(backlog):

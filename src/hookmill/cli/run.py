@@ -30,6 +30,7 @@ from hookmill.cli.session import factory_session
 from hookmill.domain.ids import delivery_id, run_id, run_key
 from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, Run, RunState
 from hookmill.domain.run_files import OUTPUT_FILE
+from hookmill.domain.run_outputs import SUMMARY_FILE
 from hookmill.domain.text import shown, shown_lines
 from hookmill.presentation.queue import (
     CancelledRunsView,
@@ -234,6 +235,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         run_files = session.management.run_files.files_of(session.may, run)
         fields = session.management.run_files.fields_of(session.may, run)
         agent_reports = session.management.runs.agent_reports(session.may, identifier)
+        outputs = session.management.runs.outputs(session.may, identifier)
         packages_directory = _packages_directory(session.settings)
 
     from hookmill.runs.package import directory_of
@@ -244,7 +246,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
             {"name": file.name, "size": file.size, "only_on_host": file.only_on_host} for file in run_files.files
         ]
         print_json(
-            plain(RunWithOutputView.of(run, failed_attempts, fields, agent_reports))
+            plain(RunWithOutputView.of(run, failed_attempts, fields, agent_reports, outputs))
             | {"package": str(directory), "files": file_fields, "more_files": run_files.has_more}
         )
         return
@@ -274,6 +276,8 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         pairs.append(("Reason", shown(run.reason)))
     if (report := agent_reports.get(run.attempt)) is not None:
         pairs += _report_fields(report)
+    if (summary := outputs.get(SUMMARY_FILE)) is not None:
+        pairs += _lines_below("Summary", summary.text, is_cut=summary.is_cut)
     pairs += [("Field", f"{name}: {shown(field_value_text(value))}") for name, value in fields.items()]
     pairs.append(("Package", _package_text(directory, run_files)))
     pairs += [("", _file_text(file)) for file in run_files.files[:FILES_SHOWN_MAX]]
@@ -286,9 +290,13 @@ def _report_fields(report: AgentReport) -> Iterator[tuple[str, str]]:
     if (usage := usage_text(report)) is not None:
         yield "Used", usage
     if report.result is not None:
-        text = report.result + ("…" if report.is_result_cut else "")
-        # Each line begins below the first one. Otherwise, a line could look like a field of the run.
-        yield from (("" if number else "Result", shown(line)) for number, line in enumerate(text.splitlines()))
+        yield from _lines_below("Result", report.result, is_cut=report.is_result_cut)
+
+
+def _lines_below(name: str, text: str, *, is_cut: bool) -> Iterator[tuple[str, str]]:
+    """The lines of an untrusted text. Each begins below the first one, so none looks like a field of the run."""
+    lines = (text + ("…" if is_cut else "")).splitlines()
+    return (("" if number else name, shown(line)) for number, line in enumerate(lines))
 
 
 def _usage_note(report: AgentReport | None) -> str:

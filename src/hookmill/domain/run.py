@@ -6,7 +6,7 @@ the sender: the event type, and the fields that the automation names. The envelo
 
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final, assert_never
 
@@ -16,6 +16,7 @@ from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, We
 from hookmill.domain.moment import iso, utc
 from hookmill.domain.payload import Json
 from hookmill.domain.run_options import NO_FIELD_VALUES, NO_OPTIONS, FieldValue, RunOptions
+from hookmill.domain.run_outputs import RunOutputs
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy
 from hookmill.domain.workspace import CheckedOut
 
@@ -209,6 +210,8 @@ class Ended:
     output_tail: str | None = None
     report: AgentReport | None = None
     """What an agent reported about the attempt; None if the runner has no agent, or if the agent reported nothing."""
+    outputs: RunOutputs = field(default_factory=dict)
+    """The texts that the attempt has written to its directory `outputs`."""
 
 
 def envelope(

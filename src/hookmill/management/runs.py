@@ -11,10 +11,11 @@ from hookmill.domain.ids import AutomationId, DeliveryKey, RunKey
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.queue import CancelledRuns, Queue, QueuePosition
 from hookmill.domain.run import FailedAttempt, Run, RunState
+from hookmill.domain.run_outputs import RunOutputs
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import automation_named, delivery_of, run_of, webhook_named
 from hookmill.store.database import Transaction
-from hookmill.store.runs import cancellation, pages, queue, reading
+from hookmill.store.runs import cancellation, outputs, pages, queue, reading
 from hookmill.store.runs.cancellation import RunFilter
 
 BATCH_PAUSE_SECONDS: Final = 0.02
@@ -75,6 +76,11 @@ class Runs:
         """What agents have reported about the run's attempts that have ended, by the attempt's number."""
         with self._installation.reading() as tx:
             return reading.attempt_reports(tx, run_of(tx, may, run_id).id)
+
+    def outputs(self, may: MayView, run_id: str) -> RunOutputs:
+        """The texts that the run has written for people, by the name of the file; none before it has ended."""
+        with self._installation.reading() as tx:
+            return outputs.of_run(tx, run_of(tx, may, run_id).id)
 
     def of_delivery(self, may: MayView, delivery_id: str) -> Sequence[Run]:
         """The newest thousand runs of one delivery, including those that a replay started, newest first."""

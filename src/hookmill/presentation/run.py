@@ -13,6 +13,7 @@ from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso, iso_or_none, utc
 from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, FailedAttempt, Hold, Run, RunState
 from hookmill.domain.run_options import NO_FIELD_VALUES, FieldValue
+from hookmill.domain.run_outputs import NO_OUTPUTS, SUMMARY_FILE, RunOutputs
 from hookmill.presentation.view import ExactNumbersView, Timestamp, View
 
 _HOLD_NAMES: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
@@ -205,6 +206,13 @@ class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
         AgentReportView | None,
         Meta(description="What an agent reported about the latest attempt. Null without an agent, and until it ends."),
     ]
+    summary: Annotated[
+        str | None,
+        Meta(
+            description="The Markdown that the run wrote to `outputs/summary.md`. Untrusted. Null until the run ends."
+        ),
+    ]
+    summary_is_cut: Annotated[bool, Meta(description="Whether the file was longer than `summary`.")]
     failed_attempts: Annotated[
         list[FailedAttemptView], Meta(description="Attempts that failed and were followed by another one.")
     ]
@@ -219,12 +227,16 @@ class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
         failed_attempts: Sequence[FailedAttempt] = (),
         fields: Mapping[str, FieldValue] = NO_FIELD_VALUES,
         agent_reports: Mapping[int, AgentReport] = NO_REPORTS,
+        outputs: RunOutputs = NO_OUTPUTS,
     ) -> Self:
         """`agent_reports`: by the attempt's number."""
+        summary = outputs.get(SUMMARY_FILE)
         return RunView.of(run).extended(
             cls,
             output_tail=run.output_tail,
             agent_report=AgentReportView.of(agent_reports.get(run.attempt)),
+            summary=summary.text if summary is not None else None,
+            summary_is_cut=summary is not None and summary.is_cut,
             failed_attempts=[
                 FailedAttemptView(
                     attempt=attempt.attempt,

@@ -488,6 +488,18 @@ attempt_reports: Final = Table(
     sqlite_with_rowid=False,
 )
 
+run_outputs: Final = Table(
+    "run_outputs",
+    metadata,
+    Column("run_id", LargeBinary(16), primary_key=True),
+    # The name of the file.
+    Column("name", Text, primary_key=True),
+    Column("content", Text, nullable=False),
+    Column("is_cut", Boolean, nullable=False),
+    comment="The texts that runs which have ended wrote to their directories of outputs.",
+    sqlite_with_rowid=False,
+)
+
 platform_attempts: Final = Table(
     "platform_attempts",
     metadata,

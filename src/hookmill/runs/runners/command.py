@@ -22,8 +22,10 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import ByDelivery, BySchedule, Ended, Run, RunState
+from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY
 from hookmill.domain.run_secrets import DEFAULT_ALLOWED, SecretRule, allowed_pattern
 from hookmill.domain.text import printable
+from hookmill.runs.outputs import collect_outputs, create_outputs_directory
 from hookmill.runs.package import Package, allow_traversal, hand_over, make_packages_directory
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.guard import (
@@ -46,6 +48,8 @@ INSTRUCTION_SECONDS: Final = 0.5
 WORKSPACE_VARIABLE: Final = "HOOKMILL_WORKSPACE"
 TRACE_VARIABLE: Final = "TRACEPARENT"
 """The variable from which OpenTelemetry's command line tools and SDKs read the trace to continue."""
+OUTPUTS_VARIABLE: Final = "HOOKMILL_OUTPUTS_DIR"
+"""The variable with the directory to which the command writes its results."""
 INHERITED_VARIABLES: Final = ("PATH", "HOME", "LANG", "TZ")
 """The service's variables that every command receives."""
 MARGIN_SECONDS: Final = 15.0
@@ -196,6 +200,25 @@ class CommandRunner:
         kill_processes_of_runs(run_id(run.id), attempt_max=run.attempt)
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
+        self._create_outputs_directory(package)
+        return self._with_outputs(package, self._run_command(package, next_instruction))
+
+    def _create_outputs_directory(self, package: Package) -> None:
+        try:
+            create_outputs_directory(package.directory)
+        except OSError as error:
+            raise HostFault(f"A run's directory for outputs could not be created: {reason_of(error)}.") from error
+
+    def _with_outputs(self, package: Package, result: Ended | Abandoned) -> Ended | Abandoned:
+        """The result with the texts that the command has written. Call it when all its processes have ended."""
+        if isinstance(result, Abandoned):
+            return result
+        environment = self._environment(package)
+        masked = (*self.masked_variables, *package.secrets)
+        secrets = [os.fsencode(environment[name]) for name in masked if name in environment]
+        return replace(result, outputs=collect_outputs(package.directory, secrets))
+
+    def _run_command(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         try:
             guard = self._start_guard(package)
         except (OSError, MemoryError) as error:
@@ -302,6 +325,7 @@ class CommandRunner:
             "HOOKMILL_PROMPT_FILE": str(package.prompt_file),
             "HOOKMILL_ENVELOPE_FILE": str(package.envelope_file),
             **({WORKSPACE_VARIABLE: str(package.workspace)} if package.workspace is not None else {}),
+            OUTPUTS_VARIABLE: str(package.directory / OUTPUTS_DIRECTORY),
             **({TRACE_VARIABLE: package.traceparent} if package.traceparent is not None else {}),
             **_started_by_variables(package),
             **{variable: value.reveal() for variable, value in package.secrets.items()},

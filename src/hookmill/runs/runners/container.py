@@ -6,12 +6,10 @@ no descendant of the client, so it is removed by its name whenever the client di
 
 import errno
 import os
-import stat
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Final, Literal
 
@@ -20,10 +18,12 @@ from pydantic import Field, StringConstraints, field_validator
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import Ended, Run, RunState
+from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY
 from hookmill.domain.run_secrets import SecretRule
-from hookmill.runs.package import LISTED_ENTRIES_MAX, Package
+from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction
 from hookmill.runs.runners.command import (
+    OUTPUTS_VARIABLE,
     TRACE_VARIABLE,
     WORKSPACE_VARIABLE,
     CommandRunner,
@@ -37,8 +37,6 @@ ENGINES: Final = ("podman", "docker")
 PACKAGE_PATH: Final = "/package"
 OUTPUT_PATH: Final = "/output"
 WORKSPACE_PATH: Final = "/workspace"
-OUTPUT_DIRECTORY: Final = "output"
-"""The directory of the package that the container can write to. Its files are moved to the package at the end."""
 REMOVAL_SECONDS: Final = 60.0
 REMOVED_NAMES_MAX: Final = 20
 ENGINE_FAILED: Final = 125
@@ -94,7 +92,7 @@ def container_arguments(
         "--security-opt=no-new-privileges",
         f"--user={user}",
         f"--mount=type=bind,src={package},dst={PACKAGE_PATH},readonly",
-        f"--mount=type=bind,src={package / OUTPUT_DIRECTORY},dst={OUTPUT_PATH}",
+        f"--mount=type=bind,src={package / OUTPUTS_DIRECTORY},dst={OUTPUT_PATH}",
         *([f"--mount=type=bind,src={workspace},dst={WORKSPACE_PATH}"] if workspace is not None else []),
         f"--workdir={PACKAGE_PATH}",
         *(f"--env={variable}={value}" for variable, value in environment.items()),
@@ -130,23 +128,20 @@ class ContainerRunner(CommandRunner):
         self._remove([container_name(run, attempt) for attempt in range(first, run.attempt + 1)])
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
-        (package.directory / OUTPUT_DIRECTORY).mkdir(mode=0o700)
+        self._create_outputs_directory(package)
         result: Ended | Abandoned | None = None
         try:
-            result = CommandRunner.run(self, package, next_instruction)
+            result = self._run_command(package, next_instruction)
         finally:
             if not (isinstance(result, Ended) and result.state is RunState.SUCCEEDED):
                 # The client may have been killed, and the container may still run. The next attempt tries again.
                 with suppress(OSError):
                     self._remove([container_name(package.run, package.run.attempt)])
-        if isinstance(result, Ended):
-            with suppress(OSError):
-                collect_output(package.directory)
-        return result
+        return self._with_outputs(package, result)
 
     def _argv(self, package: Package) -> tuple[str, ...]:
         variables = self._environment(package)
-        own_environment = {"HOME": "/tmp"}  # noqa: S108 - a path in the container
+        own_environment = {"HOME": "/tmp", OUTPUTS_VARIABLE: OUTPUT_PATH}  # noqa: S108 - a path in the container
         for name in _NAMES_OF_FILES:
             if name in variables:
                 own_environment[name] = f"{PACKAGE_PATH}/{PurePath(variables[name]).name}"
@@ -218,32 +213,6 @@ class ContainerRunner(CommandRunner):
             return
         except subprocess.TimeoutExpired:
             raise OSError(errno.ETIMEDOUT, f"{self.engine} did not remove a container in time") from None
-
-
-def collect_output(package: Path) -> None:
-    """Move the regular files that the container has written to its output directory into the package.
-
-    A file whose name the package already has stays where it is. Links are neither moved nor followed.
-    """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-    target = os.open(package, flags)
-    try:
-        source = os.open(OUTPUT_DIRECTORY, flags, dir_fd=target)
-        try:
-            with os.scandir(source) as entries:
-                names = [entry.name for entry in islice(entries, LISTED_ENTRIES_MAX)]
-            for name in names:
-                if stat.S_ISREG(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode):
-                    # Unlike a renaming, a second link never replaces a file.
-                    with suppress(FileExistsError):
-                        os.link(name, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
-                        os.unlink(name, dir_fd=source)
-        finally:
-            os.close(source)
-        with suppress(OSError):
-            os.rmdir(OUTPUT_DIRECTORY, dir_fd=target)
-    finally:
-        os.close(target)
 
 
 class ContainerSettings(ProcessSettings):

@@ -18,7 +18,7 @@ from hookmill.domain.run import (
 from hookmill.store import automations
 from hookmill.store.database import Transaction
 from hookmill.store.notifications import notify_workers
-from hookmill.store.runs import held, reading
+from hookmill.store.runs import held, outputs, reading
 from hookmill.store.runs.executors import ExecutorId
 
 
@@ -81,7 +81,7 @@ def run_to_perform(tx: Transaction, key: RunKey, *, executor: ExecutorId, attemp
 
 def finishes_in_one_statement(run: Run, result: Ended, *, counts_failures: bool) -> bool:
     """Whether `finish` executes a single statement, so that it needs no transaction."""
-    return run.policy_key is None and result.report is None and not counts_failures
+    return run.policy_key is None and result.report is None and not result.outputs and not counts_failures
 
 
 def finish(
@@ -125,6 +125,8 @@ def finish(
     )
     if updated_rows and result.report is not None:
         _add_report(tx, key, attempt, result.report)
+    if updated_rows and result.outputs:
+        outputs.add(tx, key, result.outputs)
     if updated_rows and policy_key is not None:
         held.reconsider(tx, key)
     if updated_rows and counts_failures and result.state in _COUNTED_STATES:

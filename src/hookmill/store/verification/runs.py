@@ -110,6 +110,7 @@ def check_parts_of_runs(snapshot: Snapshot) -> Iterator[Problem]:
     for table, owners in (
         ("failed_attempts", ("runs.id",)),
         ("attempt_reports", ("runs.id",)),
+        ("run_outputs", ("runs.id",)),
         ("platform_attempts", ("runs.id",)),
         ("run_files", ("runs.id", "removed_runs.run_id")),
     ):

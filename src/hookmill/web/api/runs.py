@@ -51,7 +51,7 @@ def list_runs(
 
 @routes.get("/{run}", operation_id="show_run", summary="Show a run", response_model=RunWithOutputView)
 def show_run(run: RunInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
-    """Returns a run, with the end of its command's output, its agent's report, and the values of its fields."""
+    """Returns a run, with its summary, the end of its output, its agent's report, and the values of its fields."""
     shown_run = management.runs.get(permission, run)
     return json_response(
         RunWithOutputView.of(
@@ -59,6 +59,7 @@ def show_run(run: RunInPath, permission: ViewerAccess, management: ManagementDep
             management.runs.failed_attempts(permission, run),
             management.run_files.fields_of(permission, shown_run),
             management.runs.agent_reports(permission, run),
+            management.runs.outputs(permission, run),
         )
     )
 

@@ -19,6 +19,7 @@ from hookmill.presentation.member import sign_in_text
 from hookmill.presentation.queue import count_text, duration_text, waiting_text, worker_text
 from hookmill.presentation.run import field_value_text, run_state_text, usage_text
 from hookmill.presentation.storage import size_text
+from hookmill.web.dashboard.markdown import inert_markdown
 from hookmill.web.dashboard.urls import url
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def _build_environment() -> Environment:
         shown=untrusted_text,
         plain=text.shown,
         lines=text.shown_lines,
+        inert_markdown=inert_markdown,
         delivery_id=ids.delivery_id,
         run_id=ids.run_id,
         state_text=state_text,

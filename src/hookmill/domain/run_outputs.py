@@ -1,0 +1,43 @@
+"""The texts that a run writes for people and for the delivery of its results: the summary.
+
+A command may have followed instructions in a payload, so these texts are untrusted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hookmill.domain.text import printable
+
+OUTPUTS_DIRECTORY: Final = "outputs"
+"""The directory of a package to which the command writes its results."""
+SUMMARY_FILE: Final = "summary.md"
+OUTPUT_BYTES_MAX: Final = 65_536
+"""How much of a file is read."""
+READ_FILES: Final = (SUMMARY_FILE,)
+"""The files in the directory whose contents are stored with the run. All files there become files of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputText:
+    """The content of one file, with printable characters only."""
+
+    text: str
+    is_cut: bool = False
+    """Whether the file was longer."""
+
+
+RunOutputs = Mapping[str, OutputText]
+"""The texts of a run's latest attempt, by the name of the file. Empty files are left out."""
+NO_OUTPUTS: Final[RunOutputs] = {}
+
+
+def output_text(content: bytes) -> OutputText | None:
+    """The text in the first `OUTPUT_BYTES_MAX` bytes. None if it is blank."""
+    # Half of a character at the end is left out. Elsewhere, bytes that are not UTF-8 are replaced.
+    cut_content = content[:OUTPUT_BYTES_MAX]
+    text = printable(cut_content.decode("utf-8", "replace"))
+    is_cut = len(content) > OUTPUT_BYTES_MAX
+    if is_cut:
+        text = text.removesuffix("\N{REPLACEMENT CHARACTER}")
+    return OutputText(text=text, is_cut=is_cut) if text.strip() else None

@@ -1,0 +1,78 @@
+"""The directory of a package to which a command writes its results.
+
+One rule for every kind of runner that starts a command: when the command has ended, the texts that the service shows
+or delivers are read, and then all regular files directly in the directory become files of the package.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from hookmill.domain.run_outputs import OUTPUT_BYTES_MAX, OUTPUTS_DIRECTORY, READ_FILES, OutputText, output_text
+from hookmill.runs.package import LISTED_ENTRIES_MAX
+from hookmill.runs.runners.masking import Masker
+
+_SECRET_BYTES_MAX: Final = 8_192
+"""So much more is read, so that no part of a secret is left where a text is cut."""
+_DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+def create_outputs_directory(package: Path) -> None:
+    """Create the empty directory. Raises `OSError`."""
+    (package / OUTPUTS_DIRECTORY).mkdir(mode=0o700)
+
+
+def collect_outputs(package: Path, secrets: Sequence[bytes] = ()) -> dict[str, OutputText]:
+    """Read the texts in the directory, and move its files into the package. `secrets` are masked in the texts.
+
+    A file whose name the package already has stays where it is. Links are neither moved nor followed. Never fails: what
+    can't be read or moved is left out.
+    """
+    texts: dict[str, OutputText] = {}
+    with suppress(OSError):
+        target = os.open(package, _DIRECTORY_FLAGS)
+        try:
+            source = os.open(OUTPUTS_DIRECTORY, _DIRECTORY_FLAGS, dir_fd=target)
+            try:
+                texts = _texts_in(source, Masker(secrets))
+                _move_files(source, target)
+            finally:
+                os.close(source)
+            os.rmdir(OUTPUTS_DIRECTORY, dir_fd=target)
+        finally:
+            os.close(target)
+    return texts
+
+
+def _texts_in(directory: int, masker: Masker) -> dict[str, OutputText]:
+    texts = {}
+    for name in READ_FILES:
+        with suppress(OSError):
+            text = output_text(masker.mask(_beginning_of(directory, name)))
+            if text is not None:
+                texts[name] = text
+    return texts
+
+
+def _beginning_of(directory: int, name: str) -> bytes:
+    # O_NONBLOCK: opening a pipe without a writer would wait forever.
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileNotFoundError(name)
+        return file.read(OUTPUT_BYTES_MAX + _SECRET_BYTES_MAX)
+
+
+def _move_files(source: int, target: int) -> None:
+    with os.scandir(source) as entries:
+        names = [entry.name for entry in islice(entries, LISTED_ENTRIES_MAX)]
+    for name in names:
+        if stat.S_ISREG(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode):
+            # Unlike a renaming, a second link never replaces a file.
+            with suppress(FileExistsError):
+                os.link(name, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+                os.unlink(name, dir_fd=source)

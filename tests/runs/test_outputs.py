@@ -1,0 +1,116 @@
+"""What a command writes to its directory of outputs: the texts that are stored, and the files of the run."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hookmill.domain.run import Ended, RunState
+from hookmill.domain.run_outputs import OUTPUT_BYTES_MAX, OutputText
+from hookmill.domain.secret import SecretValue
+from hookmill.runs.outputs import collect_outputs, create_outputs_directory
+from hookmill.runs.package import Package, list_files, write_package
+from hookmill.runs.runners import CommandRunner
+from tests.runs.samples import always_continue, sample_run
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    return write_package(tmp_path / "runs", sample_run(), b"{}")
+
+
+@pytest.fixture
+def outputs(package: Package) -> Path:
+    create_outputs_directory(package.directory)
+    return package.directory / "outputs"
+
+
+def result_of(runner: CommandRunner, package: Package) -> Ended:
+    result = runner.run(package, always_continue)
+    assert isinstance(result, Ended)
+    return result
+
+
+def shell(script: str, **settings) -> CommandRunner:
+    return CommandRunner(argv=("sh", "-c", script), **settings)
+
+
+def test_outputs_become_files_of_the_run_and_its_summary(package):
+    script = 'echo "# Done" > outputs/summary.md; echo "{}" > "$HOOKMILL_OUTPUTS_DIR/data.json"'
+
+    result = result_of(shell(script), package)
+
+    assert result.outputs == {"summary.md": OutputText(text="# Done\n")}
+    names = [name for name, _ in list_files(package.directory.parent, package.run.id)[0]]
+    assert {"summary.md", "data.json"} < set(names)
+    assert not (package.directory / "outputs").exists()
+
+
+def test_command_that_fails_leaves_its_summary(package):
+    result = result_of(shell("echo No. > outputs/summary.md; exit 3"), package)
+
+    assert (result.state, result.outputs) == (RunState.FAILED, {"summary.md": OutputText(text="No.\n")})
+
+
+@pytest.mark.parametrize("script", ["true", "rmdir outputs", "rmdir outputs; ln -s / outputs"])
+def test_command_without_outputs_has_no_summary(package, script):
+    result = result_of(shell(script), package)
+
+    assert (result.state, result.outputs) == (RunState.SUCCEEDED, {})
+
+
+def test_secrets_are_masked_in_a_summary(package):
+    script = 'printf "%s and %s" "$KEY" "$SHORT" > outputs/summary.md'
+    environment = {"KEY": "key-1234567", "SHORT": "short"}
+    runner = shell(script, environment=environment, masked_variables=("KEY", "SHORT", "NOT_SET"))
+
+    assert result_of(runner, package).outputs == {"summary.md": OutputText(text="[masked] and short")}
+
+
+def test_secret_of_the_automation_is_masked_in_a_summary(package):
+    package = replace(package, secrets={"TOKEN": SecretValue("token-1234567")})
+
+    result = result_of(shell('printf "%s" "$TOKEN" > outputs/summary.md'), package)
+
+    assert result.outputs == {"summary.md": OutputText(text="[masked]")}
+
+
+def test_no_part_of_a_secret_is_left_where_a_summary_is_cut(package, outputs):
+    (outputs / "summary.md").write_bytes(b"x" * (OUTPUT_BYTES_MAX - 8) + b"key-1234567" + b"y" * 1_000_000)
+
+    texts = collect_outputs(package.directory, [b"key-1234567"])
+
+    assert texts == {"summary.md": OutputText(text="x" * (OUTPUT_BYTES_MAX - 8) + "[masked]", is_cut=True)}
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_summary_that_is_no_regular_file_is_not_read(package, outputs, kind, tmp_path):
+    (tmp_path / "other").write_text("secret of the host")
+    summary = outputs / "summary.md"
+    match kind:
+        case "link":
+            summary.symlink_to(tmp_path / "other")
+        case "pipe":
+            os.mkfifo(summary)
+        case _:
+            summary.mkdir()
+
+    assert collect_outputs(package.directory) == {}
+
+
+def test_only_new_regular_files_are_taken_from_the_outputs(package, outputs):
+    (outputs / "report.txt").write_text("new")
+    (outputs / "prompt.md").write_text("forged")
+    (outputs / "link").symlink_to("/etc/passwd")
+    (outputs / "directory").mkdir()
+    os.mkfifo(outputs / "pipe")
+    prompt = package.prompt_file.read_text()
+    before = {path.name for path in package.directory.iterdir()}
+
+    collect_outputs(package.directory)
+
+    assert (package.directory / "report.txt").read_text() == "new"
+    assert package.prompt_file.read_text() == prompt
+    assert {path.name for path in package.directory.iterdir()} - before == {"report.txt"}
+    assert sorted(path.name for path in outputs.iterdir()) == ["directory", "link", "pipe", "prompt.md"]
