@@ -16,8 +16,8 @@ from hookmill.domain.networks import Address
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.signatures.key import make_secret
 from hookmill.domain.signatures.rule import scheme_named
-from hookmill.notices.connection import Deadline, connected
 from hookmill.notices.outgoing import Outgoing
+from hookmill.outbound.connection import Deadline, connected
 from tests.domain.test_alarm_message import MESSAGE
 from tests.notices.receivers import Receiver, closed_port, http_receiver
 

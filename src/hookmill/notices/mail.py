@@ -17,7 +17,7 @@ from hookmill.domain.alarm_message import AlarmMessage, as_text, subject_line
 from hookmill.domain.errors import DestinationUnavailable
 from hookmill.domain.moment import date_of
 from hookmill.domain.secret import SecretValue
-from hookmill.notices.connection import Deadline, connected, reporting_failures, with_tls
+from hookmill.outbound.connection import Deadline, connected, reporting_failures, with_tls
 
 _LOCAL_NAME: Final = "[127.0.0.1]"
 """The name in EHLO. Looking up the real one can take long, and servers don't verify it."""

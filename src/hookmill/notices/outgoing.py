@@ -13,9 +13,10 @@ from hookmill.domain.outgoing import is_public
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.signatures.rule import scheme_named
 from hookmill.domain.signatures.sign import sign
-from hookmill.notices import http, mail
-from hookmill.notices.connection import Deadline
+from hookmill.notices import mail
 from hookmill.notices.mail import MailServer
+from hookmill.outbound import http
+from hookmill.outbound.connection import Deadline
 
 SEND_SECONDS: Final = 10.0
 """The time limit for one message, from the look-up of the host's name to the response."""

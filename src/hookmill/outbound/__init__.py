@@ -1,0 +1,1 @@
+"""Connections of this service to other hosts, with deadlines, and only to addresses that the caller permits."""
