@@ -29,6 +29,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.external_identity import FactoryRole
 from hookmill.domain.limits import SESSION_HOURS
 from hookmill.domain.permission import Role
+from hookmill.domain.results import DESTINATION_PATTERN
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_files import (
     STORED_FILE_BYTES_MAX,
@@ -38,6 +39,7 @@ from hookmill.domain.run_files import (
 )
 from hookmill.domain.run_secrets import SecretRule
 from hookmill.domain.workspace import is_repository_name
+from hookmill.results.destinations import AnyDestination
 from hookmill.runs.runners import RUNNER_KINDS, AnyRunnerSettings, PackageSettings, RunnerSettings
 from hookmill.runs.workspaces.repository import RepositorySettings
 
@@ -151,6 +153,14 @@ class Settings(BaseSettings):
     repositories: dict[str, RepositorySettings] = Field(
         default_factory=dict,
         description="The Git repositories that automations may name for the workspaces of their runs, by name.",
+    )
+    destinations: dict[str, AnyDestination] = Field(
+        default_factory=dict, description="The destinations of the results of runs, by name."
+    )
+    results_ca_file: Path | None = Field(
+        default=None,
+        description="A PEM file with certificate authorities to trust for these destinations, in addition to the "
+        "system's.",
     )
     run_files: Literal["local", "database", "s3"] | None = Field(
         default=None,
@@ -515,6 +525,14 @@ class Settings(BaseSettings):
                 raise ValueError(f"{name!r} can't name a repository: use lower-case letters, digits, - and _")
         return repositories
 
+    @field_validator("destinations")
+    @classmethod
+    def _check_destination_names(cls, destinations: dict[str, AnyDestination]) -> dict[str, AnyDestination]:
+        for name in destinations:
+            if not re.fullmatch(DESTINATION_PATTERN, name):
+                raise ValueError(f"{name[:80]!r} can't name a destination: use lower-case letters, digits, - and _")
+        return destinations
+
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         problems = []
@@ -529,6 +547,7 @@ class Settings(BaseSettings):
             problems.append("run_files: s3 needs a bucket; set s3_bucket")
         if self.s3_bucket is not None:
             problems += self._problems_of_object_store()
+        problems += self._problems_of_destinations()
         problems += self._problems_of_mail_server()
         if self.metrics_port is not None:
             problems += self._problems_of_metrics()
@@ -553,6 +572,15 @@ class Settings(BaseSettings):
         if not _has_module("obstore"):
             problems.append("s3_bucket: needs the library obstore; install hookmill with the extra s3: hookmill[s3]")
         return problems
+
+    def _problems_of_destinations(self) -> list[str]:
+        """A command must never get the credential of a destination."""
+        variables = {destination.secret_from for destination in self.destinations.values()}
+        return [
+            f"runners.{name}: must not get {variable}, which has the credential of a destination"
+            for name, runner in self.runners.items()
+            for variable in sorted(variables & set(runner.variables_of_service()))
+        ]
 
     def _problems_of_mail_server(self) -> list[str]:
         problems = []

@@ -149,3 +149,27 @@ def test_repository_that_is_no_longer_allowed_is_a_warning(api: Api, stocked: St
 
     assert changed.status == 200
     assert changed.json["warnings"] == ["The operator allows no repository 'gone' for this factory, so its runs fail."]
+
+
+RESULTS = [
+    {"kind": "github_comment", "destination": "github", "number": "/n"},
+    {"kind": "slack", "destination": "team"},
+]
+
+
+def test_results_are_shown_replaced_and_removed(api: Api, stocked: StockedFactory):
+    created = create(api, stocked, results=RESULTS).json
+    path = f"/factories/default/automations/{created['automation_id']}"
+
+    replaced = api.patch(path, {"results": RESULTS[1:]}).json
+    removed = api.patch(path, {"results": None}).json
+
+    assert created["results"] == RESULTS
+    assert (replaced["results"], removed["results"]) == (RESULTS[1:], [])
+
+
+def test_invalid_result_is_refused_with_its_pointer(api: Api, stocked: StockedFactory):
+    refused = create(api, stocked, results=[{"kind": "slack", "destination": "team", "url": "https://evil.example"}])
+
+    assert refused.status == 422
+    assert refused.json["errors"][0]["pointer"] == "/results/0"

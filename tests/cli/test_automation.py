@@ -541,6 +541,25 @@ def test_disabled_automation_is_not_started_by_hand(log: LogWriter, hookmill: Ho
 # Run options
 
 
+def test_results_are_created_shown_replaced_and_removed(webhook: Any, hookmill: Hookmill):
+    created = hookmill(
+        *("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--json"),
+        *("--result", "github_comment=github", "--result", "github_status=github=ci/review"),
+    ).json
+    shown = hookmill("automation", "show", "a").out
+    replaced = hookmill("automation", "change", "a", "--result", "slack=team", "--json").json
+    removed = hookmill("automation", "change", "a", "--no-results", "--json").json
+
+    assert [(each["kind"], each.get("context")) for each in created["results"]] == [
+        ("github_comment", None),
+        ("github_status", "ci/review"),
+    ]
+    assert "github_status to github, context ci/review" in shown
+    assert [each["kind"] for each in replaced["results"]] == ["slack"]
+    assert removed["results"] == []
+    assert "Write KIND=DESTINATION" in hookmill("automation", "change", "a", "--result", "slack", exit_code=2).err
+
+
 def test_fields_are_created_shown_replaced_and_removed(webhook: Any, hookmill: Hookmill):
     created = hookmill(
         *("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--field", "pr=/pull_request/number"),

@@ -181,6 +181,9 @@ VALID_FRONT_MATTER = [
     webhook_trigger(f"{{webhook_ids: [{UID}]}}"),
     f"name: Triage!\nenabled: false\nrunner: agent\n{webhook_trigger(f'{{webhook_ids: [{UID}, {UID}]}}')}",
     f"fields: {{}}\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
+    f"results: []\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
+    f"results: [{{kind: github_status, destination: g, context: ci, commit: /a}}, {{kind: slack, destination: t-1}}]\n"
+    f"{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
     f"fields: {{pr: /a, title: {{pointer: /b, max_characters: 2000}}, c: {{pointer: /}}}}\n"
     f"{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
     f"secrets: []\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
@@ -256,6 +259,23 @@ INVALID_FRONT_MATTER = [
             "[A, A]",
             f"[{'A' * 65}]",
             f"[{', '.join(f'A_{number}' for number in range(17))}]",
+        )
+    ),
+    *(
+        f"results: {results}\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}"
+        for results in (
+            "{}",
+            "[slack]",
+            "[{kind: slack}]",
+            "[{kind: mail, destination: t}]",
+            "[{kind: slack, destination: T}]",
+            "[{kind: slack, destination: t, context: ci}]",
+            "[{kind: slack, destination: t}, {kind: slack, destination: t}]",
+            "[{kind: github_comment, destination: g, commit: /a}]",
+            "[{kind: github_comment, destination: g, number: a}]",
+            "[{kind: github_status, destination: g, context: ''}]",
+            "[{kind: github_status, destination: g, context: ~}]",
+            f"[{', '.join(f'{{kind: slack, destination: t{number}}}' for number in range(11))}]",
         )
     ),
     "triggers: [{provider: schedule, event: cron_fired}]",

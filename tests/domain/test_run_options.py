@@ -151,3 +151,11 @@ def test_change_of_options_that_cannot_be_read_is_refused():
 
     with pytest.raises(Invalid, match="This version has no option 'sandbox'"):
         changed_options(options, {"fields": {"a": "/a"}})
+
+
+def test_change_of_the_fields_keeps_the_results():
+    results = [{"kind": "slack", "destination": "team"}]
+    options = options_from_json({"fields": {"pr": "/n"}, "results": results})
+
+    assert changed_options(options, {"fields": None}).as_json() == {"results": results}
+    assert changed_options(options, {"results": None}).as_json() == {"fields": {"pr": "/n"}}

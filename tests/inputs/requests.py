@@ -32,6 +32,7 @@ _POLICY: Final = {
     "fields": {"pr": "/n", "title": {"pointer": "/title", "max_characters": 5}},
     "secrets": ["RUN_TOKEN"],
     "workspace": {"repository": "app", "ref": {"pointer": "/ref"}, "depth": 2},
+    "results": [{"kind": "github_status", "destination": "github", "context": "ci", "commit": "/sha"}],
 }
 _TRIGGER: Final = {
     "provider": "webhook",

@@ -11,6 +11,7 @@ from typing import Any
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey, time_ordered_key
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.run import Hold, Run
+from hookmill.domain.run_options import NO_OPTIONS, RunOptions
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy
 from hookmill.store.database import open_database
 from hookmill.store.notifications import notify_workers
@@ -71,6 +72,7 @@ class Backlog:
         prompt: str = "Do it.",
         name: str = "Answer",
         policy: RunPolicy = NO_POLICY,
+        options: RunOptions = NO_OPTIONS,
     ) -> str:
         """Create an automation, and return its id."""
         automation = f"aut_{secrets.token_hex(6)}"
@@ -88,12 +90,13 @@ class Backlog:
             )
             tx.run(
                 "INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, policy,"
-                " created_at) VALUES (:id, 1, :name, :prompt, :runner, '[]', :policy, 0)",
+                " options, created_at) VALUES (:id, 1, :name, :prompt, :runner, '[]', :policy, :options, 0)",
                 id=automation,
                 name=name,
                 prompt=prompt,
                 runner=runner,
                 policy=json.dumps(policy.as_json()),
+                options=json.dumps(options.as_json()),
             )
         self._policies[automation] = policy
         return automation

@@ -389,4 +389,30 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
         "The tests use a Git that reports a full disk, and a directory that can't be created.",
     ),
+    "F54": ToleratedFault(
+        "A worker dies, a run is cancelled, or its automation is deleted: its status is not left pending.",
+        ("results/test_outbox.py::test_no_end_of_a_run_leaves_its_status_pending",),
+    ),
+    "F55": ToleratedFault(
+        "The sender of a result dies before it knows the answer: the message is sent again, and marked.",
+        (
+            "results/test_outbox.py::test_message_of_a_sender_that_died_is_sent_again_and_marked",
+            "results/test_outbox.py::test_message_whose_senders_all_died_is_given_up",
+        ),
+    ),
+    "F56": ToleratedFault(
+        "The answer to a new comment is lost: the comment is found, and not created again.",
+        (
+            "results/test_delivery.py::test_comment_whose_answer_was_lost_is_found_and_not_repeated",
+            "results/test_delivery.py::test_comment_is_not_repeated_while_earlier_ones_cannot_be_searched",
+        ),
+        not_shown="Only the first 250 comments since the start of the run are searched.",
+    ),
+    "F57": ToleratedFault(
+        "A destination of results is down: messages are repeated with growing pauses, and others are not delayed.",
+        (
+            "results/test_outbox.py::test_message_is_given_up_after_its_last_attempt",
+            "results/test_outbox.py::test_only_one_message_at_a_time_is_sent_to_a_destination",
+        ),
+    ),
 }

@@ -157,7 +157,7 @@ class Service:
             "database_url": self.database_url,
             **{name.lower(): value for name, value in self.settings.items()},
         }
-        for name in ("runners", "repositories", "oidc_roles"):
+        for name in ("runners", "repositories", "destinations", "oidc_roles"):
             if name in values:
                 values[name] = json.loads(values[name])
         return Settings(**values)

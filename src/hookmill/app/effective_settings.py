@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hookmill.domain.external_identity import FactoryRole
+from hookmill.results.destinations import AnyDestination
 from hookmill.runs.runners import RunnerSettings
 from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.settings import Settings, with_built_in_runners
@@ -66,6 +67,10 @@ def _render_repositories(value: Mapping[str, RepositorySettings]) -> tuple[str, 
     return tuple(f"{name}: {repository.summary()}" for name, repository in sorted(value.items())) or ("none",)
 
 
+def _render_destinations(value: Mapping[str, AnyDestination]) -> tuple[str, ...]:
+    return tuple(f"{name}: {destination.summary()}" for name, destination in sorted(value.items())) or ("none",)
+
+
 def _render_roles(value: Mapping[str, tuple[FactoryRole, ...]]) -> tuple[str, ...]:
     return tuple(
         f"{group}: {', '.join(f'{granted.role}@{granted.factory}' for granted in roles)}"
@@ -75,6 +80,7 @@ def _render_roles(value: Mapping[str, tuple[FactoryRole, ...]]) -> tuple[str, ..
 
 _RENDERERS: Final[Mapping[str, Callable[[Any], tuple[str, ...]]]] = {
     "database_url": _render_database_url,
+    "destinations": _render_destinations,
     "master_key": _render_secret,
     "master_key_previous": _render_secret,
     "metrics_token": _render_secret,

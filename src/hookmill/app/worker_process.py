@@ -20,6 +20,7 @@ from hookmill.app import Store, log, now_us, object_store, open_store, run_file_
 from hookmill.app.alarm_destinations import AlarmPost
 from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import original_open_files_limit
+from hookmill.app.tls import client_context
 from hookmill.app.tracing import build_trace_exporter
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
 from hookmill.domain.alarm import FreeSpace
@@ -38,6 +39,7 @@ from hookmill.store.monitoring import InstallationState, installation_state
 
 if TYPE_CHECKING:
     from hookmill.app.metrics_server import MetricsServer
+    from hookmill.results.sender import ResultSender
     from hookmill.runs.dispatcher import Dispatcher
     from hookmill.runs.uploads import Uploads
     from hookmill.runs.workspaces.preparation import Workspaces
@@ -98,10 +100,11 @@ def work(
     )
     uploads = _build_uploads(settings, store)
     trace_exporter = build_trace_exporter(settings, "hookmill-worker", metrics)
+    result_sender = _build_result_sender(settings, store)
     dispatcher = None
     if settings.performs_runs or not started_by_serve:
         tracing = trace_exporter.tracing if trace_exporter is not None else None
-        dispatcher = _build_dispatcher(settings, store, uploads, metrics, tracing)
+        dispatcher = _build_dispatcher(settings, store, uploads, result_sender, metrics, tracing)
     if started_by_serve:
         # The service waits until these modules are loaded, so the niceness is set only now. It must be set before the
         # first thread starts, because Linux sets the niceness of one thread.
@@ -134,6 +137,8 @@ def work(
         if uploads is not None:
             uploads.start()
         notice_sender.start()
+        if result_sender is not None:
+            result_sender.start()
         report_ready()
         stop.wait()
     finally:
@@ -142,6 +147,8 @@ def work(
         if uploads is not None:
             uploads.close(min(UPLOAD_SECONDS, stop.grace_seconds))
         notice_sender.close(min(NOTICE_SECONDS, stop.grace_seconds))
+        if result_sender is not None:
+            result_sender.close(min(NOTICE_SECONDS, stop.grace_seconds))
         maintenance.close()
         alarm_watch.close()
         if trace_exporter is not None:
@@ -215,8 +222,30 @@ def _build_uploads(settings: Settings, store: Store) -> "Uploads | None":
     )
 
 
+def _build_result_sender(settings: Settings, store: Store) -> "ResultSender | None":
+    """What sends the results of runs, if the settings have destinations for them."""
+    if not settings.destinations:
+        return None
+    from hookmill.results.delivery import ResultDelivery
+    from hookmill.results.sender import ResultSender
+
+    delivery = ResultDelivery(
+        settings.destinations,
+        tls=partial(client_context, settings.results_ca_file, "results_ca_file"),
+        now_us=now_us,
+    )
+    return ResultSender(
+        store.database, delivery.send, now_us, public_url=settings.public_url(), report_failure=log.failure
+    )
+
+
 def _build_dispatcher(
-    settings: Settings, store: Store, uploads: "Uploads | None", metrics: Metrics, tracing: Tracing | None
+    settings: Settings,
+    store: Store,
+    uploads: "Uploads | None",
+    result_sender: "ResultSender | None",
+    metrics: Metrics,
+    tracing: Tracing | None,
 ) -> "Dispatcher":
     # Imported here, because it takes a second, and a worker that performs no runs does not need these modules.
     with _without_running_the_file_program():
@@ -249,6 +278,8 @@ def _build_dispatcher(
             secrets=RunSecretReader(master_keys=store.master_keys, rules=settings.secret_rules()),
             run_files=run_files,
             workspaces=_build_workspaces(settings, store),
+            destinations={name: destination.rules() for name, destination in settings.destinations.items()},
+            wake_results=result_sender.wake if result_sender is not None else lambda: None,
         ),
         now_us,
         metrics=metrics,

@@ -199,6 +199,15 @@ WorkspaceRefFrom = Annotated[
 WorkspaceDepth = Annotated[
     str | None, typer.Option(metavar="N", help="How many commits of the history it has, or full. Default: 1.")
 ]
+DeclaredResults = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--result",
+        metavar="KIND=DESTINATION",
+        help="What a worker delivers about each run, such as github_comment=github, or github_status=github=CONTEXT. "
+        "May be repeated.",
+    ),
+]
 PauseAfterFailures = Annotated[int | None, typer.Option(metavar="N", help="Disable it after N failed runs in a row.")]
 
 
@@ -238,6 +247,7 @@ def create(
     workspace_ref: WorkspaceRef = None,
     workspace_ref_from: WorkspaceRefFrom = None,
     workspace_depth: WorkspaceDepth = None,
+    result: DeclaredResults = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -261,6 +271,7 @@ def create(
         _option_changes(field, field_max)
         | ({"secrets": secret} if secret else {})
         | _workspace_changes(workspace, workspace_ref, workspace_ref_from, workspace_depth)
+        | _result_changes(result)
     )
     policy_options = _PolicyOptions(
         concurrency_key=concurrency_key,
@@ -439,6 +450,8 @@ def change(
     workspace_ref_from: WorkspaceRefFrom = None,
     workspace_depth: WorkspaceDepth = None,
     no_workspace: Annotated[bool, typer.Option("--no-workspace", help="Runs get no checkout.")] = False,
+    result: DeclaredResults = None,
+    no_results: Annotated[bool, typer.Option("--no-results", help="Deliver no results.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -453,6 +466,7 @@ def change(
     inputs.require_at_most_one(field=field or None, no_fields=no_fields or None)
     inputs.require_at_most_one(secret=secret or None, no_secrets=no_secrets or None)
     inputs.require_at_most_one(workspace=workspace, no_workspace=no_workspace or None)
+    inputs.require_at_most_one(result=result or None, no_results=no_results or None)
     schedules = _schedule_triggers(schedule, timezone, catch_up)
     prompt_text = _read_prompt(prompt, prompt_file)
     payload_filter = inputs.read_filter(filter_json, filter_file)
@@ -489,6 +503,7 @@ def change(
     options_changes |= _workspace_changes(workspace, workspace_ref, workspace_ref_from, workspace_depth)
     if no_workspace:
         options_changes["workspace"] = None
+    options_changes |= {"results": None} if no_results else _result_changes(result)
     changes_policy = bool(changed_policy_fields) or any(resets.values())
     if (
         new_name is None
@@ -706,6 +721,23 @@ def _workspace_changes(
         "depth": int(depth) if depth is not None and is_number else depth,
     }
     return {"workspace": _without_none(workspace)}
+
+
+def _result_changes(results: Sequence[str] | None) -> dict[str, Any]:
+    """The results that the command's options declare, as a JSON field."""
+    declared = []
+    for result in results or ():
+        kind, separator, rest = result.partition("=")
+        destination, context_separator, context = rest.partition("=")
+        if not separator:
+            raise typer.BadParameter(
+                f"{shown(result[:100])!r} is not a result. Write KIND=DESTINATION, such as github_comment=github",
+                param_hint="--result",
+            )
+        declared.append(
+            {"kind": kind, "destination": destination, **({"context": context} if context_separator else {})}
+        )
+    return {"results": declared} if declared else {}
 
 
 def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from hookmill.presentation.run import (
     RunWithOutputView,
     field_value_text,
     hold_text,
+    result_text,
     run_state_text,
     usage_text,
 )
@@ -236,6 +237,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         fields = session.management.run_files.fields_of(session.may, run)
         agent_reports = session.management.runs.agent_reports(session.may, identifier)
         outputs = session.management.runs.outputs(session.may, identifier)
+        results = session.management.runs.results(session.may, identifier)
         packages_directory = _packages_directory(session.settings)
 
     from hookmill.runs.package import directory_of
@@ -246,7 +248,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
             {"name": file.name, "size": file.size, "only_on_host": file.only_on_host} for file in run_files.files
         ]
         print_json(
-            plain(RunWithOutputView.of(run, failed_attempts, fields, agent_reports, outputs))
+            plain(RunWithOutputView.of(run, failed_attempts, fields, agent_reports, outputs, results))
             | {"package": str(directory), "files": file_fields, "more_files": run_files.has_more}
         )
         return
@@ -278,6 +280,16 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         pairs += _report_fields(report)
     if (summary := outputs.get(SUMMARY_FILE)) is not None:
         pairs += _lines_below("Summary", summary.text, is_cut=summary.is_cut)
+    for result in results:
+        phase = "" if result.is_about_end else " (start)"
+        pairs.append(
+            (
+                result.kind.value,
+                f"{shown(result.target.text() or result.destination)}{phase}: {shown(result_text(result))}",
+            )
+        )
+        if result.url is not None:
+            pairs.append(("", shown(result.url)))
     pairs += [("Field", f"{name}: {shown(field_value_text(value))}") for name, value in fields.items()]
     pairs.append(("Package", _package_text(directory, run_files)))
     pairs += [("", _file_text(file)) for file in run_files.files[:FILES_SHOWN_MAX]]

@@ -15,6 +15,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.filters.values import KINDS_BY_TYPE, MISSING
 from hookmill.domain.payload import Json, Parsed, VastNumber
 from hookmill.domain.payload_pointer import usable_pointer, value_at
+from hookmill.domain.results import DeclaredResult, results_from_json
 from hookmill.domain.run_secrets import RunSecret, run_secrets_from_json
 from hookmill.domain.workspace import Workspace, workspace_from_json
 
@@ -100,6 +101,7 @@ class RunOptions:
     """The secrets that the command gets as environment variables."""
     workspace: Workspace | None = None
     """The checkout that each run gets; None: none."""
+    results: tuple[DeclaredResult, ...] = ()
     unreadable: UnreadableOptions | None = None
     """Set if this version can't read the stored options. All other attributes then have their defaults, and no run may
     start: an option that this version ignores may restrict what a run can do."""
@@ -115,6 +117,8 @@ class RunOptions:
             options["secrets"] = [secret.as_json() for secret in self.secrets]
         if self.workspace is not None:
             options["workspace"] = self.workspace.as_json()
+        if self.results:
+            options["results"] = [result.as_json() for result in self.results]
         return options
 
     def field_values(self, payload: Parsed | None) -> dict[str, FieldValue]:
@@ -123,7 +127,7 @@ class RunOptions:
 
 
 NO_OPTIONS: Final = RunOptions()
-OPTION_FIELDS: Final = ("fields", "secrets", "workspace")
+OPTION_FIELDS: Final = ("fields", "secrets", "workspace", "results")
 
 
 def changed_options(options: RunOptions, changes: Mapping[str, Any]) -> RunOptions:
@@ -140,11 +144,12 @@ def changed_options(options: RunOptions, changes: Mapping[str, Any]) -> RunOptio
 
 def options_from_json(source: Mapping[str, Any]) -> RunOptions:
     """The options with these `OPTION_FIELDS`; other keys are ignored. Raises `Invalid` with a JSON pointer."""
-    fields, secrets, workspace = (source.get(name) for name in OPTION_FIELDS)
+    fields, secrets, workspace, results = (source.get(name) for name in OPTION_FIELDS)
     return RunOptions(
         fields=_fields(fields) if fields is not None else (),
         secrets=run_secrets_from_json(secrets) if secrets is not None else (),
         workspace=workspace_from_json(workspace) if workspace is not None else None,
+        results=results_from_json(results) if results is not None else (),
     )
 
 

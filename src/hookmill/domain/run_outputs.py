@@ -12,9 +12,11 @@ from hookmill.domain.text import printable
 OUTPUTS_DIRECTORY: Final = "outputs"
 """The directory of a package to which the command writes its results."""
 SUMMARY_FILE: Final = "summary.md"
+COMMENT_FILE: Final = "comment.json"
+"""A comment to deliver instead of the summary: an object with the text `body`."""
 OUTPUT_BYTES_MAX: Final = 65_536
 """How much of a file is read."""
-READ_FILES: Final = (SUMMARY_FILE,)
+READ_FILES: Final = (SUMMARY_FILE, COMMENT_FILE)
 """The files in the directory whose contents are stored with the run. All files there become files of the run."""
 
 

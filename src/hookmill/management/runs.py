@@ -14,7 +14,9 @@ from hookmill.domain.run import FailedAttempt, Run, RunState
 from hookmill.domain.run_outputs import RunOutputs
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import automation_named, delivery_of, run_of, webhook_named
+from hookmill.store import results
 from hookmill.store.database import Transaction
+from hookmill.store.results import ResultDelivery
 from hookmill.store.runs import cancellation, outputs, pages, queue, reading
 from hookmill.store.runs.cancellation import RunFilter
 
@@ -81,6 +83,11 @@ class Runs:
         """The texts that the run has written for people, by the name of the file; none before it has ended."""
         with self._installation.reading() as tx:
             return outputs.of_run(tx, run_of(tx, may, run_id).id)
+
+    def results(self, may: MayView, run_id: str) -> Sequence[ResultDelivery]:
+        """The messages about the run that were delivered, or wait to be delivered."""
+        with self._installation.reading() as tx:
+            return results.of_run(tx, run_of(tx, may, run_id).id)
 
     def of_delivery(self, may: MayView, delivery_id: str) -> Sequence[Run]:
         """The newest thousand runs of one delivery, including those that a replay started, newest first."""

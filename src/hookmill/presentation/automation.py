@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from hookmill.domain.automation import Automation
 from hookmill.domain.moment import iso, iso_or_none, utc
+from hookmill.domain.results import DeclaredResult, ResultKind
 from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import Priority, RunPolicy, WhenBusy
 from hookmill.domain.schedule import CatchUp, Schedule
@@ -103,6 +104,19 @@ class WorkspaceView(View, frozen=True):
     depth: Annotated[int, Meta(description="How many commits of the history it has. 0: all.")]
 
 
+class DeclaredResultView(View, frozen=True):
+    """A result that a worker delivers about each run. A pointer is left out if the provider's usual one applies."""
+
+    kind: ResultKind
+    destination: Annotated[str, Meta(description="The name of a destination in the settings.")]
+    context: Annotated[
+        str | UnsetType, Meta(description="The name of a commit status. Left out: the automation's name.")
+    ] = UNSET
+    repository: Annotated[str | UnsetType, Meta(description="The JSON pointer of the repository's name.")] = UNSET
+    number: Annotated[str | UnsetType, Meta(description="The JSON pointer of the number of the issue.")] = UNSET
+    commit: Annotated[str | UnsetType, Meta(description="The JSON pointer of the commit's id.")] = UNSET
+
+
 class AutomationInListView(ExactNumbersView, frozen=True):
     """An automation without its prompt, which may be long."""
 
@@ -129,6 +143,9 @@ class AutomationInListView(ExactNumbersView, frozen=True):
         Meta(description="The secrets that its runs get: `NAME`, or `VARIABLE=NAME` if the variable has another name."),
     ]
     workspace: Annotated[WorkspaceView | None, Meta(description="The checkout that each run gets. Null: none.")]
+    results: Annotated[
+        list[DeclaredResultView], Meta(description="What a worker delivers about each run, and to which destination.")
+    ]
     pause_reason: Annotated[
         str | None, Meta(description="Why the service disabled it. Null: it is enabled, or a person disabled it.")
     ]
@@ -159,6 +176,17 @@ class AutomationInListView(ExactNumbersView, frozen=True):
             },
             secrets=[secret.as_json() for secret in automation.options.secrets],
             workspace=_workspace_view(automation),
+            results=[
+                DeclaredResultView(
+                    kind=result.kind,
+                    destination=result.destination,
+                    context=result.context if result.context is not None else UNSET,
+                    repository=result.repository if result.repository is not None else UNSET,
+                    number=result.number if result.number is not None else UNSET,
+                    commit=result.commit if result.commit is not None else UNSET,
+                )
+                for result in automation.options.results
+            ],
             pause_reason=automation.pause_reason,
             triggers=[trigger.as_json() for trigger in automation.all_triggers],
             next_times=[
@@ -227,7 +255,14 @@ def option_lines(options: RunOptions) -> list[tuple[str, str]]:
             workspace.depth, f"{workspace.depth:,} commits"
         )
         lines.append(("Workspace", f"{workspace.repository}: {ref_text}, with {depth_text}"))
+    lines += [("Result", _result_text(result)) for result in options.results]
     return lines
+
+
+def _result_text(result: DeclaredResult) -> str:
+    details = {name: value for name, value in result.as_json().items() if name not in ("kind", "destination")}
+    note = "".join(f", {name} {value}" for name, value in details.items())
+    return f"{result.kind.value} to {result.destination}{note}"
 
 
 def state_text(automation: Automation) -> str:

@@ -11,10 +11,12 @@ from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.filters import exact_json
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso, iso_or_none, utc
+from hookmill.domain.results import ResultKind
 from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, FailedAttempt, Hold, Run, RunState
 from hookmill.domain.run_options import NO_FIELD_VALUES, FieldValue
 from hookmill.domain.run_outputs import NO_OUTPUTS, SUMMARY_FILE, RunOutputs
 from hookmill.presentation.view import ExactNumbersView, Timestamp, View
+from hookmill.store.results import ResultDelivery
 
 _HOLD_NAMES: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
     Hold.NEW: "new",
@@ -200,6 +202,74 @@ class FieldValueView(View, frozen=True):
     cut: Annotated[bool, Meta(description="Whether the payload's value is longer than `value`.")]
 
 
+class SendAttemptView(View, frozen=True):
+    """One attempt to deliver a result."""
+
+    at: Timestamp
+    status: Annotated[int | None, Meta(description="The status of the HTTP response. Null: there was none.")]
+    problem: str | None
+
+
+class ResultView(View, frozen=True):
+    """A result that is delivered to a destination."""
+
+    kind: ResultKind
+    destination: str
+    target: Annotated[str | None, Meta(description="The issue or the commit in the destination.")]
+    phase: Annotated[Literal["start", "end"], Meta(description="Whether it is about the start or the end of the run.")]
+    state: Annotated[
+        str,
+        Meta(description="`open`, `waiting`, `sent`, `failed`, `refused`, `omitted` or `superseded`."),
+    ]
+    finished_at: Timestamp | None
+    problem: str | None
+    url: Annotated[str | None, Meta(description="The page of what was delivered.")]
+    may_have_been_sent_twice: bool
+    attempts: list[SendAttemptView]
+
+    @classmethod
+    def of(cls, result: ResultDelivery) -> Self:
+        return cls(
+            kind=result.kind,
+            destination=result.destination,
+            target=result.target.text() or None,
+            phase="end" if result.is_about_end else "start",
+            state=result.state,
+            finished_at=iso_or_none(result.finished_at),
+            problem=result.problem,
+            url=result.url,
+            may_have_been_sent_twice=result.is_uncertain and result.state == "sent",
+            attempts=[
+                SendAttemptView(at=iso(attempt.at), status=attempt.status, problem=attempt.problem)
+                for attempt in result.attempts
+            ],
+        )
+
+
+_RESULT_TEXTS: Final = {
+    "open": "when the run has ended",
+    "waiting": "waits",
+    "sent": "sent",
+    "failed": "given up",
+    "refused": "refused",
+    "omitted": "nothing to send",
+    "superseded": "replaced by a newer status",
+}
+
+
+def result_text(result: ResultDelivery) -> str:
+    """What became of a result, for people: its target, its state, and what happened."""
+    parts = [_RESULT_TEXTS[result.state]]
+    if result.attempts and result.state != "sent":
+        parts.append(f"{len(result.attempts)} attempts" if len(result.attempts) > 1 else "1 attempt")
+    if result.finished_at is not None:
+        parts.append(f"{utc(result.finished_at)} UTC")
+    if result.is_uncertain and result.state == "sent":
+        parts.append("may have been sent twice")
+    text = ", ".join(parts)
+    return f"{text}. {result.problem}" if result.problem is not None else text
+
+
 class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
     output_tail: Annotated[str | None, Meta(description="The end of its command's output.")]
     agent_report: Annotated[
@@ -213,6 +283,7 @@ class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
         ),
     ]
     summary_is_cut: Annotated[bool, Meta(description="Whether the file was longer than `summary`.")]
+    results: Annotated[list[ResultView], Meta(description="What is delivered to the automation's destinations.")]
     failed_attempts: Annotated[
         list[FailedAttemptView], Meta(description="Attempts that failed and were followed by another one.")
     ]
@@ -228,6 +299,7 @@ class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
         fields: Mapping[str, FieldValue] = NO_FIELD_VALUES,
         agent_reports: Mapping[int, AgentReport] = NO_REPORTS,
         outputs: RunOutputs = NO_OUTPUTS,
+        results: Sequence[ResultDelivery] = (),
     ) -> Self:
         """`agent_reports`: by the attempt's number."""
         summary = outputs.get(SUMMARY_FILE)
@@ -237,6 +309,7 @@ class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
             agent_report=AgentReportView.of(agent_reports.get(run.attempt)),
             summary=summary.text if summary is not None else None,
             summary_is_cut=summary is not None and summary.is_cut,
+            results=[ResultView.of(result) for result in results],
             failed_attempts=[
                 FailedAttemptView(
                     attempt=attempt.attempt,

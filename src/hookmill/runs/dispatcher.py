@@ -31,6 +31,7 @@ from typing import IO, Final
 
 from hookmill.domain.errors import Conflict, HookmillError, ReportFailure, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, time_ordered_key
+from hookmill.domain.results import DestinationRules
 from hookmill.domain.run import Ended
 from hookmill.domain.run_policy import Retry
 from hookmill.domain.trace import Tracing
@@ -104,6 +105,10 @@ class DispatcherSettings:
     """On PostgreSQL: a process that sent no heartbeat for this time counts as dead, and its runs are requeued."""
     secrets: RunSecretReader | None = None
     """Reads the secrets of runs; None: runs with secrets fail."""
+    destinations: Mapping[str, DestinationRules] = field(default_factory=dict)
+    """The destinations of results, by name."""
+    wake_results: Callable[[], None] = lambda: None
+    """Called when messages about a run may wait to be sent."""
     run_files: RunFileSettings | None = None
     """Where files of runs are stored for all hosts; None: they stay on the worker's host."""
     workspaces: Workspaces | None = None
@@ -204,6 +209,8 @@ class Dispatcher:
             observer=self._observer,
             secrets=settings.secrets,
             workspaces=settings.workspaces,
+            destinations=settings.destinations,
+            wake_results=settings.wake_results,
         )
 
     @property

@@ -12,6 +12,7 @@ from typing import Final, TypeVar, assert_never
 
 from hookmill.domain.errors import ReportFailure, StoreUnavailable
 from hookmill.domain.ids import RunKey
+from hookmill.domain.results import DestinationRules, plan_results
 from hookmill.domain.run import PACKAGE_RUNNER, Ended, Run, RunState
 from hookmill.domain.run_policy import Retry
 from hookmill.domain.secret import SecretValue
@@ -25,6 +26,7 @@ from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruct
 from hookmill.runs.runners.masking import Masker
 from hookmill.runs.workspaces.checkouts import WorkspaceRefused, WorkspaceStopped, WorkspaceUnavailable
 from hookmill.runs.workspaces.preparation import Workspaces
+from hookmill.store import results
 from hookmill.store.database import Database
 from hookmill.store.pauses import pause_failing
 from hookmill.store.runs import attempts
@@ -70,6 +72,10 @@ class Performer:
     """Reads the secrets of runs; None: runs with secrets fail."""
     workspaces: Workspaces | None = None
     """What gives runs their workspaces; None: runs with a workspace fail."""
+    destinations: Mapping[str, DestinationRules] = field(default_factory=dict)
+    """The destinations of results, by name."""
+    wake_results: Callable[[], None] = lambda: None
+    """Called when messages about a run may wait to be sent."""
 
     def perform(self, key: RunKey, attempt: int) -> Ended | Abandoned | None:
         """Perform an attempt that a claim began, and record its result in the run's row.
@@ -82,6 +88,8 @@ class Performer:
         if claimed is None:
             return None
         run, follows_failure = claimed.run, claimed.follows_failure
+        if run.options.results and not self._begin_results(run, claimed.payload):
+            return None
         try:
             result = self.observer.observe_attempt(run, lambda: self._call_runner(run, claimed.payload))
         except WorkspaceUnavailable as error:
@@ -115,6 +123,18 @@ class Performer:
                 return attempts.run_to_perform(tx, key, executor=self.executor, attempt=attempt)
 
         return self._retry_while_unavailable(read)
+
+    def _begin_results(self, run: Run, payload: bytes | None) -> bool:
+        """Add the messages about the run to the outbox. Returns False if the attempt is outdated."""
+        planned = plan_results(run.options.results, payload, run.automation_name, self.destinations)
+
+        def begin() -> bool:
+            with self.database.write() as tx:
+                return results.begin(tx, run, planned, executor=self.executor, now=self.clock())
+
+        is_current = self._retry_while_unavailable(begin)
+        self.wake_results()
+        return is_current
 
     def _call_runner(self, run: Run, payload: bytes | None) -> Ended | Abandoned:
         runner = self.runners.get(run.runner)
@@ -298,6 +318,9 @@ class Performer:
         if is_recorded:
             if run.policy_key is not None:
                 self.run_with_policy_key_ended()
+            if run.options.results:
+                # The recorded end has made the messages about it due.
+                self.wake_results()
             self.observer.run_ended(run, result.state)
         return is_recorded
 

@@ -500,6 +500,46 @@ run_outputs: Final = Table(
     sqlite_with_rowid=False,
 )
 
+run_results: Final = Table(
+    "run_results",
+    metadata,
+    Column("run_id", LargeBinary(16), primary_key=True),
+    # The position of the result in the automation's list.
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    # 1: about the start of the run. 2: about its end.
+    Column("phase", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("destination", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    # Messages with the same lane are sent in their order.
+    Column("lane", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("log", Text, nullable=False),
+    Column("is_uncertain", Boolean, nullable=False),
+    _time("queued_at", nullable=False),
+    _time("due_at"),
+    _time("claimed_until"),
+    _time("finished_at"),
+    Column("failure", Text),
+    Column("url", Text),
+    Index(
+        "ix_run_results_waiting",
+        "lane",
+        "queued_at",
+        sqlite_where=text("state = 'waiting'"),
+        postgresql_where=text("state = 'waiting'"),
+    ),
+    Index(
+        "ix_run_results_open",
+        "run_id",
+        sqlite_where=text("state = 'open'"),
+        postgresql_where=text("state = 'open'"),
+    ),
+    comment="An outbox: one row for each message about a run. `target` and `log` are JSON texts.",
+    sqlite_with_rowid=False,
+)
+
 platform_attempts: Final = Table(
     "platform_attempts",
     metadata,

@@ -188,6 +188,9 @@ class AgentSettings(ProcessSettings):
             variables.add(self._preset.model_variable)
         return super()._set_variables() | variables
 
+    def variables_of_service(self) -> tuple[str, ...]:
+        return (*self.pass_environment, self._key_from)
+
     def summary(self) -> str:
         program = [self.program] if self.program is not None else []
         model = [f"model {self.model}"] if self.model is not None else []

@@ -431,6 +431,9 @@ class ProcessSettings(RunnerSettings):
         """The variables of the command that the settings set."""
         return frozenset((*self.environment, *self.pass_environment))
 
+    def variables_of_service(self) -> tuple[str, ...]:
+        return self.pass_environment
+
     def prepare_host(self, packages: Path) -> None:
         """Give the account of the command access to its packages."""
         account = self._account()

@@ -91,6 +91,10 @@ class RunnerSettings(BaseModel, ABC):
         """Which secrets the runner's runs may get. Kinds that start no command refuse them."""
         return SecretRule(refusal="it starts no command. Choose a runner that starts one.")
 
+    def variables_of_service(self) -> tuple[str, ...]:
+        """The names of the service's variables whose values a command gets."""
+        return ()
+
     @abstractmethod
     def create_runner(self, context: RunnerContext) -> Runner: ...
 

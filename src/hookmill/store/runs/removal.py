@@ -33,7 +33,7 @@ def remove_with_delivery(tx: Transaction, deliveries: Sequence[bytes]) -> None:
         **keys,
     )
     tx.run(f"DELETE FROM payloads WHERE {in_deliveries}", **keys)
-    for table in ("failed_attempts", "attempt_reports", "run_outputs", "platform_attempts"):
+    for table in ("failed_attempts", "attempt_reports", "run_outputs", "run_results", "platform_attempts"):
         tx.run(f"DELETE FROM {table} WHERE run_id IN (SELECT id FROM runs WHERE {in_deliveries})", **keys)
     tx.run(f"DELETE FROM runs WHERE {in_deliveries}", **keys)
 

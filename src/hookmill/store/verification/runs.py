@@ -111,6 +111,7 @@ def check_parts_of_runs(snapshot: Snapshot) -> Iterator[Problem]:
         ("failed_attempts", ("runs.id",)),
         ("attempt_reports", ("runs.id",)),
         ("run_outputs", ("runs.id",)),
+        ("run_results", ("runs.id",)),
         ("platform_attempts", ("runs.id",)),
         ("run_files", ("runs.id", "removed_runs.run_id")),
     ):

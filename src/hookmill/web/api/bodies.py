@@ -12,6 +12,7 @@ from hookmill.domain.filters import CONDITIONS_MAX
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.networks import NETWORK_CHARACTERS_MAX, NETWORKS_MAX
 from hookmill.domain.permission import Role
+from hookmill.domain.results import RESULTS_MAX
 from hookmill.domain.run import RunState
 from hookmill.domain.run_options import FIELDS_MAX
 from hookmill.domain.run_policy import FAILURES_MAX, LIMIT_MAX
@@ -260,6 +261,13 @@ _WORKSPACE_DESCRIPTION: Final = (
     "A checkout for each run: `{repository, ref, depth}`. `ref` is a commit id, branch or tag, or `{pointer}` into the "
     "payload, and `depth` is a number of commits or full. Null: none."
 )
+ResultsPart = Annotated[
+    list[dict[str, Any]],
+    Field(max_length=RESULTS_MAX, examples=[[{"kind": "github_comment", "destination": "github"}]]),
+]
+_RESULTS_DESCRIPTION: Final = (
+    "What a worker delivers about each run, and to which destination of the settings. Null: nothing."
+)
 FailureCount = Annotated[StrictInt, Field(ge=1, le=FAILURES_MAX)]
 
 
@@ -280,6 +288,7 @@ class AutomationCreation(RequestBody):
     fields: FieldsPart | None = Field(default=None, description=_FIELDS_DESCRIPTION)
     secrets: SecretsPart | None = Field(default=None, description=_SECRETS_DESCRIPTION)
     workspace: WorkspacePart | None = Field(default=None, description=_WORKSPACE_DESCRIPTION)
+    results: ResultsPart | None = Field(default=None, description=_RESULTS_DESCRIPTION)
 
 
 class AutomationChanges(Changes):
@@ -299,6 +308,7 @@ class AutomationChanges(Changes):
     fields: FieldsPart | None = Field(default_factory=_unset, description=_FIELDS_DESCRIPTION)
     secrets: SecretsPart | None = Field(default_factory=_unset, description=_SECRETS_DESCRIPTION)
     workspace: WorkspacePart | None = Field(default_factory=_unset, description=_WORKSPACE_DESCRIPTION)
+    results: ResultsPart | None = Field(default_factory=_unset, description=_RESULTS_DESCRIPTION)
 
 
 class RunRequest(RequestBody):

@@ -60,6 +60,7 @@ def show_run(run: RunInPath, permission: ViewerAccess, management: ManagementDep
             management.run_files.fields_of(permission, shown_run),
             management.runs.agent_reports(permission, run),
             management.runs.outputs(permission, run),
+            management.runs.results(permission, run),
         )
     )
 

@@ -179,6 +179,7 @@ def _progress(context: PageContext, may: MayView, run: Run) -> dict[str, Any]:
         "hold_text": hold_text(run),
         "reports": context.management.runs.agent_reports(may, run_id(run.id)) if run.attempt else {},
         "outputs": context.management.runs.outputs(may, run_id(run.id)) if run.state.is_final else NO_OUTPUTS,
+        "results": context.management.runs.results(may, run_id(run.id)) if run.options.results else (),
         "failed_attempts": context.management.runs.failed_attempts(may, run_id(run.id)) if run.failures else (),
         "version_tag": version_tag(_changing_fields(run), output),
     }

@@ -1,0 +1,292 @@
+"""The results that an automation declares: what a worker delivers about its runs, and to which destination.
+
+The operator's settings define the destinations with their credentials. The payload only selects a repository, an issue
+and a commit, at JSON pointers, and each value is verified.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from hookmill.domain import json_pointer
+from hookmill.domain.errors import Invalid
+from hookmill.domain.filters.globs import Glob
+from hookmill.domain.filters.values import MISSING
+from hookmill.domain.payload import Json, Parsed, parse
+from hookmill.domain.payload_pointer import usable_pointer, value_at
+from hookmill.domain.text import printable
+
+RESULTS_MAX: Final = 10
+DESTINATION_PATTERN: Final = "[a-z][a-z0-9_-]{0,63}"
+CONTEXT_CHARACTERS_MAX: Final = 100
+NUMBER_MAX: Final = 2**53 - 1
+_DESTINATION: Final = re.compile(rf"{DESTINATION_PATTERN}\Z")
+_REPOSITORY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}/(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,100}\Z")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}\Z")
+
+
+class ResultKind(StrEnum):
+    GITHUB_COMMENT = "github_comment"
+    GITHUB_STATUS = "github_status"
+    SLACK = "slack"
+    WEBHOOK = "webhook"
+
+
+class DestinationKind(StrEnum):
+    """The kinds of destinations. A Gitea has the same API for comments and statuses as GitHub."""
+
+    GITHUB = "github"
+    GITEA = "gitea"
+    SLACK = "slack"
+    WEBHOOK = "webhook"
+
+
+DESTINATION_KINDS: Final[Mapping[ResultKind, tuple[DestinationKind, ...]]] = {
+    ResultKind.GITHUB_COMMENT: (DestinationKind.GITHUB, DestinationKind.GITEA),
+    ResultKind.GITHUB_STATUS: (DestinationKind.GITHUB, DestinationKind.GITEA),
+    ResultKind.SLACK: (DestinationKind.SLACK,),
+    ResultKind.WEBHOOK: (DestinationKind.WEBHOOK,),
+}
+"""The kinds of destinations that can get a result of each kind."""
+_REPOSITORY_POINTERS: Final = ("/repository/full_name",)
+_NUMBER_POINTERS: Final = ("/pull_request/number", "/issue/number", "/number")
+_COMMIT_POINTERS: Final = ("/pull_request/head/sha", "/check_run/head_sha", "/workflow_run/head_sha", "/after")
+"""Where GitHub and Gitea put the values. The first pointer that selects a value counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredResult:
+    """A result of one kind for each run. The pointers are None if the provider's usual ones apply."""
+
+    kind: ResultKind
+    destination: str
+    """The name of a destination in the settings."""
+    context: str | None = None
+    """Of a status: its name. None: the automation's name."""
+    repository: str | None = None
+    number: str | None = None
+    commit: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        optional = {name: getattr(self, name) for name in _OPTIONAL_KEYS[self.kind]}
+        return {"kind": self.kind.value, "destination": self.destination} | {
+            name: value for name, value in optional.items() if value is not None
+        }
+
+
+_OPTIONAL_KEYS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
+    ResultKind.GITHUB_COMMENT: ("repository", "number"),
+    ResultKind.GITHUB_STATUS: ("context", "repository", "commit"),
+    ResultKind.SLACK: (),
+    ResultKind.WEBHOOK: (),
+}
+
+
+def results_from_json(source: Any) -> tuple[DeclaredResult, ...]:
+    """The declared results. Raises `Invalid` with a JSON pointer."""
+    if not isinstance(source, list) or not all(isinstance(each, dict) for each in source):
+        raise Invalid(
+            "results must be a list of objects, such as [{kind: github_comment, destination: github}].",
+            pointer="/results",
+        )
+    if len(source) > RESULTS_MAX:
+        raise Invalid(f"An automation has at most {RESULTS_MAX} results; got {len(source)}.", pointer="/results")
+    results = tuple(_result_from_json(each, f"/results/{number}") for number, each in enumerate(source))
+    if len(set(results)) != len(results):
+        raise Invalid("Two of the results are equal. Remove one of them.", pointer="/results")
+    return results
+
+
+def _result_from_json(source: dict[str, Any], place: str) -> DeclaredResult:
+    try:
+        kind = ResultKind(str(source.get("kind")))
+    except ValueError:
+        kinds = ", ".join(kind.value for kind in ResultKind)
+        raise Invalid(f"The kind of a result must be one of: {kinds}.", pointer=f"{place}/kind") from None
+    for key in source:
+        if key not in ("kind", "destination", *_OPTIONAL_KEYS[kind]):
+            allowed = ", ".join(("kind", "destination", *_OPTIONAL_KEYS[kind]))
+            raise Invalid(
+                f"Unknown key {str(key)[:40]!r} of a result of the kind {kind.value}. Known keys: {allowed}.",
+                pointer=place,
+            )
+    destination = source.get("destination")
+    if not isinstance(destination, str) or not _DESTINATION.match(destination):
+        raise Invalid(
+            "The destination of a result must be the name of a destination in the operator's settings.",
+            pointer=f"{place}/destination",
+        )
+    return DeclaredResult(
+        kind=kind,
+        destination=destination,
+        context=_context(source["context"], f"{place}/context") if "context" in source else None,
+        **{
+            name: usable_pointer(source[name], f"{place}/{name}", f"The pointer {name} of a result")
+            for name in ("repository", "number", "commit")
+            if name in source
+        },
+    )
+
+
+def _context(source: Any, place: str) -> str:
+    if not isinstance(source, str) or not 1 <= len(source) <= CONTEXT_CHARACTERS_MAX or not source.isprintable():
+        raise Invalid(
+            f"The context of a status must be a text of at most {CONTEXT_CHARACTERS_MAX} visible characters.",
+            pointer=place,
+        )
+    return source
+
+
+# What one run delivers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationRules:
+    """What the settings allow for a destination. `repositories` are the patterns of allowed ones, in lower case."""
+
+    kind: DestinationKind
+    repositories: tuple[Glob, ...] = ()
+
+    def allows(self, repository: str) -> bool:
+        return any(glob.matches(repository.lower()) for glob in self.repositories)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultTarget:
+    """Where in its destination the result goes. Each value is verified."""
+
+    repository: str | None = None
+    number: int | None = None
+    commit: str | None = None
+    context: str | None = None
+
+    def text(self) -> str:
+        """The target for people. Empty for a destination that is the target itself."""
+        if self.repository is None:
+            return ""
+        if self.number is not None:
+            return f"{self.repository}#{self.number}"
+        return f"{self.repository}@{(self.commit or '')[:12]} {self.context or ''}".rstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedResult:
+    """A result of one run. With a `refusal`, nothing is delivered: it says why, without text of the payload."""
+
+    number: int
+    """The position in the automation's list, from 0."""
+    kind: ResultKind
+    destination: str
+    target: ResultTarget
+    refusal: str | None = None
+
+    @property
+    def reports_start(self) -> bool:
+        """Whether the start of the run is delivered, too."""
+        return self.kind in (ResultKind.GITHUB_STATUS, ResultKind.WEBHOOK)
+
+
+def plan_results(
+    results: Sequence[DeclaredResult],
+    payload: bytes | None,
+    automation_name: str,
+    destinations: Mapping[str, DestinationRules],
+) -> list[PlannedResult]:
+    """What a run with this payload delivers."""
+    parsed = parse(payload) if payload is not None else None
+    value = parsed.value if isinstance(parsed, Parsed) else MISSING
+    return [_plan(number, result, value, automation_name, destinations) for number, result in enumerate(results)]
+
+
+def _plan(
+    number: int,
+    result: DeclaredResult,
+    payload: Json,
+    automation_name: str,
+    destinations: Mapping[str, DestinationRules],
+) -> PlannedResult:
+    target = ResultTarget()
+    refusal = None
+    try:
+        rules = rules_for(result.kind, result.destination, destinations)
+        target = _target(result, payload, automation_name)
+        refuse_repository(target, rules)
+    except Invalid as error:
+        refusal = str(error)
+    return PlannedResult(
+        number=number, kind=result.kind, destination=result.destination, target=target, refusal=refusal
+    )
+
+
+def rules_for(kind: ResultKind, destination: str, destinations: Mapping[str, DestinationRules]) -> DestinationRules:
+    """The rules of the destination. Raises `Invalid` if there is none, or if it can't get results of this kind."""
+    rules = destinations.get(destination)
+    if rules is None:
+        raise Invalid(
+            f"The settings have no destination {destination!r}. Add it to the settings of every host that performs "
+            "runs, and restart the service."
+        )
+    if rules.kind not in DESTINATION_KINDS[kind]:
+        raise Invalid(f"The destination {destination!r} is of the kind {rules.kind.value}, which gets no {kind.value}.")
+    return rules
+
+
+def refuse_repository(target: ResultTarget, rules: DestinationRules) -> None:
+    """Raises `Invalid` if the settings don't allow the target's repository."""
+    if target.repository is not None and not rules.allows(target.repository):
+        raise Invalid(
+            f"The destination does not allow the repository {target.repository}. Its setting repositories names those "
+            "that it allows."
+        )
+
+
+def _target(result: DeclaredResult, payload: Json, automation_name: str) -> ResultTarget:
+    match result.kind:
+        case ResultKind.GITHUB_COMMENT:
+            return ResultTarget(repository=_repository(result, payload), number=_number(result, payload))
+        case ResultKind.GITHUB_STATUS:
+            name = printable(automation_name).replace("\n", " ")
+            return ResultTarget(
+                repository=_repository(result, payload),
+                commit=_commit(result, payload),
+                context=result.context or f"hookmill/{name}"[:CONTEXT_CHARACTERS_MAX],
+            )
+        case ResultKind.SLACK | ResultKind.WEBHOOK:
+            return ResultTarget()
+
+
+def _repository(result: DeclaredResult, payload: Json) -> str:
+    value, place = _selected(payload, result.repository, _REPOSITORY_POINTERS)
+    if isinstance(value, str) and _REPOSITORY.match(value):
+        return value
+    raise _unusable("a repository such as owner/name", place, value)
+
+
+def _number(result: DeclaredResult, payload: Json) -> int:
+    value, place = _selected(payload, result.number, _NUMBER_POINTERS)
+    if type(value) is int and 1 <= value <= NUMBER_MAX:
+        return value
+    raise _unusable("the number of an issue or a pull request", place, value)
+
+
+def _commit(result: DeclaredResult, payload: Json) -> str:
+    value, place = _selected(payload, result.commit, _COMMIT_POINTERS)
+    if isinstance(value, str) and _COMMIT.match(value) and value.strip("0"):
+        return value
+    raise _unusable("the id of a commit, which has 40 hexadecimal digits,", place, value)
+
+
+def _selected(payload: Json, declared: str | None, usual: Sequence[str]) -> tuple[Json, str]:
+    pointers = (declared,) if declared is not None else usual
+    for pointer in pointers:
+        value = value_at(payload, json_pointer.steps_of(pointer))
+        if value is not MISSING and value is not None:
+            return value, pointer
+    return MISSING, " or ".join(pointers)
+
+
+def _unusable(what: str, place: str, value: Json) -> Invalid:
+    problem = "has no value" if value is MISSING else "has another value"
+    return Invalid(f"The payload {problem} at {place}, where it must have {what}.")

@@ -1,0 +1,147 @@
+"""The destinations of results in the operator's settings. Their credentials are in variables of the environment."""
+
+import os
+import re
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from hookmill.domain.filters.globs import read_glob
+from hookmill.domain.results import DestinationKind, DestinationRules
+from hookmill.domain.secret import SecretValue
+
+GITHUB_URL: Final = "https://api.github.com"
+REPOSITORIES_MAX: Final = 1_000
+
+
+def _refuse_own_variable(name: str) -> str:
+    if name.upper().startswith("HOOKMILL_"):
+        raise ValueError("must not begin with HOOKMILL_, because nothing else may get the service's own secrets")
+    return name
+
+
+VariableName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$"), AfterValidator(_refuse_own_variable)
+]
+"""The name of an environment variable that is not the service's own."""
+
+
+class _Destination(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    allow_http: bool = Field(
+        default=False, description="Whether the URL may begin with http://, so that credentials are not encrypted."
+    )
+
+    def secret(self) -> SecretValue | None:
+        """The credential; None if its variable is not set."""
+        value = os.environ.get(self.secret_from, "").strip()  # type: ignore[attr-defined]
+        return SecretValue(value) if value else None
+
+
+class RepositoryDestination(_Destination):
+    """A GitHub or Gitea, whose API is at a URL that the operator chooses."""
+
+    kind: Literal["github", "gitea"] = Field(description="`github` or `gitea`.")
+    url: str = Field(
+        default=GITHUB_URL,
+        max_length=500,
+        description="The URL of the API. Unset: that of github.com. Of a Gitea, such as https://git.example.com/api/v1.",
+    )
+    secret_from: VariableName = Field(description="The service's environment variable that contains the token.")
+    repositories: tuple[str, ...] = Field(
+        min_length=1,
+        max_length=REPOSITORIES_MAX,
+        description="The repositories that may get results, such as acme/shop or acme/*.",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        _refuse_unusable(url)
+        if urlsplit(url).query:
+            raise ValueError("must have no query")
+        return url.rstrip("/")
+
+    @field_validator("repositories")
+    @classmethod
+    def _check_repositories(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            if not re.fullmatch(r"[A-Za-z0-9_.*?-]{1,100}/[A-Za-z0-9_.*?-]{1,100}", pattern):
+                raise ValueError(f"{pattern[:80]!r} is not OWNER/NAME, in which * and ? may stand for characters")
+        return patterns
+
+    @model_validator(mode="after")
+    def _check_encryption(self) -> "RepositoryDestination":
+        if self.kind == "gitea" and self.url == GITHUB_URL:
+            raise ValueError("url: set it to the URL of the Gitea's API, such as https://git.example.com/api/v1")
+        if self.url.startswith("http:") and not self.allow_http:
+            raise ValueError("url: must begin with https://, unless allow_http is true")
+        return self
+
+    def rules(self) -> DestinationRules:
+        globs = [read_glob(pattern.lower()) for pattern in self.repositories]
+        return DestinationRules(
+            kind=DestinationKind(self.kind), repositories=tuple(glob for glob in globs if glob is not None)
+        )
+
+    def summary(self) -> str:
+        names = ", ".join(self.repositories[:5]) + ("…" if len(self.repositories) > 5 else "")
+        return f"{self.kind} at {self.url}, with the token in {self.secret_from}, for {names}"
+
+
+class SlackDestination(_Destination):
+    """A chat that accepts incoming webhooks like Slack."""
+
+    kind: Literal["slack"] = Field(default="slack", description="`slack`, or a chat that is compatible with it.")
+    secret_from: VariableName = Field(
+        description="The service's environment variable that contains the URL. Anyone who has the URL can post."
+    )
+
+    def rules(self) -> DestinationRules:
+        return DestinationRules(kind=DestinationKind.SLACK)
+
+    def summary(self) -> str:
+        return f"slack at the URL in {self.secret_from}"
+
+
+class WebhookDestination(_Destination):
+    """A URL that gets signed webhooks."""
+
+    kind: Literal["webhook"] = Field(default="webhook", description="`webhook` sends signed webhooks.")
+    url: str = Field(max_length=2_000, description="The URL to which webhooks are sent.")
+    secret_from: VariableName = Field(
+        description="The service's environment variable that contains the secret to sign with (`whsec_…`)."
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        _refuse_unusable(url)
+        return url
+
+    @model_validator(mode="after")
+    def _check_encryption(self) -> "WebhookDestination":
+        if self.url.startswith("http:") and not self.allow_http:
+            raise ValueError("url: must begin with https://, unless allow_http is true")
+        return self
+
+    def rules(self) -> DestinationRules:
+        return DestinationRules(kind=DestinationKind.WEBHOOK)
+
+    def summary(self) -> str:
+        # The path may contain a token.
+        parts = urlsplit(self.url)
+        return f"webhook at {parts.scheme}://{parts.netloc}, signed with the secret in {self.secret_from}"
+
+
+AnyDestination = Annotated[RepositoryDestination | SlackDestination | WebhookDestination, Field(discriminator="kind")]
+
+
+def _refuse_unusable(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc or parts.fragment:
+        raise ValueError("must be an https URL without a password")
+    if re.fullmatch(r"[!-~]+", url) is None:
+        raise ValueError("must have visible ASCII characters only")

@@ -1,0 +1,429 @@
+"""The outbox of results: one row for each message about a run.
+
+The first attempt of a run inserts the rows. A row about the end is `open` until the run has ended: the end of the run,
+however it ends, makes the row due in its own transaction, without a further statement. A sender claims a message, sends
+it, and finishes it. If the sender dies in between, the claim expires, and the message is sent again.
+
+Messages with the same lane are sent in their order. A newer commit status replaces an older one that still waits.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from hookmill.domain.ids import RunKey, delivery_id, run_id
+from hookmill.domain.result_text import RunResult
+from hookmill.domain.results import PlannedResult, ResultKind, ResultTarget
+from hookmill.domain.run import Run, RunState
+from hookmill.store import dialect
+from hookmill.store.database import Row, Transaction
+from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RETRY_US_MAX, retry_us
+from hookmill.store.runs import outputs
+from hookmill.store.runs.executors import ExecutorId
+
+START: Final = 1
+END: Final = 2
+"""The phases of a run about which messages are sent."""
+OPENED_AT_ONCE: Final = 100
+PROBLEM_CHARACTERS_MAX: Final = 500
+DIED: Final = "The worker ended before it knew the result. The message may have arrived."
+_CLAIM_LOCK: Final = 0x72736C74
+"""The number of PostgreSQL's advisory lock for claims. Every version must use the same one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendAttempt:
+    """One attempt to send a message. `status` is that of the HTTP response, if there was one."""
+
+    at: int
+    status: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultDelivery:
+    """A message about a run, for people. Times are in µs since 1970."""
+
+    number: int
+    kind: ResultKind
+    destination: str
+    target: ResultTarget
+    is_about_end: bool
+    state: str
+    """`open` (the run has not ended), `waiting`, `sent`, `failed` (given up), `refused` (it can't be sent), `omitted`
+    (the run wrote nothing to send) or `superseded` (a newer status replaced it)."""
+    attempts: Sequence[SendAttempt]
+    due_at: int | None
+    finished_at: int | None
+    problem: str | None
+    url: str | None
+    """The page of what was delivered, if the destination has told it."""
+    is_uncertain: bool
+    """Whether an attempt may have arrived although it was repeated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedResult:
+    """A message that this process may send now."""
+
+    result: RunResult
+    kind: ResultKind
+    destination: str
+    target: ResultTarget
+    phase: int
+    attempt: int
+    """1 for the first attempt."""
+    run_started_at: int
+    may_have_arrived: bool
+    """Whether an earlier attempt may have arrived."""
+    log: Sequence[SendAttempt]
+    claimed_at: int
+
+    @property
+    def is_last_attempt(self) -> bool:
+        return self.attempt >= ATTEMPTS_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    status: int | None
+    url: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotSent:
+    """The attempt failed. `is_final`: another attempt would fail, too. `may_have_arrived`: there was no response."""
+
+    problem: str
+    status: int | None = None
+    is_final: bool = False
+    may_have_arrived: bool = False
+    retry_after_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingToSend:
+    """The run wrote nothing that this result could deliver."""
+
+    reason: str
+
+
+Outcome = Sent | NotSent | NothingToSend
+
+
+def begin(tx: Transaction, run: Run, planned: Sequence[PlannedResult], *, executor: ExecutorId, now: int) -> bool:
+    """Add the messages of a run whose attempt begins. Later attempts add nothing.
+
+    Returns False, and writes nothing, if the attempt is outdated.
+    """
+    row = tx.one(
+        f"""
+        SELECT 1 AS one
+        FROM runs
+        WHERE id = :run AND executor = :executor AND attempt = :attempt AND finished_at IS NULL
+        {dialect.lock_clause(tx, "FOR NO KEY UPDATE")}
+        """,
+        run=run.id,
+        executor=executor,
+        attempt=run.attempt,
+    )
+    if row is None:
+        return False
+    if tx.one("SELECT 1 AS one FROM run_results WHERE run_id = :run LIMIT 1", run=run.id) is not None:
+        return True
+    for result in planned:
+        lane = _lane(run.id, result)
+        if result.refusal is None and result.reports_start:
+            _supersede(tx, result.kind, lane)
+            _insert(tx, run.id, result, START, "waiting", lane, now)
+        state = "refused" if result.refusal is not None else "open"
+        _insert(tx, run.id, result, END, state, lane, now)
+    return True
+
+
+def _insert(tx: Transaction, run: RunKey, result: PlannedResult, phase: int, state: str, lane: str, now: int) -> None:
+    tx.run(
+        """
+        INSERT INTO run_results (
+            run_id, number, phase, kind, destination, target, lane, state, attempts, log, is_uncertain, queued_at,
+            due_at, finished_at, failure
+        )
+        VALUES (
+            :run, :number, :phase, :kind, :destination, :target, :lane, :state, 0, '[]', FALSE, :now,
+            :due_at, :finished_at, :failure
+        )
+        """,
+        run=run,
+        number=result.number,
+        phase=phase,
+        kind=result.kind,
+        destination=result.destination,
+        target=json.dumps(asdict(result.target)),
+        lane=lane,
+        state=state,
+        now=now,
+        due_at=now if state == "waiting" else None,
+        finished_at=now if state == "refused" else None,
+        failure=result.refusal,
+    )
+
+
+def _lane(run: RunKey, result: PlannedResult) -> str:
+    if result.kind is ResultKind.GITHUB_STATUS:
+        target = result.target
+        return (
+            f"{result.destination} {(target.repository or '').lower()} {target.commit} {(target.context or '').lower()}"
+        )
+    return f"{run.hex()} {result.number}"
+
+
+def _supersede(tx: Transaction, kind: ResultKind, lane: str) -> None:
+    """Give up commit statuses that wait, because a newer one replaces them. One that is being sent stays."""
+    if kind is ResultKind.GITHUB_STATUS:
+        tx.run(
+            """
+            UPDATE run_results
+            SET state = 'superseded', due_at = NULL
+            WHERE lane = :lane AND state = 'waiting' AND claimed_until IS NULL
+            """,
+            lane=lane,
+        )
+
+
+def may_have_due(tx: Transaction, now: int) -> bool:
+    """Whether a message may be due, so that `claim` is worth a write transaction."""
+    return (
+        tx.one(
+            f"""
+            SELECT 1 AS one FROM run_results WHERE state = 'waiting' AND {_IS_DUE}
+            UNION ALL
+            SELECT 1 AS one FROM run_results o JOIN runs r ON r.id = o.run_id
+            WHERE o.state = 'open' AND r.finished_at IS NOT NULL
+            LIMIT 1
+            """,
+            **_times(now),
+        )
+        is not None
+    )
+
+
+# Times that are too far in the future come from a clock that was wrong.
+_IS_DUE: Final = """
+    (due_at <= :now OR due_at > :due_max) AND (claimed_until IS NULL OR claimed_until <= :now OR claimed_until > :until)
+"""
+
+
+def _times(now: int) -> dict[str, int]:
+    return {"now": now, "due_max": now + RETRY_US_MAX, "until": now + CLAIM_US}
+
+
+def claim(tx: Transaction, now: int, *, public_url: str) -> ClaimedResult | None:
+    """Claim the message that has been due for the longest time; None if none is due. `now` is in µs since 1970."""
+    dialect.lock(tx, _CLAIM_LOCK)
+    _open_ended(tx, now)
+    while True:
+        row = tx.one(
+            f"""
+            SELECT *
+            FROM run_results m
+            WHERE state = 'waiting' AND {_IS_DUE}
+                AND NOT EXISTS (
+                    SELECT 1 FROM run_results o
+                    WHERE o.lane = m.lane AND o.state = 'waiting'
+                        AND (o.queued_at, o.run_id, o.phase) < (m.queued_at, m.run_id, m.phase)
+                )
+                AND NOT EXISTS (
+                    SELECT 1 FROM run_results o
+                    WHERE o.state = 'waiting' AND o.destination = m.destination
+                        AND o.claimed_until > :now AND o.claimed_until <= :until
+                )
+            ORDER BY due_at, run_id, number, phase
+            LIMIT 1
+            """,
+            **_times(now),
+        )
+        if row is None:
+            return None
+        log = [SendAttempt(**each) for each in json.loads(row["log"])]
+        has_expired = row["claimed_until"] is not None
+        if has_expired:
+            log.append(SendAttempt(at=row["claimed_until"] - CLAIM_US, problem=DIED))
+        is_given_up = row["attempts"] >= ATTEMPTS_MAX
+        tx.run(
+            """
+            UPDATE run_results
+            SET state = :state, attempts = :attempts, claimed_until = :claimed_until, log = :log,
+                is_uncertain = :is_uncertain, finished_at = :finished_at, failure = :failure
+            WHERE run_id = :run AND number = :number AND phase = :phase
+            """,
+            state="failed" if is_given_up else "waiting",
+            attempts=row["attempts"] + (0 if is_given_up else 1),
+            claimed_until=None if is_given_up else now + CLAIM_US,
+            log=_log_json(log),
+            is_uncertain=bool(row["is_uncertain"]) or has_expired,
+            finished_at=now if is_given_up else None,
+            failure=log[-1].problem if log else None,
+            **_key(row),
+        )
+        if not is_given_up:
+            return _claimed(tx, row, log, now, public_url, may_have_arrived=bool(row["is_uncertain"]) or has_expired)
+
+
+def _open_ended(tx: Transaction, now: int) -> None:
+    """Let the messages about runs that have ended wait to be sent."""
+    rows = tx.all(
+        f"""
+        SELECT o.run_id, o.number, o.phase, o.kind, o.lane
+        FROM run_results o JOIN runs r ON r.id = o.run_id
+        WHERE o.state = 'open' AND r.finished_at IS NOT NULL
+        ORDER BY r.finished_at, o.run_id, o.number
+        LIMIT {OPENED_AT_ONCE}
+        """
+    )
+    for row in rows:
+        _supersede(tx, ResultKind(row["kind"]), row["lane"])
+        tx.run(
+            """
+            UPDATE run_results SET state = 'waiting', queued_at = :now, due_at = :now
+            WHERE run_id = :run AND number = :number AND phase = :phase
+            """,
+            now=now,
+            **_key(row),
+        )
+
+
+def _claimed(
+    tx: Transaction, row: Row, log: Sequence[SendAttempt], now: int, public_url: str, *, may_have_arrived: bool
+) -> ClaimedResult:
+    run = tx.one(
+        """
+        SELECT r.state, r.attempt, r.started_at, r.finished_at, r.exit_status, r.delivery_id, r.webhook_no,
+            v.name AS automation, f.name AS factory
+        FROM runs r
+        JOIN automation_versions v ON v.automation_id = r.automation_id AND v.version = r.automation_version
+        JOIN factories f ON f.id = r.factory_id
+        WHERE r.id = :run
+        """,
+        run=bytes(row["run_id"]),
+    )
+    assert run is not None, "retention removes a run with its results"
+    key = RunKey(bytes(row["run_id"]))
+    has_ended = row["phase"] == END
+    return ClaimedResult(
+        result=RunResult(
+            run=key,
+            number=row["number"],
+            has_ended=has_ended,
+            state=RunState(run["state"]),
+            attempt=run["attempt"],
+            automation=run["automation"],
+            factory=run["factory"],
+            delivery_id=delivery_id(bytes(run["delivery_id"])) if run["webhook_no"] else None,
+            at=run["finished_at"] if has_ended else row["queued_at"],
+            exit_status=run["exit_status"],
+            outputs=outputs.of_run(tx, key) if has_ended else {},
+            url=f"{public_url}/f/{quote(run['factory'], safe='')}/runs/{run_id(key)}",
+        ),
+        kind=ResultKind(row["kind"]),
+        destination=row["destination"],
+        target=ResultTarget(**json.loads(row["target"])),
+        phase=row["phase"],
+        attempt=row["attempts"] + 1,
+        run_started_at=run["started_at"] or now,
+        may_have_arrived=may_have_arrived,
+        log=log,
+        claimed_at=now,
+    )
+
+
+def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) -> bool:
+    """Record the outcome of the attempt.
+
+    Returns False, and changes nothing, if the claim had expired and another process has claimed the message.
+    """
+    changes: dict[str, Any]
+    log = list(claimed.log)
+    match outcome:
+        case Sent(status=status, url=url, note=note):
+            log.append(SendAttempt(at=claimed.claimed_at, status=status, problem=note))
+            changes = {"state": "sent", "finished_at": now, "failure": None, "url": url}
+        case NothingToSend(reason=reason):
+            changes = {"state": "omitted", "finished_at": now, "failure": reason, "url": None}
+        case NotSent() as failure:
+            problem = failure.problem[:PROBLEM_CHARACTERS_MAX]
+            log.append(SendAttempt(at=claimed.claimed_at, status=failure.status, problem=problem))
+            is_final = failure.is_final or claimed.is_last_attempt
+            state = ("refused" if failure.is_final else "failed") if is_final else "waiting"
+            changes = {"state": state, "finished_at": now if is_final else None, "failure": problem, "url": None}
+    delay_us = 0
+    if isinstance(outcome, NotSent):
+        delay_us = min(max(retry_us(claimed.attempt), outcome.retry_after_seconds * 1_000_000), RETRY_US_MAX)
+    finished_rows = tx.run(
+        """
+        UPDATE run_results
+        SET state = :state, finished_at = :finished_at, failure = :failure, url = :url, log = :log,
+            claimed_until = NULL, due_at = :due_at, is_uncertain = :is_uncertain
+        WHERE run_id = :run AND number = :number AND phase = :phase AND state = 'waiting' AND attempts = :attempt
+        """,
+        run=claimed.result.run,
+        number=claimed.result.number,
+        phase=claimed.phase,
+        attempt=claimed.attempt,
+        log=_log_json(log),
+        due_at=now + delay_us if changes["state"] == "waiting" else None,
+        is_uncertain=claimed.may_have_arrived or (isinstance(outcome, NotSent) and outcome.may_have_arrived),
+        **changes,
+    )
+    if claimed.kind is ResultKind.GITHUB_STATUS and changes["state"] == "waiting":
+        # A newer status must not wait until this one has been sent.
+        tx.run(
+            """
+            UPDATE run_results
+            SET state = 'superseded', due_at = NULL
+            WHERE run_id = :run AND number = :number AND phase = :phase AND state = 'waiting' AND attempts = :attempt
+                AND EXISTS (
+                    SELECT 1 FROM run_results n
+                    WHERE n.lane = run_results.lane AND n.state = 'waiting'
+                        AND (n.queued_at, n.run_id, n.phase)
+                            > (run_results.queued_at, run_results.run_id, run_results.phase)
+                )
+            """,
+            run=claimed.result.run,
+            number=claimed.result.number,
+            phase=claimed.phase,
+            attempt=claimed.attempt,
+        )
+    return finished_rows == 1
+
+
+def _key(row: Row) -> dict[str, Any]:
+    return {"run": bytes(row["run_id"]), "number": row["number"], "phase": row["phase"]}
+
+
+def _log_json(log: Sequence[SendAttempt]) -> str:
+    return json.dumps([asdict(each) for each in log])
+
+
+def of_run(tx: Transaction, key: RunKey) -> list[ResultDelivery]:
+    """The messages about a run, in the order of the automation's list."""
+    rows = tx.all("SELECT * FROM run_results WHERE run_id = :run ORDER BY number, phase", run=key)
+    return [
+        ResultDelivery(
+            number=row["number"],
+            kind=ResultKind(row["kind"]),
+            destination=row["destination"],
+            target=ResultTarget(**json.loads(row["target"])),
+            is_about_end=row["phase"] == END,
+            state=row["state"],
+            attempts=[SendAttempt(**each) for each in json.loads(row["log"])],
+            due_at=row["due_at"],
+            finished_at=row["finished_at"],
+            problem=row["failure"],
+            url=row["url"],
+            is_uncertain=bool(row["is_uncertain"]),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,158 @@
+"""Results of runs: what an automation may declare, and which repository, issue and commit a payload can select."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.filters.globs import read_glob
+from hookmill.domain.results import (
+    RESULTS_MAX,
+    DestinationKind,
+    DestinationRules,
+    PlannedResult,
+    plan_results,
+    results_from_json,
+)
+
+COMMENT = {"kind": "github_comment", "destination": "github"}
+STATUS = {"kind": "github_status", "destination": "github"}
+SHA = "a" * 39 + "1"
+
+
+def rules(*patterns: str) -> dict[str, DestinationRules]:
+    globs = [read_glob(pattern) for pattern in patterns]
+    return {
+        "github": DestinationRules(
+            kind=DestinationKind.GITHUB, repositories=tuple(glob for glob in globs if glob is not None)
+        ),
+        "team": DestinationRules(kind=DestinationKind.SLACK),
+    }
+
+
+def plan(declared: dict[str, Any], payload: Any, *patterns: str) -> PlannedResult:
+    results = results_from_json([declared])
+    return plan_results(results, json.dumps(payload).encode(), "review", rules(*(patterns or ("acme/*",))))[0]
+
+
+def pull_request(repository: Any = "acme/shop", number: Any = 7, sha: Any = SHA) -> Any:
+    return {"repository": {"full_name": repository}, "pull_request": {"number": number, "head": {"sha": sha}}}
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        COMMENT,
+        {**COMMENT, "repository": "/repo", "number": "/n"},
+        {**STATUS, "context": "ci/review", "commit": "/sha"},
+        {"kind": "slack", "destination": "team"},
+        {"kind": "webhook", "destination": "ci-1"},
+    ],
+)
+def test_declared_results_are_read_and_written(declared: dict[str, Any]):
+    (result,) = results_from_json([declared])
+
+    assert result.as_json() == declared
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ({}, "/results"),
+        (["slack"], "/results"),
+        ([COMMENT, COMMENT], "/results"),
+        ([{**COMMENT, "context": f"{n}"} for n in range(RESULTS_MAX + 1)], "/results"),
+        ([{"destination": "x"}], "/results/0/kind"),
+        ([COMMENT, {"kind": "mail", "destination": "x"}], "/results/1/kind"),
+        ([{"kind": ["slack"], "destination": "x"}], "/results/0/kind"),
+        ([{"kind": "slack"}], "/results/0/destination"),
+        ([{"kind": "slack", "destination": "https://evil.example"}], "/results/0/destination"),
+        ([{"kind": "slack", "destination": "team", "url": "https://evil.example"}], "/results/0"),
+        ([{**COMMENT, "commit": "/sha"}], "/results/0"),
+        ([{**COMMENT, "number": "pr"}], "/results/0/number"),
+        ([{**STATUS, "context": "a\nb"}], "/results/0/context"),
+        ([{**STATUS, "context": "x" * 101}], "/results/0/context"),
+    ],
+)
+def test_unusable_results_are_refused(source: Any, place: str):
+    with pytest.raises(Invalid) as caught:
+        results_from_json(source)
+
+    assert [fault.pointer for fault in caught.value.faults] == [place]
+
+
+@pytest.mark.parametrize(
+    ("declared", "payload", "target"),
+    [
+        (COMMENT, pull_request(), "acme/shop#7"),
+        (COMMENT, {"repository": {"full_name": "Acme/shop.js"}, "issue": {"number": 1}}, "Acme/shop.js#1"),
+        ({**COMMENT, "repository": "/r", "number": "/n/0"}, {"r": "acme/x", "n": [3]}, "acme/x#3"),
+        (STATUS, pull_request(), f"acme/shop@{SHA[:12]} hookmill/review"),
+        (
+            {**STATUS, "context": "ci"},
+            {**pull_request(), "pull_request": None, "after": SHA},
+            f"acme/shop@{SHA[:12]} ci",
+        ),
+        ({"kind": "slack", "destination": "team"}, {}, ""),
+    ],
+)
+def test_payload_selects_the_target(declared: dict[str, Any], payload: Any, target: str):
+    planned = plan(declared, payload)
+
+    assert (planned.refusal, planned.target.text()) == (None, target)
+
+
+@pytest.mark.parametrize(
+    "repository",
+    [
+        "evil/shop", "acme-evil/shop", "acme", "acme/", "/shop", "acme/shop/../other", "acme/..", "acme/.",
+        "../acme/shop",
+        "acme/shop?x=1", "acme/shop#1", "acme/%2e%2e", "acme/shop\r\nX: 1", "acme/shop\n", "acme/ shop", "аcme/shop",
+        "acme/shop@evil.example", "https://evil.example/acme/shop", "acme\\shop", "acme/" + "x" * 101, "", 7, None,
+        ["acme/shop"], {"name": "acme/shop"},
+    ],
+)  # fmt: skip
+def test_payload_cannot_choose_a_repository_that_is_not_allowed(repository: Any):
+    planned = plan(COMMENT, pull_request(repository))
+
+    assert planned.refusal is not None
+    assert planned.target.text() in ("", f"{repository}#7")
+    assert "\n" not in planned.refusal
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "7", "7/../../other", True, 2**53, None, [7]])
+def test_payload_cannot_choose_another_path_by_the_number(number: Any):
+    refusal = plan(COMMENT, pull_request(number=number)).refusal
+
+    assert refusal is not None
+    assert refusal.endswith("where it must have the number of an issue or a pull request.")
+
+
+@pytest.mark.parametrize(
+    "sha", ["a" * 39, "a" * 41, "A" * 40, "0" * 40, f"{'a' * 38}/.", "HEAD", "a" * 40 + "\n", 7, None]
+)
+def test_payload_cannot_choose_another_path_by_the_commit(sha: Any):
+    assert plan(STATUS, pull_request(sha=sha)).refusal is not None
+
+
+def test_run_without_a_payload_has_no_target():
+    (planned,) = plan_results(results_from_json([COMMENT]), None, "review", rules("acme/*"))
+
+    assert planned.refusal == (
+        "The payload has no value at /repository/full_name, where it must have a repository such as owner/name."
+    )
+
+
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        ({"kind": "github_comment", "destination": "gone"}, "The settings have no destination 'gone'."),
+        ({"kind": "github_comment", "destination": "team"}, "is of the kind slack, which gets no github_comment."),
+    ],
+)
+def test_result_for_an_unusable_destination_is_refused(declared: dict[str, Any], problem: str):
+    refusal = plan(declared, pull_request()).refusal
+
+    assert refusal is not None
+    assert problem in refusal

@@ -1,0 +1,291 @@
+"""Results arrive at real servers, as GitHub, Slack and receivers of webhooks expect them."""
+
+import json
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from hookmill.domain.ids import RunKey
+from hookmill.domain.run import RunState
+from hookmill.domain.run_outputs import OutputText
+from hookmill.results.delivery import ResultDelivery
+from hookmill.results.destinations import RepositoryDestination, SlackDestination, WebhookDestination
+from hookmill.results.sender import ResultSender
+from hookmill.store.results import ClaimedResult, NothingToSend, NotSent, Outcome, Sent
+from hookmill.store.runs import outputs
+from tests.notices.receivers import Receiver, closed_port, http_receiver
+from tests.results.github import TOKEN, GitHub, github_server
+from tests.results.scene import COMMENT, SHA, SLACK, STATUS, WEBHOOK, Scene
+from tests.runs.backlog import Backlog
+
+SECRET = "whsec_" + "ZWVl" * 8
+
+
+@pytest.fixture
+def scene(sqlite_store: str, tmp_path: Path) -> Iterator[Scene]:
+    backlog = Backlog(sqlite_store, tmp_path)
+    yield Scene(backlog)
+    backlog.database.close()
+
+
+@pytest.fixture
+def github() -> Iterator[GitHub]:
+    with github_server() as server:
+        yield server
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with http_receiver() as server:
+        yield server
+
+
+def delivery(monkeypatch: pytest.MonkeyPatch, *, seconds: float = 10, **destinations: Any) -> ResultDelivery:
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    monkeypatch.setenv("CI_SECRET", SECRET)
+    return ResultDelivery(
+        destinations, tls=ssl.create_default_context, now_us=lambda: time.time_ns() // 1000, seconds=seconds
+    )
+
+
+def at_github(url: str, *repositories: str) -> RepositoryDestination:
+    return RepositoryDestination(
+        kind="github", url=url, allow_http=True, secret_from="GITHUB_TOKEN", repositories=repositories or ("acme/*",)
+    )
+
+
+def ended(scene: Scene, declared: Any, *, summary: str | None = "# Done\n@octocat", **comment: str) -> RunKey:
+    key = scene.started(declared)
+    texts = {"summary.md": summary, **{f"{name}.json": text for name, text in comment.items()}}
+    with scene.backlog.database.write() as tx:
+        outputs.add(tx, key, {name: OutputText(text=text) for name, text in texts.items() if text is not None})
+    scene.finish(key)
+    return key
+
+
+def claimed(scene: Scene) -> ClaimedResult:
+    message = scene.claim()
+    assert message is not None
+    return message
+
+
+def send_again(scene: Scene, first: ClaimedResult, outcome: Outcome, by: ResultDelivery) -> Outcome:
+    scene.record(first, outcome)
+    scene.advance(3_600)
+    return by.send(claimed(scene))
+
+
+def test_comment_arrives_with_the_marker(scene, github, monkeypatch):
+    key = ended(scene, COMMENT)
+
+    outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
+
+    assert outcome == Sent(status=201, url=f"{github.url}/acme/shop/issues/7#1")
+    assert github.requests == [("POST", "/repos/acme/shop/issues/7/comments")]
+    assert github.comments[0]["body"] == f"<!-- hookmill run_{key.hex()} 0 -->\n# Done\n@\u200boctocat"
+
+
+def test_status_arrives_at_the_commit(scene, github, monkeypatch):
+    scene.started(STATUS)
+
+    outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
+
+    assert outcome == Sent(status=201)
+    assert github.statuses == [
+        {
+            "sha": SHA,
+            "state": "pending",
+            "context": "hookmill/Answer",
+            "description": "It runs.",
+            "target_url": github.statuses[0]["target_url"],
+        }
+    ]
+    assert github.statuses[0]["target_url"].startswith("https://hooks.test/f/fac_one/runs/run_")
+
+
+def test_comment_whose_answer_was_lost_is_found_and_not_repeated(scene, github, monkeypatch):
+    ended(scene, COMMENT)
+    by = delivery(monkeypatch, github=at_github(github.url))
+    github.next_answers = [0]
+    first = claimed(scene)
+    outcome = by.send(first)
+    assert isinstance(outcome, NotSent)
+    assert outcome.may_have_arrived
+
+    again = send_again(scene, first, outcome, by)
+
+    assert again == Sent(status=200, url=f"{github.url}/acme/shop/issues/7#1", note="An earlier attempt had arrived.")
+    assert len(github.comments) == 1
+
+
+def test_comment_that_did_not_arrive_is_sent_again(scene, github, monkeypatch):
+    ended(scene, COMMENT)
+    by = delivery(monkeypatch, github=at_github(github.url))
+    github.comments.append({"body": "Somebody's comment about <!-- hookmill", "html_url": "x"})
+    first = claimed(scene)
+
+    again = send_again(scene, first, NotSent(problem="no answer", may_have_arrived=True), by)
+
+    assert isinstance(again, Sent)
+    assert [method for method, _ in github.requests] == ["GET", "POST"]
+
+
+def test_comment_is_not_repeated_while_earlier_ones_cannot_be_searched(scene, github, monkeypatch):
+    ended(scene, COMMENT)
+    by = delivery(monkeypatch, github=at_github(github.url))
+    github.next_answers = [502]
+    first = claimed(scene)
+
+    again = send_again(scene, first, NotSent(problem="no answer", may_have_arrived=True), by)
+
+    assert isinstance(again, NotSent)
+    assert github.comments == []
+
+
+@pytest.mark.parametrize(
+    ("status", "is_final"),
+    [(302, True), (400, True), (401, False), (403, False), (404, True), (422, True), (429, False), (500, False)],
+)
+def test_answer_decides_whether_a_result_is_sent_again(scene, github, monkeypatch, status: int, is_final: bool):
+    ended(scene, COMMENT)
+    github.next_answers = [status]
+
+    outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert (outcome.status, outcome.is_final, outcome.retry_after_seconds) == (status, is_final, 120)
+    assert f"answered with the status {status}" in outcome.problem
+    assert "secret-of-the-receiver" not in outcome.problem
+    assert len(github.requests) == 1
+
+
+def test_repository_that_the_settings_no_longer_allow_gets_nothing(scene, github, monkeypatch):
+    ended(scene, COMMENT)
+
+    outcome = delivery(monkeypatch, github=at_github(github.url, "acme/other")).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert (outcome.is_final, github.requests) == (True, [])
+    assert "does not allow the repository acme/shop" in outcome.problem
+
+
+def test_run_without_a_summary_has_nothing_to_comment(scene, github, monkeypatch):
+    ended(scene, COMMENT, summary=None)
+
+    outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
+
+    assert outcome == NothingToSend(reason="The run wrote no summary.")
+    assert github.requests == []
+
+
+def test_unusable_comment_of_a_run_is_refused(scene, github, monkeypatch):
+    ended(scene, COMMENT, comment='{"body": "x", "repository": "evil/shop"}')
+
+    outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert (outcome.is_final, github.requests) == (True, [])
+
+
+@pytest.mark.parametrize("token", ["", "token\r\nX-Evil: 1", "tökén"])
+def test_unusable_token_is_reported_without_its_value(scene, github, monkeypatch, token: str):
+    ended(scene, COMMENT)
+    by = delivery(monkeypatch, github=at_github(github.url))
+    monkeypatch.setenv("GITHUB_TOKEN", token)
+
+    outcome = by.send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert (outcome.is_final, github.requests) == (False, [])
+    assert not token or token not in outcome.problem
+
+
+def test_webhook_is_verified_by_the_published_library(scene, receiver, monkeypatch):
+    key = ended(scene, WEBHOOK)
+    ci = WebhookDestination(url=receiver.url("/hooks?x=1"), allow_http=True, secret_from="CI_SECRET")
+    by = delivery(monkeypatch, ci=ci)
+
+    start, end = claimed(scene), None
+    assert by.send(start) == Sent(status=200)
+    scene.record(start, Sent(status=200))
+    end = claimed(scene)
+    assert by.send(end) == Sent(status=200)
+
+    messages = [Webhook(SECRET).verify(request.body, request.headers) for request in receiver.requests]
+    assert [message["type"] for message in messages] == ["run.started", "run.succeeded"]
+    assert [request.headers["webhook-id"] for request in receiver.requests] == [
+        f"msg_{key.hex()}_0_1",
+        f"msg_{key.hex()}_0_2",
+    ]
+    assert messages[1]["data"]["summary"] == "# Done\n@octocat"
+
+
+def test_slack_gets_one_inert_text(scene, receiver, monkeypatch):
+    ended(scene, SLACK, summary="<!channel>")
+    monkeypatch.setenv("SLACK_URL", receiver.url("/services/secret"))
+    team = SlackDestination(secret_from="SLACK_URL", allow_http=True)
+
+    assert delivery(monkeypatch, team=team).send(claimed(scene)) == Sent(status=200)
+
+    [request] = receiver.requests
+    assert request.path == "/services/secret"
+    assert "&lt;\u200b!channel&gt;" in json.loads(request.body)["text"]
+
+
+@pytest.mark.parametrize("url", ["", "hooks.slack.example/secret", "http://hooks.slack.example/secret"])
+def test_unusable_url_of_a_chat_is_reported_without_its_path(scene, monkeypatch, url: str):
+    ended(scene, SLACK)
+    monkeypatch.setenv("SLACK_URL", url)
+
+    outcome = delivery(monkeypatch, team=SlackDestination(secret_from="SLACK_URL")).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert "SLACK_URL" in outcome.problem
+    assert "secret" not in outcome.problem
+
+
+def test_destination_that_refuses_connections_has_not_got_the_message(scene, monkeypatch):
+    ended(scene, COMMENT)
+    with closed_port() as port:
+        outcome = delivery(monkeypatch, github=at_github(f"http://127.0.0.1:{port}")).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert (outcome.is_final, outcome.may_have_arrived) == (False, False)
+
+
+def test_destination_that_does_not_answer_may_have_got_the_message(scene, receiver, monkeypatch):
+    ended(scene, WEBHOOK)
+    ci = WebhookDestination(url=receiver.url("/silent"), allow_http=True, secret_from="CI_SECRET")
+
+    outcome = delivery(monkeypatch, ci=ci, seconds=0.3).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert (outcome.is_final, outcome.may_have_arrived) == (False, True)
+
+
+def test_sender_sends_what_is_due_and_reports_what_it_gives_up(scene, github, monkeypatch):
+    key = ended(scene, COMMENT)
+    failures: list[str] = []
+    sender = ResultSender(
+        scene.backlog.database,
+        delivery(monkeypatch, github=at_github(github.url)).send,
+        lambda: scene.now,
+        public_url="https://hooks.test",
+        report_failure=lambda _where, error: failures.append(str(error)),
+    )
+    github.next_answers = [404]
+
+    assert sender.send_next()
+    assert not sender.send_next()
+
+    assert scene.states(key) == ["refused"]
+    assert failures == [
+        f"The github_comment of run_{key.hex()} for the destination 'github' was given up: "
+        f"{github.url} answered with the status 404."
+    ]
+    assert scene.backlog.run(key).state is RunState.SUCCEEDED

@@ -1,0 +1,72 @@
+"""The settings of destinations: what is refused, and that no summary has a credential."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from hookmill.results.destinations import RepositoryDestination, SlackDestination, WebhookDestination
+from hookmill.settings import Settings
+
+GITHUB: dict[str, Any] = {"kind": "github", "secret_from": "GITHUB_TOKEN", "repositories": ["acme/*"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"repositories": []}, "at least 1 item"),
+        ({"repositories": ["acme"]}, "is not OWNER/NAME"),
+        ({"repositories": ["acme/*/x"]}, "is not OWNER/NAME"),
+        ({"url": "http://git.example.com"}, "must begin with https://"),
+        ({"url": "https://user:secret@git.example.com"}, "without a password"),
+        ({"url": "https://git.example.com?x=1"}, "must have no query"),
+        ({"url": "https://git.example.com/ x"}, "visible ASCII"),
+        ({"kind": "gitea"}, "the URL of the Gitea's API"),
+        ({"secret_from": "HOOKMILL_MASTER_KEY"}, "must not begin with HOOKMILL_"),
+        ({"token": "ghp_x"}, "Extra inputs are not permitted"),
+    ],
+)
+def test_unusable_destination_is_refused(changes: dict[str, Any], problem: str):
+    with pytest.raises(ValidationError, match=problem):
+        RepositoryDestination(**{**GITHUB, **changes})
+
+
+def test_webhook_without_encryption_is_refused():
+    with pytest.raises(ValidationError, match="must begin with https://"):
+        WebhookDestination(url="http://ci.example.com", secret_from="CI_SECRET")
+
+
+@pytest.mark.parametrize(
+    ("repository", "is_allowed"),
+    [("acme/shop", True), ("ACME/Shop", True), ("acme-evil/shop", False), ("evil/acme", False)],
+)
+def test_patterns_of_repositories_ignore_case(repository: str, is_allowed: bool):
+    destination = RepositoryDestination(**{**GITHUB, "repositories": ["Acme/*"]})
+
+    assert destination.rules().allows(repository) is is_allowed
+
+
+def test_summaries_have_no_credentials():
+    assert RepositoryDestination.model_validate(GITHUB).summary() == (
+        "github at https://api.github.com, with the token in GITHUB_TOKEN, for acme/*"
+    )
+    assert SlackDestination(secret_from="SLACK_URL").summary() == "slack at the URL in SLACK_URL"
+    webhook = WebhookDestination(url="https://ci.example.com/secret", secret_from="CI_SECRET")
+    assert webhook.summary() == "webhook at https://ci.example.com, signed with the secret in CI_SECRET"
+
+
+@pytest.mark.parametrize(
+    "runner",
+    [
+        {"kind": "command", "argv": ["x"], "pass_environment": ["GITHUB_TOKEN"]},
+        {"kind": "agent", "agent": "claude", "key_from": "GITHUB_TOKEN"},
+    ],
+)
+def test_command_never_gets_the_credential_of_a_destination(runner: dict[str, Any]):
+    with pytest.raises(ValidationError, match=r"runners\.fix: must not get GITHUB_TOKEN"):
+        Settings.model_validate({"destinations": {"github": GITHUB}, "runners": {"fix": runner}})
+
+
+def test_name_of_a_destination_must_be_usable():
+    with pytest.raises(ValidationError, match="can't name a destination"):
+        Settings.model_validate({"destinations": {"GitHub": GITHUB}})

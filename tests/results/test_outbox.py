@@ -1,0 +1,290 @@
+"""The outbox of results: every end of a run is reported, in order, and what a dead sender left is sent again."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hookmill.domain.ids import AutomationId, RunKey
+from hookmill.domain.run import RunState
+from hookmill.store import automations
+from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RETRY_US_MAX
+from hookmill.store.results import DIED, NothingToSend, NotSent, Sent
+from hookmill.store.runs import attempts, cancellation, executors
+from hookmill.store.runs.executors import ExecutorId
+from tests.results.scene import COMMENT, SLACK, STATUS, WEBHOOK, WORKER, Scene
+from tests.runs.backlog import Backlog
+
+
+@pytest.fixture
+def scene(store_url: str, tmp_path: Path) -> Iterator[Scene]:
+    backlog = Backlog(store_url, tmp_path)
+    yield Scene(backlog)
+    backlog.database.close()
+
+
+@pytest.fixture
+def sqlite_scene(sqlite_store: str, tmp_path: Path) -> Iterator[Scene]:
+    backlog = Backlog(sqlite_store, tmp_path)
+    yield Scene(backlog)
+    backlog.database.close()
+
+
+def test_start_and_end_of_a_run_are_reported_in_order(scene: Scene):
+    key = scene.started(STATUS, COMMENT, SLACK, WEBHOOK)
+    assert scene.states(key) == ["waiting", "open", "open", "open", "waiting", "open"]
+    assert sorted(scene.send_all()) == [("github_status", "started"), ("webhook", "started")]
+
+    scene.finish(key)
+
+    assert sorted(scene.send_all()) == [
+        ("github_comment", "succeeded"),
+        ("github_status", "succeeded"),
+        ("slack", "succeeded"),
+        ("webhook", "succeeded"),
+    ]
+    assert set(scene.states(key)) == {"sent"}
+    assert scene.send_all() == []
+
+
+def finish(scene: Scene, run: RunKey) -> None:
+    scene.finish(run, RunState.FAILED)
+
+
+def requeue(scene: Scene, run: RunKey, attempts_max: int) -> None:
+    with scene.backlog.database.write() as tx:
+        executors.requeue(tx, [run], attempts_max=attempts_max, now=scene.now)
+
+
+def cancel(scene: Scene, run: RunKey) -> None:
+    with scene.backlog.database.write() as tx:
+        cancellation.request_cancel(tx, run, now=scene.now)
+
+
+def cancel_while_queued(scene: Scene, run: RunKey) -> None:
+    requeue(scene, run, 9)
+    cancel(scene, run)
+
+
+def cancel_while_its_worker_is_dead(scene: Scene, run: RunKey) -> None:
+    cancel(scene, run)
+    requeue(scene, run, 9)
+
+
+def interrupt(scene: Scene, run: RunKey) -> None:
+    requeue(scene, run, 1)
+
+
+def cancel_after_a_fault_of_the_host(scene: Scene, run: RunKey) -> None:
+    cancel(scene, run)
+    with scene.backlog.database.write() as tx:
+        attempts.release(tx, run, executor=WORKER, attempt=1, counts_as_attempt=True, now=scene.now)
+
+
+def delete_the_automation(scene: Scene, run: RunKey) -> None:
+    with scene.backlog.database.write() as tx:
+        automation = automations.live_by_id(tx, AutomationId(scene.backlog.run(run).automation_id))
+        assert automation is not None
+        automations.delete(tx, automation, scene.now)
+    finish(scene, run)
+
+
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        (finish, "failed"),
+        (cancel_while_queued, "cancelled"),
+        (cancel_while_its_worker_is_dead, "cancelled"),
+        (interrupt, "interrupted"),
+        (cancel_after_a_fault_of_the_host, "cancelled"),
+        (delete_the_automation, "failed"),
+    ],
+)
+def test_no_end_of_a_run_leaves_its_status_pending(scene: Scene, end: Callable[[Scene, RunKey], None], state: str):
+    key = scene.started(STATUS)
+    assert scene.send_all() == [("github_status", "started")]
+
+    end(scene, key)
+
+    assert scene.send_all() == [("github_status", state)]
+
+
+def test_retried_run_reports_its_start_once(scene: Scene):
+    key = scene.started(STATUS, WEBHOOK)
+    scene.send_all()
+    requeue(scene, key, 9)
+
+    scene.begin(key)
+
+    assert scene.send_all() == []
+    assert scene.states(key) == ["sent", "open", "sent", "open"]
+
+
+def test_outdated_attempt_reports_nothing(scene: Scene):
+    key = scene.queue(STATUS)
+    assert not scene.begin_results(key)
+    scene.begin(key)
+
+    assert not scene.begin_results(key, ExecutorId("other"))
+    assert len(scene.deliveries(key)) == 2
+
+
+def test_status_of_an_end_replaces_a_start_that_still_waits(scene: Scene):
+    key = scene.started(STATUS)
+    scene.finish(key)
+
+    assert scene.send_all() == [("github_status", "succeeded")]
+    assert scene.states(key) == ["superseded", "sent"]
+
+
+def test_end_waits_while_the_start_is_being_sent(scene: Scene):
+    key = scene.started(STATUS)
+    start = scene.claim()
+    assert start is not None
+    scene.finish(key)
+    assert scene.claim() is None
+
+    assert scene.record(start, Sent(status=201))
+    assert scene.send_all() == [("github_status", "succeeded")]
+
+
+def test_start_that_could_not_be_sent_is_not_repeated_after_the_end(scene: Scene):
+    key = scene.started(STATUS)
+    start = scene.claim()
+    assert start is not None
+    scene.finish(key)
+    assert scene.claim() is None
+
+    assert scene.record(start, NotSent(problem="down", status=500))
+
+    assert scene.send_all() == [("github_status", "succeeded")]
+    assert scene.states(key) == ["superseded", "sent"]
+
+
+def test_older_status_never_replaces_a_newer_one(scene: Scene):
+    older = scene.started(STATUS)
+    scene.finish(older, RunState.FAILED)
+    claimed = scene.claim()
+    assert claimed is not None
+    assert scene.record(claimed, NotSent(problem="down", status=500))
+    scene.advance(1)
+
+    scene.started({**STATUS, "context": "hookmill/Answer"})
+
+    assert scene.send_all() == [("github_status", "started")]
+    scene.advance(3_600)
+    assert scene.send_all() == []
+    assert scene.states(older) == ["superseded", "superseded"]
+
+
+def test_messages_of_a_webhook_are_never_reordered(scene: Scene):
+    key = scene.started(WEBHOOK)
+    start = scene.claim()
+    assert start is not None
+    assert scene.record(start, NotSent(problem="down", status=500))
+    scene.finish(key)
+
+    assert scene.send_all() == []
+    scene.advance(31)
+    assert scene.send_all() == [("webhook", "started"), ("webhook", "succeeded")]
+
+
+def test_only_one_message_at_a_time_is_sent_to_a_destination(scene: Scene):
+    for _ in range(2):
+        scene.finish(scene.started(SLACK))
+    scene.finish(scene.started(WEBHOOK))
+    first, second = scene.claim(), scene.claim()
+
+    assert first is not None
+    assert second is not None
+    assert (first.destination, second.destination) == ("team", "ci")
+    assert scene.claim() is None
+
+
+def test_message_of_a_sender_that_died_is_sent_again_and_marked(scene: Scene):
+    key = scene.started(SLACK)
+    scene.finish(key)
+    dead = scene.claim()
+    assert dead is not None
+    assert scene.claim() is None
+    scene.advance(CLAIM_US / 1_000_000)
+
+    again = scene.claim()
+
+    assert again is not None
+    assert (again.attempt, again.may_have_arrived) == (2, True)
+    assert not scene.record(dead, Sent(status=200))
+    assert scene.record(again, Sent(status=200))
+    (delivery,) = scene.deliveries(key)
+    assert (delivery.state, delivery.is_uncertain) == ("sent", True)
+    assert [(each.status, each.problem) for each in delivery.attempts] == [(None, DIED), (200, None)]
+
+
+def test_message_is_given_up_after_its_last_attempt(scene: Scene):
+    key = scene.started(SLACK)
+    scene.finish(key)
+    for _ in range(ATTEMPTS_MAX):
+        claimed = scene.claim()
+        assert claimed is not None
+        scene.record(claimed, NotSent(problem="down", status=503))
+        scene.advance(RETRY_US_MAX / 1_000_000)
+
+    assert scene.claim() is None
+    (delivery,) = scene.deliveries(key)
+    assert (delivery.state, delivery.problem, len(delivery.attempts)) == ("failed", "down", ATTEMPTS_MAX)
+
+
+def test_message_whose_senders_all_died_is_given_up(scene: Scene):
+    key = scene.started(SLACK)
+    scene.finish(key)
+    for _ in range(ATTEMPTS_MAX):
+        assert scene.claim() is not None
+        scene.advance(CLAIM_US / 1_000_000)
+
+    assert scene.claim() is None
+    assert scene.states(key) == ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (NotSent(problem="answered 404", status=404, is_final=True), "refused"),
+        (NothingToSend(reason="The run wrote no summary."), "omitted"),
+    ],
+)
+def test_message_that_can_never_be_sent_is_not_repeated(scene: Scene, outcome: NotSent | NothingToSend, state: str):
+    key = scene.started(SLACK)
+    scene.finish(key)
+    claimed = scene.claim()
+    assert claimed is not None
+
+    scene.record(claimed, outcome)
+
+    scene.advance(86_400)
+    assert scene.claim() is None
+    assert scene.states(key) == [state]
+
+
+@pytest.mark.parametrize("retry_after", [0, 120, 10**6])
+def test_next_attempt_waits_as_long_as_the_destination_asks(sqlite_scene: Scene, retry_after: int):
+    scene = sqlite_scene
+    scene.finish(scene.started(SLACK))
+    claimed = scene.claim()
+    assert claimed is not None
+    scene.record(claimed, NotSent(problem="busy", status=429, retry_after_seconds=retry_after))
+
+    scene.advance(min(max(retry_after, 30), 3_600) - 0.001)
+    assert scene.claim() is None
+    scene.advance(0.001)
+    assert scene.claim() is not None
+
+
+def test_refused_target_is_shown_and_never_sent(sqlite_scene: Scene):
+    key = sqlite_scene.started({**STATUS, "commit": "/nothing"})
+    sqlite_scene.finish(key)
+
+    assert sqlite_scene.send_all() == []
+    (delivery,) = sqlite_scene.deliveries(key)
+    assert (delivery.state, delivery.target.text()) == ("refused", "")
+    assert delivery.problem is not None
+    assert delivery.problem.startswith("The payload has no value at /nothing")
