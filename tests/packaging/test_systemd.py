@@ -37,6 +37,16 @@ def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
+def test_unit_with_sandboxes_is_valid(unit: Path):
+    directory = unit.with_name(f"{unit.name}.d")
+    directory.mkdir()
+    shutil.copy(UNITS / "sandbox.conf", directory)
+
+    report = analyze("verify", "--man=no", unit)
+
+    assert (report.returncode, report.stdout + report.stderr) == (0, "")
+
+
 @pytest.fixture
 def unit_with_accounts(unit: Path) -> Path:
     directory = unit.with_name(f"{unit.name}.d")

@@ -326,7 +326,7 @@ def test_missing_key_of_an_agent_is_found_by_the_doctor(tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_KEY", KEY)
     assert (
         settings.examine(tmp_path)
-        == f"starts claude ({settings.program}) with the key in AGENT_KEY, for at most 3,600 s"
+        == f"starts claude ({settings.program}) with the key in AGENT_KEY without a sandbox, for at most 3,600 s"
     )
 
 
@@ -337,6 +337,6 @@ def test_summary_of_an_agent_has_no_value_that_may_be_secret():
     )
 
     assert settings.summary() == (
-        "codex, model m-1, 2 arguments, with the key in AGENT_KEY, at most 3600 s, "
+        "codex, model m-1, 2 arguments, with the key in AGENT_KEY, no sandbox, at most 3600 s, "
         "keeps 16,777,216 bytes of output, with X"
     )

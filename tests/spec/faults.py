@@ -415,4 +415,25 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "results/test_outbox.py::test_only_one_message_at_a_time_is_sent_to_a_destination",
         ),
     ),
+    "F58": ToleratedFault(
+        "bubblewrap is missing, or the kernel refuses namespaces: the service does not start, and later, runs with a "
+        "sandbox stay queued.",
+        (
+            "runs/test_isolation.py::test_run_waits_if_the_host_creates_no_sandbox",
+            "runs/test_isolation.py::test_sandbox_is_tried_out_before_the_first_run",
+        ),
+    ),
+    "F59": ToleratedFault(
+        "`kill -9` of the guard of a command in a sandbox: every process of the sandbox ends.",
+        ("runs/test_isolation.py::test_sandbox_ends_with_its_guard",),
+    ),
+    "F60": ToleratedFault(
+        "A command in a sandbox starts processes without end, or fills the memory or the disk: the kernel refuses "
+        "more, or the sandbox is ended.",
+        (
+            "runs/test_isolation.py::test_hostile_run_reaches_what_the_page_of_isolation_says",
+            "runs/test_isolation.py::test_package_that_grows_too_large_ends_its_sandbox",
+        ),
+        not_shown="The memory of all processes together has no limit.",
+    ),
 }

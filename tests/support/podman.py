@@ -9,6 +9,7 @@ from typing import Final
 from tests.support.debian import program, unpacked
 
 IMAGE: Final = "localhost/busybox"
+PYTHON_IMAGE: Final = "localhost/python"
 LIBRARIES: Final = ("libgpgme11", "libassuan0", "libsubid4")
 COMMANDS: Final = ("sh", "cat", "sleep", "touch", "id", "env", "ls", "dd")
 
@@ -77,3 +78,26 @@ def _import_image(engine: Path, directory: Path) -> None:
         (root / name).mkdir()
     archive = shutil.make_archive(str(directory / "image"), "tar", root)
     subprocess.run([engine, "import", archive, IMAGE], check=True, capture_output=True, timeout=120)
+
+
+def import_python(engine: Path, python: str, directory: Path) -> None:
+    """Add the image `PYTHON_IMAGE`, which has this Python of the system with its libraries, and nothing else."""
+    root = directory / "python-root"
+    program = Path(python).resolve()
+    code = "import sysconfig; print(sysconfig.get_path('stdlib'))"
+    stdlib = Path(
+        subprocess.run([program, "-I", "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    )
+    unused = shutil.ignore_patterns("test", "__pycache__", "*-packages", "idlelib", "lib2to3", "config-*")
+    shutil.copytree(stdlib, root / stdlib.relative_to("/"), ignore=unused, symlinks=False)
+    files = {program}
+    for binary in (program, *stdlib.glob("lib-dynload/_ctypes.*"), *stdlib.glob("lib-dynload/mmap.*")):
+        listing = subprocess.run(["ldd", binary], capture_output=True, text=True, check=True).stdout
+        files |= {Path(word) for word in listing.split() if word.startswith("/")}
+    for file in files:
+        (root / file.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, root / file.relative_to("/"))
+    for name in ("tmp", "proc", "dev", "sys", "etc"):
+        (root / name).mkdir()
+    archive = shutil.make_archive(str(directory / "python"), "tar", root)
+    subprocess.run([engine, "import", archive, PYTHON_IMAGE], check=True, capture_output=True, timeout=120)

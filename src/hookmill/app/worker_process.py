@@ -253,6 +253,9 @@ def _build_dispatcher(
     from hookmill.runs.file_writer import RunFileSettings
 
     runners = settings.all_runners()
+    for name, runner in runners.items():
+        if not runner.is_isolated:
+            log.warning(f"runner {name}", "its commands have no sandbox: see docs/isolation.md for what they can reach")
     context = RunnerContext(
         open_files_max=original_open_files_limit(), database=store.database, public_url=settings.public_url()
     )

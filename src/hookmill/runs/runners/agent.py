@@ -17,7 +17,7 @@ from hookmill.runs.runner import Instruction
 from hookmill.runs.runners.agent_presets import AGENT_PRESETS, PACKAGE_PLACEHOLDER, AgentPreset
 from hookmill.runs.runners.command import (
     CommandRunner,
-    ProcessSettings,
+    SandboxableSettings,
     count_of_arguments,
     refuse_nul,
 )
@@ -100,7 +100,7 @@ class AgentRunner(CommandRunner):
             yield from tail.splitlines()
 
 
-class AgentSettings(ProcessSettings):
+class AgentSettings(SandboxableSettings):
     """The settings of an agent that performs runs."""
 
     kind: Literal["agent"] = Field(default="agent", description="`agent` starts a known agent there.")
@@ -154,7 +154,8 @@ class AgentSettings(ProcessSettings):
                 "every process that performs runs, or correct the runner's key_from."
             )
         key = f"the key in {self._key_from}" if self._key_from in os.environ else "no key"
-        return f"starts {self.agent} ({program}) with {key}, for at most {self.time_limit_seconds:,} s"
+        sandbox = self._examine_sandbox(packages, self._program)
+        return f"starts {self.agent} ({program}) with {key} {sandbox}, for at most {self.time_limit_seconds:,} s"
 
     def create_runner(self, context: RunnerContext) -> AgentRunner:
         preset = self._preset
@@ -180,6 +181,7 @@ class AgentSettings(ProcessSettings):
             standard_input=PROMPT_FILE if preset.is_prompt_on_stdin else None,
             masked_variables=(self._key_variable,),
             tail_bytes=TAIL_BYTES,
+            sandbox=self._sandbox,
         )
 
     def _set_variables(self) -> frozenset[str]:
@@ -195,7 +197,12 @@ class AgentSettings(ProcessSettings):
         program = [self.program] if self.program is not None else []
         model = [f"model {self.model}"] if self.model is not None else []
         return self._summary(
-            self.agent, *program, *model, *count_of_arguments(self.arguments), f"with the key in {self._key_from}"
+            self.agent,
+            *program,
+            *model,
+            *count_of_arguments(self.arguments),
+            f"with the key in {self._key_from}",
+            self._sandbox_summary(),
         )
 
     @property

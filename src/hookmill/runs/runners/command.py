@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import delivery_id, run_id
@@ -28,6 +28,7 @@ from hookmill.domain.text import printable
 from hookmill.runs.outputs import collect_outputs, create_outputs_directory
 from hookmill.runs.package import Package, allow_traversal, hand_over, make_packages_directory
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
+from hookmill.runs.runners.bubblewrap import Bubblewrap, BubblewrapSettings
 from hookmill.runs.runners.guard import (
     ATTEMPT_VARIABLE,
     CHUNK_BYTES,
@@ -41,6 +42,7 @@ from hookmill.runs.runners.guard import (
     kill_processes_of_runs,
 )
 from hookmill.runs.runners.kind import RunnerContext, RunnerSettings
+from hookmill.sandbox import NOT_STARTED
 
 GUARD: Final = Path(__file__).with_name("guard.py")
 INSTRUCTION_SECONDS: Final = 0.5
@@ -57,6 +59,7 @@ MARGIN_SECONDS: Final = 15.0
 counts as hanging."""
 EXIT_SECONDS: Final = 15.0
 """The time that a guard gets to exit after its report."""
+NOT_STARTED_REASON: Final = "The command could not be started in its sandbox. The output has bubblewrap's message."
 CANCELLED_REASON: Final = "It was cancelled while it ran."
 
 
@@ -186,6 +189,8 @@ class CommandRunner:
     """Names of variables in the command's environment whose values the output must not contain."""
     tail_bytes: int = TAIL_BYTES
     """How much of the end of the output the guard reports. The result has at most `TAIL_BYTES` of it."""
+    sandbox: Bubblewrap | None = None
+    """The sandbox of each run; None: the command sees the host."""
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -269,6 +274,7 @@ class CommandRunner:
 
     def _start_guard(self, package: Package) -> "subprocess.Popen[bytes]":
         other_account = self._other_account
+        working_directory = self._working_directory(package)
         if other_account is not None and package.workspace is not None:
             hand_over(package.workspace, other_account.uid, other_account.gid)
         spec = {
@@ -281,10 +287,13 @@ class CommandRunner:
             "grace_seconds": self.grace_seconds,
             "output_bytes_max": self.output_bytes_max,
             "open_files_max": self.open_files_max,
-            "working_directory": self._working_directory(package),
+            "working_directory": working_directory,
             "standard_input": self.standard_input,
             "masked_variables": (*self.masked_variables, *package.secrets),
             "tail_bytes": self.tail_bytes,
+            "sandbox": sandbox.spec(package.directory, start=working_directory)
+            if (sandbox := self.sandbox) is not None
+            else None,
         }
         return subprocess.Popen(
             [
@@ -318,6 +327,7 @@ class CommandRunner:
         return {
             **{name: os.environ[name] for name in inherited if name in os.environ},
             **(_account_variables(self.account) if self.account is not None else {}),
+            **(self.sandbox.environment(self.environment) if self.sandbox is not None else {}),
             **self.environment,
             RUN_VARIABLE: run_id(package.run.id),
             ATTEMPT_VARIABLE: str(package.run.attempt),
@@ -379,6 +389,8 @@ class CommandRunner:
             return replace(result, reason=self._timeout_reason)
         if report["ended_by"] == ENDED_BY_WORKER and instruction is Instruction.CANCEL:
             return replace(result, state=RunState.CANCELLED, reason=CANCELLED_REASON)
+        if self.sandbox is not None and status == NOT_STARTED and report["ended_by"] is None:
+            return replace(result, reason=NOT_STARTED_REASON)
         if status < 0:
             return replace(result, reason=f"The command was ended by {_signal_name(-status)}.")
         if status > 0:
@@ -499,7 +511,64 @@ def count_of_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
     return (f"{count} argument{'s' if count > 1 else ''}",) if count else ()
 
 
-class CommandSettings(ProcessSettings):
+class SandboxableSettings(ProcessSettings):
+    """The settings of programs that may have a sandbox of bubblewrap."""
+
+    sandbox: Literal["none", "bubblewrap"] = Field(
+        default="none",
+        description="What separates the command from the host: `none`, or a sandbox of `bubblewrap` for each attempt.",
+    )
+    bubblewrap: BubblewrapSettings | None = Field(
+        default=None, description="What the sandbox of bubblewrap contains, and its limits. Unset: the defaults."
+    )
+
+    @model_validator(mode="after")
+    def _check_sandbox(self) -> Self:
+        if self.bubblewrap is not None and self.sandbox != "bubblewrap":
+            raise ValueError('must have sandbox = "bubblewrap" with bubblewrap')
+        return self
+
+    @property
+    def is_isolated(self) -> bool:
+        return self.sandbox != "none"
+
+    def refuse_unusable(self) -> None:
+        ProcessSettings.refuse_unusable(self)
+        if (sandbox := self._sandbox) is not None:
+            sandbox.refuse_unusable(self._account())
+
+    def prepare_host(self, packages: Path) -> None:
+        ProcessSettings.prepare_host(self, packages)
+        if (sandbox := self._sandbox) is not None:
+            sandbox.check_paths(packages.parent)
+            sandbox.try_out(self._account())
+
+    @property
+    def _sandbox(self) -> Bubblewrap | None:
+        return Bubblewrap(self.bubblewrap or BubblewrapSettings()) if self.sandbox == "bubblewrap" else None
+
+    def _examine_sandbox(self, packages: Path, name: str) -> str:
+        """What separates the command from the host, for `hookmill doctor`. Raises `Invalid`. `name`: the program."""
+        sandbox = self._sandbox
+        if sandbox is None:
+            return "without a sandbox"
+        sandbox.refuse_unusable(self._account())
+        sandbox.check_paths(packages.parent)
+        sandbox.try_out(self._account())
+        program = shutil.which(name, path=self.environment.get("PATH", os.environ.get("PATH", os.defpath)))
+        if program is not None and not sandbox.shows(program):
+            raise Invalid(
+                f"Its sandbox does not contain {Path(program).resolve()}. Add the program's directory to read_only in "
+                "the runner's bubblewrap."
+            )
+        return f"in a sandbox of bubblewrap with {sandbox.settings.network_text}"
+
+    def _sandbox_summary(self) -> str:
+        sandbox = self._sandbox
+        return "no sandbox" if sandbox is None else f"in bubblewrap with {sandbox.settings.network_text}"
+
+
+class CommandSettings(SandboxableSettings):
     """The settings of a command that performs runs. It starts in the run's package directory; no shell is involved."""
 
     kind: Literal["command"] = Field(
@@ -515,7 +584,8 @@ class CommandSettings(ProcessSettings):
 
     def examine(self, packages: Path) -> str:
         program = self._examine_program(packages, self.argv[0], "argv")
-        return f"starts {program}, for at most {self.time_limit_seconds:,} s"
+        sandbox = self._examine_sandbox(packages, self.argv[0])
+        return f"starts {program} {sandbox}, for at most {self.time_limit_seconds:,} s"
 
     def create_runner(self, context: RunnerContext) -> CommandRunner:
         return CommandRunner(
@@ -526,11 +596,12 @@ class CommandSettings(ProcessSettings):
             output_bytes_max=self.output_bytes_max,
             account=self._account(),
             open_files_max=context.open_files_max,
+            sandbox=self._sandbox,
         )
 
     def summary(self) -> str:
         program, *arguments = self.argv
-        return self._summary(program, *count_of_arguments(arguments))
+        return self._summary(program, *count_of_arguments(arguments), self._sandbox_summary())
 
 
 def _end_guard(guard: "subprocess.Popen[bytes]", run: Run, exit_seconds: float) -> None:

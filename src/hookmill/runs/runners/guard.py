@@ -201,7 +201,7 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     The spec: argv, directory, user (uid, gid and name of another account, or None), time_limit_seconds,
     grace_seconds, output_bytes_max, open_files_max (the soft limit, or None), working_directory (where the command
     starts, or None for `directory`), standard_input (the name of a file in `directory`, or None), masked_variables
-    (whose values the output must not contain) and tail_bytes.
+    (whose values the output must not contain), tail_bytes, and sandbox (as `create_sandbox` needs it, or None).
 
     The report: `start_error` or `host_fault`, the reason why the command did not start. Otherwise `exit_status` (if
     a signal ended the command, minus its number), `ended_by` (`ENDED_BY_TIME_LIMIT`, `ENDED_BY_WORKER`, or None if the
@@ -222,6 +222,8 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
         )
         if spec["user"] is not None:
             _hand_over_files(spec["user"])
+        if spec["sandbox"] is not None:
+            _load_sandbox(spec["sandbox"])
         pid = _start_command(spec, write_end)
     except _NotStarted as error:
         return {"start_error": str(error)}
@@ -282,6 +284,8 @@ def _start_command(spec: Mapping[str, Any], output_end: int) -> int:
         text += f" to become the account {spec['user']['name']!r}"
     if step == "directory":
         text += f": the account {spec['user']['name']!r} must be able to search each directory of {spec['directory']}"
+    if step == "sandbox":
+        text = f"no sandbox: {text}"
     if step == "program" and error_number in _ERRORS_OF_THE_PROGRAM:
         raise _NotStarted(text)
     raise OSError(error_number, text)
@@ -311,6 +315,9 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int) -> 
         step = "input"
         # The account opens the file itself: it may have replaced the file by a link.
         os.dup2(os.open(spec["standard_input"] or os.devnull, os.O_RDONLY | os.O_NOFOLLOW), 0)
+        if spec["sandbox"] is not None:
+            step = "sandbox"
+            _execute_in_sandbox(spec, error_write_end)
         if (working_directory := spec["working_directory"]) is not None:
             step = "workspace"
             os.chdir(working_directory)
@@ -325,6 +332,29 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int) -> 
         os.write(error_write_end, json.dumps([step, errno.EINVAL, str(error)]).encode())
     finally:
         os._exit(127)
+
+
+def _load_sandbox(sandbox: Mapping[str, Any]) -> None:
+    """Load the modules of the sandbox. The account of the command may be unable to read them."""
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)).rsplit(os.sep, 3)[0])  # noqa: PTH100, PTH120
+    import hookmill.sandbox.launch
+
+    if sandbox["egress"] is not None:
+        import hookmill.sandbox.egress  # noqa: F401
+
+
+def _execute_in_sandbox(spec: Mapping[str, Any], error_write_end: int) -> NoReturn:
+    """Run the command in a sandbox, and exit with its status. Raises `OSError` if there is no sandbox."""
+    from hookmill.sandbox import NOT_STARTED
+    from hookmill.sandbox.launch import create_sandbox, run_command
+
+    sandbox = create_sandbox(spec["sandbox"], spec["argv"])
+    os.close(error_write_end)
+    status = NOT_STARTED
+    try:
+        status = run_command(sandbox, _descendants_of)
+    finally:
+        os._exit(status)
 
 
 def _wait_for_command(

@@ -95,6 +95,11 @@ class RunnerSettings(BaseModel, ABC):
         """The names of the service's variables whose values a command gets."""
         return ()
 
+    @property
+    def is_isolated(self) -> bool:
+        """Whether the runs are separated from this host, or execute nothing on it."""
+        return True
+
     @abstractmethod
     def create_runner(self, context: RunnerContext) -> Runner: ...
 

@@ -1,0 +1,286 @@
+"""The sandbox of bubblewrap for commands and agents: its settings, and what a command sees in it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from hookmill.domain.egress import EgressRules
+from hookmill.domain.errors import Invalid
+from hookmill.sandbox import PROXY_PORT
+
+if TYPE_CHECKING:
+    from hookmill.runs.runners.command import UnixAccount
+
+PROGRAM: Final = "bwrap"
+HOME: Final = "/tmp"  # noqa: S108 - a path in the sandbox
+PROXY_URL: Final = f"http://127.0.0.1:{PROXY_PORT}"
+TRIAL_SECONDS: Final = 20.0
+_MIB: Final = 1_048_576
+_SYSTEM_DIRECTORIES: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+"""With /usr, the directories of programs and libraries. On most systems, they are links into /usr."""
+_SYSTEM_FILES: Final = (
+    "alternatives",
+    "ca-certificates",
+    "crypto-policies",
+    "group",
+    "host.conf",
+    "hosts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "locale.alias",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "passwd",
+    "pki/ca-trust",
+    "pki/tls/certs",
+    "protocols",
+    "resolv.conf",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "timezone",
+)
+"""What programs read in /etc. Other files there may contain secrets."""
+
+
+class BubblewrapSettings(BaseModel):
+    """The settings of a sandbox of bubblewrap."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    read_only: tuple[str, ...] = Field(
+        default=(), max_length=64, description="Further paths that the command can read, such as the agent's directory."
+    )
+    writable: tuple[str, ...] = Field(
+        default=(), max_length=64, description="Paths that the command can change. All runs of the runner share them."
+    )
+    network: Literal["none", "full"] = Field(
+        default="none",
+        description="`none`: no network, except the destinations in `network_allow`. `full`: the host's network.",
+    )
+    network_allow: tuple[str, ...] = Field(
+        default=(),
+        description="Destinations to reach through a proxy, such as `api.example.com:443` or `*.example.com:443`.",
+    )
+    network_private: tuple[str, ...] = Field(
+        default=(),
+        description="Networks of addresses that are not public, to which names in `network_allow` may lead.",
+    )
+    memory_mb: int = Field(default=4_096, ge=16, le=16_777_216, description="How much memory each process may use.")
+    processes_max: int = Field(
+        default=256, ge=2, le=1_000_000, description="How many processes and threads there may be."
+    )
+    disk_mb: int = Field(
+        default=2_048,
+        ge=1,
+        le=16_777_216,
+        description="How much disk space the package and the workspace may have together, and the size of a file.",
+    )
+    tmp_mb: int = Field(
+        default=512, ge=1, le=16_777_216, description="The size of `/tmp`, which is in memory; also of `/dev/shm`."
+    )
+
+    @field_validator("read_only", "writable")
+    @classmethod
+    def _check_paths(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            if (
+                "\0" in path
+                or not path.startswith("/")
+                or ".." in PurePath(path).parts
+                or PurePath(path) == PurePath("/")
+            ):
+                raise ValueError("must have absolute paths without .., and not /")
+        return paths
+
+    @model_validator(mode="after")
+    def _check_nesting(self) -> "BubblewrapSettings":
+        for top in self.writable:
+            for path in (*self.read_only, *self.writable):
+                if path != top and PurePath(path).is_relative_to(top):
+                    raise ValueError("must have no path inside a writable one, because commands could make it a link")
+        return self
+
+    @model_validator(mode="after")
+    def _check_network(self) -> "BubblewrapSettings":
+        if self.network == "full" and self.network_allow:
+            raise ValueError("must have network none with network_allow, because full reaches every destination")
+        if self.network_private and not self.network_allow:
+            raise ValueError("must have network_allow with network_private")
+        try:
+            EgressRules.of(self.network_allow, self.network_private)
+        except Invalid as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def network_text(self) -> str:
+        """What the command reaches, for people."""
+        if self.network == "full":
+            return "the host's network"
+        return f"only {', '.join(self.network_allow)}" if self.network_allow else "no network"
+
+
+def bubblewrap_arguments(
+    settings: BubblewrapSettings, package: PurePath | None, *, start: str | None = None, root: Path = Path("/")
+) -> tuple[str, ...]:
+    """bubblewrap and its arguments, without the command, which starts in the directory `start`, or else in the package.
+
+    `package`: what this run can change, besides `writable`; None: nothing. All paths are the same as outside.
+    """
+    return (
+        PROGRAM,
+        "--unshare-all",
+        *(("--share-net",) if settings.network == "full" else ()),
+        # Nested user namespaces would give the command rights that no program of an ordinary account has.
+        "--unshare-user",
+        "--disable-userns",
+        "--cap-drop",
+        "ALL",
+        "--die-with-parent",
+        *_system_mounts(root),
+        *("--proc", "/proc", "--dev", "/dev"),
+        *_tmpfs("/dev/shm", settings.tmp_mb),  # noqa: S108 - a path in the sandbox
+        *("--remount-ro", "/dev"),
+        *_tmpfs("/tmp", settings.tmp_mb),  # noqa: S108 - a path in the sandbox
+        *("--dir", "/var", "--symlink", "../tmp", "/var/tmp", "--dir", "/run"),  # noqa: S108 - a path in the sandbox
+        *_mounts("--ro-bind", settings.read_only),
+        *_mounts("--bind", settings.writable),
+        *_mounts("--bind", [str(package)] if package is not None else []),
+        *("--remount-ro", "/"),
+        *("--chdir", start or str(package or "/")),
+    )
+
+
+def _system_mounts(root: Path) -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name in _SYSTEM_DIRECTORIES:
+        directory = root / name
+        if directory.is_symlink():
+            yield from ("--symlink", str(directory.readlink()), f"/{name}")
+        elif directory.is_dir():
+            yield from ("--ro-bind", f"/{name}", f"/{name}")
+    for name in _SYSTEM_FILES:
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+
+
+def _tmpfs(path: str, size_mb: int) -> tuple[str, ...]:
+    return ("--size", str(size_mb * _MIB), "--tmpfs", path)
+
+
+def _mounts(option: str, paths: Iterable[str]) -> Iterator[str]:
+    for path in paths:
+        yield from (option, path, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """The sandboxes of one runner."""
+
+    settings: BubblewrapSettings
+
+    def environment(self, configured: Mapping[str, str]) -> dict[str, str]:
+        """The variables that a command has because of the sandbox. `configured`: those of the operator."""
+        variables = {"HOME": HOME}
+        if self.settings.network_allow:
+            for name in ("HTTPS_PROXY", "HTTP_PROXY"):
+                variables |= {name: PROXY_URL, name.lower(): PROXY_URL}
+            # Without this variable, Node.js ignores the others.
+            variables |= {"NO_PROXY": "localhost,127.0.0.1", "NODE_USE_ENV_PROXY": "1"}
+        return {name: value for name, value in variables.items() if name not in configured}
+
+    def spec(self, package: PurePath, *, start: str | None = None) -> dict[str, Any]:
+        """What the guard needs to create a sandbox. It contains no value of a variable.
+
+        `start`: the directory in which the command starts, such as its workspace, which is in the package; None: the
+        package.
+        """
+        settings = self.settings
+        return {
+            "arguments": bubblewrap_arguments(settings, package, start=start),
+            "rlimits": {
+                "RLIMIT_CORE": 0,
+                "RLIMIT_DATA": settings.memory_mb * _MIB,
+                "RLIMIT_FSIZE": settings.disk_mb * _MIB,
+                "RLIMIT_NPROC": settings.processes_max,
+            },
+            "directories": [str(package)],
+            "disk_bytes": settings.disk_mb * _MIB,
+            "egress": {"destinations": settings.network_allow, "private_networks": settings.network_private}
+            if settings.network_allow
+            else None,
+        }
+
+    def refuse_unusable(self, account: "UnixAccount | None") -> None:
+        """Raises `Invalid` if this process can't create sandboxes."""
+        if sys.platform != "linux":
+            raise Invalid("The sandbox bubblewrap needs Linux. Set the runner's sandbox to none.")
+        if (os.geteuid() if account is None else account.uid) == 0:
+            raise Invalid(
+                "The sandbox bubblewrap needs an account other than root, because the kernel limits no processes of "
+                "root. Set the runner's user."
+            )
+        if shutil.which(PROGRAM) is None:
+            raise Invalid(
+                "The program bwrap is missing. Install the package bubblewrap, version 0.8 or later, or set the "
+                "runner's sandbox to none."
+            )
+
+    def check_paths(self, data: Path) -> None:
+        """Raises `Invalid` if a command would see the service's own files."""
+        real_data = data.resolve()
+        for path in ("/usr", *self.settings.read_only, *self.settings.writable):
+            if real_data.is_relative_to(Path(path).resolve()):
+                raise Invalid(
+                    f"The data directory {data} is in {path}, so commands in the sandbox would see it. Set "
+                    "HOOKMILL_DATA_DIR to another place, or name a smaller directory in the runner's bubblewrap."
+                )
+
+    def try_out(self, account: "UnixAccount | None") -> None:
+        """Create a sandbox like that of a run, without its package. Raises `Invalid` if this fails."""
+        options: dict[str, Any] = {}
+        if account is not None and not account.is_own:
+            groups = os.getgrouplist(account.name, account.gid)
+            options = {"user": account.uid, "group": account.gid, "extra_groups": groups}
+        try:
+            process = subprocess.run(
+                [*bubblewrap_arguments(self.settings, None), "--", "true"],
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TRIAL_SECONDS,
+                cwd="/",
+                **options,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            reason = error.strerror if isinstance(error, OSError) else f"no answer within {TRIAL_SECONDS:g} s"
+            raise Invalid(f"bubblewrap can't be started: {reason}. Repair its installation.") from None
+        if process.returncode != 0:
+            lines = process.stderr.strip().splitlines()
+            raise Invalid(
+                f"bubblewrap can't create a sandbox here: {lines[-1] if lines else 'it gives no reason'}. Correct the "
+                "runner's bubblewrap, install bubblewrap 0.8 or later, or allow user namespaces (docs/isolation.md)."
+            )
+
+    def shows(self, program: str) -> bool:
+        """Whether commands see this program, whose path is absolute."""
+        mounted = (
+            "/usr",
+            *(f"/{name}" for name in _SYSTEM_DIRECTORIES),
+            *self.settings.read_only,
+            *self.settings.writable,
+        )
+        return all(
+            any(path.is_relative_to(top) for top in mounted) for path in (Path(program), Path(program).resolve())
+        )

@@ -1,0 +1,266 @@
+"""Start a command in bubblewrap's sandbox, and wait for its end.
+
+bubblewrap makes the sandbox, and then waits at a gate. Before the gate is opened, this process limits what is inside,
+and opens a listener in the sandbox's network. Nothing in the sandbox leads back here except this listener.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import BufferedReader
+from typing import Any, Final
+
+from hookmill.sandbox import NOT_STARTED, PROXY_PORT
+
+LOOPBACK: Final = "127.0.0.1"
+BACKLOG: Final = 64
+STATUS_BYTES_MAX: Final = 65_536
+BLOCK_BYTES: Final = 512
+"""The unit of `st_blocks`."""
+ENTRIES_MAX: Final = 1_000_000
+"""More files than this count as too many bytes."""
+WATCH_SECONDS: Final = 1.0
+"""The shortest time between two measurements of the disk."""
+WATCH_SHARE: Final = 0.05
+"""The largest share of the time that measurements take."""
+
+_PR_SET_PDEATHSIG: Final = 1
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_NS_GET_USERNS: Final = 0xB701
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A sandbox that exists, and whose command has not started."""
+
+    bubblewrap: int
+    """The process that waits for the end of the sandbox."""
+    first_process: int
+    """The first process inside, which starts the command."""
+    gate: int
+    """A descriptor. The command starts when it is closed."""
+    status: BufferedReader
+    """What bubblewrap reports."""
+    egress: int | None
+    """The process of the proxy."""
+    watch: "_DiskWatch"
+
+
+def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
+    """Create a sandbox for the command. Raises `OSError`.
+
+    The spec: `arguments` (bubblewrap and its arguments), `rlimits` (numbers by their names in `resource`),
+    `directories` and `disk_bytes` (how much these directories may have together), and `egress` (`destinations` and
+    `private_networks`, or None).
+    """
+    _end_with_parent()
+    status_read_end, status_write_end = os.pipe()
+    gate_read_end, gate_write_end = os.pipe()
+    for descriptor in (status_write_end, gate_read_end):
+        os.set_inheritable(descriptor, True)
+    options = ("--json-status-fd", str(status_write_end), "--block-fd", str(gate_read_end))
+    command = [*spec["arguments"], *options, "--", *argv]
+    # In its own group, it gets no signals that the guard sends to the group of this process.
+    bubblewrap = os.posix_spawnp(command[0], command, os.environ, setpgroup=0)
+    os.close(status_write_end)
+    os.close(gate_read_end)
+    status = os.fdopen(status_read_end, "rb")
+    try:
+        first_process = _first_process(status.readline(STATUS_BYTES_MAX))
+        for name, value in spec["rlimits"].items():
+            _limit(first_process, getattr(resource, name), value)
+        egress = _start_egress(first_process, spec["egress"]) if spec["egress"] is not None else None
+    except BaseException:
+        os.kill(bubblewrap, signal.SIGKILL)
+        os.waitpid(bubblewrap, 0)
+        raise
+    return Sandbox(
+        bubblewrap=bubblewrap,
+        first_process=first_process,
+        gate=gate_write_end,
+        status=status,
+        egress=egress,
+        watch=_DiskWatch(spec["directories"], spec["disk_bytes"]),
+    )
+
+
+def run_command(sandbox: Sandbox, descendants_of: Callable[[int], Collection[int]]) -> int:
+    """Start the command, and wait for its end. Returns its exit status: 128 plus the number of a signal that ended it.
+
+    SIGTERM is passed on to the processes in the sandbox only: bubblewrap would end them immediately.
+    """
+    with _wakeups() as (wakeups, is_terminated):
+        os.close(sandbox.gate)
+        while (ended := os.waitpid(sandbox.bubblewrap, os.WNOHANG))[0] == 0:
+            if is_terminated():
+                _terminate(descendants_of(sandbox.first_process))
+            if sandbox.watch.is_exceeded():
+                limit_mb = sandbox.watch.bytes_max // 1_048_576
+                print(f"The sandbox was ended: its directories have more than {limit_mb} MiB.", flush=True)
+                os.kill(sandbox.bubblewrap, signal.SIGKILL)
+            if select.select([wakeups], [], [], sandbox.watch.seconds_to_wait)[0]:
+                os.read(wakeups, 512)
+    if sandbox.egress is not None:
+        os.kill(sandbox.egress, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(ended[1])
+    if code < 0:
+        return 128 - code
+    # bubblewrap reports the command's exit status only if the command has started.
+    return code if b'"exit-code"' in sandbox.status.read(STATUS_BYTES_MAX) else NOT_STARTED
+
+
+def _terminate(processes: Collection[int]) -> None:
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def _limit(process: int, kind: int, value: int) -> None:
+    _, hard = resource.prlimit(process, kind)
+    limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.prlimit(process, kind, (limit, limit))
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+
+
+def _first_process(status: bytes) -> int:
+    """The first process in the sandbox, from bubblewrap's first status line. Raises `OSError`."""
+    try:
+        return int(json.loads(status)["child-pid"])
+    except (ValueError, LookupError, TypeError):
+        raise OSError(0, "bubblewrap could not create the namespaces of the sandbox") from None
+
+
+@contextlib.contextmanager
+def _wakeups() -> Iterator[tuple[int, Callable[[], bool]]]:
+    """A descriptor that becomes readable at a SIGTERM and at the end of a child, and whether SIGTERM is new."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    terminations: list[int] = []
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda number, _: terminations.append(number))
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def is_terminated() -> bool:
+        is_new = bool(terminations)
+        terminations.clear()
+        return is_new
+
+    yield read_end, is_terminated
+
+
+class _DiskWatch:
+    """Measures the directories now and then."""
+
+    def __init__(self, directories: Sequence[str], bytes_max: int) -> None:
+        self._directories = directories
+        self.bytes_max = bytes_max
+        self._next_at = time.monotonic() + WATCH_SECONDS
+
+    @property
+    def seconds_to_wait(self) -> float:
+        return max(0.0, self._next_at - time.monotonic())
+
+    def is_exceeded(self) -> bool:
+        """Whether the directories have too many bytes, if it is time to measure them. False otherwise."""
+        begun_at = time.monotonic()
+        if begun_at < self._next_at:
+            return False
+        is_exceeded = disk_bytes(self._directories, self.bytes_max) > self.bytes_max
+        ended_at = time.monotonic()
+        self._next_at = ended_at + max(WATCH_SECONDS, (ended_at - begun_at) / WATCH_SHARE)
+        return is_exceeded
+
+
+def disk_bytes(directories: Sequence[str], bytes_max: int) -> int:
+    """The space that the files in these directories have on the disk. Counts no further than `bytes_max`.
+
+    No link is followed. Directories that this account can't list are not counted.
+    """
+    total, entries = 0, 0
+    waiting = list(directories)
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as listing:
+                for entry in listing:
+                    entries += 1
+                    status = entry.stat(follow_symlinks=False)
+                    total += status.st_blocks * BLOCK_BYTES
+                    if total > bytes_max or entries > ENTRIES_MAX:
+                        return bytes_max + 1
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
+            # The command may remove or lock anything at any time.
+            continue
+    return total
+
+
+def _start_egress(process: int, egress: Mapping[str, Any]) -> int:
+    """Start the proxy to the permitted destinations, which listens in the network of the process. Returns its id."""
+    # Imported before the process forks, and only here: it takes longer than everything else together.
+    from hookmill.domain.egress import EgressRules
+    from hookmill.sandbox.egress import serve
+
+    rules = EgressRules.of(egress["destinations"], egress["private_networks"])
+    listener = _listener_in_network_of(process, PROXY_PORT)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _end_with_parent()
+            # A signal to the group of the launching process must not cut the connections.
+            os.setpgid(0, 0)
+            # The gate opens, and the guard continues, only when no process has their pipes open.
+            os.closerange(3, listener.fileno())
+            os.closerange(listener.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            serve(listener, rules, lambda text: print(text, flush=True))
+        finally:
+            os._exit(1)
+    listener.close()
+    return pid
+
+
+def _listener_in_network_of(process: int, port: int) -> socket.socket:
+    """A listener on the loopback of another process's network namespace. Raises `OSError`."""
+    own_end, other_end = socket.socketpair()
+    # A thread can't leave a namespace to which it has no rights, so a process enters it, opens the socket and ends.
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _enter_network_of(process)
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+                listener.bind((LOOPBACK, port))
+                listener.listen(BACKLOG)
+                socket.send_fds(other_end, [b"{}"], [listener.fileno()])
+        except OSError as error:
+            other_end.send((error.strerror or str(error)).encode())
+        finally:
+            os._exit(0)
+    other_end.close()
+    with own_end:
+        message, descriptors, _, _ = socket.recv_fds(own_end, 1_024, 1)
+    os.waitpid(pid, 0)
+    if not descriptors:
+        raise OSError(0, f"the network of the sandbox can't be entered: {message.decode()}")
+    return socket.socket(fileno=descriptors[0])
+
+
+def _enter_network_of(process: int) -> None:
+    network = os.open(f"/proc/{process}/ns/net", os.O_RDONLY)
+    # The owner of a user namespace has all rights in it, and so in the network that belongs to it.
+    user = fcntl.ioctl(network, _NS_GET_USERNS)
+    libc = ctypes.CDLL(None, use_errno=True)
+    for descriptor, kind in ((user, _CLONE_NEWUSER), (network, _CLONE_NEWNET)):
+        if libc.setns(descriptor, kind) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -1,0 +1,588 @@
+"""What a hostile run can reach, at each level of isolation. docs/isolation.md shows the same results."""
+
+import asyncio
+import errno
+import json
+import os
+import pwd
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pydantic import ValidationError
+
+from hookmill.domain.egress import EgressRules
+from hookmill.domain.errors import Invalid
+from hookmill.domain.run import Ended, RunState
+from hookmill.runs.package import Package, allow_traversal, list_files, open_file, write_package
+from hookmill.runs.runner import HostFault, Instruction
+from hookmill.runs.runners import AgentSettings, CommandRunner, CommandSettings, ContainerSettings, RunnerContext
+from hookmill.runs.runners.bubblewrap import BubblewrapSettings
+from hookmill.sandbox import egress
+from tests.runs.samples import always_continue, instruct_when, sample_run
+from tests.support.debian import program
+from tests.support.podman import PYTHON_IMAGE, import_python, podman
+from tests.support.waiting import until
+
+ROOT: Final = Path(__file__).parents[2]
+ATTEMPTS: Final = Path(__file__).with_name("escape_attempts.py")
+LIMITS: Final = {"memory_mb": 128, "processes_max": 32, "disk_mb": 16, "tmp_mb": 8}
+ACCOUNT: Final = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+"""The account of the service, and of its commands. The sandbox must be sufficient without another account."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bubblewrap_in_path() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        directory = Path(program("bwrap", package="bubblewrap")).parent
+        patch.setenv("PATH", f"{directory}{os.pathsep}{os.environ['PATH']}")
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Everything of a service that a command of the same account could attack."""
+
+    package: Package
+    data: Path
+    home: Path
+    mark: str
+    """A random name."""
+    left_files: Mapping[str, Path]
+    """Files that attempts leave, by the names of the attempts."""
+    target: Mapping[str, Any]
+    """What the attempts need."""
+
+
+@pytest.fixture
+def installation() -> Iterator[Installation]:
+    with ExitStack() as resources:
+        # Other accounts can't reach the directories of pytest.
+        top = Path(tempfile.mkdtemp())
+        resources.callback(shutil.rmtree, top)
+        data, home, mark = top / "data", top / "home", f"hookmill-{secrets.token_hex(8)}"
+        other = data / "runs" / "run_other"
+        home.mkdir()
+        package = write_package(data / "runs", sample_run(), b'{"a": 1}')
+        other.mkdir()
+        for file in (data / "master.key", data / "hookmill.db", other / "event-payload.json", home / "id_ed25519"):
+            file.write_text("canary")
+            file.chmod(0o600)
+        service = resources.enter_context(service_process())
+        resources.callback(service.kill)
+        port = resources.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+        for address in (str(top / "socket"), f"\0{mark}"):
+            unix = resources.enter_context(socket.socket(socket.AF_UNIX))
+            unix.bind(address)
+            unix.listen()
+        if os.geteuid() == 0:
+            for path in (top, *top.rglob("*")):
+                shutil.chown(path, ACCOUNT)
+        left_files = {
+            "Change the service's files": data / "hookmill.toml",
+            "Leave a file outside the package": home / "left",
+            "Leave a file in the host's `/tmp`": Path("/tmp", mark),
+        }
+        yield Installation(
+            package, data, home, mark, left_files,
+            {
+                "output": ".", "files": [str(path) for path in left_files.values()],
+                "data": str(data), "home": str(home), "mark": mark, "service": service.pid, "port": port,
+                "socket": str(top / "socket"), "interfaces": [name for _, name in socket.if_nameindex()],
+                "memory_mb": LIMITS["memory_mb"], "processes": LIMITS["processes_max"],
+                "disk_mb": LIMITS["disk_mb"], "tmp_mb": LIMITS["tmp_mb"],
+            },
+        )  # fmt: skip
+
+
+def service_process() -> "subprocess.Popen[bytes]":
+    """A process that has a key in its environment, and is protected like those of the service."""
+    protect = "import ctypes, time; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); print(flush=True); time.sleep(600)"
+    process = subprocess.Popen(
+        [python(), "-I", "-S", "-c", protect, "--mark-of-the-service"],
+        env={"HOOKMILL_MASTER_KEY": "canary"},
+        stdout=subprocess.PIPE,
+        user=ACCOUNT if os.geteuid() == 0 else None,
+        cwd="/",
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def python() -> str:
+    """A Python that every account can execute. The one that performs the tests may be in a home directory."""
+    found = shutil.which("python3", path="/usr/bin:/usr/local/bin")
+    assert found is not None, "Install Python in /usr: the tests need one that sandboxes contain."
+    return found
+
+
+def settings(*argv: str, **changes: Any) -> CommandSettings:
+    """The settings of a command in a sandbox, with these changes."""
+    sandbox = {"sandbox": "bubblewrap", "bubblewrap": {**LIMITS, **changes.pop("bubblewrap", {})}}
+    return CommandSettings(**{"argv": argv, "user": ACCOUNT, "time_limit_seconds": 60, **sandbox, **changes})
+
+
+def runner(*argv: str, **changes: Any) -> CommandRunner:
+    return replace(settings(*argv, **changes).create_runner(RunnerContext()), grace_seconds=5)
+
+
+def perform(runner: CommandRunner, package: Package, next_instruction=always_continue) -> Ended:
+    result = runner.run(package, next_instruction)
+    assert isinstance(result, Ended)
+    return result
+
+
+@pytest.fixture
+def package() -> Iterator[Package]:
+    top = Path(tempfile.mkdtemp())
+    top.chmod(0o711)
+    try:
+        package = write_package(top / "data" / "runs", sample_run(), b'{"a": 1}')
+        allow_traversal(package.directory.parent)
+        yield package
+    finally:
+        shutil.rmtree(top)
+
+
+# What a run can reach
+
+
+def rows_of_page() -> dict[str, list[str]]:
+    """The table of docs/isolation.md: for each attempt, what happens at the levels none, bubblewrap and container."""
+    page = (ROOT / "docs" / "isolation.md").read_text()
+    rows = re.findall(r"^\| (.+?) +\| (\w+) +\| (\w+) +\| (\w+) +\|$", page, re.MULTILINE)
+    return {attempt: levels for attempt, *levels in rows}
+
+
+def assert_page_is_right(installation: Installation, column: int, result: Ended) -> None:
+    """The attempts have had the results that this column of the page shows."""
+    succeeded = set(json.loads((result.output_tail or "").splitlines()[-1]))
+    for name, path in installation.left_files.items():
+        if path.exists():
+            path.unlink()
+            succeeded.add(name)
+    rows = rows_of_page()
+    assert {name: "possible" if name in succeeded else "prevented" for name in rows} == {
+        name: levels[column] for name, levels in rows.items()
+    }
+    assert succeeded <= rows.keys()
+
+
+@pytest.mark.proof
+def test_hostile_container_reaches_what_the_page_of_isolation_says(installation):
+    # In a longer path, Podman notices the end of a container only after 20 seconds.
+    directory = Path(tempfile.mkdtemp(prefix="hm-", dir="/tmp"))
+    package = installation.package.directory
+    target = {**installation.target, "output": "/output"}
+    shutil.copy(ATTEMPTS, package / "attempts.py")
+    for path in (package, *package.iterdir()):
+        os.chown(path, os.geteuid(), -1)
+    try:
+        engine = podman(directory)
+        import_python(engine, python(), directory)
+        settings = ContainerSettings(
+            engine=str(engine), image=PYTHON_IMAGE,
+            memory_mb=LIMITS["memory_mb"], processes_max=LIMITS["processes_max"],
+            argv=(str(Path(python()).resolve()), "-I", "-S", "/package/attempts.py", json.dumps(target)),
+        )  # fmt: skip
+
+        result = settings.create_runner(RunnerContext()).run(installation.package, always_continue)
+
+        subprocess.run([engine, "rm", "--all", "--force", "--time=0"], capture_output=True, timeout=60)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    assert isinstance(result, Ended)
+    assert result.state is RunState.SUCCEEDED, result
+    assert_page_is_right(installation, 2, result)
+
+
+@pytest.mark.parametrize(
+    ("column", "changes"), [(0, {"sandbox": "none", "bubblewrap": None}), (1, {})], ids=["none", "bubblewrap"]
+)
+def test_hostile_run_reaches_what_the_page_of_isolation_says(installation, column, changes):
+    script = installation.package.directory / "attempts.py"
+    shutil.copy(ATTEMPTS, script)
+    command = settings(python(), "-I", "-S", script.name, json.dumps(installation.target))
+
+    result = perform(
+        command.model_copy(update=changes).create_runner(RunnerContext()),
+        installation.package,
+    )
+
+    assert result.state is RunState.SUCCEEDED, result
+    assert_page_is_right(installation, column, result)
+    # What the service shows of the package: regular files only, and no link followed.
+    packages, run = installation.data / "runs", installation.package.run.id
+    shown = {name for name, _ in list_files(packages, run)[0]}
+    assert shown - {"hard-link"} == {
+        "attempts.py", "envelope.json", "envelope.txt", "event-payload.json", "large", "output.log", "prompt.md"
+    }  # fmt: skip
+    for name in ("link-to-the-key", "link-to-the-data", "pipe"):
+        with pytest.raises(OSError, match=name) as refusal:
+            open_file(packages, run, name)
+        assert refusal.value.errno in (None, errno.ELOOP)
+
+
+def test_command_in_a_sandbox_gets_its_files_variables_and_status(package, monkeypatch):
+    monkeypatch.setenv("OTHER_KEY", "canary")
+    monkeypatch.setenv("AGENT_KEY", "wanted")
+    script = """
+        pwd; cat "$HOOKMILL_PAYLOAD_FILE"; echo; echo "$HOME $AGENT_KEY $OTHER_KEY"; echo new > created; exit 7
+    """
+
+    result = perform(runner("sh", "-c", script, pass_environment=("AGENT_KEY",)), package)
+
+    assert (result.state, result.exit_status) == (RunState.FAILED, 7)
+    assert result.output_tail == f'{package.directory}\n{{"a": 1}}\n/tmp wanted \n'
+    assert (package.directory / "created").read_text() == "new\n"
+
+
+def test_workspace_and_paths_of_the_operator_are_in_the_sandbox(package):
+    top = package.directory.parents[2]
+    (package.directory / "workspace").mkdir()
+    package = replace(package, commit="a" * 40)
+    for name in ("agent", "cache"):
+        (top / name).mkdir()
+        (top / name).chmod(0o777)
+    (top / "agent" / "program").write_text("the agent")
+    command = runner(
+        "sh", "-c", f"cat {top}/agent/program; touch {top}/agent/x; touch $HOOKMILL_WORKSPACE/a {top}/cache/b",
+        bubblewrap={"read_only": [str(top / "agent")], "writable": [str(top / "cache")]},
+    )  # fmt: skip
+
+    result = perform(command, package)
+
+    assert result.state is RunState.SUCCEEDED, result
+    assert "the agent" in (result.output_tail or "")
+    assert "Read-only file system" in (result.output_tail or "")
+    assert (package.directory / "workspace" / "a").exists()
+    assert (top / "cache" / "b").exists()
+
+
+def test_no_argument_of_bubblewrap_has_the_value_of_a_variable(package):
+    command = runner("true", environment={"MODE": "canary"})
+
+    assert command.sandbox is not None
+    assert "canary" not in str(command.sandbox.spec(package.directory))
+
+
+def test_agent_in_a_sandbox_works_in_the_workspace_and_its_key_is_masked(package, monkeypatch):
+    monkeypatch.setenv("AGENT_KEY", "a-secret-key")
+    (package.directory / "workspace").mkdir()
+    package = replace(package, commit="a" * 40)
+    agent = package.directory.parents[2] / "agent"
+    agent.mkdir()
+    (agent / "claude").write_text(
+        """#!/bin/sh
+        read -r prompt
+        echo "$ANTHROPIC_API_KEY" "${PWD##*/}"
+        echo '{"type": "result", "result": "Read: '"$prompt"'", "total_cost_usd": 0.25}'
+        """
+    )
+    (agent / "claude").chmod(0o755)
+    settings = AgentSettings(
+        agent="claude", program=str(agent / "claude"), key_from="AGENT_KEY", user=ACCOUNT,
+        sandbox="bubblewrap", bubblewrap=BubblewrapSettings(read_only=(str(agent),)),
+    )  # fmt: skip
+
+    result = perform(settings.create_runner(RunnerContext()), package)
+
+    assert result.state is RunState.SUCCEEDED, result
+    assert result.report is not None
+    assert (result.report.result, result.report.cost_microusd) == ("Read: Do it.", 250_000)
+    assert (result.output_tail or "").startswith("[masked] workspace\n")
+
+
+# The end of a run
+
+
+def test_sigterm_reaches_the_command_in_its_sandbox_at_a_cancellation(package):
+    script = "trap 'echo ended; exit 0' TERM; touch begun; while :; do sleep 0.05; done"
+    begun = package.directory / "begun"
+
+    result = perform(runner("sh", "-c", script), package, instruct_when(begun.exists, Instruction.CANCEL))
+
+    # The signal reaches the other processes in the sandbox, too, and the shell may report their ends.
+    assert (result.state, (result.output_tail or "")[-6:]) == (RunState.CANCELLED, "ended\n")
+
+
+def test_command_that_ignores_sigterm_is_killed_with_its_sandbox(package):
+    command = runner("sh", "-c", "trap '' TERM; setsid sleep 60 & echo $$; sleep 60", time_limit_seconds=1)
+
+    result = perform(replace(command, grace_seconds=0.3), package)
+
+    assert (result.state, result.reason) == (RunState.FAILED, "The command was ended after its time limit of 1 s.")
+    assert processes_in(package) == []
+
+
+def test_sandbox_ends_with_its_guard(package):
+    begun = package.directory / "begun"
+    command = runner("sh", "-c", "touch begun; sleep 60")
+
+    def kill_guard() -> Instruction:
+        if begun.exists():
+            inside = processes_in(package)
+            guards = [pid for pid in inside if b"guard.py" in cmdline(pid)]
+            for pid in guards:
+                os.kill(pid, 9)
+        return Instruction.CONTINUE
+
+    result = perform(command, package, kill_guard)
+
+    assert result.reason == "The process that guards the command was killed, so the command was ended."
+    until(lambda: processes_in(package) == [], "every process of the sandbox has ended")
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def processes_in(package: Package) -> list[int]:
+    """The processes of the run: their arguments contain its directory or id."""
+    mark = package.directory.name.encode()
+    return [
+        int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal() and mark in cmdline(int(path.name))
+    ]
+
+
+def test_missing_program_fails_with_the_message_of_bubblewrap(package):
+    result = perform(runner("missing-program"), package)
+
+    assert (result.state, result.exit_status) == (RunState.FAILED, 125)
+    assert result.reason == "The command could not be started in its sandbox. The output has bubblewrap's message."
+    assert result.output_tail == "bwrap: execvp missing-program: No such file or directory\n"
+
+
+@pytest.mark.parametrize("program", ["#!/bin/sh\nexit 1\n", None], ids=["refused", "missing"])
+def test_run_waits_if_the_host_creates_no_sandbox(package, monkeypatch, tmp_path_factory, program):
+    directory = package.directory.parents[2] / "bin"
+    directory.mkdir()
+    if program is not None:
+        (directory / "bwrap").write_text(program)
+        (directory / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(directory))
+
+    with pytest.raises(HostFault, match="could not be started: no sandbox: "):
+        perform(runner("true"), package)
+
+
+def test_package_that_grows_too_large_ends_its_sandbox(package):
+    script = "for n in 1 2 3 4; do head -c 8000000 /dev/zero > $n; done; sleep 60"
+
+    result = perform(runner("sh", "-c", script), package)
+
+    assert (result.state, result.exit_status) == (RunState.FAILED, 137)
+    assert result.output_tail == "The sandbox was ended: its directories have more than 16 MiB.\n"
+
+
+# The network
+
+
+REQUESTS: Final = """
+import json, os, socket, sys
+from urllib.parse import urlsplit
+
+proxy = urlsplit(os.environ["HTTPS_PROXY"])
+
+def answer_to(request):
+    with socket.create_connection((proxy.hostname, proxy.port), 20) as connection:
+        connection.sendall(request.encode())
+        answer = b""
+        while not answer.endswith(b"the end") and (chunk := connection.recv(10000)):
+            answer += chunk
+        first_line, _, rest = answer.decode().partition("\\r\\n")
+        return first_line + "|" + rest.rpartition("\\r\\n")[2].strip()
+
+for request in json.loads(sys.argv[1]):
+    print(answer_to(request))
+try:
+    socket.create_connection(("127.0.0.1", int(sys.argv[2])), 5)
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_sandbox_reaches_only_the_allowed_destinations(package):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        server.settimeout(30)
+
+        def answer() -> None:
+            with suppress(TimeoutError), server.accept()[0] as connection:
+                connection.recv(1_000)
+                connection.sendall(b"the end")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        requests = [
+            f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\nhello",
+            f"CONNECT localhost:{port + 1} HTTP/1.1\r\n\r\n",
+            "CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n",
+            f"GET http://localhost:{port}/ HTTP/1.1\r\n\r\n",
+            "CONNECT nonsense HTTP/1.1\r\n\r\n",
+            "CONNECT " + "x" * 10_000,
+        ]
+        allowed = [f"localhost:{number}" for number in (port, port + 1)]
+        command = runner(
+            python(), "-I", "-S", "-c", REQUESTS, json.dumps(requests), str(port),
+            bubblewrap={"network_allow": allowed, "network_private": ["127.0.0.1"]},
+        )  # fmt: skip
+
+        result = perform(command, package)
+        thread.join()
+
+    assert result.state is RunState.SUCCEEDED, result
+    assert (result.output_tail or "").splitlines() == [
+        "The sandbox refused a connection to 127.0.0.1:1: network_allow does not list it.",
+        "HTTP/1.1 200 Connection established|the end",
+        f"HTTP/1.1 502 Bad Gateway|localhost:{port + 1} could not be reached.",
+        "HTTP/1.1 403 Forbidden|The sandbox's network_allow does not list 127.0.0.1:1.",
+        "HTTP/1.1 405 Method Not Allowed|The sandbox's proxy supports CONNECT only. Use an https URL.",
+        "HTTP/1.1 400 Bad Request|CONNECT needs a host and a port.",
+        "|",
+        "Connection refused",
+    ]
+
+
+def test_allowed_name_with_a_private_address_is_refused(package):
+    command = runner(
+        python(), "-I", "-S", "-c", REQUESTS, json.dumps(["CONNECT localhost:1 HTTP/1.1\r\n\r\n"]), "1",
+        bubblewrap={"network_allow": ["localhost:1"]},
+    )  # fmt: skip
+
+    output = perform(command, package).output_tail or ""
+
+    assert "403 Forbidden" in output
+    assert "The address of localhost:1 is not public, and not in network_private." in output
+
+
+def test_proxy_serves_a_limited_number_of_connections(monkeypatch):
+    monkeypatch.setattr(egress, "CONNECTIONS_MAX", 2)
+
+    async def try_three() -> list[bytes]:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            proxy = asyncio.create_task(egress._Proxy(EgressRules.of([]), lambda _: None).serve(listener))
+            waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            # The proxy takes connections in their order.
+            answers = []
+            for _ in range(1):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                with suppress(ConnectionError):
+                    answers.append(await reader.read())
+                writer.close()
+            for _, writer in waiting:
+                writer.close()
+            proxy.cancel()
+            with suppress(asyncio.CancelledError):
+                await proxy
+            return answers
+
+    assert asyncio.run(try_three()) in ([b""], [])
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"sandbox": "docker"}, "'none' or 'bubblewrap'"),
+        ({"bubblewrap": {}}, 'must have sandbox = "bubblewrap" with bubblewrap'),
+        ({"sandbox": "bubblewrap", "bubblewrap": {"read_only": ["opt"]}}, "must have absolute paths"),
+        (
+            {"sandbox": "bubblewrap", "bubblewrap": {"writable": ["/"]}},
+            "must have absolute paths without .., and not /",
+        ),
+        (
+            {"sandbox": "bubblewrap", "bubblewrap": {"read_only": ["/srv/a/b"], "writable": ["/srv/a"]}},
+            "must have no path inside a writable one",
+        ),
+        ({"sandbox": "bubblewrap", "bubblewrap": {"network_allow": ["api"]}}, "'api' is no destination"),
+        (
+            {"sandbox": "bubblewrap", "bubblewrap": {"network": "full", "network_allow": ["a.example:1"]}},
+            "must have network none with network_allow",
+        ),
+        (
+            {"sandbox": "bubblewrap", "bubblewrap": {"network_private": ["10.0.0.0/8"]}},
+            "must have network_allow with network_private",
+        ),
+    ],
+)
+def test_unusable_settings_of_a_sandbox_are_refused(changes, problem):
+    with pytest.raises(ValidationError, match=re.escape(problem)):
+        CommandSettings(argv=("x",), **changes)
+
+
+def test_sandbox_is_tried_out_before_the_first_run(package, monkeypatch):
+    packages = package.directory.parent
+    missing_path = settings("true", bubblewrap={"read_only": ["/nonexistent"]})
+    exposing = settings("true", bubblewrap={"read_only": [str(packages.parent.parent)]})
+
+    settings("true").prepare_host(packages)
+    for check in (missing_path.prepare_host, missing_path.examine):
+        with pytest.raises(Invalid, match="can't create a sandbox here: bwrap: Can't find source path /nonexistent"):
+            check(packages)
+    with pytest.raises(Invalid, match="so commands in the sandbox would see it"):
+        exposing.prepare_host(packages)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(Invalid, match="The program bwrap is missing"):
+        settings("true").refuse_unusable()
+
+
+def test_doctor_describes_the_sandbox_and_finds_hidden_programs(package):
+    packages = package.directory.parent
+    top = packages.parent.parent
+    (top / "agent").write_text("#!/bin/sh\n")
+    (top / "agent").chmod(0o755)
+
+    assert (
+        settings("sh")
+        .examine(packages)
+        .endswith(f" as {ACCOUNT} in a sandbox of bubblewrap with no network, for at most 60 s")
+    )
+    assert " without a sandbox, " in CommandSettings(argv=("sh",)).examine(packages)
+    with pytest.raises(
+        Invalid, match=r"Its sandbox does not contain .*/agent\. Add the program's directory to read_only"
+    ):
+        settings(str(top / "agent")).examine(packages)
+
+
+def test_root_in_a_sandbox_is_refused():
+    if os.geteuid() == 0:
+        with pytest.raises(Invalid, match="needs an account other than root"):
+            CommandSettings(argv=("x",), sandbox="bubblewrap").refuse_unusable()
+
+
+def test_summary_says_what_separates_a_command_from_the_host():
+    allowing = {"network_allow": ["a.example:443", "b.example:443"]}
+
+    assert "no sandbox" in CommandSettings(argv=("x",)).summary()
+    assert "in bubblewrap with no network" in settings("x").summary()
+    assert "in bubblewrap with only a.example:443, b.example:443" in settings("x", bubblewrap=allowing).summary()
+    assert "in bubblewrap with the host's network" in settings("x", bubblewrap={"network": "full"}).summary()
+
+
+def test_page_of_isolation_lists_the_settings_of_a_sandbox():
+    page = (ROOT / "docs" / "isolation.md").read_text()
+
+    missing = [
+        name
+        for name, field in BubblewrapSettings.model_fields.items()
+        if not re.search(rf"\| `{name}` \|.*{re.escape(field.description or '?')}", page)
+    ]
+    assert missing == []
