@@ -77,7 +77,8 @@ def test_command_of_a_scheduled_run_gets_the_schedule_and_no_payload(backlog):
     assert variables["HOOKMILL_SCHEDULED_AT"] == iso(run.schedule.scheduled_at)
     assert variables["HOOKMILL_RUN_ID"] == run_id(run.id)
     assert not variables.keys() & {"HOOKMILL_DELIVERY_ID", "HOOKMILL_WEBHOOK", "HOOKMILL_PAYLOAD_FILE"}
-    assert [line for line in lines if "=" not in line] == ["envelope.json", "envelope.txt", "output.log", "prompt.md"]
+    files = [line for line in lines if "=" not in line]
+    assert files == ["envelope.json", "envelope.txt", "output.log", "outputs", "prompt.md"]
     envelope = json.loads((backlog.data / "runs" / run_id(run.id) / "envelope.json").read_text())
     assert (envelope["schedule"]["name"], envelope["payload"]) == ("often", None)
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from msgspec import Meta
 
@@ -16,7 +16,10 @@ from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, FailedAttempt,
 from hookmill.domain.run_options import NO_FIELD_VALUES, FieldValue
 from hookmill.domain.run_outputs import NO_OUTPUTS, SUMMARY_FILE, RunOutputs
 from hookmill.presentation.view import ExactNumbersView, Timestamp, View
-from hookmill.store.results import ResultDelivery
+
+if TYPE_CHECKING:
+    # Imported only for its type, because commands start faster without the store.
+    from hookmill.store.results import ResultDelivery
 
 _HOLD_NAMES: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
     Hold.NEW: "new",
@@ -228,7 +231,7 @@ class ResultView(View, frozen=True):
     attempts: list[SendAttemptView]
 
     @classmethod
-    def of(cls, result: ResultDelivery) -> Self:
+    def of(cls, result: "ResultDelivery") -> Self:
         return cls(
             kind=result.kind,
             destination=result.destination,
@@ -257,7 +260,7 @@ _RESULT_TEXTS: Final = {
 }
 
 
-def result_text(result: ResultDelivery) -> str:
+def result_text(result: "ResultDelivery") -> str:
     """What became of a result, for people: its target, its state, and what happened."""
     parts = [_RESULT_TEXTS[result.state]]
     if result.attempts and result.state != "sent":
@@ -299,7 +302,7 @@ class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
         fields: Mapping[str, FieldValue] = NO_FIELD_VALUES,
         agent_reports: Mapping[int, AgentReport] = NO_REPORTS,
         outputs: RunOutputs = NO_OUTPUTS,
-        results: Sequence[ResultDelivery] = (),
+        results: "Sequence[ResultDelivery]" = (),
     ) -> Self:
         """`agent_reports`: by the attempt's number."""
         summary = outputs.get(SUMMARY_FILE)

@@ -21,8 +21,8 @@ from hookmill.store import timeouts
 from hookmill.store.autocommit import autocommit, prepare_connection
 from hookmill.store.database import Database
 from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
+from hookmill.store.postgres_engine import connector_for_durable_engine
 from hookmill.store.privileges import ENGINE_SCHEMA
-from hookmill.store.revision import application_name
 from hookmill.store.runs.executors import ExecutorId
 
 RECORDS_PER_DELETION: Final = 500
@@ -187,14 +187,12 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
                 "pool_use_lifo": True,
                 "pool_pre_ping": False,
                 "pool_events": [(prepare_connection, "checkout")],
-                # The engine's commits need no sync: the row of the run has the attempt and the result.
-                "connect_args": {
-                    "application_name": f"{application_name()} runs",
-                    "options": (
-                        "-c synchronous_commit=off"
-                        f" -c idle_in_transaction_session_timeout={timeouts.WORKER_IDLE_SECONDS * 1000}"
-                    ),
-                },
+                "creator": connector_for_durable_engine(
+                    database.url,
+                    # The engine's commits need no sync: the row of the run has the attempt and the result.
+                    "-c synchronous_commit=off"
+                    f" -c idle_in_transaction_session_timeout={timeouts.WORKER_IDLE_SECONDS * 1000}",
+                ),
             },
         }
     engine_db = data / "engine.db"

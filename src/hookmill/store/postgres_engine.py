@@ -1,7 +1,7 @@
 """Opens connections to PostgreSQL, rejects unsuitable servers, and closes connections to unresponsive servers."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -96,6 +96,24 @@ def postgres_engine(url: str, *, connections: int, idle_seconds: int) -> Engine:
             connection.response_seconds = timeouts.RESPONSE_SECONDS
 
     return engine
+
+
+def connector_for_durable_engine(url: str, options: str) -> Callable[[], PostgresConnection]:
+    """Opens connections for the durable engine, which has a connection pool of its own. `options`: of the server."""
+    parsed = _parse_url(url).set(drivername="postgresql+psycopg")
+    _, parameters = create_engine(parsed).dialect.create_connect_args(parsed)
+
+    def connect() -> PostgresConnection:
+        connection = PostgresConnection.connect(
+            **parameters,
+            connect_timeout=timeouts.STATEMENT_SECONDS,
+            application_name=f"{application_name()} runs",
+            options=options,
+        )
+        connection.response_seconds = timeouts.ENGINE_RESPONSE_SECONDS
+        return connection
+
+    return connect
 
 
 def contains_password(url: str) -> bool:
