@@ -29,7 +29,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.external_identity import FactoryRole
 from hookmill.domain.limits import SESSION_HOURS
 from hookmill.domain.permission import Role
-from hookmill.domain.results import DESTINATION_PATTERN
+from hookmill.domain.results import DESTINATION_PATTERN, DestinationRules
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_files import (
     STORED_FILE_BYTES_MAX,
@@ -713,6 +713,10 @@ class Settings(BaseSettings):
     def secret_rules(self) -> Mapping[str, SecretRule]:
         """Which secrets the runs of each runner may get, by the runner's name."""
         return {name: runner.secret_rule() for name, runner in self.all_runners().items()}
+
+    def destination_rules(self) -> dict[str, DestinationRules]:
+        """What is allowed for each destination of results, by name."""
+        return {name: destination.rules() for name, destination in self.destinations.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

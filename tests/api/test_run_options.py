@@ -173,3 +173,35 @@ def test_invalid_result_is_refused_with_its_pointer(api: Api, stocked: StockedFa
 
     assert refused.status == 422
     assert refused.json["errors"][0]["pointer"] == "/results/0"
+
+
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        ({"kind": "slack", "destination": "unknown"}, "'unknown'. The operator allowed: github, team."),
+        ({"kind": "slack", "destination": "elsewhere"}, "may not use a destination 'elsewhere'"),
+        ({"kind": "slack", "destination": "github"}, "is of the kind github, which gets no slack"),
+    ],
+)
+def test_result_for_an_unusable_destination_is_refused_with_its_pointer(
+    api: Api, stocked: StockedFactory, result: Any, problem: str
+):
+    refused = create(api, stocked, results=[RESULTS[0], result])
+
+    assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "/results/1/destination")
+    assert problem in refused.json["errors"][0]["detail"]
+
+
+def test_destination_that_is_no_longer_allowed_is_a_warning(api: Api, stocked: StockedFactory):
+    path = f"/factories/default/automations/{create(api, stocked, results=RESULTS).json['automation_id']}"
+    stored = '{"results": [{"kind": "slack", "destination": "gone"}]}'
+    with api.world.database.write() as tx:
+        tx.run("UPDATE automation_versions SET options = :stored WHERE name = 'with options'", stored=stored)
+
+    changed = api.patch(path, {"prompt": "Another.", "results": [{"kind": "slack", "destination": "gone"}]})
+
+    assert changed.status == 200
+    assert changed.json["warnings"] == [
+        "A result is not delivered: Factory 'default' may not use a destination 'gone'. The operator allowed: github, "
+        "team."
+    ]

@@ -541,6 +541,15 @@ def test_disabled_automation_is_not_started_by_hand(log: LogWriter, hookmill: Ho
 # Run options
 
 
+@pytest.fixture
+def destinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    github = {"kind": "github", "secret_from": "GITHUB_TOKEN", "repositories": ["acme/*"]}
+    team = {"kind": "slack", "secret_from": "SLACK_URL", "factories": ["default"]}
+    other = {"kind": "slack", "secret_from": "SLACK_URL", "factories": []}
+    monkeypatch.setenv("HOOKMILL_DESTINATIONS", json.dumps({"github": github, "team": team, "other": other}))
+
+
+@pytest.mark.usefixtures("destinations")
 def test_results_are_created_shown_replaced_and_removed(webhook: Any, hookmill: Hookmill):
     created = hookmill(
         *("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--json"),
@@ -558,6 +567,8 @@ def test_results_are_created_shown_replaced_and_removed(webhook: Any, hookmill: 
     assert [each["kind"] for each in replaced["results"]] == ["slack"]
     assert removed["results"] == []
     assert "Write KIND=DESTINATION" in hookmill("automation", "change", "a", "--result", "slack", exit_code=2).err
+    refused = hookmill("automation", "change", "a", "--result", "slack=other", exit_code=1).err
+    assert "may not use a destination 'other'. The operator allowed: github, team." in " ".join(refused.split())
 
 
 def test_fields_are_created_shown_replaced_and_removed(webhook: Any, hookmill: Hookmill):

@@ -805,6 +805,25 @@ def test_secrets_are_applied_exported_and_refused_with_their_line(applied_reposi
     assert "canary-of" not in repr(exported)
 
 
+def test_results_are_applied_and_refused_with_their_line(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+
+    def write(destination: str) -> None:
+        comment = "{kind: github_comment, destination: github}"
+        results = f"results:\n  - {comment}\n  - {{kind: slack, destination: {destination}}}\n"
+        applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", results, "Go.")})
+
+    write("elsewhere")
+    [problem] = applied_repository.problems()
+    write("team")
+    applied_repository.apply()
+
+    assert "automations/triage/automation.md:" in problem
+    assert "may not use a destination 'elsewhere'" in problem
+    options = applied_repository.world.management.automations.get(applied_repository.may, "triage").options
+    assert [result.destination for result in options.results] == ["github", "team"]
+
+
 def test_exported_fields_apply_without_a_change(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
     applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", FIELDS, "Go.")}).apply()

@@ -147,7 +147,7 @@ def test_run_without_a_payload_has_no_target():
 @pytest.mark.parametrize(
     ("declared", "problem"),
     [
-        ({"kind": "github_comment", "destination": "gone"}, "The settings have no destination 'gone'."),
+        ({"kind": "github_comment", "destination": "gone"}, "The settings have no destination 'gone' that"),
         ({"kind": "github_comment", "destination": "team"}, "is of the kind slack, which gets no github_comment."),
     ],
 )

@@ -164,6 +164,18 @@ def test_answer_decides_whether_a_result_is_sent_again(scene, github, monkeypatc
     assert len(github.requests) == 1
 
 
+def test_destination_that_the_factory_may_no_longer_use_gets_nothing(scene, github, monkeypatch):
+    scene.started(STATUS)
+    destination = at_github(github.url).model_copy(update={"factories": ("another",)})
+
+    outcome = delivery(monkeypatch, github=destination).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert outcome.is_final
+    assert "no destination 'github' that the factory may use" in outcome.problem
+    assert github.requests == []
+
+
 def test_repository_that_the_settings_no_longer_allow_gets_nothing(scene, github, monkeypatch):
     ended(scene, COMMENT)
 

@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hookmill.results.destinations import RepositoryDestination, SlackDestination, WebhookDestination
+from hookmill.domain.results import destinations_of
+from hookmill.results.destinations import (
+    AnyDestination,
+    RepositoryDestination,
+    SlackDestination,
+    WebhookDestination,
+)
 from hookmill.settings import Settings
 
 GITHUB: dict[str, Any] = {"kind": "github", "secret_from": "GITHUB_TOKEN", "repositories": ["acme/*"]}
@@ -53,6 +59,22 @@ def test_summaries_have_no_credentials():
     assert SlackDestination(secret_from="SLACK_URL").summary() == "slack at the URL in SLACK_URL"
     webhook = WebhookDestination(url="https://ci.example.com/secret", secret_from="CI_SECRET")
     assert webhook.summary() == "webhook at https://ci.example.com, signed with the secret in CI_SECRET"
+
+
+@pytest.mark.parametrize(
+    ("factories", "users", "is_usable"),
+    [(None, "", True), (["shop", "web"], ", used by shop and web", True), ([], ", used by no factory", False)],
+)
+def test_destination_is_for_its_factories(factories: Any, users: str, is_usable: bool):
+    destinations: list[AnyDestination] = [
+        RepositoryDestination(**GITHUB, factories=factories),
+        SlackDestination(secret_from="SLACK_URL", factories=factories),
+        WebhookDestination(url="https://ci.example.com", secret_from="CI_SECRET", factories=factories),
+    ]
+
+    for destination in destinations:
+        assert destination.summary().endswith(users)
+        assert ("x" in destinations_of("shop", {"x": destination.rules()})) is is_usable
 
 
 @pytest.mark.parametrize(

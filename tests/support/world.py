@@ -16,6 +16,7 @@ from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.external_identity import ExternalSignIn
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.permission import MayManage
+from hookmill.domain.results import DestinationKind, DestinationRules
 from hookmill.domain.run_secrets import SecretRule
 from hookmill.ingress import Ingress, Limits
 from hookmill.management import InstallationConfig, Management, WebhookWithSecret
@@ -97,6 +98,11 @@ class World:
             # Tests save automations with secrets, and perform none of their runs.
             secret_rules={"package": SecretRule()},
             repositories={"app": None, "elsewhere": ("another",)},
+            destinations={
+                "github": DestinationRules(kind=DestinationKind.GITHUB),
+                "team": DestinationRules(kind=DestinationKind.SLACK, factories=("default", "another")),
+                "elsewhere": DestinationRules(kind=DestinationKind.SLACK, factories=("another",)),
+            },
             password_sign_in=password_sign_in,
             external_sign_in=external_sign_in,
             sends_email=True,

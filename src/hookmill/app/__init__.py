@@ -90,6 +90,7 @@ def build_management(settings: Settings, store: Store, *, guards_disk: bool = Tr
         default_runner=settings.default_runner,
         secret_rules=settings.secret_rules(),
         repositories={name: repository.factories for name, repository in settings.repositories.items()},
+        destinations=settings.destination_rules(),
         lacks_trusted_proxies=settings.lacks_trusted_proxies(),
         password_sign_in=settings.password_sign_in,
         external_sign_in=external_sign_in(settings),

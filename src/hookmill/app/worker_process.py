@@ -281,7 +281,7 @@ def _build_dispatcher(
             secrets=RunSecretReader(master_keys=store.master_keys, rules=settings.secret_rules()),
             run_files=run_files,
             workspaces=_build_workspaces(settings, store),
-            destinations={name: destination.rules() for name, destination in settings.destinations.items()},
+            destinations=settings.destination_rules(),
             wake_results=result_sender.wake if result_sender is not None else lambda: None,
         ),
         now_us,

@@ -148,9 +148,20 @@ class DestinationRules:
 
     kind: DestinationKind
     repositories: tuple[Glob, ...] = ()
+    factories: tuple[str, ...] | None = None
+    """The names of the factories whose automations may use it; None: all."""
 
     def allows(self, repository: str) -> bool:
         return any(glob.matches(repository.lower()) for glob in self.repositories)
+
+
+def destinations_of(factory: str, destinations: Mapping[str, DestinationRules]) -> Mapping[str, DestinationRules]:
+    """The destinations that automations of the factory with this name may use."""
+    return {
+        name: rules
+        for name, rules in sorted(destinations.items())
+        if rules.factories is None or factory in rules.factories
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,12 +236,19 @@ def rules_for(kind: ResultKind, destination: str, destinations: Mapping[str, Des
     rules = destinations.get(destination)
     if rules is None:
         raise Invalid(
-            f"The settings have no destination {destination!r}. Add it to the settings of every host that performs "
-            "runs, and restart the service."
+            f"The settings have no destination {destination!r} that the factory may use. Add it to the settings of "
+            "every host that performs runs, and restart the service."
         )
-    if rules.kind not in DESTINATION_KINDS[kind]:
-        raise Invalid(f"The destination {destination!r} is of the kind {rules.kind.value}, which gets no {kind.value}.")
+    if (problem := kind_problem(kind, destination, rules)) is not None:
+        raise Invalid(problem)
     return rules
+
+
+def kind_problem(kind: ResultKind, destination: str, rules: DestinationRules) -> str | None:
+    """Why the destination can't get results of this kind; None: it can."""
+    if rules.kind in DESTINATION_KINDS[kind]:
+        return None
+    return f"The destination {destination!r} is of the kind {rules.kind.value}, which gets no {kind.value}."
 
 
 def refuse_repository(target: ResultTarget, rules: DestinationRules) -> None:

@@ -19,6 +19,7 @@ from hookmill.domain.limits import AUTOMATIONS_PER_FACTORY, BODY_BYTES_MAX
 from hookmill.domain.name import usable_name
 from hookmill.domain.payload import NotJson, Parsed, parse
 from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.results import DeclaredResult, kind_problem
 from hookmill.domain.run import ByPerson, Run
 from hookmill.domain.run_options import OPTION_FIELDS, RunOptions, UnreadableOptions, changed_options, options_from_json
 from hookmill.domain.run_policy import changed_policy, policy_from_json
@@ -205,10 +206,11 @@ class Automations:
             return schedules.next_times_of(tx, automation.id)
 
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
-        """Reasons why an enabled automation might not start runs, one sentence each.
+        """Reasons why an enabled automation might not start runs or not deliver results, one sentence each.
 
-        They are options and triggers that can't be read; secrets that were deleted; repositories that the factory may
-        not use; webhooks that are unknown, deleted or disabled; and event types that a webhook's deliveries don't have.
+        They are options and triggers that can't be read; secrets that were deleted; repositories and destinations that
+        the factory may not use; webhooks that are unknown, deleted or disabled; and event types that a webhook's
+        deliveries don't have.
         """
         uids = sorted(automation.selected_webhook_uids())
         with self._installation.reading() as tx:
@@ -217,6 +219,7 @@ class Automations:
         return [
             *([_unreadable_options_warning(unreadable)] if (unreadable := automation.options.unreadable) else []),
             *self._workspace_warnings(may, automation),
+            *self._result_warnings(may, automation),
             *(_unreadable_warning(trigger) for trigger in automation.unreadable_triggers),
             *(f"{_missing_secret(may, name)} Until then, its runs fail." for name in missing_secrets.values()),
             *(
@@ -248,20 +251,48 @@ class Automations:
             return []
         return [f"The operator allows no repository {workspace.repository!r} for this factory, so its runs fail."]
 
+    def _result_warnings(self, may: MayView, automation: Automation) -> list[str]:
+        problems = (self._destination_problem(may, result) for result in automation.options.results)
+        return [f"A result is not delivered: {problem}" for problem in dict.fromkeys(problems) if problem is not None]
+
     def _changed_options(self, may: MayManage, options: RunOptions, changes: Mapping[str, Any]) -> RunOptions:
         after = changed_options(options, changes)
-        # The operator may have removed the repository. Other changes must be possible nevertheless.
-        return self._usable_options(may, after) if after.workspace != options.workspace else after
+        # The operator may have removed a repository or a destination. Other changes must be possible nevertheless.
+        if after.workspace != options.workspace:
+            self._refuse_unusable_workspace(may, after)
+        if after.results != options.results:
+            self._refuse_unusable_destinations(may, after)
+        return after
 
     def _usable_options(self, may: MayManage, options: RunOptions) -> RunOptions:
-        """The options. Raises `Invalid` if their workspace is of a repository that the factory may not use."""
+        """The options. Raises `Invalid` if the factory may not use their repository or one of their destinations."""
+        self._refuse_unusable_workspace(may, options)
+        self._refuse_unusable_destinations(may, options)
+        return options
+
+    def _refuse_unusable_workspace(self, may: MayManage, options: RunOptions) -> None:
         allowed = self._installation.config.repositories_for(may)
         if options.workspace is None or options.workspace.repository in allowed:
-            return options
+            return
         raise Invalid(
             f"Factory {may.factory.name!r} may not use a repository {options.workspace.repository!r}. The operator "
             f"allowed: {', '.join(allowed) or 'none'}.",
             pointer="/workspace/repository",
+        )
+
+    def _refuse_unusable_destinations(self, may: MayManage, options: RunOptions) -> None:
+        for number, result in enumerate(options.results):
+            if (problem := self._destination_problem(may, result)) is not None:
+                raise Invalid(problem, pointer=f"/results/{number}/destination")
+
+    def _destination_problem(self, may: MayView, result: DeclaredResult) -> str | None:
+        """Why the result can't be delivered; None: it can."""
+        allowed = self._installation.config.destinations_for(may)
+        if (rules := allowed.get(result.destination)) is not None:
+            return kind_problem(result.kind, result.destination, rules)
+        return (
+            f"Factory {may.factory.name!r} may not use a destination {result.destination!r}. The operator allowed: "
+            f"{', '.join(allowed) or 'none'}."
         )
 
     def _usable_runner(self, runner: str | None) -> str:

@@ -18,6 +18,7 @@ from hookmill.domain.errors import Conflict, DiskFull, Forbidden, Revoked
 from hookmill.domain.external_identity import ExternalSignIn
 from hookmill.domain.ids import TeamId
 from hookmill.domain.permission import Actor, ActorKind, Channel, MayAdminister, MayManage, MayView, Role
+from hookmill.domain.results import DestinationRules, destinations_of
 from hookmill.domain.run_secrets import SecretRule
 from hookmill.store import api_keys, audit, factories, sessions
 from hookmill.store.database import Database, Transaction
@@ -36,6 +37,8 @@ class InstallationConfig:
     """Which secrets the runs of each runner may get, by the runner's name."""
     repositories: Mapping[str, Collection[str] | None] = field(default_factory=dict)
     """The operator's Git repositories, by name, with the names of the factories that may use them; None: all."""
+    destinations: Mapping[str, DestinationRules] = field(default_factory=dict)
+    """The operator's destinations of results, by name."""
     lacks_trusted_proxies: bool = False
     """Whether every client seems to have the address of a proxy."""
     password_sign_in: bool = True
@@ -50,6 +53,10 @@ class InstallationConfig:
     def repositories_for(self, may: MayView) -> list[str]:
         """The names of the repositories that automations of the factory may use."""
         return sorted(name for name, users in self.repositories.items() if users is None or may.factory.name in users)
+
+    def destinations_for(self, may: MayView) -> Mapping[str, DestinationRules]:
+        """The destinations that automations of the factory may use, by name."""
+        return destinations_of(may.factory.name, self.destinations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from hookmill.domain.alarm_destination import UrlParts, parsed_url, usable_url
 from hookmill.domain.errors import DestinationUnavailable, HookmillError, Invalid
 from hookmill.domain.moment import iso
 from hookmill.domain.result_text import comment_body, marker, slack_body, status_body, webhook_body
-from hookmill.domain.results import ResultKind, refuse_repository, rules_for
+from hookmill.domain.results import ResultKind, destinations_of, refuse_repository, rules_for
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.signatures.rule import scheme_named
 from hookmill.domain.signatures.sign import sign
@@ -59,7 +59,8 @@ class ResultDelivery:
         """Send the message. Never raises for what a destination, an operator or a run can cause."""
         try:
             # The settings may have changed since the run began.
-            refuse_repository(claimed.target, rules_for(claimed.kind, claimed.destination, self._rules))
+            usable = destinations_of(claimed.result.factory, self._rules)
+            refuse_repository(claimed.target, rules_for(claimed.kind, claimed.destination, usable))
             destination = self._destinations[claimed.destination]
             secret = destination.secret()
             if secret is None:

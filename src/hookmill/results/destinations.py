@@ -33,11 +33,18 @@ class _Destination(BaseModel):
     allow_http: bool = Field(
         default=False, description="Whether the URL may begin with http://, so that credentials are not encrypted."
     )
+    factories: tuple[str, ...] | None = Field(
+        default=None, description="The names of the factories whose automations may use it. Unset: all."
+    )
 
     def secret(self) -> SecretValue | None:
         """The credential; None if its variable is not set."""
         value = os.environ.get(self.secret_from, "").strip()  # type: ignore[attr-defined]
         return SecretValue(value) if value else None
+
+    def _users(self) -> str:
+        """The end of the summary."""
+        return "" if self.factories is None else f", used by {' and '.join(self.factories) or 'no factory'}"
 
 
 class RepositoryDestination(_Destination):
@@ -83,12 +90,14 @@ class RepositoryDestination(_Destination):
     def rules(self) -> DestinationRules:
         globs = [read_glob(pattern.lower()) for pattern in self.repositories]
         return DestinationRules(
-            kind=DestinationKind(self.kind), repositories=tuple(glob for glob in globs if glob is not None)
+            kind=DestinationKind(self.kind),
+            repositories=tuple(glob for glob in globs if glob is not None),
+            factories=self.factories,
         )
 
     def summary(self) -> str:
         names = ", ".join(self.repositories[:5]) + ("…" if len(self.repositories) > 5 else "")
-        return f"{self.kind} at {self.url}, with the token in {self.secret_from}, for {names}"
+        return f"{self.kind} at {self.url}, with the token in {self.secret_from}, for {names}{self._users()}"
 
 
 class SlackDestination(_Destination):
@@ -100,10 +109,10 @@ class SlackDestination(_Destination):
     )
 
     def rules(self) -> DestinationRules:
-        return DestinationRules(kind=DestinationKind.SLACK)
+        return DestinationRules(kind=DestinationKind.SLACK, factories=self.factories)
 
     def summary(self) -> str:
-        return f"slack at the URL in {self.secret_from}"
+        return f"slack at the URL in {self.secret_from}{self._users()}"
 
 
 class WebhookDestination(_Destination):
@@ -128,12 +137,13 @@ class WebhookDestination(_Destination):
         return self
 
     def rules(self) -> DestinationRules:
-        return DestinationRules(kind=DestinationKind.WEBHOOK)
+        return DestinationRules(kind=DestinationKind.WEBHOOK, factories=self.factories)
 
     def summary(self) -> str:
         # The path may contain a token.
         parts = urlsplit(self.url)
-        return f"webhook at {parts.scheme}://{parts.netloc}, signed with the secret in {self.secret_from}"
+        server = f"{parts.scheme}://{parts.netloc}"
+        return f"webhook at {server}, signed with the secret in {self.secret_from}{self._users()}"
 
 
 AnyDestination = Annotated[RepositoryDestination | SlackDestination | WebhookDestination, Field(discriminator="kind")]
