@@ -16,6 +16,7 @@ from hookmill.app.doctor import CHECKS, SETTINGS, examine
 from hookmill.app.doctor.alarms import check_alarm_destinations
 from hookmill.app.doctor.check import Check, findings_of
 from hookmill.app.doctor.database import clock_finding
+from hookmill.app.doctor.destinations import check_destinations
 from hookmill.app.doctor.directory import file_system_of
 from hookmill.app.doctor.runs import check_workers
 from hookmill.domain.alarm_destination import DestinationKind
@@ -23,6 +24,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.finding import Examination, Finding, Status, ok
 from hookmill.settings import LoadedSettings, Settings, load_settings
 from tests.notices.receivers import closed_port, http_receiver, mail_server
+from tests.results.github import TOKEN, github_server
 from tests.support.certificates import write_certificates
 from tests.support.git_server import SourceRepository, serve_over_http
 from tests.support.loaded import Command
@@ -363,6 +365,46 @@ def test_alarm_destinations_are_reached_without_a_message(stopped: Service, tmp_
     assert "refused smtp_user and smtp_password (2 destinations)" in refused[0].observation
     assert "smtp_password" in refused[0].advice
     assert mailbox.envelopes == []
+    assert receiver.requests == []
+
+
+def test_destinations_of_results_are_reached_without_a_message(
+    stopped: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
+    write_certificates(ca, certificate, key)
+    with github_server() as github, http_receiver((certificate, key)) as receiver, closed_port() as unused:
+        monkeypatch.setenv("RIGHT", TOKEN)
+        monkeypatch.setenv("WRONG", "token-that-is-revoked")
+        monkeypatch.setenv("CHAT", receiver.url("/path-of-the-chat"))
+        monkeypatch.setenv("SIGNING", "whsec_" + "ZWVl" * 8)
+        at_github = {"kind": "github", "url": github.url, "allow_http": True, "repositories": ["acme/*"]}
+        destinations = {
+            "a": {**at_github, "secret_from": "RIGHT"},
+            "b": {**at_github, "secret_from": "WRONG"},
+            "c": {**at_github, "secret_from": "UNSET_VARIABLE"},
+            "d": {**at_github, "secret_from": "RIGHT", "url": f"{github.url}/wrong"},
+            "e": {"kind": "slack", "secret_from": "CHAT"},
+            "f": {"kind": "webhook", "secret_from": "SIGNING", "url": f"https://127.0.0.1:{unused}/path"},
+            "g": {"kind": "webhook", "secret_from": "WRONG", "url": receiver.url()},
+        }
+        stopped.settings = {"DESTINATIONS": json.dumps(destinations), "RESULTS_CA_FILE": str(ca)}
+        found = list(check_destinations(stopped.read_settings()))
+        stopped.settings = {**stopped.settings, "PERFORMS_RUNS": "false"}
+        without_runs = list(check_destinations(stopped.read_settings()))
+
+    assert without_runs[2].status is Status.WARNING
+    assert [f"{finding.status}: {finding.observation}" for finding in found] == [
+        "ok: the destination a accepts the token",
+        f"problem: the destination b: {github.url} refused the token",
+        "problem: the destination c: The variable UNSET_VARIABLE is not set",
+        f"problem: the destination d: {github.url} answered with the status 404",
+        "ok: the destination e can be reached",
+        f"problem: the destination f: Could not connect to https://127.0.0.1:{unused}: Connection refused",
+        "problem: the destination g: The variable WRONG has no usable secret: it must be whsec_ and at least 24 bytes "
+        "in base64. Correct it for every worker",
+    ]
+    assert {request[0] for request in github.requests} == {"GET"}
     assert receiver.requests == []
 
 

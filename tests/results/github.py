@@ -82,6 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
         github = self.server.github
         if self.headers["Authorization"] != f"Bearer {TOKEN}":
             return 401, {"message": "Bad credentials"}
+        if path == "/user" and self.command == "GET":
+            return 200, {"login": "octocat"}
         if (match := _COMMENTS_PATH.match(path)) is not None:
             if self.command == "GET":
                 return 200, github.comments

@@ -13,7 +13,7 @@ from hookmill.domain.result_text import comment_body, marker, slack_body, status
 from hookmill.domain.results import ResultKind, destinations_of, refuse_repository, rules_for
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.signatures.rule import scheme_named
-from hookmill.domain.signatures.sign import sign
+from hookmill.domain.signatures.sign import RequestToSend, sign
 from hookmill.outbound import http
 from hookmill.outbound.connection import Deadline
 from hookmill.results.destinations import (
@@ -71,17 +71,50 @@ class ResultDelivery:
         except DestinationUnavailable as error:
             return NotSent(problem=str(error), may_have_arrived=isinstance(error, http.NoResponse))
 
+    def check(self, name: str, seconds: float) -> str:
+        """Connect to the destination, and ask GitHub or Gitea whose the token is. Sends no message.
+
+        Returns what the destination proved, as a predicate. Raises `DestinationUnavailable`, also for an unusable
+        credential.
+        """
+        destination = self._destinations[name]
+        secret = destination.secret()
+        if secret is None:
+            raise DestinationUnavailable(f"The variable {destination.secret_from} is not set.")
+        deadline = Deadline(seconds)
+        match destination:
+            case RepositoryDestination():
+                return self._check_token(_api_url(destination, "/user"), secret, deadline)
+            case SlackDestination():
+                url = _chat_url(destination, secret)
+            case WebhookDestination(url=url_text):
+                _signed(b"", destination.secret_from, secret, self._now_us(), "msg_check")
+                url = parsed_url(SecretValue(url_text))
+            case _:
+                assert_never(destination)
+        http.check(url, deadline, tls=self._tls, permits=lambda _address: True)
+        return "can be reached"
+
+    def _check_token(self, url: UrlParts, secret: SecretValue, deadline: Deadline) -> str:
+        outcome, _ = self._request("GET", url, None, _api_headers(secret), deadline)
+        if isinstance(outcome, Sent):
+            return "accepts the token"
+        match outcome.status:
+            case 401:
+                raise DestinationUnavailable(f"{url.origin} refused the token.")
+            case 403:
+                # Tokens for few things, such as those of apps, may not read their user.
+                return "answers, and the token may not read its user, so it was not checked"
+            case _:
+                raise DestinationUnavailable(outcome.problem)
+
     def _send(
         self, claimed: ClaimedResult, destination: AnyDestination, secret: SecretValue, deadline: Deadline
     ) -> Outcome:
         match destination:
             case SlackDestination():
-                try:
-                    url = usable_url(secret.reveal(), allows_http=destination.allow_http)
-                except Invalid:
-                    return NotSent(problem=f"The variable {destination.secret_from} has no usable URL. Correct it.")
                 body = json.dumps(slack_body(claimed.result)).encode()
-                return self._request("POST", parsed_url(url), body, {}, deadline)[0]
+                return self._request("POST", _chat_url(destination, secret), body, {}, deadline)[0]
             case WebhookDestination(url=url_text):
                 return self._send_webhook(claimed, url_text, destination.secret_from, secret, deadline)
             case RepositoryDestination():
@@ -97,14 +130,7 @@ class ResultDelivery:
         result = claimed.result
         # The same id in each attempt, so that the receiver can recognize a repeated message.
         message_id = f"msg_{result.run.hex()}_{result.number}_{claimed.phase}"
-        try:
-            scheme = scheme_named("standard_webhooks", None)
-            signed = sign(scheme, secret.reveal(), webhook_body(result), "", self._now_us(), message_id)
-        except HookmillError:
-            return NotSent(
-                problem=f"The variable {variable} has no usable secret: it must be whsec_ and at least 24 bytes in "
-                "base64. Correct it for every worker."
-            )
+        signed = _signed(webhook_body(result), variable, secret, self._now_us(), message_id)
         return self._request("POST", parsed_url(SecretValue(url)), signed.body, dict(signed.headers), deadline)[0]
 
     def _send_status(
@@ -161,7 +187,7 @@ class ResultDelivery:
 
     def _request(
         self, method: str, url: UrlParts, body: bytes | None, headers: Mapping[str, str], deadline: Deadline
-    ) -> tuple[Outcome, Any]:
+    ) -> tuple[Sent | NotSent, Any]:
         """Send the request. Returns the outcome, and the JSON value of the response's body if there is one."""
         response = http.request(
             method,
@@ -185,6 +211,23 @@ class ResultDelivery:
             retry_after_seconds=_retry_after(response.headers.get("retry-after", "")),
         )
         return failure, None
+
+
+def _signed(body: bytes, variable: str, secret: SecretValue, now: int, message_id: str) -> RequestToSend:
+    try:
+        return sign(scheme_named("standard_webhooks", None), secret.reveal(), body, "", now, message_id)
+    except HookmillError:
+        raise DestinationUnavailable(
+            f"The variable {variable} has no usable secret: it must be whsec_ and at least 24 bytes in base64. Correct "
+            "it for every worker."
+        ) from None
+
+
+def _chat_url(destination: SlackDestination, secret: SecretValue) -> UrlParts:
+    try:
+        return parsed_url(usable_url(secret.reveal(), allows_http=destination.allow_http))
+    except Invalid:
+        raise DestinationUnavailable(f"The variable {destination.secret_from} has no usable URL. Correct it.") from None
 
 
 def _api_url(destination: RepositoryDestination, path: str) -> UrlParts:

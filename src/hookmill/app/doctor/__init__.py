@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hookmill.app.doctor import alarms, base_url, database, directory, host, repositories, runs
+from hookmill.app.doctor import alarms, base_url, database, destinations, directory, host, repositories, runs
 from hookmill.app.doctor.check import Check, findings_of
 from hookmill.domain.finding import Examination, Finding, Status, ok, problem
 from hookmill.settings import LoadedSettings, Settings
@@ -34,6 +34,7 @@ CHECKS: Final[Sequence[Check[Settings]]] = (
     Check("object store", runs.check_object_store, seconds=30),
     Check("runners", runs.check_runners, seconds=30),
     Check("repositories", repositories.check_repositories, needs=("database", "schema"), seconds=60),
+    Check(destinations.NAME, destinations.check_destinations, seconds=destinations.CHECK_SECONDS),
     Check("automations", runs.check_automations, needs=("database", "schema")),
     Check("port", host.check_port),
     Check("workers", runs.check_workers, needs=("database", "schema")),
