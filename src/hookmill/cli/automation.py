@@ -27,6 +27,7 @@ from hookmill.domain.automation import TRIGGER_EVENT, TRIGGER_PROVIDER, Automati
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import WebhookUid, run_id
 from hookmill.domain.limits import BODY_BYTES_MAX
+from hookmill.domain.results import json_of_text
 from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy
 from hookmill.domain.schedule import CatchUp
 from hookmill.domain.text import shown, shown_lines
@@ -727,16 +728,13 @@ def _result_changes(results: Sequence[str] | None) -> dict[str, Any]:
     """The results that the command's options declare, as a JSON field."""
     declared = []
     for result in results or ():
-        kind, separator, rest = result.partition("=")
-        destination, context_separator, context = rest.partition("=")
-        if not separator:
+        source = json_of_text(result)
+        if source is None:
             raise typer.BadParameter(
                 f"{shown(result[:100])!r} is not a result. Write KIND=DESTINATION, such as github_comment=github",
                 param_hint="--result",
             )
-        declared.append(
-            {"kind": kind, "destination": destination, **({"context": context} if context_separator else {})}
-        )
+        declared.append(source)
     return {"results": declared} if declared else {}
 
 

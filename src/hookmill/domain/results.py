@@ -4,6 +4,7 @@ The operator's settings define the destinations with their credentials. The payl
 and a commit, at JSON pointers, and each value is verified.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,22 @@ class DeclaredResult:
         return {"kind": self.kind.value, "destination": self.destination} | {
             name: value for name, value in optional.items() if value is not None
         }
+
+    def as_text(self) -> str:
+        """The result as people write it in `json_of_text`. With pointers, it is the text of the JSON."""
+        has_pointers = any((self.repository, self.number, self.commit))
+        if has_pointers or (self.context is not None and self.context != self.context.strip()):
+            return json.dumps(self.as_json(), ensure_ascii=False)
+        return "=".join((self.kind.value, self.destination, *([self.context] if self.context is not None else [])))
+
+
+def json_of_text(text: str) -> dict[str, Any] | None:
+    """The JSON of `KIND=DESTINATION` or `KIND=DESTINATION=CONTEXT`, which is not checked. None: it is neither."""
+    kind, separator, rest = text.partition("=")
+    destination, context_separator, context = rest.partition("=")
+    if not separator:
+        return None
+    return {"kind": kind, "destination": destination, **({"context": context} if context_separator else {})}
 
 
 _OPTIONAL_KEYS: Final[Mapping[ResultKind, tuple[str, ...]]] = {

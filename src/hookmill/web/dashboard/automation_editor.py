@@ -1,6 +1,8 @@
 """The page for editing an automation, with the filter editor. Invalid input is shown again, never lost."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Final, Self
@@ -12,6 +14,7 @@ from hookmill.domain.errors import Changed, Conflict, Invalid, LimitReached
 from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.results import ResultKind, json_of_text
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy, policy_from_json
@@ -233,6 +236,8 @@ class OptionsDraft:
     secrets: str = ""
     """The secrets, separated by spaces or line breaks."""
     workspace: WorkspaceDraft = field(default_factory=WorkspaceDraft)
+    results: str = ""
+    """The results, one on each line: `KIND=DESTINATION`, `KIND=DESTINATION=CONTEXT` or JSON."""
 
     @classmethod
     def of(cls, options: RunOptions) -> Self:
@@ -243,10 +248,11 @@ class OptionsDraft:
                 for each in options.fields
             ],
             workspace=WorkspaceDraft.of(options.workspace),
+            results="\n".join(result.as_text() for result in options.results),
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON fields of the options. Raises `Invalid` if two fields have the same name."""
+        """The JSON fields of the options. Raises `Invalid` if a text has none."""
         fields: dict[str, Any] = {}
         for each in self.fields:
             if each.name in fields:
@@ -257,7 +263,25 @@ class OptionsDraft:
             "fields": fields or None,
             "secrets": self.secrets.split() or None,
             "workspace": self.workspace.as_json(),
+            "results": [_result_json(number, line) for number, line in enumerate(self.results.split("\n")) if line]
+            or None,
         }
+
+
+def _result_json(number: int, line: str) -> Any:
+    """The JSON of one line of the results. Raises `Invalid` if it has none."""
+    source: Any = None
+    if line.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            source = json.loads(line)
+    else:
+        source = json_of_text(line)
+    if source is None:
+        raise Invalid(
+            "Write KIND=DESTINATION, such as github_comment=github, or JSON as in the API.",
+            pointer=f"/results/{number}",
+        )
+    return source
 
 
 def _number_or_text(field_text: str) -> int | str:
@@ -482,6 +506,7 @@ def _submitted_draft(context: PageContext) -> Draft:
         options=OptionsDraft(
             fields=[each for each in _submitted_fields(context) if not each.is_blank],
             secrets=form["secrets"],
+            results="\n".join(filter_editor.lines_in(form["results"])),
             workspace=WorkspaceDraft(
                 **{name: form[f"workspace_{name}"].strip() for name in ("repository", "ref", "ref_pointer", "depth")}
             ),
@@ -540,6 +565,10 @@ def _problems_by_field(error: Invalid | Conflict, draft: Draft) -> dict[str, str
         return {"secrets": str(error)}
     if pointer.startswith("/workspace"):
         return {"workspace": str(error)}
+    if pointer.startswith("/results"):
+        # A pointer without a number is about the whole list.
+        steps = pointer.split("/")
+        return {"results": f"Line {int(steps[2]) + 1}: {error}" if len(steps) > 2 else str(error)}
     return {_FIELDS_BY_POINTER.get(pointer, "filter"): str(error)}
 
 
@@ -666,6 +695,8 @@ def _editor_page(
         is_adding_field=context.form["do"] == ADD_FIELD,
         repositories=repositories,
         usable_repositories=usable_repositories,
+        result_kinds=[kind.value for kind in ResultKind],
+        destinations=context.management.config.destinations_for(may),
         **values,
     )
 
