@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from hookmill.domain.ids import AutomationId, RunKey
+from hookmill.domain.results import results_from_json
 from hookmill.domain.run import RunState
+from hookmill.domain.run_options import RunOptions
+from hookmill.domain.run_policy import policy_from_json
 from hookmill.store import automations
 from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RETRY_US_MAX
 from hookmill.store.results import DIED, NothingToSend, NotSent, Sent
-from hookmill.store.runs import attempts, cancellation, executors
+from hookmill.store.runs import attempts, cancellation, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from tests.results.scene import COMMENT, SLACK, STATUS, WEBHOOK, WORKER, Scene
 from tests.runs.backlog import Backlog
@@ -81,11 +84,18 @@ def cancel_after_a_fault_of_the_host(scene: Scene, run: RunKey) -> None:
         attempts.release(tx, run, executor=WORKER, attempt=1, counts_as_attempt=True, now=scene.now)
 
 
+def delete_the_automation_while_queued(scene: Scene, run: RunKey) -> None:
+    requeue(scene, run, 9)
+    delete_the_automation(scene, run)
+
+
 def delete_the_automation(scene: Scene, run: RunKey) -> None:
     with scene.backlog.database.write() as tx:
         automation = automations.live_by_id(tx, AutomationId(scene.backlog.run(run).automation_id))
         assert automation is not None
         automations.delete(tx, automation, scene.now)
+    if scene.backlog.run(run).state is RunState.QUEUED:
+        scene.begin(run)
     finish(scene, run)
 
 
@@ -98,6 +108,7 @@ def delete_the_automation(scene: Scene, run: RunKey) -> None:
         (interrupt, "interrupted"),
         (cancel_after_a_fault_of_the_host, "cancelled"),
         (delete_the_automation, "failed"),
+        (delete_the_automation_while_queued, "failed"),
     ],
 )
 def test_no_end_of_a_run_leaves_its_status_pending(scene: Scene, end: Callable[[Scene, RunKey], None], state: str):
@@ -107,6 +118,57 @@ def test_no_end_of_a_run_leaves_its_status_pending(scene: Scene, end: Callable[[
     end(scene, key)
 
     assert scene.send_all() == [("github_status", state)]
+
+
+def decide(scene: Scene) -> None:
+    """Decide which held runs start, as the dispatcher does."""
+    with scene.backlog.database.write() as tx:
+        held.reconsider_all(tx)
+        held.decide(tx, scene.now)
+
+
+def replaced(scene: Scene, *, while_queued: bool) -> tuple[RunKey, RunKey]:
+    """A run whose start was reported, and the run for the same commit that has replaced it, which may start."""
+    options = RunOptions(results=results_from_json([STATUS]))
+    policy = policy_from_json({"concurrency": {"when_busy": "replace"}})
+    automation = scene.backlog.automation(options=options, policy=policy)
+    older = scene.backlog.queue(automation)
+    decide(scene)
+    scene.begin(older)
+    assert scene.send_all() == [("github_status", "started")]
+    if while_queued:
+        requeue(scene, older, 9)
+    newer = scene.backlog.queue(automation)
+    decide(scene)
+    if not while_queued:
+        scene.finish(older, RunState.CANCELLED)
+    assert scene.backlog.run(older).state is RunState.REPLACED
+    decide(scene)
+    return older, newer
+
+
+@pytest.mark.parametrize("while_queued", [False, True])
+def test_replaced_run_does_not_leave_its_status_pending(scene: Scene, while_queued: bool):
+    older, newer = replaced(scene, while_queued=while_queued)
+    assert scene.send_all() == [("github_status", "replaced")]
+
+    scene.begin(newer)
+    scene.finish(newer)
+
+    assert scene.send_all() == [("github_status", "succeeded")]
+    assert scene.states(older) == ["sent", "sent"]
+
+
+@pytest.mark.parametrize("while_queued", [False, True])
+def test_end_of_a_replaced_run_never_hides_the_status_of_the_newer_one(scene: Scene, while_queued: bool):
+    older, newer = replaced(scene, while_queued=while_queued)
+
+    scene.begin(newer)
+
+    assert scene.send_all() == [("github_status", "started")]
+    assert scene.states(older) == ["sent", "superseded"]
+    scene.finish(newer)
+    assert scene.send_all() == [("github_status", "succeeded")]
 
 
 def test_retried_run_reports_its_start_once(scene: Scene):

@@ -273,10 +273,18 @@ def claim(tx: Transaction, now: int, *, public_url: str) -> ClaimedResult | None
 
 
 def _open_ended(tx: Transaction, now: int) -> None:
-    """Let the messages about runs that have ended wait to be sent."""
+    """Let the messages about runs that have ended wait to be sent.
+
+    A status is superseded instead if another run has begun for its commit and name since then, and has not ended.
+    """
     rows = tx.all(
         f"""
-        SELECT o.run_id, o.number, o.phase, o.kind, o.lane
+        SELECT o.run_id, o.number, o.phase, o.kind, o.lane,
+            EXISTS (
+                SELECT 1 FROM run_results n JOIN runs newer ON newer.id = n.run_id
+                WHERE n.lane = o.lane AND n.state = 'open' AND n.run_id <> o.run_id
+                    AND n.queued_at >= r.finished_at AND newer.finished_at IS NULL
+            ) AS is_outdated
         FROM run_results o JOIN runs r ON r.id = o.run_id
         WHERE o.state = 'open' AND r.finished_at IS NOT NULL
         ORDER BY r.finished_at, o.run_id, o.number
@@ -284,13 +292,16 @@ def _open_ended(tx: Transaction, now: int) -> None:
         """
     )
     for row in rows:
-        _supersede(tx, ResultKind(row["kind"]), row["lane"])
+        if not row["is_outdated"]:
+            _supersede(tx, ResultKind(row["kind"]), row["lane"])
         tx.run(
             """
-            UPDATE run_results SET state = 'waiting', queued_at = :now, due_at = :now
+            UPDATE run_results SET state = :state, queued_at = :now, due_at = :due_at
             WHERE run_id = :run AND number = :number AND phase = :phase
             """,
+            state="superseded" if row["is_outdated"] else "waiting",
             now=now,
+            due_at=None if row["is_outdated"] else now,
             **_key(row),
         )
 
