@@ -1,6 +1,8 @@
 """Results arrive at real servers, as GitHub, Slack and receivers of webhooks expect them."""
 
 import json
+import os
+import signal
 import ssl
 import time
 from collections.abc import Iterator
@@ -16,12 +18,16 @@ from hookmill.domain.run_outputs import OutputText
 from hookmill.results.delivery import ResultDelivery
 from hookmill.results.destinations import RepositoryDestination, SlackDestination, WebhookDestination
 from hookmill.results.sender import ResultSender
-from hookmill.store.results import ClaimedResult, NothingToSend, NotSent, Outcome, Sent
+from hookmill.store.database import open_database
+from hookmill.store.notices import CLAIM_US
+from hookmill.store.results import DIED, ClaimedResult, NothingToSend, NotSent, Outcome, Sent
 from hookmill.store.runs import outputs
 from tests.notices.receivers import Receiver, closed_port, http_receiver
 from tests.results.github import TOKEN, GitHub, github_server
 from tests.results.scene import COMMENT, SHA, SLACK, STATUS, WEBHOOK, Scene
 from tests.runs.backlog import Backlog
+from tests.support.loaded import fork_context
+from tests.support.waiting import until
 
 SECRET = "whsec_" + "ZWVl" * 8
 
@@ -301,3 +307,38 @@ def test_sender_sends_what_is_due_and_reports_what_it_gives_up(scene, github, mo
         f"{github.url} answered with the status 404."
     ]
     assert scene.backlog.run(key).state is RunState.SUCCEEDED
+
+
+def send_to_chat(store: str, url: str, now: int) -> None:
+    """Send the message that is due to the chat, in a process of its own."""
+    os.environ["SLACK_URL"] = url
+    by = ResultDelivery(
+        {"team": SlackDestination(secret_from="SLACK_URL", allow_http=True)},
+        tls=ssl.create_default_context,
+        now_us=lambda: now,
+    )
+    with open_database(store) as database:
+        ResultSender(
+            database, by.send, lambda: now, public_url="https://hooks.test", report_failure=lambda *_: None
+        ).send_next()
+
+
+def test_message_of_a_sender_that_is_killed_is_sent_again_and_marked(scene, receiver, monkeypatch):
+    monkeypatch.setenv("SLACK_URL", "")
+    key = ended(scene, SLACK)
+    arguments = (scene.backlog.url, receiver.url("/held"))
+    killed = fork_context().Process(target=send_to_chat, args=(*arguments, scene.now))
+    killed.start()
+    until(lambda: receiver.requests, "the receiver holds the request")
+    killed.kill()
+    killed.join()
+    receiver.release.set()
+    scene.advance(CLAIM_US / 1_000_000)
+
+    send_to_chat(*arguments, scene.now)
+
+    first, second = receiver.requests
+    assert (killed.exitcode, first.body) == (-signal.SIGKILL, second.body)
+    (result,) = scene.deliveries(key)
+    assert (result.state, result.is_uncertain) == ("sent", True)
+    assert [(attempt.status, attempt.problem) for attempt in result.attempts] == [(None, DIED), (200, None)]

@@ -402,6 +402,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             "results/test_outbox.py::test_message_of_a_sender_that_died_is_sent_again_and_marked",
             "results/test_outbox.py::test_message_whose_senders_all_died_is_given_up",
+            "results/test_delivery.py::test_message_of_a_sender_that_is_killed_is_sent_again_and_marked",
         ),
     ),
     "F56": ToleratedFault(
