@@ -43,21 +43,32 @@ def test_deliveries_of_results_are_shown_with_their_attempts(dashboard: Dashboar
     planned = plan_results(run.options.results, None, "review", RULES)
     with world.database.write() as tx:
         assert results.begin(tx, run, planned, executor=WORKER, now=world.clock())
+    viewer = dashboard.member("ada@example.com", roles={world.factory.name: Role.VIEWER})
+
+    def page_of_run() -> str:
+        return viewer.get(f"/f/{world.factory.name}/runs/{run_id(key)}").body.decode()
+
+    page_before_end = page_of_run()
+    with world.database.write() as tx:
         ended = Ended(state=RunState.SUCCEEDED)
         assert attempts.finish(tx, key, ended, executor=WORKER, attempt=1, now=world.clock())
+    pages = []
     for outcome in (NotSent(problem="It <b>failed</b>.", may_have_arrived=True), Sent(status=200)):
         with world.database.write() as tx:
             claimed = results.claim(tx, world.clock(), public_url="https://hooks.test")
             assert claimed is not None
             assert results.finish(tx, claimed, outcome, world.clock())
+        pages.append(page_of_run())
         world.clock.advance(seconds=60)
-    viewer = dashboard.member("ada@example.com", roles={world.factory.name: Role.VIEWER})
 
-    page = viewer.get(f"/f/{world.factory.name}/runs/{run_id(key)}").body.decode()
     deliveries = world.management.runs.results(world.may, run_id(key))
     view = plain(RunWithOutputView.of(run, results=deliveries))["results"]
 
+    assert '<span class="tag ">when the run has ended</span>' in page_before_end
+    page_after_failure, page = pages
+    assert "1 attempt, the next one at" in page_after_failure
     assert "Deliveries of results" in page
+    assert '<span class="tag no">refused</span>' in page
     assert "may have been sent twice" in page
     assert "It &lt;b&gt;failed&lt;/b&gt;." in page
     assert "The payload has no value at /repository/full_name" in page

@@ -310,7 +310,7 @@ def _commit(result: DeclaredResult, payload: Json) -> str:
     value, place = _selected(payload, result.commit, _COMMIT_POINTERS)
     if isinstance(value, str) and _COMMIT.match(value) and value.strip("0"):
         return value
-    raise _unusable("the id of a commit, which has 40 hexadecimal digits,", place, value)
+    raise _unusable("the id of a commit (40 hexadecimal digits)", place, value)
 
 
 def _selected(payload: Json, declared: str | None, usual: Sequence[str]) -> tuple[Json, str]:

@@ -261,16 +261,28 @@ _RESULT_TEXTS: Final = {
 
 
 def result_text(result: "ResultDelivery") -> str:
-    """What became of a result, for people: its target, its state, and what happened."""
-    parts = [_RESULT_TEXTS[result.state]]
+    """What became of a result, for people: its state, and what happened."""
+    details = result_details(result)
+    return f"{result_state_text(result)}, {details}" if details else result_state_text(result)
+
+
+def result_state_text(result: "ResultDelivery") -> str:
+    return _RESULT_TEXTS[result.state]
+
+
+def result_details(result: "ResultDelivery") -> str:
+    """When a result was sent, or why not. Empty if nothing has happened."""
+    parts = []
     if result.attempts and result.state != "sent":
         parts.append(f"{len(result.attempts)} attempts" if len(result.attempts) > 1 else "1 attempt")
+    if result.attempts and result.state == "waiting" and result.due_at is not None:
+        parts.append(f"the next one at {utc(result.due_at)} UTC")
     if result.finished_at is not None:
         parts.append(f"{utc(result.finished_at)} UTC")
     if result.is_uncertain and result.state == "sent":
         parts.append("may have been sent twice")
     text = ", ".join(parts)
-    return f"{text}. {result.problem}" if result.problem is not None else text
+    return ". ".join(part for part in (text, result.problem) if part)
 
 
 class RunWithOutputView(RunView, ExactNumbersView, frozen=True):

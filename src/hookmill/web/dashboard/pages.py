@@ -17,7 +17,7 @@ from hookmill.presentation.automation import state_text
 from hookmill.presentation.delivery import details
 from hookmill.presentation.member import sign_in_text
 from hookmill.presentation.queue import count_text, duration_text, waiting_text, worker_text
-from hookmill.presentation.run import field_value_text, result_text, run_state_text, usage_text
+from hookmill.presentation.run import field_value_text, result_details, result_state_text, run_state_text, usage_text
 from hookmill.presentation.storage import size_text
 from hookmill.web.dashboard.markdown import inert_markdown
 from hookmill.web.dashboard.urls import url
@@ -135,7 +135,8 @@ def _build_environment() -> Environment:
         run_state_text=run_state_text,
         field_value=field_value_text,
         usage=usage_text,
-        result_text=result_text,
+        result_state_text=result_state_text,
+        result_details=result_details,
         waiting_text=waiting_text,
         worker=worker_text,
         sign_in_text=sign_in_text,
