@@ -282,6 +282,21 @@ def test_message_of_a_sender_that_died_is_sent_again_and_marked(scene: Scene):
     assert [(each.status, each.problem) for each in delivery.attempts] == [(None, DIED), (200, None)]
 
 
+def test_message_is_not_claimed_again_by_an_earlier_clock(scene: Scene):
+    key = scene.started(SLACK)
+    scene.finish(key)
+    claimed = scene.claim()
+    assert claimed is not None
+    scene.advance(-1)
+
+    assert scene.claim() is None
+
+    assert scene.record(claimed, NotSent(problem="busy", status=429, retry_after_seconds=3_600))
+    scene.advance(-1)
+    assert scene.claim() is None
+    assert len(scene.deliveries(key)[0].attempts) == 1
+
+
 def test_message_is_given_up_after_its_last_attempt(scene: Scene):
     key = scene.started(SLACK)
     scene.finish(key)

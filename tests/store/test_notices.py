@@ -133,6 +133,15 @@ def test_message_of_a_process_that_died_is_sent_again_with_the_same_id(outbox: O
     assert outbox.states() == ["sent"]
 
 
+def test_message_is_not_claimed_again_by_an_earlier_clock(outbox: Outbox):
+    outbox.enqueue()
+    outbox.claim_one()
+
+    outbox.store.clock.advance(seconds=-1)
+
+    assert outbox.claim() is None
+
+
 def test_failed_message_is_retried_with_growing_pauses_and_then_given_up(outbox: Outbox):
     outbox.enqueue()
     ids, pauses, last_at = set(), [], outbox.store.clock.now

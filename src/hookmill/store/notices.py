@@ -27,6 +27,9 @@ RETRY_US_MAX: Final = 3_600_000_000
 """The time between two attempts doubles from the minimum to the maximum."""
 CLAIM_US: Final = 120_000_000
 """After this time without a result, a claim has expired. It exceeds every deadline of a sender."""
+SKEW_US: Final = 120_000_000
+"""How much later than `now` another thread or process may have written a time. Its clock may differ, and `now` is read
+before the wait for the database."""
 MINUTE_US: Final = 60_000_000
 SENT_KEPT_US: Final = 7 * 86_400_000_000
 FAILED_KEPT_US: Final = 30 * 86_400_000_000
@@ -260,8 +263,8 @@ def _heads(tx: Transaction) -> list[Row]:
 
 def _is_due(head: Row, now: int) -> bool:
     """Whether the message may be claimed. Times that are too far in the future come from a clock that was wrong."""
-    waits = now < head["due_at"] <= now + RETRY_US_MAX
-    is_claimed = head["claimed_until"] is not None and now < head["claimed_until"] <= now + CLAIM_US
+    waits = now < head["due_at"] <= now + RETRY_US_MAX + SKEW_US
+    is_claimed = head["claimed_until"] is not None and now < head["claimed_until"] <= now + CLAIM_US + SKEW_US
     return not waits and not is_claimed
 
 

@@ -19,7 +19,7 @@ from hookmill.domain.results import PlannedResult, ResultKind, ResultTarget
 from hookmill.domain.run import Run, RunState
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
-from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RETRY_US_MAX, retry_us
+from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RETRY_US_MAX, SKEW_US, retry_us
 from hookmill.store.runs import outputs
 from hookmill.store.runs.executors import ExecutorId
 
@@ -217,7 +217,7 @@ _IS_DUE: Final = """
 
 
 def _times(now: int) -> dict[str, int]:
-    return {"now": now, "due_max": now + RETRY_US_MAX, "until": now + CLAIM_US}
+    return {"now": now, "due_max": now + RETRY_US_MAX + SKEW_US, "until": now + CLAIM_US + SKEW_US}
 
 
 def claim(tx: Transaction, now: int, *, public_url: str) -> ClaimedResult | None:
