@@ -251,6 +251,16 @@ def test_messages_of_a_webhook_are_never_reordered(scene: Scene):
     assert scene.send_all() == [("webhook", "started"), ("webhook", "succeeded")]
 
 
+def test_end_is_sent_after_the_start_whatever_the_clock_says(scene: Scene):
+    key = scene.started(WEBHOOK)
+    scene.finish(key)
+    scene.advance(-1)
+    assert scene.claim() is None
+    scene.advance(1)
+
+    assert scene.send_all() == [("webhook", "started"), ("webhook", "succeeded")]
+
+
 def test_only_one_message_at_a_time_is_sent_to_a_destination(scene: Scene):
     for _ in range(2):
         scene.finish(scene.started(SLACK))

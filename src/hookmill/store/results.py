@@ -279,7 +279,7 @@ def _open_ended(tx: Transaction, now: int) -> None:
     """
     rows = tx.all(
         f"""
-        SELECT o.run_id, o.number, o.phase, o.kind, o.lane,
+        SELECT o.run_id, o.number, o.phase, o.kind, o.lane, r.finished_at,
             EXISTS (
                 SELECT 1 FROM run_results n JOIN runs newer ON newer.id = n.run_id
                 WHERE n.lane = o.lane AND n.state = 'open' AND n.run_id <> o.run_id
@@ -296,11 +296,12 @@ def _open_ended(tx: Transaction, now: int) -> None:
             _supersede(tx, ResultKind(row["kind"]), row["lane"])
         tx.run(
             """
-            UPDATE run_results SET state = :state, queued_at = :now, due_at = :due_at
+            UPDATE run_results SET state = :state, queued_at = :queued_at, due_at = :due_at
             WHERE run_id = :run AND number = :number AND phase = :phase
             """,
             state="superseded" if row["is_outdated"] else "waiting",
-            now=now,
+            # `now` may be earlier than the start of the run, and the start is sent first.
+            queued_at=max(now, row["finished_at"]),
             due_at=None if row["is_outdated"] else now,
             **_key(row),
         )
