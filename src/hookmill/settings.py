@@ -115,7 +115,7 @@ class Settings(BaseSettings):
         default=limits.DELIVERIES_PER_MINUTE,
         ge=1,
         le=100_000,
-        description="Deliveries that a webhook accepts in any 60 seconds.",
+        description="Authenticated deliveries that a webhook logs in any 60 seconds, also duplicates and invalid ones.",
     )
     failed_authentications_per_minute: int = Field(
         default=limits.FAILED_AUTHENTICATIONS_PER_MINUTE,
@@ -140,8 +140,8 @@ class Settings(BaseSettings):
         default=3,
         ge=1,
         le=100,
-        description="After this many attempts that ended because the worker died, the run ends as `interrupted`. "
-        "Failed attempts don't count.",
+        description="If the worker dies during the attempt with this number, or a later one, the run ends as "
+        "`interrupted`. Failed attempts don't count.",
     )
     default_runner: str = Field(
         default=PACKAGE_RUNNER, description="The runner of automations that don't name a runner."
