@@ -41,8 +41,8 @@ connections, unless a row of the table names another number. It compares three s
 
 The difference between `(a)` and the other two is the cost of durable acceptance.
 
-Each round starts every server anew, one after the other. Figures are medians of {rounds} rounds,
-or of {rounds_of_busiest} rounds with {most_connections} connections.
+In each round, the servers are started and measured one after the other. Figures are medians of
+{rounds} rounds, or of {rounds_of_busiest} rounds with {most_connections} connections.
 
 | Term | Meaning |
 |---|---|

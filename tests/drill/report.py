@@ -101,6 +101,10 @@ A recovery time begins with the end of a fault, and ends when every affected ser
 delivery again. If the fault ended a process, the recovery time begins at this moment, and includes
 the next start.
 
+In the tables, `copies at one instant` means that many copies of one event are sent at the same
+moment. `connections that stay silent` are open connections to the database that no longer transfer
+any bytes.
+
 {figures}
 """
 
