@@ -140,8 +140,8 @@ class Settings(BaseSettings):
         default=3,
         ge=1,
         le=100,
-        description="If the worker dies during the attempt with this number, or a later one, the run ends as "
-        "`interrupted`. Failed attempts don't count.",
+        description="After this many attempts in which its worker died, or its host had a fault, a run ends as "
+        "`interrupted`. Failed and stopped attempts don't count.",
     )
     default_runner: str = Field(
         default=PACKAGE_RUNNER, description="The runner of automations that don't name a runner."

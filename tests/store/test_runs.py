@@ -339,6 +339,19 @@ def test_run_of_orderly_stopped_workers_is_never_interrupted(backlog):
     assert backlog.run(key).attempt == 10
 
 
+def test_stopped_attempts_do_not_count_as_worker_deaths(backlog):
+    key = queue_and_claim(backlog)
+    for attempts_max in (None, 3, None, None, 3):
+        requeue(backlog, [key], attempts_max=attempts_max)
+        claim(backlog)
+    running = backlog.run(key)
+
+    requeue(backlog, [key], attempts_max=3)
+
+    assert (running.state, running.attempt, running.cut_short_attempts) == (RunState.RUNNING, 6, 3)
+    assert backlog.run(key).state is RunState.INTERRUPTED
+
+
 def test_requeued_run_with_a_requested_cancellation_is_cancelled(backlog):
     key = queue_and_claim(backlog)
     cancel(backlog, key)

@@ -209,6 +209,10 @@ CORRUPTIONS: dict[str, tuple[str, Callable[[World, Transaction], None]]] = {
         "run_state",
         sql(f"UPDATE runs SET executor = 'x', claimed_at = 1 WHERE id = {QUEUED}"),
     ),
+    "stopped attempts without attempts": (
+        "run_state",
+        sql(f"UPDATE runs SET stopped_attempts = 3 WHERE id = {SUCCEEDED}"),
+    ),
     "failures without attempts": ("run_state", sql(f"UPDATE runs SET failures = 3 WHERE id = {SUCCEEDED}")),
     "end before the start": ("run_times", sql(f"UPDATE runs SET finished_at = 1 WHERE id = {SUCCEEDED}")),
     "attempt of a lost run": ("part_without_run", add_attempt_without_run),

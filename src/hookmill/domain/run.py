@@ -132,6 +132,8 @@ class Run:
     """Replays of a delivery have the numbers 1, 2, …; every other run has 0."""
     failures: int = 0
     """How many attempts failed and were followed by another one."""
+    stopped_attempts: int = 0
+    """How many attempts an orderly stop of their worker ended."""
     policy: RunPolicy = NO_POLICY
     """The policy of the automation's version."""
     options: RunOptions = NO_OPTIONS
@@ -151,7 +153,7 @@ class Run:
 
         The attempt in progress counts too.
         """
-        return self.attempt - self.failures
+        return self.attempt - self.failures - self.stopped_attempts
 
     @property
     def delivery_key(self) -> DeliveryKey | None:

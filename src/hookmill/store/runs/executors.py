@@ -97,7 +97,8 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
     """Requeue runs. But cancel runs with a requested cancellation, and interrupt runs with too many attempts.
 
     Returns the runs that ended, so that the caller can kill their commands. `attempts_max` applies to runs whose
-    worker died. It is None if the worker was stopped or had a fault, because neither may end a run.
+    worker died. It is None if the worker was stopped or had a fault. Neither may end a run, so such an attempt does not
+    count later either.
     """
     held.lock_decisions(tx)
     notify_workers(tx)
@@ -118,7 +119,8 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
                 """
                 UPDATE runs
                 SET state = 'interrupted', finished_at = :now, reason = :reason
-                WHERE id = :id AND finished_at IS NULL AND state = 'running' AND attempt - failures >= :attempts_max
+                WHERE id = :id AND finished_at IS NULL AND state = 'running'
+                    AND attempt - failures - stopped_attempts >= :attempts_max
                 """,
                 id=key,
                 now=now,
@@ -135,9 +137,11 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
         tx.run(
             """
             UPDATE runs
-            SET state = 'queued', claimed_at = NULL, executor = NULL
+            SET state = 'queued', claimed_at = NULL, executor = NULL,
+                stopped_attempts = stopped_attempts + CASE WHEN :is_stopped AND state = 'running' THEN 1 ELSE 0 END
             WHERE id = :id AND finished_at IS NULL
             """,
             id=key,
+            is_stopped=attempts_max is None,
         )
     return ended_runs

@@ -25,6 +25,7 @@ _RUN_COLUMNS: Final = """
         runs.attempt, runs.created_at, runs.claimed_at, runs.started_at, runs.finished_at,
         runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
         runs.policy_key, runs.hold, runs.due_at, runs.replaced_by, runs.failures,
+        runs.stopped_attempts,
         runs.schedule, runs.schedule_timezone, runs.scheduled_at, runs.started_by,
         CASE WHEN runs.started_by IS NULL THEN 0 ELSE (
             SELECT COUNT(*) FROM payloads WHERE payloads.delivery_id = runs.delivery_id
@@ -202,6 +203,7 @@ def run_from_row(row: Row) -> Run:
         reason=row["reason"],
         replay_number=row["replay"],
         failures=row["failures"],
+        stopped_attempts=row["stopped_attempts"],
         policy=policy_from_stored(row["policy"]),
         options=options_from_stored(row["options"]),
         policy_key=bytes(row["policy_key"]) if row["policy_key"] is not None else None,

@@ -16,8 +16,8 @@ ROWS_PER_PAGE: Final = 1_000
 _CANCEL: Final = "If it is not finished, cancel it: hookmill run cancel RUN."
 _RUNS: Final = """
     SELECT r.id AS key, r.delivery_id, r.webhook_no, r.factory_id, r.automation_id, r.automation_version, r.state,
-           r.attempt, r.failures, r.created_at, r.claimed_at, r.started_at, r.finished_at, r.executor, r.hold,
-           r.policy_key, r.replaced_by, d.id AS delivery, v.version, other.id AS other,
+           r.attempt, r.failures, r.stopped_attempts, r.created_at, r.claimed_at, r.started_at, r.finished_at,
+           r.executor, r.hold, r.policy_key, r.replaced_by, d.id AS delivery, v.version, other.id AS other,
            (SELECT COUNT(*) FROM failed_attempts f WHERE f.run_id = r.id) AS failed_attempts
     FROM runs r
     LEFT JOIN deliveries d ON d.id = r.delivery_id
@@ -90,6 +90,8 @@ def _attempt_contradictions(row: Row) -> Iterator[str]:
     state = RunState(row["state"])
     if row["attempt"] < row["failures"] or row["failures"] < 0:
         yield f"{row['failures']} of its {row['attempt']} attempts have failed."
+    if row["stopped_attempts"] < 0 or row["attempt"] < row["failures"] + row["stopped_attempts"]:
+        yield f"It counts {row['stopped_attempts']} stopped attempts of {row['attempt']}."
     if row["failures"] != row["failed_attempts"]:
         yield f"It counts {row['failures']} failed attempts, and {row['failed_attempts']} are stored."
     if state in (RunState.RUNNING, RunState.SUCCEEDED, RunState.FAILED) and row["attempt"] < 1:
