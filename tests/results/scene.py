@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from hookmill.domain.filters.globs import read_glob
 from hookmill.domain.ids import FactoryId, RunKey
+from hookmill.domain.result_message import ResultMessage
 from hookmill.domain.results import DestinationKind, DestinationRules, plan_results, results_from_json
 from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_options import RunOptions
 from hookmill.store import results
-from hookmill.store.results import ClaimedResult, Outcome, ResultDelivery, Sent
+from hookmill.store.results import ClaimedResult, Outcome, Sent
 from hookmill.store.runs import attempts, claims
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
@@ -96,7 +97,7 @@ class Scene:
             self.now += 1
         return sent
 
-    def deliveries(self, key: RunKey) -> list[ResultDelivery]:
+    def deliveries(self, key: RunKey) -> list[ResultMessage]:
         with self.backlog.database.read() as tx:
             return results.of_run(tx, key)
 

@@ -10,13 +10,13 @@ from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.ids import AutomationId, DeliveryKey, RunKey
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.queue import CancelledRuns, Queue, QueuePosition
+from hookmill.domain.result_message import ResultMessage
 from hookmill.domain.run import FailedAttempt, Run, RunState
 from hookmill.domain.run_outputs import RunOutputs
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import automation_named, delivery_of, run_of, webhook_named
 from hookmill.store import results
 from hookmill.store.database import Transaction
-from hookmill.store.results import ResultDelivery
 from hookmill.store.runs import cancellation, outputs, pages, queue, reading
 from hookmill.store.runs.cancellation import RunFilter
 
@@ -84,7 +84,7 @@ class Runs:
         with self._installation.reading() as tx:
             return outputs.of_run(tx, run_of(tx, may, run_id).id)
 
-    def results(self, may: MayView, run_id: str) -> Sequence[ResultDelivery]:
+    def results(self, may: MayView, run_id: str) -> Sequence[ResultMessage]:
         """The messages about the run that were delivered, or wait to be delivered."""
         with self._installation.reading() as tx:
             return results.of_run(tx, run_of(tx, may, run_id).id)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from msgspec import Meta
 
@@ -11,15 +11,12 @@ from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.filters import exact_json
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso, iso_or_none, utc
+from hookmill.domain.result_message import ResultMessage
 from hookmill.domain.results import ResultKind
 from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, FailedAttempt, Hold, Run, RunState
 from hookmill.domain.run_options import NO_FIELD_VALUES, FieldValue
 from hookmill.domain.run_outputs import NO_OUTPUTS, SUMMARY_FILE, RunOutputs
 from hookmill.presentation.view import ExactNumbersView, Timestamp, View
-
-if TYPE_CHECKING:
-    # Imported only for its type, because commands start faster without the store.
-    from hookmill.store.results import ResultDelivery
 
 _HOLD_NAMES: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
     Hold.NEW: "new",
@@ -231,7 +228,7 @@ class ResultView(View, frozen=True):
     attempts: list[SendAttemptView]
 
     @classmethod
-    def of(cls, result: "ResultDelivery") -> Self:
+    def of(cls, result: ResultMessage) -> Self:
         return cls(
             kind=result.kind,
             destination=result.destination,
@@ -260,17 +257,17 @@ _RESULT_TEXTS: Final = {
 }
 
 
-def result_text(result: "ResultDelivery") -> str:
+def result_text(result: ResultMessage) -> str:
     """What became of a result, for people: its state, and what happened."""
     details = result_details(result)
     return f"{result_state_text(result)}, {details}" if details else result_state_text(result)
 
 
-def result_state_text(result: "ResultDelivery") -> str:
+def result_state_text(result: ResultMessage) -> str:
     return _RESULT_TEXTS[result.state]
 
 
-def result_details(result: "ResultDelivery") -> str:
+def result_details(result: ResultMessage) -> str:
     """When a result was sent, or why not. Empty if nothing has happened."""
     parts = []
     if result.attempts and result.state != "sent":
@@ -314,7 +311,7 @@ class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
         fields: Mapping[str, FieldValue] = NO_FIELD_VALUES,
         agent_reports: Mapping[int, AgentReport] = NO_REPORTS,
         outputs: RunOutputs = NO_OUTPUTS,
-        results: "Sequence[ResultDelivery]" = (),
+        results: Sequence[ResultMessage] = (),
     ) -> Self:
         """`agent_reports`: by the attempt's number."""
         summary = outputs.get(SUMMARY_FILE)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from hookmill.domain.ids import RunKey, delivery_id, run_id
+from hookmill.domain.result_message import ResultMessage, SendAttempt
 from hookmill.domain.result_text import RunResult
 from hookmill.domain.results import PlannedResult, ResultKind, ResultTarget
 from hookmill.domain.run import Run, RunState
@@ -31,37 +32,6 @@ PROBLEM_CHARACTERS_MAX: Final = 500
 DIED: Final = "The worker ended before it knew the result. The message may have arrived."
 _CLAIM_LOCK: Final = 0x72736C74
 """The number of PostgreSQL's advisory lock for claims. Every version must use the same one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendAttempt:
-    """One attempt to send a message. `status` is that of the HTTP response, if there was one."""
-
-    at: int
-    status: int | None = None
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultDelivery:
-    """A message about a run, for people. Times are in µs since 1970."""
-
-    number: int
-    kind: ResultKind
-    destination: str
-    target: ResultTarget
-    is_about_end: bool
-    state: str
-    """`open` (the run has not ended), `waiting`, `sent`, `failed` (given up), `refused` (it can't be sent), `omitted`
-    (the run wrote nothing to send) or `superseded` (a newer status replaced it)."""
-    attempts: Sequence[SendAttempt]
-    due_at: int | None
-    finished_at: int | None
-    problem: str | None
-    url: str | None
-    """The page of what was delivered, if the destination has told it."""
-    is_uncertain: bool
-    """Whether an attempt may have arrived although it was repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,11 +389,11 @@ def _log_json(log: Sequence[SendAttempt]) -> str:
     return json.dumps([asdict(each) for each in log])
 
 
-def of_run(tx: Transaction, key: RunKey) -> list[ResultDelivery]:
+def of_run(tx: Transaction, key: RunKey) -> list[ResultMessage]:
     """The messages about a run, in the order of the automation's list."""
     rows = tx.all("SELECT * FROM run_results WHERE run_id = :run ORDER BY number, phase", run=key)
     return [
-        ResultDelivery(
+        ResultMessage(
             number=row["number"],
             kind=ResultKind(row["kind"]),
             destination=row["destination"],
