@@ -178,6 +178,22 @@ def test_name_is_looked_up_once_and_the_checked_address_is_used(receiver: Receiv
     assert len(answers) == 1
 
 
+def test_peer_of_a_name_with_several_addresses_may_use_all_the_time(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+):
+    def look_up(*_: object, **__: object) -> list[tuple[Any, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", 0)) for last in (1, 2, 3, 4)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    with connected("many.example", receiver.port, Deadline(60), where="it", permits=lambda _: True) as connection:
+        timeout = connection.gettimeout()
+
+    # A quarter of the time is for connecting to the first of four addresses.
+    assert timeout is not None
+    assert timeout > 30
+
+
 def test_lookup_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch):
     def hang(*_: object, **__: object) -> None:
         time.sleep(3 * SECONDS)

@@ -23,6 +23,8 @@ LOOKUPS_MAX: Final = 8
 """How many look-ups of names may be in progress. One can't be cancelled, so it may outlive its deadline."""
 _TIMER_MARGIN_SECONDS: Final = 0.02
 """The timer fires only when `Deadline.is_over` is certain."""
+_TIMEOUT_SECONDS_MIN: Final = 0.001
+"""Used if the deadline is already over, because a socket with a timeout of 0 would not wait at all."""
 _LOOKUP_SLOTS: Final = threading.BoundedSemaphore(LOOKUPS_MAX)
 
 
@@ -62,6 +64,8 @@ def connected(
     timer.daemon = True
     timer.start()
     try:
+        # The time that an address had to answer must not limit the pauses of the peer that did answer.
+        connection.settimeout(max(deadline.remaining, _TIMEOUT_SECONDS_MIN))
         yield connection
     finally:
         timer.cancel()
@@ -122,7 +126,7 @@ def _addresses(host: str, deadline: Deadline, where: str) -> Sequence[Address]:
 
     threading.Thread(target=look_up, name="alarm look-up", daemon=True).start()
     try:
-        result = results.get(timeout=max(deadline.remaining, 0.001))
+        result = results.get(timeout=max(deadline.remaining, _TIMEOUT_SECONDS_MIN))
     except Empty:
         raise deadline.exceeded(where) from None
     if isinstance(result, OSError | UnicodeError):
