@@ -3,6 +3,7 @@
 import json
 import socket
 import ssl
+import threading
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ from hookmill.domain.secret import SecretValue
 from hookmill.domain.signatures.key import make_secret
 from hookmill.domain.signatures.rule import scheme_named
 from hookmill.notices.outgoing import Outgoing
-from hookmill.outbound.connection import Deadline, connected
+from hookmill.outbound.connection import LOOKUPS_MAX, Deadline, connected
 from tests.domain.test_alarm_message import MESSAGE
 from tests.notices.receivers import Receiver, closed_port, http_receiver
 
@@ -203,6 +204,22 @@ def test_lookup_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch):
 
     with pytest.raises(DestinationUnavailable, match=f"did not answer within {SECONDS:g} seconds"):
         outgoing(seconds=SECONDS).send(webhook("https://slow.example/"), MESSAGE)
+
+
+def test_lookups_continue_after_the_system_had_no_thread_left(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    url = receiver.url(host="localhost")
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", fail)
+        for _ in range(LOOKUPS_MAX):
+            with pytest.raises(RuntimeError):
+                outgoing().send(webhook(url), MESSAGE)
+
+    outgoing().send(webhook(url), MESSAGE)
+
+    assert len(receiver.requests) == 1
 
 
 def test_unknown_name_is_reported(monkeypatch: pytest.MonkeyPatch):

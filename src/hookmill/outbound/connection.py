@@ -124,7 +124,12 @@ def _addresses(host: str, deadline: Deadline, where: str) -> Sequence[Address]:
         finally:
             _LOOKUP_SLOTS.release()
 
-    threading.Thread(target=look_up, name="alarm look-up", daemon=True).start()
+    try:
+        threading.Thread(target=look_up, name="alarm look-up", daemon=True).start()
+    except RuntimeError:
+        # The system has no thread left, so nothing else releases the slot.
+        _LOOKUP_SLOTS.release()
+        raise
     try:
         result = results.get(timeout=max(deadline.remaining, _TIMEOUT_SECONDS_MIN))
     except Empty:
