@@ -3,13 +3,16 @@
 Commands that are killed leave nothing behind that looks like a backup or a restored database.
 """
 
+import fcntl
 import os
 import random
 import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import tempfile
+import termios
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -41,6 +44,8 @@ ACCEPTED_MIN = 150
 KILLS_MIN = 4
 ALMOST_FULL_BYTES = 128 * 1024
 """Less than the largest body of `filled`."""
+PIPE_BYTES_MIN = 2048
+"""More than a backup writes before the package of `add_package`, and less than any pipe holds."""
 SETTINGS: dict[str, Any] = {
     "deliveries_per_minute": 100_000,
     "webhooks_per_factory": 100,
@@ -254,6 +259,38 @@ def test_backup_says_when_its_output_is_full(filled: Installation, tmp_path: Pat
 
     assert full.wait(LONG_SECONDS) == 1
     assert b"standard output can't be written: No space left on device." in errors.read_bytes()
+
+
+@pytest.fixture
+def stalled_backup(filled: Installation) -> Iterator[subprocess.Popen[bytes]]:
+    """A backup that has filled the pipe that is its standard output, and waits until the test reads from it."""
+    add_package(filled.data_dir)
+    with subprocess.Popen(
+        [Path(sys.executable).with_name("hookmill"), "backup", "-", "--with-run-packages"],
+        env=filled.service.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as command:
+        try:
+            until(lambda: bytes_to_read(command) > PIPE_BYTES_MIN, "the backup fills the pipe")
+            yield command
+        finally:
+            command.kill()
+
+
+def bytes_to_read(command: subprocess.Popen[bytes]) -> int:
+    assert command.stdout is not None
+    size = bytearray(4)
+    fcntl.ioctl(command.stdout, termios.FIONREAD, size)
+    return int.from_bytes(size, sys.byteorder)
+
+
+def test_backup_whose_reader_stalls_can_be_interrupted(stalled_backup: subprocess.Popen[bytes]):
+    stalled_backup.send_signal(signal.SIGINT)
+
+    assert stalled_backup.wait(LONG_SECONDS) == 1
+    assert stalled_backup.stderr is not None
+    assert b"The backup was interrupted." in stalled_backup.stderr.read()
 
 
 def add_package(data_dir: Path) -> None:

@@ -39,6 +39,8 @@ CONNECTIONS: Final = 2
 """The size of the pool of connections to PostgreSQL."""
 OUTPUT_SECONDS_MAX: Final = 600.0
 """The longest time that a backup waits for the program that reads its output."""
+_INTERRUPTION_SECONDS: Final = 0.5
+"""How often a backup that waits for this program checks whether it was interrupted."""
 SHARE_OF_DATABASE: Final = 0.5
 """The free space that a backup needs before it begins, as a share of the database without its indexes. JSON is
 compressed to a quarter, or less."""
@@ -107,7 +109,7 @@ def _back_up(
     store = open_store(settings, connections=CONNECTIONS, idle_seconds=int(OUTPUT_SECONDS_MAX) + 60)
     try:
         limits = _Limits(settings, store, target, is_interrupted)
-        with _opened(target, replaces=replaces) as output:
+        with _opened(target, is_interrupted, replaces=replaces) as output:
             writer = BackupWriter(output)
             in_use, header = _describe(store, has_keys=key_passphrase is not None, has_packages=with_packages)
             writer.add(header)
@@ -232,10 +234,10 @@ def _free_bytes(directory: Path) -> int:
 
 
 @contextmanager
-def _opened(target: Path | None, *, replaces: bool) -> Iterator[Output]:
+def _opened(target: Path | None, is_interrupted: threading.Event, *, replaces: bool) -> Iterator[Output]:
     """The output. A file appears, synced to disk, only when the block ends."""
     if target is None:
-        yield _StandardOutput()
+        yield _StandardOutput(is_interrupted)
         return
     if "\0" in str(target):
         raise Invalid(f"{shown(str(target))} is not a valid file name. Nothing was written.")
@@ -281,7 +283,8 @@ class _SyncedFile:
 class _StandardOutput:
     """Standard output. Writing to it fails if its reader takes nothing for `OUTPUT_SECONDS_MAX`."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_interrupted: threading.Event) -> None:
+        self._is_interrupted = is_interrupted
         self._descriptor = sys.stdout.fileno()
         # After `select`, a pipe takes this much without blocking.
         self._part_bytes = MEGABYTE if stat.S_ISREG(os.fstat(self._descriptor).st_mode) else select.PIPE_BUF
@@ -289,12 +292,7 @@ class _StandardOutput:
     def write(self, data: bytes, /) -> None:
         remaining = memoryview(data)
         while remaining:
-            _, writable, _ = select.select([], [self._descriptor], [], OUTPUT_SECONDS_MAX)
-            if not writable:
-                raise ReadStopped(
-                    f"The backup was stopped, because the program that reads it took nothing for "
-                    f"{OUTPUT_SECONDS_MAX:g} s. What it got is incomplete."
-                )
+            self._wait_until_writable()
             try:
                 remaining = remaining[os.write(self._descriptor, remaining[: self._part_bytes]) :]
             except OSError as error:
@@ -302,3 +300,14 @@ class _StandardOutput:
                     f"The backup was stopped, because standard output can't be written: {error.strerror}. What was "
                     "written is incomplete."
                 ) from None
+
+    def _wait_until_writable(self) -> None:
+        ends_at = time.monotonic() + OUTPUT_SECONDS_MAX
+        while not select.select([], [self._descriptor], [], _INTERRUPTION_SECONDS)[1]:
+            if self._is_interrupted.is_set():
+                raise ReadStopped("The backup was interrupted. What was written is incomplete.")
+            if time.monotonic() > ends_at:
+                raise ReadStopped(
+                    f"The backup was stopped, because the program that reads it took nothing for "
+                    f"{OUTPUT_SECONDS_MAX:g} s. What it got is incomplete."
+                )
