@@ -290,7 +290,7 @@ def test_backup_whose_reader_stalls_can_be_interrupted(stalled_backup: subproces
 
     assert stalled_backup.wait(LONG_SECONDS) == 1
     assert stalled_backup.stderr is not None
-    assert b"The backup was interrupted." in stalled_backup.stderr.read()
+    assert b"The backup was interrupted. Its output is incomplete." in stalled_backup.stderr.read()
 
 
 def add_package(data_dir: Path) -> None:

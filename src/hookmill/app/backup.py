@@ -96,6 +96,11 @@ def back_up(
             raise
 
 
+def state_after_failure(target: Path | None) -> str:
+    """Says in errors what a backup that failed has written to `target`, or to standard output if it is None."""
+    return "Nothing was written." if target is not None else "Its output is incomplete."
+
+
 def _back_up(
     settings: Settings,
     target: Path | None,
@@ -125,8 +130,8 @@ def _back_up(
                 result = write_snapshot(tx, writer, now=now_us(), report=report, check=limits.check)
                 if binding.keys_in_use(tx) != in_use:
                     raise Conflict(
-                        "The master key was rotated while the backup was made. Nothing was written. Start the backup "
-                        "again."
+                        f"The master key was rotated while the backup was made. {state_after_failure(target)} Start "
+                        "the backup again."
                     )
             writer.add(_summary(result, copied))
             digest = writer.finish(store.master_keys.named(in_use.sealing_id).proof_key())
@@ -190,7 +195,8 @@ class _Limits:
 
     def __init__(self, settings: Settings, store: Store, target: Path | None, is_interrupted: threading.Event) -> None:
         self._is_interrupted = is_interrupted
-        self._snapshot = SnapshotLimits(store.database, "backup", "Nothing was written.")
+        self._state_after_failure = state_after_failure(target)
+        self._snapshot = SnapshotLimits(store.database, "backup", state_after_failure(target))
         self._reserve = settings.free_space_min_mb * MEGABYTE
         self._output_directory = target.absolute().parent if target is not None else None
         self._directories: list[Path] = []
@@ -215,13 +221,14 @@ class _Limits:
     def check(self) -> None:
         """Raises `ReadStopped` or `DiskFull` if the backup must end."""
         if self._is_interrupted.is_set():
-            raise ReadStopped("The backup was interrupted. Nothing was written.")
+            raise ReadStopped(f"The backup was interrupted. {self._state_after_failure}")
         self._snapshot.check()
         for directory in self._directories:
             if _free_bytes(directory) < self._reserve:
                 raise DiskFull(
                     f"The backup was stopped, because the disk of {shown(str(directory))} has less space than "
-                    "free_space_min_mb. Nothing was written. Free disk space, or write the backup to another disk."
+                    f"free_space_min_mb. {self._state_after_failure} Free disk space, or write the backup to another "
+                    "disk."
                 )
 
 
@@ -297,17 +304,17 @@ class _StandardOutput:
                 remaining = remaining[os.write(self._descriptor, remaining[: self._part_bytes]) :]
             except OSError as error:
                 raise ReadStopped(
-                    f"The backup was stopped, because standard output can't be written: {error.strerror}. What was "
-                    "written is incomplete."
+                    f"The backup was stopped, because standard output can't be written: {error.strerror}. "
+                    f"{state_after_failure(None)}"
                 ) from None
 
     def _wait_until_writable(self) -> None:
         ends_at = time.monotonic() + OUTPUT_SECONDS_MAX
         while not select.select([], [self._descriptor], [], _INTERRUPTION_SECONDS)[1]:
             if self._is_interrupted.is_set():
-                raise ReadStopped("The backup was interrupted. What was written is incomplete.")
+                raise ReadStopped(f"The backup was interrupted. {state_after_failure(None)}")
             if time.monotonic() > ends_at:
                 raise ReadStopped(
                     f"The backup was stopped, because the program that reads it took nothing for "
-                    f"{OUTPUT_SECONDS_MAX:g} s. What it got is incomplete."
+                    f"{OUTPUT_SECONDS_MAX:g} s. {state_after_failure(None)}"
                 )

@@ -59,22 +59,23 @@ def backup(
     if file == STANDARD_OUTPUT and on_terminal():
         raise typer.BadParameter("standard output is a terminal. Redirect it, or name a file", param_hint="FILE")
 
-    from hookmill.app.backup import back_up
+    from hookmill.app.backup import back_up, state_after_failure
     from hookmill.app.snapshot_limits import ReadStopped
 
+    target = Path(file) if file != STANDARD_OUTPUT else None
     key_passphrase = _read_passphrase(is_new=True) if with_key else None
     try:
         with progress.phases() as report:
             result = back_up(
                 settings,
-                Path(file) if file != STANDARD_OUTPUT else None,
+                target,
                 replaces=force,
                 key_passphrase=key_passphrase,
                 with_packages=with_run_packages,
                 report=lambda rows, total: report("backing up", rows, total),
             )
     except KeyboardInterrupt:
-        raise ReadStopped("The backup was interrupted. Nothing was written.") from None
+        raise ReadStopped(f"The backup was interrupted. {state_after_failure(target)}") from None
     _print_backup(result, file, json)
 
 
