@@ -4,6 +4,7 @@ Commands that are killed leave nothing behind that looks like a backup or a rest
 """
 
 import fcntl
+import io
 import os
 import random
 import shutil
@@ -26,6 +27,8 @@ from psycopg import sql
 
 from hookmill import app
 from hookmill.domain.ids import RunKey, delivery_id, run_id
+from hookmill.store.backup.container import BackupReader, UnusableBackup
+from hookmill.store.backup.records import Header, PackageFile
 from hookmill.store.database import open_database
 from tests.faults.audit import audit, wait_until_runs_have_ended
 from tests.faults.backup_killer import command_until, command_with_few_pages
@@ -291,6 +294,22 @@ def test_backup_whose_reader_stalls_can_be_interrupted(stalled_backup: subproces
     assert stalled_backup.wait(LONG_SECONDS) == 1
     assert stalled_backup.stderr is not None
     assert b"The backup was interrupted. Its output is incomplete." in stalled_backup.stderr.read()
+
+
+def test_rotation_ends_a_backup_before_any_row_is_written(
+    stalled_backup: subprocess.Popen[bytes], filled: Installation
+):
+    with closing(sqlite3.connect(filled.data_dir / "hookmill.db")) as connection, connection:
+        connection.execute("UPDATE facts SET value = ? WHERE name = 'master key'", (b"another",))
+    output, errors = stalled_backup.communicate(timeout=LONG_SECONDS)
+
+    assert stalled_backup.returncode == 1
+    assert b"The master key was rotated when the backup began. Its output is incomplete." in errors
+    records = BackupReader(io.BytesIO(output), "The backup").records()
+    assert isinstance(next(records), Header)
+    assert isinstance(next(records), PackageFile)
+    with pytest.raises(UnusableBackup, match="is cut"):
+        next(records)
 
 
 def add_package(data_dir: Path) -> None:

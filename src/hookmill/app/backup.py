@@ -127,12 +127,12 @@ def _back_up(
                     writer.add(part)
             with store.database.read() as tx:
                 limits.check_space(tx)
-                result = write_snapshot(tx, writer, now=now_us(), report=report, check=limits.check)
                 if binding.keys_in_use(tx) != in_use:
                     raise Conflict(
-                        f"The master key was rotated while the backup was made. {state_after_failure(target)} Start "
+                        f"The master key was rotated when the backup began. {state_after_failure(target)} Start "
                         "the backup again."
                     )
+                result = write_snapshot(tx, writer, now=now_us(), report=report, check=limits.check)
             writer.add(_summary(result, copied))
             digest = writer.finish(store.master_keys.named(in_use.sealing_id).proof_key())
     finally:
