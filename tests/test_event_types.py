@@ -138,7 +138,7 @@ def test_trigger_can_filter_by_the_event_type_of_every_provider(wide_world: Worl
         automation_for(wide_world, name, provider.webhook, [EVENT, "further"])
         matching, others = provider.send(EVENT), [provider.send("another"), provider.send(None)]
         runs = [run.delivery_key for run in wide_world.runs(provider.webhook)]
-        backtest = wide_world.management.filters.backtest(wide_world.may, event_types=[EVENT], webhook_ids=[name])
+        backtest = wide_world.management.filters.backtest(wide_world.may, event_types=[EVENT], webhooks=[name])
         results[name] = (
             runs == [matching.key],
             [row.key for row in backtest.matching] == [matching.key],

@@ -234,6 +234,7 @@ def test_streamed_explanation_equals_the_one_encoded_as_a_whole(api: Api, stocke
 
 def test_filter_is_tested_on_one_delivery_and_on_the_latest_ones(api: Api, stocked: StockedFactory):
     opened, closed = stocked.delivery, send(api, stocked, {"action": "closed"})[0]
+    other = api.world.webhook("other")
     draft = {"action": ["closed"]}
 
     def results(**fields: Any) -> tuple[bool, bool, bool]:
@@ -244,9 +245,16 @@ def test_filter_is_tested_on_one_delivery_and_on_the_latest_ones(api: Api, stock
 
     assert results(delivery_id=closed, filter=draft) == (True, True, True)
     assert results(delivery_id=opened, filter=draft) == (False, True, False)
-    assert results(delivery_id=closed, filter=draft, webhook_ids=["wh_other"]) == (False, False, True)
+    assert results(delivery_id=closed, filter=draft, webhook_ids=[other.webhook.uid]) == (False, False, True)
     assert [each["delivery_id"] for each in backtest["matching"]] == [closed]
     assert [each["delivery_id"] for each in backtest["others"]] == [opened]
+
+
+def test_filter_is_not_tested_for_an_unknown_webhook(api: Api, stocked: StockedFactory):
+    test = {"delivery_id": stocked.delivery, "webhook_ids": ["wh_unknown"]}
+
+    assert api.post(f"{FACTORY}/filter-tests", test).status == 404
+    assert api.post(f"{FACTORY}/backtests", {"webhook_ids": ["wh_unknown"]}).status == 404
 
 
 def test_event_types_are_tested_on_one_delivery_and_the_latest_ones(api: Api, stocked: StockedFactory):

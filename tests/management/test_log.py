@@ -103,7 +103,7 @@ def test_backtest_separates_matching_deliveries_from_others(world: World):
     world.post(other, b'{"action": "opened", "n": 3}')
     world.post(source, b"not JSON")
 
-    tested = world.management.filters.backtest(world.may, payload_filter=OPENED, webhook_ids=["source"])
+    tested = world.management.filters.backtest(world.may, payload_filter=OPENED, webhooks=["source"])
 
     assert [delivery_id(row.key) for row in tested.matching] == [opened]
     assert [delivery_id(row.key) for row in tested.others] == [closed]

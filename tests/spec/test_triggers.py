@@ -382,7 +382,7 @@ def test_filter_test_reports_the_results_of_both_checks(world, payload_filter, s
     answer = world.post(webhook, b'{"a": 1}')
     uids = [webhook.webhook.uid if selects else other.webhook.uid]
 
-    test = world.management.filters.test(world.may, answer.delivery_id, payload_filter=payload_filter, webhook_ids=uids)
+    test = world.management.filters.test(world.may, answer.delivery_id, payload_filter=payload_filter, webhooks=uids)
 
     assert (test.would_trigger, test.webhook_check, test.payload_check) == results
 

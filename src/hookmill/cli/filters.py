@@ -145,7 +145,7 @@ def backtest(
             session.may,
             payload_filter=payload_filter,
             event_types=event or None,
-            webhook_ids=webhook or None,
+            webhooks=webhook or None,
             last=last,
             policy=policy,
         )
@@ -205,16 +205,15 @@ def _test_in_store(
                 delivery,
                 payload_filter=trigger.payload.source if trigger.payload is not None else None,
                 event_types=trigger.event_types or None,
-                webhook_ids=trigger.webhook_ids,
+                webhooks=trigger.webhook_ids,
             )
             for trigger in session.management.automations.get(session.may, automation).triggers
         ]
-    uids = (
-        [session.management.webhooks.get(session.may, name_or_uid).uid for name_or_uid in webhooks]
-        if webhooks
-        else None
-    )
     test = session.management.filters.test(
-        session.may, delivery, payload_filter=payload_filter, event_types=event_types or None, webhook_ids=uids
+        session.may,
+        delivery,
+        payload_filter=payload_filter,
+        event_types=event_types or None,
+        webhooks=webhooks or None,
     )
     return [test]

@@ -153,7 +153,7 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
             may,
             payload_filter=trigger.payload.source if trigger.payload is not None else None,
             event_types=trigger.event_types or None,
-            webhook_ids=uids,
+            webhooks=uids,
             last=APPLY_BACKTEST_DELIVERIES,
         )
         matched_count = len(result.matching)

@@ -9,7 +9,7 @@ from hookmill.domain.automation import Automation, DeliveryFilter, Subscription,
 from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.errors import Fault, Invalid, InvalidFilter
 from hookmill.domain.filters import Explanation, compile_filter
-from hookmill.domain.ids import AutomationId, DeliveryKey
+from hookmill.domain.ids import AutomationId, DeliveryKey, WebhookUid
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.payload import Parsed
 from hookmill.domain.permission import MayView
@@ -18,6 +18,7 @@ from hookmill.domain.run_policy import NO_POLICY, RunPolicy, superseded_by_debou
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import delivery_of, payload_of, webhook_named
 from hookmill.store import automations, deliveries
+from hookmill.store.database import Transaction
 from hookmill.store.runs import pages
 
 
@@ -72,18 +73,19 @@ class Filters:
         *,
         payload_filter: Any = None,
         event_types: Any = None,
-        webhook_ids: Sequence[str] | None = None,
+        webhooks: Sequence[str] | None = None,
     ) -> FilterTest:
-        """Test a draft, which is a filter that no trigger has, on a stored delivery.
+        """Test a draft, which is a filter that is not (yet) part of a trigger, on a stored delivery.
 
-        None accepts every payload, event type or webhook. Raises `InvalidFilter`, and `NotFound` for a delivery that is
-        unknown or has no payload.
+        `webhooks` are uids or names. None accepts every payload, event type or webhook. Raises `InvalidFilter`, and
+        `NotFound` for an unknown webhook, and for a delivery that is unknown or has no payload.
         """
         draft = draft_filter(payload_filter, event_types)
         with self._installation.reading() as tx:
             delivery = delivery_of(tx, may, delivery_id)
             body = payload_of(tx, delivery)
-        is_selected = webhook_ids is None or delivery.webhook_uid in webhook_ids
+            uids = _uids(tx, may, webhooks)
+        is_selected = uids is None or delivery.webhook_uid in uids
         return evaluate_filter(draft, body, event=delivery.event, webhook_check=is_selected)
 
     def backtest(
@@ -92,7 +94,7 @@ class Filters:
         *,
         payload_filter: Any = None,
         event_types: Any = None,
-        webhook_ids: Sequence[str] | None = None,
+        webhooks: Sequence[str] | None = None,
         last: int = 50,
         policy: RunPolicy = NO_POLICY,
     ) -> Backtest:
@@ -109,7 +111,7 @@ class Filters:
         others: list[Delivery] = []
         policy_keys: list[bytes | None] = []
         with self._installation.reading() as tx:
-            uids = [webhook_named(tx, may, name).uid for name in webhook_ids] if webhook_ids is not None else None
+            uids = _uids(tx, may, webhooks)
             stored_deliveries = deliveries.newest(tx, may.factory.id, webhooks=uids, label=Label.ACCEPTED, limit=last)
         for delivery in stored_deliveries:
             # One body at a time, each in its own transaction: all bodies would fill the memory, and a long transaction
@@ -169,6 +171,10 @@ def evaluate_filter(
     """The result that a trigger with this filter has on this body and event type. Raises `Invalid` if the body is not
     JSON."""
     return _evaluate(delivery_filter, _parsed(body), event, webhook_check=webhook_check)
+
+
+def _uids(tx: Transaction, may: MayView, webhooks: Sequence[str] | None) -> Sequence[WebhookUid] | None:
+    return [webhook_named(tx, may, uid_or_name).uid for uid_or_name in webhooks] if webhooks is not None else None
 
 
 def _evaluate(delivery_filter: DeliveryFilter, parsed: Parsed, event: str | None, *, webhook_check: bool) -> FilterTest:

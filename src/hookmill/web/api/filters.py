@@ -23,7 +23,7 @@ routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Filt
 def test_filter(permission: ViewerAccess, management: ManagementDependency, body: FilterTestRequest) -> Response:
     """Evaluates a trigger on a recorded delivery, with every check and condition. Starts no run."""
     test = management.filters.test(
-        permission, body.delivery_id, payload_filter=body.filter, event_types=body.event, webhook_ids=body.webhook_ids
+        permission, body.delivery_id, payload_filter=body.filter, event_types=body.event, webhooks=body.webhook_ids
     )
     return json_response(FilterTestView.of(test))
 
@@ -41,7 +41,7 @@ def backtest_filter(permission: ViewerAccess, management: ManagementDependency, 
         permission,
         payload_filter=body.filter,
         event_types=body.event,
-        webhook_ids=body.webhook_ids,
+        webhooks=body.webhook_ids,
         last=body.last,
         policy=policy_from_json({"concurrency": body.concurrency, "debounce": body.debounce}),
     )

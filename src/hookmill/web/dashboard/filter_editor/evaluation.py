@@ -132,7 +132,7 @@ def _backtest(
         may,
         payload_filter=trigger.payload.source if trigger.payload is not None else None,
         event_types=trigger.event_types or None,
-        webhook_ids=uids,
+        webhooks=uids,
         last=BACKTEST_DELIVERIES,
         policy=policy,
     )
