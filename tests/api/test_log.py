@@ -250,6 +250,16 @@ def test_filter_is_tested_on_one_delivery_and_on_the_latest_ones(api: Api, stock
     assert [each["delivery_id"] for each in backtest["others"]] == [opened]
 
 
+@pytest.mark.parametrize("path", ["filter-tests", "backtests"])
+def test_invalid_draft_is_refused_with_pointers_into_the_body(api: Api, stocked: StockedFactory, path: str):
+    delivery = {"delivery_id": stocked.delivery} if path == "filter-tests" else {}
+    draft = {"filter": {"action": {"equals": 1}}, "event": ["push", "a\tb"]}
+
+    refused = api.post(f"{FACTORY}/{path}", delivery | draft)
+
+    assert [error["pointer"] for error in refused.json["errors"]] == ["/event/1", "/filter/action/equals"]
+
+
 def test_filter_is_not_tested_for_an_unknown_webhook(api: Api, stocked: StockedFactory):
     test = {"delivery_id": stocked.delivery, "webhook_ids": ["wh_unknown"]}
 

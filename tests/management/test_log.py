@@ -142,7 +142,7 @@ def test_backtest_refuses_an_invalid_filter_with_its_pointers(world: World):
     with pytest.raises(InvalidFilter) as error:
         world.management.filters.backtest(world.may, payload_filter={"action": {"equals": 1}})
 
-    assert [fault.pointer for fault in error.value.faults] == ["/action/equals"]
+    assert [fault.pointer for fault in error.value.faults] == ["/filter/action/equals"]
 
 
 def test_replay_starts_new_runs_and_does_not_change_the_log(world: World):

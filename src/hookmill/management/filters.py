@@ -208,7 +208,7 @@ def would_start(automation: Automation, delivery: Delivery, parsed: Parsed) -> b
 
 
 def draft_filter(payload_filter: Any = None, event_types: Any = None) -> DeliveryFilter:
-    """A filter compiled from JSON. Raises `InvalidFilter` with every problem."""
+    """A filter compiled from JSON. Raises `InvalidFilter` with every problem, at `/event/…` or `/filter/…`."""
     faults: list[Fault] = []
     types = read_event_types(event_types) if event_types is not None else ()
     if isinstance(types, list):
@@ -216,7 +216,7 @@ def draft_filter(payload_filter: Any = None, event_types: Any = None) -> Deliver
         types = ()
     compiled = compile_filter(payload_filter) if payload_filter is not None else None
     if isinstance(compiled, list):
-        faults += compiled
+        faults += [Fault(f"/filter{fault.pointer}", fault.message) for fault in compiled]
         compiled = None
     if faults:
         raise InvalidFilter(faults)
