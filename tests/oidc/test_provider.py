@@ -463,7 +463,8 @@ def test_client_that_disconnects_does_not_cancel_the_load_of_others(provider: Si
     ("document", "reason"),
     [
         ({"issuer": "https://evil.example"}, "is the document of the issuer 'https://evil.example'"),
-        ({"issuer": None}, "is the document of the issuer 'None'"),
+        ({"issuer": None}, "/.well-known/openid-configuration names no issuer"),
+        ({"issuer": 5}, "/.well-known/openid-configuration names no issuer"),
         ({"authorization_endpoint": None}, "has no usable authorization_endpoint"),
         ({"token_endpoint": "javascript:alert(1)"}, "token_endpoint in the discovery document"),
         ({"token_endpoint": "https://[broken/"}, "token_endpoint in the discovery document"),

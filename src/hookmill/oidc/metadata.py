@@ -32,10 +32,13 @@ async def load_metadata(http: HttpClient, issuer: str) -> Metadata:
     if response.status != 200:
         raise ProviderUnavailable(f"{url} answered with the status {response.status}. Check oidc_issuer.")
     document = response.content
-    if document.get("issuer") != issuer:
+    document_issuer = document.get("issuer")
+    if not isinstance(document_issuer, str):
+        raise ProviderUnavailable(f"{url} names no issuer, so it is no discovery document. Check oidc_issuer.")
+    if document_issuer != issuer:
         raise ProviderUnavailable(
-            f"{url} is the document of the issuer {str(document.get('issuer'))[:200]!r}. Set oidc_issuer to exactly "
-            "this value if it is your provider."
+            f"{url} is the document of the issuer {document_issuer[:200]!r}. Set oidc_issuer to exactly this value if "
+            "it is your provider."
         )
     methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
     client_auth_method = next(
