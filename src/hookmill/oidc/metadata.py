@@ -19,14 +19,18 @@ class Metadata:
     token_endpoint: str
     jwks_uri: str
     userinfo_endpoint: str | None
-    client_auth_method: str
-    """How the client sends its secret to the token endpoint: one of `_CLIENT_AUTH_METHODS`."""
+    client_auth_method: str | None
+    """How the client sends its secret to the token endpoint: one of `_CLIENT_AUTH_METHODS`, or None if the provider
+    supports none of them."""
     has_issuer_in_answers: bool
     """Whether each answer of the authorization endpoint names the issuer (RFC 9207)."""
 
 
 async def load_metadata(http: HttpClient, issuer: str) -> Metadata:
-    """Raises `ProviderUnavailable` if the document can't be loaded, is another issuer's, or lacks something."""
+    """Load the document of this issuer.
+
+    Raises `ProviderUnavailable` if the document can't be loaded, is another issuer's, or has no usable endpoint.
+    """
     url = issuer.rstrip("/") + _PATH
     response = await http.get(url)
     if response.status != 200:
@@ -41,9 +45,9 @@ async def load_metadata(http: HttpClient, issuer: str) -> Metadata:
             "it is your provider."
         )
     methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
-    client_auth_method = next(
-        (method for method in _CLIENT_AUTH_METHODS if isinstance(methods, list) and method in methods), ""
-    )
+    if not isinstance(methods, list):
+        methods = []
+    client_auth_method = next((method for method in _CLIENT_AUTH_METHODS if method in methods), None)
     userinfo = document.get("userinfo_endpoint")
     return Metadata(
         authorization_endpoint=_endpoint(document, "authorization_endpoint", issuer),
@@ -56,7 +60,10 @@ async def load_metadata(http: HttpClient, issuer: str) -> Metadata:
 
 
 def _endpoint(document: Mapping[str, Any], name: str, issuer: str) -> str:
-    """An endpoint. It must be https, unless the issuer is not."""
+    """The URL of an endpoint. If the issuer has https, the endpoint must have it, too.
+
+    Raises `ProviderUnavailable` if the document has no usable one.
+    """
     value = document.get(name)
     schemes = {"https"} if issuer.startswith("https:") else {"https", "http"}
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
@@ -66,5 +73,7 @@ def _endpoint(document: Mapping[str, Any], name: str, issuer: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in schemes or not parts.hostname or parts.fragment:
-        raise ProviderUnavailable(f"The {name} in the discovery document of {issuer} is not an https URL.")
+        raise ProviderUnavailable(
+            f"The {name} in the discovery document of {issuer} is not a usable URL (https, without a fragment)."
+        )
     return value
