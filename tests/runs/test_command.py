@@ -208,6 +208,16 @@ def test_output_lost_to_a_full_disk_is_counted(tmp_path, monkeypatch):
     os.close(output.file)
 
 
+def test_output_tail_can_be_empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = CapturedOutput(100, tail_bytes=0)
+
+    output.add(b"0123456789")
+
+    assert output.tail == b""
+    os.close(output.file)
+
+
 def test_output_is_never_written_through_a_symbolic_link(package, tmp_path):
     target = tmp_path / "target"
     target.write_text("unchanged")

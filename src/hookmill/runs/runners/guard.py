@@ -188,7 +188,7 @@ class CapturedOutput:
             written = os.write(self.file, chunk[: self.remaining_bytes])
         self.remaining_bytes = self.remaining_bytes - written if written == len(chunk) else 0
         self.dropped_bytes += len(chunk) - written
-        self.tail = (self.tail + chunk)[-self._tail_bytes :]
+        self.tail = (self.tail + chunk)[-self._tail_bytes :] if self._tail_bytes else b""
 
 
 def _values_of(variables: Collection[str]) -> list[bytes]:
