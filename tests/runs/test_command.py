@@ -500,6 +500,13 @@ def test_user_without_an_account_is_rejected(user):
         unix_account(user)
 
 
+def test_unexpected_error_before_the_start_of_a_command_is_a_host_fault(package):
+    runner = CommandRunner(argv=("echo", 5))  # type: ignore[arg-type]
+
+    with pytest.raises(HostFault, match="TypeError"):
+        runner.run(package, always_continue)
+
+
 def test_package_that_the_user_cannot_reach_is_a_host_fault(reachable_package):
     reachable_package.directory.parent.parent.parent.chmod(0o700)
 

@@ -330,6 +330,9 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int) -> 
     except ValueError as error:
         # The path or an argument contains a NUL byte.
         os.write(error_write_end, json.dumps([step, errno.EINVAL, str(error)]).encode())
+    except BaseException as error:
+        # Without a message, the command would count as started. EIO blames the host, not the program.
+        os.write(error_write_end, json.dumps([step, errno.EIO, repr(error)]).encode())
     finally:
         os._exit(127)
 
