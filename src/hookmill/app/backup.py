@@ -252,12 +252,12 @@ def _opened(target: Path | None, is_interrupted: threading.Event, *, replaces: b
         if not target.is_file():
             raise Invalid(f"{shown(str(target))} is not a file. Name a file, or - for standard output.")
         if not replaces:
-            raise _file_exists(target)
+            raise _file_exists_error(target)
     try:
         with new_private_file(target, replaces=replaces) as file:
             yield _SyncedFile(file)
     except FileExistsError:
-        raise _file_exists(target) from None
+        raise _file_exists_error(target) from None
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(
@@ -267,7 +267,7 @@ def _opened(target: Path | None, is_interrupted: threading.Event, *, replaces: b
         raise Invalid(f"{shown(str(target))} can't be written: {error.strerror}. Nothing was written.") from None
 
 
-def _file_exists(target: Path) -> Conflict:
+def _file_exists_error(target: Path) -> Conflict:
     return Conflict(f"{shown(str(target))} exists. Name another file, or add --force to replace it.")
 
 

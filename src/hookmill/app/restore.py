@@ -203,14 +203,14 @@ def _naming_full_disk(settings: Settings) -> Iterator[None]:
     try:
         yield
     except DiskFull as error:
-        raise _disk_full(database) from error
+        raise _disk_full_error(database) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _disk_full(shown(str(settings.data_dir.absolute()))) from error
+            raise _disk_full_error(shown(str(settings.data_dir.absolute()))) from error
         raise
 
 
-def _disk_full(place: str) -> DiskFull:
+def _disk_full_error(place: str) -> DiskFull:
     return DiskFull(
         f"The backup can't be restored, because the disk of {place} is full. Nothing was changed. Free disk space, or "
         "restore to another disk: start the same command again."

@@ -101,7 +101,7 @@ def opened(path: str, label: str) -> Iterator[BinaryIO]:
                 raise Invalid(f"{label} {shown(path)} is not a file. Name a file or a pipe, or - for standard input.")
             file = stack.enter_context(Path(path).open("rb"))
         except (OSError, ValueError) as error:
-            raise _unreadable(path, label, error) from None
+            raise _unreadable_error(path, label, error) from None
         yield file
 
 
@@ -111,13 +111,13 @@ def read_bytes(path: str, label: str, bytes_max: int) -> bytes:
         with opened(path, label) as file:
             content = file.read(bytes_max + 1)
     except OSError as error:
-        raise _unreadable(path, label, error) from None
+        raise _unreadable_error(path, label, error) from None
     if len(content) > bytes_max:
         raise Invalid(f"{label} {shown(path)} has more than {bytes_max:,} bytes, which is the limit.")
     return content
 
 
-def _unreadable(path: str, label: str, error: OSError | ValueError) -> Invalid:
+def _unreadable_error(path: str, label: str, error: OSError | ValueError) -> Invalid:
     reason = error.strerror if isinstance(error, OSError) else "this is not a valid file name"
     return Invalid(f"{label} {shown(path)} can't be read: {reason}.")
 

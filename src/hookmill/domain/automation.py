@@ -208,7 +208,7 @@ def triggers_from_json(source: Any) -> TriggersByKind:
     for index, trigger in enumerate(triggers):
         if isinstance(trigger, ScheduleTrigger):
             if trigger.name in schedule_names:
-                raise _invalid(f"/triggers/{index}/schedule/name", same_schedule_name_message(trigger.name))
+                raise _invalid_error(f"/triggers/{index}/schedule/name", same_schedule_name_message(trigger.name))
             schedule_names.add(trigger.name)
     return TriggersByKind(
         delivery_triggers=tuple(trigger for trigger in triggers if isinstance(trigger, Trigger)),
@@ -255,14 +255,14 @@ def triggers_from_stored(stored_json: Json) -> TriggersByKind:
 
 def _trigger(pointer: str, source: Any) -> Trigger | ScheduleTrigger:
     if not isinstance(source, dict):
-        raise _invalid(
+        raise _invalid_error(
             pointer, "a trigger must be an object with provider and event, and with either filter or schedule."
         )
     if source.get("provider") == SCHEDULE_PROVIDER:
         return _schedule_trigger(pointer, source)
     _refuse_unknown_keys(pointer, source, {"provider", "event", "filter"})
     if source.get("provider") != TRIGGER_PROVIDER or source.get("event") != TRIGGER_EVENT:
-        raise _invalid(
+        raise _invalid_error(
             pointer,
             f"the kinds of triggers are provider: {TRIGGER_PROVIDER}, event: {TRIGGER_EVENT}; and "
             f"provider: {SCHEDULE_PROVIDER}, event: {SCHEDULE_EVENT}.",
@@ -273,12 +273,12 @@ def _trigger(pointer: str, source: Any) -> Trigger | ScheduleTrigger:
 def _schedule_trigger(pointer: str, source: dict[str, Any]) -> ScheduleTrigger:
     _refuse_unknown_keys(pointer, source, {"provider", "event", "schedule"})
     if source.get("event") != SCHEDULE_EVENT:
-        raise _invalid(f"{pointer}/event", f"the event of a schedule must be {SCHEDULE_EVENT}.")
+        raise _invalid_error(f"{pointer}/event", f"the event of a schedule must be {SCHEDULE_EVENT}.")
     try:
         return schedule_trigger(source.get("schedule"))
     except Invalid as error:
         [fault] = error.faults  # `schedule_from_json` always reports one fault.
-        raise _invalid(f"{pointer}/schedule{fault.pointer}", fault.message) from None
+        raise _invalid_error(f"{pointer}/schedule{fault.pointer}", fault.message) from None
 
 
 def schedule_trigger(source: Any) -> ScheduleTrigger:
@@ -292,7 +292,7 @@ def schedule_trigger(source: Any) -> ScheduleTrigger:
 def _delivery_trigger(pointer: str, source: dict[str, Any]) -> Trigger:
     filter_json = source.get("filter")
     if not isinstance(filter_json, dict):
-        raise _invalid(f"{pointer}/filter", "must be an object with webhook_ids, and may have event and payload.")
+        raise _invalid_error(f"{pointer}/filter", "must be an object with webhook_ids, and may have event and payload.")
     _refuse_unknown_keys(f"{pointer}/filter", filter_json, {"webhook_ids", "event", "payload"})
     uids = _webhook_ids(f"{pointer}/filter/webhook_ids", filter_json.get("webhook_ids"))
     faults: list[Fault] = []
@@ -334,12 +334,12 @@ def read_event_types(source: Json) -> tuple[str, ...] | list[Fault]:
 
 def _webhook_ids(pointer: str, source: Any) -> tuple[WebhookUid, ...]:
     if not isinstance(source, Sequence) or isinstance(source, str) or not source:
-        raise _invalid(pointer, "must be a list of one or more webhook uids, such as wh_….")
+        raise _invalid_error(pointer, "must be a list of one or more webhook uids, such as wh_….")
     if len(source) > WEBHOOKS_PER_TRIGGER_MAX:
-        raise _invalid(pointer, f"at most {WEBHOOKS_PER_TRIGGER_MAX} webhooks; got {len(source)}.")
+        raise _invalid_error(pointer, f"at most {WEBHOOKS_PER_TRIGGER_MAX} webhooks; got {len(source)}.")
     for uid in source:
         if not _is_uid(uid):
-            raise _invalid(
+            raise _invalid_error(
                 pointer, f"{str(uid)[:100]!r} is not a webhook uid. Use the wh_… of the webhook, not its name."
             )
     return tuple(dict.fromkeys(WebhookUid(uid) for uid in source))
@@ -349,11 +349,11 @@ def _is_uid(value: Any) -> bool:
     return isinstance(value, str) and _UID.match(value) is not None
 
 
-def _invalid(pointer: str, message: str) -> Invalid:
+def _invalid_error(pointer: str, message: str) -> Invalid:
     return Invalid(f"{pointer}: {message}", pointer=pointer)
 
 
 def _refuse_unknown_keys(pointer: str, source: dict[str, Any], allowed: set[str]) -> None:
     for key in source:
         if key not in allowed:
-            raise _invalid(pointer, f"unknown key {key[:100]!r}. {key_hint(key, allowed)}")
+            raise _invalid_error(pointer, f"unknown key {key[:100]!r}. {key_hint(key, allowed)}")

@@ -209,7 +209,7 @@ def _usable_schedule_name(source: Any) -> str:
 
 def _usable_cron(source: Any) -> str:
     if not isinstance(source, str) or len(source) > CRON_CHARACTERS_MAX:
-        raise _invalid_cron()
+        raise _invalid_cron_error()
     cron = " ".join(source.split())
     if cron.startswith("@"):
         if cron not in _CRON_BY_NAME and not _is_usable_interval(cron):
@@ -220,7 +220,7 @@ def _usable_cron(source: Any) -> str:
             )
         return cron
     if len(cron.split()) != 5:
-        raise _invalid_cron()
+        raise _invalid_cron_error()
     try:
         first = _next_date(cron, _SEARCH_START, UTC)
     except Exception as error:
@@ -232,7 +232,7 @@ def _usable_cron(source: Any) -> str:
     return cron
 
 
-def _invalid_cron() -> Invalid:
+def _invalid_cron_error() -> Invalid:
     return Invalid(
         "cron must be a text with five fields, such as 0 3 * * * (minute, hour, day of month, month, day of week), a "
         "name such as @daily, or an interval such as @every 1h.",

@@ -155,7 +155,7 @@ class AlarmDestinations:
             with self._installation.reading() as tx:
                 target = alarm_destinations.target(tx, destination.id, self._installation.master_keys)
             if target is None:
-                raise _not_found(destination_id)
+                raise _not_found_error(destination_id)
             if self._send is None:
                 raise DestinationUnavailable("This process sends no alarms.")
             self._send(target, self._test_message(destination))
@@ -221,7 +221,7 @@ class AlarmDestinations:
         for destination in self._all(tx, may):
             if destination.id == destination_id:
                 return destination
-        raise _not_found(destination_id)
+        raise _not_found_error(destination_id)
 
 
 def _require_admin(may: MayManage | MayAdminister) -> None:
@@ -229,7 +229,7 @@ def _require_admin(may: MayManage | MayAdminister) -> None:
         raise Forbidden("This requires the role admin of the team.")
 
 
-def _not_found(destination_id: str) -> NotFound:
+def _not_found_error(destination_id: str) -> NotFound:
     return NotFound(
         f"There is no alarm destination {destination_id[:100]!r} here. `hookmill alarm destination list` shows them."
     )

@@ -48,7 +48,7 @@ class Secrets:
         for secret in self.all(may):
             if secret.name == name:
                 return secret
-        raise _not_found(name)
+        raise _not_found_error(name)
 
     def create(self, may: MayManage, name: str, value: str | None = None, *, for_runs: bool = False) -> SecretValue:
         """Create a team secret, and return its value. Generates the value if it is None.
@@ -107,7 +107,7 @@ class Secrets:
         """The id of the secret with this name. Raises `NotFound`, and `Forbidden` if only an admin can change it."""
         secret_id = secrets.secret_id_named(tx, may.factory.team_id, usable_secret_name(name))
         if secret_id is None or not (may.is_admin or sharing_of(tx, may, secret_id).created_or_used_here):
-            raise _not_found(name)
+            raise _not_found_error(name)
         refuse_shared_secret(tx, may, secret_id, name)
         return secret_id
 
@@ -154,5 +154,5 @@ def _generate_value() -> SecretValue:
     return value
 
 
-def _not_found(name: str) -> NotFound:
+def _not_found_error(name: str) -> NotFound:
     return NotFound(f"There is no team secret {name[:80]!r}. `hookmill secret list` shows them.")

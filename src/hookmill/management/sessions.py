@@ -109,7 +109,7 @@ class Sessions:
                 return LinkTarget(email=None, name=None, chooses_password=config.password_sign_in, can_connect=False)
             account = sessions.account_of(tx, link.member_id)
         if account is None:
-            raise _link_not_found()
+            raise _link_not_found_error()
         rules = config.external_sign_in
         is_connected = rules is not None and rules.is_issuer_of(account.identity)
         return LinkTarget(
@@ -157,7 +157,7 @@ class Sessions:
         """Consume the link. Raises `NotFound` like `link_target`."""
         link = self._link(tx, token)
         if not sessions.use_link(tx, _digest(token)):
-            raise _link_not_found()
+            raise _link_not_found_error()
         return link
 
     def _add_first_admin(self, tx: Transaction, link: SignInLink, email: str | None, name: str | None, now: int) -> str:
@@ -166,7 +166,7 @@ class Sessions:
         Raises `NotFound` if a member can already sign in.
         """
         if sessions.any_member_can_sign_in(tx):
-            raise _link_not_found()
+            raise _link_not_found_error()
         address = usable_address(email or "")
         existing = members.by_email(tx, link.team_id, address)
         if existing is not None:
@@ -186,7 +186,7 @@ class Sessions:
     def _link(self, tx: Transaction, token: str) -> SignInLink:
         link = sessions.link_by_digest(tx, _digest(token))
         if link is None or link.expires_at <= self._installation.now():
-            raise _link_not_found()
+            raise _link_not_found_error()
         return link
 
     # Sessions
@@ -338,7 +338,7 @@ def _is_expired(session: Session, now: int, hours: int) -> bool:
     return now >= session.created_at + hours * HOUR_US or now >= session.last_seen_at + SESSION_IDLE_HOURS * HOUR_US
 
 
-def _link_not_found() -> NotFound:
+def _link_not_found_error() -> NotFound:
     return NotFound("This link is unknown, used or expired. Ask an admin of the team for a new one.")
 
 

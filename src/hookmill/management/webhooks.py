@@ -293,7 +293,7 @@ class Webhooks:
             webhook = live_webhook_named(tx, may, uid_or_name)
             secret_id = _existing_secret_id(tx, may, secret_name)
             if secret_id is None:
-                raise _secret_not_found(secret_name)
+                raise _secret_not_found_error(secret_name)
             version_id = self._usable_version_id(tx, secret_id, secret_name, auth_mode, scheme)
             webhooks.redefine(
                 tx,
@@ -424,7 +424,7 @@ class Webhooks:
         """
         # Files name existing secrets, and never create one.
         if may.actor.channel is Channel.FILES:
-            raise _secret_not_found(secret_name or "")
+            raise _secret_not_found_error(secret_name or "")
         name = secret_name or _free_secret_name(change.tx, may, webhook_name)
         secret_id = SecretId(random_id("sec"))
         secrets.add_secret(change.tx, secret_id, may.factory.team_id, name, change.now, factory=may.factory.id)
@@ -504,7 +504,7 @@ def _existing_secret_id(tx: Transaction, may: MayManage, name: str) -> SecretId 
     return secret_id
 
 
-def _secret_not_found(name: str) -> NotFound:
+def _secret_not_found_error(name: str) -> NotFound:
     return NotFound(
         f"No team secret is named {name[:80]!r}. Create it first: hookmill secret create {name[:80]} --from-stdin"
     )

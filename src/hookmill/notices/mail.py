@@ -123,5 +123,5 @@ def _signed_in(server: MailServer, deadline: Deadline, tls: Callable[[], ssl.SSL
             raise DestinationUnavailable(f"{where} refused the message with the code {error.smtp_code}.") from None
         except smtplib.SMTPException:
             if deadline.is_over:
-                raise deadline.exceeded(where) from None
+                raise deadline.timeout_error(where) from None
             raise DestinationUnavailable(f"{where} closed the connection, or did not give a valid response.") from None

@@ -44,7 +44,7 @@ class Deadline:
     def is_over(self) -> bool:
         return self.remaining == 0.0
 
-    def exceeded(self, where: str) -> DestinationUnavailable:
+    def timeout_error(self, where: str) -> DestinationUnavailable:
         return DestinationUnavailable(f"{where} did not answer within {self.seconds:g} seconds.")
 
 
@@ -88,7 +88,7 @@ def reporting_failures(where: str, deadline: Deadline) -> Iterator[None]:
         raise DestinationUnavailable(f"The certificate of {where} is not valid: {error.verify_message}.") from None
     except (OSError, EOFError) as error:
         if deadline.is_over or isinstance(error, TimeoutError):
-            raise deadline.exceeded(where) from None
+            raise deadline.timeout_error(where) from None
         if isinstance(error, ssl.SSLError):
             raise DestinationUnavailable(f"{where} failed the TLS handshake.") from None
         reason = error.strerror if isinstance(error, OSError) else None
@@ -133,7 +133,7 @@ def _addresses(host: str, deadline: Deadline, where: str) -> Sequence[Address]:
     try:
         result = results.get(timeout=max(deadline.remaining, _TIMEOUT_SECONDS_MIN))
     except Empty:
-        raise deadline.exceeded(where) from None
+        raise deadline.timeout_error(where) from None
     if isinstance(result, OSError | UnicodeError):
         raise DestinationUnavailable(f"The name of {where} has no address. Check it.") from None
     return [address for text in dict.fromkeys(result) if (address := parsed_address(text)) is not None]
@@ -151,7 +151,7 @@ def _connect(addresses: Sequence[Address], port: int, deadline: Deadline, where:
         except OSError as error:
             failure = error
     if failure is None or deadline.is_over or isinstance(failure, TimeoutError):
-        raise deadline.exceeded(where)
+        raise deadline.timeout_error(where)
     raise DestinationUnavailable(f"Could not connect to {where}: {failure.strerror or 'no answer'}.")
 
 

@@ -124,7 +124,7 @@ def _exchange(
     except http.client.HTTPException:
         # After the shutdown at the deadline, the response seems to end early.
         if deadline.is_over:
-            raise deadline.exceeded(where) from None
+            raise deadline.timeout_error(where) from None
         raise DestinationUnavailable(f"{where} did not answer as an HTTP server must.") from None
     finally:
         client.close()

@@ -382,14 +382,14 @@ def raising_unavailable() -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeout) as error:
-        raise _unavailable(error) from error
+        raise _unavailable_error(error) from error
     except DBAPIError as error:
         if error.connection_invalidated or type(error.orig).__name__ in _TEMPORARY_ERRORS | _UNUSABLE_DATABASE_ERRORS:
-            raise _unavailable(error) from error
+            raise _unavailable_error(error) from error
         raise
 
 
-def _unavailable(error: SQLAlchemyError) -> StoreUnavailable:
+def _unavailable_error(error: SQLAlchemyError) -> StoreUnavailable:
     cause = error.orig if isinstance(error, DBAPIError) else None
     if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or type(cause).__name__ == "DiskFull":
         return disk_full()

@@ -122,11 +122,11 @@ class ObjectStore:
         except FileNotFoundError as error:
             if when_missing and "NoSuchBucket" not in str(error):
                 return when_missing["missing"]
-            raise self._unavailable(what, error) from None
+            raise self._unavailable_error(what, error) from None
         except Exception as error:
-            raise self._unavailable(what, error) from None
+            raise self._unavailable_error(what, error) from None
 
-    def _unavailable(self, what: str, error: Exception) -> ObjectStoreUnavailable:
+    def _unavailable_error(self, what: str, error: Exception) -> ObjectStoreUnavailable:
         text = str(error)
         status = re.search(r"status code: (\d{3})\b", text)
         code = re.search(r"<Code>(\w{1,64})</Code>", text)

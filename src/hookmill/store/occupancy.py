@@ -40,7 +40,7 @@ def tables_with_rows(tx: Transaction) -> list[str]:
     return [row["name"] for row in tx.all(checks)]
 
 
-def not_empty(names: Sequence[str], act: str) -> Conflict:
+def not_empty_error(names: Sequence[str], act: str) -> Conflict:
     """The error for a database that holds tables with these names. `act` is what needs an empty one."""
     listed = shown(", ".join(names[:NAMES_SHOWN_MAX])) + (", …" if len(names) > NAMES_SHOWN_MAX else "")
     return Conflict(

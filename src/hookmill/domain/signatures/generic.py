@@ -79,7 +79,7 @@ def generic_scheme(options: GenericHmac) -> Scheme:
     """The scheme that a user described. Raises `Invalid` with the name of the wrong option."""
     header = _header("header", options.header)
     if len(options.prefix) > PREFIX_CHARACTERS_MAX or not _PREFIX.match(options.prefix):
-        raise _invalid("prefix", f"it must have at most {PREFIX_CHARACTERS_MAX} characters, all printable ASCII")
+        raise _invalid_error("prefix", f"it must have at most {PREFIX_CHARACTERS_MAX} characters, all printable ASCII")
     algorithm = _choice("algorithm", options.algorithm, _ALGORITHMS)
     encoding = _choice("encoding", options.encoding, _ENCODINGS)
     decoding = _choice("secret", options.secret, _SECRET_DECODINGS)
@@ -99,15 +99,17 @@ def generic_scheme(options: GenericHmac) -> Scheme:
 
 def _content(content: str) -> str:
     if len(content) > CONTENT_CHARACTERS_MAX:
-        raise _invalid("content", f"it must have at most {CONTENT_CHARACTERS_MAX} characters")
+        raise _invalid_error("content", f"it must have at most {CONTENT_CHARACTERS_MAX} characters")
     if any(character not in "\r\n\t" for character in content if not character.isprintable()):
-        raise _invalid("content", "the only control characters that senders sign are line breaks and tabs")
+        raise _invalid_error("content", "the only control characters that senders sign are line breaks and tabs")
     content_without_placeholders = _PLACEHOLDER.sub("", content)
     if "{" in content_without_placeholders or "}" in content_without_placeholders:
-        raise _invalid("content", "braces are only for the placeholders {body}, {ts}, {url} and {header:NAME}")
+        raise _invalid_error("content", "braces are only for the placeholders {body}, {ts}, {url} and {header:NAME}")
     if "{body}" not in content:
         # An attacker who sees one delivery could send any other body with its signature.
-        raise _invalid("content", "without {body} anybody could change the body; put it where the sender signs it")
+        raise _invalid_error(
+            "content", "without {body} anybody could change the body; put it where the sender signs it"
+        )
     # Header names are compared in lower case.
     return _PLACEHOLDER.sub(lambda placeholder: placeholder.group().lower(), content)
 
@@ -116,16 +118,16 @@ def _timestamp(options: GenericHmac, content: str) -> Timestamp | None:
     unit = _choice("timestamp_unit", options.timestamp_unit, _UNITS)
     if options.timestamp_header is None:
         if "{ts}" in content:
-            raise _invalid("timestamp_header", "{ts} is signed, so enter the name of the header with the time")
+            raise _invalid_error("timestamp_header", "{ts} is signed, so enter the name of the header with the time")
         if options.tolerance_seconds is not None:
-            raise _invalid("tolerance_seconds", "a tolerance needs a timestamp_header, and {ts} in the content")
+            raise _invalid_error("tolerance_seconds", "a tolerance needs a timestamp_header, and {ts} in the content")
         return None
     header = _header("timestamp_header", options.timestamp_header)
     if "{ts}" not in content:
-        raise _invalid("timestamp_header", "a time that isn't signed proves nothing; put {ts} into the content")
+        raise _invalid_error("timestamp_header", "a time that isn't signed proves nothing; put {ts} into the content")
     tolerance = options.tolerance_seconds
     if tolerance is not None and not 1 <= tolerance <= TOLERANCE_SECONDS_MAX:
-        raise _invalid("tolerance_seconds", f"it must be from 1 to {TOLERANCE_SECONDS_MAX}")
+        raise _invalid_error("tolerance_seconds", f"it must be from 1 to {TOLERANCE_SECONDS_MAX}")
     return Timestamp(
         sources=(f"header:{header}",), unit=unit, tolerance_seconds=tolerance, enforced=tolerance is not None
     )
@@ -133,9 +135,11 @@ def _timestamp(options: GenericHmac, content: str) -> Timestamp | None:
 
 def _header(field: str, name: str) -> str:
     if not _HEADER.match(name):
-        raise _invalid(field, "it must be a header name of letters, digits and dashes, such as X-Signature")
+        raise _invalid_error(field, "it must be a header name of letters, digits and dashes, such as X-Signature")
     if name.lower() in _UNUSABLE_HEADERS:
-        raise _invalid(field, f"{name} belongs to the connection, so no sender puts a signature or its time there")
+        raise _invalid_error(
+            field, f"{name} belongs to the connection, so no sender puts a signature or its time there"
+        )
     return name.lower()
 
 
@@ -144,9 +148,9 @@ _Choice = TypeVar("_Choice")
 
 def _choice(field: str, value: str, choices: Mapping[str, _Choice]) -> _Choice:
     if value not in choices:
-        raise _invalid(field, f"{value[:40]!r} is none of {', '.join(choices)}")
+        raise _invalid_error(field, f"{value[:40]!r} is none of {', '.join(choices)}")
     return choices[value]
 
 
-def _invalid(field: str, reason: str) -> Invalid:
+def _invalid_error(field: str, reason: str) -> Invalid:
     return Invalid(f"{field} of the scheme {GENERIC_SCHEME} can't be used: {reason}.")

@@ -178,12 +178,12 @@ class _Checkout:
             # A killed Git leaves lock files, for example, and earlier fetches may fill the mirror.
             remove_or_set_aside(mirror)
             if not is_old:
-                raise _reported(error, self.subject) from None
+                raise _reported_error(error, self.subject) from None
         try:
             return self._fetch(mirror, remote_name, id_digits, lock)
         except (_DamagedMirror, WorkspaceTooLarge) as error:
             remove_or_set_aside(mirror)
-            raise _reported(error, self.subject) from None
+            raise _reported_error(error, self.subject) from None
 
     def _fetch(self, mirror: Path, remote_name: str, id_digits: int, lock: int) -> str:
         self._create(mirror, id_digits, "--bare")
@@ -299,7 +299,9 @@ class _Checkout:
         return f"{self.subject} has no branch or tag with the name of the workspace's ref."
 
 
-def _reported(error: _DamagedMirror | WorkspaceTooLarge, subject: str) -> WorkspaceUnavailable | WorkspaceTooLarge:
+def _reported_error(
+    error: _DamagedMirror | WorkspaceTooLarge, subject: str
+) -> WorkspaceUnavailable | WorkspaceTooLarge:
     if isinstance(error, WorkspaceTooLarge):
         return error
     return WorkspaceUnavailable(f"{subject} could not be fetched: {error}")

@@ -107,7 +107,7 @@ class BackupReader:
             try:
                 record = decode(_decompressed(frame))
             except (zlib.error, msgspec.MsgspecError) as error:
-                raise self._altered() from error
+                raise self._altered_error() from error
             yield record
 
     def verify(self) -> None:
@@ -130,12 +130,12 @@ class BackupReader:
             if length == 0:
                 break
             if length > FRAME_BYTES_MAX:
-                raise self._altered()
+                raise self._altered_error()
             yield self._read(length)
         digest = self._digest.digest()
         end = self._read(2 * DIGEST_BYTES, is_hashed=False)
         if not hmac.compare_digest(end[:DIGEST_BYTES], digest) or self._file.read(1):
-            raise self._altered()
+            raise self._altered_error()
         self._proof = end[DIGEST_BYTES:]
 
     def _read(self, size: int, *, is_first: bool = False, is_hashed: bool = True) -> bytes:
@@ -154,7 +154,7 @@ class BackupReader:
             self._digest.update(data)
         return data
 
-    def _altered(self) -> UnusableBackup:
+    def _altered_error(self) -> UnusableBackup:
         return UnusableBackup(f"{self._name} is damaged: its content does not match its SHA-256. {GET_ANOTHER}")
 
 

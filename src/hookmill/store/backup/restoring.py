@@ -17,7 +17,7 @@ from hookmill.store.backup.container import GET_ANOTHER, UnusableBackup
 from hookmill.store.backup.records import Header, PackageFile, Record, Rows, Snapshot, Summary, TableSummary
 from hookmill.store.database import Transaction
 from hookmill.store.migrate import create_schema, upgrade_schema
-from hookmill.store.occupancy import OWN_TABLES, not_empty, relations, tables_with_rows
+from hookmill.store.occupancy import OWN_TABLES, not_empty_error, relations, tables_with_rows
 from hookmill.store.revision import revisions
 from hookmill.store.rows import postgres, sqlite
 from hookmill.store.rows.digest import RowDigest, TableDigest, digest_of
@@ -51,7 +51,7 @@ def require_empty(tx: Transaction, header: Header) -> bool:
         if not others and header.schema == revisions()[-1]:
             return True
         others = others or ["tables of another version than the backup's"]
-    raise not_empty(others, "restore")
+    raise not_empty_error(others, "restore")
 
 
 def create_tables(tx: Transaction, header: Header, *, performs_runs: bool) -> None:

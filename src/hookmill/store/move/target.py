@@ -17,7 +17,7 @@ from hookmill.domain.ids import TeamId
 from hookmill.store import dialect, metadata, moved
 from hookmill.store.database import Database, Transaction
 from hookmill.store.migrate import migrate, stored_revision
-from hookmill.store.occupancy import OWN_TABLES, not_empty, relations, tables_with_rows
+from hookmill.store.occupancy import OWN_TABLES, not_empty_error, relations, tables_with_rows
 from hookmill.store.privileges import refuse_missing_privileges
 from hookmill.store.revision import revisions
 from hookmill.store.rows import postgres
@@ -85,7 +85,7 @@ def unfinished_move(database: Database, source: TeamId) -> MovePosition | None:
             others = tables_with_rows(tx)
             if not others:
                 return None
-    raise not_empty(others, "move")
+    raise not_empty_error(others, "move")
 
 
 def begin_or_resume(database: Database, source: TeamId, *, performs_runs: bool) -> tuple[MovePosition, bool]:
@@ -159,7 +159,7 @@ def write_batch(
 def advance(tx: Transaction, position: MovePosition, next_position: MovePosition) -> None:
     """Advance the mark. Raises `Conflict` if another process has changed it."""
     if not metadata.replace_value(tx, moved.UNFINISHED, position.to_text(), next_position.to_text()):
-        raise _superseded()
+        raise _superseded_error()
 
 
 def finish(database: Database, position: MovePosition) -> None:
@@ -171,8 +171,8 @@ def finish(database: Database, position: MovePosition) -> None:
             value=position.to_text().encode(),
         )
         if removed_rows != 1:
-            raise _superseded()
+            raise _superseded_error()
 
 
-def _superseded() -> Conflict:
+def _superseded_error() -> Conflict:
     return Conflict("Another `hookmill move` uses the same PostgreSQL database. Let it finish. This one has stopped.")

@@ -40,7 +40,7 @@ def read_rows(tx: Transaction, table: StoredTable) -> Iterator[Values]:
             copy.set_types(["int4" if column.is_boolean else column.kind.postgres_type for column in table.columns])
             yield from copy.rows()
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise _unavailable(tx, error) from error
+        raise _unavailable_error(tx, error) from error
 
 
 def write_rows(tx: Transaction, table: StoredTable, rows: Sequence[Values]) -> None:
@@ -56,7 +56,7 @@ def write_rows(tx: Transaction, table: StoredTable, rows: Sequence[Values]) -> N
             for row in rows:
                 copy.write_row(_with_booleans(row, boolean_positions) if boolean_positions else row)
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise _unavailable(tx, error) from error
+        raise _unavailable_error(tx, error) from error
 
 
 def count_rows(tx: Transaction, table: StoredTable) -> int:
@@ -109,7 +109,7 @@ def _driver(tx: Transaction) -> PostgresConnection:
     return driver
 
 
-def _unavailable(tx: Transaction, error: psycopg.Error) -> StoreUnavailable:
+def _unavailable_error(tx: Transaction, error: psycopg.Error) -> StoreUnavailable:
     # The transaction is lost. Without this call, its rollback would fail on a broken connection.
     tx.connection.invalidate(error)
     if isinstance(error, psycopg.errors.DiskFull):

@@ -110,7 +110,7 @@ def application() -> FastAPI:
         if path in (PREFIX, f"{PREFIX}/", api_path("docs", "")) and request.method == "GET":
             return Response(status_code=308, headers={"Location": api_path("docs")})
         if error.status_code != 405 or allowed is None:
-            return problems.error_response(problems.not_found())
+            return problems.error_response(problems.not_found_error())
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": allowed})
         detail = f"Allowed methods: {allowed}."

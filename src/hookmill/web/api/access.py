@@ -16,7 +16,7 @@ from hookmill.domain.networks import Network
 from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
 from hookmill.management import Management, MayReport
 from hookmill.web.api.fields import AttemptInPath, FactoryInPath
-from hookmill.web.api.problems import ApiError, unauthenticated
+from hookmill.web.api.problems import ApiError, unauthenticated_error
 from hookmill.web.api.rate_limit import RateLimiter, RateLimitStatus
 from hookmill.web.asgi import Scope
 
@@ -81,10 +81,10 @@ class Authenticator:
         await self._set_caller(request)
         if context.caller is None:
             self._count_failure(context, "Too many requests without a valid API key.")
-            raise unauthenticated()
+            raise unauthenticated_error()
         context.rate_limit = self._request_limiter.count(context.caller.actor.id)
         if context.rate_limit.is_exceeded:
-            raise _too_many_requests("This key has used up its requests for this minute.", context.rate_limit)
+            raise _too_many_requests_error("This key has used up its requests for this minute.", context.rate_limit)
 
     async def authenticate_platform(self, request: Request, attempt: str) -> None:
         """Set the permission of the request's context. Raises `ApiError` unless the token is that of the attempt."""
@@ -94,7 +94,7 @@ class Authenticator:
             context.may_report = await run_in_threadpool(reports.permission, attempt, token)
         if context.may_report is None:
             self._count_failure(context, "Too many requests without the token of an attempt.")
-            raise unauthenticated("Send the token of this attempt, as Authorization: Bearer hat_….")
+            raise unauthenticated_error("Send the token of this attempt, as Authorization: Bearer hat_….")
 
     def _count_failure(self, context: RequestContext, detail: str) -> None:
         """Count a failed authentication of the client's network. Raises `ApiError` if there were too many.
@@ -103,13 +103,13 @@ class Authenticator:
         """
         rate_limit = self._failure_limiter.count(client_network(context.client))
         if rate_limit.is_exceeded:
-            raise _too_many_requests(detail, rate_limit)
+            raise _too_many_requests_error(detail, rate_limit)
 
     async def reauthenticate(self, request: Request) -> None:
         """Verify the key again after the body has arrived. Raises `ApiError` if the key is no longer valid."""
         await self._set_caller(request)
         if context_of(request).caller is None:
-            raise unauthenticated()
+            raise unauthenticated_error()
 
     async def _set_caller(self, request: Request) -> None:
         """Set the context's caller to the owner of the API key, or to None without a valid key."""
@@ -121,7 +121,7 @@ class Authenticator:
         )
 
 
-def _too_many_requests(detail: str, rate_limit: RateLimitStatus) -> ApiError:
+def _too_many_requests_error(detail: str, rate_limit: RateLimitStatus) -> ApiError:
     return ApiError("too_many_requests", detail, headers={"Retry-After": str(rate_limit.reset_seconds)})
 
 

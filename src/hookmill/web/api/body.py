@@ -124,7 +124,7 @@ async def _read_bytes(request: Request, bytes_max: int) -> bytes:
     try:
         return await reader.read(request.scope, request.receive, bytes_max=bytes_max, seconds=BODY_SECONDS)
     except BodyTooLarge:
-        raise _too_large(bytes_max) from None
+        raise _too_large_error(bytes_max) from None
     except BodyTooSlow:
         detail = f"Send the body within {BODY_SECONDS:.0f} seconds."
         raise ApiError("body_too_slow", detail, headers=_CLOSE_HEADERS) from None
@@ -132,7 +132,7 @@ async def _read_bytes(request: Request, bytes_max: int) -> bytes:
         raise ApiError("malformed_json", "The body is incomplete.", headers=_CLOSE_HEADERS) from None
 
 
-def _too_large(bytes_max: int) -> ApiError:
+def _too_large_error(bytes_max: int) -> ApiError:
     detail = f"A body for this operation has at most {bytes_max:,} bytes."
     return ApiError("body_too_large", detail, headers=_CLOSE_HEADERS)
 

@@ -38,9 +38,9 @@ class ConcurrencyLimiter:
         Raises `ApiError` if the key already holds a slot, or if no slot is free.
         """
         if key_id in self._key_ids:
-            raise _busy("This key has an expensive operation in progress.")
+            raise _busy_error("This key has an expensive operation in progress.")
         if len(self._key_ids) >= CONCURRENT_MAX:
-            raise _busy(f"{CONCURRENT_MAX} expensive operations of other keys are in progress.")
+            raise _busy_error(f"{CONCURRENT_MAX} expensive operations of other keys are in progress.")
         self._key_ids.add(key_id)
         try:
             yield
@@ -48,7 +48,7 @@ class ConcurrencyLimiter:
             self._key_ids.remove(key_id)
 
 
-def _busy(reason: str) -> ApiError:
+def _busy_error(reason: str) -> ApiError:
     detail = f"{reason} Retry after the number of seconds in Retry-After."
     return ApiError("too_many_requests", detail, headers={"Retry-After": str(RETRY_SECONDS)})
 

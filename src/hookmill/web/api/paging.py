@@ -12,7 +12,7 @@ from msgspec import Meta
 from hookmill.domain.errors import Invalid
 from hookmill.domain.queue import QueuePosition
 from hookmill.presentation.view import View
-from hookmill.web.api.problems import ApiError, invalid_parameter
+from hookmill.web.api.problems import ApiError, invalid_parameter_error
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ def paginate(
             ]
         except TypeError:
             # The cursor is of another list: its sort key has values of other types.
-            raise _invalid_cursor() from None
+            raise _invalid_cursor_error() from None
     return cut_page(ordered, lambda item: cursor_after(*sort_key(item)), limit=limit)
 
 
@@ -78,9 +78,9 @@ def key_from(cursor: str | None) -> bytes | None:
     try:
         key = bytes.fromhex(str(sort_key[0]))
     except ValueError:
-        raise _invalid_cursor() from None
+        raise _invalid_cursor_error() from None
     if len(sort_key) != 1 or len(key) != 16:
-        raise _invalid_cursor()
+        raise _invalid_cursor_error()
     return key
 
 
@@ -97,18 +97,18 @@ def queue_position_from(cursor: str | None) -> QueuePosition | None:
         (text,) = _sort_key_from(cursor)
         return QueuePosition.parse(str(text))
     except (Invalid, ValueError):
-        raise _invalid_cursor() from None
+        raise _invalid_cursor_error() from None
 
 
 def _sort_key_from(cursor: str) -> tuple[str | int, ...]:
     try:
         sort_key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, ValueError, RecursionError):
-        raise _invalid_cursor() from None
+        raise _invalid_cursor_error() from None
     if not isinstance(sort_key, list) or not sort_key or not all(type(value) in (str, int) for value in sort_key):
-        raise _invalid_cursor()
+        raise _invalid_cursor_error()
     return tuple(sort_key)
 
 
-def _invalid_cursor() -> ApiError:
-    return invalid_parameter("cursor", "Use the next_cursor of a page of this list.")
+def _invalid_cursor_error() -> ApiError:
+    return invalid_parameter_error("cursor", "Use the next_cursor of a page of this list.")

@@ -104,15 +104,15 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
 
-def invalid_parameter(name: str, detail: str) -> ApiError:
+def invalid_parameter_error(name: str, detail: str) -> ApiError:
     return ApiError("invalid", detail, errors=[ErrorDetail(parameter=name[:_NAME_CHARACTERS_MAX], detail=detail)])
 
 
-def not_found() -> ApiError:
+def not_found_error() -> ApiError:
     return ApiError("not_found", "No resource has this path.")
 
 
-def unauthenticated(
+def unauthenticated_error(
     detail: str = "Send an API key that is neither revoked nor expired, as Authorization: Bearer hmk_….",
 ) -> ApiError:
     return ApiError("authentication_failed", detail, headers={"WWW-Authenticate": "Bearer"})
@@ -149,7 +149,7 @@ def api_error_for(error: Exception, messages: Callable[[Mapping[str, Any]], str]
             detail = "The database did not respond. The change may or may not be done: check before you retry."
             return ApiError("unavailable", detail, headers={"Retry-After": str(RETRY_SECONDS)})
         case Revoked():
-            return unauthenticated(str(error))
+            return unauthenticated_error(str(error))
         case HookmillError():
             return ApiError(_code_for(error), _shorten(str(error)), errors=_error_details(error))
         case _:
@@ -198,7 +198,7 @@ def _invalid_request(
         location, *steps = validation_error["loc"]
         if location == "path":
             # The name or id in the path has an invalid form, so no resource has it.
-            return not_found()
+            return not_found_error()
         detail = messages(validation_error)
         if location == "body":
             errors.append(ErrorDetail(pointer=body_pointer(steps), detail=detail))

@@ -77,7 +77,7 @@ def _decode_path(request: Request) -> None:
     try:
         decoded = {name: unquote_to_bytes(value).decode() for name, value in request.scope["path_params"].items()}
     except UnicodeDecodeError:
-        raise problems.not_found() from None
+        raise problems.not_found_error() from None
     request.scope["path_params"] = decoded
 
 
@@ -88,9 +88,9 @@ def _reject_invalid_query(request: Request, parameters: Collection[str]) -> None
     for name, _ in request.query_params.multi_items():
         if name not in parameters:
             allowed = f"Allowed: {', '.join(sorted(parameters))}." if parameters else "It has no parameters."
-            raise problems.invalid_parameter(name, f"This operation has no such parameter. {allowed}")
+            raise problems.invalid_parameter_error(name, f"This operation has no such parameter. {allowed}")
         if name in earlier_names:
-            raise problems.invalid_parameter(name, "The parameter occurs more than once. Send it once.")
+            raise problems.invalid_parameter_error(name, "The parameter occurs more than once. Send it once.")
         earlier_names.add(name)
 
 
