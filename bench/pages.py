@@ -166,7 +166,7 @@ def measure(storage: Storage, *, times: int) -> list[Row]:
                     p50_ms=median(durations_ms),
                     p99_ms=quantiles(durations_ms, n=100)[98],
                     p95_ms=(p95 := quantiles(durations_ms, n=20)[18]),
-                    p95_max_ms=P95_MAX_MS,
+                    p95_wanted_ms=P95_MAX_MS,
                     remark=f"p95 {p95:.1f} ms, wanted under {P95_MAX_MS:.0f}",
                 )
                 for name, durations_ms in _durations_by_page(running, times)

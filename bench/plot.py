@@ -21,10 +21,10 @@ text { font: 11px sans-serif; fill: #24292f; } .title { font-size: 12px; font-we
 
 
 def draw(points: Sequence[Point]) -> str:
-    """The picture of all points, with a chart for each meaning and scale, in the order of their first points."""
+    """The picture of all points, with a chart for each pair of labels, in the order of their first points."""
     charts: dict[tuple[str, str], list[Point]] = {}
     for point in points:
-        charts.setdefault((point.what, point.scale), []).append(point)
+        charts.setdefault((point.y_label, point.x_label), []).append(point)
     curves = list(dict.fromkeys(point.curve for point in points))
     colours = {curve: COLOURS[number % len(COLOURS)] for number, curve in enumerate(curves)}
     rows = math.ceil(len(charts) / COLUMNS)
@@ -39,15 +39,15 @@ def draw(points: Sequence[Point]) -> str:
         parts.append(f'<circle cx="{x}" cy="{LEGEND_HEIGHT / 2}" r="4" fill="{colour}"/>')
         parts.append(f'<text x="{x + 9}" y="{LEGEND_HEIGHT / 2 + 4}">{escape(curve)}</text>')
         x += 30 + 7 * len(curve)
-    for number, ((what, scale), of_chart) in enumerate(charts.items()):
+    for number, ((y_label, x_label), of_chart) in enumerate(charts.items()):
         row, column = divmod(number, COLUMNS)
         parts.append(f'<g transform="translate({column * WIDTH} {row * HEIGHT + LEGEND_HEIGHT})">')
-        parts += _chart(what, scale, of_chart, colours)
+        parts += _chart(y_label, x_label, of_chart, colours)
         parts.append("</g>")
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _chart(what: str, scale: str, points: Sequence[Point], colours: dict[str, str]) -> list[str]:
+def _chart(y_label: str, x_label: str, points: Sequence[Point], colours: dict[str, str]) -> list[str]:
     lowest = math.log10(min(point.x for point in points))
     highest = max(math.log10(max(point.x for point in points)), lowest + 1)
     step = _step(max(point.y for point in points))
@@ -59,7 +59,7 @@ def _chart(what: str, scale: str, points: Sequence[Point], colours: dict[str, st
     def vertical(y: float) -> float:
         return HEIGHT - BOTTOM - y / top * (HEIGHT - TOP - BOTTOM)
 
-    parts = [f'<text class="title" x="{LEFT}" y="18">{escape(what)}</text>']
+    parts = [f'<text class="title" x="{LEFT}" y="18">{escape(y_label)}</text>']
     for number in range(round(top / step) + 1):
         y = vertical(number * step)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -68,7 +68,9 @@ def _chart(what: str, scale: str, points: Sequence[Point], colours: dict[str, st
         parts.append(
             f'<text x="{horizontal(x):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_short(x)}</text>'
         )
-    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(scale)}</text>')
+    parts.append(
+        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>'
+    )
     for curve in dict.fromkeys(point.curve for point in points):
         places = [(horizontal(point.x), vertical(point.y)) for point in points if point.curve == curve]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)

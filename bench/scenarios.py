@@ -219,7 +219,7 @@ def _row(
     return replace(
         _figures(f"{contender.name}, {traffic.title}", rounds),
         of_yardstick=median(ratios) if is_compared else None,
-        of_yardstick_min=SHARE_OF_YARDSTICK_MIN if contender is ON_SQLITE and traffic == BUSIEST else None,
+        of_yardstick_wanted=SHARE_OF_YARDSTICK_MIN if contender is ON_SQLITE and traffic == BUSIEST else None,
         remark=f"rounds: {min(ratios):.2f} to {max(ratios):.2f} of (a)" if is_compared else "",
     )
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a curve. `what` is the meaning of `y`, and `scale` that of `x`; both make one chart."""
+    """A point of a curve. Points with the same two labels belong to one chart."""
 
-    what: str
-    scale: str
+    y_label: str
+    x_label: str
     curve: str
     x: float
     y: float
@@ -22,22 +22,23 @@ class Row:
     """A row of the table. A cell is empty if its value is None.
 
     Processor time is in cores: of the server's process family, of the load generator, and of all other processes.
-    `of_yardstick_min` is the minimum of `of_yardstick`; `p95_max_ms` and `p99_max_ms` are maximums. All are optional.
+    The fields with `wanted` are limits that the row must meet; see `shortfall`. All are optional.
     """
 
     what: str
     per_second: float | None = None
     of_yardstick: float | None = None
-    of_yardstick_min: float | None = None
+    """Throughput as a share of the no-op application's, which the table calls (a)."""
+    of_yardstick_wanted: float | None = None
     p95_ms: float | None = None
-    p95_max_ms: float | None = None
+    p95_wanted_ms: float | None = None
     p50_ms: float | None = None
     p99_ms: float | None = None
-    p99_max_ms: float | None = None
+    p99_wanted_ms: float | None = None
     mib_at_rest: float | None = None
     mib_after: float | None = None
-    mib_growth_max: float | None = None
-    """The maximum by which `mib_after` may exceed `mib_at_rest`."""
+    mib_growth_wanted: float | None = None
+    """The limit of `mib_after` minus `mib_at_rest`."""
     server_cores: float | None = None
     load_cores: float | None = None
     other_cores: float | None = None
@@ -46,7 +47,8 @@ class Row:
 
     @property
     def server_cpu_microseconds(self) -> float | None:
-        """Processor time of the server for one request, which other load on the machine affects least."""
+        """The server's processor time per request, in µs. Of all figures, other load on the machine changes this one
+        least."""
         if self.server_cores is None or not self.per_second:
             return None
         return self.server_cores / self.per_second * 1e6
@@ -55,21 +57,21 @@ class Row:
     def shortfall(self) -> str:
         """The figure that misses its limit, as a sentence; empty if none does."""
         for name, figure, limit in (
-            ("p95", self.p95_ms, self.p95_max_ms),
-            ("p99", self.p99_ms, self.p99_max_ms),
+            ("p95", self.p95_ms, self.p95_wanted_ms),
+            ("p99", self.p99_ms, self.p99_wanted_ms),
         ):
             if figure is not None and limit is not None and figure > limit:
                 return f"{self.what}: {name} {figure:.1f} ms, wanted under {limit:.0f}"
-        if self.mib_at_rest is not None and self.mib_after is not None and self.mib_growth_max is not None:
+        if self.mib_at_rest is not None and self.mib_after is not None and self.mib_growth_wanted is not None:
             growth = self.mib_after - self.mib_at_rest
-            if growth > self.mib_growth_max:
-                return f"{self.what}: {growth:.0f} MiB more, wanted under {self.mib_growth_max:.0f}"
+            if growth > self.mib_growth_wanted:
+                return f"{self.what}: {growth:.0f} MiB more, wanted under {self.mib_growth_wanted:.0f}"
         if (
             self.of_yardstick is not None
-            and self.of_yardstick_min is not None
-            and self.of_yardstick < self.of_yardstick_min
+            and self.of_yardstick_wanted is not None
+            and self.of_yardstick < self.of_yardstick_wanted
         ):
-            return f"{self.what}: {self.of_yardstick:.3f} of (a), wanted {self.of_yardstick_min}"
+            return f"{self.what}: {self.of_yardstick:.3f} of (a), wanted {self.of_yardstick_wanted}"
         return ""
 
 
