@@ -16,7 +16,7 @@ from typing import IO, Final
 
 from hookmill import __version__
 from hookmill.app import Store, now_us, open_store
-from hookmill.app.snapshot_limits import MEGABYTE, ReadStopped, SnapshotLimits
+from hookmill.app.snapshot_limits import MEGABYTE, SnapshotLimits, SnapshotStopped
 from hookmill.domain.errors import Conflict, DiskFull, Invalid
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.text import shown
@@ -42,8 +42,8 @@ OUTPUT_SECONDS_MAX: Final = 600.0
 _INTERRUPTION_SECONDS: Final = 0.5
 """How often a backup that waits for this program checks whether it was interrupted."""
 SHARE_OF_DATABASE: Final = 0.5
-"""The free space that a backup needs before it begins, as a share of the database without its indexes. JSON is
-compressed to a quarter, or less."""
+"""The free space that a backup needs before the rows are written, as a share of the database without its indexes. JSON
+usually compresses to a quarter; half leaves a margin."""
 SYNC_BYTES: Final = 8 * 1024 * 1024
 """How much is written between two syncs to disk."""
 
@@ -55,7 +55,7 @@ class BackupResult:
     taken_at: int
     newest_delivery_at: int | None
     rows: int
-    tables: int
+    nonempty_tables: int
     bytes_written: int
     sha256: str
     sealing_key: str
@@ -80,11 +80,12 @@ def back_up(
     - `Invalid` for a path that can't be written, and `WrongKey` without the master key;
     - `Conflict` if the file exists and is not to be replaced, or if the database has another version's schema;
     - `DiskFull` before the disk of the output, or that of the database, is full;
-    - `ReadStopped` if the backup takes too long;
+    - `SnapshotStopped` if the backup takes too long, is interrupted, makes SQLite's WAL too large, or can't write to
+      standard output;
     - `StoreUnavailable`.
     """
     is_interrupted = threading.Event()
-    # On Linux, each thread has a niceness of its own. No thread can undo it.
+    # A thread of its own, because niceness is per thread on Linux and can't be lowered again.
     with ThreadPoolExecutor(max_workers=1, initializer=os.nice, initargs=(NICENESS,)) as thread:
         backup = thread.submit(
             _back_up, settings, target, replaces, key_passphrase, with_packages, report, is_interrupted
@@ -141,7 +142,7 @@ def _back_up(
         taken_at=result.snapshot.taken_at,
         newest_delivery_at=result.snapshot.newest_delivery_at,
         rows=sum(table.rows for table in result.tables),
-        tables=sum(1 for table in result.tables if table.rows),
+        nonempty_tables=sum(1 for table in result.tables if table.rows),
         bytes_written=writer.bytes_written,
         sha256=digest.hex(),
         sealing_key=in_use.sealing_id,
@@ -219,9 +220,9 @@ class _Limits:
             )
 
     def check(self) -> None:
-        """Raises `ReadStopped` or `DiskFull` if the backup must end."""
+        """Raises `SnapshotStopped` or `DiskFull` if the backup must end."""
         if self._is_interrupted.is_set():
-            raise ReadStopped(f"The backup was interrupted. {self._state_after_failure}")
+            raise SnapshotStopped(f"The backup was interrupted. {self._state_after_failure}")
         self._snapshot.check()
         for directory in self._directories:
             if _free_bytes(directory) < self._reserve:
@@ -293,7 +294,7 @@ class _StandardOutput:
     def __init__(self, is_interrupted: threading.Event) -> None:
         self._is_interrupted = is_interrupted
         self._descriptor = sys.stdout.fileno()
-        # After `select`, a pipe takes this much without blocking.
+        # `select` promises a pipe room for PIPE_BUF bytes only. A regular file never blocks.
         self._part_bytes = MEGABYTE if stat.S_ISREG(os.fstat(self._descriptor).st_mode) else select.PIPE_BUF
 
     def write(self, data: bytes, /) -> None:
@@ -303,7 +304,7 @@ class _StandardOutput:
             try:
                 remaining = remaining[os.write(self._descriptor, remaining[: self._part_bytes]) :]
             except OSError as error:
-                raise ReadStopped(
+                raise SnapshotStopped(
                     f"The backup was stopped, because standard output can't be written: {error.strerror}. "
                     f"{state_after_failure(None)}"
                 ) from None
@@ -312,9 +313,9 @@ class _StandardOutput:
         ends_at = time.monotonic() + OUTPUT_SECONDS_MAX
         while not select.select([], [self._descriptor], [], _INTERRUPTION_SECONDS)[1]:
             if self._is_interrupted.is_set():
-                raise ReadStopped(f"The backup was interrupted. {state_after_failure(None)}")
+                raise SnapshotStopped(f"The backup was interrupted. {state_after_failure(None)}")
             if time.monotonic() > ends_at:
-                raise ReadStopped(
+                raise SnapshotStopped(
                     f"The backup was stopped, because the program that reads it took nothing for "
                     f"{OUTPUT_SECONDS_MAX:g} s. {state_after_failure(None)}"
                 )

@@ -39,7 +39,7 @@ class VerifyResult:
 def verify(settings: Settings, report: Callable[[str, int, int], None]) -> VerifyResult:
     """Check one snapshot of the database. `report` gets a title, the rows since its last call, and the total.
 
-    Raises `WrongKey` without the master keys, `Conflict` for a database of another version, `ReadStopped` if the
+    Raises `WrongKey` without the master keys, `Conflict` for a database of another version, `SnapshotStopped` if the
     verification takes too long, and `StoreUnavailable`.
     """
     began_at = time.monotonic()

@@ -60,7 +60,7 @@ def backup(
         raise typer.BadParameter("standard output is a terminal. Redirect it, or name a file", param_hint="FILE")
 
     from hookmill.app.backup import back_up, state_after_failure
-    from hookmill.app.snapshot_limits import ReadStopped
+    from hookmill.app.snapshot_limits import SnapshotStopped
 
     target = Path(file) if file != STANDARD_OUTPUT else None
     key_passphrase = _read_passphrase(is_new=True) if with_key else None
@@ -75,7 +75,7 @@ def backup(
                 report=lambda rows, total: report("backing up", rows, total),
             )
     except KeyboardInterrupt:
-        raise ReadStopped(f"The backup was interrupted. {state_after_failure(target)}") from None
+        raise SnapshotStopped(f"The backup was interrupted. {state_after_failure(target)}") from None
     _print_backup(result, file, json)
 
 
@@ -137,7 +137,7 @@ def _print_backup(result: BackupResult, file: str, json: bool) -> None:
         return
     write = print_error if file == STANDARD_OUTPUT else print_line
     write(
-        f"Backed up {count(result.rows, 'row')} of {count(result.tables, 'table')} to {shown(_place(file))} "
+        f"Backed up {count(result.rows, 'row')} of {count(result.nonempty_tables, 'table')} to {shown(_place(file))} "
         f"({size_text(result.bytes_written)}) in {result.seconds:.1f} s."
     )
     if result.newest_delivery_at is not None:
