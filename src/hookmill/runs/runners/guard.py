@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if __name__ == "__main__" and not TYPE_CHECKING:
-    # The guard starts without the package. At the end of the path, its neighbours replace no standard module.
+    # Its directory goes last on the path. Otherwise modules in it, such as http.py, would shadow standard ones.
     sys.path.append(os.path.dirname(__file__))  # noqa: PTH120 - pathlib loads slowly
     from masking import Masker
 else:
@@ -116,10 +116,11 @@ def _other_processes() -> list[int]:
 
 
 def _run_and_attempt_of(pid: int) -> tuple[bytes, int] | None:
-    """The id of the process's run, and the number of its attempt; 0 if the process has removed this variable.
+    """The id of the process's run, and the number of its attempt; 0 if `ATTEMPT_VARIABLE` is missing.
 
     A guard's environment is protected, so its arguments identify the run.
     """
+    # python -I -S guard.py RUN ATTEMPT SPEC
     arguments = _read(f"/proc/{pid}/cmdline").split(b"\0")
     if len(arguments) > 5 and arguments[3] == os.fsencode(__file__):
         return arguments[4], _attempt_number(arguments[5])
@@ -179,13 +180,14 @@ class CapturedOutput:
         self._add(self._masker.add(chunk) if self._masker.is_needed else chunk)
 
     def finish(self) -> None:
-        """Add what waits for its continuation. Call it at the end of the output."""
+        """At the end of the output, add the bytes that the masker held back: a secret might have begun there."""
         self._add(self._masker.finish())
 
     def _add(self, chunk: bytes) -> None:
         written = 0
         with contextlib.suppress(OSError):  # A full disk must not stop the command.
             written = os.write(self.file, chunk[: self.remaining_bytes])
+        # After the first chunk that doesn't fit, write no more: the file must have no gap.
         self.remaining_bytes = self.remaining_bytes - written if written == len(chunk) else 0
         self.dropped_bytes += len(chunk) - written
         self.tail = (self.tail + chunk)[-self._tail_bytes :] if self._tail_bytes else b""
@@ -208,7 +210,7 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     command ended by itself), `dropped_bytes` and `tail`, the end of the output as Latin-1, because JSON has no bytes.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
-    # An orphaned descendant becomes this process's child, even without the variable in its environment.
+    # An orphaned descendant becomes this process's child, so it is found even if it removed `RUN_VARIABLE`.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     for number in _TERMINATION_SIGNALS:
         # A signal to all processes of the service must not end the guard before it has reported.
@@ -233,7 +235,7 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     status, ended_by = _wait_for_command(pid, read_end, child_signals, output, spec)
     _signal_group(pid, signal.SIGKILL)
     _kill_children()
-    # A process outside this group, such as a daemon, may have started processes with this run's environment.
+    # A process that is no descendant, such as one that a daemon started, may have this run's environment.
     kill_processes_of_runs(run, attempt_max=attempt)
     _drain(read_end, output)
     output.finish()
@@ -281,7 +283,7 @@ def _start_command(spec: Mapping[str, Any], output_end: int) -> int:
     os.waitpid(pid, 0)
     step, error_number, text = json.loads(error)
     if step == "account":
-        text += f" to become the account {spec['user']['name']!r}"
+        text = f"can't become the account {spec['user']['name']!r}: {text}"
     if step == "directory":
         text += f": the account {spec['user']['name']!r} must be able to search each directory of {spec['directory']}"
     if step == "sandbox":
@@ -328,7 +330,7 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int) -> 
     except MemoryError:
         os.write(error_write_end, json.dumps([step, errno.ENOMEM, os.strerror(errno.ENOMEM)]).encode())
     except ValueError as error:
-        # The path or an argument contains a NUL byte.
+        # The path or an argument contains a NUL byte, or `setrlimit` got more than the hard limit.
         os.write(error_write_end, json.dumps([step, errno.EINVAL, str(error)]).encode())
     except BaseException as error:
         # Without a message, the command would count as started. EIO blames the host, not the program.
@@ -436,7 +438,7 @@ def _read_some(read_end: int, output: CapturedOutput) -> bool:
 
 
 def _drain(read_end: int, output: CapturedOutput) -> None:
-    # This doesn't wait for the end of the output, because a process outside the group may keep the pipe open.
+    # This doesn't wait for the end of the output, because a process that is no descendant may keep the pipe open.
     with contextlib.suppress(BlockingIOError):
         while chunk := os.read(read_end, CHUNK_BYTES):
             output.add(chunk)
