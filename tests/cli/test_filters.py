@@ -251,7 +251,7 @@ def test_backtest_prints_the_effect_of_a_run_policy(stored_deliveries: list[str]
 
     assert lines[:2] == [
         "3 of the last 3 Accepted deliveries match.",
-        "Their runs have 2 different keys. Debounce supersedes 1 of them.",
+        "Their runs have 2 different keys. Debounce supersedes 1 of these runs.",
     ]
 
 

@@ -1,8 +1,11 @@
 """The operations of operators, members and keys on factories, webhooks, automations, the log and runs.
 
-Every channel calls them. An operation requires a permission, which only `access` grants; setting up and signing in are
-exceptions. A change is one transaction, which also adds a line to the audit log, and takes effect in every process
-before the call returns. Only `Runs.cancel_many` uses several transactions.
+The API, the dashboard, the command line and definition files (the *channels*) all call them. An operation requires a
+permission, which only `access` grants. A change is one transaction, which also adds a line to the audit log, and takes
+effect in every process before the call returns.
+
+The exceptions are: setting up and signing in need no permission. `PlatformReports` grants permission for its reports
+itself, and writes no line to the audit log. `Runs.cancel_many` uses several transactions.
 """
 
 from collections.abc import Callable
@@ -69,11 +72,11 @@ class Management:
         send_alarm: SendAlarm | None = None,
         usable_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`now_us`: the time in µs since 1970. `has_room`: whether the database's disk has room for what changes add.
-        `usable_bytes`: how much that disk has for further deliveries; None if it is not known.
+        """`now_us`: the time in µs since 1970. `has_room`: whether the database's disk has room for changes that create
+        something. `usable_bytes`: how much that disk has for further deliveries; None if the amount is not known.
 
-        `packages`: the packages of runs on this host. `run_file_storage`: None if only the worker's host has the files
-        of a run. `send_alarm` sends tests of alarm destinations; None if this process can't send them.
+        `packages`: the packages of runs on this host. `run_file_storage`: where runs' files are stored; None if they
+        stay on the worker's host. `send_alarm` sends tests of alarm destinations; None if this process can't send them.
         """
         installation = Installation(database, master_keys, config, now_us, has_room)
         self._installation = installation

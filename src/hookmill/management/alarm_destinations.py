@@ -101,7 +101,7 @@ class AlarmDestinations:
         kinds = usable_alarm_kinds(alarm_kinds)
         factory = may.factory if isinstance(may, MayManage) else None
         refuse_kinds_out_of_reach(kinds, of_factory=factory is not None, includes_factories=includes_factories)
-        with self._installation.changing(may, adds=True) as change:
+        with self._installation.changing(may, needs_disk_space=True) as change:
             if len(self._all(change.tx, may)) >= DESTINATIONS_MAX:
                 whose = "The factory" if factory is not None else "The installation"
                 raise LimitReached(

@@ -75,7 +75,7 @@ class Alarms:
         """
         if (hours is None) == (until is None):
             raise Invalid("Set either hours or until, and not both.", pointer="")
-        with self._installation.changing(may, adds=False) as change:
+        with self._installation.changing(may, needs_disk_space=False) as change:
             alarm = _open_alarm_of(change.tx, may, alarm_id)
             if hours is not None:
                 until = change.now + hours * HOUR_US
@@ -90,7 +90,7 @@ class Alarms:
 
     def wake(self, may: MayManage | MayAdminister, alarm_id: str) -> Alarm:
         """End the snooze of an open alarm. Raises `Conflict` if the alarm is resolved."""
-        with self._installation.changing(may, adds=False) as change:
+        with self._installation.changing(may, needs_disk_space=False) as change:
             alarm = _open_alarm_of(change.tx, may, alarm_id)
             if not alarm.is_snoozed(change.now):
                 change.skip_audit()

@@ -164,7 +164,7 @@ class Automations:
 
     def delete(self, may: MayManage, id_or_name: str) -> Automation:
         """Delete the automation. It starts no more runs once this returns. Its existing runs stay and continue."""
-        with self._installation.changing_definition(may, adds=False) as change:
+        with self._installation.changing_definition(may, needs_disk_space=False) as change:
             automation = automation_named(change.tx, may, id_or_name)
             automations.delete(change.tx, automation, change.now)
             change.record("delete", "automation", automation.id, automation.name)
@@ -176,7 +176,7 @@ class Automations:
         Raises `Invalid` if the body is too large or not JSON, and `Conflict` if the automation is disabled.
         """
         payload = _usable_payload(body) if body is not None else None
-        with self._installation.changing(may, adds=True) as change:
+        with self._installation.changing(may, needs_disk_space=True) as change:
             automation = automation_named(change.tx, may, id_or_name)
             if not automation.enabled:
                 raise Conflict(f"Automation {automation.name!r} is disabled. Enable it first. Nothing was started.")

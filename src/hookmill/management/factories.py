@@ -43,7 +43,7 @@ class Factories:
     def create(self, may: MayAdminister, name: str) -> Factory:
         """Create an empty factory. Raises `Conflict` for a taken name."""
         name = usable_factory_name(name)
-        with self._installation.changing(may, adds=True) as change:
+        with self._installation.changing(may, needs_disk_space=True) as change:
             if factories.factory_named(change.tx, name) is not None:
                 raise Conflict(f"A factory named {name!r} already exists. Choose another name.")
             factory = Factory(FactoryId(random_id("fac")), may.team_id, name)

@@ -126,15 +126,17 @@ class Filters:
             # The keys are compared with each other only, so any automation's id will do.
             policy_keys.append(policy.policy_key(AutomationId(""), parsed))
         superseded_positions: set[int] = set()
+        oldest_first = matching[::-1]
         if policy.debounce is not None:
-            arrivals = [(key, delivery.received_at) for key, delivery in zip(policy_keys, matching, strict=True)]
-            # Positions count from the oldest matching delivery.
-            superseded_positions = superseded_by_debounce(policy.debounce, reversed(arrivals))
+            arrivals = [
+                (key, delivery.received_at) for key, delivery in zip(reversed(policy_keys), oldest_first, strict=True)
+            ]
+            superseded_positions = superseded_by_debounce(policy.debounce, arrivals)
         return Backtest(
             matching=tuple(matching),
             others=tuple(others),
             key_count=len(set(policy_keys)) if policy.can_hold_runs else None,
-            superseded_keys=frozenset(matching[-1 - position].key for position in superseded_positions),
+            superseded_keys=frozenset(oldest_first[position].key for position in superseded_positions),
         )
 
     def explain(self, may: MayView, delivery_id: str) -> Sequence[AutomationMatch]:
@@ -197,8 +199,11 @@ def _parsed(body: bytes) -> Parsed:
     return parsed
 
 
-def would_start(automation: Automation, delivery: Delivery, parsed: Parsed) -> bool:
-    """Whether the delivery would start a run of the automation, as the ingress decides it. `parsed` is its body."""
+def any_trigger_matches(automation: Automation, delivery: Delivery, parsed: Parsed) -> bool:
+    """Whether a trigger of the automation matches the delivery, as the ingress decides it. `parsed` is its body.
+
+    The automation may be disabled.
+    """
     subscription = Subscription(
         automation_id=automation.id,
         version=automation.version,
@@ -211,6 +216,7 @@ def draft_filter(payload_filter: Any = None, event_types: Any = None) -> Deliver
     """A filter compiled from JSON. Raises `InvalidFilter` with every problem, at `/event/…` or `/filter/…`."""
     faults: list[Fault] = []
     types = read_event_types(event_types) if event_types is not None else ()
+    # A list contains faults; the event types are a tuple.
     if isinstance(types, list):
         faults += [Fault(f"/event{fault.pointer}", fault.message) for fault in types]
         types = ()

@@ -157,16 +157,16 @@ class Installation:
             yield
 
     @contextmanager
-    def changing(self, may: MayManage | MayAdminister, *, adds: bool = False) -> Iterator[Change]:
+    def changing(self, may: MayManage | MayAdminister, *, needs_disk_space: bool = False) -> Iterator[Change]:
         """A transaction that locks the team, so no other change can come between its reads and writes.
 
         Inside `one_transaction` or `rehearsing`, it joins the open transaction. Raises `Revoked` or `Forbidden` if the
         permission ended meanwhile.
 
-        `adds`: the change creates something. Raises `DiskFull` if the disk has no room for that. Other changes remain
-        possible, because they may free space, or stop harm.
+        `needs_disk_space`: the change creates something. Raises `DiskFull` if the disk has no room for that. Other
+        changes remain possible, because they may free space, or stop harm.
         """
-        if adds and not self._current.is_rehearsal and not self._has_room():
+        if needs_disk_space and not self._current.is_rehearsal and not self._has_room():
             raise DiskFull(
                 "The disk of the data directory is almost full, so nothing was changed. Free disk space, or lower "
                 "free_space_min_mb, and then retry. You can still delete, disable, rotate and cancel."
@@ -177,12 +177,12 @@ class Installation:
             change.require_settled()
 
     @contextmanager
-    def changing_definition(self, may: MayManage, *, adds: bool = True) -> Iterator[Change]:
-        """Like `changing`, for fields that definition files can define. Pass `adds=False` only for a deletion.
+    def changing_definition(self, may: MayManage, *, needs_disk_space: bool = True) -> Iterator[Change]:
+        """Like `changing`, for fields that definition files can define. Only deletions need no disk space.
 
         Raises `Conflict` if the factory is defined by files, and the change comes through another channel.
         """
-        with self.changing(may, adds=adds) as change:
+        with self.changing(may, needs_disk_space=needs_disk_space) as change:
             factory = factories.by_id(change.tx, may.factory.id)
             if factory is not None and factory.defined_by_files and may.actor.channel is not Channel.FILES:
                 raise Conflict(

@@ -38,7 +38,7 @@ class Keys:
         factory: str | None = None,
         expires_at: int | None = None,
     ) -> KeyWithToken:
-        """Create a key. Viewers and managers require a factory, by its name; an admin's key is for the whole team.
+        """Create a key. A key for a viewer or manager needs `factory`, the factory's name; an admin's key has none.
 
         `expires_at` is in µs since 1970. Raises `Invalid` if the role and factory don't fit or the time is invalid, and
         `NotFound` for an unknown factory.
@@ -56,7 +56,7 @@ class Keys:
                 pointer="/expires_at",
             )
         token = SecretValue(TOKEN_PREFIX + generate_value(os.urandom(32)).reveal())
-        with self._installation.changing(may, adds=True) as change:
+        with self._installation.changing(may, needs_disk_space=True) as change:
             key_factory = factory_named(change.tx, may, factory) if factory is not None else None
             key = ApiKey(
                 id=random_id("key"),

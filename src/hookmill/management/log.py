@@ -12,7 +12,7 @@ from hookmill.domain.ids import DeliveryKey, RunKey, WebhookUid
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import Run
 from hookmill.management.activity import ActivityReader, WebhookActivity
-from hookmill.management.filters import would_start
+from hookmill.management.filters import any_trigger_matches
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import automation_named, delivery_of, payload_of, run_of, uids_of, webhook_named
 from hookmill.store import automations, deliveries
@@ -125,7 +125,7 @@ class Log:
         Starts the automation with this id or name, or every enabled automation that matches. Raises `NotFound` if the
         delivery has no stored payload, and `Conflict` if no run would start.
         """
-        with self._installation.changing(may, adds=True) as change:
+        with self._installation.changing(may, needs_disk_space=True) as change:
             delivery = delivery_of(change.tx, may, delivery_id)
             # Retention must not prune the payload before the run exists.
             deliveries.lock_against_pruning(change.tx, delivery.key)
@@ -164,7 +164,7 @@ class Log:
             matching = [
                 automation
                 for automation in automations.in_factory(tx, may.factory.id)
-                if automation.enabled and would_start(automation, delivery, parsed)
+                if automation.enabled and any_trigger_matches(automation, delivery, parsed)
             ]
             if not matching:
                 raise Conflict(
@@ -175,7 +175,7 @@ class Log:
         automation = automation_named(tx, may, id_or_name)
         if not automation.enabled:
             raise Conflict(f"Automation {automation.name!r} is disabled. Enable it first. Nothing was started.")
-        if not would_start(automation, delivery, parsed):
+        if not any_trigger_matches(automation, delivery, parsed):
             raise Conflict(
                 f"Delivery {delivery_id} does not trigger automation {automation.name!r}. Nothing was started.",
                 command=f"hookmill delivery show {delivery_id}",

@@ -25,7 +25,7 @@ class Members:
         """Add a member, with no role in a factory yet. Raises `Invalid`, and `Conflict` if a member has the address."""
         email = usable_address(email)
         name = usable_name("member", name)
-        with self._installation.changing(may, adds=True) as change:
+        with self._installation.changing(may, needs_disk_space=True) as change:
             if members.by_email(change.tx, may.team_id, email) is not None:
                 raise Conflict(f"{email} is already a member.")
             member = Member(

@@ -51,7 +51,10 @@ class PlatformReports:
         return MayReport(run=run, attempt=attempt, token_digest=digest)
 
     def receive(self, may: MayReport, report: PlatformReport) -> None:
-        """Store the report, with which the attempt ends. The same report may arrive again. Raises `Conflict`."""
+        """Store the report, with which the attempt ends. Repeating the same report has no effect.
+
+        Raises `Conflict` for a different report, or if the attempt has ended.
+        """
         with self._installation.writing_without_permission_check() as tx:
             reception = platform_attempts.receive(tx, may.run, may.attempt, may.token_digest, report)
         match reception:

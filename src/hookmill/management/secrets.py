@@ -58,7 +58,7 @@ class Secrets:
         """
         name = usable_secret_name(name)
         new_value = _new_value(value, for_runs=for_runs)
-        with self._installation.changing(may, adds=True) as change:
+        with self._installation.changing(may, needs_disk_space=True) as change:
             existing = secrets.secret_id_named(change.tx, may.factory.team_id, name)
             if existing is not None:
                 refuse_foreign_secret(change.tx, may, existing, name)

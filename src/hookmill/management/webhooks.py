@@ -258,7 +258,7 @@ class Webhooks:
 
     def delete(self, may: MayManage, uid_or_name: str) -> Webhook:
         """Delete the webhook. Senders get a 404 once this returns. Its log stays until retention prunes it."""
-        with self._installation.changing_definition(may, adds=False) as change:
+        with self._installation.changing_definition(may, needs_disk_space=False) as change:
             webhook = live_webhook_named(change.tx, may, uid_or_name)
             webhooks.set_state(change.tx, webhook.uid, WebhookState.DELETED, change.now)
             change.record("delete", "webhook", webhook.uid, webhook.name)

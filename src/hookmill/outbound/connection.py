@@ -22,7 +22,7 @@ ADDRESSES_MAX: Final = 4
 LOOKUPS_MAX: Final = 8
 """How many look-ups of names may be in progress. One can't be cancelled, so it may outlive its deadline."""
 _TIMER_MARGIN_SECONDS: Final = 0.02
-"""The timer fires only when `Deadline.is_over` is certain."""
+"""How long after the deadline the timer fires, so that `Deadline.is_over` is then always true."""
 _TIMEOUT_SECONDS_MIN: Final = 0.001
 """Used if the deadline is already over, because a socket with a timeout of 0 would not wait at all."""
 _LOOKUP_SLOTS: Final = threading.BoundedSemaphore(LOOKUPS_MAX)
@@ -58,7 +58,7 @@ def connected(
     `DestinationUnavailable`; `where` is the destination's name in its text.
     """
     connection = _connect(_permitted_addresses(host, deadline, where=where, permits=permits), port, deadline, where)
-    # The duplicate has the same connection, also when TLS replaces the socket object.
+    # TLS detaches `connection` from its descriptor. The duplicate can still shut the connection down.
     duplicate = connection.dup()
     timer = threading.Timer(deadline.remaining + _TIMER_MARGIN_SECONDS, _shut_down, [duplicate])
     timer.daemon = True
@@ -135,7 +135,7 @@ def _addresses(host: str, deadline: Deadline, where: str) -> Sequence[Address]:
     except Empty:
         raise deadline.timeout_error(where) from None
     if isinstance(result, OSError | UnicodeError):
-        raise DestinationUnavailable(f"The name of {where} has no address. Check it.") from None
+        raise DestinationUnavailable(f"The name of {where} has no address. Check it.")
     return [address for text in dict.fromkeys(result) if (address := parsed_address(text)) is not None]
 
 

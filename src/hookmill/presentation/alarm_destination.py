@@ -32,7 +32,7 @@ class AlarmDestinationView(View, frozen=True):
     waiting: Annotated[int, Meta(description="Messages that wait to be sent, or to be sent again.")]
     failed: Annotated[int, Meta(description="Messages of the last 30 days that were given up.")]
     last_problem: Annotated[
-        str | None, Meta(description="Why the newest message that waits or was given up could not be sent.")
+        str | None, Meta(description="The latest error of the newest undelivered message (waiting or given up).")
     ]
 
     @classmethod

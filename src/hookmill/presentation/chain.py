@@ -20,7 +20,10 @@ class Chain:
     def __init__(
         self, json_line: Callable[[Any], str], *, head: str = NO_HASH, sequence: int = 0, deliveries: int = 0
     ) -> None:
-        """`json_line` renders an object in one line. A chain that continues another one begins with its values."""
+        """`json_line` renders an object in one line.
+
+        To continue a chain, pass the `head`, `sequence` and `deliveries` of its end.
+        """
         self._json_line = json_line
         self.head = head
         self.sequence = sequence
@@ -28,7 +31,7 @@ class Chain:
         """How many deliveries the chain has."""
 
     def begin(self, *, factory: str, webhook: str | None) -> str:
-        """The first line of a file. `webhook` is the uid of the only webhook that is exported."""
+        """The first line of a file. `webhook`: the uid of the webhook to which the export is limited; None for all."""
         return self._line({"chain": FORMAT, "factory": factory, "webhook": webhook})
 
     def add(self, fields: Mapping[str, Any], payload_sha256: str | None) -> str:
@@ -42,7 +45,8 @@ class Chain:
 
     def _line(self, fields: Mapping[str, Any]) -> str:
         self.sequence += 1
-        content = self._json_line({"sequence": self.sequence, "previous": self.head, **fields})[:-1]
+        # The hash covers the line up to its own field.
+        content = self._json_line({"sequence": self.sequence, "previous": self.head, **fields}).removesuffix("}")
         self.head = hashlib.sha256(content.encode()).hexdigest()
         return f'{content}{_HASH_FIELD}{self.head}"}}'
 
@@ -58,5 +62,5 @@ def read_line(line: str) -> dict[str, Any]:
         or fields.get("hash") != hashlib.sha256(line[:-_END_CHARACTERS].encode()).hexdigest()
         or type(fields.get("sequence")) is not int
     ):
-        raise Invalid("a line of it is no line of a hash chain, or was altered")
+        raise Invalid("one of its lines is not part of a hash chain, or was altered")
     return fields

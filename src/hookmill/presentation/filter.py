@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class ConditionView(View, frozen=True):
-    """The result of one condition of a payload filter. `expected` and `found` are JSON for people, cut if long."""
+    """The result of one condition of a payload filter.
+
+    `expected` and `found` are JSON to be read by people, not parsed: long values are cut.
+    """
 
     pointer: str
     operator: str
@@ -141,4 +144,4 @@ def policy_outcome(backtest: Backtest) -> str | None:
     keys_text = "1 key" if backtest.key_count == 1 else f"{backtest.key_count:,} different keys"
     if not backtest.superseded_keys:
         return f"Their runs have {keys_text}."
-    return f"Their runs have {keys_text}. Debounce supersedes {len(backtest.superseded_keys):,} of them."
+    return f"Their runs have {keys_text}. Debounce supersedes {len(backtest.superseded_keys):,} of these runs."

@@ -11,7 +11,7 @@ from typing import Final
 PATTERN_CHARACTERS_MAX: Final = 500
 
 _Piece = tuple[str | None, ...]
-"""The characters of a pattern before, between or after stars. None stands for `?`."""
+"""A stretch of a pattern without stars: its characters, with None for `?`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Glob:
     last: "_Part | None"
     """None if the pattern has no star; then `first` is the whole pattern."""
     length_min: int
-    """The length of the shortest matching text."""
+    """The length of the shortest matching text. Without a star, all matching texts have this length."""
 
     def matches(self, text: str) -> bool:
         """Whether the pattern matches the whole text."""
@@ -78,6 +78,7 @@ class _Part:
     def __init__(self, piece: _Piece) -> None:
         self.length = len(piece)
         groups = groupby(piece, key=lambda character: character is None)
+        # `str` is for the type checker: these groups contain no None.
         self.literals = tuple("".join(map(str, group)) for is_wildcard, group in groups if not is_wildcard)
         self._only_literal = "".join(self.literals) if None not in piece else None
         # The masks of the Shift-And algorithm: bit n is set if the character matches position n of the piece.
