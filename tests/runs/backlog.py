@@ -101,9 +101,20 @@ class Backlog:
         self._policies[automation] = policy
         return automation
 
-    def queue(self, automation: str, *, factory: str = "fac_one", webhook: str = "", payload: bytes = b"{}") -> RunKey:
-        """Add a run of an accepted delivery: queued and not claimed. Returns its key."""
-        return self.queue_many(automation, 1, factory=factory, webhook=webhook, payload=payload)[0]
+    def queue(
+        self,
+        automation: str,
+        *,
+        factory: str = "fac_one",
+        webhook: str = "",
+        payload: bytes = b"{}",
+        now: int | None = None,
+    ) -> RunKey:
+        """Add a run of an accepted delivery: queued and not claimed. Returns its key.
+
+        `now`: when the delivery arrives, in µs since 1970; None for the present time.
+        """
+        return self.queue_many(automation, 1, factory=factory, webhook=webhook, payload=payload, now=now)[0]
 
     def queue_many(
         self,
@@ -114,6 +125,7 @@ class Backlog:
         webhook: str = "",
         payload: bytes = b"{}",
         notifies: bool = True,
+        now: int | None = None,
     ) -> list[RunKey]:
         """Add runs like `queue`. With `notifies`, workers are notified of them, as of admitted runs."""
         uid = self.webhook(factory, uid=webhook)
@@ -123,7 +135,8 @@ class Backlog:
         keys = []
         with self.database.write() as tx:
             for _ in range(count):
-                delivery, key = (time_ordered_key(microseconds(), secrets.token_bytes(8)) for _ in range(2))
+                created_at = now if now is not None else microseconds()
+                delivery, key = (time_ordered_key(created_at, secrets.token_bytes(8)) for _ in range(2))
                 tx.run("INSERT INTO payloads (delivery_id, body) VALUES (:id, :body)", id=delivery, body=payload)
                 tx.run(
                     "INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,"
@@ -135,7 +148,7 @@ class Backlog:
                     webhook=self._webhooks[uid],
                     factory=factory,
                     automation=automation,
-                    now=microseconds(),
+                    now=created_at,
                     priority=policy.priority.rank,
                     policy_key=policy_key,
                     hold=int(Hold.NEW) if policy_key is not None else None,
