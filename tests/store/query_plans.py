@@ -23,7 +23,7 @@ def statement_plans(
     statements: list[tuple[str, Any]] = []
 
     def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if table in statement and statement.lstrip().startswith(("SELECT", "WITH", "UPDATE")):
+        if table in statement and statement.lstrip().startswith(("SELECT", "WITH", "UPDATE", "DELETE")):
             statements.append((statement, parameters))
 
     with database.write() as tx:
