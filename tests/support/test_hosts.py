@@ -1,7 +1,6 @@
 """The hosts of other tests are separate from each other and from this machine, and end with their owner."""
 
 import os
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +18,10 @@ import os, socket, time
 from pathlib import Path
 
 listener = socket.create_server(("0.0.0.0", 8_000))
-numbers = [each.name for each in Path("/proc").iterdir() if each.name.isdecimal()]
+pids_before_fork = [each.name for each in Path("/proc").iterdir() if each.name.isdecimal()]
 if os.fork() == 0:
     os.setsid()
-print(socket.gethostname(), len(numbers), flush=True)
+print(socket.gethostname(), len(pids_before_fork), flush=True)
 while True:
     listener.accept()[0].sendall(b"reply")
 """
@@ -35,9 +34,14 @@ def network() -> Iterator[Network]:
 
 
 def start_server(host: Host, directory: Path) -> Path:
-    """Start a server, which forks once. Returns its output: the host's name, and the number of the host's processes."""
+    """Start a server, which forks once. Returns the file with its output.
+
+    Each line has the host's name, and the number of the host's processes before the fork: the host's first process and
+    the server.
+    """
     output = directory / host.name
     host.start([sys.executable, "-c", SERVER], dict(os.environ), directory, output)
+    # Both processes print the line after the fork.
     until(lambda: output.exists() and output.read_text().count("\n") == 2, "the servers listen")
     return output
 
@@ -69,16 +73,27 @@ def test_unplugged_host_is_unreachable_until_it_is_plugged_in(network: Network, 
         assert connection.recv(5) == b"reply"
 
 
-def test_closed_network_leaves_no_process_and_no_interface(tmp_path: Path):
-    interfaces = socket.if_nameindex()
+def test_closed_network_leaves_no_process_and_no_network_namespace(tmp_path: Path):
     with Network("one", "two") as network:
         for host in network.hosts:
             start_server(host, tmp_path)
         network.hosts[0].freeze()
-        assert len(server_pids(tmp_path)) == 4
+        pids = server_pids(tmp_path)
+        namespaces = {network_namespace(pid) for pid in pids}
+        assert len(pids) == 4
+        assert len(namespaces) == 2
 
     assert server_pids(tmp_path) == []
-    assert socket.if_nameindex() == interfaces
+    # The kernel removes a namespace and its interfaces with its last process.
+    assert namespaces.isdisjoint(map(network_namespace, psutil.pids()))
+
+
+def network_namespace(pid: int) -> str | None:
+    """The process's network namespace; None if the process has ended."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
+    except OSError:
+        return None
 
 
 def server_pids(directory: Path) -> list[int]:
