@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -209,14 +209,14 @@ class LogWriter:
             )
         return ids.run_id(key)
 
-    def add_dropped_attempts(self, webhook_uid: str, kind: str, counts: Sequence[tuple[int, int]]) -> None:
-        """Add counts of dropped attempts. `counts` has pairs of a minute in the hour of `START_US` and a count."""
+    def add_dropped_attempts(self, webhook_uid: str, kind: str, counts: Mapping[int, int]) -> None:
+        """Add counts of dropped attempts. `counts` has a count for each minute in the hour of `START_US`."""
         hour = START_US - START_US % 3_600_000_000
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.executemany(
                 "INSERT INTO dropped_attempts (webhook_no, minute, kind, count) "
                 "SELECT no, ?, ?, ? FROM webhooks WHERE uid = ?",
-                [(hour + minute * 60_000_000, kind, count, webhook_uid) for minute, count in counts],
+                [(hour + minute * 60_000_000, kind, count, webhook_uid) for minute, count in counts.items()],
             )
 
     def _key(self, at: int) -> bytes:

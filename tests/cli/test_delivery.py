@@ -1,5 +1,6 @@
 """`hookmill delivery`."""
 
+import json
 import shlex
 import subprocess
 import sys
@@ -67,10 +68,12 @@ def test_command_for_the_next_page_keeps_the_event_type(webhook: Any, log: LogWr
 def test_escape_sequence_in_an_event_type_is_escaped(webhook: Any, log: LogWriter, hookmill: Hookmill):
     delivery = log.add_delivery(webhook["uid"], event=ESCAPE_SEQUENCE)
 
-    assert "\x1b" not in hookmill("delivery", "list").out + hookmill("delivery", "show", delivery).out
+    for output in (hookmill("delivery", "list").out, hookmill("delivery", "show", delivery).out):
+        assert "\x1b" not in output
+        assert r"\u001b]0;owned" in output
 
 
-def test_list_in_json_has_the_fields_of_the_export(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_list_in_json_has_every_field(webhook: Any, log: LogWriter, hookmill: Hookmill):
     first = log.add_delivery(webhook["uid"], identity="evt_1", identity_kind=IdentityKind.SENDER)
     second = log.add_delivery(
         webhook["uid"], Label.DUPLICATE, at=START_US + 1, identity_kind=IdentityKind.SENDER, duplicate_of=first
@@ -146,7 +149,7 @@ def test_list_is_filtered_by_time_range(webhook: Any, log: LogWriter, hookmill: 
 
 
 def test_dropped_attempts_are_filtered_by_time_range(webhook: Any, log: LogWriter, hookmill: Hookmill):
-    log.add_dropped_attempts(webhook["uid"], "rate_limited", [(2, 4), (4, 10), (6, 1)])
+    log.add_dropped_attempts(webhook["uid"], "rate_limited", {2: 4, 4: 10, 6: 1})
     time_range = ("--since", "2026-11-21 09:04:30", "--until", "2026-11-21 09:06")
 
     (dropped,) = hookmill("delivery", "list", *time_range, "--json").json["dropped_attempts"]
@@ -201,8 +204,8 @@ def test_empty_list_says_how_to_send_a_sample(webhook: Any, hookmill: Hookmill):
 
 def test_dropped_attempts_are_counted_below_the_list(webhook: Any, log: LogWriter, hookmill: Hookmill):
     log.add_delivery(webhook["uid"])
-    log.add_dropped_attempts(webhook["uid"], "rate_limited", [(2, 4), (3, 10), (9, 1)])
-    log.add_dropped_attempts(webhook["uid"], "failed_authentications", [(3, 7000)])
+    log.add_dropped_attempts(webhook["uid"], "rate_limited", {2: 4, 3: 10, 9: 1})
+    log.add_dropped_attempts(webhook["uid"], "failed_authentications", {3: 7000})
 
     assert hookmill("delivery", "list").out.splitlines()[3:] == [
         "Dropped without an entry (UTC):",
@@ -213,7 +216,7 @@ def test_dropped_attempts_are_counted_below_the_list(webhook: Any, log: LogWrite
 
 
 def test_dropped_attempts_are_counted_in_json(webhook: Any, log: LogWriter, hookmill: Hookmill):
-    log.add_dropped_attempts(webhook["uid"], "rate_limited", [(2, 4), (3, 10)])
+    log.add_dropped_attempts(webhook["uid"], "rate_limited", {2: 4, 3: 10})
 
     assert hookmill("delivery", "list", "--json").json["dropped_attempts"] == [
         {
@@ -260,7 +263,7 @@ def test_show_explains_each_condition_of_a_filter(webhook: Any, log: LogWriter, 
     ]
 
 
-def test_show_in_json_has_the_same_explanation(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_show_in_json_explains_each_automation(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
     hookmill(
         "automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", '{"n": [1]}', "--disabled"
     )
@@ -271,8 +274,8 @@ def test_show_in_json_has_the_same_explanation(automation: Any, webhook: Any, lo
 
     assert [row["run_id"] for row in shown["runs"]] == [run]
     assert [
-        (automation["automation"], automation["enabled"], automation["would_trigger"])
-        for automation in shown["automations"]
+        (evaluation["automation"], evaluation["enabled"], evaluation["would_trigger"])
+        for evaluation in shown["automations"]
     ] == [
         ("a", False, False),
         ("triage", True, True),
@@ -301,8 +304,8 @@ def test_automation_of_another_webhook_is_explained_in_one_line(
 
     lines = hookmill("delivery", "show", delivery).out.splitlines()
     assert lines[-2:] == ["", "elsewhere: Would not trigger. Webhook check: failed"]
-    automations = hookmill("delivery", "show", delivery, "--json").json["automations"]
-    assert [(automation["automation"], automation["triggers"][0]["webhook_check"]) for automation in automations] == [
+    evaluations = hookmill("delivery", "show", delivery, "--json").json["automations"]
+    assert [(evaluation["automation"], evaluation["triggers"][0]["webhook_check"]) for evaluation in evaluations] == [
         ("elsewhere", False),
         ("triage", True),
     ]
@@ -415,9 +418,9 @@ def test_export_has_every_row_oldest_first(webhook: Any, log: LogWriter, hookmil
     rows = hookmill("delivery", "export").json_lines
 
     assert [row["delivery_id"] for row in rows] == delivery_ids
-    assert rows[0].keys() >= {
-        *("delivery_id", "webhook_uid", "label", "size", "received_at", "identity_kind", "duplicate_of", "reason")
-    }
+    assert rows[0].keys() >= set(
+        "delivery_id webhook_uid label size received_at identity_kind duplicate_of reason".split()
+    )
 
 
 def test_export_of_one_webhook_is_written_to_a_file(webhook: Any, log: LogWriter, hookmill: Hookmill, tmp_path: Path):
@@ -428,7 +431,7 @@ def test_export_of_one_webhook_is_written_to_a_file(webhook: Any, log: LogWriter
     result = hookmill("delivery", "export", "--webhook", "other", "-o", "log.jsonl")
 
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
-    assert [line.split('"')[3] for line in lines] == delivery_ids
+    assert [json.loads(line)["delivery_id"] for line in lines] == delivery_ids
     assert result.out == "Wrote 2 deliveries to log.jsonl.\n"
 
 
@@ -444,10 +447,12 @@ def test_export_ends_without_a_traceback_if_its_reader_exits(webhook: Any, log: 
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdout.readline()
+        first_line = process.stdout.readline()
         process.stdout.close()
         errors = process.stderr.read()
 
+    assert json.loads(first_line)["webhook_uid"] == webhook["uid"]
+    assert process.returncode == 1
     assert b"Traceback" not in errors
     assert b"Exception ignored" not in errors
 
@@ -459,6 +464,7 @@ def test_list_fits_80_columns_without_cutting_ids(webhook: Any, log: LogWriter):
 
     assert any(delivery in line for line in lines)
     assert any("Rejected (invalid JSON)" in line for line in lines)
+    # Escape sequences, which set colours, have no width.
     assert max(len(line) for line in lines if "\x1b" not in line) <= 80
 
 

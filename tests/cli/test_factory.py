@@ -1,9 +1,16 @@
 """`hookmill factory`."""
 
-from tests.cli.conftest import Hookmill, LogWriter
+import shlex
+
+import pytest
+
+from tests.cli.conftest import Hookmill
+
+pytestmark = pytest.mark.usefixtures("log")
+"""The commands need a service that was started once."""
 
 
-def test_create_prints_how_to_add_a_webhook_to_the_empty_factory(log: LogWriter, hookmill: Hookmill):
+def test_create_prints_how_to_add_a_webhook_to_the_empty_factory(hookmill: Hookmill):
     output = hookmill("factory", "create", "our payments").out
 
     assert output.startswith("Factory our payments is ready. ")
@@ -11,7 +18,7 @@ def test_create_prints_how_to_add_a_webhook_to_the_empty_factory(log: LogWriter,
     assert hookmill("webhook", "list", "--factory", "our payments", "--json").json == {"webhooks": []}
 
 
-def test_list_shows_whether_files_define_each_factory(log: LogWriter, hookmill: Hookmill):
+def test_list_shows_whether_files_define_each_factory(hookmill: Hookmill):
     factory = hookmill("factory", "create", "payments", "--json").json
 
     assert factory == {"name": "payments", "defined_by_files": False, "max_running": None}
@@ -23,21 +30,21 @@ def test_list_shows_whether_files_define_each_factory(log: LogWriter, hookmill: 
     assert factory in hookmill("factory", "list", "--json").json["factories"]
 
 
-def test_second_factory_of_the_same_name_is_refused(log: LogWriter, hookmill: Hookmill):
+def test_second_factory_of_the_same_name_is_refused(hookmill: Hookmill):
     assert "A factory named 'default' already" in hookmill("factory", "create", "default", exit_code=1).err
 
 
-def test_printed_command_names_the_factory(log: LogWriter, hookmill: Hookmill):
+def test_printed_command_names_the_factory(hookmill: Hookmill):
     hookmill("factory", "create", "payments")
 
     output = hookmill("webhook", "create", "p", "--disabled", "--factory", "payments").out
 
-    (words,) = [line.split() for line in output.splitlines() if "webhook enable" in line]
-    hookmill(*words[-5:])
+    (line,) = [line for line in output.splitlines() if "hookmill webhook enable" in line]
+    hookmill(*shlex.split(line.partition("hookmill ")[2]))
     assert hookmill("webhook", "show", "p", "--factory", "payments", "--json").json["enabled"] is True
 
 
-def test_limit_of_running_runs_is_set_and_removed(log: LogWriter, hookmill: Hookmill):
+def test_limit_of_running_runs_is_set_and_removed(hookmill: Hookmill):
     output = hookmill("factory", "change", "default", "--max-running", "3").out
     factories = hookmill("factory", "list", "--json").json["factories"]
     unlimited = hookmill("factory", "change", "default", "--no-max-running", "--json").json
@@ -47,10 +54,16 @@ def test_limit_of_running_runs_is_set_and_removed(log: LogWriter, hookmill: Hook
     assert unlimited["max_running"] is None
 
 
-def test_invalid_limit_is_refused(log: LogWriter, hookmill: Hookmill):
+def test_invalid_limit_is_refused(hookmill: Hookmill):
     assert (
         "max_running must be a whole number from 1 to 1,000"
         in hookmill("factory", "change", "default", "--max-running", "0", exit_code=1).err
     )
+
+
+def test_limit_of_an_unknown_factory_is_refused(hookmill: Hookmill):
     assert "There is no factory 'x'" in hookmill("factory", "change", "x", "--max-running", "1", exit_code=1).err
-    hookmill("factory", "change", "default", exit_code=2)
+
+
+def test_change_without_an_option_is_refused(hookmill: Hookmill):
+    assert "--max-running" in hookmill("factory", "change", "default", exit_code=2).err

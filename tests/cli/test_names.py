@@ -32,7 +32,7 @@ def test_names_in_the_json_of_every_command_are_in_snake_case(
     delivery = log.add_delivery(webhook["uid"], body=b'{"action": "opened"}')
     failed_run = log.add_run(delivery, automation["automation_id"], RunState.FAILED, attempt=1, output_tail="ended\n")
     queued_run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
-    log.add_dropped_attempts(webhook["uid"], "rate_limited", [(0, 3), (1, 4)])
+    log.add_dropped_attempts(webhook["uid"], "rate_limited", {0: 3, 1: 4})
     receiver.status, receiver.answer = 202, b'{"delivery_id": "dlv_1"}'
     signed = ("--mode", "signature", "--scheme", "hmac", "--signature", SIGNATURE_OPTIONS, "--secret-from-stdin")
     write(tmp_path / "files", {"webhooks/source.yaml": "secretName: SPARE\ndeliveryIdHeader: X-Id\n"})

@@ -19,8 +19,6 @@ from tests.store.managed_store import ManagedStore
 from tests.store.query_plans import query_plans
 
 MINUTE = 60_000_000
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
 FINISHED_RUNS = 1_000
 """With so many runs, an index scan is cheaper than a scan of the table."""
 NOW = parse_iso("2026-11-23T10:00:30Z")
@@ -67,9 +65,9 @@ def all_runs(store: ManagedStore) -> Sequence[Run]:
     return store.management.runs.oldest(store.may)
 
 
-def next_at(store: ManagedStore, *, name: str = "report") -> str | None:
-    """The next time of the automation's only schedule, to the minute."""
-    report = store.management.automations.get(store.may, name)
+def next_at(store: ManagedStore) -> str | None:
+    """The next time of the only schedule of the automation `report`, to the minute."""
+    report = store.management.automations.get(store.may, "report")
     [time] = store.management.automations.next_times_of(store.may, report).values()
     return iso(time)[:16] if time is not None else None
 
@@ -179,7 +177,7 @@ def test_missed_times_start_at_most_one_run(store, catch_up, at, expected):
     assert fired_times(store) == expected
     upcoming = next_at(store)
     assert upcoming is not None
-    assert upcoming > at
+    assert parse_iso(f"{upcoming}:00Z") > parse_iso(at)
     store.clock.now = parse_iso(f"{upcoming}:00Z")
     fire(store)
     assert fired_times(store) == [*expected, upcoming]
@@ -205,6 +203,7 @@ def test_schedule_continues_after_the_clock_was_years_ahead(store):
     assert next_at(store) == "2030-01-02T03:00"
 
     store.clock.now = NOW
+    # Due immediately, because the stored times must be corrected.
     assert due_at(store) == NOW
     fire(store)
 
@@ -330,14 +329,18 @@ def test_unreadable_schedule_does_not_stop_others(store):
     automation(store, name="new")
     automation(store, name="other")
     with store.database.write() as tx:
-        tx.run("UPDATE schedules SET cron = '@sunrise', next_at = :now - 1 WHERE automation_id = "
-               "(SELECT id FROM automations WHERE name = 'new')", now=parse_iso("2026-11-23T10:59:00Z"))  # fmt: skip
+        # It is due before the other one, so workers read it first.
+        tx.run("UPDATE schedules SET cron = '@sunrise', next_at = :due_at WHERE automation_id = "
+               "(SELECT id FROM automations WHERE name = 'new')", due_at=parse_iso("2026-11-23T10:59:00Z"))  # fmt: skip
 
     fire(store, at="2026-11-23T11:00:00Z")
 
     assert [run.automation_name for run in all_runs(store)] == ["other"]
-    # Workers look at it again in 30 s, because a newer version may read it. Until then, it is not due.
-    assert next_at(store, name="new") == "2026-11-23T11:00"
+    # Workers read it again in 30 s, because a newer version may have been started. Until then, it is not due.
+    with store.database.read() as tx:
+        stored = tx.one("SELECT next_at FROM schedules WHERE cron = '@sunrise'")
+    assert stored is not None
+    assert stored["next_at"] == parse_iso("2026-11-23T11:00:30Z")
     assert fire(store) == 0
 
 
@@ -461,6 +464,7 @@ def test_pages_of_runs_without_a_delivery_are_index_scans(store, state):
     scans = [
         line for plan in executed for line in plan.splitlines() if re.search(r"\b(SCAN|Seq Scan) .*\bruns\b", line)
     ]
+    # Each page of runs is one statement. The other three calls execute four.
     assert len(executed) == 6
     assert scans == []
     index = "ix_runs_without_delivery" + ("_not_succeeded" if state is RunState.FAILED else "")
