@@ -57,7 +57,7 @@ class _Client(smtplib.SMTP):
 
 
 def email_of(message: AlarmMessage, server: MailServer, to: str) -> EmailMessage:
-    """The e-mail. Its classes refuse line breaks in headers, and the message's texts contain none."""
+    """The e-mail. The classes of `email` refuse line breaks in headers, and the message's texts contain none."""
     email = EmailMessage(policy=SMTP)
     email["From"] = Address("Hookmill", addr_spec=server.sender)
     email["To"] = Address(addr_spec=to)

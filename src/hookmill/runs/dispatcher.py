@@ -116,10 +116,10 @@ class DispatcherSettings:
 
 
 class _Backlog(Enum):
-    """What is known about the backlog."""
+    """Whether the backlog may have runs that can start."""
 
     UNKNOWN = auto()
-    """It may have runs, so the next claim queries first."""
+    """The backlog may have such runs, so the next claim queries first."""
     EMPTY = auto()
     """The last query or claim found no run that may start. Only a later commit can change that."""
     PROBABLY_MORE = auto()
@@ -419,11 +419,11 @@ class Dispatcher:
     def _may_have_new_work(self) -> bool:
         """Whether a commit since the last call may have added runs, or work for `_decide`.
 
-        On PostgreSQL, this is so after a notification, which may be lost, and also every `POLL_SECONDS`.
+        On PostgreSQL, the result is true after a notification, which may be lost, and also every `POLL_SECONDS`.
         """
         was_woken = self._may_have_work.is_set()
         if was_woken:
-            # Cleared before the caller looks: what is added while it looks sets it again.
+            # Cleared before the caller reads the backlog: a run that is added during this read sets the event again.
             self._may_have_work.clear()
         if self._watch is not None:
             return self._watch.has_new_commit() or was_woken

@@ -111,7 +111,7 @@ class RunFileWriter:
         sizes = dict(listed_files)
         prepared = dict(prepared_files(run, payload))
         if has_more:
-            # These files may be missing in the list, which is cut.
+            # The list is cut, so it may lack these files.
             for name in (OUTPUT_FILE, *prepared):
                 if name not in sizes and (size := self._size_of(run, name)) is not None:
                     sizes[name] = size
@@ -119,7 +119,7 @@ class RunFileWriter:
         large_files = []
         files_left, bytes_left = limits.files_max, limits.run_bytes_max
         first_bytes_left = FIRST_TRANSACTION_BYTES
-        # The output comes first: if not everything fits, it is what people look for.
+        # The output comes first: if not everything fits, people need the output most.
         for name in sorted(sizes, key=lambda name: (name != OUTPUT_FILE, name)):
             size = sizes[name]
             if name in prepared and size == len(prepared[name]) and self._read(run, name, size) == prepared[name]:

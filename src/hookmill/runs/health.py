@@ -146,7 +146,7 @@ class HostHealth:
 
 
 class WaitingForHost(HookmillError):
-    """This worker claims no runs, or none for one runner, for now."""
+    """A pause after a fault of the host: this worker claims no runs, or none for one runner, until it recovers."""
 
 
 def probe(packages: Path) -> None:

@@ -80,7 +80,7 @@ class Heartbeats:
         `beats` has the last heartbeat of each registered executor. `now` is in monotonic seconds.
         """
         if self._last_check is not None and now - self._last_check > self._dead_after_seconds / 2:
-            # This process slept, or could not reach the database. Other processes may not have reached it either.
+            # This process slept, or could not reach the database. Perhaps other processes could not reach it, either.
             self._last_changes.clear()
         self._last_check = now
         for executor, beat in beats.items():

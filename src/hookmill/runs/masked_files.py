@@ -22,7 +22,7 @@ MASKED_RUN_BYTES_MAX: Final = 67_108_864
 def mask_files(package: int, masker: Masker) -> None:
     """Mask the regular files of a package, and mark it as masked. Raises `OSError`; the files are then not shown.
 
-    `package`: the descriptor of the directory. If a later attempt has replaced the package, this changes nothing there.
+    `package`: the descriptor of the directory. If a later attempt has replaced the package, the new one is not changed.
     """
     with os.scandir(package) as entries:
         names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]

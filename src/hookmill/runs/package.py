@@ -217,7 +217,7 @@ def read_tail(descriptor: int, bytes_max: int) -> tuple[bytes, int]:
 def list_files(packages: Path, run: RunKey) -> tuple[list[tuple[str, int]], bool]:
     """The names and sizes of a package's regular files, by name, and whether the list is cut.
 
-    It is cut if the package has more than `LISTED_ENTRIES_MAX` entries. It is empty if there is no package.
+    The list is cut if the package has more than `LISTED_ENTRIES_MAX` entries, and empty if there is no package.
     """
     try:
         package = open_package(packages, run)

@@ -66,7 +66,7 @@ class Performer:
     retry_rules: Mapping[str, Retry] = field(default_factory=dict)
     """The retry rule of each runner, by its name, for automations that have no retry rule."""
     file_writer: RunFileWriter | None = None
-    """Stores files of runs for all hosts; None: they stay on this host."""
+    """Stores files of runs for all hosts; None if the files stay on this host."""
     observer: RunObserver = field(default_factory=RunObserver)
     secrets: RunSecretReader | None = None
     """Reads the secrets of runs; None: runs with secrets fail."""

@@ -46,7 +46,7 @@ _NAMES_OF_FILES: Final = ("HOOKMILL_PROMPT_FILE", "HOOKMILL_ENVELOPE_FILE", "HOO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerLimits:
-    """What a container may use."""
+    """The resources that a container may use."""
 
     cpus: float = 1.0
     memory_mb: int = 2_048

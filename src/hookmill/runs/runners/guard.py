@@ -66,7 +66,7 @@ def kill_processes_of_runs(*runs: str, attempt_max: int | None = None) -> None:
     The wait takes at most `KILL_SECONDS`.
 
     With `attempt_max`, processes of later attempts continue: another worker of this host may perform one. The
-    environment identifies processes, and the arguments identify guards. Without `/proc`, this has no effect.
+    environment identifies processes, and the arguments identify guards. Without `/proc`, nothing is killed.
     """
     if not runs:
         return

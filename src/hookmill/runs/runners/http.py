@@ -72,7 +72,7 @@ class HttpRunner:
         try:
             with self.database.write() as tx:
                 if (report := platform_attempts.accepted_report(tx, run.id)) is not None:
-                    # It is about an earlier attempt, whose worker died before it read the report.
+                    # The report is about an earlier attempt, whose worker died before it read the report.
                     return report.ended
                 now = time.time_ns() // 1000
                 platform_attempts.begin(tx, run.id, run.attempt, sha256(token.encode()).digest(), now=now)
@@ -131,7 +131,7 @@ class HttpRunner:
         data = {"run_id": run_id(run), "attempt": attempt, "reason": reason}
         request = self._post(f"{run_id(run)}-{attempt}-cancel", _message("run.cancelled", data))
         if isinstance(request, PostRequest):
-            # The platform's answer changes nothing: its report has no effect any more.
+            # The platform's answer changes nothing: a report about this attempt has no effect any more.
             request.wait_until_done()
 
     def _start_message(self, package: Package, token: str) -> bytes:

@@ -73,7 +73,7 @@ class PostRequest:
         return result
 
     def close(self) -> None:
-        """End the request early. It may have arrived."""
+        """End the request early. The server may already have received it."""
         connection = self._connection
         if connection is not None and (open_socket := connection.sock) is not None:
             # Closing the descriptor would not wake the thread that waits for it.

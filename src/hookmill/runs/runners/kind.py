@@ -27,12 +27,12 @@ VariableName = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerContext:
-    """What the service gives the runners that it creates."""
+    """The parts of the service that its runners use."""
 
     open_files_max: int | None = None
     """The soft limit of open files for processes; None: the service's limit."""
     database: Database | None = None
-    """Where reports of agent platforms arrive. Runners that use none may be created without it."""
+    """Where reports of agent platforms arrive. Runners that need no reports may be created without a database."""
     public_url: str = ""
     """The base of the service's URLs for others."""
 

@@ -41,7 +41,7 @@ class Masker:
         return self._advance(text, min((_unfinished_at(text, form) for form in self._forms), default=len(text)))
 
     def finish(self) -> bytes:
-        """What waits for its continuation. Call it at the end of the text."""
+        """At the end of the text, the bytes that were held back: a secret might have begun there."""
         return self._advance(self._held, len(self._held))
 
     def mask(self, text: bytes) -> bytes:

@@ -31,7 +31,7 @@ INFINITE_DEPTH: Final = 2_147_483_647
 PACKS_MAX: Final = 40
 """With more packs, a mirror is packed again, because Git searches each of them."""
 ENTRY_BYTES: Final = 4_096
-"""What a file or directory counts at least, so that empty ones have a limit, too."""
+"""The minimum for which a file or directory counts, so that the number of empty ones has a limit, too."""
 LEVELS_MAX: Final = 256
 """How deep the directories of a checkout may be nested. Deeper ones could exhaust open files of this process."""
 UNUSED_SECONDS: Final = 30 * 86_400
@@ -148,7 +148,7 @@ class _Checkout:
         return f"The repository {self.name!r} ({self.repository.place})"
 
     def find_ref(self) -> tuple[str, int]:
-        """What to fetch: the full name of a ref, or a commit id. Also the number of digits of the repository's ids."""
+        """The full name of a ref or a commit id to fetch, and the number of digits of the repository's ids."""
         if self.ref.kind is RefKind.COMMIT:
             assert self.ref.text is not None
             return self.ref.text, len(self.ref.text)

@@ -92,7 +92,7 @@ class GitResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """What Git sends to the server of one URL, if the server asks for it."""
+    """The credential that Git sends to the server of one URL, if the server asks for one."""
 
     url: str
     username: str
