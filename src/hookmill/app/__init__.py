@@ -82,7 +82,7 @@ def open_store(
 
 
 def build_management(settings: Settings, store: Store, *, guards_disk: bool = True) -> Management:
-    """The operations on the store. On SQLite, with `guards_disk`, they add nothing while the disk is almost full."""
+    """The operations on the store. On SQLite, with `guards_disk`, none creates a row while the disk is almost full."""
     config = InstallationConfig(
         public_url=settings.public_url(),
         webhooks_per_factory=settings.webhooks_per_factory,

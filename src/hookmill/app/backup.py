@@ -192,7 +192,7 @@ def _summary(result: SnapshotResult, copied: CopiedPackages) -> Summary:
 
 
 class _Limits:
-    """What ends a backup before it does harm."""
+    """The checks that end a backup before it fills a disk, or keeps its snapshot too long."""
 
     def __init__(self, settings: Settings, store: Store, target: Path | None, is_interrupted: threading.Event) -> None:
         self._is_interrupted = is_interrupted

@@ -46,10 +46,11 @@ class ForkServer:
         self._restart_thread.start()
 
     def start(self, job_name: str, channel: socket.socket) -> None:
-        """Order the start of a process that performs the job. It gets a copy of `channel`; the caller closes its own.
+        """Order the start of a process that performs the job.
 
-        Returns before the process has started. If it can't be forked, its copy of the channel is closed. Raises
-        `OSError` if there is no room for the order; then no process starts.
+        The process gets a copy of `channel`; the caller closes its own. Returns before the process has started. If the
+        process can't be forked, its copy of the channel is closed. Raises `OSError` if there is no room for the order;
+        then no process starts.
         """
         socket.send_fds(self._order_sender, [self._order_by_job_name[job_name]], [channel.fileno()])
 

@@ -46,7 +46,7 @@ class IngressService:
     """The service's ASGI application, from start to stop."""
 
     def __init__(self, settings: Settings, fork_server: ForkServer, supervisor_pid: int) -> None:
-        """This process ends if the process `supervisor_pid` ends."""
+        """When the process `supervisor_pid` ends, so does the process of this service."""
         self._settings = settings
         self._supervisor_pid = supervisor_pid
         self._fork_server = fork_server

@@ -128,7 +128,7 @@ def read_published(directory: Path) -> list[tuple[ProcessMetrics, float]]:
     published: list[tuple[ProcessMetrics, float]] = []
     with suppress(FileNotFoundError):
         for path in islice(directory.iterdir(), FILES_MAX):
-            # Its process may replace or remove the file at any moment.
+            # The process that owns the file may replace or remove it at any moment.
             with suppress(OSError, msgspec.DecodeError):
                 age = time.time() - path.stat().st_mtime
                 if age > STALE_SECONDS:

@@ -67,7 +67,7 @@ def refuse_password(url: str) -> None:
 def move(settings: Settings, url: str, report: ReportRows) -> MoveResult:
     """Copy everything from the SQLite database to the empty PostgreSQL database at `url`, and mark the former as moved.
 
-    If an earlier call was interrupted, it continues there. Raises
+    If an earlier call was interrupted, this call continues the copy. Raises
 
     - `Invalid` for a database or a row that can't be moved, and `WrongKey` without the master key;
     - `Conflict` if another process uses the SQLite database, if a database has another version's schema, or if the

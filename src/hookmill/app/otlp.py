@@ -81,7 +81,7 @@ class TraceExporter:
         }
         self._session = requests.Session()
         self.tracing = Tracing(record=self._record, clock=now_us, sample_ratio=sample_ratio)
-        """What the other parts of the service need to record spans."""
+        """The interface with which the other parts of the service record spans."""
         self._resource = _resource(service)
         self._sent = metrics.number(SPANS, "sent")
         self._failed = metrics.number(SPANS, "failed")
@@ -144,7 +144,7 @@ class TraceExporter:
         self._is_failing = not is_sent
 
     def _post(self, body: bytes) -> bool:
-        """Whether the collector has accepted the request. It is sent again after a transient failure."""
+        """Send the request, again after a transient failure. Returns whether the collector has accepted it."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         for pause_seconds in (*RETRY_AFTER_SECONDS, None):
             with suppress(requests.ConnectionError, requests.Timeout):

@@ -401,7 +401,7 @@ def _publish(draft: Path, path: Path) -> None:
 
 
 def _remove_engine_records(settings: Settings) -> None:
-    """Remove what the durable engine has recorded about runs of a lost database. It does no harm, but stays forever."""
+    """Remove the durable engine's records about runs of a lost database. They are harmless, but would stay forever."""
     with suppress(OSError):
         for path in _files_of(settings.data_dir.absolute() / "engine.db"):
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What ends a long read of the whole database before it does harm."""
+"""The limits that end a long read of the whole database before it fills the disk or prevents a vacuum."""
 
 import time
 from pathlib import Path

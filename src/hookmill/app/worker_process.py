@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 UPLOAD_SECONDS: Final = 3.0
 """How long a stopping worker waits for an upload in progress."""
 NOTICE_SECONDS: Final = 3.0
-"""How long a stopping worker waits for a message about an alarm. If it is cut off, it is sent again."""
+"""How long a stopping worker waits for a message about an alarm. A message that is cut off is sent again."""
 NICENESS: Final = 10
 """The niceness of the worker that `serve` starts, and of its commands. So their priority is lower than that of the
 ingress: on a busy host, the service accepted 8 % more deliveries per second than with equal priorities."""

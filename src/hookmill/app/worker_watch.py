@@ -1,7 +1,7 @@
-"""Notices that no worker is left, and sends the alarm about that. It runs in every ingress process.
+"""Notices that no worker is left, and sends the alarm about that. This watch runs in every ingress process.
 
 A worker evaluates all other alarms and sends their messages, so only another process can report its end. As long as a
-worker evaluates, this is one small query a minute.
+worker evaluates, the watch needs one small query a minute.
 """
 
 import threading

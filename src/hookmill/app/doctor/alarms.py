@@ -15,7 +15,7 @@ from hookmill.store import alarm_destinations
 
 NAME: Final = "alarm destinations"
 CHECK_SECONDS: Final = 120.0
-"""It exceeds the time for an e-mail (`smtp_seconds`), and that for `SERVERS_MAX` servers."""
+"""The deadline of this check. It exceeds the time for an e-mail (`smtp_seconds`), and for `SERVERS_MAX` servers."""
 CONNECTIONS_AT_ONCE: Final = 8
 SERVERS_MAX: Final = 32
 _MAIL_ADVICE: Final = (

@@ -16,12 +16,12 @@ CHECK_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[T]):
-    """`examine` yields the findings of one check. It may raise `HookmillError` and `OSError`."""
+    """One check. `examine` yields its findings, and may raise `HookmillError` and `OSError`."""
 
     name: str
     examine: Callable[[T], Iterator[Finding]]
     needs: tuple[str, ...] = ()
-    """The checks that must have no problem."""
+    """The names of the checks that must have found no problem before."""
     seconds: float = CHECK_SECONDS
     """The deadline."""
 

@@ -97,7 +97,7 @@ class Connection:
     ) -> None:
         """Connect. Raises `NoResponse`. `seconds`: the deadline of everything on this connection, together.
 
-        `tls`: None for the system's certificate authorities. It matters for https only.
+        `tls`: None for the system's certificate authorities; ignored unless the URL has https.
         """
         self.deadline = Deadline(seconds)
         self.origin = origin

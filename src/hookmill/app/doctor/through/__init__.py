@@ -140,7 +140,7 @@ _FINAL_CHECKS: Final[Sequence[_Check]] = (
     ("cookies", responses.check_cookies),
     ("repetitions", responses.check_repetitions),
 )
-"""They send nothing, and evaluate what the other checks caused."""
+"""Checks that send nothing. They evaluate the responses and log rows that the other checks caused."""
 
 
 def _checks(options: Options) -> Sequence[_Check]:

@@ -1,4 +1,4 @@
-"""What must change in a proxy, with the directives of nginx and of Caddy."""
+"""The changes that a proxy needs, with the directives of nginx and of Caddy."""
 
 from typing import Final
 
