@@ -55,7 +55,7 @@ class WebhookActivity:
 
 
 class ActivityReader:
-    """Reads the activity of the last 24 hours. It caches the counts of past hours, which no longer change."""
+    """Reads the activity of the last 24 hours, and caches the counts of past hours, which no longer change."""
 
     def __init__(self) -> None:
         self._settled_counts: dict[tuple[FactoryId, int], Mapping[WebhookUid, AttemptCounts]] = {}

@@ -53,8 +53,8 @@ class Automations:
         """Create an automation. `triggers` is the JSON list; `policy` and `options` have the JSON fields of a run
         policy and of run options.
 
-        Without a runner, it has the operator's default runner. Raises `Invalid`, `Conflict` for a taken name, or
-        `LimitReached` at the factory's limit.
+        Without a runner, the automation has the operator's default runner. Raises `Invalid`, `Conflict` for a taken
+        name, or `LimitReached` at the factory's limit.
         """
         now = self._installation.now()
         new_triggers = triggers_from_json(triggers)
@@ -163,7 +163,7 @@ class Automations:
             return automation_named(change.tx, may, automation.id)
 
     def delete(self, may: MayManage, id_or_name: str) -> Automation:
-        """Delete the automation. It starts no more runs once this returns. Its existing runs stay and continue."""
+        """Delete the automation. When the call returns, it can start no more runs. Existing runs stay and continue."""
         with self._installation.changing_definition(may, needs_disk_space=False) as change:
             automation = automation_named(change.tx, may, id_or_name)
             automations.delete(change.tx, automation, change.now)

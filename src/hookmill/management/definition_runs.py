@@ -20,7 +20,7 @@ class DefinitionRuns:
     def store(
         self, may: MayManage, act: DefinitionAct, outcome: DefinitionOutcome, summary: str, lines: Iterable[str]
     ) -> None:
-        """Store the result. It replaces the previous one of the same act and outcome.
+        """Store the result, which replaces the previous one of the same act and outcome.
 
         A long list ends with a line that says that it is cut.
         """

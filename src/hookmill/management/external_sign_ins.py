@@ -79,16 +79,16 @@ class ExternalSignIns:
         return attempt, SecretValue(base64.urlsafe_b64encode(sealed).decode())
 
     def use_attempt(self, sealed: str, state: str) -> SignInAttempt:
-        """The attempt of this browser, which the provider has answered with this state. It can be used once.
+        """The attempt of this browser, which the provider has answered with this state. The attempt can be used once.
 
-        Raises `Invalid` if the browser has no such attempt, or if it is too old or was used before.
+        Raises `Invalid` if the browser has no such attempt, or if the attempt is too old or was used before.
         """
         attempt = self._open(sealed)
         now = self._installation.now()
         if (
             attempt is None
             or not hmac.compare_digest(attempt.state.encode(), state.encode("utf-8", "surrogatepass"))
-            # It may have started on a host whose clock is a little ahead.
+            # An attempt may have started on a host whose clock is a little ahead, so a future start is valid.
             or now >= attempt.started_at + ATTEMPT_SECONDS * 1_000_000
             or not self._use_state(state, now)
         ):
@@ -254,7 +254,7 @@ def _assign_roles(change: Change, member: Member, assignment: RoleAssignment) ->
 
 
 def _address_of(identity: ExternalIdentity) -> str | None:
-    """The e-mail address, if it is usable. It is a label: nobody verifies it."""
+    """The e-mail address, if it is usable. The address is only a label, because nobody verifies it."""
     with suppress(Invalid):
         return usable_address(identity.email or "")
     return None

@@ -72,7 +72,7 @@ class AccountChange:
 
 @dataclass(slots=True)
 class Change:
-    """A change in progress. It must call `record` at least once, or `skip_audit`."""
+    """A change in progress. The operation must call `record` at least once, or `skip_audit`."""
 
     tx: Transaction
     now: int

@@ -21,7 +21,7 @@ from hookmill.store.deliveries import LogRange
 from hookmill.store.runs import adding
 
 SETTLED_SECONDS: Final = 60
-"""A delivery that is older has been committed, or never will be: its transaction takes a few seconds at most."""
+"""Older deliveries are committed, or never will be: the transaction of a delivery takes a few seconds at most."""
 PAYLOADS_PER_PAGE: Final = 100
 
 

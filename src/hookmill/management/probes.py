@@ -61,7 +61,7 @@ class Probes:
             self._clear_log(may, webhook)
 
     def _clear_log(self, may: MayManage, webhook: Webhook) -> None:
-        """Remove the rows of a temporary webhook from the log. It has few, because it exists for a minute.
+        """Remove the rows of a temporary webhook from the log. There are few, because the webhook exists for a minute.
 
         Its identities are removed, too: `hookmill verify` reports an identity whose delivery is missing.
         """

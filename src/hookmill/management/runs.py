@@ -75,7 +75,7 @@ class Runs:
             return reading.failed_attempts(tx, run_of(tx, may, run_id).id)
 
     def agent_reports(self, may: MayView, run_id: str) -> Mapping[int, AgentReport]:
-        """What agents have reported about the run's attempts that have ended, by the attempt's number."""
+        """The reports of agents about the ended attempts of the run, by the attempt's number."""
         with self._installation.reading() as tx:
             return reading.attempt_reports(tx, run_of(tx, may, run_id).id)
 

@@ -74,7 +74,7 @@ class Sessions:
     # Links
 
     def create_first_link(self) -> SecretValue | None:
-        """Create a sign-in link for the first admin, valid for a day. Returns its token. It replaces the previous link.
+        """Create a sign-in link for the first admin, valid for a day. The previous link ends. Returns the token.
 
         Returns None if a member can already sign in, or if the installation is not set up.
         """

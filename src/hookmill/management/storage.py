@@ -1,4 +1,4 @@
-"""What is stored, and how it will grow."""
+"""Operations on storage: the stored data, and a forecast of their growth."""
 
 from collections.abc import Callable
 
@@ -24,9 +24,9 @@ class Storage:
         return self._installation.database_path is None
 
     def forecast(self, _may: MayAdminister) -> tuple[StoredData, Forecast | None, int | None]:
-        """What is stored, what follows with constant traffic, and how much the database may grow.
+        """The stored data, the forecast for constant traffic, and how many bytes the database may grow.
 
-        Without a forecast, it is too early to say. Without the last number, it is not known.
+        The forecast is None if the log is too young for one. The number is None if it is not known.
         """
         with self._installation.reading() as tx:
             # On PostgreSQL, packages are on other disks than the database.

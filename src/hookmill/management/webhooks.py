@@ -34,11 +34,11 @@ UNSET: Final = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class WebhookWithSecret:
-    """A webhook with its secret and its complete URL. They are shown only once, after `create` or `rotate`."""
+    """A webhook with its secret and complete URL, which are shown only once, after `create` or `rotate`."""
 
     webhook: Webhook
     url: str = field(repr=False)
-    """If the mode is `url_token`, it contains `secret`, or a placeholder if `secret` is None."""
+    """The complete URL. In the mode `url_token`, it contains `secret`, or a placeholder if `secret` is None."""
     secret: SecretValue | None
     """None if the webhook has no secret yet, or uses a team secret that existed before."""
 
@@ -180,7 +180,7 @@ class Webhooks:
         return webhook
 
     def rename(self, may: MayManage, uid_or_name: str, name: str) -> Webhook:
-        """Rename the webhook. Its uid, URL and log stay. Raises `Conflict` if another webhook has the name."""
+        """Rename the webhook, which keeps its uid, URL and log. Raises `Conflict` if another webhook has the name."""
         name = usable_name("webhook", name)
         with self._installation.changing_definition(may) as change:
             webhook = live_webhook_named(change.tx, may, uid_or_name)
@@ -257,7 +257,7 @@ class Webhooks:
             return _reload(change.tx, webhook.uid)
 
     def delete(self, may: MayManage, uid_or_name: str) -> Webhook:
-        """Delete the webhook. Senders get a 404 once this returns. Its log stays until retention prunes it."""
+        """Delete the webhook. Senders get a 404 once the call returns. The log stays until retention prunes it."""
         with self._installation.changing_definition(may, needs_disk_space=False) as change:
             webhook = live_webhook_named(change.tx, may, uid_or_name)
             webhooks.set_state(change.tx, webhook.uid, WebhookState.DELETED, change.now)
