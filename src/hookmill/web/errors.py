@@ -27,7 +27,7 @@ class ErrorResponse:
 def error_response(
     status: int, code: str, title: str, *extra_headers: Header, closes_connection: bool = False
 ) -> ErrorResponse:
-    """`code` is stable, for programs; `title` is for people. They must not reveal anything about a webhook."""
+    """`code` is stable, for programs; `title` is for people. Neither may reveal anything about a webhook."""
     body = json.dumps({"type": "about:blank", "title": title, "status": status, "code": code}).encode() + b"\n"
     headers: tuple[Header, ...] = (
         (b"content-type", b"application/problem+json"),

@@ -1,4 +1,4 @@
-"""/factories/{factory}/alarms, and /alarms for the installation: what the service reports by itself."""
+"""/factories/{factory}/alarms, and /alarms for the installation: problems that the service detects by itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

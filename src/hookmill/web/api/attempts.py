@@ -1,4 +1,4 @@
-"""/attempts/{attempt}/report: what agent platforms report about the attempts that they perform."""
+"""/attempts/{attempt}/report: the reports of agent platforms about the attempts that they perform."""
 
 from fastapi import APIRouter, Response
 

@@ -54,7 +54,7 @@ def _busy_error(reason: str) -> ApiError:
 
 
 def expensive(operation: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
-    """Decorate a route's operation: it holds a slot of the `ConcurrencyLimiter`, and runs in one of its threads."""
+    """Decorate a route's operation: it holds a slot, and runs in a thread, of the `ConcurrencyLimiter`."""
     signature = inspect.signature(operation)
     request_parameter = inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
 

@@ -32,7 +32,7 @@ class ErrorMessages:
         if error_type == "extra_forbidden":
             return f"Unknown field. {self._suggestion(str(error['loc'][-1]))}"
         if error_type == "value_error":
-            # This message comes from a validator in `fields`.
+            # The message comes from a validator in `fields`.
             return _sentence(str(error["msg"]).removeprefix("Value error, "))
         part, *path = error["loc"]
         range_text = self._range_texts.get((part, str(path[0]) if path else ""))

@@ -45,7 +45,7 @@ def paginate(
                 if (sort_key(item) < last_sort_key if newest_first else sort_key(item) > last_sort_key)
             ]
         except TypeError:
-            # The cursor is of another list: its sort key has values of other types.
+            # The cursor belongs to another list, whose sort key has values of other types.
             raise _invalid_cursor_error() from None
     return cut_page(ordered, lambda item: cursor_after(*sort_key(item)), limit=limit)
 

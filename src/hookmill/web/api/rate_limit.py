@@ -42,7 +42,7 @@ class RateLimiter:
         """Count one request of a caller, and return the state of the caller's limit."""
         now = self._now_us()
         started_at, count = self._windows.pop(caller, (now, 0))
-        # A window in the future means that the clock was set back. It must not lock the caller out.
+        # A window in the future means that the clock was set back. Such a window must not lock the caller out.
         if not 0 <= now - started_at < WINDOW_US:
             started_at, count = now, 0
         if len(self._windows) >= CALLERS_MAX:

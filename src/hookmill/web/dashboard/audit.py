@@ -85,7 +85,7 @@ _DETAIL_LABELS: Final = {
     "until_at": "until",
 }
 _EMPTY_IN_WORDS: Final = {"allowed_networks": "every network", "alarm_kinds": "all kinds"}
-"""What an empty list means. Other details with an empty list are not shown."""
+"""The meaning of an empty list. Other details with an empty list are not shown."""
 _CHANNEL_NAMES: Final = {
     "cli": "command line",
     "api": "API",

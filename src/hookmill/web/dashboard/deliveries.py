@@ -131,7 +131,7 @@ def log(context: PageContext, may: MayView) -> Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyLog:
-    """What the page of an empty log says about the first delivery."""
+    """The text about the first delivery on the page of an empty log."""
 
     webhook: Webhook | None
     """The webhook by which the log is filtered, or the factory's only webhook; else None."""

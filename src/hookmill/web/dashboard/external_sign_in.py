@@ -171,7 +171,7 @@ def _slots(context: PageContext) -> limits.ProviderSlots:
 
 
 def _failure_key(context: PageContext) -> str:
-    """What failed sign-ins are counted by."""
+    """The key under which failed sign-ins of this client or account are counted."""
     return f"provider {_address(context)}"
 
 

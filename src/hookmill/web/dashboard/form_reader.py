@@ -9,7 +9,7 @@ from hookmill.web.delivery_body import BODY_SECONDS
 
 FORM_BYTES_MAX: Final = 1_048_576
 PUBLIC_FORM_BYTES_MAX: Final = 16_384
-"""For the forms of pages that require no sign-in. They contain an e-mail address, a name and passwords."""
+"""For pages that require no sign-in. Their forms contain an e-mail address, a name and passwords."""
 SIGNED_OUT_FORM_BYTES_MAX: Final = 65_536
 """For a form whose session has ended. The response contains the form, and escaping can enlarge it many times."""
 UNAUTHENTICATED_SECONDS: Final = 10.0

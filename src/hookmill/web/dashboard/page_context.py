@@ -95,7 +95,7 @@ class Service:
     guess_counter: GuessCounter = field(default_factory=GuessCounter)
     sign_in_queue: SignInQueue = field(default_factory=SignInQueue)
     known_browser_queue: SignInQueue = field(default_factory=SignInQueue)
-    """The queue of browsers that signed in to the same account before. They don't wait for other clients."""
+    """The queue of browsers that signed in to the same account before. Such browsers don't wait for other clients."""
     provider: "Provider | None" = None
     """The OpenID Connect provider. None: members can't sign in with one."""
     provider_slots: ProviderSlots = field(default_factory=ProviderSlots)

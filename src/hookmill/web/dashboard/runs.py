@@ -56,7 +56,7 @@ class RunList:
 
     runs: Sequence[Run]
     poll_url: str | None
-    """None on older pages, and on a page whose filters are invalid: they are not updated."""
+    """None on older pages and on pages with invalid filters, because these are not updated."""
     empty_text: str
     """The text for an empty list."""
     is_of_one_automation: bool = False

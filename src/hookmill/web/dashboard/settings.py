@@ -18,7 +18,7 @@ class EffectiveSetting:
 
     name: str
     value: tuple[str, ...]
-    """Its lines."""
+    """The lines of the value."""
     default: tuple[str, ...]
     meaning: str
     variable: str

@@ -94,7 +94,7 @@ class SignInQueue:
         # An address contains no slash, so the name of the lock is unambiguous.
         account_lock = _lock_named(self._account_locks, f"{address}/{account}")
         address_lock = _lock_named(self._address_locks, address)
-        # `users` includes the attempt that is being verified. It does not count as waiting for the account.
+        # `users` includes the attempt that is being verified, which does not count as waiting for the account.
         if address_lock.users >= WAITING_PER_ADDRESS or account_lock.users > WAITING_PER_ACCOUNT:
             raise TooManyWaiting
         if len(self._addresses_by_timeout) >= WAITING_MAX:

@@ -1,4 +1,4 @@
-"""The start page: the member's factories. If there is only one, it redirects to that factory."""
+"""The start page: the member's factories. If there is only one, the page redirects to that factory."""
 
 from typing import Final
 

@@ -51,7 +51,7 @@ class TriggerOutcome:
 
     @property
     def policy_outcome(self) -> str | None:
-        """What the run policy would do with the matching deliveries."""
+        """A sentence about the effect of the run policy on the matching deliveries."""
         return policy_outcome(self.backtest) if self.backtest is not None else None
 
 
