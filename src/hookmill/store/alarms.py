@@ -63,7 +63,7 @@ def claim_evaluation(tx: Transaction, evaluator: str, now: int, times: Evaluatio
 
 
 def last_evaluation(tx: Transaction) -> str | None:
-    """Identifies the last evaluation by a worker: it is different after each one. None before the first one."""
+    """Identifies the last evaluation by a worker: each evaluation stores another value. None before the first one."""
     return metadata.value(tx, _EVALUATION)
 
 
@@ -91,7 +91,7 @@ def open_alarm(tx: Transaction, kind: AlarmKind, subject_id: str) -> Alarm | Non
 
 
 def add(tx: Transaction, key: bytes, condition: AlarmCondition, now: int) -> Alarm | None:
-    """Add an open alarm. It continues the snooze of the subject's last alarm. None if one is open already."""
+    """Add an open alarm, with the snooze of the subject's last alarm. Returns None if the subject has an open alarm."""
     last = tx.one(
         """
         SELECT snoozed_until, last_announced_at FROM alarms

@@ -166,7 +166,7 @@ def parsed_triggers(stored: str) -> TriggersByKind:
 
     Those that this version can't read are `unreadable_triggers`, and start no runs.
     """
-    # This is the parser of payloads, so that numbers in filters are as exact as numbers in payloads.
+    # The parser of payloads, so that numbers in filters are as exact as numbers in payloads.
     parsed = payload.parse(stored.encode("utf-8", "surrogatepass"))
     if isinstance(parsed, payload.NotJson):
         return TriggersByKind(unreadable_triggers=(UnreadableTrigger(source=stored, reason=parsed.reason),))

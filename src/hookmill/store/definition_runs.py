@@ -9,7 +9,7 @@ from hookmill.store.database import Transaction
 
 
 def store(tx: Transaction, factory: FactoryId, run: DefinitionRun) -> None:
-    """Store the result. It replaces the previous one of the same act and outcome."""
+    """Store the result, which replaces the previous one of the same act and outcome."""
     tx.run(
         """
         INSERT INTO definition_runs (factory_id, act, outcome, at, actor_name, summary, lines)

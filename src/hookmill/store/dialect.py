@@ -60,7 +60,7 @@ def transaction_number(tx: Transaction) -> int:
 
 
 def last_ended_transaction(tx: Transaction) -> int:
-    """The highest number of a transaction that wrote and has ended. On SQLite, it is 0."""
+    """The highest number of a transaction that wrote and has ended; 0 on SQLite."""
     if tx.on_sqlite:
         return 0
     row = tx.one("SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) - 1 AS number")

@@ -54,7 +54,7 @@ _UNFILTERED: Final = "SELECT no, opened_at, closed_at FROM identity_segments WHE
 class _Filter:
     bits: bytes
     identity_count: int
-    """Of the set. It grows with each segment that is added."""
+    """The number of identities in the filter, which grows with each segment that is added."""
     segments: list[tuple[int, int]]
     """The number and `closed_at` of each segment."""
 

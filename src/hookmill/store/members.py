@@ -54,7 +54,7 @@ def by_identity(tx: Transaction, team: TeamId, identity: IdentityKey) -> Member 
 
 
 def set_identity(tx: Transaction, member: str, identity: IdentityKey) -> None:
-    """Set the member's identity. It replaces a password and an earlier identity."""
+    """Set the member's identity, which replaces a password and an earlier identity."""
     tx.run(
         """
         UPDATE members

@@ -51,8 +51,8 @@ def remove_value(tx: Transaction, name: str) -> None:
 
 
 def retention_clock(tx: Transaction) -> int | None:
-    """The time that retention's last pass used as the present, in µs since 1970; None before the first pass. It is the
-    clock's time, unless the clock jumped ahead."""
+    """The time that retention's last pass used as the present, in µs since 1970; None before the first pass. This
+    time is the clock's, unless the clock jumped ahead."""
     time_us = value(tx, _RETENTION_CLOCK)
     return int(time_us) if time_us is not None else None
 

@@ -94,7 +94,7 @@ def refuse_other_revision(tx: Transaction) -> None:
 @contextmanager
 def _excluding_other_versions(tx: Transaction, database: Database) -> Iterator[None]:
     """Raises `Conflict` while processes of other versions use the database. On SQLite, none can start before the block
-    ends. They would write rows that this version misreads, and ignore columns that they don't know."""
+    ends. Other versions would write rows that this version misreads, and ignore columns that they don't know."""
     if database.path is not None:
         # `serve` takes this lock after its own migration, and holds it while it runs.
         with open_lock_file(database.path.parent / "serve.lock") as lock:

@@ -1,4 +1,4 @@
-"""What a PostgreSQL database holds that is to be filled by a move or a restore."""
+"""Finds tables and rows in a PostgreSQL database that must be empty before a move or a restore."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -41,7 +41,7 @@ def tables_with_rows(tx: Transaction) -> list[str]:
 
 
 def not_empty_error(names: Sequence[str], act: str) -> Conflict:
-    """The error for a database that holds tables with these names. `act` is what needs an empty one."""
+    """The error for a database that holds tables with these names. `act` is the operation that needs an empty one."""
     listed = shown(", ".join(names[:NAMES_SHOWN_MAX])) + (", …" if len(names) > NAMES_SHOWN_MAX else "")
     return Conflict(
         f"The PostgreSQL database is not empty: it holds {listed}. A {act} needs a database without any tables. Create "

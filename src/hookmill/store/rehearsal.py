@@ -31,7 +31,7 @@ def copy_configuration(tx: Transaction, factory: FactoryId) -> Engine:
 
 @contextmanager
 def rehearsal(copy: Engine) -> Iterator[Transaction]:
-    """A transaction on the copy. It is never committed."""
+    """A transaction on the copy, which is never committed."""
     with copy.connect() as connection:
         yield Transaction(connection)
 

@@ -28,7 +28,7 @@ def store(tx: Transaction, automation: Automation, now: int) -> None:
         automation=automation.id,
     )
     stored_by_name = {row["name"]: row for row in rows}
-    # Another version may have stored schedules that this one can't read. They stay.
+    # Another version may have stored schedules that this one can't read. Such schedules stay.
     kept_names = {trigger.schedule_name for trigger in automation.unreadable_triggers}
     kept_names.update(schedule.name for schedule in automation.schedules)
     for name in stored_by_name.keys() - kept_names:

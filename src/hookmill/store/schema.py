@@ -108,7 +108,7 @@ webhooks: Final = Table(
     Column("delivery_id_header", Text),
     Column("event_header", Text),
     Column("allowed_networks", Text),
-    # In seconds. NULL: no deliveries are expected. They are expected since `expected_from`.
+    # In seconds, counted from `expected_from`. NULL: no deliveries are expected.
     Column("expect_every", Integer),
     _time("expected_from"),
     Column("revision", BigInteger, nullable=False),

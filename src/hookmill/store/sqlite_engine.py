@@ -24,7 +24,7 @@ WRITER_POLL_SECONDS: Final = 0.0005
 SQLite's own pauses grow to 0.1 s, while most transactions hold the lock for a few milliseconds. With these, a process
 often slept while the lock was free."""
 POLL_SECONDS: Final = 0.005
-"""The same for other processes. They try less often, so deliveries take precedence over runs and retention."""
+"""The same for other processes, which try less often, so deliveries take precedence over runs and retention."""
 SET_WRITER_CACHE_SIZE: Final = "PRAGMA cache_size = -65536"
 """64 MiB."""
 

@@ -119,7 +119,7 @@ class GroupCommit(asyncio.Protocol):
         return len(self._waiting)
 
     def send_dropped_counts(self, counts: list[DroppedCount]) -> None:
-        """Send counts of dropped attempts to the writer. If the writer ends, they may be lost."""
+        """Send counts of dropped attempts to the writer. If the writer ends, the counts may be lost."""
         if self._transport is not None:
             self._send_soon()
             self._dropped_counts += counts

@@ -64,7 +64,7 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=True, gc=False):
-    """Record the attempt without its body. It claims no identity and starts no runs."""
+    """Record the attempt without its body. The attempt claims no identity and starts no runs."""
 
     delivery_key: DeliveryKey
     webhook_no: int

@@ -60,7 +60,7 @@ _ADD: Final = RowStatement(
 
 
 def windows_to_count(tx: Transaction, windows: Sequence[Window]) -> list[Window]:
-    """The windows whose rows must be counted: by the counts, they may contain more rows than are allowed."""
+    """The windows whose rows must be counted: according to the counts, they may exceed their rate limit."""
     may_exceed = {(row[0], row[1]) for row in _MAY_EXCEED.select(tx, windows)} if windows else set()
     return [window for window in windows if window[:2] in may_exceed]
 

@@ -19,7 +19,7 @@ RUNS_PER_QUERY: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedWork:
-    """What became of the unfinished runs of a backup, and of its messages about alarms."""
+    """The numbers of unfinished runs and of messages about alarms in a backup, by what the restore did with them."""
 
     requeued_runs: int
     """Runs that were in progress. The attempt does not count, and is made again."""

@@ -14,7 +14,8 @@ import msgspec
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="header"):
-    """What must be known before anything is restored. Keys are named by their ids, which are fingerprints."""
+    """The first record, which the restore checks before anything else. Keys are named by their ids, which are
+    fingerprints."""
 
     version: str
     """Hookmill's version."""
@@ -82,7 +83,7 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="summary"):
-    """What the backup has. A reader compares it with what it has read."""
+    """The content of the backup. A reader compares the summary with the records that were read."""
 
     tables: list[TableSummary]
     packages: int

@@ -57,7 +57,7 @@ class RotationResult:
     """Whether this call started the rotation, instead of continuing an interrupted one."""
     resealed_rows: int
     unreadable_rows: tuple[str, ...]
-    """Rows that no available key opens, such as `secret_versions sec_….1`. They are unchanged."""
+    """Rows that no available key opens, such as `secret_versions sec_….1`. The rotation leaves these rows unchanged."""
     retired_key_ids: tuple[str, ...]
 
 

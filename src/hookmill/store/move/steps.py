@@ -14,7 +14,7 @@ from hookmill.store.rows.tables import TABLES, StoredTable, Values, batches
 
 
 class MovePhase(StrEnum):
-    """What a move does at the moment. The values are for people."""
+    """The current step of a move. The values are for people."""
 
     CHECKING = "checking"
     COPYING = "copying"

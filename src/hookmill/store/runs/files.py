@@ -77,7 +77,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPackage:
-    """What is stored about the package of a run's latest attempt."""
+    """The stored metadata of the package of a run's latest attempt."""
 
     files: Sequence[StoredFile]
     """By name, without the prepared files that the command left unchanged."""

@@ -1,4 +1,4 @@
-"""What workers have to do now and next. A single query reads all of it, because workers ask for it often."""
+"""The work of workers that is due now and next. A single query reads all of it, because workers read it often."""
 
 from dataclasses import dataclass
 

@@ -22,10 +22,10 @@ _HAS_NOT_FAILED: Final = """
 
 
 class Reception(Enum):
-    """What became of a report."""
+    """The result of receiving a report."""
 
     ACCEPTED = auto()
-    """It is stored now, or the same report was stored before."""
+    """The report is stored now, or the same report was stored before."""
     OUTDATED = auto()
     """The attempt has ended, a later one has begun, or the token belongs to no attempt."""
     CONTRADICTED = auto()

@@ -51,7 +51,7 @@ RUN_AND_PAYLOAD_QUERY: Final = f"""
     {_RUN_TABLES}
     LEFT JOIN payloads ON payloads.delivery_id = runs.delivery_id
 """
-"""Like `RUN_QUERY`, with the payload as `body`. It is NULL if the run has none, or if retention has pruned it."""
+"""Like `RUN_QUERY`, with the payload as `body`. `body` is NULL without a payload, or if retention has pruned it."""
 
 
 def run_by_key(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None) -> Run | None:
@@ -230,7 +230,7 @@ def failed_attempts(tx: Transaction, key: RunKey) -> list[FailedAttempt]:
 
 
 def attempt_reports(tx: Transaction, key: RunKey) -> dict[int, AgentReport]:
-    """What agents have reported about the run's attempts that have ended, by the attempt's number."""
+    """The reports of agents about the ended attempts of the run, by the attempt's number."""
     rows = tx.all("SELECT * FROM attempt_reports WHERE run_id = :run ORDER BY attempt", run=key)
     return {
         row["attempt"]: AgentReport(

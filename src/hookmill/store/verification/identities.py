@@ -167,7 +167,7 @@ def _of_segment(snapshot: Snapshot, segment: int) -> Iterator[_Identity]:
 
 
 def _wrong_delivery(snapshot: Snapshot, identity: _Identity, delivery: Any) -> str | None:
-    """What is wrong with the delivery of the identity; None if nothing is, or if the log no longer keeps it."""
+    """The problem of the identity's delivery; None if there is none, or if the log no longer keeps the delivery."""
     name = delivery_id(identity.delivery)
     if delivery is None:
         if time_of(identity.delivery) > snapshot.now - LOG_DAYS_KEPT * DAY_US + CLOCK_TOLERANCE_US:

@@ -1,4 +1,4 @@
-"""Checks of the runs: what they refer to, and whether their states, attempts and times make sense."""
+"""Checks of the runs: the objects that they refer to, and the consistency of their states, attempts and times."""
 
 from collections.abc import Iterator
 from itertools import pairwise
