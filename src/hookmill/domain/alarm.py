@@ -1,4 +1,4 @@
-"""Alarms: what the service reports by itself, when an alarm is raised and resolved, and what destinations send.
+"""Alarms: problems that the service detects itself, when an alarm is raised and resolved, and the messages about it.
 
 An alarm is about one subject, such as a webhook. The service evaluates the condition of each alarm every minute. It
 raises an alarm when the condition begins to hold, and resolves it when the condition has not held for a while. So a
@@ -66,7 +66,7 @@ class AlarmState(StrEnum):
 
 
 class AlarmScope(StrEnum):
-    """What the subject of an alarm is."""
+    """The kind of subject of an alarm."""
 
     WEBHOOK = "webhook"
     AUTOMATION = "automation"
@@ -75,7 +75,7 @@ class AlarmScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmNotice:
-    """What a destination sends."""
+    """The content of a message that a destination sends."""
 
     id: str
     """`alm_…`"""
@@ -83,9 +83,9 @@ class AlarmNotice:
     """None in a test."""
     event: AlarmEvent
     factory: str | None
-    """Its name; None for the installation."""
+    """The factory's name; None for the installation."""
     subject: str
-    """The name of the webhook or automation, or what of the installation."""
+    """The name of the webhook or automation, or of the part of the installation."""
     summary: str
     """One sentence, without secrets, and without text from payloads."""
     action: str
@@ -98,7 +98,7 @@ class AlarmNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRule:
-    """What is fixed for a kind of alarm."""
+    """The fixed properties of a kind of alarm."""
 
     scope: AlarmScope
     title: str
@@ -187,7 +187,7 @@ class AlarmThresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmSubject:
-    """What an alarm is about. At most one alarm of each kind is open for each `id`."""
+    """The object that an alarm is about. At most one alarm of each kind is open for each `id`."""
 
     id: str
     """The id of the webhook or automation, or a name for a part of the installation."""
@@ -238,7 +238,7 @@ class Alarm:
 
 
 class AlarmStep(Enum):
-    """What an evaluation does with an alarm."""
+    """The effect of an evaluation on an alarm."""
 
     NONE = auto()
     RAISE = auto()
@@ -250,7 +250,7 @@ class AlarmStep(Enum):
 
 
 def next_step(alarm: Alarm | None, kind: AlarmKind, now: int, *, holds: bool) -> AlarmStep:
-    """What to do at `now`, in µs since 1970. `alarm` is the open alarm of the subject; None if none is open."""
+    """The effect of an evaluation at `now`, in µs since 1970. `alarm`: the open alarm of the subject, if any."""
     if alarm is None:
         return AlarmStep.RAISE if holds else AlarmStep.NONE
     if holds:
@@ -313,7 +313,7 @@ class FreeSpace:
 
 
 def disk_is_low(space: FreeSpace, thresholds: AlarmThresholds, *, is_open: bool) -> bool:
-    """Whether the free space is too small. While the alarm `is_open`, it must be larger than what raised the alarm."""
+    """Whether the free space is too small. While the alarm `is_open`, the limit is higher."""
     if not thresholds.disk_free_bytes:
         return False
     factor = DISK_RELEASE_FACTOR if is_open else 1
@@ -322,7 +322,7 @@ def disk_is_low(space: FreeSpace, thresholds: AlarmThresholds, *, is_open: bool)
 
 
 def clock_problem(now: int, *, server_at: int | None, retention_at: int | None, elapsed_us: int) -> str | None:
-    """What shows that the clock of a host is wrong, as a sentence; None if nothing does.
+    """A sentence with the evidence that the clock of a host is wrong; None without evidence.
 
     `now`: the clock's time. `server_at`: the time of the database server, read within `elapsed_us` after `now`; None
     for SQLite. `retention_at`: the time that retention has reached, which follows the clock with a limited speed; None

@@ -85,7 +85,7 @@ class AlarmDestination:
     """Why the newest message that is not sent yet, or was given up, could not be sent."""
 
     def wants(self, kind: AlarmKind | None) -> bool:
-        """Whether it gets alarms of this kind. It gets every test."""
+        """Whether the destination gets alarms of this kind. Every destination gets tests."""
         return kind is None or not self.alarm_kinds or kind in self.alarm_kinds
 
 
@@ -147,7 +147,7 @@ class UrlParts:
     """The name, or the address without brackets."""
     port: int
     target: str
-    """The path and the query. Its first character is a slash."""
+    """The path and the query, beginning with a slash."""
 
     @property
     def host_header(self) -> str:

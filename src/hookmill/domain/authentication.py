@@ -95,7 +95,7 @@ def authenticate(
 
 
 def diagnosis(webhook: IngressWebhook, attempt: Attempt, body: bytes, *, public_url: str) -> str:
-    """One sentence for the owner that explains why a signature was refused. It costs several verifications."""
+    """One sentence for the owner that explains why a signature was refused. This needs several verifications."""
     rule = webhook.signature_rule
     if rule is None:
         return Reason.NO_SCHEME.value

@@ -19,7 +19,7 @@ from hookmill.domain.text import key_hint
 
 TRIGGER_PROVIDER: Final = "webhook"
 TRIGGER_EVENT: Final = "received"
-"""The value of `event` in every trigger with the provider `webhook`. It is not the event type of a delivery."""
+"""The value of `event` in every trigger with the provider `webhook`. Not the event type of a delivery."""
 SCHEDULE_PROVIDER: Final = "schedule"
 SCHEDULE_EVENT: Final = "cron_fired"
 PROMPT_CHARACTERS_MAX: Final = 100_000

@@ -83,7 +83,7 @@ class LimitReached(Conflict):
 
 
 class Changed(Conflict):
-    """Somebody else has changed the object since the caller read it. This operation changed nothing."""
+    """Somebody else has changed the object since the caller read it. The failed operation changed nothing."""
 
 
 class StoreUnavailable(HookmillError):

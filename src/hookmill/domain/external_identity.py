@@ -27,7 +27,7 @@ class SignInMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IdentityKey:
-    """What identifies a person at a provider. A provider never gives the subject of one person to another."""
+    """The key of a person at a provider. A provider never gives the subject of one person to another."""
 
     issuer: str
     subject: str

@@ -1,4 +1,4 @@
-"""What a check of `hookmill doctor` observed, and what the operator should do about it."""
+"""The findings of the checks of `hookmill doctor`: an observation, and advice to the operator."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ NAMES_MAX: Final = 5
 class Status(StrEnum):
     OK = "ok"
     WARNING = "warning"
-    """It works, but it should be changed, or it may soon be a problem."""
+    """The checked thing works, but should be changed, or may soon be a problem."""
     PROBLEM = "problem"
     """Something does not work, or can lose data."""
 
@@ -25,9 +25,9 @@ class Finding:
     """The stable name of the check, such as `disk space`."""
     status: Status
     observation: str
-    """What is the case, and with which thing. A sentence without a full stop at its end, or several sentences."""
+    """The observation, with the name of the thing. A sentence without a full stop at its end, or several sentences."""
     advice: str = ""
-    """What to do. Empty if there is nothing to do."""
+    """The advice. Empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ class NotJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VastNumber:
-    """A number whose exponent is outside the range of Decimal, about ±10^18. It equals only the same number."""
+    """A number whose exponent is outside the range of Decimal, about ±10^18. Such a number equals only itself."""
 
     negative: bool
     digits: str

@@ -1,4 +1,4 @@
-"""What an agent platform reports about an attempt that it performs: whether the work succeeded, and what it cost."""
+"""The report of an agent platform about an attempt: whether the work succeeded, and its cost."""
 
 import json
 from dataclasses import dataclass

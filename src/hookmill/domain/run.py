@@ -38,13 +38,13 @@ class RunState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """It was given up, because its worker died too often, or because its workspace could not be fetched."""
+    """The run was given up, because its worker died too often, or because its workspace could not be fetched."""
     SKIPPED = "skipped"
-    """It did not start, because as many runs with the same key were active as the policy allows."""
+    """The run did not start, because as many runs with the same key were active as the policy allows."""
     REPLACED = "replaced"
     """A newer run with the same key took its place, or stopped it."""
     SUPERSEDED = "superseded"
-    """It did not start, because a newer run with the same key arrived within the debounce time."""
+    """The run did not start, because a newer run with the same key arrived within the debounce time."""
 
     @property
     def is_final(self) -> bool:
@@ -59,9 +59,9 @@ class Hold(IntEnum):
     BUSY = 2
     """As many runs with its key are active as the policy allows."""
     DEBOUNCE = 3
-    """It waits for newer deliveries until `due_at`."""
+    """The run waits for newer deliveries until `due_at`."""
     RETRY = 4
-    """Its last attempt failed. The next one starts at `due_at`."""
+    """The last attempt failed. The next one starts at `due_at`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ class Ended:
     exit_status: int | None = None
     output_tail: str | None = None
     report: AgentReport | None = None
-    """What an agent reported about the attempt; None if the runner has no agent, or if the agent reported nothing."""
+    """The agent's report about the attempt; None if the runner has no agent, or if the agent reported nothing."""
     outputs: RunOutputs = field(default_factory=dict)
     """The texts that the attempt has written to its directory `outputs`."""
 

@@ -28,7 +28,7 @@ STORED_FILES_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFileLimits:
-    """How much of a run's files is stored for every host. What exceeds a limit stays on the worker's host only."""
+    """How much of a run's files is stored for every host. Content above a limit stays on the worker's host only."""
 
     file_bytes_max: int = STORED_FILE_BYTES_MAX
     run_bytes_max: int = STORED_RUN_BYTES_MAX

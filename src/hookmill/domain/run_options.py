@@ -94,7 +94,7 @@ class UnreadableOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the runs of an automation get."""
+    """The parts that the runs of an automation get."""
 
     fields: tuple[RunField, ...] = ()
     secrets: tuple[RunSecret, ...] = ()

@@ -37,9 +37,9 @@ class WhenBusy(StrEnum):
     """What happens to a new run while `limit` runs with its key are active."""
 
     QUEUE = "queue"
-    """It waits until an active run ends. The oldest waiting run starts first."""
+    """The new run waits until an active run ends. The oldest waiting run starts first."""
     SKIP = "skip"
-    """It ends as skipped."""
+    """The new run ends as skipped."""
     REPLACE = "replace"
     """The oldest active run is stopped, and ends as replaced. Then the new run starts."""
 
@@ -87,7 +87,7 @@ class Retry:
 
     attempts: int
     backoff_seconds: int = 30
-    """The time after the first failed attempt. It doubles after each further one, up to `max_backoff_seconds`."""
+    """The time after the first failed attempt; doubled after each further one, up to `max_backoff_seconds`."""
     max_backoff_seconds: int = 3_600
     exit_codes: tuple[int, ...] = ()
     """Only failures with these exit codes are retried. If empty, every failure is retried."""

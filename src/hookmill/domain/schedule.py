@@ -55,12 +55,12 @@ _SEARCH_START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class CatchUp(StrEnum):
-    """What happens to times that were missed while no worker ran."""
+    """The treatment of times that were missed while no worker ran."""
 
     ONCE = "once"
-    """They start one run."""
+    """All missed times start one run together."""
     NONE = "none"
-    """They start no run."""
+    """Missed times start no run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ def generate_value(entropy: bytes) -> SecretValue:
 
 
 def is_url_safe(value: SecretValue) -> bool:
-    """Whether the value can be a segment of a URL's path without escapes. It has at most 512 characters."""
+    """Whether the value can be a segment of a URL's path without escapes: at most 512 characters."""
     return bool(_URL_SAFE.match(value.reveal())) and value.reveal() not in {".", ".."}
 
 

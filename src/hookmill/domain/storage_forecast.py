@@ -22,7 +22,7 @@ RUN_BYTES: Final = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredData:
-    """What is stored at one moment. Times are in µs since 1970. The recent rows are those of the last `LOG_DAYS_KEPT`
+    """The stored data at one moment. Times are in µs since 1970. The recent rows are those of the last `LOG_DAYS_KEPT`
     days."""
 
     at: int
@@ -34,13 +34,13 @@ class StoredData:
     deliveries: int
     """All recent rows of the log."""
     accepted: int
-    """Those of them that have a payload and an identity."""
+    """The deliveries that have a payload and an identity."""
     identity_bytes: int
-    """What the database needs for each identity."""
+    """The bytes that the database needs for each identity."""
     payload_bytes: int
     runs: int
     run_file_bytes: int
-    """Of the files in the database."""
+    """The bytes of the files in the database."""
     is_estimate: bool
     """Whether a sample of the rows was counted, because there are many."""
     older_deliveries: int
@@ -58,12 +58,12 @@ class StoredData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What happens with constant traffic. Sizes include the database and the packages of runs."""
+    """The growth of the data with constant traffic. Sizes include the database and the packages of runs."""
 
     deliveries_per_day: float
     payload_bytes_per_day: float
     bytes_per_day: float
-    """What a day of deliveries adds, before retention removes anything."""
+    """The bytes that a day of deliveries adds, before retention removes anything."""
     level_bytes: int
     """The size at which the data levels off."""
     full_in_days: float | None
@@ -71,7 +71,7 @@ class Forecast:
 
 
 def forecast(data: StoredData, free_bytes: int | None) -> Forecast | None:
-    """None if it is too early to say. `free_bytes`: what the data may grow; None if it is not known."""
+    """The forecast; None if the log is too young for one. `free_bytes`: how much the data may grow; None if unknown."""
     observed_days = (data.at - data.recent_since) / DAY_US if data.recent_since is not None else 0.0
     if observed_days < OBSERVED_DAYS_MIN:
         return None

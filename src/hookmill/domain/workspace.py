@@ -39,7 +39,7 @@ class RefKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitRef:
-    """What to check out. Nothing in it can be read by Git as an option, a pattern or an expression."""
+    """The commit to check out. Git can't read any of these values as an option, a pattern or an expression."""
 
     kind: RefKind
     text: str | None = None
@@ -86,7 +86,7 @@ class Workspace:
         return source
 
     def ref_in(self, payload: Parsed | None) -> GitRef:
-        """What to check out for a run with this payload. Raises `Invalid`; the text has no value of the payload."""
+        """The commit to check out for a run with this payload. Raises `Invalid`, without values of the payload."""
         if self.ref_pointer is None:
             return git_ref(self.ref) if self.ref is not None else DEFAULT_REF
         value = value_at(payload.value if payload is not None else MISSING, json_pointer.steps_of(self.ref_pointer))
@@ -203,7 +203,7 @@ def _depth(source: Json) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedOut:
-    """What the envelope for programs says about a workspace."""
+    """The fields about a workspace in the envelope for programs."""
 
     repository: str
     ref: GitRef | None

@@ -225,7 +225,7 @@ class Scheme(_Table, frozen=True, kw_only=True, dict=True):
     aliases: tuple[str, ...] = ()
     """Other providers that sign exactly so. Their names are accepted as names of the scheme."""
     setup: tuple[str, ...] = ()
-    """What the user does at the provider, step by step."""
+    """The steps of the user at the provider."""
     notes: tuple[str, ...] = ()
     proof: Proof = Proof(kind=ProofKind.NONE, source="nothing yet")
 
@@ -256,7 +256,7 @@ class Scheme(_Table, frozen=True, kw_only=True, dict=True):
         if "ts" in self.compiled.content_template.placeholders or "ts" in self.compiled.key_template.placeholders:
             return True
         if self.signed_headers is not None:
-            # This assumes that the provider lists the header with the time among the signed headers.
+            # Assumes that the provider lists the header with the time among the signed headers.
             return True
         return all(self.covers(source) for source in self.timestamp.sources)
 
