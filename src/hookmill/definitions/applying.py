@@ -85,7 +85,7 @@ def state_of(management: Management, may: MayManage) -> State:
 
 
 def plan(management: Management, may: MayManage, definitions: Definitions) -> Plan:
-    """What `apply` would do now. Raises `UnusableDefinitions` with all problems.
+    """The plan that `apply` would perform now. Raises `UnusableDefinitions` with all problems.
 
     Changes no webhook and no automation, but records the plan for the factory's page.
     """

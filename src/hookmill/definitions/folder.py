@@ -88,7 +88,7 @@ def _open(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _FolderEntry:
-    """An entry of an open folder. It is not a link."""
+    """An entry of an open folder that is not a link."""
 
     folder_descriptor: int
     name: str

@@ -112,11 +112,11 @@ class Plan:
     """Why the plan can't be applied."""
     warnings: tuple[Problem, ...] = ()
     consent_reason: str | None = None
-    """Why the plan needs explicit consent: it removes what can't be restored. None if it needs no consent."""
+    """Why the plan needs explicit consent: it removes objects that can't be restored. None without such a removal."""
 
     @property
     def has_changes(self) -> bool:
-        """Whether applying the plan changes anything. If files take over the factory, it does, even without steps."""
+        """Whether applying the plan changes anything. Taking over the factory is a change, even without steps."""
         return bool(self.steps) or self.files_take_over
 
     def as_json(self) -> dict[str, Any]:

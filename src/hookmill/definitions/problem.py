@@ -1,4 +1,4 @@
-"""A problem in a definition file: where, what, and what to do. All problems are reported together."""
+"""A problem in a definition file: its place, a description, and advice. All problems are reported together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

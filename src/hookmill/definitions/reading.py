@@ -256,7 +256,7 @@ def _automation(file: str, content: bytes, hints: "_UidHints", problems: list[Pr
 def _read_keys(
     mapping: MappingReader, keys: Sequence[str], parse: Callable[[Mapping[str, Any]], Parsed]
 ) -> Parsed | None:
-    """What `parse` makes of the values of these keys; None after reporting its faults."""
+    """The result of `parse` for the values of these keys; None after reporting the faults that it raised."""
     source = {key: to_json(node) for key in keys if (node := mapping.value_node(key)) is not None}
     try:
         return parse(source)
