@@ -1,4 +1,4 @@
-"""`hookmill alarm`: what the service reports by itself, newest alarm first."""
+"""`hookmill alarm`: problems that the service detects by itself, newest alarm first."""
 
 from __future__ import annotations
 

@@ -784,7 +784,7 @@ def _refuse_conditions_without_webhook(**conditions: object) -> None:
 
 
 def _starters(automation: Automation, webhooks_by_uid: Mapping[WebhookUid, Webhook]) -> list[str]:
-    """What starts the automation, for a list."""
+    """The webhooks and schedules that start the automation, for a list."""
     return [
         *(_webhook_label(uid, webhooks_by_uid) for uid in sorted(automation.selected_webhook_uids())),
         *(f"schedule {schedule.name}" for schedule in automation.schedules),

@@ -131,7 +131,7 @@ def _read_passphrase(*, is_new: bool) -> SecretValue:
 
 
 def _print_backup(result: BackupResult, file: str, json: bool) -> None:
-    """The result. If the backup itself goes to standard output, it goes to standard error."""
+    """Print the result. If the backup goes to standard output, the result goes to standard error."""
     if json:
         print_json(_backup_fields(result, file))
         return

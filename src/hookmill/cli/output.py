@@ -1,6 +1,6 @@
 """Output of commands: results go to standard output, errors and warnings to standard error.
 
-Names, identities and payloads come from others. They are printed as text, without control characters.
+Names, identities and payloads come from others, and are printed as text, without control characters.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _exact_json(value: Any) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value on one line. It may contain views."""
+    """Print one JSON value, which may contain views, on one line."""
     print(json_line(value))
 
 

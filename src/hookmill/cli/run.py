@@ -65,7 +65,7 @@ commands = typer.Typer(no_args_is_help=True, help="Runs of automations, and thei
 FILES_SHOWN_MAX: Final = 20
 """How many files of a run `run show` lists. `--json` lists more."""
 LOG_BYTES_MAX: Final = 1_048_576
-"""The maximum size of the output that `run log --json` prints. Of a longer output, it prints the end."""
+"""The maximum size of the output that `run log --json` prints. Of a longer output, the command prints the end."""
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, run_….", show_default=False)]
 

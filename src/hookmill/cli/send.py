@@ -245,7 +245,7 @@ class Sender:
             _, separator, query = signed.url.partition("?")
             path += separator + query
         try:
-            # The service may refuse a large body before it has read it all. Its response still arrives.
+            # The service may refuse a large body before reading all of it. The response still arrives.
             with suppress(BrokenPipeError, ConnectionResetError):
                 self._connection.request("POST", path, body, headers)
             response = self._connection.getresponse()
