@@ -428,7 +428,9 @@ def test_agent_starts_in_the_workspace_and_may_read_the_package(tmp_path: Path, 
     assert result.report is not None
     directory, arguments, prompt, _ = json.loads(result.report.result or "")
     assert directory == str(package.workspace)
-    assert arguments[-1] == f"--add-dir={package.directory}"
+    assert json.loads(arguments[-1].removeprefix("--settings=")) == {
+        "permissions": {"additionalDirectories": [str(package.directory)]}
+    }
     assert prompt == "Do it."
 
 
@@ -441,7 +443,7 @@ def test_arguments_of_agents_name_files_of_the_package_by_absolute_paths(tmp_pat
     without = runner._argv(replace(package, commit=None))
 
     assert not {"prompt.md", "event-payload.json"} & {*with_workspace}
-    assert [argument for argument in without if argument.startswith(("--add-dir", "--include-directories"))] == []
+    assert [argument for argument in without if argument.startswith(("--settings", "--include-directories"))] == []
     for name in {"prompt.md", "event-payload.json"} & {*without}:
         assert str(package.directory / name) in with_workspace
 

@@ -14,7 +14,12 @@ from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_files import PROMPT_FILE
 from hookmill.runs.package import Package, open_file
 from hookmill.runs.runner import Instruction
-from hookmill.runs.runners.agent_presets import AGENT_PRESETS, PACKAGE_PLACEHOLDER, AgentPreset
+from hookmill.runs.runners.agent_presets import (
+    AGENT_PRESETS,
+    PACKAGE_IN_JSON_PLACEHOLDER,
+    PACKAGE_PLACEHOLDER,
+    AgentPreset,
+)
 from hookmill.runs.runners.command import (
     CommandRunner,
     SandboxableSettings,
@@ -55,10 +60,7 @@ class AgentRunner(CommandRunner):
     def _workspace_arguments(self, package: Package) -> tuple[str, ...]:
         if package.workspace is None:
             return ()
-        return tuple(
-            argument.replace(PACKAGE_PLACEHOLDER, str(package.directory))
-            for argument in self.preset.workspace_arguments
-        )
+        return tuple(_with_path(argument, package.directory) for argument in self.preset.workspace_arguments)
 
     def _working_directory(self, package: Package) -> str | None:
         return str(package.workspace) if package.workspace is not None else None
@@ -67,9 +69,8 @@ class AgentRunner(CommandRunner):
         # `super()` does not work in a dataclass with slots.
         environment = CommandRunner._environment(self, package)
         if package.workspace is not None:
-            path_in_json = json.dumps(str(package.directory))[1:-1]
             for name, value in self.preset.workspace_environment.items():
-                environment.setdefault(name, value.replace(PACKAGE_PLACEHOLDER, path_in_json))
+                environment.setdefault(name, _with_path(value, package.directory))
         key = os.environ.get(self.key_from)
         return environment if key is None else {**environment, self.key_variable: key}
 
@@ -98,6 +99,12 @@ class AgentRunner(CommandRunner):
             tail: bytes = report["tail"].encode("latin-1")[-report["dropped_bytes"] :]
             # The line at the border is incomplete in both parts. It is not valid JSON.
             yield from tail.splitlines()
+
+
+def _with_path(text: str, package: Path) -> str:
+    """The text, with the path of the package instead of placeholders."""
+    in_json = json.dumps(str(package))[1:-1]
+    return text.replace(PACKAGE_IN_JSON_PLACEHOLDER, in_json).replace(PACKAGE_PLACEHOLDER, str(package))
 
 
 class AgentSettings(SandboxableSettings):

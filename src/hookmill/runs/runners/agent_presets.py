@@ -14,6 +14,8 @@ from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.domain.run_files import PROMPT_FILE
 
 PACKAGE_PLACEHOLDER: Final = "{package}"
+PACKAGE_IN_JSON_PLACEHOLDER: Final = "{package in JSON}"
+"""The package's path as a part of a JSON string."""
 Event = Mapping[str, Any]
 """A line of an agent's output: a JSON object."""
 
@@ -41,8 +43,8 @@ class AgentPreset:
     payload_arguments: tuple[str, ...] = ()
     """Arguments for runs with a payload. Agents that read files with tools need none, because the prompt names it."""
     workspace_arguments: tuple[str, ...] = ()
-    """Arguments for runs with a workspace, in which the agent then starts. They let the agent read the package, whose
-    path replaces `PACKAGE_PLACEHOLDER`."""
+    """Arguments for runs with a workspace, in which the agent then starts. They let the agent use the package, whose
+    path replaces the placeholders."""
     workspace_environment: Mapping[str, str] = field(default_factory=dict)
     """Variables with JSON for runs with a workspace, for the same purpose."""
     is_prompt_on_stdin: bool = True
@@ -218,11 +220,20 @@ def _read_goose(lines: Iterable[bytes]) -> Outcome:
 AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     "claude": AgentPreset(
         program="claude",
-        # `--bare` ignores settings, hooks and instructions that files in the account's home or the package contain.
+        # `--bare` ignores settings, hooks and instructions that files in the account's home, the package or the
+        # workspace contain.
         arguments=("--print", "--bare", "--no-session-persistence", "--output-format", "stream-json", "--verbose"),
-        workspace_arguments=("--add-dir={package}",),
+        # With `--add-dir`, it would obey the CLAUDE.md of the workspace, which a payload may have chosen.
+        workspace_arguments=(
+            f'--settings={{"permissions": {{"additionalDirectories": ["{PACKAGE_IN_JSON_PLACEHOLDER}"]}}}}',
+        ),
         key_variable="ANTHROPIC_API_KEY",
-        environment={"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
+        environment={
+            "DISABLE_AUTOUPDATER": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            # Otherwise, the system prompt contains the messages of the workspace's newest commits.
+            "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
+        },
         read=_read_claude,
     ),
     "codex": AgentPreset(
@@ -246,7 +257,9 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
         arguments=("run", "--format", "json"),
         key_variable="ANTHROPIC_API_KEY",
         workspace_environment={
-            "OPENCODE_CONFIG_CONTENT": '{"permission": {"external_directory": {"{package}/**": "allow"}}}'
+            "OPENCODE_CONFIG_CONTENT": (
+                f'{{"permission": {{"external_directory": {{"{PACKAGE_IN_JSON_PLACEHOLDER}/**": "allow"}}}}}}'
+            )
         },
         environment={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
         read=_read_opencode,
