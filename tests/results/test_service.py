@@ -1,4 +1,4 @@
-"""A pull request arrives, and the service reports the run to GitHub, also after kill -9."""
+"""A pull request arrives, and the service reports the run to GitHub, also after kill -9. See also test_review.py."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from hookmill.domain.run import RunState
 from hookmill.management import Management
 from tests.results.github import TOKEN, GitHub, github_server
-from tests.results.scene import COMMENT, PULL_REQUEST, SHA, STATUS
+from tests.results.scene import COMMENT, PULL_REQUEST, STATUS
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import until
 
@@ -36,24 +36,6 @@ def deliver(management: Management, service: Service) -> Any:
     )
     assert service.post(webhook, json.dumps(PULL_REQUEST).encode()).status == 202
     return may
-
-
-def test_pull_request_gets_a_status_and_a_comment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
-    script = 'echo "$GITHUB_TOKEN@octocat: no bugs" > outputs/summary.md'
-    with (
-        github_server() as github,
-        serving(tmp_path / "data", **settings(github, script)) as service,
-        service.management() as management,
-    ):
-        may = deliver(management, service)
-        until(lambda: github.comments and github.states()[-1:] == ["success"], "the results have arrived")
-
-        assert github.states() in (["pending", "success"], ["success"])
-        assert {status["sha"] for status in github.statuses} == {SHA}
-        (run,) = management.runs.newest(may)
-        assert github.comments[0]["body"] == f"<!-- hookmill run_{run.id.hex()} 1 -->\n@\u200boctocat: no bugs\n"
-        assert TOKEN not in service.log()
 
 
 def test_run_whose_service_is_killed_never_leaves_its_status_pending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
