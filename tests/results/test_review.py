@@ -256,5 +256,6 @@ def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(
     for text in (service.log(), page, json.dumps(view), comment):
         assert not any(secret in text for secret in (TOKEN, KEY, SIGNING_SECRET))
     (package,) = (directory / "data" / "runs").glob("run_*")
+    assert (package / "summary.md").read_text().startswith("The key is [masked]. The file says:")
     assert not (package / "workspace").exists()
     assert repository.users

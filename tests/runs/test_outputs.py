@@ -66,6 +66,7 @@ def test_secrets_are_masked_in_a_summary(package):
     runner = shell(script, environment=environment, masked_variables=("KEY", "SHORT", "NOT_SET"))
 
     assert result_of(runner, package).outputs == {"summary.md": OutputText(text="[masked] and short")}
+    assert (package.directory / "summary.md").read_text() == "[masked] and short"
 
 
 def test_secret_of_the_automation_is_masked_in_a_summary(package):

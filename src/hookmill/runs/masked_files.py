@@ -8,37 +8,44 @@ import os
 import secrets
 import stat
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hookmill.domain.run_files import OUTPUT_FILE
 from hookmill.runs.package import MASKED_MARKER
-from hookmill.runs.runners.masking import Masker
+
+if TYPE_CHECKING:
+    from hookmill.runs.runners.masking import Masker
 
 NOT_MASKED_DIRECTORY: Final = "not-masked"
 MASKED_FILE_BYTES_MAX: Final = 16_777_216
 MASKED_RUN_BYTES_MAX: Final = 67_108_864
 
 
-def mask_files(package: int, masker: Masker) -> None:
+def mask_files(package: int, masker: "Masker") -> None:
     """Mask the regular files of a package, and mark it as masked. Raises `OSError`; the files are then not shown.
 
     `package`: the descriptor of the directory. If a later attempt has replaced the package, the new one is not changed.
     """
-    with os.scandir(package) as entries:
-        names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-    bytes_left = MASKED_RUN_BYTES_MAX
-    # The output comes first, because it is what people look for.
-    for name in sorted(names, key=lambda name: (name != OUTPUT_FILE, name)):
-        size = _mask_file(package, name, masker, min(bytes_left, MASKED_FILE_BYTES_MAX))
-        if size is not None:
-            bytes_left -= size
-        elif name != OUTPUT_FILE:
-            _set_aside(package, name)
+    mask_directory(package, masker)
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     os.close(os.open(MASKED_MARKER, flags, 0o600, dir_fd=package))
 
 
-def _mask_file(package: int, name: str, masker: Masker, bytes_max: int) -> int | None:
+def mask_directory(directory: int, masker: "Masker") -> None:
+    """Mask the regular files in an open directory, or move those that can't be masked. Raises `OSError`."""
+    with os.scandir(directory) as entries:
+        names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+    bytes_left = MASKED_RUN_BYTES_MAX
+    # The output comes first, because it is what people look for.
+    for name in sorted(names, key=lambda name: (name != OUTPUT_FILE, name)):
+        size = _mask_file(directory, name, masker, min(bytes_left, MASKED_FILE_BYTES_MAX))
+        if size is not None:
+            bytes_left -= size
+        elif name != OUTPUT_FILE:
+            _set_aside(directory, name)
+
+
+def _mask_file(package: int, name: str, masker: "Masker", bytes_max: int) -> int | None:
     """Mask a file, and return its size. None if it is larger than `bytes_max`, or can't be masked."""
     file_name = os.fsencode(name)
     if masker.mask(file_name) != file_name:

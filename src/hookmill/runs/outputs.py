@@ -1,7 +1,8 @@
 """The directory of a package to which a command writes its results.
 
 One rule for every kind of runner that starts a command: when the command has ended, the texts that the service shows
-or delivers are read, and then all regular files directly in the directory become files of the package.
+or delivers are read, and then all regular files directly in the directory become files of the package. Both have no
+secrets: these are masked.
 """
 
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from hookmill.domain.run_outputs import OUTPUT_BYTES_MAX, OUTPUTS_DIRECTORY, READ_FILES, OutputText, output_text
+from hookmill.runs.masked_files import mask_directory
 from hookmill.runs.package import LISTED_ENTRIES_MAX
 from hookmill.runs.runners.masking import Masker
 
@@ -27,7 +29,7 @@ def create_outputs_directory(package: Path) -> None:
 
 
 def collect_outputs(package: Path, secrets: Sequence[bytes] = ()) -> dict[str, OutputText]:
-    """Read the texts in the directory, and move its files into the package. `secrets` are masked in the texts.
+    """Read the texts in the directory, and move its files into the package. `secrets` are masked in all of them.
 
     A file whose name the package already has stays where it is. Links are neither moved nor followed. Never fails: what
     can't be read or moved is left out.
@@ -38,7 +40,10 @@ def collect_outputs(package: Path, secrets: Sequence[bytes] = ()) -> dict[str, O
         try:
             source = os.open(OUTPUTS_DIRECTORY, _DIRECTORY_FLAGS, dir_fd=target)
             try:
-                texts = _texts_in(source, Masker(secrets))
+                masker = Masker(secrets)
+                texts = _texts_in(source, masker)
+                if masker.is_needed:
+                    mask_directory(source, masker)
                 _move_files(source, target)
             finally:
                 os.close(source)
