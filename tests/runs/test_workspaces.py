@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -252,6 +253,50 @@ def test_next_attempt_replaces_the_workspace_of_a_dead_worker(scene: Scene):
 
     assert scene.recorder.files == ["f", "f"]
     assert not (scene.package() / "workspace").exists()
+
+
+@pytest.mark.parametrize("script", ["mv {name} moved; ln -s {target} {name}", "ln -s {target} {name}/link"])
+@pytest.mark.parametrize("name", ["workspace", "outputs"])
+def test_links_that_a_command_leaves_are_not_followed(scene: Scene, tmp_path: Path, name: str, script: str):
+    scene.source.commit(f="x")
+    target = tmp_path / "files of the host"
+    target.mkdir()
+    (target / "summary.md").write_text("not written by the run")
+    command = script.format(name=name, target=shlex.quote(str(target)))
+    settings = CommandSettings(argv=("sh", "-c", f'cd "${{HOOKMILL_WORKSPACE%/*}}"; {command}'))
+    key = scene.claimed_run({"repository": "app"})
+
+    result = scene.performer(settings.create_runner(RunnerContext())).perform(key, 1)
+
+    assert isinstance(result, Ended)
+    assert (result.state, result.outputs) == (RunState.SUCCEEDED, {})
+    assert [path.name for path in target.iterdir()] == ["summary.md"]
+    assert not os.path.lexists(scene.package() / "workspace")
+    assert not (scene.package() / "summary.md").exists()
+
+
+def test_git_configuration_that_a_run_leaves_is_never_used(scene: Scene, tmp_path: Path):
+    scene.source.commit(f="x", **{".gitattributes": "* filter=evil diff=evil"})
+    marker = tmp_path / "executed"
+    evil = tmp_path / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(marker))}\n")
+    evil.chmod(0o755)
+    key = scene.claimed_run({"repository": "app"})
+    scene.recorder.result = Abandoned()
+    scene.performer().perform(key, 1)
+    checkout = scene.package() / "workspace"
+    with (checkout / ".git" / "config").open("a") as config:
+        config.write(f'[core]\nfsmonitor = "{evil}"\nhooksPath = "{tmp_path}"\nsshCommand = "{evil}"\n')
+        config.write(f'[filter "evil"]\nsmudge = "{evil}"\nclean = "{evil}"\n')
+    for hook in ("post-checkout", "reference-transaction"):
+        (tmp_path / hook).symlink_to(evil)
+
+    scene.recorder.result = Ended(state=RunState.SUCCEEDED)
+    scene.performer().perform(key, 1)
+    scene.performer().perform(scene.claimed_run({"repository": "app"}), 1)
+
+    assert len(scene.recorder.packages) == 3
+    assert not marker.exists()
 
 
 def test_retention_removes_a_workspace_that_a_dead_worker_left(scene: Scene):
