@@ -167,6 +167,15 @@ def test_aider_gets_the_payload_as_a_file_only_if_there_is_one(tmp_path):
     assert all("'--message-file', 'prompt.md'" in output for output in outputs)
 
 
+@pytest.mark.parametrize(("sandbox", "turns_off"), [("bubblewrap", True), ("none", False)])
+def test_codex_creates_no_sandbox_in_a_sandbox(sandbox: Any, turns_off: bool):
+    runner = AgentSettings(agent="codex", sandbox=sandbox, arguments=("-s", "read-only")).create_runner(RunnerContext())
+
+    assert ("sandbox_mode=danger-full-access" in runner.argv) == turns_off
+    # The settings of the operator come last, so they prevail.
+    assert runner.argv[-2:] == ("-s", "read-only")
+
+
 @pytest.mark.usefixtures("key")
 @pytest.mark.proof
 def test_claude_code_performs_a_run(package, tmp_path):

@@ -166,6 +166,7 @@ class AgentSettings(SandboxableSettings):
 
     def create_runner(self, context: RunnerContext) -> AgentRunner:
         preset = self._preset
+        sandboxed_arguments = preset.sandboxed_arguments if self._sandbox is not None else ()
         model_arguments: tuple[str, ...] = ()
         model_environment = {}
         if self.model is not None:
@@ -174,7 +175,7 @@ class AgentSettings(SandboxableSettings):
             elif preset.model_variable is not None:
                 model_environment = {preset.model_variable: self.model}
         return AgentRunner(
-            argv=(self._program, *preset.arguments, *model_arguments, *self.arguments),
+            argv=(self._program, *preset.arguments, *sandboxed_arguments, *model_arguments, *self.arguments),
             last_arguments=preset.last_arguments,
             preset=preset,
             key_variable=self._key_variable,

@@ -37,6 +37,8 @@ class AgentPreset:
     arguments: tuple[str, ...]
     """The arguments after the program. The configured ones follow, then `last_arguments`."""
     last_arguments: tuple[str, ...] = ()
+    sandboxed_arguments: tuple[str, ...] = ()
+    """Arguments in a sandbox of this service. They turn off a sandbox of the agent, which can't be created there."""
     model_option: str | None = "--model"
     """The option that names the model. None: `model_variable` names it."""
     model_variable: str | None = None
@@ -238,8 +240,9 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     ),
     "codex": AgentPreset(
         program="codex",
-        # A package is no Git repository.
-        arguments=("exec", "--json", "--skip-git-repo-check", "--ephemeral"),
+        # A package is no Git repository. Anybody may have written the AGENTS.md of a workspace, so none is read.
+        arguments=("exec", "--json", "--skip-git-repo-check", "--ephemeral", "-c", "project_doc_max_bytes=0"),
+        sandboxed_arguments=("-c", "sandbox_mode=danger-full-access"),
         last_arguments=("-",),
         key_variable="CODEX_API_KEY",
         read=_read_codex,
