@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from hookmill.domain.ids import FactoryId, RunKey, SecretId, TeamId, run_id
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_options import RunOptions
+from hookmill.domain.run_policy import Retry
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.workspace import Workspace
 from hookmill.maintenance import run_retention
@@ -170,6 +171,18 @@ def test_workspace_that_a_run_may_not_have_fails_the_run(scene: Scene, workspace
     assert reason in (run.reason or "")
     assert scene.recorder.packages == []
     assert list((scene.backlog.data / "runs").glob("*")) == list((scene.backlog.data / "runs").glob(".*")) == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "state"), [({}, RunState.FAILED), ({"sha": "0" * 40}, RunState.QUEUED)], ids=["unusable", "missing"]
+)
+def test_only_a_ref_that_may_exist_later_is_tried_again(scene: Scene, payload: Any, state: RunState):
+    scene.source.commit()
+    key = scene.claimed_run({"repository": "app", "ref": SHA}, payload)
+
+    replace(scene.performer(), retry_rules={"recorder": Retry(attempts=2, backoff_seconds=1)}).perform(key, 1)
+
+    assert scene.backlog.run(key).state is state
 
 
 def test_repository_of_another_factory_fails_the_run(scene: Scene):

@@ -24,7 +24,12 @@ from hookmill.runs.package import Package, is_masked, open_package, remove_works
 from hookmill.runs.run_secrets import RunSecretReader, UnusableSecret, masked_result, masker_of
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, Runner, reason_of
 from hookmill.runs.runners.masking import Masker
-from hookmill.runs.workspaces.checkouts import WorkspaceRefused, WorkspaceStopped, WorkspaceUnavailable
+from hookmill.runs.workspaces.checkouts import (
+    RefNotFound,
+    WorkspaceRefused,
+    WorkspaceStopped,
+    WorkspaceUnavailable,
+)
 from hookmill.runs.workspaces.preparation import Workspaces
 from hookmill.store import results
 from hookmill.store.database import Database
@@ -98,6 +103,10 @@ class Performer:
             if self._schedule_retry(run, result, default=WORKSPACE_RETRY):
                 return Abandoned()
             return result if self._record_result(run, result, follows_failure) else Abandoned()
+        except WorkspaceRefused as error:
+            # Other attempts would be refused, too.
+            result = _failed(str(error))
+            return result if self._record_result(run, result, follows_failure) else Abandoned()
         except HostFault as fault:
             # The fault is reported before the run is requeued, so that this process does not claim the run immediately.
             self.health.report_fault(fault)
@@ -169,7 +178,8 @@ class Performer:
             if secrets:
                 package = replace(package, secrets=secrets)
                 directory = open_package(self.packages, run.id)
-        except WorkspaceRefused as error:
+        except RefNotFound as error:
+            # It may exist later: a provider may send a delivery before it gives out the commit.
             return _failed(str(error))
         except WorkspaceStopped as stopped:
             if stopped.instruction is Instruction.ABANDON:
