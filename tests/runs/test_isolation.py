@@ -549,6 +549,8 @@ def test_doctor_describes_the_sandbox_and_finds_hidden_programs(package):
     top = packages.parent.parent
     (top / "agent").write_text("#!/bin/sh\n")
     (top / "agent").chmod(0o755)
+    # As before the service's first start, which lets the account pass this directory.
+    packages.parent.chmod(0o700)
 
     assert (
         settings("sh")

@@ -468,8 +468,10 @@ class ProcessSettings(RunnerSettings):
         """
         account = self._account()
         is_other = account is not None and not account.is_own
-        if account is not None and is_other and packages.exists():
-            check_reachable(packages, account)
+        # The start of the service lets the account pass the data directory, but not the directories above it.
+        above_data = packages.parent.parent
+        if account is not None and is_other and above_data.exists():
+            check_reachable(above_data, account)
         path = self.environment.get("PATH", os.environ.get("PATH", os.defpath))
         program = shutil.which(name, path=path)
         if program is None:
