@@ -167,6 +167,20 @@ def test_aider_gets_the_payload_as_a_file_only_if_there_is_one(tmp_path):
     assert all("'--message-file', 'prompt.md'" in output for output in outputs)
 
 
+@pytest.mark.parametrize(
+    ("agent", "options"),
+    [
+        ("claude", {"--bare", "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS"}),
+        ("codex", {"project_doc_max_bytes=0"}),
+        ("opencode", {"OPENCODE_DISABLE_PROJECT_CONFIG", "OPENCODE_DISABLE_CLAUDE_CODE"}),
+    ],
+)
+def test_agent_is_told_to_take_no_instructions_from_a_checkout(agent: str, options: set[str]):
+    runner = AgentSettings(agent=agent).create_runner(RunnerContext())
+
+    assert options <= {*runner.argv, *runner.environment}
+
+
 @pytest.mark.parametrize(("sandbox", "turns_off"), [("bubblewrap", True), ("none", False)])
 def test_codex_creates_no_sandbox_in_a_sandbox(sandbox: Any, turns_off: bool):
     runner = AgentSettings(agent="codex", sandbox=sandbox, arguments=("-s", "read-only")).create_runner(RunnerContext())

@@ -264,7 +264,12 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
                 f'{{"permission": {{"external_directory": {{"{PACKAGE_IN_JSON_PLACEHOLDER}/**": "allow"}}}}}}'
             )
         },
-        environment={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        environment={
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            # Anybody may have written the AGENTS.md, the CLAUDE.md and the skills of a workspace, so none is read.
+            "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+            "OPENCODE_DISABLE_CLAUDE_CODE": "1",
+        },
         read=_read_opencode,
     ),
     "aider": AgentPreset(
