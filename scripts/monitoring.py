@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from hookmill.metrics import HOST_METRICS, INSTALLATION_METRICS, PROCESS_METRICS, Definition
+from hookmill.metrics import HOST_METRICS, INSTALLATION_METRICS, PROCESS_METRICS, MetricDefinition
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "monitoring.md"
@@ -275,7 +275,7 @@ def _marks(name: str) -> tuple[str, str]:
     )
 
 
-def _row(definition: Definition) -> str:
+def _row(definition: MetricDefinition) -> str:
     labels = "; ".join(_label(name, values) for name, values in definition.labels.items())
     return f"| `{definition.name}` | {definition.kind} | {labels} | {definition.meaning} |\n"
 

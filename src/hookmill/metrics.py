@@ -24,7 +24,7 @@ Values = list[tuple[Labels, list[float]]]
 """The values of one metric: for each combination of labels, one number, or a histogram's counts and its sum."""
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """The type of a metric, as Prometheus defines it."""
 
     COUNTER = "counter"
@@ -33,11 +33,11 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class MetricDefinition:
     """A metric. A label never has the name of a user's object as its value, so the number of values is bounded."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     meaning: str
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The labels, and the known values of each. A label without known values has those of the settings."""
@@ -115,128 +115,128 @@ _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 _RUN_SECONDS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0)
 _BATCH_SIZES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
-DELIVERIES: Final = Definition(
+DELIVERIES: Final = MetricDefinition(
     name="hookmill_deliveries_total",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     meaning="Requests to the URLs of webhooks, by outcome.",
     labels={"outcome": OUTCOMES},
 )
-DELIVERY_SECONDS: Final = Definition(
+DELIVERY_SECONDS: Final = MetricDefinition(
     name="hookmill_delivery_seconds",
-    kind=Kind.HISTOGRAM,
+    kind=MetricKind.HISTOGRAM,
     meaning="Time from the header lines of an accepted or duplicate delivery to its response. It includes the time "
     "that the sender needs for the body.",
     bounds=_REQUEST_SECONDS,
 )
-DROPPED_ATTEMPTS: Final = Definition(
+DROPPED_ATTEMPTS: Final = MetricDefinition(
     name="hookmill_dropped_attempts_total",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     meaning="Attempts without a row in the log: over one of the two rate limits, or to a disabled or deleted webhook.",
     labels={"kind": ("rate_limited", "failed_authentications", "not_found")},
 )
-COMMIT_SECONDS: Final = Definition(
+COMMIT_SECONDS: Final = MetricDefinition(
     name="hookmill_commit_seconds",
-    kind=Kind.HISTOGRAM,
+    kind=MetricKind.HISTOGRAM,
     meaning="Duration of the transactions that admit deliveries.",
     bounds=_REQUEST_SECONDS,
 )
-COMMIT_DELIVERIES: Final = Definition(
+COMMIT_DELIVERIES: Final = MetricDefinition(
     name="hookmill_commit_deliveries",
-    kind=Kind.HISTOGRAM,
+    kind=MetricKind.HISTOGRAM,
     meaning="Deliveries in one such transaction.",
     bounds=_BATCH_SIZES,
 )
-FAILED_COMMITS: Final = Definition(
+FAILED_COMMITS: Final = MetricDefinition(
     name="hookmill_failed_commits_total",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     meaning="Transactions of deliveries that failed. The senders got a 503.",
 )
-WRITER_RESTARTS: Final = Definition(
+WRITER_RESTARTS: Final = MetricDefinition(
     name="hookmill_writer_restarts_total",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     meaning="Writer processes that ended unexpectedly.",
 )
-DELIVERIES_WAITING: Final = Definition(
+DELIVERIES_WAITING: Final = MetricDefinition(
     name="hookmill_deliveries_waiting",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Deliveries that wait for their transaction.",
 )
-SNAPSHOT_WEBHOOKS: Final = Definition(
+SNAPSHOT_WEBHOOKS: Final = MetricDefinition(
     name="hookmill_snapshot_webhooks",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Webhooks in the memory of an ingress process.",
 )
-SNAPSHOT_AGE: Final = Definition(
+SNAPSHOT_AGE: Final = MetricDefinition(
     name="hookmill_snapshot_age_seconds",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Time since an ingress process last compared webhooks in its memory with the database. It does so at its "
     "start, after a change, and before a 404. A high age is normal: each transaction also compares the revisions.",
 )
-ATTEMPTS: Final = Definition(
+ATTEMPTS: Final = MetricDefinition(
     name="hookmill_attempts_total",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     meaning="Attempts at runs that have ended.",
     labels={"runner": (), "result": ATTEMPT_RESULTS},
 )
-ATTEMPT_SECONDS: Final = Definition(
+ATTEMPT_SECONDS: Final = MetricDefinition(
     name="hookmill_attempt_seconds",
-    kind=Kind.HISTOGRAM,
+    kind=MetricKind.HISTOGRAM,
     meaning="Duration of attempts at runs.",
     labels={"runner": ()},
     bounds=_RUN_SECONDS,
 )
-RUN_WAIT_SECONDS: Final = Definition(
+RUN_WAIT_SECONDS: Final = MetricDefinition(
     name="hookmill_run_wait_seconds",
-    kind=Kind.HISTOGRAM,
+    kind=MetricKind.HISTOGRAM,
     meaning="Time from the creation of a run to the start of its first attempt. It includes the time in which a run "
     "policy holds the run.",
     bounds=_RUN_SECONDS,
 )
-RUNS_IN_FLIGHT: Final = Definition(
+RUNS_IN_FLIGHT: Final = MetricDefinition(
     name="hookmill_runs_in_flight",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Runs that a worker performs.",
 )
-RUN_SLOTS: Final = Definition(
+RUN_SLOTS: Final = MetricDefinition(
     name="hookmill_run_slots",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Runs that a worker can perform at the same time.",
 )
-RETENTION_ROWS: Final = Definition(
+RETENTION_ROWS: Final = MetricDefinition(
     name="hookmill_retention_removed_deliveries_total",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     meaning="Deliveries that retention has removed from the log.",
 )
-RETENTION_PASS: Final = Definition(
+RETENTION_PASS: Final = MetricDefinition(
     name="hookmill_retention_last_pass_timestamp_seconds",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="When the last successful pass of retention began, in seconds since 1970; 0 before the first one.",
 )
-FAULTS: Final = Definition(
+FAULTS: Final = MetricDefinition(
     name="hookmill_faults_total",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     meaning="Faults of the service, including repeated ones that are not logged.",
     labels={"component": COMPONENTS},
 )
-SPANS: Final = Definition(
+SPANS: Final = MetricDefinition(
     name="hookmill_spans_total",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     meaning="Spans of traces. `failed`: the collector did not accept them. `dropped`: too many waited.",
     labels={"result": ("sent", "failed", "dropped")},
 )
-CPU_SECONDS: Final = Definition(
+CPU_SECONDS: Final = MetricDefinition(
     name="hookmill_process_cpu_seconds_total",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
     meaning="Processor time of a process.",
 )
-MEMORY_BYTES: Final = Definition(
+MEMORY_BYTES: Final = MetricDefinition(
     name="hookmill_process_resident_memory_bytes",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Memory of a process in RAM, including memory that it shares with others.",
 )
-PUBLISHED_AGE: Final = Definition(
+PUBLISHED_AGE: Final = MetricDefinition(
     name="hookmill_process_metrics_age_seconds",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Age of the metrics of a process. Each process updates them every 2 seconds.",
 )
 
@@ -266,52 +266,52 @@ PROCESS_METRICS: Final = (
 )
 """The metrics of processes. They have the label `process` in addition to their own labels."""
 
-DATABASE_UP: Final = Definition(
+DATABASE_UP: Final = MetricDefinition(
     name="hookmill_database_up",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Whether the database has answered the worker. If it is 0, the other metrics of the installation are "
     "missing.",
 )
-RUNS_READY: Final = Definition(
+RUNS_READY: Final = MetricDefinition(
     name="hookmill_runs_ready",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Runs that wait for a free slot, or because of a limit of running runs. At most 10,000 are counted.",
 )
-RUNS_HELD: Final = Definition(
+RUNS_HELD: Final = MetricDefinition(
     name="hookmill_runs_held",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Runs that a run policy holds, by reason. At most 10,000 are counted.",
     labels={"reason": ("new", "busy", "debounce", "retry")},
 )
-RUNS_RUNNING: Final = Definition(
+RUNS_RUNNING: Final = MetricDefinition(
     name="hookmill_runs_running",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Runs that a worker has claimed.",
 )
-OLDEST_READY_RUN_AGE: Final = Definition(
+OLDEST_READY_RUN_AGE: Final = MetricDefinition(
     name="hookmill_oldest_ready_run_age_seconds",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Age of the oldest run in `hookmill_runs_ready`; 0 if there is none.",
 )
-WORKERS: Final = Definition(
+WORKERS: Final = MetricDefinition(
     name="hookmill_workers",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Workers that perform runs and have sent a heartbeat in the last 30 seconds.",
 )
-PENDING_UPLOADS: Final = Definition(
+PENDING_UPLOADS: Final = MetricDefinition(
     name="hookmill_pending_uploads",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Files of runs that are not in the object store yet. At most 10,000 are counted.",
 )
-OPEN_ALARMS: Final = Definition(
+OPEN_ALARMS: Final = MetricDefinition(
     name="hookmill_open_alarms",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Open alarms, also snoozed ones, by kind. At most 10,000 are counted.",
     labels={"kind": ALARM_KINDS},
 )
-DATABASE_BYTES: Final = Definition(
+DATABASE_BYTES: Final = MetricDefinition(
     name="hookmill_database_bytes",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Size of the database. With SQLite, `wal` is the write-ahead log, and `engine` the database of the durable "
     "engine; with PostgreSQL, `main` is the whole database.",
     labels={"part": ("main", "wal", "engine")},
@@ -330,29 +330,29 @@ INSTALLATION_METRICS: Final = (
 )
 """The metrics that the worker reads from the database. Every host has the same values."""
 
-DISK_FREE_BYTES: Final = Definition(
+DISK_FREE_BYTES: Final = MetricDefinition(
     name="hookmill_disk_free_bytes",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Free space for the data directory.",
 )
-DISK_FREE_BYTES_MIN: Final = Definition(
+DISK_FREE_BYTES_MIN: Final = MetricDefinition(
     name="hookmill_disk_free_bytes_min",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="The setting `free_space_min_mb`, in bytes.",
 )
-DISK_FREE_INODES: Final = Definition(
+DISK_FREE_INODES: Final = MetricDefinition(
     name="hookmill_disk_free_inodes",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Free inodes for the data directory. Missing if its file system has no inode table.",
 )
-DISK_FULL: Final = Definition(
+DISK_FULL: Final = MetricDefinition(
     name="hookmill_disk_full",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Whether deliveries get a 503, because the data directory has too little space or too few inodes.",
 )
-BUILD_INFO: Final = Definition(
+BUILD_INFO: Final = MetricDefinition(
     name="hookmill_build_info",
-    kind=Kind.GAUGE,
+    kind=MetricKind.GAUGE,
     meaning="Always 1. The labels have the versions of Hookmill and Python, and the kind of database.",
     labels={"version": (), "python": (), "database": ("sqlite", "postgresql")},
 )
@@ -413,7 +413,7 @@ class Metrics:
         self._numbers: dict[str, dict[Labels, Number]] = {}
         self._histograms: dict[str, dict[Labels, Histogram]] = {}
 
-    def number(self, definition: Definition, *labels: str) -> Number:
+    def number(self, definition: MetricDefinition, *labels: str) -> Number:
         """The value of a counter or gauge for these labels, which is created if it is missing."""
         numbers = self._numbers.get(definition.name)
         if numbers is None:
@@ -421,7 +421,7 @@ class Metrics:
             numbers = self._numbers.setdefault(definition.name, initial)
         return numbers.get(labels) or numbers.setdefault(labels, Number())
 
-    def histogram(self, definition: Definition, *labels: str) -> Histogram:
+    def histogram(self, definition: MetricDefinition, *labels: str) -> Histogram:
         """The histogram for these labels, which is created if it is missing."""
         histograms = self._histograms.setdefault(definition.name, {})
         return histograms.get(labels) or histograms.setdefault(labels, Histogram(definition.bounds))

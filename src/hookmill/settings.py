@@ -26,7 +26,7 @@ from hookmill.domain import limits
 from hookmill.domain.alarm import RATE_LIMITED_MINUTES, AlarmThresholds
 from hookmill.domain.alarm_destination import usable_email
 from hookmill.domain.errors import Invalid
-from hookmill.domain.external_identity import FactoryRole
+from hookmill.domain.external_identity import GroupRole
 from hookmill.domain.limits import SESSION_HOURS
 from hookmill.domain.permission import Role
 from hookmill.domain.results import DESTINATION_PATTERN, DestinationRules
@@ -37,7 +37,7 @@ from hookmill.domain.run_files import (
     STORED_RUN_BYTES_MAX,
     RunFileLimits,
 )
-from hookmill.domain.run_secrets import SecretRule
+from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.domain.workspace import is_repository_name
 from hookmill.results.destinations import AnyDestination
 from hookmill.runs.runners import RUNNER_KINDS, AnyRunnerSettings, PackageSettings, RunnerSettings
@@ -83,11 +83,11 @@ def _parse_factory_roles(value: Any) -> Any:
         role, _, factory = text.partition("@")
         if role not in {Role.VIEWER, Role.MANAGER} or not factory:
             raise ValueError(f"{text[:100]!r} is not viewer@FACTORY or manager@FACTORY")
-        roles.append(FactoryRole(Role(role), factory))
+        roles.append(GroupRole(Role(role), factory))
     return tuple(roles)
 
 
-FactoryRoles = Annotated[tuple[FactoryRole, ...], BeforeValidator(_parse_factory_roles)]
+GroupRoles = Annotated[tuple[GroupRole, ...], BeforeValidator(_parse_factory_roles)]
 
 
 class Settings(BaseSettings):
@@ -245,7 +245,7 @@ class Settings(BaseSettings):
     oidc_admin_groups: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="The groups whose members are admins of the team."
     )
-    oidc_roles: dict[str, FactoryRoles] = Field(
+    oidc_roles: dict[str, GroupRoles] = Field(
         default_factory=dict, description="The roles in factories that a group gives, such as manager@default."
     )
     oidc_allowed_groups: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -710,7 +710,7 @@ class Settings(BaseSettings):
     def all_runners(self) -> Mapping[str, RunnerSettings]:
         return with_built_in_runners(self.runners)
 
-    def secret_rules(self) -> Mapping[str, SecretRule]:
+    def secret_rules(self) -> Mapping[str, RunSecretRule]:
         """Which secrets the runs of each runner may get, by the runner's name."""
         return {name: runner.secret_rule() for name, runner in self.all_runners().items()}
 

@@ -17,7 +17,7 @@ from sqlalchemy import MetaData
 
 from hookmill.domain.run import RunState
 from hookmill.store.backup.container import MAGIC, BackupReader, BackupWriter
-from hookmill.store.backup.records import Header, PackageFile, Record, Rows, Snapshot, Summary
+from hookmill.store.backup.records import BackupSnapshot, Header, PackageFile, Record, Rows, Summary
 from hookmill.store.backup.taking import write_snapshot
 from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.keys.key_file import KeyFile
@@ -626,7 +626,7 @@ def test_package_file_outside_of_its_package_is_refused(
     with (tmp_path / "altered").open("wb") as file:
         writer = BackupWriter(file)
         for record in records_of(backup):
-            if isinstance(record, Snapshot):
+            if isinstance(record, BackupSnapshot):
                 writer.add(PackageFile(run=bytes(16), name=name, content=b"theirs", is_last=True))
             writer.add(record)
         writer.finish(KeyFile(data_dir / "master.key").read()[0].proof_key())

@@ -24,7 +24,7 @@ from pydantic import SecretStr
 from hookmill import app
 from hookmill.app.identity_provider import tls_context
 from hookmill.domain.errors import Invalid
-from hookmill.domain.external_identity import FactoryRole
+from hookmill.domain.external_identity import GroupRole
 from hookmill.domain.permission import Role
 from hookmill.runs.package import allow_traversal
 from hookmill.settings import Settings, read_settings
@@ -392,14 +392,14 @@ def test_groups_and_roles_are_read_from_file_and_environment(monkeypatch: pytest
     assert from_commas.oidc_allowed_groups == ("staff, all", "ops")
     assert from_commas.oidc_admin_groups == ("admins", "CN=root")
     assert from_commas.oidc_roles == {
-        "developers": (FactoryRole(Role.MANAGER, "default"),),
-        "support": (FactoryRole(Role.VIEWER, "default"), FactoryRole(Role.VIEWER, "payments")),
+        "developers": (GroupRole(Role.MANAGER, "default"),),
+        "support": (GroupRole(Role.VIEWER, "default"), GroupRole(Role.VIEWER, "payments")),
     }
     assert from_json.oidc_admin_groups == ("CN=root,DC=test",)
     assert from_json.oidc_roles == {
-        "developers": (FactoryRole(Role.MANAGER, "default"),),
-        "support": (FactoryRole(Role.MANAGER, "b"),),
-        "a": (FactoryRole(Role.VIEWER, "b"),),
+        "developers": (GroupRole(Role.MANAGER, "default"),),
+        "support": (GroupRole(Role.MANAGER, "b"),),
+        "a": (GroupRole(Role.VIEWER, "b"),),
     }
     assert "canary" not in repr(from_json)
 

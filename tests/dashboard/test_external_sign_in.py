@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
-from hookmill.domain.external_identity import FactoryRole
+from hookmill.domain.external_identity import GroupRole
 from hookmill.domain.permission import Role
 from hookmill.oidc import http
 from hookmill.web.dashboard import sign_in_limits as limits
@@ -25,8 +25,8 @@ START: Final = "/sign-in/oidc"
 MAPPED: Final = {
     "admin_groups": frozenset({"admins"}),
     "roles_by_group": {
-        "developers": (FactoryRole(Role.MANAGER, "default"),),
-        "planners": (FactoryRole(Role.MANAGER, "default"), FactoryRole(Role.VIEWER, "not there")),
+        "developers": (GroupRole(Role.MANAGER, "default"),),
+        "planners": (GroupRole(Role.MANAGER, "default"), GroupRole(Role.VIEWER, "not there")),
     },
 }
 

@@ -9,9 +9,9 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.filters.globs import read_glob
 from hookmill.domain.results import (
     RESULTS_MAX,
-    DestinationKind,
     DestinationRules,
     PlannedResult,
+    ResultDestinationKind,
     plan_results,
     results_from_json,
 )
@@ -25,9 +25,9 @@ def rules(*patterns: str) -> dict[str, DestinationRules]:
     globs = [read_glob(pattern) for pattern in patterns]
     return {
         "github": DestinationRules(
-            kind=DestinationKind.GITHUB, repositories=tuple(glob for glob in globs if glob is not None)
+            kind=ResultDestinationKind.GITHUB, repositories=tuple(glob for glob in globs if glob is not None)
         ),
-        "team": DestinationRules(kind=DestinationKind.SLACK),
+        "team": DestinationRules(kind=ResultDestinationKind.SLACK),
     }
 
 

@@ -6,7 +6,13 @@ import pytest
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run_options import NO_OPTIONS, changed_options, options_from_json
-from hookmill.domain.run_secrets import DEFAULT_ALLOWED, RunSecret, SecretRule, allowed_pattern, run_secrets_from_json
+from hookmill.domain.run_secrets import (
+    DEFAULT_ALLOWED,
+    RunSecret,
+    RunSecretRule,
+    allowed_pattern,
+    run_secrets_from_json,
+)
 from hookmill.domain.secret import RUN_SECRET_CHARACTERS_MIN, usable_secret_for_runs
 from hookmill.runs.runners.masking import SECRET_BYTES_MIN
 
@@ -74,12 +80,12 @@ def test_unusable_secret_is_refused_with_its_pointer(source: Any, pointer: str):
     ],
 )
 def test_runner_allows_only_credentials_by_default(variable: str, is_allowed: bool):
-    rule = SecretRule(forbidden=("DOCKER_*",), set_variables=frozenset({"SET_TOKEN"}))
+    rule = RunSecretRule(forbidden=("DOCKER_*",), set_variables=frozenset({"SET_TOKEN"}))
 
     assert (rule.problem_of("agent", variable) is None) == is_allowed
-    assert (SecretRule(allowed=("*",)).problem_of("agent", variable)) is None
-    assert SecretRule(allowed=()).problem_of("agent", variable) is not None
-    assert "no command" in (SecretRule(refusal="it starts no command.").problem_of("agent", variable) or "")
+    assert (RunSecretRule(allowed=("*",)).problem_of("agent", variable)) is None
+    assert RunSecretRule(allowed=()).problem_of("agent", variable) is not None
+    assert "no command" in (RunSecretRule(refusal="it starts no command.").problem_of("agent", variable) or "")
 
 
 @pytest.mark.parametrize("pattern", ["", "a b", "[A-Z]", "A?", "A=B", "é"])

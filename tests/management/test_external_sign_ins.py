@@ -11,7 +11,7 @@ from hookmill.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from hookmill.domain.external_identity import (
     ExternalIdentity,
     ExternalSignIn,
-    FactoryRole,
+    GroupRole,
     IdentityKey,
     SignInMethod,
 )
@@ -30,9 +30,9 @@ RULES: Final = ExternalSignIn(
     session_hours=12,
     admin_groups=frozenset({"admins"}),
     roles_by_group={
-        "developers": (FactoryRole(Role.VIEWER, "default"), FactoryRole(Role.MANAGER, "other")),
-        "operators": (FactoryRole(Role.MANAGER, "default"),),
-        "planners": (FactoryRole(Role.VIEWER, "not there"),),
+        "developers": (GroupRole(Role.VIEWER, "default"), GroupRole(Role.MANAGER, "other")),
+        "operators": (GroupRole(Role.MANAGER, "default"),),
+        "planners": (GroupRole(Role.VIEWER, "not there"),),
     },
 )
 BY_HAND: Final = dataclasses.replace(RULES, admin_groups=frozenset(), roles_by_group={})
@@ -457,7 +457,7 @@ def test_session_ends_after_the_hours_of_the_settings(world: World):
     [
         None,
         dataclasses.replace(RULES, issuer="https://other.example"),
-        dataclasses.replace(RULES, roles_by_group={"operators": (FactoryRole(Role.VIEWER, "default"),)}),
+        dataclasses.replace(RULES, roles_by_group={"operators": (GroupRole(Role.VIEWER, "default"),)}),
         dataclasses.replace(RULES, admin_groups=frozenset()),
         dataclasses.replace(RULES, allowed_groups=frozenset({"staff"})),
     ],

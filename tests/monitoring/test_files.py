@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from hookmill.metrics import HOST_METRICS, INSTALLATION_METRICS, PROCESS_METRICS, Definition, Kind
+from hookmill.metrics import HOST_METRICS, INSTALLATION_METRICS, PROCESS_METRICS, MetricDefinition, MetricKind
 from scripts import monitoring
 from tests.support.prometheus import program
 
@@ -58,13 +58,13 @@ def unknown_parts(query: str) -> list[str]:
     return unknown
 
 
-def definition_of(series: str) -> Definition | None:
+def definition_of(series: str) -> MetricDefinition | None:
     if series in METRICS:
         # A histogram has no series with its own name.
-        return METRICS[series] if METRICS[series].kind is not Kind.HISTOGRAM else None
+        return METRICS[series] if METRICS[series].kind is not MetricKind.HISTOGRAM else None
     for part in PARTS_OF_HISTOGRAMS:
         definition = METRICS.get(series.removesuffix(part)) if series.endswith(part) else None
-        if definition is not None and definition.kind is Kind.HISTOGRAM:
+        if definition is not None and definition.kind is MetricKind.HISTOGRAM:
             return definition
     return None
 

@@ -23,7 +23,7 @@ from hookmill.metrics import (
     HOST_METRICS,
     INSTALLATION_METRICS,
     PROCESS_METRICS,
-    Kind,
+    MetricKind,
     Metrics,
     process_usage,
 )
@@ -278,8 +278,10 @@ def test_every_metric_has_a_plain_unique_name_and_a_meaning():
 
     assert len(set(names)) == len(names)
     assert [name for name in names if not name.startswith("hookmill_")] == []
-    assert [each.name for each in definitions if (each.kind is Kind.COUNTER) != each.name.endswith("_total")] == []
-    assert [each.name for each in definitions if (each.kind is Kind.HISTOGRAM) != bool(each.bounds)] == []
+    assert [
+        each.name for each in definitions if (each.kind is MetricKind.COUNTER) != each.name.endswith("_total")
+    ] == []
+    assert [each.name for each in definitions if (each.kind is MetricKind.HISTOGRAM) != bool(each.bounds)] == []
     assert [each.name for each in definitions if not each.meaning.endswith(".") or "|" in each.meaning] == []
 
 

@@ -18,7 +18,7 @@ from hookmill.domain.secret import SecretValue
 from hookmill.domain.signatures.key import make_secret
 from hookmill.domain.signatures.rule import scheme_named
 from hookmill.notices.outgoing import Outgoing
-from hookmill.outbound.connection import LOOKUPS_MAX, Deadline, connected
+from hookmill.outbound.connection import LOOKUPS_MAX, MessageDeadline, connected
 from tests.domain.test_alarm_message import MESSAGE
 from tests.notices.receivers import Receiver, closed_port, http_receiver
 
@@ -172,7 +172,7 @@ def test_name_is_looked_up_once_and_the_checked_address_is_used(receiver: Receiv
         checked.append(str(address))
         return str(address) == "127.0.0.1"
 
-    with connected("rebinding.example", receiver.port, Deadline(5), where="it", permits=permits) as connection:
+    with connected("rebinding.example", receiver.port, MessageDeadline(5), where="it", permits=permits) as connection:
         assert connection.getpeername() == ("127.0.0.1", receiver.port)
 
     assert checked == ["127.0.0.2", "127.0.0.1"]
@@ -187,7 +187,9 @@ def test_peer_of_a_name_with_several_addresses_may_use_all_the_time(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
-    with connected("many.example", receiver.port, Deadline(60), where="it", permits=lambda _: True) as connection:
+    with connected(
+        "many.example", receiver.port, MessageDeadline(60), where="it", permits=lambda _: True
+    ) as connection:
         timeout = connection.gettimeout()
 
     # A quarter of the time is for connecting to the first of four addresses.

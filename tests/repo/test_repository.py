@@ -13,7 +13,8 @@ from importlinter.cli import lint_imports
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
-DOMAIN = ROOT / "src" / "hookmill" / "domain"
+SOURCE = ROOT / "src" / "hookmill"
+DOMAIN = SOURCE / "domain"
 LARGEST_FILE_BYTES = 500_000
 CATCH_ALL_NAMES = {"common", "helpers", "models", "services", "utils"}
 CLOCKS = {"now", "today", "utcnow"}
@@ -68,6 +69,18 @@ def test_every_module_has_a_docstring():
     modules = [path for path in _files() if path.suffix == ".py" and path.stat().st_size > 0]
 
     assert [_name(path) for path in modules if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_no_two_classes_share_a_name():
+    places: dict[str, list[str]] = {}
+    for path in _files():
+        if path.suffix == ".py" and path.is_relative_to(SOURCE):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(f"{_name(path)}:{node.lineno}")
+
+    assert places != {}
+    assert {name: lines for name, lines in places.items() if len(lines) > 1} == {}
 
 
 def test_domain_reads_no_clock():

@@ -7,7 +7,7 @@ from typing import Any, Final
 from hookmill.domain.filters.globs import read_glob
 from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.domain.result_message import ResultMessage
-from hookmill.domain.results import DestinationKind, DestinationRules, plan_results, results_from_json
+from hookmill.domain.results import DestinationRules, ResultDestinationKind, plan_results, results_from_json
 from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_options import RunOptions
 from hookmill.store import results
@@ -30,9 +30,9 @@ PULL_REQUEST: Final = {
 _GLOB: Final = read_glob("acme/*")
 assert _GLOB is not None
 RULES: Final = {
-    "github": DestinationRules(kind=DestinationKind.GITHUB, repositories=(_GLOB,)),
-    "ci": DestinationRules(kind=DestinationKind.WEBHOOK),
-    "team": DestinationRules(kind=DestinationKind.SLACK),
+    "github": DestinationRules(kind=ResultDestinationKind.GITHUB, repositories=(_GLOB,)),
+    "ci": DestinationRules(kind=ResultDestinationKind.WEBHOOK),
+    "team": DestinationRules(kind=ResultDestinationKind.SLACK),
 }
 
 

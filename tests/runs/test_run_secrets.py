@@ -17,7 +17,7 @@ from hookmill.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.permission import MayManage
 from hookmill.domain.run import Ended, Run, RunState
-from hookmill.domain.run_secrets import SecretRule
+from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.domain.secret import SecretValue
 from hookmill.management import InstallationConfig, Management
 from hookmill.runs.file_writer import RunFileSettings, RunFileWriter
@@ -46,7 +46,7 @@ VALUE = "canary-of-a-run-5e1f"
 NEW_VALUE = "canary-after-rotation-77aa"
 KEY = MasterKey(b"k" * 32)
 RULES = {
-    "command": SecretRule(),
+    "command": RunSecretRule(),
     "package": PackageSettings().secret_rule(),
     "platform": HttpSettings(url="https://agents.example.com", secret_from="S").secret_rule(),
 }
@@ -55,7 +55,9 @@ RULES = {
 class Installation:
     """Management operations, and a performer whose runner the test chooses."""
 
-    def __init__(self, backlog: Backlog, *, rules: Mapping[str, SecretRule] = RULES, has_packages: bool = True) -> None:
+    def __init__(
+        self, backlog: Backlog, *, rules: Mapping[str, RunSecretRule] = RULES, has_packages: bool = True
+    ) -> None:
         self.backlog = backlog
         self.uid = backlog.webhook()
         self.rules = dict(rules)
@@ -327,7 +329,7 @@ def test_secret_of_another_factory_never_replaces_a_deleted_one(installation):
 
 def test_runner_that_allows_the_secret_no_longer_gets_none(installation):
     automation = installation.automation()
-    installation.rules["command"] = SecretRule(allowed=("NPM_*",))
+    installation.rules["command"] = RunSecretRule(allowed=("NPM_*",))
 
     run = installation.perform(automation, FunctionRunner(never_starts))
 

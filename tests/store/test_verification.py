@@ -15,7 +15,7 @@ from hookmill.store.identity_segments import add_filter, close_full_segment, not
 from hookmill.store.runs import attempts, claims, executors
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.store.verification.checks import all_problems
-from hookmill.store.verification.snapshot import Problem, Snapshot
+from hookmill.store.verification.snapshot import DatabaseProblem, DatabaseSnapshot
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 from tests.support.world import World
@@ -82,8 +82,8 @@ def perform_some(world: World) -> None:
             attempts.finish(tx, each.run, ended, executor=WORKER, attempt=each.attempt, now=world.clock.now)
 
 
-def problems_in(world: World, tx: Transaction) -> Sequence[Problem]:
-    return list(all_problems(Snapshot(tx, world.key, world.clock.now, lambda *_: None, lambda: None)))
+def problems_in(world: World, tx: Transaction) -> Sequence[DatabaseProblem]:
+    return list(all_problems(DatabaseSnapshot(tx, world.key, world.clock.now, lambda *_: None, lambda: None)))
 
 
 def sql(*statements: str, **values: Any) -> Callable[[World, Transaction], None]:

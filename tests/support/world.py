@@ -16,8 +16,8 @@ from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.external_identity import ExternalSignIn
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.permission import MayManage
-from hookmill.domain.results import DestinationKind, DestinationRules
-from hookmill.domain.run_secrets import SecretRule
+from hookmill.domain.results import DestinationRules, ResultDestinationKind
+from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.ingress import Ingress, Limits
 from hookmill.management import InstallationConfig, Management, WebhookWithSecret
 from hookmill.management.alarm_destinations import SendAlarm
@@ -96,12 +96,12 @@ class World:
             runner_names=("package",),
             default_runner="package",
             # Tests save automations with secrets, and perform none of their runs.
-            secret_rules={"package": SecretRule()},
+            secret_rules={"package": RunSecretRule()},
             repositories={"app": None, "elsewhere": ("another",)},
             destinations={
-                "github": DestinationRules(kind=DestinationKind.GITHUB),
-                "team": DestinationRules(kind=DestinationKind.SLACK, factories=("default", "another")),
-                "elsewhere": DestinationRules(kind=DestinationKind.SLACK, factories=("another",)),
+                "github": DestinationRules(kind=ResultDestinationKind.GITHUB),
+                "team": DestinationRules(kind=ResultDestinationKind.SLACK, factories=("default", "another")),
+                "elsewhere": DestinationRules(kind=ResultDestinationKind.SLACK, factories=("another",)),
             },
             password_sign_in=password_sign_in,
             external_sign_in=external_sign_in,

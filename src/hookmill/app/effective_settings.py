@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from hookmill.domain.external_identity import FactoryRole
+from hookmill.domain.external_identity import GroupRole
 from hookmill.results.destinations import AnyDestination
 from hookmill.runs.runners import RunnerSettings
 from hookmill.runs.workspaces.repository import RepositorySettings
@@ -71,7 +71,7 @@ def _render_destinations(value: Mapping[str, AnyDestination]) -> tuple[str, ...]
     return tuple(f"{name}: {destination.summary()}" for name, destination in sorted(value.items())) or ("none",)
 
 
-def _render_roles(value: Mapping[str, tuple[FactoryRole, ...]]) -> tuple[str, ...]:
+def _render_roles(value: Mapping[str, tuple[GroupRole, ...]]) -> tuple[str, ...]:
     return tuple(
         f"{group}: {', '.join(f'{granted.role}@{granted.factory}' for granted in roles)}"
         for group, roles in sorted(value.items())

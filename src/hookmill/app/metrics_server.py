@@ -27,7 +27,7 @@ from hookmill import metrics as defined
 from hookmill.app.metrics_files import ProcessMetrics, read_published
 from hookmill.domain.errors import HookmillError, ReportFailure, StoreUnavailable
 from hookmill.maintenance import DiskSpace
-from hookmill.metrics import Definition, Kind, Labels
+from hookmill.metrics import Labels, MetricDefinition, MetricKind
 from hookmill.store.monitoring import InstallationState
 from hookmill.web.hosts import OwnHosts
 
@@ -164,30 +164,30 @@ class _ListCollector(Collector):
         return self._families
 
 
-def _numbers_of(definition: Definition) -> int:
-    return len(definition.bounds) + 2 if definition.kind is Kind.HISTOGRAM else 1
+def _numbers_of(definition: MetricDefinition) -> int:
+    return len(definition.bounds) + 2 if definition.kind is MetricKind.HISTOGRAM else 1
 
 
-def _gauge(definition: Definition, value: float) -> Metric:
+def _gauge(definition: MetricDefinition, value: float) -> Metric:
     return _family(definition, [((), [value])])
 
 
 def _family(
-    definition: Definition, values: Iterable[tuple[Labels, list[float]]], *, process_label: bool = False
+    definition: MetricDefinition, values: Iterable[tuple[Labels, list[float]]], *, process_label: bool = False
 ) -> Metric:
     label_names = [*(("process",) if process_label else ()), *definition.labels]
     match definition.kind:
-        case Kind.COUNTER:
+        case MetricKind.COUNTER:
             counter = CounterMetricFamily(definition.name, definition.meaning, labels=label_names)
             for labels, (number,) in values:
                 counter.add_metric(labels, number)
             return counter
-        case Kind.GAUGE:
+        case MetricKind.GAUGE:
             gauge = GaugeMetricFamily(definition.name, definition.meaning, labels=label_names)
             for labels, (number,) in values:
                 gauge.add_metric(labels, number)
             return gauge
-        case Kind.HISTOGRAM:
+        case MetricKind.HISTOGRAM:
             histogram = HistogramMetricFamily(definition.name, definition.meaning, labels=label_names)
             bounds = [*(str(bound) for bound in definition.bounds), "+Inf"]
             for labels, (*counts, total) in values:

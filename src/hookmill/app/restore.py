@@ -25,7 +25,7 @@ from hookmill.store import audit
 from hookmill.store.backup import restoring
 from hookmill.store.backup.adopting import AdoptedWork, adopt
 from hookmill.store.backup.container import BackupReader, UnusableBackup
-from hookmill.store.backup.records import Header, Record, SealedKeys, Snapshot, Summary
+from hookmill.store.backup.records import BackupSnapshot, Header, Record, SealedKeys, Summary
 from hookmill.store.backup.restoring import LoadedBackup, ReportRows
 from hookmill.store.database import Database, Transaction, open_database, sqlite_url
 from hookmill.store.keys import passphrase
@@ -48,7 +48,7 @@ class CheckResult:
     """A backup that is complete and unaltered. `is_proven`: also that an owner of the master key has made it so."""
 
     header: Header
-    snapshot: Snapshot
+    snapshot: BackupSnapshot
     summary: Summary
     sha256: str
     is_proven: bool
@@ -118,10 +118,10 @@ class _Backup:
 def check(settings: Settings, file: BinaryIO, name: str) -> CheckResult:
     """Read the whole backup without restoring it. Raises `UnusableBackup`."""
     backup = _Backup(file, name)
-    snapshot: Snapshot | None = None
+    snapshot: BackupSnapshot | None = None
     summary: Summary | None = None
     for record in backup.records():
-        if isinstance(record, Snapshot):
+        if isinstance(record, BackupSnapshot):
             snapshot = record
         elif isinstance(record, Summary):
             summary = record
@@ -217,7 +217,7 @@ def _disk_full_error(place: str) -> DiskFull:
     )
 
 
-def _record(tx: Transaction, team: TeamId, snapshot: Snapshot, now: int) -> None:
+def _record(tx: Transaction, team: TeamId, snapshot: BackupSnapshot, now: int) -> None:
     """Record the restore for the next start of the service, and in the audit log."""
     restored = Restoration(taken_at=snapshot.taken_at, restored_at=now, newest_delivery_at=snapshot.newest_delivery_at)
     set_restoration(tx, restored)

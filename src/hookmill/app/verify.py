@@ -13,7 +13,7 @@ from hookmill.settings import Settings
 from hookmill.store.migrate import refuse_other_revision
 from hookmill.store.verification.checks import all_problems
 from hookmill.store.verification.schema import FILE_DAMAGED
-from hookmill.store.verification.snapshot import Problem, Snapshot
+from hookmill.store.verification.snapshot import DatabaseProblem, DatabaseSnapshot
 
 CONNECTIONS: Final = 2
 IDLE_SECONDS: Final = 600
@@ -26,7 +26,7 @@ class VerifyResult:
     """Every problem, or `PROBLEMS_MAX` of each kind. `rows` is how many rows were checked."""
 
     rows: int
-    problems: Sequence[Problem]
+    problems: Sequence[DatabaseProblem]
     counts: Counter[str]
     """The number of all problems, by kind."""
     seconds: float
@@ -44,7 +44,7 @@ def verify(settings: Settings, report: Callable[[str, int, int], None]) -> Verif
     """
     began_at = time.monotonic()
     store = open_store(settings, connections=CONNECTIONS, idle_seconds=IDLE_SECONDS)
-    problems: list[Problem] = []
+    problems: list[DatabaseProblem] = []
     counts: Counter[str] = Counter()
     rows = 0
 
@@ -52,7 +52,7 @@ def verify(settings: Settings, report: Callable[[str, int, int], None]) -> Verif
         limits = SnapshotLimits(store.database, "verification", "Nothing was changed.")
         with store.database.read() as tx:
             refuse_other_revision(tx)
-            snapshot = Snapshot(tx, store.master_keys, now_us(), report, limits.check)
+            snapshot = DatabaseSnapshot(tx, store.master_keys, now_us(), report, limits.check)
             for problem in all_problems(snapshot):
                 counts[problem.kind] += 1
                 if counts[problem.kind] <= PROBLEMS_MAX:

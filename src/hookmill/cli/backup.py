@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hookmill.domain.secret import SecretValue
     from hookmill.runs.package_copies import CopiedPackages
     from hookmill.settings import Settings
-    from hookmill.store.backup.records import Header, Snapshot
+    from hookmill.store.backup.records import BackupSnapshot, Header
 
 STANDARD_OUTPUT = "-"
 
@@ -233,7 +233,7 @@ def _print_check(result: CheckResult, json: bool) -> None:
 _SOURCES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 
 
-def _content_fields(header: Header, snapshot: Snapshot) -> dict[str, Any]:
+def _content_fields(header: Header, snapshot: BackupSnapshot) -> dict[str, Any]:
     return {
         "version": header.version,
         "schema": header.schema,

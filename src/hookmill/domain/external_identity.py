@@ -65,8 +65,8 @@ class SignInAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class FactoryRole:
-    """A role in one factory."""
+class GroupRole:
+    """A role in one factory, which members of a provider's group get."""
 
     role: Role
     factory: str
@@ -98,7 +98,7 @@ class ExternalSignIn:
     """A session that began at the provider ends after this time."""
     admin_groups: frozenset[str] = frozenset()
     """The groups whose members are admins of the team."""
-    roles_by_group: Mapping[str, tuple[FactoryRole, ...]] = field(default_factory=dict)
+    roles_by_group: Mapping[str, tuple[GroupRole, ...]] = field(default_factory=dict)
     allowed_groups: frozenset[str] = frozenset()
     """The groups whose members may sign in. Empty: everyone who has a role."""
 

@@ -35,7 +35,7 @@ class ResultKind(StrEnum):
     WEBHOOK = "webhook"
 
 
-class DestinationKind(StrEnum):
+class ResultDestinationKind(StrEnum):
     """The kinds of destinations. A Gitea has the same API for comments and statuses as GitHub."""
 
     GITHUB = "github"
@@ -44,11 +44,11 @@ class DestinationKind(StrEnum):
     WEBHOOK = "webhook"
 
 
-DESTINATION_KINDS: Final[Mapping[ResultKind, tuple[DestinationKind, ...]]] = {
-    ResultKind.GITHUB_COMMENT: (DestinationKind.GITHUB, DestinationKind.GITEA),
-    ResultKind.GITHUB_STATUS: (DestinationKind.GITHUB, DestinationKind.GITEA),
-    ResultKind.SLACK: (DestinationKind.SLACK,),
-    ResultKind.WEBHOOK: (DestinationKind.WEBHOOK,),
+DESTINATION_KINDS: Final[Mapping[ResultKind, tuple[ResultDestinationKind, ...]]] = {
+    ResultKind.GITHUB_COMMENT: (ResultDestinationKind.GITHUB, ResultDestinationKind.GITEA),
+    ResultKind.GITHUB_STATUS: (ResultDestinationKind.GITHUB, ResultDestinationKind.GITEA),
+    ResultKind.SLACK: (ResultDestinationKind.SLACK,),
+    ResultKind.WEBHOOK: (ResultDestinationKind.WEBHOOK,),
 }
 """The kinds of destinations that can get a result of each kind."""
 _REPOSITORY_POINTERS: Final = ("/repository/full_name",)
@@ -163,7 +163,7 @@ def _context(source: Any, place: str) -> str:
 class DestinationRules:
     """What the settings allow for a destination. `repositories` are the patterns of allowed ones, in lower case."""
 
-    kind: DestinationKind
+    kind: ResultDestinationKind
     repositories: tuple[Glob, ...] = ()
     factories: tuple[str, ...] | None = None
     """The names of the factories whose automations may use it; None: all."""

@@ -58,7 +58,7 @@ class RunSecret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecretRule:
+class RunSecretRule:
     """Which secrets the runs of a runner may get."""
 
     allowed: tuple[str, ...] = DEFAULT_ALLOWED
@@ -88,7 +88,7 @@ class SecretRule:
         return None
 
 
-NO_SECRETS: Final = SecretRule(refusal="this service has no settings of this runner.")
+NO_SECRETS: Final = RunSecretRule(refusal="this service has no settings of this runner.")
 """The rule of a runner that the settings don't have."""
 
 

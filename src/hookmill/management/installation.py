@@ -19,7 +19,7 @@ from hookmill.domain.external_identity import ExternalSignIn
 from hookmill.domain.ids import TeamId
 from hookmill.domain.permission import Actor, ActorKind, Channel, MayAdminister, MayManage, MayView, Role
 from hookmill.domain.results import DestinationRules, destinations_of
-from hookmill.domain.run_secrets import SecretRule
+from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.store import api_keys, audit, factories, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.keys.sealing import MasterKeys
@@ -33,7 +33,7 @@ class InstallationConfig:
     webhooks_per_factory: int
     runner_names: tuple[str, ...]
     default_runner: str
-    secret_rules: Mapping[str, SecretRule] = field(default_factory=dict)
+    secret_rules: Mapping[str, RunSecretRule] = field(default_factory=dict)
     """Which secrets the runs of each runner may get, by the runner's name."""
     repositories: Mapping[str, Collection[str] | None] = field(default_factory=dict)
     """The operator's Git repositories, by name, with the names of the factories that may use them; None: all."""

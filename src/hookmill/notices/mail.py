@@ -17,7 +17,7 @@ from hookmill.domain.alarm_message import AlarmMessage, as_text, subject_line
 from hookmill.domain.errors import DestinationUnavailable
 from hookmill.domain.moment import date_of
 from hookmill.domain.secret import SecretValue
-from hookmill.outbound.connection import Deadline, connected, reporting_failures, with_tls
+from hookmill.outbound.connection import MessageDeadline, connected, reporting_failures, with_tls
 
 _LOCAL_NAME: Final = "[127.0.0.1]"
 """The name in EHLO. Looking up the real one can take long, and servers don't verify it."""
@@ -71,7 +71,7 @@ def email_of(message: AlarmMessage, server: MailServer, to: str) -> EmailMessage
 
 
 def send(
-    message: AlarmMessage, to: str, server: MailServer, deadline: Deadline, *, tls: Callable[[], ssl.SSLContext]
+    message: AlarmMessage, to: str, server: MailServer, deadline: MessageDeadline, *, tls: Callable[[], ssl.SSLContext]
 ) -> None:
     """Send the e-mail. Raises `DestinationUnavailable`."""
     email = email_of(message, server, to)
@@ -80,7 +80,7 @@ def send(
         client.send_message(email)
 
 
-def check(server: MailServer, deadline: Deadline, *, tls: Callable[[], ssl.SSLContext]) -> None:
+def check(server: MailServer, deadline: MessageDeadline, *, tls: Callable[[], ssl.SSLContext]) -> None:
     """Connect and sign in like `send`, but send no message. Raises `DestinationUnavailable`."""
     with _signed_in(server, deadline, tls) as client:
         # Some servers refuse a client only at its first command.
@@ -91,7 +91,7 @@ def check(server: MailServer, deadline: Deadline, *, tls: Callable[[], ssl.SSLCo
 
 
 @contextmanager
-def _signed_in(server: MailServer, deadline: Deadline, tls: Callable[[], ssl.SSLContext]) -> Iterator[_Client]:
+def _signed_in(server: MailServer, deadline: MessageDeadline, tls: Callable[[], ssl.SSLContext]) -> Iterator[_Client]:
     """A client that is connected as the settings require. Converts its errors to `DestinationUnavailable`."""
     where = f"The mail server {server.host}:{server.port}"
     with (

@@ -16,7 +16,7 @@ from hookmill.domain.signatures.sign import sign
 from hookmill.notices import mail
 from hookmill.notices.mail import MailServer
 from hookmill.outbound import http
-from hookmill.outbound.connection import Deadline
+from hookmill.outbound.connection import MessageDeadline
 
 SEND_SECONDS: Final = 10.0
 """The time limit for one message, from the look-up of the host's name to the response."""
@@ -51,7 +51,7 @@ class Outgoing:
         """Send the message. Raises `DestinationUnavailable`; then it may have arrived nevertheless."""
         match target:
             case EmailTarget(to):
-                mail.send(message, to, self._server(), Deadline(self._mail_seconds), tls=self._tls_context)
+                mail.send(message, to, self._server(), MessageDeadline(self._mail_seconds), tls=self._tls_context)
             case SlackTarget(url):
                 self._post(url, json.dumps(as_slack(message)).encode(), {})
             case WebhookTarget(url, signing_secret):
@@ -67,9 +67,11 @@ class Outgoing:
         """
         match target:
             case EmailTarget():
-                mail.check(self._server(), Deadline(self._mail_seconds), tls=self._tls_context)
+                mail.check(self._server(), MessageDeadline(self._mail_seconds), tls=self._tls_context)
             case SlackTarget(url) | WebhookTarget(url, _):
-                http.check(parsed_url(url), Deadline(self._seconds), tls=self._tls_context, permits=self._permits)
+                http.check(
+                    parsed_url(url), MessageDeadline(self._seconds), tls=self._tls_context, permits=self._permits
+                )
 
     def _server(self) -> MailServer:
         if self._mail_server is None:
@@ -81,7 +83,7 @@ class Outgoing:
             parsed_url(url),
             body,
             {"Content-Type": "application/json", **headers},
-            Deadline(self._seconds),
+            MessageDeadline(self._seconds),
             tls=self._tls_context,
             permits=self._permits,
         )

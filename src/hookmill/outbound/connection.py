@@ -22,13 +22,13 @@ ADDRESSES_MAX: Final = 4
 LOOKUPS_MAX: Final = 8
 """How many look-ups of names may be in progress. One can't be cancelled, so it may outlive its deadline."""
 _TIMER_MARGIN_SECONDS: Final = 0.02
-"""How long after the deadline the timer fires, so that `Deadline.is_over` is then always true."""
+"""How long after the deadline the timer fires, so that `MessageDeadline.is_over` is then always true."""
 _TIMEOUT_SECONDS_MIN: Final = 0.001
 """Used if the deadline is already over, because a socket with a timeout of 0 would not wait at all."""
 _LOOKUP_SLOTS: Final = threading.BoundedSemaphore(LOOKUPS_MAX)
 
 
-class Deadline:
+class MessageDeadline:
     """The end of the time that one message may take."""
 
     def __init__(self, seconds: float) -> None:
@@ -50,7 +50,7 @@ class Deadline:
 
 @contextmanager
 def connected(
-    host: str, port: int, deadline: Deadline, *, where: str, permits: Callable[[Address], bool]
+    host: str, port: int, deadline: MessageDeadline, *, where: str, permits: Callable[[Address], bool]
 ) -> Iterator[socket.socket]:
     """A connection to one of the host's addresses, which is shut down at the deadline and closed at the end.
 
@@ -80,7 +80,7 @@ def with_tls(connection: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.S
 
 
 @contextmanager
-def reporting_failures(where: str, deadline: Deadline) -> Iterator[None]:
+def reporting_failures(where: str, deadline: MessageDeadline) -> Iterator[None]:
     """Convert errors of the connection to `DestinationUnavailable`. The texts contain nothing that the peer sent."""
     try:
         yield
@@ -96,7 +96,7 @@ def reporting_failures(where: str, deadline: Deadline) -> Iterator[None]:
 
 
 def _permitted_addresses(
-    host: str, deadline: Deadline, *, where: str, permits: Callable[[Address], bool]
+    host: str, deadline: MessageDeadline, *, where: str, permits: Callable[[Address], bool]
 ) -> Sequence[Address]:
     addresses = _addresses(host, deadline, where)
     permitted = [address for address in addresses if permits(address)][:ADDRESSES_MAX]
@@ -107,7 +107,7 @@ def _permitted_addresses(
     return permitted
 
 
-def _addresses(host: str, deadline: Deadline, where: str) -> Sequence[Address]:
+def _addresses(host: str, deadline: MessageDeadline, where: str) -> Sequence[Address]:
     """The addresses of the host, which may be an address itself."""
     if (address := parsed_address(host)) is not None:
         return [address]
@@ -139,7 +139,7 @@ def _addresses(host: str, deadline: Deadline, where: str) -> Sequence[Address]:
     return [address for text in dict.fromkeys(result) if (address := parsed_address(text)) is not None]
 
 
-def _connect(addresses: Sequence[Address], port: int, deadline: Deadline, where: str) -> socket.socket:
+def _connect(addresses: Sequence[Address], port: int, deadline: MessageDeadline, where: str) -> socket.socket:
     failure: OSError | None = None
     for number, address in enumerate(addresses):
         # An address that never answers leaves time for those after it.

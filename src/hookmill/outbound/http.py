@@ -10,17 +10,17 @@ from hookmill import __version__
 from hookmill.domain.alarm_destination import UrlParts
 from hookmill.domain.errors import DestinationUnavailable
 from hookmill.domain.networks import Address
-from hookmill.outbound.connection import Deadline, connected, reporting_failures, with_tls
+from hookmill.outbound.connection import MessageDeadline, connected, reporting_failures, with_tls
 
 _OK: Final = range(200, 300)
 _REDIRECTS: Final = range(300, 400)
 
 
-class NoResponse(DestinationUnavailable):
+class NoDestinationResponse(DestinationUnavailable):
     """The connection was open, and no response came. The request may have arrived."""
 
 
-class Response(NamedTuple):
+class DestinationResponse(NamedTuple):
     status: int
     headers: Mapping[str, str]
     """By names in lower case."""
@@ -32,7 +32,7 @@ def post(
     url: UrlParts,
     body: bytes,
     headers: Mapping[str, str],
-    deadline: Deadline,
+    deadline: MessageDeadline,
     *,
     tls: Callable[[], ssl.SSLContext],
     permits: Callable[[Address], bool],
@@ -47,7 +47,7 @@ def post(
 
 
 def check(
-    url: UrlParts, deadline: Deadline, *, tls: Callable[[], ssl.SSLContext], permits: Callable[[Address], bool]
+    url: UrlParts, deadline: MessageDeadline, *, tls: Callable[[], ssl.SSLContext], permits: Callable[[Address], bool]
 ) -> None:
     """Connect like `post`, but send no request. Raises `DestinationUnavailable`."""
     where = url.origin
@@ -65,15 +65,15 @@ def request(
     url: UrlParts,
     body: bytes | None,
     headers: Mapping[str, str],
-    deadline: Deadline,
+    deadline: MessageDeadline,
     *,
     tls: Callable[[], ssl.SSLContext],
     permits: Callable[[Address], bool],
     response_bytes_max: int = 0,
-) -> Response:
+) -> DestinationResponse:
     """Send the request, and read so much of the response. Raises `DestinationUnavailable` if there is none.
 
-    It is a `NoResponse` if the request may have arrived.
+    It is a `NoDestinationResponse` if the request may have arrived.
     """
     where = url.origin
     is_open = False
@@ -87,7 +87,7 @@ def request(
             return _exchange(stream, method, url, body, headers, deadline, where, response_bytes_max)
     except DestinationUnavailable as error:
         if is_open:
-            raise NoResponse(str(error)) from None
+            raise NoDestinationResponse(str(error)) from None
         raise
 
 
@@ -97,10 +97,10 @@ def _exchange(
     url: UrlParts,
     body: bytes | None,
     headers: Mapping[str, str],
-    deadline: Deadline,
+    deadline: MessageDeadline,
     where: str,
     response_bytes_max: int,
-) -> Response:
+) -> DestinationResponse:
     client = http.client.HTTPConnection(url.host, url.port)
     # The client has a connection already, so it never opens one.
     client.auto_open = 0
@@ -120,7 +120,9 @@ def _exchange(
         response = client.getresponse()
         # Without a limit, `read` would wait for the end of the body.
         content = response.read(response_bytes_max) if response_bytes_max else b""
-        return Response(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
+        return DestinationResponse(
+            response.status, {name.lower(): value for name, value in response.getheaders()}, content
+        )
     except http.client.HTTPException:
         # After the shutdown at the deadline, the response seems to end early.
         if deadline.is_over:

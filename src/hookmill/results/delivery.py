@@ -15,7 +15,7 @@ from hookmill.domain.secret import SecretValue
 from hookmill.domain.signatures.rule import scheme_named
 from hookmill.domain.signatures.sign import RequestToSend, sign
 from hookmill.outbound import http
-from hookmill.outbound.connection import Deadline
+from hookmill.outbound.connection import MessageDeadline
 from hookmill.results.destinations import (
     AnyDestination,
     RepositoryDestination,
@@ -65,11 +65,11 @@ class ResultDelivery:
             secret = destination.secret()
             if secret is None:
                 return NotSent(problem=f"The variable {destination.secret_from} is not set. Set it for every worker.")
-            return self._send(claimed, destination, secret, Deadline(self._seconds))
+            return self._send(claimed, destination, secret, MessageDeadline(self._seconds))
         except Invalid as error:
             return NotSent(problem=str(error), is_final=True)
         except DestinationUnavailable as error:
-            return NotSent(problem=str(error), may_have_arrived=isinstance(error, http.NoResponse))
+            return NotSent(problem=str(error), may_have_arrived=isinstance(error, http.NoDestinationResponse))
 
     def check(self, name: str, seconds: float) -> str:
         """Connect to the destination, and ask GitHub or Gitea whose the token is. Sends no message.
@@ -81,7 +81,7 @@ class ResultDelivery:
         secret = destination.secret()
         if secret is None:
             raise DestinationUnavailable(f"The variable {destination.secret_from} is not set.")
-        deadline = Deadline(seconds)
+        deadline = MessageDeadline(seconds)
         match destination:
             case RepositoryDestination():
                 return self._check_token(_api_url(destination, "/user"), secret, deadline)
@@ -95,7 +95,7 @@ class ResultDelivery:
         http.check(url, deadline, tls=self._tls, permits=lambda _address: True)
         return "can be reached"
 
-    def _check_token(self, url: UrlParts, secret: SecretValue, deadline: Deadline) -> str:
+    def _check_token(self, url: UrlParts, secret: SecretValue, deadline: MessageDeadline) -> str:
         outcome, _ = self._request("GET", url, None, _api_headers(secret), deadline)
         if isinstance(outcome, Sent):
             return "accepts the token"
@@ -109,7 +109,7 @@ class ResultDelivery:
                 raise DestinationUnavailable(outcome.problem)
 
     def _send(
-        self, claimed: ClaimedResult, destination: AnyDestination, secret: SecretValue, deadline: Deadline
+        self, claimed: ClaimedResult, destination: AnyDestination, secret: SecretValue, deadline: MessageDeadline
     ) -> Outcome:
         match destination:
             case SlackDestination():
@@ -125,7 +125,7 @@ class ResultDelivery:
                 assert_never(destination)
 
     def _send_webhook(
-        self, claimed: ClaimedResult, url: str, variable: str, secret: SecretValue, deadline: Deadline
+        self, claimed: ClaimedResult, url: str, variable: str, secret: SecretValue, deadline: MessageDeadline
     ) -> Outcome:
         result = claimed.result
         # The same id in each attempt, so that the receiver can recognize a repeated message.
@@ -134,7 +134,7 @@ class ResultDelivery:
         return self._request("POST", parsed_url(SecretValue(url)), signed.body, dict(signed.headers), deadline)[0]
 
     def _send_status(
-        self, claimed: ClaimedResult, destination: RepositoryDestination, secret: SecretValue, deadline: Deadline
+        self, claimed: ClaimedResult, destination: RepositoryDestination, secret: SecretValue, deadline: MessageDeadline
     ) -> Outcome:
         target = claimed.target
         body = status_body(claimed.result, target.context or "")
@@ -145,7 +145,7 @@ class ResultDelivery:
         return self._request("POST", url, json.dumps(body).encode(), _api_headers(secret), deadline)[0]
 
     def _send_comment(
-        self, claimed: ClaimedResult, destination: RepositoryDestination, secret: SecretValue, deadline: Deadline
+        self, claimed: ClaimedResult, destination: RepositoryDestination, secret: SecretValue, deadline: MessageDeadline
     ) -> Outcome:
         body = comment_body(claimed.result)
         if body is None:
@@ -166,7 +166,7 @@ class ResultDelivery:
         destination: RepositoryDestination,
         path: str,
         secret: SecretValue,
-        deadline: Deadline,
+        deadline: MessageDeadline,
     ) -> Outcome | None:
         """The comment that an earlier attempt has created, or why it can't be searched. None if there is none."""
         first_line = marker(claimed.result.run, claimed.result.number)
@@ -186,7 +186,7 @@ class ResultDelivery:
         return None
 
     def _request(
-        self, method: str, url: UrlParts, body: bytes | None, headers: Mapping[str, str], deadline: Deadline
+        self, method: str, url: UrlParts, body: bytes | None, headers: Mapping[str, str], deadline: MessageDeadline
     ) -> tuple[Sent | NotSent, Any]:
         """Send the request. Returns the outcome, and the JSON value of the response's body if there is one."""
         response = http.request(

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from hookmill.domain.filters.globs import read_glob
-from hookmill.domain.results import DestinationKind, DestinationRules
+from hookmill.domain.results import DestinationRules, ResultDestinationKind
 from hookmill.domain.secret import SecretValue
 
 GITHUB_URL: Final = "https://api.github.com"
@@ -90,7 +90,7 @@ class RepositoryDestination(_Destination):
     def rules(self) -> DestinationRules:
         globs = [read_glob(pattern.lower()) for pattern in self.repositories]
         return DestinationRules(
-            kind=DestinationKind(self.kind),
+            kind=ResultDestinationKind(self.kind),
             repositories=tuple(glob for glob in globs if glob is not None),
             factories=self.factories,
         )
@@ -109,7 +109,7 @@ class SlackDestination(_Destination):
     )
 
     def rules(self) -> DestinationRules:
-        return DestinationRules(kind=DestinationKind.SLACK, factories=self.factories)
+        return DestinationRules(kind=ResultDestinationKind.SLACK, factories=self.factories)
 
     def summary(self) -> str:
         return f"slack at the URL in {self.secret_from}{self._users()}"
@@ -137,7 +137,7 @@ class WebhookDestination(_Destination):
         return self
 
     def rules(self) -> DestinationRules:
-        return DestinationRules(kind=DestinationKind.WEBHOOK, factories=self.factories)
+        return DestinationRules(kind=ResultDestinationKind.WEBHOOK, factories=self.factories)
 
     def summary(self) -> str:
         # The path may contain a token.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from hookmill.domain.errors import HookmillError
 from hookmill.domain.run import Ended, Run
-from hookmill.domain.run_secrets import NO_SECRETS, SecretRule
+from hookmill.domain.run_secrets import NO_SECRETS, RunSecretRule
 from hookmill.domain.secret import SecretValue
 from hookmill.runs.runners.masking import Masker
 from hookmill.store import secrets
@@ -22,7 +22,7 @@ class RunSecretReader:
     """Reads the secrets of runs."""
 
     master_keys: MasterKeys = field(repr=False)
-    rules: Mapping[str, SecretRule]
+    rules: Mapping[str, RunSecretRule]
     """Which secrets the runs of each runner may get, by the runner's name."""
 
     def values_for(self, tx: Transaction, run: Run) -> Mapping[str, SecretValue]:

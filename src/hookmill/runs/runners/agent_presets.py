@@ -21,7 +21,7 @@ Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AgentOutcome:
     """What the output of an agent says about its work."""
 
     report: AgentReport | None
@@ -54,7 +54,7 @@ class AgentPreset:
     key_variable: str
     """The variable in which the agent expects the key of its usual provider."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    read: Callable[[Iterable[bytes]], Outcome]
+    read: Callable[[Iterable[bytes]], AgentOutcome]
     """Reads the lines of the output."""
 
 
@@ -77,7 +77,7 @@ def _at(event: Any, *keys: str) -> Any:
     return event
 
 
-def _read_claude(lines: Iterable[bytes]) -> Outcome:
+def _read_claude(lines: Iterable[bytes]) -> AgentOutcome:
     for event in _events(lines):
         if event.get("type") == "result":
             usage = event.get("usage")
@@ -90,11 +90,11 @@ def _read_claude(lines: Iterable[bytes]) -> Outcome:
                 input_tokens=input_tokens,
                 output_tokens=_at(usage, "output_tokens"),
             )
-            return Outcome(report, has_failed=event.get("is_error") is True)
-    return Outcome(None)
+            return AgentOutcome(report, has_failed=event.get("is_error") is True)
+    return AgentOutcome(None)
 
 
-def _read_codex(lines: Iterable[bytes]) -> Outcome:
+def _read_codex(lines: Iterable[bytes]) -> AgentOutcome:
     result = None
     usages = []
     has_failed = False
@@ -111,10 +111,10 @@ def _read_codex(lines: Iterable[bytes]) -> Outcome:
         input_tokens=sum_of_counts(_at(usage, "input_tokens") for usage in usages),
         output_tokens=sum_of_counts(_at(usage, "output_tokens") for usage in usages),
     )
-    return Outcome(report, has_failed)
+    return AgentOutcome(report, has_failed)
 
 
-def _read_gemini(lines: Iterable[bytes]) -> Outcome:
+def _read_gemini(lines: Iterable[bytes]) -> AgentOutcome:
     parts: list[str] = []
     stats = None
     has_failed = False
@@ -131,10 +131,10 @@ def _read_gemini(lines: Iterable[bytes]) -> Outcome:
     report = agent_report(
         "".join(parts), input_tokens=_at(stats, "input_tokens"), output_tokens=_at(stats, "output_tokens")
     )
-    return Outcome(report, has_failed)
+    return AgentOutcome(report, has_failed)
 
 
-def _read_opencode(lines: Iterable[bytes]) -> Outcome:
+def _read_opencode(lines: Iterable[bytes]) -> AgentOutcome:
     result = None
     steps = []
     has_failed = False
@@ -165,14 +165,14 @@ def _read_opencode(lines: Iterable[bytes]) -> Outcome:
         input_tokens=sum_of_counts(input_counts),
         output_tokens=sum_of_counts(output_counts),
     )
-    return Outcome(report, has_failed)
+    return AgentOutcome(report, has_failed)
 
 
 _AIDER_TOKENS: Final = re.compile(rb"Tokens: ([\d.,]+)([kM]?) sent,.*?([\d.,]+)([kM]?) received\.")
 _AIDER_COST: Final = re.compile(rb"Cost: \$([\d.]+) message, \$([\d.]+) session\.")
 
 
-def _read_aider(lines: Iterable[bytes]) -> Outcome:
+def _read_aider(lines: Iterable[bytes]) -> AgentOutcome:
     """Aider prints text for people. It rounds its numbers, and marks no line as the result."""
     input_counts, output_counts = [], []
     cost = None
@@ -182,7 +182,7 @@ def _read_aider(lines: Iterable[bytes]) -> Outcome:
             output_counts.append(_rounded_count(tokens[3], tokens[4]))
         if costs := _AIDER_COST.search(line):
             cost = _number(costs[2])
-    return Outcome(
+    return AgentOutcome(
         agent_report(
             cost_usd=cost, input_tokens=sum_of_counts(input_counts), output_tokens=sum_of_counts(output_counts)
         )
@@ -201,7 +201,7 @@ def _rounded_count(digits: bytes, unit: bytes) -> int | None:
     return round(number * {b"": 1, b"k": 1_000, b"M": 1_000_000}[unit]) if number is not None else None
 
 
-def _read_goose(lines: Iterable[bytes]) -> Outcome:
+def _read_goose(lines: Iterable[bytes]) -> AgentOutcome:
     result = None
     has_failed = False
     for event in _events(lines):
@@ -216,7 +216,7 @@ def _read_goose(lines: Iterable[bytes]) -> Outcome:
                 result = "".join(texts) or result
             case "error":
                 has_failed = True
-    return Outcome(agent_report(result), has_failed)
+    return AgentOutcome(agent_report(result), has_failed)
 
 
 AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {

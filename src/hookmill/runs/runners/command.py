@@ -23,7 +23,7 @@ from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import ByDelivery, BySchedule, Ended, Run, RunState
 from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY
-from hookmill.domain.run_secrets import DEFAULT_ALLOWED, SecretRule, allowed_pattern
+from hookmill.domain.run_secrets import DEFAULT_ALLOWED, RunSecretRule, allowed_pattern
 from hookmill.domain.text import printable
 from hookmill.runs.outputs import collect_outputs, create_outputs_directory
 from hookmill.runs.package import Package, allow_traversal, hand_over, make_packages_directory
@@ -436,8 +436,8 @@ class ProcessSettings(RunnerSettings):
     def refuse_unusable(self) -> None:
         self._account()
 
-    def secret_rule(self) -> SecretRule:
-        return SecretRule(allowed=self.secrets_allowed, set_variables=self._set_variables())
+    def secret_rule(self) -> RunSecretRule:
+        return RunSecretRule(allowed=self.secrets_allowed, set_variables=self._set_variables())
 
     def _set_variables(self) -> frozenset[str]:
         """The variables of the command that the settings set."""

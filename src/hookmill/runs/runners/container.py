@@ -19,7 +19,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY
-from hookmill.domain.run_secrets import SecretRule
+from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction
 from hookmill.runs.runners.command import (
@@ -255,7 +255,7 @@ class ContainerSettings(ProcessSettings):
             raise ValueError("must not be host, because a container would then reach every service of this machine")
         return network
 
-    def secret_rule(self) -> SecretRule:
+    def secret_rule(self) -> RunSecretRule:
         rule = ProcessSettings.secret_rule(self)
         # The engine's client gets the secrets, too, and reads these variables.
         return replace(rule, forbidden=(*rule.forbidden, "DOCKER_*", "CONTAINER_*", "CONTAINERS_*", "PODMAN_*"))

@@ -23,14 +23,14 @@ from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.platform_report import PlatformReport
 from hookmill.domain.run import Ended, Run, RunState
-from hookmill.domain.run_secrets import SecretRule
+from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.scheme import Scheme
 from hookmill.domain.signatures.sign import sign
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.command import CANCELLED_REASON, INSTRUCTION_SECONDS
-from hookmill.runs.runners.http_request import REQUEST_SECONDS, Endpoint, NotSent, PostRequest
+from hookmill.runs.runners.http_request import REQUEST_SECONDS, Endpoint, PostRequest, RequestFailed
 from hookmill.runs.runners.kind import RunnerContext, RunnerSettings, VariableName
 from hookmill.store.database import Database
 from hookmill.store.runs import platform_attempts
@@ -85,7 +85,7 @@ class HttpRunner:
         request = self._post(f"{run_id(run.id)}-{run.attempt}-start", body)
         if isinstance(request, Ended):
             return request
-        response: int | NotSent | None = None
+        response: int | RequestFailed | None = None
         while True:
             if response is None:
                 response = request.wait(INSTRUCTION_SECONDS)
@@ -176,9 +176,9 @@ def _message(kind: str, data: dict[str, Any]) -> bytes:
     return json.dumps({"type": kind, "timestamp": iso(time.time_ns() // 1000), "data": data}).encode()
 
 
-def _failure_of(response: int | NotSent, endpoint: Endpoint) -> Ended | None:
+def _failure_of(response: int | RequestFailed, endpoint: Endpoint) -> Ended | None:
     """The failure of an attempt that the platform has not accepted; None if the platform has accepted it."""
-    if isinstance(response, NotSent):
+    if isinstance(response, RequestFailed):
         return Ended(state=RunState.FAILED, reason=response.reason)
     if response == HTTP_ACCEPTED:
         return None
@@ -236,8 +236,8 @@ class HttpSettings(RunnerSettings):
             raise Invalid(_secret_problem(self.secret_from)) from None
         return f"sends runs to {Endpoint(self.url).origin}, for at most {self.time_limit_seconds:,} s"
 
-    def secret_rule(self) -> SecretRule:
-        return SecretRule(
+    def secret_rule(self) -> RunSecretRule:
+        return RunSecretRule(
             refusal="it hands runs to an agent platform, which has its own secrets. Choose a runner that starts a "
             "command."
         )

@@ -32,7 +32,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class NotSent:
+class RequestFailed:
     """There was no response. The reason is a sentence that contains neither the path nor the body."""
 
     reason: str
@@ -50,14 +50,14 @@ class PostRequest:
         self._body = body
         self._deadline = time.monotonic() + REQUEST_SECONDS
         self._connection: HTTPConnection | None = None
-        self._result: int | NotSent | None = None
+        self._result: int | RequestFailed | None = None
         self._is_done = threading.Event()
         threading.Thread(target=self._send, name="http runner", daemon=True).start()
 
-    def wait(self, seconds: float) -> int | NotSent | None:
+    def wait(self, seconds: float) -> int | RequestFailed | None:
         """The status of the response, or the reason why there is none. None if `seconds` are not enough.
 
-        After the deadline, the result is `NotSent`.
+        After the deadline, the result is `RequestFailed`.
         """
         self._is_done.wait(max(0.0, min(seconds, self._deadline - time.monotonic())))
         if self._is_done.is_set():
@@ -67,7 +67,7 @@ class PostRequest:
         self.close()
         return self._too_slow()
 
-    def wait_until_done(self) -> int | NotSent:
+    def wait_until_done(self) -> int | RequestFailed:
         while (result := self.wait(REQUEST_SECONDS)) is None:
             pass
         return result
@@ -88,7 +88,7 @@ class PostRequest:
                 self._connection.close()
             self._is_done.set()
 
-    def _exchange(self) -> int | NotSent:
+    def _exchange(self) -> int | RequestFailed:
         origin = self._endpoint.origin
         parts = urlsplit(self._endpoint.url)
         connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
@@ -104,14 +104,14 @@ class PostRequest:
         except TimeoutError:
             return self._too_slow()
         except ssl.SSLError as error:
-            return NotSent(f"{origin} failed the TLS handshake: {error.reason}.")
+            return RequestFailed(f"{origin} failed the TLS handshake: {error.reason}.")
         except socket.gaierror:
-            return NotSent(f"The host name of {origin} can't be resolved.")
+            return RequestFailed(f"The host name of {origin} can't be resolved.")
         except (OSError, HTTPException, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
-            return NotSent(f"The request to {origin} failed: {reason or type(error).__name__}.")
+            return RequestFailed(f"The request to {origin} failed: {reason or type(error).__name__}.")
         except MemoryError:
-            return NotSent(f"The request to {origin} failed: Cannot allocate memory.")
+            return RequestFailed(f"The request to {origin} failed: Cannot allocate memory.")
         return response.status
 
     def _read(self, response: HTTPResponse) -> None:
@@ -122,5 +122,5 @@ class PostRequest:
                 return
             remaining -= len(chunk)
 
-    def _too_slow(self) -> NotSent:
-        return NotSent(f"{self._endpoint.origin} did not answer within {REQUEST_SECONDS:g} s.")
+    def _too_slow(self) -> RequestFailed:
+        return RequestFailed(f"{self._endpoint.origin} did not answer within {REQUEST_SECONDS:g} s.")

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from hookmill.domain.run_policy import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, EXIT_CODES_MAX
-from hookmill.domain.run_secrets import SecretRule
+from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.runs.runner import Runner
 from hookmill.store.database import Database
 
@@ -87,9 +87,9 @@ class RunnerSettings(BaseModel, ABC):
         """
         return self.summary()
 
-    def secret_rule(self) -> SecretRule:
+    def secret_rule(self) -> RunSecretRule:
         """Which secrets the runner's runs may get. Kinds that start no command refuse them."""
-        return SecretRule(refusal="it starts no command. Choose a runner that starts one.")
+        return RunSecretRule(refusal="it starts no command. Choose a runner that starts one.")
 
     def variables_of_service(self) -> tuple[str, ...]:
         """The names of the service's variables whose values a command gets."""

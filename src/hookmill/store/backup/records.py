@@ -3,7 +3,7 @@
 1. one `Header`;
 2. at most one `SealedKeys`;
 3. `PackageFile`s, which are read before the snapshot of the database;
-4. one `Snapshot`, which describes the tables;
+4. one `BackupSnapshot`, which describes the tables;
 5. `Rows`, table by table in the snapshot's order;
 6. one `Summary`.
 """
@@ -56,7 +56,7 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="snapshot"):
+class BackupSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="snapshot"):
     """The state of the database that the backup has."""
 
     taken_at: int
@@ -93,4 +93,4 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     """Files of packages that are larger than a backup takes, or that could not be read."""
 
 
-Record = Header | SealedKeys | PackageFile | Snapshot | Rows | Summary
+Record = Header | SealedKeys | PackageFile | BackupSnapshot | Rows | Summary

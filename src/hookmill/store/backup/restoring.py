@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store.backup.container import GET_ANOTHER, UnusableBackup
-from hookmill.store.backup.records import Header, PackageFile, Record, Rows, Snapshot, Summary, TableSummary
+from hookmill.store.backup.records import BackupSnapshot, Header, PackageFile, Record, Rows, Summary, TableSummary
 from hookmill.store.database import Transaction
 from hookmill.store.migrate import create_schema, upgrade_schema
 from hookmill.store.occupancy import OWN_TABLES, not_empty_error, relations, tables_with_rows
@@ -29,7 +29,7 @@ ReportRows = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedBackup:
-    snapshot: Snapshot
+    snapshot: BackupSnapshot
     summary: Summary
 
     @property
@@ -73,7 +73,7 @@ def load(
     what was written to it; and `Invalid` for a value that PostgreSQL can't store.
     """
     tables: dict[str, StoredTable] = {}
-    snapshot: Snapshot | None = None
+    snapshot: BackupSnapshot | None = None
     digests: dict[str, RowDigest] = {}
     summary: Summary | None = None
     total = 0
@@ -83,7 +83,7 @@ def load(
         match record:
             case PackageFile() if snapshot is None:
                 add_package_file(record)
-            case Snapshot() if snapshot is None:
+            case BackupSnapshot() if snapshot is None:
                 snapshot = record
                 tables = _tables_of_snapshot(tx, snapshot)
                 digests = {table.name: RowDigest(tables[table.name]) for table in snapshot.tables}
@@ -115,7 +115,7 @@ def finish_schema(tx: Transaction, header: Header) -> bool:
     return is_older
 
 
-def _tables_of_snapshot(tx: Transaction, snapshot: Snapshot) -> dict[str, StoredTable]:
+def _tables_of_snapshot(tx: Transaction, snapshot: BackupSnapshot) -> dict[str, StoredTable]:
     """The tables of the snapshot, as they are in the database, with their columns in the order of the snapshot."""
     metadata = MetaData()
     metadata.reflect(tx.connection, only=lambda name, _metadata: name != "alembic_version")
@@ -156,7 +156,7 @@ def _naming_table(table: StoredTable) -> Iterator[None]:
         raise _contradiction(f"rows of {table.name} contradict others") from error
 
 
-def _continue_numbers(tx: Transaction, snapshot: Snapshot, tables: dict[str, StoredTable]) -> None:
+def _continue_numbers(tx: Transaction, snapshot: BackupSnapshot, tables: dict[str, StoredTable]) -> None:
     for name, number in snapshot.numbers.items():
         if name not in tables:
             raise _contradiction(f"the table {name[:80]!r} is not one of its schema")

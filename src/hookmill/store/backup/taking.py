@@ -11,7 +11,7 @@ from typing import Final
 from hookmill.domain.ids import time_of
 from hookmill.store import deliveries
 from hookmill.store.backup.container import BackupWriter
-from hookmill.store.backup.records import Rows, Snapshot, TableDescription, TableSummary
+from hookmill.store.backup.records import BackupSnapshot, Rows, TableDescription, TableSummary
 from hookmill.store.database import Transaction
 from hookmill.store.rows import postgres, sqlite
 from hookmill.store.rows.digest import RowDigest
@@ -26,7 +26,7 @@ ReportRows = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotResult:
-    snapshot: Snapshot
+    snapshot: BackupSnapshot
     tables: Sequence[TableSummary]
 
 
@@ -51,7 +51,7 @@ def write_snapshot(
     included = backed_up(tables)
     counts = {table.name: _count_rows(tx, table) for table in included}
     newest = deliveries.newest_key(tx)
-    snapshot = Snapshot(
+    snapshot = BackupSnapshot(
         taken_at=now,
         newest_delivery_at=time_of(newest) if newest is not None else None,
         tables=[

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hookmill.store.verification import configuration, identities, log, runs, schema
-from hookmill.store.verification.snapshot import Problem, Snapshot
+from hookmill.store.verification.snapshot import DatabaseProblem, DatabaseSnapshot
 
 _STRUCTURE: Final = (schema.check_schema, schema.check_sqlite_file)
 _ROWS: Final = (
@@ -21,7 +21,7 @@ _ROWS: Final = (
 )
 
 
-def all_problems(snapshot: Snapshot) -> Iterator[Problem]:
+def all_problems(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     """Every problem of the snapshot. Rows are checked only if the tables and the file are in order."""
     is_readable = True
     for check in _STRUCTURE:

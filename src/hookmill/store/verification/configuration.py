@@ -13,7 +13,7 @@ from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.keys.rotation import SEALED_TABLES
 from hookmill.store.keys.sealing import WrongKey
-from hookmill.store.verification.snapshot import RESTORE, Problem, Snapshot, json_object
+from hookmill.store.verification.snapshot import RESTORE, DatabaseProblem, DatabaseSnapshot, json_object
 
 SAVE_AGAIN: Final = "Save the automation again, such as with `hookmill automation change NAME --prompt …`."
 REPLACE_SECRET: Final = (
@@ -25,12 +25,12 @@ AUDIT_ROWS_PER_PAGE: Final = 2_000
 _KEY_TIME_TOLERANCE_US: Final = 1_000_000
 
 
-def check_webhooks(snapshot: Snapshot) -> Iterator[Problem]:
+def check_webhooks(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     versions = {row["id"]: row["secret_id"] for row in snapshot.tx.all("SELECT id, secret_id FROM secret_versions")}
     for webhook in snapshot.webhooks.values():
         row = f"webhook {webhook['uid']}"
         if webhook["state"] not in list(WebhookState) or webhook["auth_mode"] not in list(AuthMode):
-            yield Problem(
+            yield DatabaseProblem(
                 kind="webhook_state",
                 row=row,
                 text=f"Its state {webhook['state']!r} or its mode {webhook['auth_mode']!r} does not exist.",
@@ -38,11 +38,11 @@ def check_webhooks(snapshot: Snapshot) -> Iterator[Problem]:
             )
             continue
         if (webhook["state"] == WebhookState.DELETED) != (webhook["deleted_at"] is not None):
-            yield Problem(
+            yield DatabaseProblem(
                 kind="webhook_state", row=row, text="Its state contradicts the time of its deletion.", advice=RESTORE
             )
         if webhook["revision"] < 1:
-            yield Problem(
+            yield DatabaseProblem(
                 kind="webhook_revision",
                 row=row,
                 text="Its revision is not positive, so processes may not notice changes of it.",
@@ -55,11 +55,11 @@ def check_webhooks(snapshot: Snapshot) -> Iterator[Problem]:
             text = "The value of its secret belongs to another secret, so senders with the right secret are refused."
         else:
             continue
-        yield Problem(kind="webhook_secret", row=row, text=text, advice="Run `hookmill webhook rotate NAME`.")
+        yield DatabaseProblem(kind="webhook_secret", row=row, text=text, advice="Run `hookmill webhook rotate NAME`.")
     snapshot.rows += len(snapshot.webhooks)
 
 
-def check_automations(snapshot: Snapshot) -> Iterator[Problem]:
+def check_automations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     tx = snapshot.tx
     selected: dict[str, set[str]] = {}
     for row in tx.all("SELECT automation_id, webhook_uid FROM automation_webhooks"):
@@ -83,7 +83,7 @@ def check_automations(snapshot: Snapshot) -> Iterator[Problem]:
             version=automation["version"],
         )
         if version is None or newest.get(automation["id"]) != automation["version"]:
-            yield Problem(
+            yield DatabaseProblem(
                 kind="automation_version",
                 row=name,
                 text=f"Its version {automation['version']} is not the newest stored one, so its instructions are lost.",
@@ -92,7 +92,7 @@ def check_automations(snapshot: Snapshot) -> Iterator[Problem]:
             continue
         triggers = parsed_triggers(version["triggers"])
         for unreadable in triggers.unreadable_triggers:
-            yield Problem(
+            yield DatabaseProblem(
                 kind="automation_trigger",
                 row=name,
                 text=f"A trigger of it can't be read, so it starts no runs: {unreadable.reason}",
@@ -100,7 +100,7 @@ def check_automations(snapshot: Snapshot) -> Iterator[Problem]:
             )
         policy = _policy(version["policy"])
         if policy is None:
-            yield Problem(
+            yield DatabaseProblem(
                 kind="automation_policy",
                 row=name,
                 text="Its policy can't be read, so its runs have no limits and no retries.",
@@ -110,7 +110,7 @@ def check_automations(snapshot: Snapshot) -> Iterator[Problem]:
             automation["max_running"],
             automation["pause_after_failures"],
         ):
-            yield Problem(
+            yield DatabaseProblem(
                 kind="automation_policy",
                 row=name,
                 text="The limits that workers apply are not those of its policy.",
@@ -121,7 +121,7 @@ def check_automations(snapshot: Snapshot) -> Iterator[Problem]:
         selections += [trigger.webhook_ids for trigger in triggers.unreadable_triggers]
         uids = set(chain.from_iterable(selections))
         if selected.get(automation["id"], set()) != (uids if is_live else set()):
-            yield Problem(
+            yield DatabaseProblem(
                 kind="automation_webhooks",
                 row=name,
                 text="The webhooks that start it are not those of its triggers, so runs are missing or unwanted.",
@@ -129,7 +129,7 @@ def check_automations(snapshot: Snapshot) -> Iterator[Problem]:
             )
         schedule_names = {schedule.name for schedule in triggers.schedules}
         if not schedules.get(automation["id"], set()) >= (schedule_names if is_live else set()):
-            yield Problem(
+            yield DatabaseProblem(
                 kind="automation_schedule",
                 row=name,
                 text="A schedule of it is not stored, so it starts no runs.",
@@ -144,7 +144,7 @@ def _policy(stored: str) -> RunPolicy | None:
         return None
 
 
-def check_secrets(snapshot: Snapshot) -> Iterator[Problem]:
+def check_secrets(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     """Whether the master keys open every sealed value."""
     for table in SEALED_TABLES:
         last = ""
@@ -157,7 +157,7 @@ def check_secrets(snapshot: Snapshot) -> Iterator[Problem]:
                 try:
                     snapshot.keys.named(row["key_id"]).open(bytes(row["sealed"]), row["id"])
                 except WrongKey:
-                    yield Problem(
+                    yield DatabaseProblem(
                         kind="secret_sealed",
                         row=f"{table} {row['id']}",
                         text="No available master key decrypts its value, so it can't be used.",
@@ -167,7 +167,7 @@ def check_secrets(snapshot: Snapshot) -> Iterator[Problem]:
             snapshot.rows += len(rows)
 
 
-def check_audit_log(snapshot: Snapshot) -> Iterator[Problem]:
+def check_audit_log(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     teams = {row["id"] for row in snapshot.tx.all("SELECT id FROM teams")}
     for page in snapshot.pages(
         "checking the audit log",
@@ -189,7 +189,7 @@ def check_audit_log(snapshot: Snapshot) -> Iterator[Problem]:
             if abs(time_of(bytes(row["key"])) - row["at"]) > _KEY_TIME_TOLERANCE_US:
                 problems.append("its time is not the time of its id")
             if problems:
-                yield Problem(
+                yield DatabaseProblem(
                     kind="audit_entry",
                     row=f"audit entry {audit_entry_id(bytes(row['key']))}",
                     text=f"It was altered: {'; '.join(problems)}.",

@@ -13,7 +13,7 @@ from hookmill.store import bloom
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Row
 from hookmill.store.identity_segments import FIRST_SEGMENT
-from hookmill.store.verification.snapshot import CLOCK_TOLERANCE_US, RESTORE, Problem, Snapshot
+from hookmill.store.verification.snapshot import CLOCK_TOLERANCE_US, RESTORE, DatabaseProblem, DatabaseSnapshot
 
 DAY_US: Final = 86_400_000_000
 ROWS_PER_PAGE: Final = 500
@@ -34,7 +34,7 @@ class _Identity:
         return (self.webhook_no, self.digest) < (other.webhook_no, other.digest)
 
 
-def missing_identities(snapshot: Snapshot, accepted: Sequence[Row]) -> Mapping[bytes, str]:
+def missing_identities(snapshot: DatabaseSnapshot, accepted: Sequence[Row]) -> Mapping[bytes, str]:
     """Why an identity does not protect these Accepted deliveries, by their keys. Omits those that are protected, and
     those whose identity may have been forgotten."""
     oldest = snapshot.now - IDENTITIES_KEPT_DAYS * DAY_US + CLOCK_TOLERANCE_US
@@ -71,7 +71,7 @@ def missing_identities(snapshot: Snapshot, accepted: Sequence[Row]) -> Mapping[b
 
 
 def _claims(
-    snapshot: Snapshot, segments: set[int], identities: Sequence[tuple[int, bytes]]
+    snapshot: DatabaseSnapshot, segments: set[int], identities: Sequence[tuple[int, bytes]]
 ) -> dict[tuple[int, bytes], bytes]:
     """The deliveries that have these identities, which are pairs of a webhook number and a digest."""
     statement = RowStatement(
@@ -88,7 +88,7 @@ def _claims(
     return {(row[0], bytes(row[1])): bytes(row[2]) for row in rows}
 
 
-def check_identities(snapshot: Snapshot) -> Iterator[Problem]:
+def check_identities(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     """Whether each identity belongs to an Accepted delivery, exists once, and is found by admission."""
     title = "checking identities"
     total = snapshot.count("identities")
@@ -115,7 +115,7 @@ def check_identities(snapshot: Snapshot) -> Iterator[Problem]:
         for identity in batch:
             name = f"identity {identity.digest.hex()} of {_webhook_name(snapshot, identity.webhook_no)}"
             if previous is not None and not previous < identity:
-                yield Problem(
+                yield DatabaseProblem(
                     kind="identity_twice",
                     row=name,
                     text=f"Two deliveries have it: {delivery_id(previous.delivery)}, {delivery_id(identity.delivery)}.",
@@ -124,14 +124,14 @@ def check_identities(snapshot: Snapshot) -> Iterator[Problem]:
             previous = identity
             bits = filters.get(segments.get(identity.segment) or 0)
             if bits is not None and not bloom.may_contain(bits, int.from_bytes(identity.digest, "little")):
-                yield Problem(
+                yield DatabaseProblem(
                     kind="identity_filter",
                     row=name,
                     text="The filter of its segment lacks it, so a retry of its event would be accepted again.",
                     advice=RESTORE,
                 )
             if reason := _wrong_delivery(snapshot, identity, deliveries.get(identity.delivery)):
-                yield Problem(kind="identity_delivery", row=name, text=reason, advice=RESTORE)
+                yield DatabaseProblem(kind="identity_delivery", row=name, text=reason, advice=RESTORE)
         snapshot.advance(title, len(batch), total)
 
 
@@ -146,7 +146,7 @@ _SEGMENTS_WITH_ROWS: Final = """
 """
 
 
-def _of_segment(snapshot: Snapshot, segment: int) -> Iterator[_Identity]:
+def _of_segment(snapshot: DatabaseSnapshot, segment: int) -> Iterator[_Identity]:
     webhook_no, digest = -1, b""
     while rows := snapshot.tx.all(
         """
@@ -166,7 +166,7 @@ def _of_segment(snapshot: Snapshot, segment: int) -> Iterator[_Identity]:
             yield _Identity(webhook_no, digest, segment, bytes(row["delivery_id"]), row["kind"])
 
 
-def _wrong_delivery(snapshot: Snapshot, identity: _Identity, delivery: Any) -> str | None:
+def _wrong_delivery(snapshot: DatabaseSnapshot, identity: _Identity, delivery: Any) -> str | None:
     """The problem of the identity's delivery; None if there is none, or if the log no longer keeps the delivery."""
     name = delivery_id(identity.delivery)
     if delivery is None:
@@ -181,12 +181,12 @@ def _wrong_delivery(snapshot: Snapshot, identity: _Identity, delivery: Any) -> s
     return None
 
 
-def _webhook_name(snapshot: Snapshot, webhook_no: int) -> str:
+def _webhook_name(snapshot: DatabaseSnapshot, webhook_no: int) -> str:
     return str(snapshot.uid(webhook_no)) if webhook_no in snapshot.webhooks else f"webhook number {webhook_no}"
 
 
-def _segment_problem(no: int, text: str) -> Problem:
-    return Problem(
+def _segment_problem(no: int, text: str) -> DatabaseProblem:
+    return DatabaseProblem(
         kind="identity_segment",
         row=f"identity segment {no}",
         text=f"{text} So retries of its events would be accepted again.",

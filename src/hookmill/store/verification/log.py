@@ -14,7 +14,13 @@ from hookmill.store.admission.window_counts import PERIOD_US
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Row
 from hookmill.store.verification.identities import missing_identities
-from hookmill.store.verification.snapshot import CLOCK_TOLERANCE_US, RESTORE, Problem, Snapshot, key_bytes
+from hookmill.store.verification.snapshot import (
+    CLOCK_TOLERANCE_US,
+    RESTORE,
+    DatabaseProblem,
+    DatabaseSnapshot,
+    key_bytes,
+)
 
 DAY_US: Final = 86_400_000_000
 ROWS_PER_PAGE: Final = 200
@@ -54,7 +60,7 @@ class _Page:
     selections: Mapping[int, Sequence[_Selection]] = field(default_factory=dict)
 
 
-def check_deliveries(snapshot: Snapshot) -> Iterator[Problem]:
+def check_deliveries(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     selections = _selections(snapshot)
     pages = snapshot.pages("checking deliveries", "deliveries", _DELIVERIES, rows_per_page=ROWS_PER_PAGE)
     for rows in pages:
@@ -83,39 +89,45 @@ def check_deliveries(snapshot: Snapshot) -> Iterator[Problem]:
             yield from _check_delivery(snapshot, page, row)
 
 
-def _check_delivery(snapshot: Snapshot, page: _Page, row: Row) -> Iterator[Problem]:
+def _check_delivery(snapshot: DatabaseSnapshot, page: _Page, row: Row) -> Iterator[DatabaseProblem]:
     key = bytes(row["key"])
     name = f"delivery {delivery_id(key)}"
     if row["webhook_no"] not in snapshot.webhooks:
-        yield Problem(kind="delivery_webhook", row=name, text="Its webhook does not exist, so no page shows it.")
+        yield DatabaseProblem(
+            kind="delivery_webhook", row=name, text="Its webhook does not exist, so no page shows it."
+        )
         return
     if row["label"] not in list(Label) or row["rate_limit"] not in list(RateLimit):
-        yield Problem(kind="delivery_label", row=name, text="Its label or its rate limit does not exist.")
+        yield DatabaseProblem(kind="delivery_label", row=name, text="Its label or its rate limit does not exist.")
         return
     if abs(time_of(key) - row["received_at"]) > _KEY_TIME_TOLERANCE_US:
-        yield Problem(kind="delivery_time", row=name, text="Its time is not the time of its id, so pages may omit it.")
+        yield DatabaseProblem(
+            kind="delivery_time", row=name, text="Its time is not the time of its id, so pages may omit it."
+        )
     payload = None
     if row["label"] == Label.ACCEPTED:
         yield from _check_payload(name, row)
         parsed = parse(bytes(row["body"])) if row["body"] is not None else None
         payload = parsed if isinstance(parsed, Parsed) else None
         if reason := page.without_identity.get(key):
-            yield Problem(
+            yield DatabaseProblem(
                 kind="identity_missing",
                 row=name,
                 text=f"{reason} So a retry of the same event would be accepted again.",
                 advice=RESTORE,
             )
     elif row["body"] is not None:
-        yield Problem(kind="payload_unexpected", row=name, text="It has a payload, although it was not accepted.")
+        yield DatabaseProblem(
+            kind="payload_unexpected", row=name, text="It has a payload, although it was not accepted."
+        )
     yield from _check_identity(name, row)
     yield from _check_original(snapshot, page, name, row)
     yield from _check_runs(snapshot, page, name, row, payload)
 
 
-def _check_payload(name: str, row: Row) -> Iterator[Problem]:
+def _check_payload(name: str, row: Row) -> Iterator[DatabaseProblem]:
     if row["body"] is None:
-        yield Problem(
+        yield DatabaseProblem(
             kind="payload_missing",
             row=name,
             text="Its payload does not exist, so its runs fail, and it can't be replayed.",
@@ -125,13 +137,13 @@ def _check_payload(name: str, row: Row) -> Iterator[Problem]:
     body = bytes(row["body"])
     if len(body) != row["size"]:
         text = f"Its payload has {len(body):,} bytes, and the log says {row['size']:,}."
-        yield Problem(kind="payload_size", row=name, text=text, advice=RESTORE)
+        yield DatabaseProblem(kind="payload_size", row=name, text=text, advice=RESTORE)
     elif isinstance(parse(body), NotJson):
         text = "Its payload is not JSON, so it was altered."
-        yield Problem(kind="payload_altered", row=name, text=text, advice=RESTORE)
+        yield DatabaseProblem(kind="payload_altered", row=name, text=text, advice=RESTORE)
 
 
-def _check_identity(name: str, row: Row) -> Iterator[Problem]:
+def _check_identity(name: str, row: Row) -> Iterator[DatabaseProblem]:
     """Whether the digest of the identity is that of what the log shows."""
     kind, text, digest = row["identity_kind"], row["identity"], key_bytes(row["identity_digest"])
     if row["label"] not in (Label.ACCEPTED, Label.DUPLICATE) or digest is None:
@@ -142,9 +154,9 @@ def _check_identity(name: str, row: Row) -> Iterator[Problem]:
     elif kind in (IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER) and _is_whole(text):
         expected = possible_identity_digests(text)[kind - 1]
     if kind not in list(IdentityKind):
-        yield Problem(kind="identity_digest", row=name, text="The kind of its identity does not exist.")
+        yield DatabaseProblem(kind="identity_digest", row=name, text="The kind of its identity does not exist.")
     elif expected is not None and expected != digest:
-        yield Problem(
+        yield DatabaseProblem(
             kind="identity_digest",
             row=name,
             text="Its event id or its payload was altered: the digest of its identity is another one.",
@@ -157,32 +169,34 @@ def _is_whole(text: str | None) -> bool:
     return text is not None and len(text) < IDENTITY_SHOWN_CHARACTERS and "�" not in text
 
 
-def _check_original(snapshot: Snapshot, page: _Page, name: str, row: Row) -> Iterator[Problem]:
+def _check_original(snapshot: DatabaseSnapshot, page: _Page, name: str, row: Row) -> Iterator[DatabaseProblem]:
     original_key = key_bytes(row["duplicate_of"])
     if (row["label"] == Label.DUPLICATE) != (original_key is not None):
         text = "It is a Duplicate of nothing." if original_key is None else "It names an original, but is no Duplicate."
-        yield Problem(kind="duplicate_original", row=name, text=text)
+        yield DatabaseProblem(kind="duplicate_original", row=name, text=text)
         return
     if original_key is None:
         return
     original = page.originals.get(original_key)
     if original is None:
         if time_of(original_key) > snapshot.now - LOG_DAYS_KEPT * DAY_US + CLOCK_TOLERANCE_US:
-            yield Problem(
+            yield DatabaseProblem(
                 kind="duplicate_original",
                 row=name,
                 text=f"The log has lost its original {delivery_id(original_key)}: it is too young to have been pruned.",
                 advice=RESTORE,
             )
     elif original["label"] != Label.ACCEPTED or original["webhook_no"] != row["webhook_no"]:
-        yield Problem(
+        yield DatabaseProblem(
             kind="duplicate_original",
             row=name,
             text=f"Its original {delivery_id(original_key)} is no Accepted delivery of the same webhook.",
         )
 
 
-def _check_runs(snapshot: Snapshot, page: _Page, name: str, row: Row, payload: Parsed | None) -> Iterator[Problem]:
+def _check_runs(
+    snapshot: DatabaseSnapshot, page: _Page, name: str, row: Row, payload: Parsed | None
+) -> Iterator[DatabaseProblem]:
     """Whether the delivery has started the runs that it must, and no others, as far as the stored data shows."""
     started: set[str] = set()
     uid = snapshot.uid(row["webhook_no"])
@@ -192,7 +206,7 @@ def _check_runs(snapshot: Snapshot, page: _Page, name: str, row: Row, payload: P
             started.add(run["automation_id"])
         if row["label"] != Label.ACCEPTED or run["webhook_no"] != row["webhook_no"]:
             text = f"Its {name} was not accepted, or belongs to another webhook."
-            yield Problem(kind="run_delivery", row=run_name, text=text)
+            yield DatabaseProblem(kind="run_delivery", row=run_name, text=text)
             continue
         triggers = snapshot.triggers_of(run["automation_id"], run["automation_version"])
         if run["replay"] or payload is None or triggers is None or triggers.unreadable_triggers:
@@ -201,7 +215,7 @@ def _check_runs(snapshot: Snapshot, page: _Page, name: str, row: Row, payload: P
             uid in trigger.webhook_ids and trigger.matches(row["event"], payload)
             for trigger in triggers.delivery_triggers
         ):
-            yield Problem(
+            yield DatabaseProblem(
                 kind="run_unmatched",
                 row=run_name,
                 text=f"No trigger of its automation's version {run['automation_version']} matches its {name}.",
@@ -214,7 +228,7 @@ def _check_runs(snapshot: Snapshot, page: _Page, name: str, row: Row, payload: P
             and selection.unchanged_since + CLOCK_TOLERANCE_US < row["received_at"]
             and any(trigger.matches(row["event"], payload) for trigger in selection.triggers)
         ):
-            yield Problem(
+            yield DatabaseProblem(
                 kind="run_missing",
                 row=name,
                 text=f"It matches automation {selection.automation}, but has started no run of it.",
@@ -222,7 +236,7 @@ def _check_runs(snapshot: Snapshot, page: _Page, name: str, row: Row, payload: P
             )
 
 
-def _selections(snapshot: Snapshot) -> Mapping[int, Sequence[_Selection]]:
+def _selections(snapshot: DatabaseSnapshot) -> Mapping[int, Sequence[_Selection]]:
     """The enabled automations that select each webhook now, by its number. A webhook that answers handshakes has none,
     because handshakes start no runs."""
     numbers = {row["uid"]: row["no"] for row in snapshot.webhooks.values() if not row["answers_handshakes"]}
@@ -242,7 +256,7 @@ def _selections(snapshot: Snapshot) -> Mapping[int, Sequence[_Selection]]:
     return selections
 
 
-def check_payloads(snapshot: Snapshot) -> Iterator[Problem]:
+def check_payloads(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     """Whether each payload belongs to a delivery or to a run without a delivery."""
     for page in snapshot.pages(
         "checking payloads",
@@ -260,7 +274,7 @@ def check_payloads(snapshot: Snapshot) -> Iterator[Problem]:
     ):
         for row in page:
             if row["delivery"] is None and row["run"] is None:
-                yield Problem(
+                yield DatabaseProblem(
                     kind="payload_without_delivery",
                     row=f"payload {bytes(row['key']).hex()}",
                     text="The log has lost its delivery.",
@@ -268,7 +282,7 @@ def check_payloads(snapshot: Snapshot) -> Iterator[Problem]:
                 )
 
 
-def check_window_counts(snapshot: Snapshot) -> Iterator[Problem]:
+def check_window_counts(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     """Whether the log has all rows that admission has counted for high rate limits."""
     oldest = (snapshot.now - (LOG_DAYS_KEPT - 1) * DAY_US) // PERIOD_US
     for row in snapshot.tx.all("SELECT * FROM window_counts WHERE period > :oldest", oldest=oldest):
@@ -287,7 +301,7 @@ def check_window_counts(snapshot: Snapshot) -> Iterator[Problem]:
         snapshot.rows += 1
         if counted["number"] < row["count"]:
             uid = snapshot.uid(row["webhook_no"]) if row["webhook_no"] in snapshot.webhooks else row["webhook_no"]
-            yield Problem(
+            yield DatabaseProblem(
                 kind="rows_lost",
                 row=f"webhook {uid}",
                 text=f"{row['count']:,} deliveries of one period were counted, and the log has {counted['number']:,}.",

@@ -9,7 +9,13 @@ from hookmill.domain.limits import LOG_DAYS_KEPT
 from hookmill.domain.run import Hold, RunState
 from hookmill.store.database import Row
 from hookmill.store.runs.parts import WITHOUT_DELIVERY
-from hookmill.store.verification.snapshot import CLOCK_TOLERANCE_US, RESTORE, Problem, Snapshot, key_bytes
+from hookmill.store.verification.snapshot import (
+    CLOCK_TOLERANCE_US,
+    RESTORE,
+    DatabaseProblem,
+    DatabaseSnapshot,
+    key_bytes,
+)
 
 DAY_US: Final = 86_400_000_000
 ROWS_PER_PAGE: Final = 1_000
@@ -29,31 +35,31 @@ _RUNS: Final = """
 """
 
 
-def check_runs(snapshot: Snapshot) -> Iterator[Problem]:
+def check_runs(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     for page in snapshot.pages("checking runs", "runs", _RUNS, rows_per_page=ROWS_PER_PAGE):
         for row in page:
             name = f"run {run_id(bytes(row['key']))}"
             yield from _check_references(snapshot, name, row)
             if row["state"] not in list(RunState):
-                yield Problem(kind="run_state", row=name, text="Its state does not exist.", advice=_CANCEL)
+                yield DatabaseProblem(kind="run_state", row=name, text="Its state does not exist.", advice=_CANCEL)
                 continue
             contradictions = [*_state_contradictions(row), *_attempt_contradictions(row)]
             for text in contradictions:
-                yield Problem(kind="run_state", row=name, text=text, advice=_CANCEL)
+                yield DatabaseProblem(kind="run_state", row=name, text=text, advice=_CANCEL)
             for text in _time_contradictions(row):
-                yield Problem(kind="run_times", row=name, text=text)
+                yield DatabaseProblem(kind="run_times", row=name, text=text)
 
 
-def _check_references(snapshot: Snapshot, name: str, row: Row) -> Iterator[Problem]:
+def _check_references(snapshot: DatabaseSnapshot, name: str, row: Row) -> Iterator[DatabaseProblem]:
     has_delivery = row["webhook_no"] != WITHOUT_DELIVERY
     if has_delivery and row["delivery"] is None:
         text = "Its delivery does not exist, so it has no payload."
-        yield Problem(kind="run_delivery", row=name, text=text, advice=RESTORE)
+        yield DatabaseProblem(kind="run_delivery", row=name, text=text, advice=RESTORE)
     elif not has_delivery and bytes(row["delivery_id"]) != bytes(row["key"]):
-        yield Problem(kind="run_delivery", row=name, text="No delivery started it, but it names one.")
+        yield DatabaseProblem(kind="run_delivery", row=name, text="No delivery started it, but it names one.")
     automation = snapshot.automations.get(row["automation_id"])
     if automation is None or row["version"] is None:
-        yield Problem(
+        yield DatabaseProblem(
             kind="run_automation",
             row=name,
             text=f"Version {row['automation_version']} of its automation {row['automation_id']} does not exist, so its "
@@ -61,14 +67,16 @@ def _check_references(snapshot: Snapshot, name: str, row: Row) -> Iterator[Probl
             advice=RESTORE,
         )
     elif automation["factory_id"] != row["factory_id"]:
-        yield Problem(kind="run_automation", row=name, text="Its automation belongs to another factory.")
+        yield DatabaseProblem(kind="run_automation", row=name, text="Its automation belongs to another factory.")
     other = key_bytes(row["replaced_by"])
     if (
         other is not None
         and row["other"] is None
         and time_of(other) > snapshot.now - LOG_DAYS_KEPT * DAY_US + CLOCK_TOLERANCE_US
     ):
-        yield Problem(kind="run_replaced", row=name, text=f"It was replaced by {run_id(other)}, which does not exist.")
+        yield DatabaseProblem(
+            kind="run_replaced", row=name, text=f"It was replaced by {run_id(other)}, which does not exist."
+        )
 
 
 def _state_contradictions(row: Row) -> Iterator[str]:
@@ -107,7 +115,7 @@ def _time_contradictions(row: Row) -> Iterator[str]:
         yield "Its created_at is not the time of its id."
 
 
-def check_parts_of_runs(snapshot: Snapshot) -> Iterator[Problem]:
+def check_parts_of_runs(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     """Whether attempts, reports and files belong to runs."""
     for table, owners in (
         ("failed_attempts", ("runs.id",)),
@@ -132,7 +140,7 @@ def check_parts_of_runs(snapshot: Snapshot) -> Iterator[Problem]:
         ):
             for row in page:
                 if not row["has_run"]:
-                    yield Problem(
+                    yield DatabaseProblem(
                         kind="part_without_run",
                         row=f"{table} of {run_id(bytes(row['key']))}",
                         text="The run does not exist.",

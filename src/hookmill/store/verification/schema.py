@@ -7,7 +7,7 @@ from sqlalchemy import inspect
 from sqlalchemy.exc import DatabaseError
 
 from hookmill.store import schema
-from hookmill.store.verification.snapshot import Problem, Snapshot
+from hookmill.store.verification.snapshot import DatabaseProblem, DatabaseSnapshot
 
 SCHEMA: Final = "schema"
 FILE_DAMAGED: Final = "file_damaged"
@@ -16,7 +16,7 @@ _RESTORE: Final = "Stop the service, and restore the newest backup that verifies
 _MIGRATE: Final = "Restore a backup into an empty database, which creates the right schema (docs/backup.md)."
 
 
-def check_sqlite_file(snapshot: Snapshot) -> Iterator[Problem]:
+def check_sqlite_file(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     """What SQLite says about its file. PostgreSQL has no such check."""
     tx = snapshot.tx
     if not tx.on_sqlite:
@@ -27,11 +27,13 @@ def check_sqlite_file(snapshot: Snapshot) -> Iterator[Problem]:
         faults = [str(error.orig)]
     for fault in faults:
         if fault != "ok":
-            yield Problem(kind=FILE_DAMAGED, row="the SQLite file", text=f"SQLite reports: {fault}.", advice=_RESTORE)
+            yield DatabaseProblem(
+                kind=FILE_DAMAGED, row="the SQLite file", text=f"SQLite reports: {fault}.", advice=_RESTORE
+            )
     if faults != ["ok"]:
         return
     for row in tx.all("PRAGMA foreign_key_check")[:FAULTS_MAX]:
-        yield Problem(
+        yield DatabaseProblem(
             kind="foreign_key",
             row=f"{row['table']}, row {row['rowid']}",
             text=f"It refers to a row of {row['parent']} that does not exist.",
@@ -39,23 +41,25 @@ def check_sqlite_file(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
-def check_schema(snapshot: Snapshot) -> Iterator[Problem]:
+def check_schema(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     """Whether every table has the columns and indexes of this version's schema. Its revision was checked before."""
     inspector = inspect(snapshot.tx.connection)
     present = set(inspector.get_table_names())
     for table in schema.metadata.sorted_tables:
         if table.name not in present:
-            yield Problem(kind=SCHEMA, row=f"the table {table.name}", text="It does not exist.", advice=_MIGRATE)
+            yield DatabaseProblem(
+                kind=SCHEMA, row=f"the table {table.name}", text="It does not exist.", advice=_MIGRATE
+            )
             continue
         columns = {column["name"] for column in inspector.get_columns(table.name)}
         expected = {column.name for column in table.columns}
         for name in sorted(columns ^ expected):
             text = "It does not exist." if name in expected else "This version's schema does not have it."
-            yield Problem(kind=SCHEMA, row=f"the column {table.name}.{name}", text=text, advice=_MIGRATE)
+            yield DatabaseProblem(kind=SCHEMA, row=f"the column {table.name}.{name}", text=text, advice=_MIGRATE)
         indexes = {index["name"] for index in inspector.get_indexes(table.name)}
         for index in table.indexes:
             if index.name not in indexes:
-                yield Problem(
+                yield DatabaseProblem(
                     kind=SCHEMA,
                     row=f"the index {index.name}",
                     text=f"It does not exist, so {table.name} is slow, or has rows that contradict each other.",

@@ -23,7 +23,7 @@ REPORT: Final = "Hookmill does not write this. Report it, and keep a backup of t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class DatabaseProblem:
     """A row that contradicts others. `text` says what is wrong and what that means, `advice` says what to do."""
 
     kind: str
@@ -35,7 +35,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class DatabaseSnapshot:
     """A consistent state of the database, which one read transaction has. `now` is in µs since 1970."""
 
     tx: Transaction

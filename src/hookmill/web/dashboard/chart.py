@@ -34,7 +34,7 @@ SERIES: Final[Sequence[tuple[str, str, Callable[[AttemptCounts], int]]]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChartPart:
     """One series of the chart: its SVG path and its total count."""
 
     css_class: str
@@ -56,7 +56,7 @@ class ChartHour:
 class Chart:
     """A chart of some hours. Series without attempts are omitted from `parts`."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ChartPart, ...]
     summary: str
     """The text alternative of the chart."""
     hours: tuple[ChartHour, ...]
@@ -71,7 +71,7 @@ def chart(hours: Sequence[Hour]) -> Chart:
     chart_hours = [ChartHour(hour.start, tuple(count(hour.counts) for _, _, count in SERIES)) for hour in hours]
     highest_total = max((sum(hour.counts) for hour in chart_hours), default=0)
     parts = tuple(
-        Part(css_class, name, _path(chart_hours, index, highest_total), total)
+        ChartPart(css_class, name, _path(chart_hours, index, highest_total), total)
         for index, (css_class, name, _) in enumerate(SERIES)
         if (total := sum(hour.counts[index] for hour in chart_hours))
     )
@@ -97,7 +97,7 @@ def _path(hours: Sequence[ChartHour], index: int, highest_total: int) -> str:
     return "".join(lines)
 
 
-def _summary(parts: Sequence[Part], hours: Sequence[ChartHour], highest_total: int) -> str:
+def _summary(parts: Sequence[ChartPart], hours: Sequence[ChartHour], highest_total: int) -> str:
     if not parts:
         return "No deliveries in the last 24 hours."
     busiest = next(hour for hour in hours if sum(hour.counts) == highest_total)

@@ -39,7 +39,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class DisplayedOutput:
     """The output of a run's command, or its end."""
 
     text: str
@@ -228,11 +228,11 @@ def _file(context: PageContext, run: Run, file: RunFile) -> File:
     return File(name=file.name, size=file.size, url=file_url, only_on_host=file.only_on_host)
 
 
-def _output(context: PageContext, may: MayView, run: Run) -> Output:
+def _output(context: PageContext, may: MayView, run: Run) -> DisplayedOutput:
     output = context.management.run_files.output_of(may, run)
     if output is None:
-        return Output(text="", size=0, is_cut=False, complete_on_host=None)
-    return Output(
+        return DisplayedOutput(text="", size=0, is_cut=False, complete_on_host=None)
+    return DisplayedOutput(
         text=output.content.decode("utf-8", "backslashreplace"),
         size=output.size or 0,
         is_cut=bool(output.is_cut),

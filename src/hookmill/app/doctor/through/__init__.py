@@ -16,7 +16,13 @@ from typing import Final
 from hookmill.app import open_store
 from hookmill.app.doctor.exchange import HTTP_PORT, NoResponse, Origin, tls_context
 from hookmill.app.doctor.through import advice, connections, deliveries, responses
-from hookmill.app.doctor.through.deployment import Deployment, Installation, OutOfTime, ProbeWebhook, Webhooks
+from hookmill.app.doctor.through.deployment import (
+    Deployment,
+    OutOfTime,
+    ProbedInstallation,
+    ProbeWebhook,
+    ProbeWebhooks,
+)
 from hookmill.app.doctor.through.temporary import temporary_webhooks
 from hookmill.domain.errors import HookmillError
 from hookmill.domain.finding import Examination, Finding, Status, problem
@@ -87,7 +93,7 @@ def examine_from_outside(
 
 
 def _examine(
-    origin: Origin, webhooks: Webhooks, installation: Installation | None, options: Options, report: _Report
+    origin: Origin, webhooks: ProbeWebhooks, installation: ProbedInstallation | None, options: Options, report: _Report
 ) -> Examination:
     verifying = tls_context(options.ca_file)
     findings: list[Finding] = []

@@ -56,7 +56,7 @@ class ProbeWebhook:
         return [("Authorization", f"Bearer {self.secret}")] if self.auth_mode is AuthMode.TOKEN else []
 
 
-class Installation(Protocol):
+class ProbedInstallation(Protocol):
     """The installation behind the deployment: its webhooks and its log."""
 
     public_url: str
@@ -96,7 +96,7 @@ class Installation(Protocol):
         ...
 
 
-class Webhooks(Protocol):
+class ProbeWebhooks(Protocol):
     """Chooses the webhook for each request, so that no rate limit is exceeded."""
 
     def for_delivery(self) -> ProbeWebhook:
@@ -114,8 +114,8 @@ class Deployment:
     def __init__(
         self,
         origin: Origin,
-        webhooks: Webhooks,
-        installation: Installation | None,
+        webhooks: ProbeWebhooks,
+        installation: ProbedInstallation | None,
         *,
         tls: ssl.SSLContext,
         http2: ssl.SSLContext,

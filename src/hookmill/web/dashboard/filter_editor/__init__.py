@@ -6,7 +6,7 @@ without scripts too, and numbers stay exact.
 
 from hookmill.web.dashboard.filter_editor.clicks import CannotToggle, toggle_event, toggle_field
 from hookmill.web.dashboard.filter_editor.evaluation import (
-    Outcome,
+    DraftOutcome,
     Sample,
     SampleChoice,
     evaluate_draft,
@@ -27,9 +27,9 @@ from hookmill.web.dashboard.filter_editor.parsing import (
 __all__ = [
     "FIELDS_MAX",
     "CannotToggle",
+    "DraftOutcome",
     "JsonSyntaxError",
     "Node",
-    "Outcome",
     "ParsedTriggers",
     "Sample",
     "SampleChoice",

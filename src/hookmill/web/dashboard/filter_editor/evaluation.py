@@ -56,7 +56,7 @@ class TriggerOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DraftOutcome:
     """The results of all triggers of a draft. A check passes if it passes for any of the triggers."""
 
     triggers: tuple[TriggerOutcome, ...]
@@ -92,7 +92,7 @@ def evaluate_draft(
     sample: Sample | None,
     webhooks: Mapping[WebhookUid, Any],
     policy: RunPolicy,
-) -> Outcome | None:
+) -> DraftOutcome | None:
     """The results of the draft, from the same evaluator as for deliveries. None if the draft is invalid.
 
     `webhooks`: the webhooks of the factory, by uid.
@@ -108,7 +108,7 @@ def evaluate_draft(
         uids = [uid for uid in trigger.webhook_ids if uid in webhooks]
         backtest = _backtest(management, may, trigger, uids, policy) if uids else None
         outcomes.append(TriggerOutcome(test=test, backtest=backtest))
-    return Outcome(triggers=tuple(outcomes))
+    return DraftOutcome(triggers=tuple(outcomes))
 
 
 def would_trigger(triggers: Sequence[Trigger], sample: Sample) -> bool:
