@@ -87,11 +87,11 @@ def back_up(
     is_interrupted = threading.Event()
     # A thread of its own, because niceness is per thread on Linux and can't be lowered again.
     with ThreadPoolExecutor(max_workers=1, initializer=os.nice, initargs=(NICENESS,)) as thread:
-        backup = thread.submit(
-            _back_up, settings, target, replaces, key_passphrase, with_packages, report, is_interrupted
-        )
         try:
-            return backup.result()
+            # The thread may have begun before `submit` returns, so an interruption of `submit` must also end it.
+            return thread.submit(
+                _back_up, settings, target, replaces, key_passphrase, with_packages, report, is_interrupted
+            ).result()
         except KeyboardInterrupt:
             is_interrupted.set()
             raise
