@@ -26,6 +26,12 @@ from tests.support.waiting import until
 BUCKET: Final = "files-of-runs"
 
 
+def is_stopped(thread: Path) -> bool:
+    """Whether SIGSTOP has stopped a thread, by its directory in /proc."""
+    # The name of the program, in parentheses, may contain spaces.
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 class ObjectServer:
     """A server that tests can stop, freeze and start again. `config` is the configuration of its clients."""
 
@@ -76,6 +82,9 @@ class ObjectServer:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
+            # Until all of its threads have stopped, the server answers.
+            threads = Path(f"/proc/{self._process.pid}/task")
+            until(lambda: all(is_stopped(thread) for thread in threads.iterdir()), "the object store is frozen")
             yield
         finally:
             self._process.send_signal(signal.SIGCONT)

@@ -14,14 +14,16 @@ from tests.support.waiting import until
 PORT = 8_000
 CONNECT_SECONDS = 0.5
 SERVER = """
-import os, socket, time
+import os, socket, sys, time
 from pathlib import Path
 
 listener = socket.create_server(("0.0.0.0", 8_000))
 pids_before_fork = [each.name for each in Path("/proc").iterdir() if each.name.isdecimal()]
 if os.fork() == 0:
     os.setsid()
-print(socket.gethostname(), len(pids_before_fork), flush=True)
+# In one write, because both processes write at the same time.
+sys.stdout.write(f"{socket.gethostname()} {len(pids_before_fork)}\\n")
+sys.stdout.flush()
 while True:
     listener.accept()[0].sendall(b"reply")
 """
