@@ -273,6 +273,8 @@ def stalled_backup(filled: Installation) -> Iterator[subprocess.Popen[bytes]]:
         env=filled.service.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # A shell starts background jobs, such as the tests themselves, with SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as command:
         try:
             until(lambda: bytes_to_read(command) > PIPE_BYTES_MIN, "the backup fills the pipe")
