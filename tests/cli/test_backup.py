@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from sqlalchemy import MetaData
 
+from hookmill.domain.ids import run_key
 from hookmill.domain.run import RunState
 from hookmill.store.backup.container import MAGIC, BackupReader, BackupWriter
 from hookmill.store.backup.records import BackupSnapshot, Header, PackageFile, Record, Rows, Summary
@@ -572,6 +573,31 @@ def test_messages_about_alarms_that_waited_are_not_sent_by_the_copy(
     assert (restored["waiting"], restored["failed"]) == (0, 3)
     assert restored["last_problem"] == "Not sent, because the installation was restored from a backup."
     assert into("second-copy", "1", "--json").json["unsent_messages"] == 2
+
+
+def test_results_of_runs_that_waited_are_not_sent_by_the_copy(
+    webhook: Any, automation: Any, log: LogWriter, hookmill: Hookmill, into: Callable[..., CommandResult]
+):
+    run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute(
+            """
+            INSERT INTO run_results (
+                run_id, number, phase, kind, destination, target, lane, state, attempts, log, is_uncertain, queued_at
+            )
+            VALUES (?, 0, 1, 'webhook', 'ci', '{}', 'lane', 'waiting', 0, '[]', FALSE, 0)
+            """,
+            (run_key(run),),
+        )
+    hookmill("backup", "1")
+
+    printed = into("copy", "1")
+
+    assert "1 message about results of runs waited in the backup." in printed.out
+    (restored,) = hookmill("run", "show", run, "--json").json["results"]
+    assert restored["state"] == "failed"
+    assert restored["problem"] == "Not sent, because the installation was restored from a backup."
+    assert into("second-copy", "1", "--json").json["unsent_results"] == 1
 
 
 def test_packages_of_runs_are_restored_as_regular_files_only(

@@ -11,7 +11,8 @@ from hookmill.domain.run import RunState
 from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import policy_from_json
 from hookmill.store import automations
-from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RETRY_US_MAX
+from hookmill.store.backup.adopting import adopt
+from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RESTORED, RETRY_US_MAX
 from hookmill.store.results import DIED, NothingToSend, NotSent, Sent
 from hookmill.store.runs import attempts, cancellation, executors, held
 from hookmill.store.runs.executors import ExecutorId
@@ -375,3 +376,36 @@ def test_refused_target_is_shown_and_never_sent(sqlite_scene: Scene):
     assert (delivery.state, delivery.target.text()) == ("refused", "")
     assert delivery.problem is not None
     assert delivery.problem.startswith("The payload has no value at /nothing")
+
+
+def test_restored_copy_sends_only_what_its_own_runs_report(sqlite_scene: Scene):
+    sent, running, cancelled = [sqlite_scene.started(WEBHOOK) for _ in range(3)]
+    sqlite_scene.finish(sent)
+    sqlite_scene.send_all()
+    being_sent = sqlite_scene.started(COMMENT)
+    sqlite_scene.finish(being_sent)
+    assert sqlite_scene.claim() is not None
+    waiting = sqlite_scene.started(WEBHOOK)
+    not_opened = sqlite_scene.started(COMMENT)
+    sqlite_scene.finish(not_opened)
+    cancel(sqlite_scene, cancelled)
+
+    with sqlite_scene.backlog.database.write() as tx:
+        adopted = adopt(tx, sqlite_scene.now)
+
+    assert adopted.unsent_results == 4
+    assert {key: sqlite_scene.states(key) for key in (sent, running, cancelled, being_sent, waiting, not_opened)} == {
+        sent: ["sent", "sent"],
+        running: ["sent", "open"],
+        cancelled: ["sent", "failed"],
+        being_sent: ["failed"],
+        waiting: ["failed", "open"],
+        not_opened: ["failed"],
+    }
+    assert sqlite_scene.deliveries(being_sent)[0].problem == RESTORED
+    sqlite_scene.advance(2 * CLAIM_US / 1_000_000)
+    assert sqlite_scene.send_all() == []
+    for key in (running, waiting):
+        sqlite_scene.begin(key)
+        sqlite_scene.finish(key)
+    assert sqlite_scene.send_all() == [("webhook", "succeeded")] * 2

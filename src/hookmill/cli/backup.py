@@ -256,6 +256,7 @@ def _print_restore(result: RestoreResult, settings: Settings, file: str, json: b
                 "ended_runs": adopted.ended_runs,
                 "unfinished_runs": adopted.unfinished_runs,
                 "unsent_messages": adopted.unsent_messages,
+                "unsent_results": adopted.unsent_results,
                 "run_packages": result.packages.packages if result.header.has_packages else None,
                 "kept_run_packages": result.kept_packages,
                 "key_file": str(result.key_file) if result.key_file is not None else None,
@@ -294,6 +295,11 @@ def _restore_lines(result: RestoreResult) -> Iterable[str]:
         yield (
             f"{count(adopted.unsent_messages, 'message')} about alarms waited in the backup. The copy does not send "
             f"what waited, because the original may have done so. To see the alarms: {program()} alarm list --open"
+        )
+    if adopted.unsent_results:
+        yield (
+            f"{count(adopted.unsent_results, 'message')} about results of runs waited in the backup. The copy does not "
+            "send them, because the original may have done so."
         )
     if result.header.has_packages:
         kept = f" {count(result.kept_packages, 'package')} already existed, and stayed." if result.kept_packages else ""

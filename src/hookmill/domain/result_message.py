@@ -25,8 +25,9 @@ class ResultMessage:
     target: ResultTarget
     is_about_end: bool
     state: str
-    """`open` (the run has not ended), `waiting`, `sent`, `failed` (given up), `refused` (it can't be sent), `omitted`
-    (the run wrote nothing to send) or `superseded` (a newer status replaced it)."""
+    """`open` (the run has not ended), `waiting`, `sent`, `failed` (given up, or not sent because of a restore),
+    `refused` (it can't be sent), `omitted` (the run wrote nothing to send) or `superseded` (a newer status replaced
+    it)."""
     attempts: Sequence[SendAttempt]
     due_at: int | None
     finished_at: int | None

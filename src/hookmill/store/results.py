@@ -20,7 +20,7 @@ from hookmill.domain.results import PlannedResult, ResultKind, ResultTarget
 from hookmill.domain.run import Run, RunState
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
-from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RETRY_US_MAX, SKEW_US, retry_us
+from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RESTORED, RETRY_US_MAX, SKEW_US, retry_us
 from hookmill.store.runs import outputs
 from hookmill.store.runs.executors import ExecutorId
 
@@ -387,6 +387,26 @@ def _key(row: Row) -> dict[str, Any]:
 
 def _log_json(log: Sequence[SendAttempt]) -> str:
     return json.dumps([asdict(each) for each in log])
+
+
+def discard_waiting(tx: Transaction, now: int) -> int:
+    """Send none of the messages that wait in a restored backup, because the original may have sent them. Returns their
+    number.
+
+    A message about the end of a run that has not ended stays open, because the copy performs this run.
+    """
+    return tx.run(
+        """
+        UPDATE run_results
+        SET state = 'failed', finished_at = :now, due_at = NULL, claimed_until = NULL, failure = :failure
+        WHERE state = 'waiting' OR (
+            state = 'open'
+            AND EXISTS (SELECT 1 FROM runs r WHERE r.id = run_results.run_id AND r.finished_at IS NOT NULL)
+        )
+        """,
+        now=now,
+        failure=RESTORED,
+    )
 
 
 def of_run(tx: Transaction, key: RunKey) -> list[ResultMessage]:

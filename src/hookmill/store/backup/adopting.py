@@ -1,14 +1,14 @@
 """Makes a restored copy an installation of its own.
 
 The original installation may still exist, or it may have gone on after the backup. So the copy takes over none of its
-workers, removes none of its objects, and sends none of its messages about alarms.
+workers, removes none of its objects, and sends none of its messages about alarms and results.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 from hookmill.domain.ids import RunKey
-from hookmill.store import notices
+from hookmill.store import notices, results
 from hookmill.store.database import Transaction
 from hookmill.store.runs import attempts, files
 from hookmill.store.runs.executors import ExecutorId
@@ -19,7 +19,7 @@ RUNS_PER_QUERY: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedWork:
-    """The numbers of unfinished runs and of messages about alarms in a backup, by what the restore did with them."""
+    """The numbers of unfinished runs and of unsent messages in a backup, by what the restore did with them."""
 
     requeued_runs: int
     """Runs that were in progress. The attempt does not count, and is made again."""
@@ -29,6 +29,8 @@ class AdoptedWork:
     """All runs that will start, including the requeued ones."""
     unsent_messages: int
     """Messages about alarms that waited, and are not sent."""
+    unsent_results: int
+    """Messages about results of runs that waited, and are not sent."""
 
 
 def adopt(tx: Transaction, now: int) -> AdoptedWork:
@@ -55,4 +57,5 @@ def adopt(tx: Transaction, now: int) -> AdoptedWork:
         ended_runs=ended,
         unfinished_runs=int(waiting["number"]),
         unsent_messages=notices.discard_waiting(tx, now),
+        unsent_results=results.discard_waiting(tx, now),
     )
