@@ -73,7 +73,8 @@ class BubblewrapSettings(BaseModel):
     )
     network_private: tuple[str, ...] = Field(
         default=(),
-        description="Networks of addresses that are not public, to which names in `network_allow` may lead.",
+        description="Private networks, such as `10.0.0.0/8`. Names in `network_allow` may resolve to addresses in "
+        "them.",
     )
     memory_mb: int = Field(default=4_096, ge=16, le=16_777_216, description="How much memory each process may use.")
     processes_max: int = Field(
@@ -83,7 +84,8 @@ class BubblewrapSettings(BaseModel):
         default=2_048,
         ge=1,
         le=16_777_216,
-        description="How much disk space the package and the workspace may have together, and the size of a file.",
+        description="How much disk space the package and the workspace may have together; also the largest size of one "
+        "file.",
     )
     tmp_mb: int = Field(
         default=512, ge=1, le=16_777_216, description="The size of `/tmp`, which is in memory; also of `/dev/shm`."
