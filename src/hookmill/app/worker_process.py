@@ -83,7 +83,8 @@ def work(
     *,
     started_by_serve: bool = False,
 ) -> None:
-    """Perform runs and maintenance until `stop` is sent. `report_ready` is called once the worker performs runs.
+    """Perform runs, send their results, and do maintenance until `stop` is sent. `report_ready` is called once the
+    worker performs runs.
 
     The setting `performs_runs` applies only to a worker that `serve` started. `hookmill worker` always performs runs,
     so that all hosts can share one configuration.
@@ -100,9 +101,11 @@ def work(
     )
     uploads = _build_uploads(settings, store)
     trace_exporter = build_trace_exporter(settings, "hookmill-worker", metrics)
-    result_sender = _build_result_sender(settings, store)
     dispatcher = None
+    result_sender = None
     if settings.performs_runs or not started_by_serve:
+        # Without `performs_runs`, the process need not have the credentials of destinations.
+        result_sender = _build_result_sender(settings, store)
         tracing = trace_exporter.tracing if trace_exporter is not None else None
         dispatcher = _build_dispatcher(settings, store, uploads, result_sender, metrics, tracing)
     if started_by_serve:
