@@ -351,6 +351,24 @@ def test_files_of_a_failed_attempt_are_shown_until_the_next_one_begins(backlog, 
     assert {bytes(row["name"]) for row in file_rows(backlog)} == {b"second"}
 
 
+def test_requeued_run_shows_nothing_of_an_earlier_attempt(sqlite_backlog, tmp_path):
+    key = claimed_run(sqlite_backlog, retry=Retry(attempts=3, backoff_seconds=1))
+    other_host = Host(sqlite_backlog, tmp_path / "other")
+    contents = {f"file{number}": b"" for number in range(1_100)}
+    perform(sqlite_backlog, key, writing_runner(contents, RunState.FAILED))
+    assert other_host.listing(key).has_more
+    with sqlite_backlog.database.write() as tx:
+        tx.run("UPDATE runs SET hold = NULL, due_at = NULL")
+        tx.run("UPDATE webhooks SET name = 'Renamed'")
+    claim(sqlite_backlog)
+
+    requeue(sqlite_backlog, key)
+
+    assert (sqlite_backlog.run(key).state, sqlite_backlog.run(key).attempt) == (RunState.QUEUED, 2)
+    assert sorted(other_host.files(key)) == PACKAGE_FILES
+    assert b'"name": "Renamed"' in other_host.content(key, "envelope.json")
+
+
 def test_run_succeeds_although_its_files_cannot_be_stored(sqlite_backlog, tmp_path):
     key = claimed_run(sqlite_backlog)
     with sqlite_backlog.database.write() as tx:

@@ -95,7 +95,7 @@ def claim(
             f"""
             UPDATE runs
             SET state = 'running', attempt = attempt + 1, claimed_at = :now, started_at = :now, executor = :executor,
-                reason = NULL
+                reason = NULL, package_webhook_name = NULL, has_more_files = NULL
             WHERE id IN ({", ".join(f":{name}" for name in keys)})
             """,
             executor=executor,
@@ -155,7 +155,7 @@ _CLAIM_WITHOUT_LIMITS: Final = f"""
     claimed AS (
         UPDATE runs
         SET state = 'running', attempt = attempt + 1, claimed_at = :now, started_at = :now, executor = :executor,
-            reason = NULL
+            reason = NULL, package_webhook_name = NULL, has_more_files = NULL
         WHERE id = ANY (ARRAY(SELECT id FROM chosen))
         RETURNING id, attempt, factory_id
     )

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from hookmill.domain.errors import HookmillError
 from hookmill.domain.ids import RunKey, run_id, run_key
-from hookmill.domain.run import Run, RunState
+from hookmill.domain.run import Run
 from hookmill.domain.run_files import OUTPUT_FILE
 from hookmill.store import dialect, metadata
 from hookmill.store.database import Transaction
@@ -211,9 +211,13 @@ class FilesInDatabase:
             )
             for row in rows
         ]
-        package = tx.one("SELECT package_webhook_name, has_more_files FROM runs WHERE id = :run", run=run.id)
-        if package is None or run.state is RunState.RUNNING:
-            # The run was removed, or its attempt has not ended, so the columns may be about an earlier attempt.
+        package = tx.one(
+            "SELECT package_webhook_name, has_more_files FROM runs WHERE id = :run AND attempt = :attempt",
+            run=run.id,
+            attempt=run.attempt,
+        )
+        if package is None:
+            # The run was removed, or a later attempt has begun.
             return StoredPackage(files=files, has_more=False, webhook_name=None)
         return StoredPackage(
             files=files, has_more=bool(package["has_more_files"]), webhook_name=package["package_webhook_name"]
