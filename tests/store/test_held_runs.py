@@ -334,6 +334,35 @@ def test_debounced_run_waits_for_the_active_run_of_its_key(backlog):
     assert claim(backlog) == [second]
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["active run ended", "another waiting run was cancelled"])
+def test_waiting_run_is_not_superseded_by_a_run_that_arrives_later(backlog, is_cancelled):
+    automation = backlog.automation(policy=debounce_policy(seconds=10))
+
+    def arrive_and_wait() -> RunKey:
+        (key,) = arrive(backlog, automation, 1)
+        decide(backlog, at=microseconds() + 15 * SECOND)
+        return key
+
+    active = arrive_and_wait()
+    assert claim(backlog) == [active]
+    first, second = arrive_and_wait(), arrive_and_wait()
+    (debounced,) = arrive(backlog, automation, 1)
+    decide(backlog)
+    assert states(backlog, first, second, debounced) == ["BUSY", "BUSY", "DEBOUNCE"]
+
+    if is_cancelled:
+        backlog.request_cancel(second)
+    else:
+        end(backlog, active)
+    decide(backlog)
+
+    if is_cancelled:
+        assert states(backlog, active, first, debounced) == ["running", "BUSY", "DEBOUNCE"]
+    else:
+        assert states(backlog, first, second, debounced) == ["queued", "BUSY", "DEBOUNCE"]
+    assert backlog.run(debounced).due_at == backlog.run(debounced).created_at + 10 * SECOND
+
+
 # Priority, pages, and many runs
 
 

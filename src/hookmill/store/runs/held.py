@@ -25,6 +25,8 @@ DECISIONS_MAX: Final = 500
 """The maximum number of runs that each query of a decision returns, so that the transaction stays short."""
 _DECISIONS_LOCK: Final = 7_246_001
 """The number of PostgreSQL's advisory lock for decisions."""
+_NOT_DEBOUNCED: Final = 0
+"""The stored latest due time of a run whose debounce time is over, and which waits for the end of an active run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,13 @@ class _HeldRun:
     id: RunKey
     created_at: int
     latest_due_at: int | None
+    """When the debounce time of the run's key ends at the latest; None if this is not decided yet."""
     policy: RunPolicy
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether the run waited for the end of an active run before it was reconsidered. It is not debounced again."""
+        return self.latest_due_at == _NOT_DEBOUNCED
 
 
 def lock_decisions(tx: Transaction) -> None:
@@ -165,7 +173,9 @@ def _decide_key(tx: Transaction, policy_key: bytes, now: int) -> None:
     [newest_held_run] = _held_runs_with_key(tx, policy_key, *policy_holds, limit=1, newest_first=True)
     policy = newest_held_run.policy
     if policy.debounce is not None:
-        candidates = _debounced(tx, policy.debounce, candidates, now)
+        waited = [run for run in candidates if run.has_waited]
+        arrived = [run for run in candidates if not run.has_waited]
+        candidates = sorted([*waited, *_debounced(tx, policy.debounce, arrived, now)], key=lambda run: run.id)
     if policy.concurrency is None:
         for run in candidates:
             _start_held_run(tx, run)
@@ -191,6 +201,8 @@ def _decide_key(tx: Transaction, policy_key: bytes, now: int) -> None:
 
 def _debounced(tx: Transaction, debounce: Debounce, candidates: Sequence[_HeldRun], now: int) -> list[_HeldRun]:
     """Supersede all candidates but the newest one. Returns the newest one if it is due; otherwise it stays held."""
+    if not candidates:
+        return []
     *older, newest = candidates
     latest_due_at = min(
         [run.latest_due_at for run in candidates if run.latest_due_at is not None]
@@ -213,7 +225,10 @@ def _debounced(tx: Transaction, debounce: Debounce, candidates: Sequence[_HeldRu
 def _start_oldest(tx: Transaction, policy_key: bytes, candidates: Sequence[_HeldRun], free_capacity: int) -> None:
     """Let the candidates wait behind the runs that wait already. Then start the oldest ones, up to `free_capacity`."""
     for run in candidates:
-        tx.run(f"UPDATE runs SET hold = {Hold.BUSY:d}, due_at = NULL WHERE id = :id", id=run.id)
+        tx.run(
+            f"UPDATE runs SET hold = {Hold.BUSY:d}, due_at = NULL, due_at_most = {_NOT_DEBOUNCED} WHERE id = :id",
+            id=run.id,
+        )
     if free_capacity > 0:
         for run in _held_runs_with_key(tx, policy_key, Hold.BUSY, limit=free_capacity):
             _start_held_run(tx, run)
