@@ -18,6 +18,7 @@ from hookmill.management.webhooks import Webhooks, WebhookWithSecret
 from hookmill.store import factories, identity_segments, log_retention, webhooks
 from hookmill.store.admission.plan import Rejection
 from hookmill.store.admission.transaction import admit
+from hookmill.store.database import Transaction
 
 ROWS_PER_STEP: Final = 100
 FILLED_REASON: Final = "hookmill doctor used up the rate limit to test the answer 429"
@@ -52,9 +53,12 @@ class Probes:
         )
 
     def remove(self, may: MayManage, uid: str) -> None:
-        """Delete the temporary webhook and its secret, and remove its rows from the log, with their identities."""
+        """Delete the temporary webhook and its secret, and remove its rows from the log, with their identities.
+
+        Raises `NotFound` if the webhook is not a temporary one.
+        """
         with self._installation.reading() as tx:
-            webhook = live_webhook_named(tx, may, uid)
+            webhook = _probe_named(tx, may, uid)
         with self._installation.one_transaction(may):
             self._webhooks.delete(may, uid)
             self._secrets.delete(may, webhook.secret_name)
@@ -65,7 +69,6 @@ class Probes:
 
         Its identities are removed, too: `hookmill verify` reports an identity whose delivery is missing.
         """
-        assert is_probe(webhook.name, webhook.secret_name), "the rows of other webhooks are the log"
         with self._installation.changing(may) as change:
             change.skip_audit()
             identity_segments.remove_of_webhook(change.tx, webhook.no)
@@ -92,11 +95,12 @@ class Probes:
         return len(leftovers)
 
     def use_up_failed_authentications(self, may: MayManage, uid: str, limit: int) -> None:
-        """Record as many failed authentications of a temporary webhook as its rate limit allows in a minute."""
+        """Record as many failed authentications of a temporary webhook as its rate limit allows in a minute.
+
+        Raises `NotFound` if the webhook is not a temporary one.
+        """
         with self._installation.changing(may) as change:
-            webhook = live_webhook_named(change.tx, may, uid)
-            if not is_probe(webhook.name, webhook.secret_name):
-                raise NotFound(f"Webhook {webhook.name!r} is not a temporary webhook of `hookmill doctor`.")
+            webhook = _probe_named(change.tx, may, uid)
             admit(
                 change.tx,
                 [
@@ -115,3 +119,10 @@ class Probes:
                 ],
             )
             change.skip_audit()
+
+
+def _probe_named(tx: Transaction, may: MayManage, uid: str) -> Webhook:
+    webhook = live_webhook_named(tx, may, uid)
+    if not is_probe(webhook.name, webhook.secret_name):
+        raise NotFound(f"Webhook {webhook.name!r} is not a temporary webhook of `hookmill doctor`.")
+    return webhook
