@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from dataclasses import replace
 from email import message_from_bytes, policy
 from typing import Final
@@ -35,6 +36,8 @@ HOSTILE_NAMES: Final = (
     "<https://evil.example|click>",
     "https://evil.example/x",
     "www.evil.example",
+    "evil.example.com",
+    "evil.xn--p1ai/x.html",
     "mailto:evil@evil.example",
     "[click](https://evil.example)",
     "&lt;!channel&gt;",
@@ -111,6 +114,8 @@ def test_hostile_name_is_inert_in_every_format(name: str):
         lowered = text.lower()
         for start in ("@here", "@channel", "@everyone", "@all", "@u012", "://", "www.", "mailto:", "](", "evil@evil"):
             assert start not in lowered, (start, text)
+        # Mail programs make links of host names.
+        assert re.search(r"\w\.[a-z]", lowered) is None
         assert not set(text) & set("\r\x00\x1b\u202e\u2028")
     assert as_text(message).count("\n") == as_text(MESSAGE).count("\n") - 1
     # The name adds no header and no line to the e-mail.

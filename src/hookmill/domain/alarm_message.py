@@ -16,9 +16,9 @@ FIELD_CHARACTERS_MAX: Final = 500
 """Longer texts of a notice are shortened."""
 _ZERO_WIDTH_SPACE: Final = "\u200b"
 _STARTS_SOMETHING: Final = re.compile(
-    r"(?<=@)|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=mailto)(?=:)|(?<=\])(?=[(\[])", re.IGNORECASE
+    r"(?<=@)|(?<=:)(?=//)|(?<=\w)(?=\.[^\W\d_])|(?<=www)(?=\.)|(?<=mailto)(?=:)|(?<=\])(?=[(\[])", re.IGNORECASE
 )
-"""Where mail programs and chats recognize a mention or a link."""
+"""Where mail programs and chats recognize a mention or a link, such as in a host name without `https://`."""
 _WORDS: Final = {AlarmEvent.RAISED: "Alarm", AlarmEvent.RESOLVED: "Resolved", AlarmEvent.TEST: "Test"}
 
 
