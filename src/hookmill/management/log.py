@@ -9,6 +9,7 @@ from hookmill.domain.automation import Automation
 from hookmill.domain.delivery import Delivery, DroppedAttempts, Label, possible_identity_digests
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import DeliveryKey, RunKey, WebhookUid
+from hookmill.domain.payload import Parsed
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import Run
 from hookmill.management.activity import ActivityReader, WebhookActivity
@@ -129,8 +130,9 @@ class Log:
             delivery = delivery_of(change.tx, may, delivery_id)
             # Retention must not prune the payload before the run exists.
             deliveries.lock_against_pruning(change.tx, delivery.key)
-            body = payload_of(change.tx, delivery)
-            automations_to_start = self._automations_to_start(change.tx, may, delivery, body, automation)
+            parsed = payload.parse(payload_of(change.tx, delivery))
+            assert not isinstance(parsed, payload.NotJson), "an Accepted delivery is JSON"
+            automations_to_start = self._automations_to_start(change.tx, may, delivery, parsed, automation)
             started_runs: list[Run] = []
             for automation_to_start in automations_to_start:
                 key = RunKey(ids.time_ordered_key(change.now, os.urandom(8)))
@@ -140,7 +142,7 @@ class Log:
                     delivery=delivery.key,
                     factory=may.factory.id,
                     automation=automation_to_start,
-                    policy_key=_policy_key(automation_to_start, body),
+                    policy_key=automation_to_start.policy.policy_key(automation_to_start.id, parsed),
                     now=change.now,
                 )
                 started_runs.append(run_of(change.tx, may, ids.run_id(key)))
@@ -155,11 +157,9 @@ class Log:
         return started_runs
 
     def _automations_to_start(
-        self, tx: Transaction, may: MayManage, delivery: Delivery, body: bytes, id_or_name: str | None
+        self, tx: Transaction, may: MayManage, delivery: Delivery, parsed: Parsed, id_or_name: str | None
     ) -> list[Automation]:
         delivery_id = ids.delivery_id(delivery.key)
-        parsed = payload.parse(body)
-        assert not isinstance(parsed, payload.NotJson), "an Accepted delivery is JSON"
         if id_or_name is None:
             matching = [
                 automation
@@ -181,8 +181,3 @@ class Log:
                 command=f"hookmill delivery show {delivery_id}",
             )
         return [automation]
-
-
-def _policy_key(automation: Automation, body: bytes) -> bytes | None:
-    parsed = payload.parse(body)
-    return None if isinstance(parsed, payload.NotJson) else automation.policy.policy_key(automation.id, parsed)
