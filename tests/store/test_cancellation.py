@@ -75,6 +75,10 @@ def test_only_runs_in_the_state_are_cancelled(backlog, state, result):
     assert cancel(backlog, RunFilter(factory=FACTORY, newest=NEWEST, state=state)) == result
 
 
+def test_queued_runs_are_not_searched_among_those_that_workers_have_claimed():
+    assert Part.CLAIMED not in cancellation.parts_with(RunState.QUEUED)
+
+
 def test_only_runs_of_the_automation_and_the_webhook_are_cancelled(backlog):
     one, other = backlog.automation(), backlog.automation()
     backlog.webhook(uid="wh_other", name="Other")

@@ -78,7 +78,13 @@ _CONDITION_BY_PART: Final = {
 
 def parts_with(state: RunState | None) -> Sequence[Part]:
     """The parts that can contain runs in this state, or in any if it is None."""
-    return (Part.CLAIMED,) if state is RunState.RUNNING else tuple(Part)
+    match state:
+        case RunState.RUNNING:
+            return (Part.CLAIMED,)
+        case RunState.QUEUED:
+            return (Part.HELD, Part.RETRIED, Part.READY)
+        case _:
+            return tuple(Part)
 
 
 def newest_run(tx: Transaction) -> RunKey | None:
