@@ -549,6 +549,17 @@ def test_provider_that_fails_is_unavailable(provider: SigningProvider, path: str
     assert "/elsewhere" not in provider.requests
 
 
+def test_error_about_keys_names_only_what_is_wrong(provider: SigningProvider):
+    provider.behaviour.answers = {KEYS: "invalid_request"}
+    with_wrong_status = failure(provider)
+    provider.behaviour.answers = {}
+    provider.keys = []
+    provider.behaviour.signing_key = new_key("ES256")
+
+    assert with_wrong_status == f"{provider.issuer}/jwks answered with the status 400."
+    assert failure(provider) == f"{provider.issuer}/jwks answered with no usable key."
+
+
 @pytest.mark.parametrize("path", [METADATA, TOKEN])
 @pytest.mark.parametrize("answer", ["hang", "drip"])
 def test_provider_that_hangs_is_given_up(

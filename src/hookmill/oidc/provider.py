@@ -205,11 +205,11 @@ class Provider:
     async def _load_keys(self) -> Sequence[Key]:
         metadata = await self._metadata.get()
         response = await self._http.get(metadata.jwks_uri)
+        if response.status != 200:
+            raise ProviderUnavailable(f"{metadata.jwks_uri} answered with the status {response.status}.")
         keys = usable_keys(response.content)
-        if response.status != 200 or not keys:
-            raise ProviderUnavailable(
-                f"{metadata.jwks_uri} answered with the status {response.status}, and with no usable key."
-            )
+        if not keys:
+            raise ProviderUnavailable(f"{metadata.jwks_uri} answered with no usable key.")
         return keys
 
 
