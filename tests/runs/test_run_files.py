@@ -26,7 +26,7 @@ from hookmill.runs.runners.guard import OUTPUT_FILE as OUTPUT_FILE_OF_GUARD
 from hookmill.settings import Settings
 from hookmill.store.keys.sealing import MasterKey
 from hookmill.store.runs.executors import ExecutorId
-from hookmill.store.runs.files import FilesInDatabase, RunFileStorage
+from hookmill.store.runs.files import ClaimedAttempt, FilesInDatabase, RunFileStorage
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.samples import sample_run
 from tests.runs.test_perform import OTHER_EXECUTOR, OUR_EXECUTOR, FunctionRunner, claim, ignore, requeue
@@ -349,6 +349,21 @@ def test_files_of_a_failed_attempt_are_shown_until_the_next_one_begins(backlog, 
     assert b'"attempt": 2' in other_host.content(key, "envelope.json")
     assert other_host.output_bytes(key) == b"tail"
     assert {bytes(row["name"]) for row in file_rows(backlog)} == {b"second"}
+
+
+def test_files_that_are_stored_again_replace_a_cut_list(sqlite_backlog, tmp_path):
+    key = claimed_run(sqlite_backlog)
+    attempt = ClaimedAttempt(run=key, attempt=1, executor=OUR_EXECUTOR, host="our-host")
+    other_host = Host(sqlite_backlog, tmp_path / "other")
+    storage = FilesInDatabase()
+
+    has_more = []
+    for is_cut in (True, False):
+        with sqlite_backlog.database.write() as tx:
+            assert storage.replace(tx, attempt, [], has_more=is_cut)
+        has_more.append(other_host.listing(key).has_more)
+
+    assert has_more == [True, False]
 
 
 def test_requeued_run_shows_nothing_of_an_earlier_attempt(sqlite_backlog, tmp_path):

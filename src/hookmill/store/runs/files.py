@@ -23,7 +23,7 @@ from hookmill.domain.ids import RunKey, run_id, run_key
 from hookmill.domain.run import Run
 from hookmill.domain.run_files import OUTPUT_FILE
 from hookmill.store import dialect, metadata
-from hookmill.store.database import Transaction
+from hookmill.store.database import Row, Transaction
 from hookmill.store.objects import ObjectStore
 from hookmill.store.runs.executors import ExecutorId
 
@@ -145,17 +145,18 @@ class FilesInDatabase:
     def replace(
         self, tx: Transaction, attempt: ClaimedAttempt, files: Sequence[FileToStore], *, has_more: bool
     ) -> bool:
-        if not _is_claimed(tx, attempt):
+        claimed_run = _locked_run(tx, attempt)
+        if claimed_run is None:
             return False
-        # These conditions save statements: before the files of a first attempt are stored, no row has an object, and
-        # `has_more_files` is not set.
+        # The conditions here save statements: before the files of a first attempt are stored, no row has an object.
         if attempt.attempt > 1 or self.objects is not None:
             _note_objects(tx, attempt.run)
         tx.run("DELETE FROM run_files WHERE run_id = :run", run=attempt.run)
         key_prefix = self._key_prefix(tx, attempt) if any(file.is_to_upload for file in files) else ""
         for start in range(0, len(files), ROWS_PER_STATEMENT):
             _insert(tx, attempt, files[start : start + ROWS_PER_STATEMENT], key_prefix)
-        if has_more or attempt.attempt > 1:
+        # The outcome of an earlier call for this attempt may be unknown, so the flag may be set already.
+        if has_more != bool(claimed_run["has_more_files"]):
             tx.run("UPDATE runs SET has_more_files = :has_more WHERE id = :run", run=attempt.run, has_more=has_more)
         return True
 
@@ -252,11 +253,16 @@ class FilesInDatabase:
 
 
 def _is_claimed(tx: Transaction, attempt: ClaimedAttempt) -> bool:
-    """Whether the executor still performs this attempt. If so, nobody else can end or requeue it before this
+    """Whether the executor still performs this attempt. If so, the run is locked like by `_locked_run`."""
+    return _locked_run(tx, attempt) is not None
+
+
+def _locked_run(tx: Transaction, attempt: ClaimedAttempt) -> Row | None:
+    """The run, if the executor still performs this attempt. Nobody else can then end or requeue it before this
     transaction ends."""
-    row = tx.one(
+    return tx.one(
         f"""
-        SELECT 1 AS one
+        SELECT has_more_files
         FROM runs
         WHERE id = :run AND executor = :executor AND attempt = :attempt AND finished_at IS NULL
         {dialect.lock_clause(tx, "FOR NO KEY UPDATE")}
@@ -265,7 +271,6 @@ def _is_claimed(tx: Transaction, attempt: ClaimedAttempt) -> bool:
         executor=attempt.executor,
         attempt=attempt.attempt,
     )
-    return row is not None
 
 
 def _note_objects(tx: Transaction, run: RunKey, name: str | None = None) -> None:
