@@ -8,6 +8,7 @@ import pwd
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -106,10 +107,13 @@ def installation() -> Iterator[Installation]:
 
 
 def service_process() -> "subprocess.Popen[bytes]":
-    """A process that has a key in its environment, and is protected like those of the service."""
-    protect = "import ctypes, time; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); print(flush=True); time.sleep(600)"
+    """A process that has a key in its environment, and is protected like those of the service. It blocks SIGUSR1."""
+    script = (
+        "import ctypes, signal, time; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); "
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); print(flush=True); time.sleep(600)"
+    )
     process = subprocess.Popen(
-        [python(), "-I", "-S", "-c", protect, "--mark-of-the-service"],
+        [python(), "-I", "-S", "-c", script, "--mark-of-the-service"],
         env={"HOOKMILL_MASTER_KEY": "canary"},
         stdout=subprocess.PIPE,
         user=ACCOUNT if os.geteuid() == 0 else None,
@@ -118,6 +122,13 @@ def service_process() -> "subprocess.Popen[bytes]":
     assert process.stdout is not None
     process.stdout.readline()
     return process
+
+
+def has_been_signalled(process: int) -> bool:
+    """Whether the process, which blocks SIGUSR1, was sent this signal."""
+    status = Path(f"/proc/{process}/status").read_text()
+    [pending] = re.findall(r"^ShdPnd:\s+([0-9a-f]+)$", status, re.MULTILINE)
+    return bool(int(pending, 16) & 1 << (signal.SIGUSR1 - 1))
 
 
 def python() -> str:
@@ -172,6 +183,8 @@ def assert_page_is_right(installation: Installation, column: int, result: Ended)
         if path.exists():
             path.unlink()
             succeeded.add(name)
+    if has_been_signalled(installation.target["service"]):
+        succeeded.add("Send signals to other processes of the account")
     rows = rows_of_page()
     assert {name: "possible" if name in succeeded else "prevented" for name in rows} == {
         name: levels[column] for name, levels in rows.items()
