@@ -400,11 +400,14 @@ def test_worker_prints_its_capacity_and_stops_on_sigterm(
 
     with subprocess.Popen([sys.executable, "-m", "hookmill", "worker"], stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
-        line = worker.stdout.readline()
-        worker.terminate()
-        worker.wait(LONG_SECONDS)
+        try:
+            line = worker.stdout.readline()
+            worker.terminate()
+            exit_code = worker.wait(LONG_SECONDS)
+        finally:
+            worker.kill()
 
-    assert line == "Performing up to 4 runs at a time. Ctrl-C stops it.\n"
+    assert (line, exit_code) == ("Performing up to 4 runs at a time. Ctrl-C stops it.\n", 0)
 
 
 def test_worker_command_ignores_the_setting_performs_runs(
