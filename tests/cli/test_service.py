@@ -524,7 +524,7 @@ def test_wrong_master_key_is_reported_without_the_key(log: object, hookmill: Hoo
     result = hookmill("webhook", "list", exit_code=1)
 
     assert "A" * 43 not in result.err
-    assert "key" in result.err
+    assert "Another master key encrypts the secrets of this database." in result.err
     assert "Traceback" not in result.err
 
 
