@@ -14,8 +14,8 @@ from hookmill.domain import moment
         ("1970-01-01", 0),
         ("1970-01-01 00:00", 0),
         ("1970-01-01T01:00:00+01:00", 0),
-        ("0001-01-01T00:00:00Z", moment.FIRST_US),
-        ("9999-12-31T23:59:59.999999Z", moment.LAST_US),
+        ("0001-01-01T00:00:00Z", moment.CALENDAR_START_US),
+        ("9999-12-31T23:59:59.999999Z", moment.CALENDAR_END_US),
     ],
 )
 def test_time_is_in_utc_unless_it_names_a_zone(text: str, us: int):
@@ -38,7 +38,7 @@ def test_text_that_is_not_a_time_is_refused(text: str):
 def test_every_number_is_shown_with_a_year_of_four_digits(at: int):
     assert len(moment.iso(at)) == len("2026-11-21T09:12:36.000000Z")
     assert len(moment.utc(at)) == len("2026-11-21 09:12:36")
-    assert moment.parse_iso(moment.iso(at)) == min(max(at, moment.FIRST_US), moment.LAST_US)
+    assert moment.parse_iso(moment.iso(at)) == min(max(at, moment.CALENDAR_START_US), moment.CALENDAR_END_US)
 
 
 def test_iso_has_microseconds_and_utc_has_seconds():

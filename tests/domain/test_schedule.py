@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hookmill.domain.errors import Invalid
-from hookmill.domain.moment import LAST_US, iso, microseconds_of, parse_iso
+from hookmill.domain.moment import CALENDAR_END_US, iso, microseconds_of, parse_iso
 from hookmill.domain.schedule import (
     CLOCK_ERROR_US,
     CatchUp,
@@ -140,8 +140,8 @@ def test_intervals_are_counted_from_the_anchor(cron, interval):
 @pytest.mark.parametrize("cron", ["0 3 * * *", "*/5 * * * *", "@yearly", "@every 1h"])
 @pytest.mark.parametrize("timezone", ["UTC", "Europe/Berlin", "Australia/Lord_Howe"])
 def test_no_time_follows_the_end_of_the_calendar(cron, timezone):
-    assert next_time(schedule(cron, timezone), LAST_US, 0) is None
-    assert latest_time(schedule(cron, timezone), LAST_US, LAST_US + 1, 0) is None
+    assert next_time(schedule(cron, timezone), CALENDAR_END_US, 0) is None
+    assert latest_time(schedule(cron, timezone), CALENDAR_END_US, CALENDAR_END_US + 1, 0) is None
 
 
 # The latest time

@@ -9,8 +9,8 @@ from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-LAST_US: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+CALENDAR_START_US: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+CALENDAR_END_US: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 class OutOfRange(ValueError):
@@ -28,16 +28,21 @@ def parse_iso(text: str) -> int:
     return require_in_calendar(microseconds_of(aware))
 
 
+def is_in_calendar(at_us: int) -> bool:
+    """Whether the moment is in the years 1 to 9999."""
+    return CALENDAR_START_US <= at_us <= CALENDAR_END_US
+
+
 def require_in_calendar(at_us: int) -> int:
     """The same moment. Raises `OutOfRange` if it is outside the calendar."""
-    if not FIRST_US <= at_us <= LAST_US:
+    if not is_in_calendar(at_us):
         raise OutOfRange(f"{at_us} µs since 1970 is not in the years 1 to 9999")
     return at_us
 
 
 def date_of(at_us: int) -> datetime:
     """The moment as a date in UTC. For a moment outside the calendar, the calendar's first or last moment."""
-    return _EPOCH + timedelta(microseconds=min(max(at_us, FIRST_US), LAST_US))
+    return _EPOCH + timedelta(microseconds=min(max(at_us, CALENDAR_START_US), CALENDAR_END_US))
 
 
 def microseconds_of(date: datetime) -> int:

@@ -105,7 +105,7 @@ def next_time(schedule: Schedule, after: int, anchor: int) -> int | None:
     """
     if (interval := _interval(schedule.cron)) is not None:
         next_at = anchor + ((after - anchor) // interval + 1) * interval
-        return next_at if next_at <= moment.LAST_US else None
+        return next_at if next_at <= moment.CALENDAR_END_US else None
     cron = _CRON_BY_NAME.get(schedule.cron, schedule.cron)
     try:
         date = _next_date(cron, moment.date_of(after), _zone(schedule.timezone))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hookmill.domain.api_key import ApiKey
 from hookmill.domain.errors import Conflict, Invalid, NotFound
-from hookmill.domain.moment import LAST_US
+from hookmill.domain.moment import is_in_calendar
 from hookmill.domain.name import usable_name
 from hookmill.domain.permission import MayAdminister, Role
 from hookmill.domain.secret import SecretValue, generate_value
@@ -50,7 +50,7 @@ class Keys:
             raise Invalid(f"A {role.value}'s key is for one factory. Name the factory.", pointer="/factory")
         if expires_at is not None and expires_at <= self._installation.now():
             raise Invalid("The key would already be expired. Choose a time in the future.", pointer="/expires_at")
-        if expires_at is not None and expires_at > LAST_US:
+        if expires_at is not None and not is_in_calendar(expires_at):
             raise Invalid(
                 "The key would expire after the year 9999. If it should never expire, omit the time.",
                 pointer="/expires_at",
