@@ -24,8 +24,10 @@ class Access:
         self._installation = installation
 
     def operator(self, factory_name: str, *, channel: Channel = Channel.CLI) -> MayManage:
-        """Permission for the operator, who has the store and its master key. Raises `NotFound` for an unknown
-        factory."""
+        """Permission to manage this factory, for the operator: whoever has the store and its master key.
+
+        Raises `NotFound` for an unknown factory.
+        """
         with self._installation.reading() as tx:
             factory = factories.factory_named(tx, factory_name)
             if factory is None:
@@ -54,7 +56,7 @@ class Access:
         if key is None or not key.is_valid(now):
             return None
         if key.last_used_at is None or key.last_used_at + LAST_USED_PRECISION_US < now:
-            # Reading must work even if the disk is full.
+            # A full disk must not make requests fail that only read, so the time of use is then not stored.
             with suppress(StoreUnavailable), self._installation.writing_without_permission_check() as tx:
                 api_keys.mark_used(tx, key.id, now)
         return _caller(key, client, channel)
