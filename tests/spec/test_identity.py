@@ -6,6 +6,7 @@ from hashlib import sha256
 import pytest
 
 from hookmill.domain.errors import Invalid, NotFound
+from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_DAYS_KEPT, LOG_ROWS_KEPT
 from hookmill.maintenance import keep_segments, run_retention
 from tests.spec import shows
 
@@ -272,13 +273,19 @@ def test_unusable_delivery_id_header_is_refused_at_creation(world, name):
 
 
 @shows("IDENTITY-9")
-@pytest.mark.parametrize(("days", "label"), [(29.9, "Duplicate"), (31.1, "Accepted")])
+@pytest.mark.parametrize(
+    ("days", "label"),
+    # An identity is removed 30 days after its segment was closed, and a segment is open for a day.
+    [(IDENTITIES_KEPT_DAYS - 0.1, "Duplicate"), (IDENTITIES_KEPT_DAYS + 1.1, "Accepted")],
+)
 def test_senders_id_is_remembered_for_30_days_without_its_log_row(world, tmp_path, days, label):
     webhook = world.webhook()
     keep_segments(world.database, world.clock())
     original = world.post(webhook, b"[]", headers={SERVICE: "event-1"})
     world.clock.advance(seconds=60)
-    world.post_many([(webhook, b"%d" % i) for i in range(60)])
+    # With so many newer rows, the log does not keep the row of the original.
+    world.post_many([(webhook, b"%d" % i) for i in range(LOG_ROWS_KEPT)])
+    # The segment with the identity is closed when it is a day old.
     world.clock.advance(days=1)
     keep_segments(world.database, world.clock())
     world.clock.advance(days=days - 1)
@@ -296,15 +303,16 @@ def test_body_hash_is_remembered_while_the_log_keeps_its_delivery(world, tmp_pat
     webhook = world.webhook()
     world.post(webhook, b"[1]")
     world.clock.advance(seconds=60)
-    world.post_many([(webhook, b"%d" % i) for i in range(49)])
+    world.post_many([(webhook, b"%d" % i) for i in range(LOG_ROWS_KEPT - 1)])
     world.clock.advance(days=300)
     run_retention(world.database, tmp_path, world.clock())
     world.post(webhook, b"[1]")
     assert world.labels(webhook)[0] == "Duplicate"
 
     world.clock.advance(seconds=60)
+    # With this row, the original is no longer among the newest rows that the log keeps.
     world.post(webhook, b"50")
-    world.clock.advance(days=8)
+    world.clock.advance(days=LOG_DAYS_KEPT + 1)
     run_retention(world.database, tmp_path, world.clock())
     world.post(webhook, b"[1]")
 
