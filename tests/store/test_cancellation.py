@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from hookmill.domain.ids import RunKey
-from hookmill.domain.queue import CancelledRuns, QueuePosition
+from hookmill.domain.queue import CancelledRuns
 from hookmill.domain.run import RunState
 from hookmill.store.database import Transaction
 from hookmill.store.runs import cancellation
-from hookmill.store.runs.cancellation import Part, RunFilter
+from hookmill.store.runs.cancellation import BatchCursor, Part, RunFilter
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 from tests.store.query_plans import query_plans, scans_many_runs
@@ -37,7 +37,7 @@ def cancel(backlog: Backlog, run_filter: RunFilter = EVERY_RUN, part: Part | Non
         with backlog.database.read() as tx:
             batch = cancellation.next_to_cancel(tx, run_filter, current_part, after=None)
         with backlog.database.write() as tx:
-            keys = [position.run_key for position in batch]
+            keys = [cursor.run_key for cursor in batch]
             result = cancellation.request_cancel_of_batch(
                 tx, keys, current_part, state=run_filter.state, now=microseconds()
             )
@@ -147,7 +147,7 @@ def test_run_that_leaves_its_part_is_cancelled_in_the_new_part(backlog):
     decide(backlog)
 
     with backlog.database.write() as tx:
-        keys = [position.run_key for position in batch]
+        keys = [cursor.run_key for cursor in batch]
         result = cancellation.request_cancel_of_batch(tx, keys, Part.HELD, state=None, now=microseconds())
 
     assert keys == [second]
@@ -161,16 +161,16 @@ def test_cancelling_scans_no_other_runs(backlog):
     narrow_filter = RunFilter(
         factory=FACTORY, newest=NEWEST, automation=automation, webhook_no=WEBHOOK_NO, state=RunState.QUEUED
     )
-    first_position = QueuePosition(is_held=False, rank=1, run_key=RunKey(b"\x01" * 16))
+    first_cursor = BatchCursor(rank=1, run_key=RunKey(b"\x01" * 16))
 
     def cancel_all(tx: Transaction) -> None:
         # The narrow filter comes first: afterwards, no run is left.
         for run_filter in (narrow_filter, EVERY_RUN):
             cancellation.count_to_cancel(tx, run_filter)
             for part in Part:
-                cancellation.next_to_cancel(tx, run_filter, part, after=first_position)
+                cancellation.next_to_cancel(tx, run_filter, part, after=first_cursor)
                 batch = cancellation.next_to_cancel(tx, run_filter, part, after=None)
-                keys = [position.run_key for position in batch]
+                keys = [cursor.run_key for cursor in batch]
                 cancellation.request_cancel_of_batch(tx, keys, part, state=run_filter.state, now=1)
 
     executed = query_plans(backlog.database, cancel_all)

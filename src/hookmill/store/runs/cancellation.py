@@ -1,7 +1,7 @@
-"""Cancels many runs of a factory, batch by batch.
+"""Cancels one run, or many runs of a factory, batch by batch.
 
-Candidates are read outside the transactions that cancel them: a filter may skip many runs, and on SQLite a transaction
-that writes keeps deliveries waiting.
+The runs of a batch are selected outside the transaction that cancels them. Their selection may read many other runs,
+and on SQLite, deliveries wait until a transaction that writes has ended.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey
-from hookmill.domain.queue import CancelledRuns, QueuePosition
+from hookmill.domain.queue import CancelledRuns
 from hookmill.domain.run import Hold, RunState
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
@@ -35,7 +35,7 @@ class RunFilter:
 
     def condition(self) -> str:
         """The SQL condition. Its values are `parameters`."""
-        # Without `|| ''` and `+`, SQLite would search by automation or webhook, and scan its ended runs, too.
+        # `|| ''` and `+` keep SQLite from using the indexes by automation and by webhook, which also have ended runs.
         return " AND ".join(
             [
                 "factory_id = :factory AND id <= :newest",
@@ -61,19 +61,28 @@ class Part(Enum):
     """
 
     HELD = auto()
-    RETRIED = auto()
-    """Held after a failed attempt. Such runs are active."""
+    AWAITING_RETRY = auto()
+    """Held after a failed attempt. These count as active (see `held`), so their end lets another run start."""
     READY = auto()
     CLAIMED = auto()
 
 
 _CONDITION_BY_PART: Final = {
     Part.HELD: f"{HELD} AND hold <> {Hold.RETRY:d}",
-    Part.RETRIED: f"{HELD} AND hold = {Hold.RETRY:d}",
+    Part.AWAITING_RETRY: f"{HELD} AND hold = {Hold.RETRY:d}",
     Part.READY: READY,
     # With the conditions of `CLAIMED` alone, SQLite would scan the whole table in the order of its keys.
     Part.CLAIMED: f"cancel_requested_at IS NULL AND id IN (SELECT id FROM runs WHERE {CLAIMED})",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCursor:
+    """The place of a run in the order of `next_to_cancel`."""
+
+    rank: int
+    """The rank of the run's priority."""
+    run_key: RunKey
 
 
 def parts_with(state: RunState | None) -> Sequence[Part]:
@@ -82,7 +91,7 @@ def parts_with(state: RunState | None) -> Sequence[Part]:
         case RunState.RUNNING:
             return (Part.CLAIMED,)
         case RunState.QUEUED:
-            return (Part.HELD, Part.RETRIED, Part.READY)
+            return (Part.HELD, Part.AWAITING_RETRY, Part.READY)
         case _:
             return tuple(Part)
 
@@ -107,8 +116,8 @@ def count_to_cancel(tx: Transaction, run_filter: RunFilter) -> int:
 
 
 def next_to_cancel(
-    tx: Transaction, run_filter: RunFilter, part: Part, *, after: QueuePosition | None
-) -> list[QueuePosition]:
+    tx: Transaction, run_filter: RunFilter, part: Part, *, after: BatchCursor | None
+) -> list[BatchCursor]:
     """At most `BATCH_RUNS` runs of this part of the queue. `after` is the last run of the previous batch."""
     order = "priority, id" if part is Part.READY else "id"
     dialect.force_custom_query_plans(tx)
@@ -125,8 +134,7 @@ def next_to_cancel(
         **({"rank": after.rank if after is not None else -1} if part is Part.READY else {}),
         **run_filter.parameters(),
     )
-    is_held = part in (Part.HELD, Part.RETRIED)
-    return [QueuePosition(is_held=is_held, rank=row["priority"], run_key=RunKey(bytes(row["id"]))) for row in rows]
+    return [BatchCursor(rank=row["priority"], run_key=RunKey(bytes(row["id"]))) for row in rows]
 
 
 def request_cancel_of_batch(
@@ -134,14 +142,15 @@ def request_cancel_of_batch(
 ) -> CancelledRuns:
     """Cancel the queued runs of a batch, and ask the executors of its running runs to stop them.
 
-    With `state`, only runs that are still in this state are cancelled. A held run that has moved to another part of the
-    queue is not cancelled here, but in a batch of that part.
+    With `state`, only runs that are still in this state are cancelled. With `Part.HELD`, a run that is no longer held
+    is left to a later batch: it may be active now, and its end must let another run start.
     """
     if not keys:
         return CancelledRuns(cancelled=0, stopping=0)
     held.lock_decisions(tx)
     key_parameters = {f"run_{number}": key for number, key in enumerate(keys)}
-    # No condition repeats the WHERE of a partial index, so that each row is read by its key.
+    # None of these conditions implies the WHERE of a partial index; otherwise, the planner might read that index
+    # instead of the keys.
     unfinished_in_batch = f"id IN ({', '.join(f':{name}' for name in key_parameters)}) AND finished_at IS NULL"
     held_condition = f"AND COALESCE(hold, {Hold.RETRY:d}) <> {Hold.RETRY:d}" if part is Part.HELD else ""
     cancelled_rows: Sequence[Row] = ()
@@ -158,7 +167,8 @@ def request_cancel_of_batch(
             **key_parameters,
         )
     if part is not Part.HELD:
-        # The cancelled runs were active. For each policy key, the next run that waits can start.
+        # The cancelled runs were active, so runs that wait for them can start. One reconsidered run per key suffices:
+        # `held.decide` then starts as many as the limit allows.
         run_by_policy_key = {
             bytes(row["policy_key"]): RunKey(bytes(row["id"]))
             for row in cancelled_rows
