@@ -15,10 +15,10 @@ from hookmill.domain.text import shown
 FIELD_CHARACTERS_MAX: Final = 500
 """Longer texts of a notice are shortened."""
 _ZERO_WIDTH_SPACE: Final = "\u200b"
-_STARTS_SOMETHING: Final = re.compile(
+_BREAK_POSITIONS: Final = re.compile(
     r"(?<=@)|(?<=:)(?=//)|(?<=\w)(?=\.[^\W\d_])|(?<=www)(?=\.)|(?<=mailto)(?=:)|(?<=\])(?=[(\[])", re.IGNORECASE
 )
-"""Where mail programs and chats recognize a mention or a link, such as in a host name without `https://`."""
+"""Where an invisible space keeps mail programs and chats from recognizing a mention or a link, such as a host name."""
 _WORDS: Final = {AlarmEvent.RAISED: "Alarm", AlarmEvent.RESOLVED: "Resolved", AlarmEvent.TEST: "Test"}
 
 
@@ -29,12 +29,12 @@ class AlarmMessage:
     id: str
     notice: AlarmNotice
     more: int = 0
-    """How many further notices it stands for, because there were too many for a message each."""
+    """The number of other notices that this message replaces, if there are too many to send each."""
 
 
 def inert(text: str) -> str:
     """The text on one line, and so that no program recognizes a mention or a link in it."""
-    return _STARTS_SOMETHING.sub(_ZERO_WIDTH_SPACE, shown(text[:FIELD_CHARACTERS_MAX]))
+    return _BREAK_POSITIONS.sub(_ZERO_WIDTH_SPACE, shown(text[:FIELD_CHARACTERS_MAX]))
 
 
 def subject_line(message: AlarmMessage) -> str:
