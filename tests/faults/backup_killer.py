@@ -1,7 +1,7 @@
 """Runs `hookmill backup` or `restore` with small batches, and kills it at a chosen step, or lets its disk be full.
 
-A step is a record of the backup that is written or read, a commit, or the moment after it. `command_until` and
-`command_with_few_pages` run in a process of its own.
+The steps are: a record of the backup was written or read; a transaction is about to be committed; a transaction was
+committed. `command_until` and `command_with_few_pages` each run in a process of their own.
 """
 
 import os
