@@ -51,6 +51,7 @@ def test_printed_curl_command_starts_a_run_each_time(service: Service):
     for _ in range(2):
         result = subprocess.run(["sh", "-c", printed_command(service)], capture_output=True, check=True, timeout=30)
         payloads.append(json.loads(payload_of_run(service, json.loads(result.stdout)["delivery_id"])))
+        # `sent_at` has whole seconds. In the same second, the body would be a duplicate.
         second = int(time.time())
         while int(time.time()) == second:
             time.sleep(0.05)
@@ -60,7 +61,10 @@ def test_printed_curl_command_starts_a_run_each_time(service: Service):
 
 
 def pull_request_event() -> bytes:
-    """A body of 100 KB, like that of a code host: indented, with several scripts, escapes, URLs and large numbers."""
+    """A body of 100 KB, like that of a code host.
+
+    It is indented, with several writing systems, escapes, URLs and large numbers.
+    """
     commits = [
         {
             "sha": f"{number:040x}",
