@@ -28,16 +28,16 @@ succeeded = []
 
 
 def attempt(name):
-    """Call the function. The attempt succeeds if it returns a true value."""
+    """A decorator that calls the function immediately. The attempt succeeds if the function returns a true value."""
 
-    def make(function):
+    def perform(function):
         try:
             if function():
                 succeeded.append(name)
         except (OSError, ValueError, MemoryError, subprocess.SubprocessError):
             pass
 
-    return make
+    return perform
 
 
 def read(path):
@@ -62,7 +62,8 @@ attempt("Read the package of another run")(lambda: has_canary(target["data"] + "
 attempt("Read other files of the account, such as its SSH keys")(lambda: has_canary(target["home"] + "/id_ed25519"))
 
 
-# Only the host can tell whether it has these files: a sandbox has its own /tmp.
+# Only the host can tell whether it has these files: in a sandbox, a write to /tmp succeeds, but in the sandbox's own
+# /tmp.
 for path in target["files"]:
     with contextlib.suppress(OSError):
         pathlib.Path(path).write_text("left")
