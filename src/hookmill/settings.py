@@ -23,7 +23,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_v
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from hookmill.domain import limits
-from hookmill.domain.alarm import RATE_LIMITED_MINUTES, AlarmThresholds
+from hookmill.domain.alarm import RATE_LIMIT_WINDOW_MINUTES, AlarmThresholds
 from hookmill.domain.alarm_destination import usable_email
 from hookmill.domain.errors import Invalid
 from hookmill.domain.external_identity import GroupRole
@@ -327,9 +327,9 @@ class Settings(BaseSettings):
         description="An alarm is raised after this many failed authentications of a webhook in a row.",
     )
     alarm_rate_limited_minutes: int = Field(
-        default=ALARM_THRESHOLDS.rate_limited_minutes,
+        default=ALARM_THRESHOLDS.rate_limited_minutes_min,
         ge=1,
-        le=RATE_LIMITED_MINUTES,
+        le=RATE_LIMIT_WINDOW_MINUTES,
         description="An alarm is raised if a webhook dropped deliveries over the rate limit in this many of the last "
         "10 minutes.",
     )
@@ -658,7 +658,7 @@ class Settings(BaseSettings):
     def alarm_thresholds(self) -> AlarmThresholds:
         return AlarmThresholds(
             failed_authentications=self.alarm_failed_authentications,
-            rate_limited_minutes=self.alarm_rate_limited_minutes,
+            rate_limited_minutes_min=self.alarm_rate_limited_minutes,
             failed_runs=self.alarm_failed_runs,
             waiting_seconds=self.alarm_waiting_seconds,
             disk_free_bytes=self.alarm_free_space_mb * 1024 * 1024,

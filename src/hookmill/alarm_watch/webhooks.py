@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from hookmill.domain.alarm import (
     AUTHENTICATION_RANGE_US,
-    RATE_LIMITED_MINUTES,
+    RATE_LIMIT_WINDOW_MINUTES,
     AlarmCondition,
     AlarmKind,
     AlarmSubject,
@@ -24,7 +24,8 @@ MINUTE_US = 60_000_000
 
 @dataclass(slots=True)
 class ConditionPage:
-    """The conditions of some webhooks that hold, and those that could not be decided within the limit of rows."""
+    """For one page of webhooks: the conditions that are true, and those that stay unknown because too many rows would
+    have to be read."""
 
     conditions: list[AlarmCondition] = field(default_factory=list)
     undecided: set[tuple[AlarmKind, str]] = field(default_factory=set)
@@ -46,7 +47,7 @@ def webhook_conditions(
                 tx,
                 after=last_no,
                 failed_since=now - AUTHENTICATION_RANGE_US,
-                rate_limited_since=now - RATE_LIMITED_MINUTES * MINUTE_US,
+                rate_limited_since=now - RATE_LIMIT_WINDOW_MINUTES * MINUTE_US,
             )
             for webhook in watched:
                 if not is_probe(webhook.name, webhook.secret_name):
@@ -84,9 +85,9 @@ def _evaluate(
         count = thresholds.failed_authentications
         if authentication_fails(alarm_inputs.newest_attempts(tx, webhook.no, count), now, count):
             add(AlarmKind.AUTHENTICATION_FAILING, f"At least the last {count} attempts failed to authenticate.")
-    if webhook.rate_limited_minutes >= thresholds.rate_limited_minutes:
+    if webhook.rate_limited_minutes_count >= thresholds.rate_limited_minutes_min:
         add(
             AlarmKind.RATE_LIMITED,
-            f"The rate limit dropped deliveries in at least {thresholds.rate_limited_minutes} of the last "
-            f"{RATE_LIMITED_MINUTES} minutes.",
+            f"The rate limit dropped deliveries in at least {thresholds.rate_limited_minutes_min} of the last "
+            f"{RATE_LIMIT_WINDOW_MINUTES} minutes.",
         )

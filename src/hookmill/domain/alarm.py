@@ -24,7 +24,7 @@ _DAY_US: Final = 24 * _HOUR_US
 
 AUTHENTICATION_RANGE_US: Final = _DAY_US
 """Failed authentications that are older don't count."""
-RATE_LIMITED_MINUTES: Final = 10
+RATE_LIMIT_WINDOW_MINUTES: Final = 10
 """The number of minutes in which those with dropped deliveries are counted."""
 QUIET_GRACE_US: Final = _HOUR_US
 """After the service was stopped, no webhook counts as quiet for this time."""
@@ -173,7 +173,7 @@ class AlarmThresholds:
 
     failed_authentications: int = 5
     """So many attempts in a row."""
-    rate_limited_minutes: int = 3
+    rate_limited_minutes_min: int = 3
     """So many of the last ten minutes had dropped deliveries."""
     failed_runs: int = 5
     """So many runs in a row."""

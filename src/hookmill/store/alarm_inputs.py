@@ -37,7 +37,7 @@ class WatchedWebhook:
     expect_every_seconds: int | None
     expected_from: int
     has_failed_authentications: bool
-    rate_limited_minutes: int
+    rate_limited_minutes_count: int
 
 
 def enabled_webhooks(
@@ -62,7 +62,7 @@ def enabled_webhooks(
             (
                 SELECT COUNT(*) FROM dropped_attempts r
                 WHERE r.webhook_no = w.no AND r.minute >= :rate_limited_since AND r.kind = '{RATE_LIMITED}'
-            ) AS rate_limited_minutes
+            ) AS rate_limited_minutes_count
         FROM webhooks w JOIN secrets s ON s.id = w.secret_id
         WHERE w.no > :after AND w.state = 'enabled'
         ORDER BY w.no
@@ -82,7 +82,7 @@ def enabled_webhooks(
             expect_every_seconds=row["expect_every"],
             expected_from=row["expected_from"] if row["expected_from"] is not None else row["created_at"],
             has_failed_authentications=bool(row["has_failed_authentications"]),
-            rate_limited_minutes=int(row["rate_limited_minutes"]),
+            rate_limited_minutes_count=int(row["rate_limited_minutes_count"]),
         )
         for row in rows
     ]
