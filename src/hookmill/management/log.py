@@ -15,14 +15,14 @@ from hookmill.domain.run import Run
 from hookmill.management.activity import ActivityReader, WebhookActivity
 from hookmill.management.filters import any_trigger_matches
 from hookmill.management.installation import Installation
-from hookmill.management.lookup import automation_named, delivery_of, payload_of, run_of, uids_of, webhook_named
+from hookmill.management.lookup import automation_named, delivery_of, payload_of, run_of, uid_of, uids_of
 from hookmill.store import automations, deliveries
 from hookmill.store.database import Transaction
 from hookmill.store.deliveries import LogRange
 from hookmill.store.runs import adding
 
 SETTLED_SECONDS: Final = 60
-"""Older deliveries are committed, or never will be: the transaction of a delivery takes a few seconds at most."""
+"""The transaction of a delivery takes a few seconds at most. So of deliveries before this time, the log is complete."""
 PAYLOADS_PER_PAGE: Final = 100
 
 
@@ -73,7 +73,7 @@ class Log:
     ) -> Sequence[Delivery]:
         """A page of deliveries, oldest first. `after` is the key of the previous page's last delivery."""
         with self._installation.reading() as tx:
-            uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
+            uid = uid_of(tx, may, webhook)
             return deliveries.oldest(tx, may.factory.id, webhook=uid, after=after, limit=limit)
 
     def settled(
@@ -81,11 +81,12 @@ class Log:
     ) -> Sequence[tuple[Delivery, str | None]]:
         """A page like that of `oldest`, each delivery with the SHA-256 of its stored payload, if any.
 
-        It omits deliveries of the last `SETTLED_SECONDS`: older ones may still be committed after them.
+        It omits deliveries of the last `SETTLED_SECONDS`. A delivery that is received earlier than these may be
+        committed after them, and a reader that continues after the page's last delivery would miss it.
         """
         until = self._installation.now() - SETTLED_SECONDS * 1_000_000
         with self._installation.reading() as tx:
-            uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
+            uid = uid_of(tx, may, webhook)
             page = deliveries.oldest(tx, may.factory.id, webhook=uid, after=after, until=until, limit=PAYLOADS_PER_PAGE)
             digests = deliveries.payload_digests(tx, [delivery.key for delivery in page])
         return [(delivery, digests.get(delivery.key)) for delivery in page]
@@ -107,12 +108,12 @@ class Log:
     def dropped_attempts(
         self, may: MayView, webhook: str | None = None, *, since: int | None = None, until: int | None = None
     ) -> Sequence[DroppedAttempts]:
-        """Counters of dropped attempts, by minute and kind: the newest thousand, newest first.
+        """The numbers of dropped attempts, by minute and kind. Returns the newest thousand, newest first.
 
         `since` and `until` are µs since 1970. They select the minutes that end after `since` and not after `until`.
         """
         with self._installation.reading() as tx:
-            uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
+            uid = uid_of(tx, may, webhook)
             return deliveries.dropped_attempts(tx, may.factory.id, uid, since=since, until=until)
 
     def activity(self, may: MayView) -> Mapping[WebhookUid, WebhookActivity]:

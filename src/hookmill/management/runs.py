@@ -14,7 +14,7 @@ from hookmill.domain.result_message import ResultMessage
 from hookmill.domain.run import FailedAttempt, Run, RunState
 from hookmill.domain.run_outputs import RunOutputs
 from hookmill.management.installation import Installation
-from hookmill.management.lookup import automation_named, delivery_of, run_of, webhook_named
+from hookmill.management.lookup import automation_named, delivery_of, run_of, uid_of, webhook_named
 from hookmill.store import results
 from hookmill.store.database import Transaction
 from hookmill.store.runs import cancellation, outputs, pages, queue, reading
@@ -40,7 +40,7 @@ class Runs:
     ) -> Sequence[Run]:
         """A page of runs, newest first. `before` is the key of the previous page's last run."""
         with self._installation.reading() as tx:
-            uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
+            uid = uid_of(tx, may, webhook)
             automation_id = automation_named(tx, may, automation).id if automation is not None else None
             return pages.page_of_runs(
                 tx,
@@ -62,7 +62,7 @@ class Runs:
     ) -> Sequence[Run]:
         """A page of runs, oldest first. `after` is the key of the previous page's last run."""
         with self._installation.reading() as tx:
-            uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
+            uid = uid_of(tx, may, webhook)
             return reading.oldest_runs(tx, factory=may.factory.id, webhook=uid, after=after, limit=limit)
 
     def get(self, may: MayView, run_id: str) -> Run:
