@@ -170,6 +170,7 @@ def test_start_prints_a_sign_up_link_until_there_is_an_admin(data_dir: Path, hoo
 
     assert link.startswith(base_url)
     assert answers == [(303, True), (404, False)]
+    # There is an admin now, so the service prints no link that signs in once.
     assert second["dashboard"] == {"url": base_url, "signs_in_once": False}
 
 
@@ -251,7 +252,8 @@ def test_new_master_key_and_stop_are_logged(tmp_path: Path):
     (loaded,) = [json.loads(line) for line in service.log().splitlines() if "loaded a master key" in line]
     assert loaded["key"] == KeyFile(service.data_dir / "master.key").read()[0].id
     # The announcement of the start is in the same file, and may be its last lines.
-    assert [json.loads(line) for line in service.log().splitlines() if line.startswith("{")][-1]["event"] == "stopped"
+    *_, newest = [json.loads(line) for line in service.log().splitlines() if line.startswith("{")]
+    assert newest["event"] == "stopped"
 
 
 def test_port_in_use_is_reported_before_anything_is_created(data_dir: Path, hookmill: Hookmill):
@@ -464,6 +466,7 @@ def test_worker_logs_an_unusable_directory_and_its_recovery(
 def test_runner_with_an_unknown_user_is_refused(
     data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, command: str
 ):
+    # The command is refused before it connects; `worker` needs PostgreSQL.
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", f"postgresql://127.0.0.1:{free_port()}/x")
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
     monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))
@@ -518,7 +521,8 @@ def test_unreachable_postgresql_is_reported_without_the_password(
     assert "Traceback" not in result.err
 
 
-def test_wrong_master_key_is_reported_without_the_key(log: object, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.usefixtures("log")
+def test_wrong_master_key_is_reported_without_the_key(hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
 
     result = hookmill("webhook", "list", exit_code=1)
@@ -535,7 +539,8 @@ def test_command_without_an_installation_names_the_data_directory(data_dir: Path
     assert "hookmill serve" in result.err
 
 
-def test_file_that_is_no_database_is_reported(log: object, data_dir: Path, hookmill: Hookmill):
+@pytest.mark.usefixtures("log")
+def test_file_that_is_no_database_is_reported(data_dir: Path, hookmill: Hookmill):
     shutil.copyfile(__file__, data_dir / "hookmill.db")
 
     result = hookmill("webhook", "list", exit_code=1)
