@@ -49,7 +49,7 @@ def adopt(tx: Transaction, now: int) -> AdoptedWork:
             unfinished = tx.one("SELECT 1 AS one FROM runs WHERE id = :id AND finished_at IS NULL", id=last)
             requeued += unfinished is not None
             ended += unfinished is None
-    files.leave_objects(tx)
+    files.disown_objects(tx)
     waiting = tx.one("SELECT COUNT(*) AS number FROM runs WHERE finished_at IS NULL")
     assert waiting is not None
     return AdoptedWork(

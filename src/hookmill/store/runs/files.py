@@ -1,4 +1,4 @@
-"""Stores files of runs for all hosts. Without this, only the worker's host has them, in the run's package.
+"""Stores files of runs, so that all hosts can read them. Otherwise, only the worker's host has them, in the package.
 
 What can be derived is not stored: the payload is in `payloads`, and prompt and envelope are rendered from the run's
 row. So a row of `run_files` is the command's output, or a file that the command created, changed or removed.
@@ -8,8 +8,9 @@ get only files of the run's latest attempt.
 
 A content is in its row, or in an object of the object store. The transaction that inserts a row chooses the object's
 key, and only then is the object uploaded. A transaction that removes such a row notes the key in `removed_objects`, the
-list of objects that are still to be removed from the object store. So every object has a row, or a note, or was
-uploaded by a worker that was frozen while the object's row was removed, and killed before it noticed this.
+list of objects that are still to be removed from the object store. So every object has a row or a note, with one
+exception: a worker was frozen while the object's row was removed, then uploaded the object, and was killed before it
+noticed that the row was gone.
 """
 
 import secrets
@@ -29,8 +30,8 @@ from hookmill.store.runs.executors import ExecutorId
 
 ROWS_PER_STATEMENT: Final = 100
 _OBJECT_DIRECTORY: Final = "object store directory"
-"""The name of the metadata with the random directory of this database's objects. Installations may share a bucket and
-a prefix."""
+"""The name of the metadata with the directory of this database's objects. Its name is random, because installations may
+share a bucket and a prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +46,16 @@ class ClaimedAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileToStore:
-    """A file of an attempt. `size` is None if the command has removed it, `content` if only the worker's host has it.
+    """A file of an attempt. `size` is None if the command has removed the file.
 
-    The content of the output file may be the end of the file.
+    `content` is None if the content is not stored in the row, or is added later. The output may have only its end here.
     """
 
     name: str
     size: int | None
     content: bytes | None = None
     is_to_upload: bool = False
-    """Whether the whole content is to be stored as an object."""
+    """Whether the whole content is to be uploaded to the object store, later and from the package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,8 @@ class StoredPackage:
     """By name, without the prepared files that the command left unchanged."""
     has_more: bool
     webhook_name: str | None
-    """The webhook's name in the package, if the webhook was renamed since. None otherwise, while the run is performed,
-    and if no webhook started it."""
+    """The webhook's name when the package was written. None while the run is performed, if no webhook started it, and
+    if files of runs were not stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,7 @@ class RunFileStorage(Protocol):
         ...
 
     def add_content(self, tx: Transaction, attempt: ClaimedAttempt, name: str, content: bytes) -> bool:
-        """Add the content of a file that `replace` has stored without it."""
+        """Store the whole content of a file for which `replace` stored none, or only the end of the output."""
         ...
 
     def store_output(self, tx: Transaction, attempt: ClaimedAttempt, end: bytes, size: int) -> bool:
@@ -429,7 +430,7 @@ def _directory_of(objects: ObjectStore, directory: str) -> str:
     return f"{objects.prefix}/{directory}" if objects.prefix else directory
 
 
-def leave_objects(tx: Transaction) -> None:
+def disown_objects(tx: Transaction) -> None:
     """Let this database, which is a copy, use a new directory for its objects, and remove none of the original's."""
     metadata.remove_value(tx, _OBJECT_DIRECTORY)
     tx.run("DELETE FROM removed_objects")
@@ -439,7 +440,7 @@ def own_objects(tx: Transaction, keys: Sequence[str]) -> list[str]:
     """Those of these keys that are in this database's directory. The others belong to the database of which it is a
     copy, which may still need them."""
     directory = metadata.value(tx, _OBJECT_DIRECTORY)
-    return [key for key in keys if directory in key.split("/")[:-1]]
+    return [key for key in keys if directory in key.split("/")[:-1]] if directory is not None else []
 
 
 def keys_without_row(tx: Transaction, keys: Sequence[str]) -> list[str]:
