@@ -1,5 +1,6 @@
-"""Reads a request's complete body, up to a size limit. The API and the dashboard use `BodyReader`; the ingress uses
-`delivery_body`.
+"""Reads a request's complete body, up to a size limit.
+
+The API and the dashboard use `BodyReader`. The ingress uses `delivery_body`, which calls `read_body`.
 """
 
 import asyncio
@@ -54,8 +55,8 @@ async def read_body(
     parts: list[bytes] = []
     size = 0
     has_more = True
-    # The server passes on exactly the declared length, so the loop does not wait for the final empty message. Waiting
-    # for it would mean one more switch between the server's threads, a fifth of the time of a small delivery.
+    # The server passes on exactly the declared length, so the loop does not wait for the final empty message. That
+    # would cost another switch between the server's threads, which takes a fifth of the time of a small delivery.
     while has_more and size != length:
         try:
             message = await receive()
@@ -109,7 +110,7 @@ class BodyReader:
             raise BodyTooSlow from None
 
     def _evict_oldest_if_full(self) -> None:
-        """If the reader is full, let the oldest body time out: now, or at the end of its first `grace_seconds`."""
+        """If `bodies_max` bodies are in progress, let the oldest one time out: now, or after its `grace_seconds`."""
         if len(self._start_times_by_timeout) >= self._bodies_max:
             oldest_timeout = next(iter(self._start_times_by_timeout))
             start_time = self._start_times_by_timeout.pop(oldest_timeout)
