@@ -509,7 +509,7 @@ def test_answer_that_signs_nobody_in_is_refused(provider: SigningProvider, answe
     with pytest.raises(SignInRefused, match=reason) as raised:
         identify(provider, **answer)
 
-    assert not raised.value.needs_operator
+    assert not raised.value.is_suspicious
 
 
 def test_code_of_another_attempt_is_refused(provider: SigningProvider):

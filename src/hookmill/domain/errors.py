@@ -97,12 +97,13 @@ class DiskFull(StoreUnavailable):
 class SignInRefused(HookmillError):
     """The OpenID Connect provider refused the sign-in, or its answer can't be trusted.
 
-    `needs_operator`: whether the cause may be an attack, or a wrong setting here or at the provider.
+    `is_suspicious`: whether the cause may be an attack, or a wrong setting here or at the provider. The operator should
+    then know of it, so it is reported in the service's log.
     """
 
-    def __init__(self, message: str, *, needs_operator: bool = True) -> None:
+    def __init__(self, message: str, *, is_suspicious: bool = True) -> None:
         super().__init__(message)
-        self.needs_operator = needs_operator
+        self.is_suspicious = is_suspicious
 
 
 class ProviderUnavailable(HookmillError):

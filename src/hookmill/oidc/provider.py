@@ -1,4 +1,4 @@
-"""The provider: where a browser signs in, and what its answer says about the person."""
+"""The client of an OpenID Connect provider: creates the URL at which a browser signs in, and verifies who signed in."""
 
 import base64
 import hashlib
@@ -99,16 +99,16 @@ class Provider:
     def _code_in(self, metadata: Metadata, answer: Mapping[str, str]) -> str:
         """The authorization code in the answer."""
         if any(len(value) > ANSWER_CHARACTERS_MAX for value in answer.values()):
-            raise SignInRefused("The answer of the sign-in service is too long.", needs_operator=False)
-        # An answer of another provider must not reach this provider's token endpoint (mix-up attack).
+            raise SignInRefused("The answer of the sign-in service is too long.", is_suspicious=False)
+        # A code of another provider must not be sent to this provider's token endpoint (mix-up attack).
         issuer = answer.get("iss", None if metadata.has_issuer_in_answers else self._config.issuer)
         if issuer != self._config.issuer:
             raise SignInRefused("The answer is from another sign-in service.")
         if (error := answer.get("error")) is not None:
             code = error if _ERROR_CODE.match(error) else "unknown error"
-            raise SignInRefused(f"The sign-in service refused the sign-in: {code}.", needs_operator=False)
+            raise SignInRefused(f"The sign-in service refused the sign-in: {code}.", is_suspicious=False)
         if not answer.get("code"):
-            raise SignInRefused("The answer of the sign-in service has no code.", needs_operator=False)
+            raise SignInRefused("The answer of the sign-in service has no code.", is_suspicious=False)
         return answer["code"]
 
     async def _redeem(self, metadata: Metadata, attempt: SignInAttempt, code: str) -> Mapping[str, Any]:
@@ -170,7 +170,7 @@ class Provider:
         return response.content
 
     def _identity(self, claims: Mapping[str, Any], user_info: Mapping[str, Any]) -> ExternalIdentity:
-        """The person. The claims of the ID token, which is signed, precede those of the user info."""
+        """The person. A claim of the ID token, which is signed, is preferred to the same claim of the user info."""
         groups = next((groups for each in (claims, user_info) if (groups := self._groups_in(each)) is not None), None)
         distributed = claims.get("_claim_names")
         if groups is None and isinstance(distributed, Mapping) and self._config.groups_claim in distributed:
@@ -217,7 +217,7 @@ def _raise_token_error(metadata: Metadata, response: JsonResponse) -> None:
     error = _text(response.content.get("error")) or ""
     code = error if _ERROR_CODE.match(error) else "unknown error"
     if code == "invalid_grant":
-        raise SignInRefused("The sign-in took too long, or was used before. Try again.", needs_operator=False)
+        raise SignInRefused("The sign-in took too long, or was used before. Try again.", is_suspicious=False)
     raise ProviderUnavailable(
         f"{metadata.token_endpoint} refused the request: {code} (status {response.status}). Check oidc_client_id, "
         f"oidc_client_secret and the redirect URI at the provider."

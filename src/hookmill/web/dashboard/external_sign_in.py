@@ -117,7 +117,7 @@ async def finish(context: PageContext) -> Response:
     except ProviderUnavailable as error:
         return await _unavailable_page(context, rules, error, attempt)
     except SignInRefused as error:
-        if error.needs_operator:
+        if error.is_suspicious:
             service.report_failure(_LOG_COMPONENT, error)
         return await _problem_page(context, 403, error, attempt)
     except (Forbidden, Conflict, NotFound) as error:
