@@ -1,7 +1,7 @@
 """Temporary webhooks, with which `hookmill doctor` tests a deployment. Removing one removes its log and secret, too."""
 
 import os
-import secrets as random
+from secrets import token_hex
 from typing import Final
 
 from hookmill.domain.delivery import Label, LogDetails, RateLimit
@@ -25,11 +25,13 @@ FILLED_REASON: Final = "hookmill doctor used up the rate limit to test the answe
 
 
 class Probes:
-    def __init__(self, installation: Installation, access: Access, webhooks: Webhooks, secrets: Secrets) -> None:
+    def __init__(
+        self, installation: Installation, access: Access, all_webhooks: Webhooks, all_secrets: Secrets
+    ) -> None:
         self._installation = installation
         self._access = access
-        self._webhooks = webhooks
-        self._secrets = secrets
+        self._webhooks = all_webhooks
+        self._secrets = all_secrets
 
     def create(
         self,
@@ -41,7 +43,7 @@ class Probes:
         delivery_id_header: str | None = None,
     ) -> WebhookWithSecret:
         """Create a temporary webhook. Raises like `Webhooks.create`."""
-        digits = random.token_hex(8)
+        digits = token_hex(8)
         return self._webhooks.create(
             may,
             f"{NAME_PREFIX}{digits}",
