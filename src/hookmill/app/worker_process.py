@@ -357,11 +357,15 @@ def _naming_runner(name: str) -> Iterator[None]:
         raise Invalid(f"The runner {name!r}: {error}") from None
 
 
-def work_until_signalled() -> None:
-    """Run `hookmill worker`, until SIGTERM or SIGINT."""
+def work_until_signalled(announce: Callable[[], None]) -> None:
+    """Run `hookmill worker`, until SIGTERM or SIGINT.
+
+    `announce` is called as soon as these signals end the worker like a shutdown of the service.
+    """
     stop = StopSignal()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.send())
+    announce()
     work(read_settings(), stop)
     log.event("stopped", what="worker")
 

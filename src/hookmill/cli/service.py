@@ -117,12 +117,14 @@ def worker(json: options.AsJson = False) -> None:
             refuse_missing_privileges(tx, creates_tables=False, performs_runs=True)
     prepare_host(settings)
 
-    if json:
-        print_json({"runs_at_once": settings.runs_at_once, "data_dir": str(settings.data_dir.absolute())})
-    else:
-        print_line(f"Performing up to {count(settings.runs_at_once, 'run')} at a time. Ctrl-C stops it.")
-    sys.stdout.flush()
-    work_until_signalled()
+    def announce() -> None:
+        if json:
+            print_json({"runs_at_once": settings.runs_at_once, "data_dir": str(settings.data_dir.absolute())})
+        else:
+            print_line(f"Performing up to {count(settings.runs_at_once, 'run')} at a time. Ctrl-C stops it.")
+        sys.stdout.flush()
+
+    work_until_signalled(announce)
 
 
 def migrate(json: options.AsJson = False) -> None:
