@@ -33,6 +33,6 @@ class ResultMessage:
     finished_at: int | None
     problem: str | None
     url: str | None
-    """The page of what was delivered, if the destination has told it."""
+    """The page of what was delivered, if its response named one."""
     is_uncertain: bool
     """Whether an attempt may have arrived although it was repeated."""

@@ -24,7 +24,7 @@ class Access:
         self._installation = installation
 
     def operator(self, factory_name: str, *, channel: Channel = Channel.CLI) -> MayManage:
-        """Permission to manage this factory, for the operator: whoever has the store and its master key.
+        """Permission to manage this factory, for the operator, who has the store and its master key.
 
         Raises `NotFound` for an unknown factory.
         """
