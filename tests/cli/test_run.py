@@ -10,6 +10,8 @@ import pytest
 import time_machine
 
 from hookmill.cli.run import LOG_BYTES_MAX
+from hookmill.domain.ids import run_key
+from hookmill.domain.platform_report import platform_report
 from hookmill.domain.run import RunState
 from hookmill.runs.package import CHUNK_BYTES, LISTED_ENTRIES_MAX
 from tests.cli.conftest import START_US, Hookmill, LogWriter
@@ -284,6 +286,20 @@ def test_running_run_is_asked_to_stop(automation: Any, delivery: str, log: LogWr
 
     assert hookmill("run", "cancel", run).out.startswith(f"Run {run} is being cancelled.")
     assert "running, being cancelled" in hookmill("run", "list").out
+
+
+def test_run_with_an_accepted_report_ends_with_it_when_it_is_cancelled(
+    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
+):
+    run = log.add_run(delivery, automation["automation_id"], attempt=1)
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute(
+            "INSERT INTO platform_attempts (run_id, attempt, token_digest, created_at, report) VALUES (?, 1, ?, 0, ?)",
+            (bytes(run_key(run)), bytes(32), platform_report(succeeded=True).stored()),
+        )
+
+    expected = f"Run {run} has ended with the report of its platform. Its state is succeeded.\n"
+    assert hookmill("run", "cancel", run).out == expected
 
 
 def test_cancellation_of_a_finished_run_is_refused(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):

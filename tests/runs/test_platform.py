@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from hookmill.domain.agent_report import AgentReport
-from hookmill.domain.errors import Invalid
+from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.domain.ids import RunKey, run_id, run_key
 from hookmill.domain.platform_report import PlatformReport, platform_report
 from hookmill.domain.run import Run, RunState
@@ -213,6 +213,28 @@ def test_report_that_was_accepted_before_the_cancellation_decides(sqlite_backlog
 
     assert run.state is RunState.SUCCEEDED
     assert len(platform.messages) == 1
+
+
+def test_report_that_arrives_while_the_end_cannot_be_stored_decides(sqlite_backlog, platform, monkeypatch):
+    close = platform_attempts.close
+    has_failed, is_available = threading.Event(), threading.Event()
+
+    def close_if_available(*arguments: Any) -> PlatformReport | None:
+        if is_available.is_set():
+            return close(*arguments)
+        has_failed.set()
+        raise StoreUnavailable("unavailable")
+
+    monkeypatch.setattr(platform_attempts, "close", close_if_available)
+    platform.status = 500
+    performance = Performance(sqlite_backlog, platform.url)
+    message = platform.wait_for(1)
+
+    assert has_failed.wait(30)
+    assert report(sqlite_backlog, message) is Reception.ACCEPTED
+    is_available.set()
+
+    assert performance.end().state is RunState.SUCCEEDED
 
 
 def test_only_the_token_of_the_attempt_is_accepted_and_the_first_report_counts(backlog, platform):

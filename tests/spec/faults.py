@@ -347,6 +347,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             "runs/test_platform.py::test_attempt_after_a_killed_worker_makes_the_first_one_outdated",
             "runs/test_platform.py::test_report_that_arrived_while_no_worker_was_alive_ends_the_run",
+            "runs/test_accepted_reports.py::test_next_attempt_ends_with_the_report_even_after_the_last_attempt",
         ),
     ),
     "F49": ToleratedFault(

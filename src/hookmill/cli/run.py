@@ -414,6 +414,10 @@ def cancel(
     if run.state is RunState.CANCELLED:
         print_line(f"Run {run_id(run.id)} is cancelled.")
         return
+    if run.state.is_final:
+        # The report of an agent platform was accepted before.
+        print_line(f"Run {run_id(run.id)} has ended with the report of its platform. Its state is {run.state.value}.")
+        return
     show_command = command_line(f"run show {run_id(run.id)}", factory)
     print_line(f"Run {run_id(run.id)} is being cancelled. To see its state: {show_command}")
 

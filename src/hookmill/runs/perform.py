@@ -12,6 +12,7 @@ from typing import Final, TypeVar, assert_never
 
 from hookmill.domain.errors import ReportFailure, StoreUnavailable
 from hookmill.domain.ids import RunKey
+from hookmill.domain.platform_report import PlatformReport
 from hookmill.domain.results import DestinationRules, plan_results
 from hookmill.domain.run import PACKAGE_RUNNER, Ended, Run, RunState
 from hookmill.domain.run_policy import Retry
@@ -34,7 +35,7 @@ from hookmill.runs.workspaces.preparation import Workspaces
 from hookmill.store import results
 from hookmill.store.database import Database
 from hookmill.store.pauses import pause_failing
-from hookmill.store.runs import attempts
+from hookmill.store.runs import attempts, platform_attempts
 from hookmill.store.runs.attempts import AttemptStatus, RunToPerform
 from hookmill.store.runs.executors import ExecutorId
 
@@ -113,16 +114,30 @@ class Performer:
             if fault.counts_as_attempt and run.cut_short_attempts >= self.attempts_max:
                 # A run whose command kills its guard must not be repeated without limit.
                 result = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
-                return result if self._record_result(run, result, follows_failure) else Abandoned()
+                return self._end(run, self._report_or(run, result), follows_failure)
             self.forget_in_engine(key)
             self._requeue(run, fault)
             return Abandoned()
         if isinstance(result, Abandoned):
             return result
         self.health.report_performed(run.runner)
+        return self._end(run, result, follows_failure)
+
+    def _end(self, run: Run, result: Ended, follows_failure: bool) -> Ended | Abandoned:
+        """Record the result, unless the attempt failed and another one follows."""
         if result.state is RunState.FAILED and self._schedule_retry(run, result):
             return Abandoned()
         return result if self._record_result(run, result, follows_failure) else Abandoned()
+
+    def _report_or(self, run: Run, result: Ended) -> Ended:
+        """The result, unless the report of an agent platform was accepted before. A later one is not accepted."""
+
+        def close() -> PlatformReport | None:
+            with self.database.write() as tx:
+                return platform_attempts.close(tx, run.id, run.attempt)
+
+        report = self._retry_while_unavailable(close)
+        return report.ended if report is not None else result
 
     def _run_to_perform(self, key: RunKey, attempt: int) -> RunToPerform | None:
         """The run and its payload, if stored; None if the attempt is outdated."""
@@ -146,6 +161,9 @@ class Performer:
         return is_current
 
     def _call_runner(self, run: Run, payload: bytes | None) -> Ended | Abandoned:
+        if run.attempt > 1 and (report := self._accepted_report(run)) is not None:
+            # The worker of an earlier attempt died before it read the report.
+            return report.ended
         runner = self.runners.get(run.runner)
         if runner is None:
             return _failed(
@@ -206,6 +224,13 @@ class Performer:
             with suppress(OSError):
                 remove_workspace(self.packages, run.id)
         return masked_result(result, masker)
+
+    def _accepted_report(self, run: Run) -> PlatformReport | None:
+        def read() -> PlatformReport | None:
+            with self.database.read_statement() as tx:
+                return platform_attempts.accepted_report(tx, run.id)
+
+        return self._retry_while_unavailable(read)
 
     def _run_package(self, runner: Runner, package: Package) -> Ended | Abandoned:
         run = package.run

@@ -90,7 +90,7 @@ class HttpRunner:
             if response is None:
                 response = request.wait(INSTRUCTION_SECONDS)
                 if response is not None and (failure := _failure_of(response, self.endpoint)) is not None:
-                    return self._ended(run, failure)
+                    return self._ended(run, failure, next_instruction)
             else:
                 time.sleep(INSTRUCTION_SECONDS)
             with suppress(StoreUnavailable), self.database.read() as tx:
@@ -104,23 +104,34 @@ class HttpRunner:
                 case Instruction.CANCEL:
                     request.close()
                     cancelled = Ended(state=RunState.CANCELLED, reason=CANCELLED_REASON)
-                    return self._ended(run, cancelled, stop_reason="cancelled")
+                    return self._ended(run, cancelled, next_instruction, stop_reason="cancelled")
                 case Instruction.CONTINUE:
                     pass
             if time.monotonic() > deadline:
                 request.close()
                 reason = f"The platform did not report within the time limit of {self.time_limit_seconds:g} s."
-                return self._ended(run, Ended(state=RunState.FAILED, reason=reason), stop_reason="time_limit")
+                failure = Ended(state=RunState.FAILED, reason=reason)
+                return self._ended(run, failure, next_instruction, stop_reason="time_limit")
 
-    def _ended(self, run: Run, result: Ended, *, stop_reason: str | None = None) -> Ended:
+    def _ended(
+        self, run: Run, result: Ended, next_instruction: NextInstruction, *, stop_reason: str | None = None
+    ) -> Ended | Abandoned:
         """The result, unless the platform's report was accepted before. Then the report decides.
 
         `stop_reason`: the reason that the platform receives; None if it receives nothing.
         """
         report: PlatformReport | None = None
-        # While the database is unavailable, no report can be accepted either.
-        with suppress(StoreUnavailable), self.database.write() as tx:
-            report = platform_attempts.close(tx, run.id, run.attempt)
+        is_closed = False
+        while not is_closed:
+            try:
+                with self.database.write() as tx:
+                    report = platform_attempts.close(tx, run.id, run.attempt)
+                is_closed = True
+            except StoreUnavailable:
+                # Until the token is closed, a report may be accepted, so the attempt has not ended.
+                if next_instruction() is Instruction.ABANDON:
+                    return Abandoned()
+                time.sleep(INSTRUCTION_SECONDS)
         if report is not None:
             return report.ended
         if stop_reason is not None:

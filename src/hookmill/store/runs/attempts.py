@@ -7,7 +7,6 @@ no effect.
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import RunKey
 from hookmill.domain.run import (
     Ended,
@@ -15,10 +14,10 @@ from hookmill.domain.run import (
     Run,
     RunState,
 )
-from hookmill.store import automations
+from hookmill.store import automations, dialect
 from hookmill.store.database import Transaction
 from hookmill.store.notifications import notify_workers
-from hookmill.store.runs import held, outputs, reading
+from hookmill.store.runs import agent_reports, cancellation, held, outputs, reading
 from hookmill.store.runs.executors import ExecutorId
 
 
@@ -124,7 +123,7 @@ def finish(
         package_webhook_name=package_webhook_name,
     )
     if updated_rows and result.report is not None:
-        _add_report(tx, key, attempt, result.report)
+        agent_reports.add(tx, key, attempt, result.report)
     if updated_rows and result.outputs:
         outputs.add(tx, key, result.outputs)
     if updated_rows and policy_key is not None:
@@ -190,65 +189,49 @@ def retry(
         reason=result.reason,
     )
     if result.report is not None:
-        _add_report(tx, run.id, run.attempt, result.report)
+        agent_reports.add(tx, run.id, run.attempt, result.report)
     notify_workers(tx)
     return True
-
-
-def _add_report(tx: Transaction, key: RunKey, attempt: int, report: AgentReport) -> None:
-    tx.run(
-        """
-        INSERT INTO attempt_reports (
-            run_id, attempt, result, is_result_cut, cost_microusd, input_tokens, output_tokens
-        )
-        VALUES (:run, :attempt, :result, :is_result_cut, :cost_microusd, :input_tokens, :output_tokens)
-        """,
-        run=key,
-        attempt=attempt,
-        result=report.result,
-        is_result_cut=report.is_result_cut,
-        cost_microusd=report.cost_microusd,
-        input_tokens=report.input_tokens,
-        output_tokens=report.output_tokens,
-    )
 
 
 def release(
     tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int, counts_as_attempt: bool, now: int
-) -> bool:
-    """Requeue a run that the executor's host can't perform, or cancel it if that was requested.
+) -> RunState | None:
+    """Requeue a run that the executor's host can't perform, or end it if a cancellation was requested.
 
     Unless `counts_as_attempt`, the next attempt gets the same number. The old executor can't write any more, because
-    it loses its claim in the same statement. Returns False and writes nothing if the attempt is outdated.
+    it loses its claim. Returns the run's state; None, and writes nothing, if the attempt is outdated.
     """
     held.lock_decisions(tx)
-    updated_rows = tx.run(
-        """
-        UPDATE runs
-        SET state = CASE
-                WHEN cancel_requested_at IS NULL THEN 'queued'
-                WHEN replaced_by IS NULL THEN 'cancelled'
-                ELSE 'replaced'
-            END,
-            finished_at = CASE WHEN cancel_requested_at IS NULL THEN NULL ELSE :now END,
-            reason = CASE
-                WHEN cancel_requested_at IS NULL THEN NULL ELSE 'It was cancelled while no worker performed it.'
-            END,
-            attempt = CASE WHEN :counts_as_attempt THEN attempt ELSE attempt - 1 END,
-            started_at = CASE WHEN :counts_as_attempt OR attempt > 1 THEN started_at END,
-            claimed_at = NULL,
-            executor = NULL
+    row = tx.one(
+        f"""
+        SELECT cancel_requested_at, replaced_by
+        FROM runs
         WHERE id = :id AND executor = :executor AND attempt = :attempt AND state = 'running' AND finished_at IS NULL
+        {dialect.lock_clause(tx, "FOR NO KEY UPDATE")}
         """,
         id=key,
         executor=executor,
         attempt=attempt,
-        counts_as_attempt=counts_as_attempt,
-        now=now,
     )
-    if not updated_rows:
-        return False
+    if row is None:
+        return None
+    tx.run(
+        """
+        UPDATE runs
+        SET state = 'queued',
+            attempt = CASE WHEN :counts_as_attempt THEN attempt ELSE attempt - 1 END,
+            started_at = CASE WHEN :counts_as_attempt OR attempt > 1 THEN started_at END,
+            claimed_at = NULL,
+            executor = NULL
+        WHERE id = :id
+        """,
+        id=key,
+        counts_as_attempt=counts_as_attempt,
+    )
     notify_workers(tx)
-    # If the run was requeued, it is still active, and `decide` finds that the next run must still wait.
+    if row["cancel_requested_at"] is not None:
+        return cancellation.end_unperformed(tx, key, replaced_by=row["replaced_by"], now=now)
+    # The requeued run is still active, and `decide` finds that the next run must still wait.
     held.reconsider(tx, key)
-    return True
+    return RunState.QUEUED

@@ -4,7 +4,7 @@ The runs of a batch are selected outside the transaction that cancels them. Thei
 and on SQLite, deliveries wait until a transaction that writes has ended.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
@@ -14,7 +14,7 @@ from hookmill.domain.queue import CancelledRuns
 from hookmill.domain.run import Hold, RunState
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
-from hookmill.store.runs import held, reading
+from hookmill.store.runs import held, platform_attempts, reading
 from hookmill.store.runs.parts import CLAIMED, HELD, READY
 
 BATCH_RUNS: Final = 500
@@ -155,6 +155,8 @@ def request_cancel_of_batch(
     held_condition = f"AND COALESCE(hold, {Hold.RETRY:d}) <> {Hold.RETRY:d}" if part is Part.HELD else ""
     cancelled_rows: Sequence[Row] = ()
     if state is not RunState.RUNNING:
+        if part is not Part.HELD:
+            _end_with_reports(tx, unfinished_in_batch, key_parameters, now)
         cancelled_rows = tx.all(
             f"""
             UPDATE runs
@@ -190,37 +192,73 @@ def request_cancel_of_batch(
     return CancelledRuns(cancelled=len(cancelled_rows), stopping=stopping)
 
 
+def _end_with_reports(tx: Transaction, condition: str, parameters: Mapping[str, RunKey], now: int) -> None:
+    """End the queued runs about which a platform's report was accepted with their reports, so that none is lost."""
+    rows = tx.all(
+        f"""
+        SELECT id
+        FROM runs
+        WHERE {condition} AND state = 'queued'
+        {dialect.lock_clause(tx, "FOR NO KEY UPDATE")}
+        """,
+        **parameters,
+    )
+    if not rows:
+        return
+    for key in platform_attempts.runs_with_accepted_report(tx, [RunKey(bytes(row["id"])) for row in rows]):
+        platform_attempts.end_with_report(tx, key, now=now)
+        held.reconsider(tx, key)
+
+
 def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None, now: int) -> RunState | None:
     """Cancel a queued run immediately, or ask the executor of a running one to stop it.
+
+    A queued run about which a platform's report was accepted ends with this report instead.
 
     Returns the run's state afterwards: a running run is still `running`, and an ended run keeps its state. None if the
     factory has no such run.
     """
     held.lock_decisions(tx)
+    dialect.lock_row(tx, "runs", key, "FOR NO KEY UPDATE")
     run = reading.run_by_key(tx, key, factory=factory)
-    if run is None:
-        return None
-    cancelled_rows = tx.run(
-        """
-        UPDATE runs
-        SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now, hold = NULL, due_at = NULL,
-            reason = 'It was cancelled before it began.'
-        WHERE id = :id AND state = 'queued' AND finished_at IS NULL
-        """,
-        id=key,
-        now=now,
-    )
-    if cancelled_rows:
-        held.reconsider(tx, key)
-        return RunState.CANCELLED
-    tx.run(
-        """
-        UPDATE runs
-        SET cancel_requested_at = :now
-        WHERE id = :id AND state = 'running' AND finished_at IS NULL AND cancel_requested_at IS NULL
-        """,
-        id=key,
-        now=now,
-    )
-    row = tx.one("SELECT state FROM runs WHERE id = :id", id=key)
-    return None if row is None else RunState(row["state"])
+    if run is None or run.state.is_final:
+        return run.state if run is not None else None
+    if run.state is RunState.RUNNING:
+        tx.run(
+            "UPDATE runs SET cancel_requested_at = :now WHERE id = :id AND cancel_requested_at IS NULL", id=key, now=now
+        )
+        return RunState.RUNNING
+    state = platform_attempts.end_with_report(tx, key, now=now)
+    if state is None:
+        state = RunState.CANCELLED
+        tx.run(
+            """
+            UPDATE runs
+            SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now, hold = NULL, due_at = NULL,
+                reason = 'It was cancelled before it began.'
+            WHERE id = :id
+            """,
+            id=key,
+            now=now,
+        )
+    held.reconsider(tx, key)
+    return state
+
+
+def end_unperformed(tx: Transaction, key: RunKey, *, replaced_by: bytes | None, now: int) -> RunState:
+    """End a run whose cancellation was requested, and which no worker performs any more. Returns its state.
+
+    The caller has called `held.lock_decisions`, and has locked the run's row. `replaced_by`: the run that replaces it.
+    """
+    state = platform_attempts.end_with_report(tx, key, now=now)
+    if state is None:
+        state = RunState.CANCELLED if replaced_by is None else RunState.REPLACED
+        tx.run(
+            "UPDATE runs SET state = :state, finished_at = :now, reason = :reason WHERE id = :id",
+            id=key,
+            state=state,
+            now=now,
+            reason="It was cancelled while no worker performed it.",
+        )
+    held.reconsider(tx, key)
+    return state

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Final, NewType
 
 from hookmill.domain.ids import RunKey
+from hookmill.domain.run import RunState
 from hookmill.store import automations, dialect
 from hookmill.store.database import Transaction
 from hookmill.store.notifications import notify_workers
-from hookmill.store.runs import held
+from hookmill.store.runs import cancellation, held, platform_attempts
 
 ExecutorId = NewType("ExecutorId", str)
 """Identifies a process that performs runs. A restarted process has a new id."""
@@ -104,44 +105,49 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
     notify_workers(tx)
     ended_runs = []
     for key in keys:
-        ended_rows = tx.run(
-            """
-            UPDATE runs
-            SET state = CASE WHEN replaced_by IS NULL THEN 'cancelled' ELSE 'replaced' END, finished_at = :now,
-                reason = 'It was cancelled while no worker performed it.'
-            WHERE id = :id AND finished_at IS NULL AND cancel_requested_at IS NOT NULL
+        row = tx.one(
+            f"""
+            SELECT state, cancel_requested_at, replaced_by, attempt - failures - stopped_attempts AS counted_attempts
+            FROM runs
+            WHERE id = :id AND finished_at IS NULL
+            {dialect.lock_clause(tx, "FOR NO KEY UPDATE")}
             """,
             id=key,
-            now=now,
         )
-        if attempts_max is not None:
-            interrupted_rows = tx.run(
+        if row is None:
+            continue
+        if row["cancel_requested_at"] is not None:
+            cancellation.end_unperformed(tx, key, replaced_by=row["replaced_by"], now=now)
+            ended_runs.append(key)
+        elif (
+            attempts_max is not None
+            and row["state"] == RunState.RUNNING
+            and row["counted_attempts"] >= attempts_max
+            # The next attempt only reads this report, and ends with it.
+            and platform_attempts.accepted_report(tx, key) is None
+        ):
+            _interrupt(tx, key, attempts_max, now)
+            ended_runs.append(key)
+        else:
+            tx.run(
                 """
                 UPDATE runs
-                SET state = 'interrupted', finished_at = :now, reason = :reason
-                WHERE id = :id AND finished_at IS NULL AND state = 'running'
-                    AND attempt - failures - stopped_attempts >= :attempts_max
+                SET state = 'queued', claimed_at = NULL, executor = NULL,
+                    stopped_attempts = stopped_attempts + CASE WHEN :is_stopped AND state = 'running' THEN 1 ELSE 0 END
+                WHERE id = :id
                 """,
                 id=key,
-                now=now,
-                attempts_max=attempts_max,
-                reason=f"Its worker died while it ran. After {attempts_max} such attempts, it is not started again.",
+                is_stopped=attempts_max is None,
             )
-            if interrupted_rows:
-                automations.record_result(tx, key, failed=True)
-            ended_rows += interrupted_rows
-        if ended_rows:
-            held.reconsider(tx, key)
-            ended_runs.append(key)
-            continue
-        tx.run(
-            """
-            UPDATE runs
-            SET state = 'queued', claimed_at = NULL, executor = NULL,
-                stopped_attempts = stopped_attempts + CASE WHEN :is_stopped AND state = 'running' THEN 1 ELSE 0 END
-            WHERE id = :id AND finished_at IS NULL
-            """,
-            id=key,
-            is_stopped=attempts_max is None,
-        )
     return ended_runs
+
+
+def _interrupt(tx: Transaction, key: RunKey, attempts_max: int, now: int) -> None:
+    tx.run(
+        "UPDATE runs SET state = 'interrupted', finished_at = :now, reason = :reason WHERE id = :id",
+        id=key,
+        now=now,
+        reason=f"Its worker died while it ran. After {attempts_max} such attempts, it is not started again.",
+    )
+    automations.record_result(tx, key, failed=True)
+    held.reconsider(tx, key)

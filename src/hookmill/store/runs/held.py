@@ -20,6 +20,7 @@ from hookmill.domain.run_policy import Debounce, RunPolicy, WhenBusy, policy_fro
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 from hookmill.store.notifications import notify_workers
+from hookmill.store.runs import platform_attempts
 
 DECISIONS_MAX: Final = 500
 """The maximum number of runs that each query of a decision returns, so that the transaction stays short."""
@@ -335,26 +336,34 @@ def _end_held_run(tx: Transaction, run: RunKey, state: RunState, other: RunKey, 
 def _stop_active_run(tx: Transaction, run: RunKey, *, replaced_by: RunKey, now: int) -> None:
     """End an active run that is queued, or ask the worker that performs an active run to stop it."""
     values: dict[str, Any] = {"id": run, "now": now, "other": replaced_by}
-    has_ended = tx.run(
-        """
-        UPDATE runs
-        SET state = 'replaced', finished_at = :now, hold = NULL, due_at = NULL, replaced_by = :other, reason = :reason
-        WHERE id = :id AND state = 'queued' AND finished_at IS NULL
-        """,
-        reason=reason_for(RunState.REPLACED, replaced_by),
-        **values,
+    row = tx.one(
+        f"SELECT state FROM runs WHERE id = :id AND finished_at IS NULL {dialect.lock_clause(tx, 'FOR NO KEY UPDATE')}",
+        id=run,
     )
-    if has_ended:
-        reconsider(tx, run)
+    if row is None:
         return
-    tx.run(
-        """
-        UPDATE runs
-        SET cancel_requested_at = COALESCE(cancel_requested_at, :now), replaced_by = :other
-        WHERE id = :id AND state = 'running' AND finished_at IS NULL
-        """,
-        **values,
-    )
+    if row["state"] == RunState.RUNNING:
+        tx.run(
+            """
+            UPDATE runs
+            SET cancel_requested_at = COALESCE(cancel_requested_at, :now), replaced_by = :other
+            WHERE id = :id
+            """,
+            **values,
+        )
+        return
+    if platform_attempts.end_with_report(tx, run, now=now) is None:
+        tx.run(
+            """
+            UPDATE runs
+            SET state = 'replaced', finished_at = :now, hold = NULL, due_at = NULL, replaced_by = :other,
+                reason = :reason
+            WHERE id = :id
+            """,
+            reason=reason_for(RunState.REPLACED, replaced_by),
+            **values,
+        )
+    reconsider(tx, run)
 
 
 def reason_for(state: RunState, other: RunKey) -> str:

@@ -1,17 +1,20 @@
 """Attempts that an agent platform performs: the digest of each attempt's token, and the report that has arrived.
 
 A report is accepted only for the run's latest attempt, and only until this attempt ends. An accepted report is never
-lost: if the worker dies before it reads the report, the next attempt ends with it.
+lost: if the worker dies before it reads the report, the next attempt ends with it. If the run is to be cancelled before
+that, it ends with the report instead.
 """
 
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
 from hookmill.domain.ids import RunKey
 from hookmill.domain.platform_report import PlatformReport, report_from_stored
-from hookmill.domain.run import Hold
-from hookmill.store import dialect
+from hookmill.domain.run import Hold, RunState
+from hookmill.store import automations, dialect
 from hookmill.store.database import Transaction
+from hookmill.store.runs import agent_reports
 
 CLOSED: Final = bytes(32)
 """The digest of an attempt that has ended. No token has it."""
@@ -121,6 +124,49 @@ def accepted_report(tx: Transaction, run: RunKey) -> PlatformReport | None:
         run=run,
     )
     return None if row is None else report_from_stored(row["report"])
+
+
+def runs_with_accepted_report(tx: Transaction, runs: Sequence[RunKey]) -> list[RunKey]:
+    """Those of these unfinished runs about which `accepted_report` has a report."""
+    keys = {f"run_{number}": key for number, key in enumerate(runs)}
+    rows = tx.all(
+        f"""
+        SELECT DISTINCT p.run_id
+        FROM platform_attempts p
+        WHERE p.run_id IN ({", ".join(f":{name}" for name in keys)}) AND p.report IS NOT NULL AND {_HAS_NOT_FAILED}
+        """,
+        **keys,
+    )
+    return [RunKey(bytes(row["run_id"])) for row in rows]
+
+
+def end_with_report(tx: Transaction, run: RunKey, *, now: int) -> RunState | None:
+    """End a run that no worker performs with its accepted report. Returns its state; None, and writes nothing, if the
+    run has no report.
+
+    The caller has locked the run's row, so that no report can be accepted after this look. It then lets other runs
+    with the same policy key start.
+    """
+    report = accepted_report(tx, run)
+    if report is None:
+        return None
+    result = report.ended
+    [row] = tx.all(
+        """
+        UPDATE runs
+        SET state = :state, finished_at = :now, reason = :reason
+        WHERE id = :id AND finished_at IS NULL
+        RETURNING attempt
+        """,
+        id=run,
+        state=result.state,
+        now=now,
+        reason=result.reason,
+    )
+    if result.report is not None:
+        agent_reports.add(tx, run, row["attempt"], result.report)
+    automations.record_result(tx, run, failed=result.state is not RunState.SUCCEEDED)
+    return result.state
 
 
 def attempts_without_report(tx: Transaction, run: RunKey, *, before: int) -> list[int]:
