@@ -240,6 +240,36 @@ def test_replaced_run_that_ends_by_itself_keeps_its_result(backlog):
     assert claim(backlog) == [second]
 
 
+def stop(backlog: Backlog, key: RunKey) -> None:
+    end(backlog, key, RunState.CANCELLED)
+
+
+def die(backlog: Backlog, key: RunKey) -> None:
+    with backlog.database.write() as tx:
+        executors.requeue(tx, [key], attempts_max=3, now=microseconds())
+
+
+def release(backlog: Backlog, key: RunKey) -> None:
+    with backlog.database.write() as tx:
+        attempts.release(tx, key, executor=WORKER, attempt=1, counts_as_attempt=True, now=microseconds())
+
+
+@pytest.mark.parametrize("worker_ends_it", [stop, die, release])
+def test_reason_of_a_replaced_run_names_the_run_that_replaced_it(backlog, worker_ends_it):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE))
+    (first,) = arrive(backlog, automation, 1)
+    decide(backlog)
+    claim(backlog)
+    (second,) = arrive(backlog, automation, 1)
+    decide(backlog)
+
+    worker_ends_it(backlog, first)
+
+    run = backlog.run(first)
+    assert (run.state, run.replaced_by) == (RunState.REPLACED, second)
+    assert run.reason == f"Replaced by {run_id(second)}, which has the same key."
+
+
 def test_unclaimed_run_is_replaced_immediately(backlog):
     automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE))
     (first,) = arrive(backlog, automation, 1)

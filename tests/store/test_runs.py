@@ -12,6 +12,7 @@ from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_outputs import OutputText
 from hookmill.store.runs import attempts, cancellation, claims, executors, outputs, reading
 from hookmill.store.runs.attempts import AttemptStatus
+from hookmill.store.runs.cancellation import Part
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 
@@ -247,6 +248,29 @@ def test_queued_run_is_cancelled_immediately(backlog):
 
     assert backlog.run(key).finished_at == 8
     assert claim(backlog) == []
+
+
+@pytest.mark.parametrize(
+    ("has_begun", "reason"),
+    [
+        (False, "It was cancelled before it began."),
+        (True, "It was cancelled while it waited for its next attempt."),
+    ],
+)
+@pytest.mark.parametrize("with_others", [False, True])
+def test_reason_of_a_cancelled_run_says_whether_it_had_begun(backlog, has_begun, reason, with_others):
+    key = backlog.queue(backlog.automation())
+    if has_begun:
+        claim(backlog)
+        requeue(backlog, [key])
+
+    if with_others:
+        with backlog.database.write() as tx:
+            cancellation.request_cancel_of_batch(tx, [key], Part.READY, state=None, now=8)
+    else:
+        cancel(backlog, key)
+
+    assert (backlog.run(key).state, backlog.run(key).reason) == (RunState.CANCELLED, reason)
 
 
 def test_running_run_is_asked_to_stop(backlog):

@@ -4,6 +4,7 @@ Only the executor that has claimed the run can end an attempt, and only the late
 no effect.
 """
 
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -80,7 +81,13 @@ def run_to_perform(tx: Transaction, key: RunKey, *, executor: ExecutorId, attemp
 
 def finishes_in_one_statement(run: Run, result: Ended, *, counts_failures: bool) -> bool:
     """Whether `finish` executes a single statement, so that it needs no transaction."""
-    return run.policy_key is None and result.report is None and not result.outputs and not counts_failures
+    return (
+        run.policy_key is None
+        and result.report is None
+        and not result.outputs
+        and not counts_failures
+        and result.state is not RunState.CANCELLED
+    )
 
 
 def finish(
@@ -101,14 +108,17 @@ def finish(
     `counts_failures`, a failure increments the automation's failures in a row, and a success resets them.
     `package_webhook_name` is the webhook's name in this attempt's envelope, because the webhook may be renamed later;
     None if the files of runs are not stored.
+
+    A run that was cancelled because another one replaces it ends as replaced.
     """
     if policy_key is not None:
         held.lock_decisions(tx)
+    if result.state is RunState.CANCELLED:
+        result = _replaced_or(tx, key, result)
     updated_rows = tx.run(
         """
         UPDATE runs
-        SET state = CASE WHEN replaced_by IS NOT NULL AND :state = 'cancelled' THEN 'replaced' ELSE :state END,
-            finished_at = :now, exit_status = :exit_status, output_tail = :output_tail,
+        SET state = :state, finished_at = :now, exit_status = :exit_status, output_tail = :output_tail,
             reason = :reason, package_webhook_name = :package_webhook_name
         WHERE id = :id AND executor = :executor AND attempt = :attempt AND finished_at IS NULL
         """,
@@ -131,6 +141,15 @@ def finish(
     if updated_rows and counts_failures and result.state in _COUNTED_STATES:
         automations.record_result(tx, key, failed=result.state is not RunState.SUCCEEDED)
     return updated_rows == 1
+
+
+def _replaced_or(tx: Transaction, key: RunKey, cancelled: Ended) -> Ended:
+    """The result of a run that was stopped: replaced if another run replaces it, otherwise `cancelled`."""
+    row = tx.one("SELECT replaced_by FROM runs WHERE id = :id AND replaced_by IS NOT NULL", id=key)
+    if row is None:
+        return cancelled
+    reason = held.reason_for(RunState.REPLACED, RunKey(bytes(row["replaced_by"])))
+    return replace(cancelled, state=RunState.REPLACED, reason=reason)
 
 
 _COUNTED_STATES: Final = (RunState.SUCCEEDED, RunState.FAILED, RunState.INTERRUPTED)

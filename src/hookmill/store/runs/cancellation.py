@@ -74,6 +74,11 @@ _CONDITION_BY_PART: Final = {
     # With the conditions of `CLAIMED` alone, SQLite would scan the whole table in the order of its keys.
     Part.CLAIMED: f"cancel_requested_at IS NULL AND id IN (SELECT id FROM runs WHERE {CLAIMED})",
 }
+_QUEUED_REASON: Final = """
+    CASE WHEN attempt = 0 THEN 'It was cancelled before it began.'
+    ELSE 'It was cancelled while it waited for its next attempt.' END
+"""
+"""SQL for the reason of a queued run that is cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +166,7 @@ def request_cancel_of_batch(
             f"""
             UPDATE runs
             SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now, hold = NULL, due_at = NULL,
-                reason = 'It was cancelled before it began.'
+                reason = {_QUEUED_REASON}
             WHERE {unfinished_in_batch} AND state = 'queued' {held_condition}
             RETURNING id, policy_key
             """,
@@ -232,10 +237,10 @@ def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = 
     if state is None:
         state = RunState.CANCELLED
         tx.run(
-            """
+            f"""
             UPDATE runs
             SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now, hold = NULL, due_at = NULL,
-                reason = 'It was cancelled before it began.'
+                reason = {_QUEUED_REASON}
             WHERE id = :id
             """,
             id=key,
@@ -252,13 +257,16 @@ def end_unperformed(tx: Transaction, key: RunKey, *, replaced_by: bytes | None, 
     """
     state = platform_attempts.end_with_report(tx, key, now=now)
     if state is None:
-        state = RunState.CANCELLED if replaced_by is None else RunState.REPLACED
+        state, reason = RunState.CANCELLED, "It was cancelled while no worker performed it."
+        if replaced_by is not None:
+            state = RunState.REPLACED
+            reason = held.reason_for(state, RunKey(bytes(replaced_by)))
         tx.run(
             "UPDATE runs SET state = :state, finished_at = :now, reason = :reason WHERE id = :id",
             id=key,
             state=state,
             now=now,
-            reason="It was cancelled while no worker performed it.",
+            reason=reason,
         )
     held.reconsider(tx, key)
     return state
