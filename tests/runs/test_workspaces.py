@@ -21,6 +21,8 @@ from hookmill.domain.run_policy import Retry
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.workspace import Workspace
 from hookmill.maintenance import run_retention
+from hookmill.metrics import ATTEMPTS, Metrics
+from hookmill.runs.observation import RunObserver
 from hookmill.runs.package import Package, write_package
 from hookmill.runs.perform import WORKSPACE_RETRY, Performer
 from hookmill.runs.runner import Abandoned, NextInstruction, Runner
@@ -207,6 +209,20 @@ def test_unreachable_repository_is_tried_again_and_then_interrupts_the_run(scene
     assert run.attempt == WORKSPACE_RETRY.attempts
     assert run.state is RunState.INTERRUPTED
     assert (run.reason or "").startswith("The repository 'app' (127.0.0.1:1) could not be read: fatal: ")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"factories": ("another",)}, {"url": "http://127.0.0.1:1/app.git"}], ids=["refused", "unavailable"]
+)
+def test_attempt_that_gets_no_workspace_is_counted_as_failed(scene: Scene, settings: Any):
+    metrics = Metrics()
+    key = scene.claimed_run({"repository": "app"})
+    performer = replace(scene.performer(**settings), observer=RunObserver(["recorder"], metrics=metrics))
+
+    performer.perform(key, 1)
+
+    counted = {labels: count for labels, [count] in metrics.values()[ATTEMPTS.name] if count}
+    assert counted == {("recorder", "failed"): 1}
 
 
 def test_full_disk_returns_the_run_to_the_queue(scene: Scene):

@@ -9,6 +9,7 @@ from hookmill.domain.run import ByDelivery, Ended, Run, RunState
 from hookmill.domain.trace import AttributeValue, Span, Trace, Tracing, attempt_span_id, delivery_span_id, run_span_id
 from hookmill.metrics import ATTEMPT_RESULTS, ATTEMPT_SECONDS, ATTEMPTS, RUN_WAIT_SECONDS, Metrics
 from hookmill.runs.runner import Abandoned, HostFault
+from hookmill.runs.workspaces.checkouts import WorkspaceRefused, WorkspaceUnavailable
 
 MISSING_RUNNER: Final = "missing"
 """The label of attempts whose runner the settings no longer have."""
@@ -45,6 +46,9 @@ class RunObserver:
             result = perform()
         except HostFault as fault:
             self._attempt_ended(run, fault, time.monotonic() - began_at)
+            raise
+        except (WorkspaceRefused, WorkspaceUnavailable):
+            self._attempt_ended(run, Ended(state=RunState.FAILED), time.monotonic() - began_at)
             raise
         self._attempt_ended(run, result, time.monotonic() - began_at)
         return result
