@@ -166,6 +166,23 @@ def test_command_gets_no_trace_while_tracing_is_off(sqlite_backlog):
     assert [package.traceparent for package in packages] == [None]
 
 
+def test_run_that_is_cancelled_during_a_fault_of_the_host_has_a_span(sqlite_backlog):
+    key = claimed_run(sqlite_backlog, runner="acting")
+
+    def fail(*_: object) -> Ended:
+        sqlite_backlog.request_cancel(key)
+        raise HostFault("No disk.")
+
+    observed = Observed(sqlite_backlog, fail)
+
+    observed.perform(key)
+
+    assert [(span.name, span.attributes.get("hookmill.state")) for span in observed.spans] == [
+        ("attempt", None),
+        ("run", "cancelled"),
+    ]
+
+
 def test_run_that_ends_because_its_workers_died_has_a_span(sqlite_backlog):
     key = claimed_run(sqlite_backlog, runner="acting")
     claim(sqlite_backlog)

@@ -407,9 +407,9 @@ class Performer:
         return run.webhook_name if self.file_writer is not None else None
 
     def _requeue(self, run: Run, fault: HostFault) -> None:
-        def release() -> None:
+        def release() -> RunState | None:
             with self.database.write() as tx:
-                attempts.release(
+                return attempts.release(
                     tx,
                     run.id,
                     executor=self.executor,
@@ -419,7 +419,9 @@ class Performer:
                 )
 
         with suppress(StoreUnavailable):
-            self._retry_while_unavailable(release)
+            state = self._retry_while_unavailable(release)
+            if state is not None and state.is_final:
+                self.observer.run_ended(run, state)
 
     def _retry_while_unavailable(self, operation: Callable[[], T]) -> T:
         """Repeat `operation` until the database is available. Raises `StoreUnavailable` if the service stops first."""
