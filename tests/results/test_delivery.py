@@ -129,6 +129,21 @@ def test_comment_whose_answer_was_lost_is_found_and_not_repeated(scene, github, 
     assert len(github.comments) == 1
 
 
+@pytest.mark.parametrize("status", [408, 502])
+def test_comment_that_a_gateway_has_given_up_is_searched_before_it_is_repeated(scene, github, monkeypatch, status):
+    key = ended(scene, COMMENT)
+    by = delivery(monkeypatch, github=at_github(github.url))
+    github.next_answers = [status]
+    first = claimed(scene)
+    outcome = by.send(first)
+    github.comments.append({"body": f"<!-- hookmill run_{key.hex()} 0 -->\n# Done", "html_url": github.url})
+
+    again = send_again(scene, first, outcome, by)
+
+    assert again == Sent(status=200, url=github.url, note="An earlier attempt had arrived.")
+    assert [method for method, _ in github.requests] == ["POST", "GET"]
+
+
 def test_comment_that_did_not_arrive_is_sent_again(scene, github, monkeypatch):
     ended(scene, COMMENT)
     by = delivery(monkeypatch, github=at_github(github.url))

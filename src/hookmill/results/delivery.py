@@ -208,6 +208,8 @@ class ResultDelivery:
             problem=f"{url.origin} answered with the status {response.status}{note}.",
             status=response.status,
             is_final=is_final,
+            # A gateway may give up a request that the destination performs nevertheless.
+            may_have_arrived=method != "GET" and (response.status >= 500 or response.status == 408),
             retry_after_seconds=_retry_after(response.headers.get("retry-after", "")),
         )
         return failure, None

@@ -65,7 +65,10 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotSent:
-    """The attempt failed. `is_final`: another attempt would fail, too. `may_have_arrived`: there was no response."""
+    """The attempt failed. `is_final`: another attempt would fail, too.
+
+    `may_have_arrived`: there was no response, or one that does not exclude that the request was performed.
+    """
 
     problem: str
     status: int | None = None
