@@ -259,10 +259,15 @@ def test_run_ends_while_its_workspace_is_made(scene: Scene, is_stopping: bool):
         assert (result.state, result.reason) == (RunState.CANCELLED, "It was cancelled while its workspace was made.")
 
 
-def test_runner_that_starts_nothing_here_gets_no_checkout(scene: Scene):
+@pytest.mark.parametrize("has_repositories", [True, False])
+def test_runner_that_starts_nothing_here_gets_no_checkout(scene: Scene, has_repositories: bool):
     key = scene.claimed_run({"repository": "app", "ref": "main"}, runner="package")
+    performer = scene.performer()
+    if not has_repositories:
+        assert performer.workspaces is not None
+        performer = replace(performer, workspaces=replace(performer.workspaces, repositories={}))
 
-    scene.performer().perform(key, 1)
+    performer.perform(key, 1)
 
     assert scene.backlog.run(key).state is RunState.SUCCEEDED
     envelope = json.loads((scene.package() / "envelope.json").read_text())

@@ -295,8 +295,8 @@ def _build_dispatcher(
     )
 
 
-def _build_workspaces(settings: Settings, store: Store) -> "Workspaces | None":
-    """What gives runs their workspaces, if the settings name repositories. Removes mirrors that are no longer used."""
+def _build_workspaces(settings: Settings, store: Store) -> "Workspaces":
+    """What gives runs their workspaces. Removes mirrors that are no longer used."""
     from hookmill.runs.workspaces.checkouts import Checkouts
     from hookmill.runs.workspaces.preparation import Workspaces
 
@@ -305,8 +305,6 @@ def _build_workspaces(settings: Settings, store: Store) -> "Workspaces | None":
         checkouts.remove_unused_mirrors(settings.repositories.items(), now_us() / 1e6)
     except OSError as error:
         log.failure("runs", error)
-    if not settings.repositories:
-        return None
     return Workspaces(
         repositories=settings.repositories,
         runners=frozenset(name for name, runner in settings.all_runners().items() if runner.uses_workspace),

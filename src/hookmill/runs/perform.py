@@ -275,7 +275,7 @@ class Performer:
         if run.options.workspace is None:
             return None
         if self.workspaces is None:
-            raise WorkspaceRefused("The service started without repositories. Add the automation's to hookmill.toml.")
+            raise WorkspaceRefused("This worker can't give runs a workspace.")
         next_instruction = throttled(lambda: self._instruction(run, None))
         return self.workspaces.check_out(run, payload, next_instruction)
 
