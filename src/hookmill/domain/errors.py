@@ -122,4 +122,7 @@ class ObjectStoreUnavailable(HookmillError):
 
 
 class DestinationUnavailable(HookmillError):
-    """The destination of an alarm did not accept a notice. The text has neither a URL's path nor a response's body."""
+    """A destination did not accept a message about an alarm or a run.
+
+    The text has neither a URL's path nor a response's body.
+    """
