@@ -38,7 +38,8 @@ class RunState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """The run was given up, because its worker died too often, or because its workspace could not be fetched."""
+    """The run was given up: its worker died, or its host had a fault, in too many attempts, or its workspace could not
+    be fetched."""
     SKIPPED = "skipped"
     """The run did not start, because as many runs with the same key were active as the policy allows."""
     REPLACED = "replaced"

@@ -110,7 +110,7 @@ class RunPolicy:
     max_running: int | None = None
     """The maximum number of runs, with any key, that workers perform at the same time. None: no limit."""
     pause_after_failures: int | None = None
-    """The automation is disabled after this many runs in a row have failed. None: never."""
+    """The automation is disabled after this many runs in a row have failed or were interrupted. None: never."""
     _key_paths: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
     """The steps of each key pointer, unescaped."""
 

@@ -99,7 +99,7 @@ class Performer:
         try:
             result = self.observer.observe_attempt(run, lambda: self._call_runner(run, claimed.payload))
         except WorkspaceUnavailable as error:
-            # The automation is not at fault, so the run does not count as failed.
+            # The command has not begun, so the run has not failed. Alarms and pauses count interrupted runs, too.
             result = Ended(state=RunState.INTERRUPTED, reason=str(error))
             if self._schedule_retry(run, result, default=WORKSPACE_RETRY):
                 return Abandoned()
