@@ -353,7 +353,7 @@ def test_run_longer_than_the_grace_period_restarts_with_the_next_worker(backlog)
     assert report["failures"] == []
     assert processes_of(run_id(key)) == []
     assert (stopped_run.state, stopped_run.attempt, stopped_run.claimed_at) == (RunState.QUEUED, 1, None)
-    assert stopped_run.cut_short_attempts == 0
+    assert stopped_run.counted_attempts == 0
     with running(backlog, command="exit 0"):
         (run,) = backlog.wait_for_end(key)
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)

@@ -372,7 +372,7 @@ def test_stopped_attempts_do_not_count_as_worker_deaths(backlog):
 
     requeue(backlog, [key], attempts_max=3)
 
-    assert (running.state, running.attempt, running.cut_short_attempts) == (RunState.RUNNING, 6, 3)
+    assert (running.state, running.attempt, running.counted_attempts) == (RunState.RUNNING, 6, 3)
     assert backlog.run(key).state is RunState.INTERRUPTED
 
 

@@ -149,10 +149,10 @@ class Run:
     """The other run because of which this run was skipped, replaced or superseded."""
 
     @property
-    def cut_short_attempts(self) -> int:
-        """Of a run in progress: how many attempts a dead worker or a fault of the host cut short.
+    def counted_attempts(self) -> int:
+        """Of a run in progress: how many attempts count towards `run_attempts_max`.
 
-        The attempt in progress counts too.
+        They are those that a dead worker or a fault of the host cut short, and the attempt in progress.
         """
         return self.attempt - self.failures - self.stopped_attempts
 

@@ -65,7 +65,7 @@ PAUSE_FACTOR_POSTGRES: Final = 3.0
 """The pause after a claim, as a multiple of the claim's duration. While deliveries use the database or the processors,
 a claim takes longer. Then this worker leaves both to the deliveries, and claims several runs at a time."""
 PAUSE_FACTOR_QUIET: Final = 1.0
-"""The same on PostgreSQL while no deliveries add runs. On SQLite, a worker can't see whose commits it sees."""
+"""The same on PostgreSQL while no deliveries add runs. On SQLite, a worker can't tell which commits add runs."""
 QUIET_SECONDS: Final = 0.5
 """After this time without a notification, no deliveries add runs."""
 PAUSE_SECONDS_MAX: Final = 0.25
@@ -162,11 +162,12 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
         self._lock: IO[bytes] | None = None
         self._watch = CommitWatch(database) if database.on_sqlite else None
-        self._backlog = _Backlog.UNKNOWN
-        self._may_need_decision = True
-        """Whether a commit may have added a held run or a schedule that is due now."""
-        self._may_have_work = threading.Event()
+        self._must_look = threading.Event()
         """Set by other threads when a commit may have added work. The claiming thread clears it before it looks."""
+        self._must_decide = True
+        """Whether the next claim calls `_decide` first, because a commit may have added a held run or a schedule."""
+        self._backlog = _Backlog.UNKNOWN
+        """What the claiming thread knows about the backlog."""
         self._looked_at = -math.inf
         """When the claiming thread last looked for work of other processes, on the monotonic clock."""
         self._free_slots = 0
@@ -228,8 +229,8 @@ class Dispatcher:
 
     def wake(self) -> None:
         """Make the claiming thread look for work now. Any thread can call this at little cost."""
-        if not self._may_have_work.is_set():
-            self._may_have_work.set()
+        if not self._must_look.is_set():
+            self._must_look.set()
         self._refill()
 
     def _refill(self) -> None:
@@ -363,7 +364,7 @@ class Dispatcher:
             # The next pass decides about the runs that are too many for one transaction.
             self.wake()
         self._next_due_at = min((at for at in (schedule_due_at, run_due_at) if at is not None), default=None)
-        self._may_need_decision = needs_decision
+        self._must_decide = needs_decision
 
     def _claim(self, *, after: FactoryId) -> Sequence[claims.ClaimedRun]:
         """Decide about held runs and schedules, then claim runs for the free slots, and put them in flight.
@@ -371,10 +372,10 @@ class Dispatcher:
         Steps that can't have work are skipped. `after` is the factory that was served last.
         """
         if self._may_have_new_work():
-            self._may_need_decision = True
+            self._must_decide = True
             if self._backlog is _Backlog.EMPTY:
                 self._backlog = _Backlog.UNKNOWN
-        if self._may_need_decision or self._seconds_to_next_decision() == 0:
+        if self._must_decide or self._seconds_to_next_decision() == 0:
             self._decide()
         free_slots = self._settings.slots - self._in_flight.count
         if free_slots > self._free_slots and self._backlog is _Backlog.EMPTY:
@@ -407,6 +408,7 @@ class Dispatcher:
             now=self._clock(),
         )
         if claimed:
+            # If the claim has left slots free, it has claimed the whole backlog, unless there are limits.
             self._backlog = _Backlog.PROBABLY_MORE if len(claimed) == free_slots else _Backlog.UNKNOWN
         else:
             # Another worker was faster, or limits keep all runs in the backlog. Only a later commit can change that.
@@ -421,10 +423,10 @@ class Dispatcher:
 
         On PostgreSQL, the result is true after a notification, which may be lost, and also every `POLL_SECONDS`.
         """
-        was_woken = self._may_have_work.is_set()
+        was_woken = self._must_look.is_set()
         if was_woken:
             # Cleared before the caller reads the backlog: a run that is added during this read sets the event again.
-            self._may_have_work.clear()
+            self._must_look.clear()
         if self._watch is not None:
             return self._watch.has_new_commit() or was_woken
         if not was_woken and self._seconds_to_next_look() > 0:

@@ -124,10 +124,10 @@ class DurableEngine:
                 raise
 
     def forget_leftovers(self, live_executors: Callable[[], Collection[ExecutorId]]) -> None:
-        """Delete the records that dead executors have left, and those with a result, from earlier versions.
+        """Delete the records of dead executors, and all records with a result: only earlier versions wrote those.
 
         `live_executors` returns the executors that may perform runs. It is called after the records are read, so that
-        it includes every executor that started its runs before.
+        it includes every live executor whose records were read.
         """
         kept = 0
         while True:

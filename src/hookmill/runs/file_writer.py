@@ -24,9 +24,9 @@ LIVE_SECONDS: Final = 1.0
 LIVE_STORES_PER_SECOND: Final = 20
 """The maximum for all runs of this process. With more runs, each run's output is stored less often."""
 ATTEMPTS_TO_STORE: Final = 3
-"""How often storing is tried while the database is available, but fails."""
+"""How many times the service tries to store the files of a run while the database is available."""
 FIRST_TRANSACTION_BYTES: Final = 1_048_576
-"""How many bytes of contents the transaction contains that stores the list of files. Others follow one by one."""
+"""The first transaction stores the list of files, and contents up to this size. Further contents follow one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The directory of a package to which a command writes its results.
 
 One rule for every kind of runner that starts a command: when the command has ended, the texts that the service shows
-or delivers are read, and then all regular files directly in the directory become files of the package. Both have no
-secrets: these are masked.
+or delivers are read, and then all regular files directly in the directory become files of the package. Secrets are
+masked in the texts and in the files.
 """
 
 import os
@@ -19,7 +19,7 @@ from hookmill.runs.package import LISTED_ENTRIES_MAX
 from hookmill.runs.runners.masking import Masker
 
 _SECRET_BYTES_MAX: Final = 8_192
-"""So much more is read, so that no part of a secret is left where a text is cut."""
+"""How many bytes are read beyond the longest text, so that a secret is masked as a whole before the text is cut."""
 _DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 

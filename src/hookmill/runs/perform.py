@@ -42,7 +42,7 @@ from hookmill.store.runs.executors import ExecutorId
 T = TypeVar("T")
 
 INSTRUCTION_SECONDS: Final = 0.5
-"""The time between two questions whether a run whose workspace is made must stop."""
+"""While the workspace of a run is being made: the time between two looks whether the run must stop."""
 RETRY_SECONDS: Final = 0.5
 """The time between two tries to use an unavailable database."""
 WORKSPACE_RETRY: Final = Retry(attempts=3, backoff_seconds=30)
@@ -93,7 +93,7 @@ class Performer:
         claimed = self._run_to_perform(key, attempt)
         if claimed is None:
             return None
-        run, follows_failure = claimed.run, claimed.follows_failure
+        run, has_failures_in_row = claimed.run, claimed.has_failures_in_row
         if run.options.results and not self._begin_results(run, claimed.payload):
             return None
         try:
@@ -103,31 +103,31 @@ class Performer:
             result = Ended(state=RunState.INTERRUPTED, reason=str(error))
             if self._schedule_retry(run, result, default=WORKSPACE_RETRY):
                 return Abandoned()
-            return result if self._record_result(run, result, follows_failure) else Abandoned()
+            return result if self._record_result(run, result, has_failures_in_row) else Abandoned()
         except WorkspaceRefused as error:
             # Other attempts would be refused, too.
             result = _failed(str(error))
-            return result if self._record_result(run, result, follows_failure) else Abandoned()
+            return result if self._record_result(run, result, has_failures_in_row) else Abandoned()
         except HostFault as fault:
             # The fault is reported before the run is requeued, so that this process does not claim the run immediately.
             self.health.report_fault(fault)
-            if fault.counts_as_attempt and run.cut_short_attempts >= self.attempts_max:
+            if fault.counts_as_attempt and run.counted_attempts >= self.attempts_max:
                 # A run whose command kills its guard must not be repeated without limit.
                 result = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
-                return self._end(run, self._report_or(run, result), follows_failure)
+                return self._end(run, self._report_or(run, result), has_failures_in_row)
             self.forget_in_engine(key)
             self._requeue(run, fault)
             return Abandoned()
         if isinstance(result, Abandoned):
             return result
         self.health.report_performed(run.runner)
-        return self._end(run, result, follows_failure)
+        return self._end(run, result, has_failures_in_row)
 
-    def _end(self, run: Run, result: Ended, follows_failure: bool) -> Ended | Abandoned:
+    def _end(self, run: Run, result: Ended, has_failures_in_row: bool) -> Ended | Abandoned:
         """Record the result, unless the attempt failed and another one follows."""
         if result.state is RunState.FAILED and self._schedule_retry(run, result):
             return Abandoned()
-        return result if self._record_result(run, result, follows_failure) else Abandoned()
+        return result if self._record_result(run, result, has_failures_in_row) else Abandoned()
 
     def _report_or(self, run: Run, result: Ended) -> Ended:
         """The result, unless the report of an agent platform was accepted before. A later one is not accepted."""
@@ -182,7 +182,7 @@ class Performer:
             secrets = self._secrets_of(run)
         except UnusableSecret as error:
             return _failed(str(error))
-        directory: int | None = None
+        package_descriptor: int | None = None
         try:
             if run.attempt > 1:
                 runner.end_earlier_attempts(run)
@@ -195,7 +195,8 @@ class Performer:
             )
             if secrets:
                 package = replace(package, secrets=secrets)
-                directory = open_package(self.packages, run.id)
+                # After the command, the files of the package are masked.
+                package_descriptor = open_package(self.packages, run.id)
         except RefNotFound as error:
             # It may exist later: a provider may send a delivery before it gives out the commit.
             return _failed(str(error))
@@ -212,12 +213,12 @@ class Performer:
             if not isinstance(result, Ended):
                 return result
             masker = masker_of(secrets)
-            if directory is not None:
-                self._mask_files(directory, masker)
+            if package_descriptor is not None:
+                self._mask_files(package_descriptor, masker)
         finally:
-            if directory is not None:
-                os.close(directory)
-        if directory is None or is_masked(self.packages, run.id):
+            if package_descriptor is not None:
+                os.close(package_descriptor)
+        if package_descriptor is None or is_masked(self.packages, run.id):
             self._store_files(run, payload)
         if package.workspace is not None:
             # What can't be removed now is removed by retention.
@@ -263,9 +264,9 @@ class Performer:
 
         return self._retry_while_unavailable(read)
 
-    def _mask_files(self, directory: int, masker: Masker) -> None:
+    def _mask_files(self, package_descriptor: int, masker: Masker) -> None:
         try:
-            mask_files(directory, masker)
+            mask_files(package_descriptor, masker)
         except OSError as error:
             # The files are not shown then.
             self.report_failure("runs", error)
@@ -317,7 +318,7 @@ class Performer:
             case _:
                 assert_never(status)
 
-    def _record_result(self, run: Run, result: Ended, follows_failure: bool) -> bool:
+    def _record_result(self, run: Run, result: Ended, has_failures_in_row: bool) -> bool:
         """Record the result of the attempt, which ends the run.
 
         Returns False if the attempt is outdated, or if the service stops while the database is unavailable.
@@ -325,7 +326,7 @@ class Performer:
         # A success after another success changes no count, so it needs no transaction. If a run fails meanwhile, the
         # next success resets the count.
         counts_failures = (
-            follows_failure or result.state is not RunState.SUCCEEDED or run.policy.pause_after_failures is not None
+            has_failures_in_row or result.state is not RunState.SUCCEEDED or run.policy.pause_after_failures is not None
         )
         is_one_statement = attempts.finishes_in_one_statement(run, result, counts_failures=counts_failures)
         write = self.database.write_statement if is_one_statement else self.database.write
@@ -369,10 +370,11 @@ class Performer:
     def _schedule_retry(self, run: Run, result: Ended, *, default: Retry | None = None) -> bool:
         """Schedule the next attempt. Returns False if there is none, so that the caller must record the result.
 
-        `default`: for a failure before the command. The rule of a run that has none, and no rule's exit codes apply.
+        `default` is for an attempt that ended before its command began. It applies if the run has no retry rule, and
+        the exit codes of a rule are ignored.
 
-        There is none if the retry rule, or a requested cancellation, allows none, or if this attempt is outdated. If
-        the service stops before the database is available, this returns True, and the run is requeued.
+        There is no next attempt if the retry rule, or a requested cancellation, allows none, or if this attempt is
+        outdated. If the service stops before the database is available, this returns True, and the run is requeued.
         """
         rule = run.policy.retry or self.retry_rules.get(run.runner)
         if default is not None:

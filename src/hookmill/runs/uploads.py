@@ -154,10 +154,11 @@ class Uploads:
                 if failure_count == FAILURES_PER_PASS_MAX:
                     self._resume_after = last
                     break
-            if failure_count == FAILURES_PER_PASS_MAX or (len(page) < FILES_PER_PAGE and self._resume_after is None):
+            is_last_page = len(page) < FILES_PER_PAGE
+            if failure_count == FAILURES_PER_PASS_MAX or (is_last_page and self._resume_after is None):
                 break
-            if len(page) < FILES_PER_PAGE:
-                # The first files, which were tried in an earlier pass, are tried again.
+            if is_last_page:
+                # This pass began after the files that an earlier pass had tried. Now these are tried again.
                 last = self._resume_after = None
         if first_failure is not None:
             raise first_failure

@@ -221,7 +221,8 @@ def _start_egress(process: int, egress: Mapping[str, Any]) -> int:
             _end_with_parent()
             # A signal to the group of the launching process must not cut the connections.
             os.setpgid(0, 0)
-            # The gate opens, and the guard continues, only when no process has their pipes open.
+            # The gate opens only when no process has its pipe open, and the guard continues only when none has the
+            # guard's pipe open. So this process closes both.
             os.closerange(3, listener.fileno())
             os.closerange(listener.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
             serve(listener, rules, lambda text: print(text, flush=True))

@@ -1,8 +1,8 @@
 """The outbox of results: one row for each message about a run.
 
-The first attempt of a run inserts the rows. A row about the end is `open` until the run has ended: the end of the run,
-however it ends, makes the row due in its own transaction, without a further statement. A sender claims a message, sends
-it, and finishes it. If the sender dies in between, the claim expires, and the message is sent again.
+The first attempt of a run inserts the rows. A row about the end is `open`, and is due as soon as the row of the run has
+`finished_at`. So whatever ends a run executes no statement for its messages. A sender claims a message, sends it, and
+finishes it. If the sender dies in between, the claim expires, and the message is sent again.
 
 Messages with the same lane are sent in their order. A newer commit status replaces an older one that still waits.
 """
@@ -273,7 +273,7 @@ def _open_ended(tx: Transaction, now: int) -> None:
             WHERE run_id = :run AND number = :number AND phase = :phase
             """,
             state="superseded" if row["is_outdated"] else "waiting",
-            # `now` may be earlier than the start of the run, and the start is sent first.
+            # Messages are sent in this order. `now` may be earlier than the start of the run, by another clock.
             queued_at=max(now, row["finished_at"]),
             due_at=None if row["is_outdated"] else now,
             **_key(row),

@@ -160,8 +160,8 @@ class FilterCompiler:
         if len(self.problems) > first_new_index and not operator.is_of_contract and type(source) in (list, dict):
             self._add_fields_hint(first_new_index, operator.name, at)
         rule = operator.make_rule(operator, operand, source) if operand is not None else None
-        # `$fields` does not count. For the whole filter, `$any`, `$not` and their parts count. For the limit of one
-        # field, only the parts count.
+        # For the limit of the whole filter, each operator counts, also `$any`, `$not` and those inside them, but not
+        # `$fields`. For the limit of one field, `$any` and `$not` don't count themselves, only the operators inside.
         if not isinstance(rule, ObjectRule):
             self.condition_count += 1
             if rule is not None and not operator.parts(operand):

@@ -399,7 +399,7 @@ class CommandRunner:
 
 
 class ProcessSettings(RunnerSettings):
-    """The settings that all kinds have in common that start a program in the run's package directory."""
+    """The settings that are common to all kinds of runners that start a program in the directory of the package."""
 
     uses_workspace: ClassVar[bool] = True
 

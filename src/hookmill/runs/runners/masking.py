@@ -5,6 +5,7 @@ The guard loads this module without the package, so it uses only the standard li
 
 import binascii
 import json
+import math
 import string
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -91,8 +92,9 @@ def forms_of(value: bytes) -> Iterator[bytes]:
     yield value.hex().upper().encode()
     for offset in range(_BASE64_GROUP_BYTES):
         encoded = binascii.b2a_base64(bytes(offset) + value, newline=False)
-        # Each character has 6 bits. Those that share bits with the text around the value are left out.
-        first, last = -(-offset * 8 // 6), (offset + len(value)) * 8 // 6
+        # Each character has 6 bits. Those that share bits with the text around the value are left out: the first
+        # position is rounded up, the last one down.
+        first, last = math.ceil(offset * 8 / 6), (offset + len(value)) * 8 // 6
         core = encoded[first:last]
         yield core
         yield core.translate(bytes.maketrans(b"+/", b"-_"))
@@ -107,7 +109,7 @@ def _spans(text: bytes, form: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _unfinished_at(text: bytes, form: bytes) -> int:
-    """Where the end of the text is the beginning of the form; the length of the text if it is not."""
+    """Where the form may begin, and continue after the end of the text; the length of the text if it can't."""
     start = text.find(form[:1], max(0, len(text) - len(form) + 1))
     while start >= 0:
         if form.startswith(text[start:]):

@@ -205,7 +205,8 @@ class _Checkout:
                 raise WorkspaceUnavailable(f"{self.subject} could not be fetched: {fetched.message}")
             raise _DamagedMirror(fetched.message)
         if len(list((mirror / "objects" / "pack").glob("*.pack"))) > PACKS_MAX:
-            # This also forgets commits without a ref. Each fetch lists the commits whose parents are missing.
+            # This also removes commits that no ref leads to. Otherwise each fetch would list ever more commits whose
+            # parents are missing.
             packed = self._git("gc", "--prune=now", "--quiet", git_directory=mirror, lock=lock)
             if packed.exit_status != 0:
                 raise _DamagedMirror(packed.message)

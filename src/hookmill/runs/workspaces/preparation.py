@@ -35,10 +35,10 @@ class Workspaces:
     def check_out(
         self, run: Run, payload: bytes | None, next_instruction: NextInstruction
     ) -> Callable[[Path], str] | None:
-        """What makes the run's workspace in a directory; None if the run gets none.
+        """A function that makes the run's workspace in a directory; None if the run gets none.
 
-        Raises `WorkspaceRefused` if the automation or the payload asks for something that it may not have. What is
-        returned raises this, too, and `WorkspaceUnavailable`, `WorkspaceStopped`, `HostFault` and `OSError`.
+        Raises `WorkspaceRefused` if the automation or the payload asks for something that it may not have. So does the
+        function, which also raises `WorkspaceUnavailable`, `WorkspaceStopped`, `HostFault` and `OSError`.
         """
         workspace = run.options.workspace
         if workspace is None:

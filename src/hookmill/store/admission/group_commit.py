@@ -109,7 +109,7 @@ class GroupCommit(asyncio.Protocol):
         self._last_number += 1
         self._waiting[self._last_number] = _WaitingPlan(plan, outcome, now)
         self._outstanding_bytes += memory_bytes(plan)
-        self._send_soon()
+        self._schedule_sending()
         self._outgoing.append(NumberedPlan(self._last_number, now + PLAN_TIMEOUT_SECONDS, plan))
         return outcome
 
@@ -121,7 +121,7 @@ class GroupCommit(asyncio.Protocol):
     def send_dropped_counts(self, counts: list[DroppedCount]) -> None:
         """Send counts of dropped attempts to the writer. If the writer ends, the counts may be lost."""
         if self._transport is not None:
-            self._send_soon()
+            self._schedule_sending()
             self._dropped_counts += counts
 
     async def close(self) -> None:
@@ -185,10 +185,10 @@ class GroupCommit(asyncio.Protocol):
             self._report_failure("writer", f"the writer process can't be started: {error}")
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
 
-    def _send_soon(self) -> None:
+    def _schedule_sending(self) -> None:
         """Schedule `_send`, so that all plans of one turn of the event loop are sent together.
 
-        Call it before adding to the unsent plans or counts: if there are any, `_send` is already scheduled.
+        Call it *before* adding to the unsent plans or counts: if there are any, `_send` is already scheduled.
         """
         if not self._outgoing and not self._dropped_counts:
             self._loop.call_soon(self._send)

@@ -80,8 +80,8 @@ _CHANGED: Final = RowStatement(
     ("int", "bigint"),
 )
 
-# `stored_rows_allowed` is how many rows the log can contain in this time without refusing a plan. The time begins 60 s
-# before the oldest plan, and ends 60 s after the newest one. If there are still later rows, the clock was set back.
+# If the log has at most `stored_rows_allowed` rows from `since` to `until`, no plan exceeds the rate limit. `since` is
+# 60 s before the oldest plan, and `until` 60 s after the newest one. Later rows exist only if the clock was set back.
 _EXCEEDED: Final = RowStatement(
     """
     WITH windows (webhook_no, rate_limit, stored_rows_allowed, since, until) AS ({rows})

@@ -52,8 +52,8 @@ class RunToPerform(NamedTuple):
     run: Run
     payload: bytes | None
     """None if the run has none, or if retention has pruned it."""
-    follows_failure: bool
-    """Whether the last run of the automation that has ended failed."""
+    has_failures_in_row: bool
+    """Whether the automation has failures in a row, which a success resets."""
 
 
 def run_to_perform(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int) -> RunToPerform | None:
@@ -75,7 +75,7 @@ def run_to_perform(tx: Transaction, key: RunKey, *, executor: ExecutorId, attemp
     return RunToPerform(
         run=reading.run_from_row(row),
         payload=bytes(row["body"]) if row["body"] is not None else None,
-        follows_failure=bool(row["follows_failure"]),
+        has_failures_in_row=bool(row["has_failures_in_row"]),
     )
 
 

@@ -154,9 +154,10 @@ def request_cancel_of_batch(
         return CancelledRuns(cancelled=0, stopping=0)
     held.lock_decisions(tx)
     key_parameters = {f"run_{number}": key for number, key in enumerate(keys)}
-    # None of these conditions implies the WHERE of a partial index; otherwise, the planner might read that index
-    # instead of the keys.
+    # The planner must look the runs up by their keys. If a condition implied the WHERE of a partial index, it might
+    # read that index instead.
     unfinished_in_batch = f"id IN ({', '.join(f':{name}' for name in key_parameters)}) AND finished_at IS NULL"
+    # A run that is no longer held has NULL. It is excluded, as is one that waits for its next attempt.
     held_condition = f"AND COALESCE(hold, {Hold.RETRY:d}) <> {Hold.RETRY:d}" if part is Part.HELD else ""
     cancelled_rows: Sequence[Row] = ()
     if state is not RunState.RUNNING:

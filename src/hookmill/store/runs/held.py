@@ -26,8 +26,9 @@ DECISIONS_MAX: Final = 500
 """The maximum number of runs that each query of a decision returns, so that the transaction stays short."""
 _DECISIONS_LOCK: Final = 7_246_001
 """The number of PostgreSQL's advisory lock for decisions."""
-_NOT_DEBOUNCED: Final = 0
-"""The stored latest due time of a run whose debounce time is over, and which waits for the end of an active run."""
+_IS_PAST_DEBOUNCE: Final = 0
+"""Marks a run that waits for the end of an active run. It is stored instead of the latest due time, also if the run was
+never debounced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +36,14 @@ class _HeldRun:
     id: RunKey
     created_at: int
     latest_due_at: int | None
-    """When the debounce time of the run's key ends at the latest; None if this is not decided yet."""
+    """When the debounce time of the run's key ends at the latest; None if this is not decided yet. Or a marker: see
+    `has_waited`."""
     policy: RunPolicy
 
     @property
     def has_waited(self) -> bool:
-        """Whether the run waited for the end of an active run before it was reconsidered. It is not debounced again."""
-        return self.latest_due_at == _NOT_DEBOUNCED
+        """Whether the run has waited for the end of an active run. Such a run is not debounced again."""
+        return self.latest_due_at == _IS_PAST_DEBOUNCE
 
 
 def lock_decisions(tx: Transaction) -> None:
@@ -227,7 +229,7 @@ def _start_oldest(tx: Transaction, policy_key: bytes, candidates: Sequence[_Held
     """Let the candidates wait behind the runs that wait already. Then start the oldest ones, up to `free_capacity`."""
     for run in candidates:
         tx.run(
-            f"UPDATE runs SET hold = {Hold.BUSY:d}, due_at = NULL, due_at_most = {_NOT_DEBOUNCED} WHERE id = :id",
+            f"UPDATE runs SET hold = {Hold.BUSY:d}, due_at = NULL, due_at_most = {_IS_PAST_DEBOUNCE} WHERE id = :id",
             id=run.id,
         )
     if free_capacity > 0:
@@ -302,7 +304,10 @@ def _oldest_active_run(tx: Transaction, policy_key: bytes) -> RunKey | None:
 
 
 def _oldest_active_runs(tx: Transaction, policy_key: bytes, count: int) -> list[RunKey]:
-    """The oldest `count` active runs. They include runs that are being stopped, so each new run stops at most one."""
+    """The oldest `count` active runs, including those that are being stopped.
+
+    So a decision that is made again stops the same runs, and no further ones.
+    """
     if count <= 0:
         return []
     rows = tx.all(

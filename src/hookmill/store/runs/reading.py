@@ -47,7 +47,7 @@ RUN_QUERY: Final = f"SELECT {_RUN_COLUMNS} {_RUN_TABLES}"
 # A run without a delivery has its own id in place of the delivery's.
 RUN_AND_PAYLOAD_QUERY: Final = f"""
     SELECT {_RUN_COLUMNS}, payloads.body,
-        (SELECT failures_in_row > 0 FROM automations WHERE id = runs.automation_id) AS follows_failure
+        (SELECT failures_in_row > 0 FROM automations WHERE id = runs.automation_id) AS has_failures_in_row
     {_RUN_TABLES}
     LEFT JOIN payloads ON payloads.delivery_id = runs.delivery_id
 """
