@@ -100,21 +100,36 @@ def test_unusable_secret_is_refused_with_its_pointer(api: Api, stocked: StockedF
 # Workspaces
 
 REF = {"pointer": "/pull_request/head/sha"}
+BASE = {"pointer": "/pull_request/base/ref"}
 
 
 def test_workspace_is_shown_replaced_kept_and_removed(api: Api, stocked: StockedFactory):
-    created = create(api, stocked, workspace={"repository": "app", "ref": REF, "depth": "full"})
+    created = create(api, stocked, workspace={"repository": "app", "ref": REF, "base": "main", "depth": "full"})
     path = f"/factories/default/automations/{created.json['automation_id']}"
 
-    replaced = api.patch(path, {"workspace": {"repository": "app", "ref": "main"}}).json
+    replaced = api.patch(path, {"workspace": {"repository": "app", "base": BASE}}).json
     unchanged = api.patch(path, {"prompt": "Another."}).json
     removed = api.patch(path, {"workspace": None}).json
 
     assert (created.status, created.json["workspace"]) == (
         201,
-        {"repository": "app", "ref": None, "ref_pointer": "/pull_request/head/sha", "depth": 0},
+        {
+            "repository": "app",
+            "ref": None,
+            "ref_pointer": "/pull_request/head/sha",
+            "base": "main",
+            "base_pointer": None,
+            "depth": 0,
+        },
     )
-    assert replaced["workspace"] == {"repository": "app", "ref": "main", "ref_pointer": None, "depth": 1}
+    assert replaced["workspace"] == {
+        "repository": "app",
+        "ref": None,
+        "ref_pointer": None,
+        "base": None,
+        "base_pointer": "/pull_request/base/ref",
+        "depth": 1,
+    }
     assert (unchanged["workspace"], unchanged["version"]) == (replaced["workspace"], 3)
     assert removed["workspace"] is None
 
@@ -127,6 +142,8 @@ def test_workspace_is_shown_replaced_kept_and_removed(api: Api, stocked: Stocked
         ({"repository": REF}, "/workspace/repository", "can't come from the payload"),
         ({"repository": "https://git.example.com/app.git"}, "/workspace/repository", "one that the operator allows"),
         ({"repository": "app", "ref": "--upload-pack=x"}, "/workspace/ref", "has a part between slashes"),
+        ({"repository": "app", "base": "--upload-pack=x"}, "/workspace/base", "has a part between slashes"),
+        ({"repository": "app", "base": {"pointer": "x"}}, "/workspace/base/pointer", "The pointer of the"),
         ({"repository": "app", "depth": "all"}, "/workspace/depth", "must be full, or a whole number"),
     ],
 )

@@ -619,13 +619,15 @@ def repositories(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_workspace_is_created_shown_replaced_and_removed(webhook: Any, hookmill: Hookmill):
     created = hookmill(
         *("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--workspace", "app"),
-        *("--workspace-ref-from", "/pull_request/head/sha", "--workspace-depth", "full", "--json"),
+        *("--workspace-ref-from", "/pull_request/head/sha", "--workspace-depth", "full"),
+        *("--workspace-base-from", "/pull_request/base/ref", "--json"),
     ).json
     shown = hookmill("automation", "show", "a").out
     replaced = hookmill(
         *("automation", "change", "a", "--workspace", "app", "--workspace-ref", "main", "--workspace-depth", "5"),
-        "--json",
+        *("--workspace-base", "v1", "--json"),
     ).json
+    shown_with_base = hookmill("automation", "show", "a").out
     removed = hookmill("automation", "change", "a", "--no-workspace", "--json").json
     audited = hookmill("audit", "list", "--limit", "1", "--json").json["entries"][0]
 
@@ -633,10 +635,23 @@ def test_workspace_is_created_shown_replaced_and_removed(webhook: Any, hookmill:
         "repository": "app",
         "ref": None,
         "ref_pointer": "/pull_request/head/sha",
+        "base": None,
+        "base_pointer": "/pull_request/base/ref",
         "depth": 0,
     }
-    assert "app: the ref at /pull_request/head/sha in the payload, with the whole history" in " ".join(shown.split())
-    assert replaced["workspace"] == {"repository": "app", "ref": "main", "ref_pointer": None, "depth": 5}
+    assert (
+        "app: the ref at /pull_request/head/sha in the payload, compared with the ref at /pull_request/base/ref in the "
+        "payload, with the whole history"
+    ) in " ".join(shown.split())
+    assert replaced["workspace"] == {
+        "repository": "app",
+        "ref": "main",
+        "ref_pointer": None,
+        "base": "v1",
+        "base_pointer": None,
+        "depth": 5,
+    }
+    assert "app: main, compared with v1, with at least 5 commits" in " ".join(shown_with_base.split())
     assert removed["workspace"] is None
     assert audited["details"]["changed"] == ["workspace"]
 
@@ -648,9 +663,12 @@ def test_workspace_is_created_shown_replaced_and_removed(webhook: Any, hookmill:
         (("--workspace", "other"), 1, "The operator allowed: app."),
         (("--workspace", "app", "--workspace-ref", "-x"), 1, "The ref of the workspace has a part"),
         (("--workspace", "app", "--workspace-depth", "all"), 1, "The depth of a workspace must be full"),
+        (("--workspace", "app", "--workspace-base", "a..b"), 1, "The base of the workspace contains .."),
         (("--workspace", "app", "--workspace-ref", "a", "--workspace-ref-from", "/a"), 2, "at most one of"),
+        (("--workspace", "app", "--workspace-base", "a", "--workspace-base-from", "/a"), 2, "at most one of"),
         (("--workspace", "app", "--no-workspace"), 2, "at most one of"),
         (("--workspace-ref", "main"), 2, "need --workspace"),
+        (("--workspace-base", "main"), 2, "need --workspace"),
     ],
 )
 def test_invalid_workspace_is_refused(

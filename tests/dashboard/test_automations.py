@@ -1042,14 +1042,19 @@ def test_workspace_is_set_kept_and_removed_in_the_editor(page: Page, installatio
     expect(page.get_by_text("The ref of the workspace has a part between slashes")).to_be_visible()
     page.get_by_label("Commit id, branch or tag").fill("")
     page.get_by_label("Or its JSON pointer in the payload").fill("/pull_request/head/sha")
+    page.get_by_label("Base to compare with").fill("main")
+    page.get_by_label("Or the base's JSON pointer").fill("/pull_request/base/ref")
     page.get_by_label("Commits of the history").fill("full")
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    expect(page.get_by_text("Enter a base, or the pointer of one, and not both.")).to_be_visible()
+    page.get_by_label("Base to compare with").fill("")
     added = save_and_get_options()
     page.get_by_label("Prompt").fill("Something else.")
     kept = save_and_get_options()
     page.get_by_label("Repository", exact=True).select_option("")
     removed = save_and_get_options()
 
-    ref = {"pointer": "/pull_request/head/sha"}
-    assert added == kept == {"workspace": {"repository": "app", "ref": ref, "depth": "full"}}
+    refs = {"ref": {"pointer": "/pull_request/head/sha"}, "base": {"pointer": "/pull_request/base/ref"}}
+    assert added == kept == {"workspace": {"repository": "app", **refs, "depth": "full"}}
     assert removed == {}
     installation.management.automations.delete(installation.may, automation_id)

@@ -834,7 +834,10 @@ def test_exported_fields_apply_without_a_change(applied_repository: Repository):
     assert applied_repository.plan().steps == ()
 
 
-WORKSPACE = "workspace: {repository: app, ref: {pointer: /pull_request/head/sha}, depth: full}\n"
+WORKSPACE = (
+    "workspace: {repository: app, ref: {pointer: /pull_request/head/sha}, base: {pointer: /pull_request/base/ref}, "
+    "depth: full}\n"
+)
 
 
 def test_workspace_is_applied_exported_and_removed_with_its_file(applied_repository: Repository):
@@ -857,6 +860,7 @@ def test_workspace_is_applied_exported_and_removed_with_its_file(applied_reposit
     assert options.as_json()["workspace"] == {
         "repository": "app",
         "ref": {"pointer": "/pull_request/head/sha"},
+        "base": {"pointer": "/pull_request/base/ref"},
         "depth": "full",
     }
     assert steps_after_export == ()

@@ -194,6 +194,8 @@ VALID_FRONT_MATTER = [
             "{repository: app}",
             "{repository: a-b_1, ref: main, depth: 0}",
             "{repository: app, ref: {pointer: /pull_request/head/sha}, depth: full}",
+            "{repository: app, base: main}",
+            "{repository: app, base: {pointer: /pull_request/base/ref}}",
         )
     ),
     payload_filter("{}"),
@@ -220,6 +222,8 @@ INVALID_FRONT_MATTER = [
             "{repository: app, ref: {}}",
             "{repository: app, ref: {pointer: a}}",
             "{repository: app, ref: {pointer: /a, default: main}}",
+            "{repository: app, base: ''}",
+            "{repository: app, base: {pointer: a}}",
             "{repository: app, depth: -1}",
             "{repository: app, depth: all}",
             "{repository: app, depth: 1000001}",

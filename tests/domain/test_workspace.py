@@ -9,11 +9,14 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.workspace import (
     DEFAULT_REF,
+    FULL_DEPTH,
     REF_CHARACTERS_MAX,
     CheckedOut,
+    CheckoutCommits,
     GitRef,
     RefKind,
     Workspace,
+    depths_to_fetch,
     git_ref,
     workspace_from_json,
 )
@@ -116,23 +119,28 @@ HOSTILE_REFS = [
 
 @pytest.mark.parametrize("text", HOSTILE_REFS, ids=ascii)
 def test_text_that_git_could_misread_is_no_ref(text: str):
-    workspace = Workspace(repository="app", ref_pointer="/ref")
+    workspace = Workspace(repository="app", ref_pointer="/text", base_pointer="/text")
+    body = payload(json.dumps({"text": text}).encode())
 
-    with pytest.raises(Invalid) as literal:
-        workspace_from_json({"repository": "app", "ref": text})
-    with pytest.raises(Invalid) as from_payload:
-        workspace.ref_in(payload(json.dumps({"ref": text}).encode()))
+    for name, text_in in (("ref", workspace.ref_in), ("base", workspace.base_in)):
+        with pytest.raises(Invalid) as literal:
+            workspace_from_json({"repository": "app", name: text})
+        with pytest.raises(Invalid) as from_payload:
+            text_in(body)
 
-    assert literal.value.faults[0].pointer == "/workspace/ref"
-    assert str(from_payload.value).startswith("The ref of the workspace, at /ref in the payload,")
-    if len(text) > 2:
-        assert text not in str(from_payload.value)
+        assert literal.value.faults[0].pointer == f"/workspace/{name}"
+        assert str(from_payload.value).startswith(f"The {name} of the workspace, at /text in the payload,")
+        if len(text) > 2:
+            assert text not in str(from_payload.value)
 
 
 @pytest.mark.parametrize("value", [b"7", b"null", b"true", b'["main"]', b'{"pointer": "/x"}'])
 def test_payload_value_that_is_no_string_is_no_ref(value: bytes):
-    with pytest.raises(Invalid, match="is not a string"):
-        Workspace(repository="app", ref_pointer="/ref").ref_in(payload(b'{"ref": %s}' % value))
+    workspace = Workspace(repository="app", ref_pointer="/ref", base_pointer="/ref")
+
+    for ref_in in (workspace.ref_in, workspace.base_in):
+        with pytest.raises(Invalid, match="is not a string"):
+            ref_in(payload(b'{"ref": %s}' % value))
 
 
 def test_missing_ref_never_becomes_the_default_branch():
@@ -144,16 +152,30 @@ def test_missing_ref_never_becomes_the_default_branch():
         workspace.ref_in(None)
 
 
+def test_missing_base_is_not_the_same_as_no_base():
+    workspace = Workspace(repository="app", base_pointer="/pull_request/base/ref")
+
+    with pytest.raises(Invalid, match="The base of the workspace, at /pull_request/base/ref in the payload, is"):
+        workspace.base_in(payload(b"{}"))
+    with pytest.raises(Invalid, match="this run has no payload"):
+        workspace.base_in(None)
+    assert Workspace(repository="app").base_in(None) is None
+
+
 def test_ref_of_the_payload_is_marked():
     body = payload(b'{"pull_request": {"head": {"sha": "%s"}}, "ref": "refs/heads/main"}' % SHA1.encode())
 
     by_pointer = Workspace(repository="app", ref_pointer="/pull_request/head/sha").ref_in(body)
     literal = Workspace(repository="app", ref="main").ref_in(body)
     default = Workspace(repository="app").ref_in(None)
+    base_by_pointer = Workspace(repository="app", base_pointer="/ref").base_in(body)
+    literal_base = Workspace(repository="app", base="main").base_in(body)
 
     assert by_pointer == GitRef(kind=RefKind.COMMIT, text=SHA1, is_from_payload=True)
     assert literal == GitRef(kind=RefKind.NAME, text="main")
     assert (default, default.full_names) == (DEFAULT_REF, ("HEAD",))
+    assert base_by_pointer == GitRef(kind=RefKind.NAME, text="refs/heads/main", is_from_payload=True)
+    assert literal_base == literal
 
 
 @pytest.mark.parametrize(
@@ -162,6 +184,8 @@ def test_ref_of_the_payload_is_marked():
         ({"repository": "app"}, Workspace(repository="app")),
         ({"repository": "app", "ref": "main"}, Workspace(repository="app", ref="main")),
         ({"repository": "app", "ref": {"pointer": "/a~1b"}}, Workspace(repository="app", ref_pointer="/a~1b")),
+        ({"repository": "app", "base": "main"}, Workspace(repository="app", base="main")),
+        ({"repository": "app", "base": {"pointer": "/a"}}, Workspace(repository="app", base_pointer="/a")),
         ({"repository": "app", "depth": 50}, Workspace(repository="app", depth=50)),
         ({"repository": "app", "depth": "full"}, Workspace(repository="app", depth=0)),
     ],
@@ -195,6 +219,9 @@ def test_depth_of_zero_is_the_full_history():
         ({"repository": "app", "ref": {}}, "/workspace/ref"),
         ({"repository": "app", "ref": {"pointer": "/a", "default": "main"}}, "/workspace/ref"),
         ({"repository": "app", "ref": {"pointer": "a"}}, "/workspace/ref/pointer"),
+        ({"repository": "app", "base": {"pointer": "a"}}, "/workspace/base/pointer"),
+        ({"repository": "app", "base": 7}, "/workspace/base"),
+        ({"repository": "app", "base": {"url": "https://evil.example/x.git"}}, "/workspace/base"),
         ({"repository": "app", "depth": -1}, "/workspace/depth"),
         ({"repository": "app", "depth": 1_000_001}, "/workspace/depth"),
         ({"repository": "app", "depth": True}, "/workspace/depth"),
@@ -219,6 +246,48 @@ def test_invalid_workspace_is_refused_with_its_place(source: Any, pointer: str):
     ],
 )
 def test_envelope_says_whether_the_ref_is_trusted(ref: GitRef | None, expected: dict[str, Any]):
-    described = CheckedOut(repository="app", ref=ref, commit=SHA1).as_json()
+    described = CheckedOut(repository="app", ref=ref, commits=CheckoutCommits(commit=SHA1)).as_json()
 
     assert described == {"repository": "app", "ref": expected, "commit": SHA1}
+
+
+def test_envelope_names_the_commits_of_the_base():
+    base = git_ref("main", is_from_payload=True)
+    commits = CheckoutCommits(commit="a" * 40, base_commit="b" * 40, merge_base="c" * 40)
+    ref = {"ref": {"value": None, "trust": "trusted"}}
+
+    described = CheckedOut(repository="app", ref=DEFAULT_REF, base=base, has_base=True, commits=commits).as_json()
+    unusable = CheckedOut(repository="app", ref=DEFAULT_REF, has_base=True, commits=None).as_json()
+
+    assert described == {
+        "repository": "app",
+        **ref,
+        "commit": "a" * 40,
+        "base": {"value": "main", "trust": "untrusted"},
+        "base_commit": "b" * 40,
+        "merge_base": "c" * 40,
+    }
+    assert unusable == {
+        "repository": "app",
+        **ref,
+        "commit": None,
+        "base": {"value": None, "trust": "untrusted"},
+        "base_commit": None,
+        "merge_base": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("depth", "has_base", "depths"),
+    [
+        (1, False, (1,)),
+        (FULL_DEPTH, False, (FULL_DEPTH,)),
+        (FULL_DEPTH, True, (FULL_DEPTH,)),
+        (1, True, (100, 1_000, FULL_DEPTH)),
+        (500, True, (500, 1_000, FULL_DEPTH)),
+        (1_000, True, (1_000, FULL_DEPTH)),
+        (5_000, True, (5_000, FULL_DEPTH)),
+    ],
+)
+def test_more_of_the_history_is_fetched_if_there_is_a_base(depth: int, has_base: bool, depths: tuple[int, ...]):
+    assert depths_to_fetch(depth, has_base=has_base) == depths

@@ -31,6 +31,7 @@ EXCLUSIVE_INPUTS: Final = (
     {"identifier", "--state"},
     {"--hours", "--until"},
     {"--workspace-ref", "--workspace-ref-from"},
+    {"--workspace-base", "--workspace-base-from"},
 )
 UNKNOWN_ALARM: Final = "alm_" + "0" * 32
 BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -124,7 +125,7 @@ ADDITIONAL_INPUTS: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     **{
         (f"automation {verb}", f"--workspace-{part}"): {"--workspace": "app"}
         for verb in ("change", "create")
-        for part in ("ref", "ref-from", "depth")
+        for part in ("ref", "ref-from", "base", "base-from", "depth")
     },
     ("send", "--scheme"): {"webhook": "signed"},
     ("send", "--clock-skew"): {"webhook": "signed"},

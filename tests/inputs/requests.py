@@ -31,7 +31,7 @@ _POLICY: Final = {
     "pause_after_failures": 2,
     "fields": {"pr": "/n", "title": {"pointer": "/title", "max_characters": 5}},
     "secrets": ["RUN_TOKEN"],
-    "workspace": {"repository": "app", "ref": {"pointer": "/ref"}, "depth": 2},
+    "workspace": {"repository": "app", "ref": {"pointer": "/ref"}, "base": {"pointer": "/base"}, "depth": 2},
     "results": [{"kind": "github_status", "destination": "github", "context": "ci", "commit": "/sha"}],
 }
 _TRIGGER: Final = {

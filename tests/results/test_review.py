@@ -52,8 +52,10 @@ set -e
 read -r prompt
 case $prompt in "Review the pull request "*) ;; *) exit 3 ;; esac
 test -z "$GITHUB_TOKEN"
-grep -q '"commits"' ../envelope.json
-git diff HEAD~1 | grep -q "Say hello"
+grep -q '"title"' ../envelope.json
+git diff hookmill/base...HEAD -- > ../diff
+grep -q "Say hello" ../diff
+if grep -q "meanwhile" ../diff; then exit 4; fi
 commit=$(git log -1 --format=%H)
 grep -q "\"sha\":\"$commit\"" ../event-payload.json
 test -L outputs
@@ -102,7 +104,7 @@ def claude_code_with_model(top: Path) -> Iterator[Agent]:
     shutil.copy(claude_code().resolve(), agent / "claude")
     write_certificates(agent / "ca.pem", top / "certificate.pem", top / "key.pem")
     tool_uses = (
-        ToolUse("Bash", {"command": "git diff HEAD~1"}),
+        ToolUse("Bash", {"command": "git diff hookmill/base...HEAD --"}),
         ToolUse("Read", {"file_path": "../envelope.json"}),
         ToolUse("Read", {"file_path": "docs/hello.txt"}),
         ToolUse("Edit", {"file_path": "../outputs/summary.md", "old_string": "", "new_string": SUMMARY}),
@@ -140,7 +142,10 @@ def settings(agent: Agent, repository: GitServer, github: GitHub) -> dict[str, A
 
 
 def pull_request(source: SourceRepository) -> str:
-    """Commit what a fork has pushed, in no branch of the repository. Returns the id of the commit."""
+    """Commit what a fork has pushed, in no branch of the repository. Returns the id of the commit.
+
+    The branch `master`, into which it should be merged, has got another commit meanwhile.
+    """
     source.commit(README="The base.")
     source.git("checkout", "--quiet", "--detach")
     (source.directory / "outputs").symlink_to("/etc")
@@ -154,6 +159,8 @@ def pull_request(source: SourceRepository) -> str:
     commit = source.commit(INSTRUCTION, **{"docs/hello.txt": CONTENT}, **instructions)
     source.git("update-ref", "refs/pull/2/head", commit)
     source.git("checkout", "--quiet", "main")
+    source.commit(README="Changed meanwhile.")
+    source.git("branch", "--move", "master")
     return commit
 
 

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from hookmill.domain import workspace as workspace_module
 from hookmill.domain.secret import SecretValue
-from hookmill.domain.workspace import DEFAULT_REF, FULL_DEPTH, GitRef, git_ref
+from hookmill.domain.workspace import BASE_REF, DEFAULT_REF, FULL_DEPTH, CheckoutCommits, GitRef, git_ref
 from hookmill.runs.runner import Instruction
 from hookmill.runs.workspaces import checkouts
 from hookmill.runs.workspaces import git as git_module
 from hookmill.runs.workspaces.checkouts import (
     Checkouts,
     RefNotFound,
+    WorkspaceRefused,
     WorkspaceStopped,
     WorkspaceTooLarge,
     WorkspaceUnavailable,
@@ -36,6 +38,8 @@ class Host:
         self.data = directory / "data"
         self.source = SourceRepository.create(directory / "source")
         self.checkouts = Checkouts(self.data)
+        self.commits = CheckoutCommits(commit="")
+        """The commits of the latest checkout."""
         self._directory = directory
         self._count = 0
 
@@ -45,8 +49,8 @@ class Host:
         target = self._directory / f"workspace-{self._count}"
         settings = {name: options.pop(name) for name in ("disk_bytes_max", "time_limit_seconds") if name in options}
         repository = RepositorySettings(url=url or str(self.source.directory), **settings)
-        commit = self.checkouts.check_out("app", repository, ref, depth, target, **options)
-        assert git(target, "rev-parse", "HEAD") == commit
+        self.commits = self.checkouts.check_out("app", repository, ref, depth, target, **options)
+        assert git(target, "rev-parse", "HEAD") == self.commits.commit
         return target
 
     def mirrors(self) -> list[str]:
@@ -278,6 +282,154 @@ def test_unused_mirrors_are_removed(host: Host):
     host.checkouts.remove_unused_mirrors([("other", repository)], now + day)
 
     assert (len(kept), after_a_month, host.mirrors()) == (1, [], [])
+
+
+# Bases
+
+
+def diff(workspace: Path) -> list[str]:
+    """The names of the files that the documented command shows as changed."""
+    return git(workspace, "diff", "--name-only", "hookmill/base...HEAD", "--").splitlines()
+
+
+def small_depths(monkeypatch: pytest.MonkeyPatch, *depths: int) -> None:
+    monkeypatch.setattr(workspace_module, "BASE_DEPTHS", depths)
+
+
+def test_changes_since_the_base_are_compared_without_later_ones_of_the_base(host: Host):
+    fork = host.source.commit("base", old="x")
+    host.source.git("checkout", "-q", "-b", "topic")
+    head = host.source.commit("change", new="x")
+    host.source.git("checkout", "-q", "main")
+    base = host.source.commit("meanwhile", other="x")
+
+    workspace = host.check_out(git_ref(head), base=git_ref("main"))
+
+    assert host.commits == CheckoutCommits(commit=head, base_commit=base, merge_base=fork)
+    assert git(workspace, "rev-parse", BASE_REF) == base
+    assert diff(workspace) == ["new"]
+    assert git(workspace, "log", "--format=%s", "hookmill/base..HEAD") == "change"
+    assert git(workspace, "for-each-ref", "--format=%(refname)") == BASE_REF
+
+
+def test_changes_of_the_base_that_were_merged_into_the_topic_are_not_shown(host: Host):
+    host.source.commit("base", old="x")
+    host.source.git("branch", "topic")
+    merged = host.source.commit("meanwhile", other="x")
+    host.source.git("checkout", "-q", "topic")
+    host.source.commit("change", new="x")
+    host.source.git("merge", "-q", "--no-edit", "main")
+
+    workspace = host.check_out(git_ref("topic"), base=git_ref("main"))
+
+    assert host.commits.merge_base == merged
+    assert diff(workspace) == ["new"]
+
+
+@pytest.mark.parametrize("is_commit_id", [False, True], ids=["tag", "commit"])
+def test_base_is_a_commit_even_if_an_annotated_tag_names_it(host: Host, is_commit_id: bool):
+    commit = host.source.commit(old="x")
+    host.source.git("tag", "-a", "v1", "-m", "annotated")
+    host.source.commit(new="x")
+
+    workspace = host.check_out(base=git_ref(commit if is_commit_id else "v1"))
+
+    assert (host.commits.base_commit, host.commits.merge_base) == (commit, commit)
+    assert git(workspace, "cat-file", "-t", BASE_REF) == "commit"
+    assert diff(workspace) == ["new"]
+
+
+def test_file_that_is_named_like_the_comparison_does_not_prevent_it(host: Host):
+    base = host.source.commit(old="x")
+    host.source.commit(**{"hookmill/base...HEAD": "x"})
+
+    workspace = host.check_out(base=git_ref(base))
+
+    assert diff(workspace) == ["hookmill/base...HEAD"]
+
+
+def test_base_and_ref_may_be_the_same(host: Host):
+    commit = host.source.commit(f="x")
+
+    workspace = host.check_out(git_ref("main"), base=git_ref("main"))
+
+    assert host.commits == CheckoutCommits(commit=commit, base_commit=commit, merge_base=commit)
+    assert diff(workspace) == []
+
+
+def test_history_is_fetched_until_the_merge_base_is_certain(host: Host, monkeypatch: pytest.MonkeyPatch):
+    small_depths(monkeypatch, 2, 4)
+    fork = host.source.commit(old="x")
+    for number in range(3):
+        host.source.commit(**{f"base{number}": "x"})
+    host.source.git("branch", "topic", fork)
+
+    near = host.check_out(git_ref("main"), base=git_ref("main"))
+    host.source.git("checkout", "-q", "topic")
+    host.source.commit(new="x")
+    far = host.check_out(git_ref("topic"), base=git_ref("main"))
+    host.source.git("checkout", "-q", "main")
+    host.source.commit(late="x")
+    farther = host.check_out(git_ref("topic"), base=git_ref("main"))
+
+    assert (len(history(near)), diff(far), diff(farther)) == (2, ["new"], ["new"])
+    assert [name.rpartition("-")[2] for name in host.mirrors()] == ["2.git", "4.git", "full.git"]
+
+
+def test_merge_of_an_old_commit_hides_no_change(host: Host, monkeypatch: pytest.MonkeyPatch):
+    """A part of the history would show the old commit as the merge base, and so hide that a fix is undone."""
+    small_depths(monkeypatch, 3, 4)
+    old = host.source.commit("old", code="with the fault")
+    fork = host.source.commit("fix", code="fixed")
+    host.source.git("checkout", "-q", "-b", "topic")
+    for number in range(4):
+        host.source.commit(f"filler {number}", filler=str(number))
+    head = host.source.git("commit-tree", f"{old}^{{tree}}", "-p", "HEAD", "-p", old, "-m", "merge")
+    host.source.git("checkout", "-q", "main")
+
+    workspace = host.check_out(git_ref(head), base=git_ref("main"))
+
+    assert host.commits.merge_base == fork
+    assert "code" in diff(workspace)
+
+
+def test_checkout_without_a_common_ancestor_is_refused(host: Host):
+    host.source.commit(f="x")
+    host.source.git("checkout", "-q", "--orphan", "unrelated")
+    host.source.commit(g="x")
+
+    with pytest.raises(WorkspaceRefused, match="no common ancestor of the workspace's ref and base"):
+        host.check_out(git_ref("unrelated"), base=git_ref("main"))
+
+
+@pytest.mark.parametrize("base", ["missing", "0123456789" * 4, "0123456789abcdef" * 4])
+@pytest.mark.parametrize("is_by_id", [False, True], ids=["branch", "commit"])
+def test_missing_base_is_refused_and_never_another_one(host: Host, base: str, is_by_id: bool):
+    commit = host.source.commit()
+
+    with pytest.raises(RefNotFound, match="the workspace's base") as refused:
+        host.check_out(git_ref(commit if is_by_id else "main"), base=git_ref(base))
+
+    assert base not in str(refused.value)
+
+
+def test_missing_ref_is_not_taken_for_a_missing_base(host: Host):
+    host.source.commit()
+
+    with pytest.raises(RefNotFound, match="the workspace's ref"):
+        host.check_out(git_ref("0123456789" * 4), base=git_ref("main"))
+
+
+def test_history_that_is_too_large_for_the_merge_base_is_refused(host: Host, monkeypatch: pytest.MonkeyPatch):
+    small_depths(monkeypatch, 1)
+    host.source.commit()
+    host.source.git("branch", "topic")
+    host.source.commit(large=os.urandom(1_100_000).hex())
+    (host.source.directory / "large").unlink()
+    host.source.commit()
+
+    with pytest.raises(WorkspaceTooLarge, match="the newest common ancestor of the ref and the base is far back"):
+        host.check_out(git_ref("topic"), base=git_ref("main"), disk_bytes_max=1_048_576)
 
 
 # What Git must not execute or follow

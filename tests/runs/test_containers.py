@@ -16,6 +16,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import Ended, RunState
 from hookmill.domain.secret import SecretValue
+from hookmill.domain.workspace import CheckoutCommits
 from hookmill.runs.package import Package, write_package
 from hookmill.runs.runner import Instruction, NextInstruction
 from hookmill.runs.runners import ContainerSettings, RunnerContext
@@ -201,10 +202,10 @@ def test_container_sees_the_package_and_writes_only_its_output(engine, package):
 
 
 def test_container_can_change_its_workspace(engine, tmp_path):
-    def check_out(target: Path) -> str:
+    def check_out(target: Path) -> CheckoutCommits:
         target.mkdir()
         (target / "f").write_text("checked out\n")
-        return "0" * 40
+        return CheckoutCommits(commit="0" * 40)
 
     package = write_package(tmp_path / "runs", sample_run(), b"{}", check_out=check_out)
     script = 'pwd; cat "$HOOKMILL_WORKSPACE/f"; echo changed > /workspace/f; cat /package/workspace/f'

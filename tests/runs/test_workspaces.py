@@ -19,7 +19,7 @@ from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import Retry
 from hookmill.domain.secret import SecretValue
-from hookmill.domain.workspace import Workspace
+from hookmill.domain.workspace import CheckoutCommits, Workspace
 from hookmill.maintenance import run_retention
 from hookmill.metrics import ATTEMPTS, Metrics
 from hookmill.runs.observation import RunObserver
@@ -38,13 +38,14 @@ from tests.runs.backlog import Backlog
 from tests.runs.samples import always_continue, sample_run
 from tests.runs.test_perform import claim, new_performer
 from tests.runs.worker import microseconds
-from tests.support.git_server import SourceRepository, serve_over_http
+from tests.support.git_server import SourceRepository, git, serve_over_http
 from tests.support.service import operator, serving
 from tests.support.waiting import until
 
 KEY = MasterKey(b"k" * 32)
 PASSWORD = "ghp_not-a-real-token-8Rr"
 SHA = {"pointer": "/sha"}
+BASED = {"repository": "app", "base": {"pointer": "/base"}}
 
 
 @dataclass
@@ -56,6 +57,8 @@ class Recorder:
     packages: list[Package] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     envelopes: list[Any] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    """The files that have changed since the base."""
 
     def end_earlier_attempts(self, run: Run) -> None: ...
 
@@ -64,6 +67,8 @@ class Recorder:
         self.envelopes.append(json.loads(package.envelope_file.read_text()))
         if package.workspace is not None:
             self.files += [path.name for path in sorted(package.workspace.iterdir()) if path.name != ".git"]
+            if "base" in self.envelopes[-1]["workspace"]:
+                self.changes += git(package.workspace, "diff", "--name-only", "hookmill/base...HEAD", "--").splitlines()
         return self.result
 
 
@@ -134,6 +139,29 @@ def test_run_finds_the_commit_of_its_payload_and_leaves_no_checkout(scene: Scene
     ]  # fmt: skip
 
 
+def test_command_can_compare_the_checkout_with_the_base_of_its_payload(scene: Scene):
+    base = scene.source.commit(old="x")
+    commit = scene.source.commit(new="x")
+    workspace = {"repository": "app", "ref": SHA, "base": {"pointer": "/base"}}
+
+    run = scene.perform(workspace, {"sha": commit, "base": base})
+
+    assert run.state is RunState.SUCCEEDED
+    assert scene.recorder.changes == ["new"]
+    assert scene.recorder.envelopes[0]["workspace"] == {
+        "repository": "app",
+        "ref": {"value": commit, "trust": "untrusted"},
+        "commit": commit,
+        "base": {"value": base, "trust": "untrusted"},
+        "base_commit": base,
+        "merge_base": base,
+    }
+    prompt = scene.recorder.packages[0].prompt_file.read_text()
+    assert "`git diff hookmill/base...HEAD --`" in prompt
+    assert "The payload has chosen the base." in prompt
+    assert base not in prompt
+
+
 def test_prompt_says_where_the_files_are_and_that_a_chosen_checkout_is_untrusted(scene: Scene):
     commit = scene.source.commit()
     scene.perform({"repository": "app", "ref": SHA}, {"sha": commit})
@@ -146,6 +174,7 @@ def test_prompt_says_where_the_files_are_and_that_a_chosen_checkout_is_untrusted
         assert "Repository: app\n" in prompt
         assert "the attached file is ../event-payload.json" in prompt
         assert commit not in prompt
+        assert "hookmill/base" not in prompt
     assert ["The payload has chosen the commit" in prompt for prompt in prompts] == [True, False]
 
 
@@ -161,6 +190,13 @@ def test_prompt_says_where_the_files_are_and_that_a_chosen_checkout_is_untrusted
         ({"repository": "app", "ref": SHA}, {"sha": "refs/../.."}, "in the payload, begins with refs/"),
         ({"repository": "app", "ref": SHA}, {"sha": "0" * 40}, "has no commit with the id of the workspace's ref"),
         ({"repository": "app", "ref": "gone"}, {}, "has no branch or tag with the name of the workspace's ref"),
+        (BASED, {}, "The base of the workspace, at /base in the payload, is missing."),
+        (BASED, {"base": {"repository": "other", "ref": "main"}}, "at /base in the payload, is not a string."),
+        (BASED, {"base": "--upload-pack=touch"}, "The base of the workspace, at /base in the payload, has a part"),
+        (BASED, {"base": "https://git.example.com/other.git"}, "contains a character other than letters"),
+        (BASED, {"base": "../../other.git"}, "contains .. or @{"),
+        (BASED, {"base": "refs/hookmill/base"}, "begins with refs/"),
+        (BASED, {"base": "gone"}, "has no branch or tag with the name of the workspace's base"),
         ({"repository": "other"}, {}, "The service started without a repository 'other' for this factory."),
     ],
 )
@@ -442,11 +478,11 @@ def test_unusable_password_is_named_and_not_shown(scene: Scene, value: str | Non
 def package_with_workspace(directory: Path, *, has_payload: bool = True) -> Package:
     run = sample_run(options=RunOptions(workspace=Workspace(repository="app")))
 
-    def check_out(target: Path) -> str:
+    def check_out(target: Path) -> CheckoutCommits:
         (target / "src").mkdir(parents=True)
         (target / "src" / "code").write_text("x")
         (target / "outside").symlink_to("/etc/passwd")
-        return "0" * 40
+        return CheckoutCommits(commit="0" * 40)
 
     return write_package(directory / "runs", run, b"{}" if has_payload else None, check_out=check_out)
 

@@ -197,6 +197,16 @@ WorkspaceRefFrom = Annotated[
     str | None,
     typer.Option(metavar="POINTER", help="The JSON pointer of the ref in the payload, such as /pull_request/head/sha."),
 ]
+WorkspaceBase = Annotated[
+    str | None,
+    typer.Option(metavar="REF", help="A commit id, branch or tag with which commands can compare the checkout."),
+]
+WorkspaceBaseFrom = Annotated[
+    str | None,
+    typer.Option(
+        metavar="POINTER", help="The JSON pointer of the base in the payload, such as /pull_request/base/ref."
+    ),
+]
 WorkspaceDepth = Annotated[
     str | None, typer.Option(metavar="N", help="How many commits of the history it has, or full. Default: 1.")
 ]
@@ -247,6 +257,8 @@ def create(
     workspace: WorkspaceRepository = None,
     workspace_ref: WorkspaceRef = None,
     workspace_ref_from: WorkspaceRefFrom = None,
+    workspace_base: WorkspaceBase = None,
+    workspace_base_from: WorkspaceBaseFrom = None,
     workspace_depth: WorkspaceDepth = None,
     result: DeclaredResults = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
@@ -271,7 +283,9 @@ def create(
     options_changes = (
         _option_changes(field, field_max)
         | ({"secrets": secret} if secret else {})
-        | _workspace_changes(workspace, workspace_ref, workspace_ref_from, workspace_depth)
+        | _workspace_changes(
+            workspace, workspace_ref, workspace_ref_from, workspace_base, workspace_base_from, workspace_depth
+        )
         | _result_changes(result)
     )
     policy_options = _PolicyOptions(
@@ -449,6 +463,8 @@ def change(
     workspace: WorkspaceRepository = None,
     workspace_ref: WorkspaceRef = None,
     workspace_ref_from: WorkspaceRefFrom = None,
+    workspace_base: WorkspaceBase = None,
+    workspace_base_from: WorkspaceBaseFrom = None,
     workspace_depth: WorkspaceDepth = None,
     no_workspace: Annotated[bool, typer.Option("--no-workspace", help="Runs get no checkout.")] = False,
     result: DeclaredResults = None,
@@ -501,7 +517,9 @@ def change(
     options_changes: dict[str, Any] = {"fields": None} if no_fields else _option_changes(field, field_max)
     if secret or no_secrets:
         options_changes["secrets"] = secret or None
-    options_changes |= _workspace_changes(workspace, workspace_ref, workspace_ref_from, workspace_depth)
+    options_changes |= _workspace_changes(
+        workspace, workspace_ref, workspace_ref_from, workspace_base, workspace_base_from, workspace_depth
+    )
     if no_workspace:
         options_changes["workspace"] = None
     options_changes |= {"results": None} if no_results else _result_changes(result)
@@ -707,18 +725,25 @@ def _option_changes(fields: Sequence[str] | None, max_characters: Sequence[str] 
 
 
 def _workspace_changes(
-    repository: str | None, ref: str | None, ref_pointer: str | None, depth: str | None
+    repository: str | None,
+    ref: str | None,
+    ref_pointer: str | None,
+    base: str | None,
+    base_pointer: str | None,
+    depth: str | None,
 ) -> dict[str, Any]:
     """The run option `workspace`, if the command's options change it."""
     inputs.require_at_most_one(workspace_ref=ref, workspace_ref_from=ref_pointer)
+    inputs.require_at_most_one(workspace_base=base, workspace_base_from=base_pointer)
     if repository is None:
-        if (ref, ref_pointer, depth) != (None, None, None):
-            raise typer.BadParameter("--workspace-ref, --workspace-ref-from and --workspace-depth need --workspace")
+        if any(option is not None for option in (ref, ref_pointer, base, base_pointer, depth)):
+            raise typer.BadParameter("The other options that begin with --workspace- need --workspace")
         return {}
     is_number = depth is not None and depth.isascii() and depth.isdigit() and len(depth) < 10
     workspace = {
         "repository": repository,
         "ref": {"pointer": ref_pointer} if ref_pointer is not None else ref,
+        "base": {"pointer": base_pointer} if base_pointer is not None else base,
         "depth": int(depth) if depth is not None and is_number else depth,
     }
     return {"workspace": _without_none(workspace)}

@@ -1,6 +1,6 @@
 """The files of a run: those that its package contains from the start, and how files are shown on every host."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +10,7 @@ from hookmill.domain.filters import exact_json
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.run import PAYLOAD_FILE, Run, envelope, envelope_text, full_prompt
 from hookmill.domain.run_options import FieldValue
-from hookmill.domain.workspace import CheckedOut
+from hookmill.domain.workspace import CheckedOut, CheckoutCommits, GitRef
 
 PROMPT_FILE: Final = "prompt.md"
 ENVELOPE_FILE: Final = "envelope.json"
@@ -74,21 +74,25 @@ class RunOutput:
         return None if self.size is None else self.size > len(self.content)
 
 
-def prepared_texts(run: Run, payload: bytes | None, commit: str | None = None) -> Iterator[tuple[str, bytes]]:
+def prepared_texts(
+    run: Run, payload: bytes | None, commits: CheckoutCommits | None = None
+) -> Iterator[tuple[str, bytes]]:
     """The texts that a run's package contains when its command starts, by file name. The payload is another file.
 
-    `payload` matters only if the run's options refer to it. `commit` is the id of the commit in the workspace; only the
-    worker knows it.
+    `payload` matters only if the run's options refer to it. `commits` are those of the workspace; only the worker knows
+    them.
     """
     yield PROMPT_FILE, _utf8(full_prompt(run))
-    programs_envelope = envelope(run, fields_of(run, payload), workspace_of(run, payload, commit))
+    programs_envelope = envelope(run, fields_of(run, payload), workspace_of(run, payload, commits))
     yield ENVELOPE_FILE, _utf8(exact_json(programs_envelope, indent=2) + "\n")
     yield ENVELOPE_TEXT_FILE, _utf8(envelope_text(run))
 
 
-def prepared_files(run: Run, payload: bytes | None, commit: str | None = None) -> Iterator[tuple[str, bytes]]:
-    """All files that a run's package contains when its command starts, by name. `commit`: see `prepared_texts`."""
-    yield from prepared_texts(run, payload, commit)
+def prepared_files(
+    run: Run, payload: bytes | None, commits: CheckoutCommits | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """All files that a run's package contains when its command starts, by name. `commits`: see `prepared_texts`."""
+    yield from prepared_texts(run, payload, commits)
     if payload is not None:
         yield PAYLOAD_FILE, payload
 
@@ -100,15 +104,25 @@ def fields_of(run: Run, payload: bytes | None) -> dict[str, FieldValue]:
     return run.options.field_values(parsed_payload(payload))
 
 
-def workspace_of(run: Run, payload: bytes | None, commit: str | None) -> CheckedOut | None:
+def workspace_of(run: Run, payload: bytes | None, commits: CheckoutCommits | None) -> CheckedOut | None:
     """What the envelope says about the run's workspace; None if its automation has none."""
     workspace = run.options.workspace
     if workspace is None:
         return None
-    ref = None
+    parsed = parsed_payload(payload)
+    return CheckedOut(
+        repository=workspace.repository,
+        ref=_usable_ref(workspace.ref_in, parsed),
+        base=_usable_ref(workspace.base_in, parsed),
+        has_base=workspace.has_base,
+        commits=commits,
+    )
+
+
+def _usable_ref(ref_in: Callable[[Parsed | None], GitRef | None], payload: Parsed | None) -> GitRef | None:
     with suppress(Invalid):
-        ref = workspace.ref_in(parsed_payload(payload))
-    return CheckedOut(repository=workspace.repository, ref=ref, commit=commit)
+        return ref_in(payload)
+    return None
 
 
 def parsed_payload(payload: bytes | None) -> Parsed | None:

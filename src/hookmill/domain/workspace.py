@@ -1,6 +1,7 @@
 """The workspace of a run: a checkout of a Git repository that the operator allows.
 
 The automation names the repository. A payload can choose what is checked out, but only as a commit id, branch or tag.
+The same is true of the base, with which the checkout can be compared.
 """
 
 import re
@@ -20,6 +21,12 @@ DEPTH: Final = 1
 """The default of `Workspace.depth`."""
 DEPTH_MAX: Final = 1_000_000
 FULL_DEPTH: Final = 0
+BASE_REF: Final = "refs/hookmill/base"
+"""The ref in a checkout that names the base. It is no branch, so `git push --all` does not push it."""
+BASE_REF_NAME: Final = BASE_REF.removeprefix("refs/")
+"""The same for commands. A branch or tag with this name would not hide it."""
+BASE_DEPTHS: Final = (100, 1_000)
+"""With a base, this much history is fetched before all of it."""
 REF_CHARACTERS_MAX: Final = 200
 _REPOSITORY: Final = re.compile(rf"{REPOSITORY_PATTERN}\Z")
 _COMMIT: Final = re.compile(r"(?:[0-9a-fA-F]{40}|[0-9a-fA-F]{64})\Z")
@@ -39,7 +46,7 @@ class RefKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitRef:
-    """The commit to check out. Git can't read any of these values as an option, a pattern or an expression."""
+    """A commit to fetch. Git can't read any of these values as an option, a pattern or an expression."""
 
     kind: RefKind
     text: str | None = None
@@ -63,7 +70,7 @@ DEFAULT_REF: Final = GitRef(kind=RefKind.DEFAULT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """The run option: which repository the runs of an automation get, and which ref of it."""
+    """The run option: which repository the runs of an automation get, which ref of it, and with which base."""
 
     repository: str
     """The name of a repository in the operator's settings."""
@@ -71,33 +78,53 @@ class Workspace:
     """A commit id, branch or tag. None: `ref_pointer` selects it, or else it is the default branch."""
     ref_pointer: str | None = None
     """The JSON pointer of the ref in the payload."""
+    base: str | None = None
+    """A commit id, branch or tag with which the checkout can be compared. None: `base_pointer` selects it, if set."""
+    base_pointer: str | None = None
+    """The JSON pointer of the base in the payload."""
     depth: int = DEPTH
-    """How many commits of the history the checkout has. `FULL_DEPTH`: all."""
+    """How many commits of the history the checkout has, at least. `FULL_DEPTH`: all."""
+
+    @property
+    def has_base(self) -> bool:
+        return self.base is not None or self.base_pointer is not None
 
     def as_json(self) -> dict[str, Any]:
         """The workspace in definition files and in the store, without what has its default."""
         source: dict[str, Any] = {"repository": self.repository}
-        if self.ref_pointer is not None:
-            source["ref"] = {"pointer": self.ref_pointer}
-        elif self.ref is not None:
-            source["ref"] = self.ref
+        for name, text, pointer in (("ref", self.ref, self.ref_pointer), ("base", self.base, self.base_pointer)):
+            if pointer is not None:
+                source[name] = {"pointer": pointer}
+            elif text is not None:
+                source[name] = text
         if self.depth != DEPTH:
             source["depth"] = self.depth if self.depth != FULL_DEPTH else "full"
         return source
 
     def ref_in(self, payload: Parsed | None) -> GitRef:
         """The commit to check out for a run with this payload. Raises `Invalid`, without values of the payload."""
-        if self.ref_pointer is None:
-            return git_ref(self.ref) if self.ref is not None else DEFAULT_REF
-        value = value_at(payload.value if payload is not None else MISSING, json_pointer.steps_of(self.ref_pointer))
-        subject = f"The ref of the workspace, at {self.ref_pointer} in the payload,"
-        if payload is None:
-            raise Invalid(f"{subject} is missing, because this run has no payload.")
-        if value is MISSING:
-            raise Invalid(f"{subject} is missing.")
-        if not isinstance(value, str):
-            raise Invalid(f"{subject} is not a string.")
-        return git_ref(value, subject=subject, is_from_payload=True)
+        if self.ref_pointer is not None:
+            return _ref_at(self.ref_pointer, payload, "ref")
+        return git_ref(self.ref) if self.ref is not None else DEFAULT_REF
+
+    def base_in(self, payload: Parsed | None) -> GitRef | None:
+        """The base of the checkout for a run with this payload; None without one. Raises `Invalid`, like `ref_in`."""
+        if self.base_pointer is not None:
+            return _ref_at(self.base_pointer, payload, "base")
+        return git_ref(self.base) if self.base is not None else None
+
+
+def _ref_at(pointer: str, payload: Parsed | None, name: str) -> GitRef:
+    """The ref at a place of the payload. Raises `Invalid`, without values of the payload."""
+    subject = f"The {name} of the workspace, at {pointer} in the payload,"
+    if payload is None:
+        raise Invalid(f"{subject} is missing, because this run has no payload.")
+    value = value_at(payload.value, json_pointer.steps_of(pointer))
+    if value is MISSING:
+        raise Invalid(f"{subject} is missing.")
+    if not isinstance(value, str):
+        raise Invalid(f"{subject} is not a string.")
+    return git_ref(value, subject=subject, is_from_payload=True)
 
 
 def git_ref(text: str, *, subject: str = "The ref", is_from_payload: bool = False) -> GitRef:
@@ -132,6 +159,14 @@ def _reason_against(text: str) -> str | None:
     return None
 
 
+def depths_to_fetch(depth: int, *, has_base: bool) -> tuple[int, ...]:
+    """How many commits of the history are fetched, one number after the other, until the merge base is certain."""
+    if depth == FULL_DEPTH or not has_base:
+        return (depth,)
+    first = max(depth, BASE_DEPTHS[0])
+    return (first, *(larger for larger in BASE_DEPTHS if larger > first), FULL_DEPTH)
+
+
 def workspace_from_json(source: Any) -> Workspace:
     """The workspace that a definition describes. Raises `Invalid` with a JSON pointer into the automation."""
     if not isinstance(source, Mapping):
@@ -139,15 +174,19 @@ def workspace_from_json(source: Any) -> Workspace:
             "workspace must be an object with a repository, such as {repository: app, ref: main}.", pointer="/workspace"
         )
     for key in source:
-        if key not in ("repository", "ref", "depth"):
+        if key not in ("repository", "ref", "base", "depth"):
             raise Invalid(
-                f"Unknown key {str(key)[:40]!r} of workspace. Known keys: repository, ref, depth.", pointer="/workspace"
+                f"Unknown key {str(key)[:40]!r} of workspace. Known keys: repository, ref, base, depth.",
+                pointer="/workspace",
             )
-    ref, ref_pointer = _ref(source.get("ref"))
+    ref, ref_pointer = _ref(source.get("ref"), "ref")
+    base, base_pointer = _ref(source.get("base"), "base")
     return Workspace(
         repository=_repository(source.get("repository")),
         ref=ref,
         ref_pointer=ref_pointer,
+        base=base,
+        base_pointer=base_pointer,
         depth=_depth(source.get("depth")),
     )
 
@@ -172,20 +211,20 @@ def _repository(name: Any) -> str:
     )
 
 
-def _ref(source: Any) -> tuple[str | None, str | None]:
-    """The literal ref, or the pointer to it in the payload."""
-    place = "/workspace/ref"
+def _ref(source: Any, name: str) -> tuple[str | None, str | None]:
+    """The literal ref or base, or the pointer to it in the payload."""
+    place = f"/workspace/{name}"
     if source is None:
         return None, None
     if isinstance(source, str):
         try:
-            git_ref(source, subject="The ref of the workspace")
+            git_ref(source, subject=f"The {name} of the workspace")
         except Invalid as error:
             raise Invalid(str(error), pointer=place) from None
         return source, None
     if isinstance(source, Mapping) and set(source) == {"pointer"}:
-        return None, usable_pointer(source["pointer"], f"{place}/pointer", "The pointer of the workspace's ref")
-    raise Invalid("The ref of a workspace must be a text, or {pointer: /a/pointer}.", pointer=place)
+        return None, usable_pointer(source["pointer"], f"{place}/pointer", f"The pointer of the workspace's {name}")
+    raise Invalid(f"The {name} of a workspace must be a text, or {{pointer: /a/pointer}}.", pointer=place)
 
 
 def _depth(source: Json) -> int:
@@ -202,22 +241,48 @@ def _depth(source: Json) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckoutCommits:
+    """The ids of the commits of a checkout, as Git resolved them."""
+
+    commit: str
+    base_commit: str | None = None
+    """None without a base."""
+    merge_base: str | None = None
+    """The newest common ancestor of both, at which the changes since the base begin; None without a base."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedOut:
     """The fields about a workspace in the envelope for programs."""
 
     repository: str
     ref: GitRef | None
     """None if the payload has no usable ref."""
-    commit: str | None
-    """The id of the commit, as Git resolved it; None without a checkout."""
+    base: GitRef | None = None
+    """None without a base, or if the payload has no usable one."""
+    has_base: bool = False
+    """Whether the automation names a base. Without one, the envelope does not mention it."""
+    commits: CheckoutCommits | None
+    """None without a checkout."""
 
     def as_json(self) -> dict[str, Json]:
-        ref = self.ref
-        return {
+        commits = self.commits
+        fields: dict[str, Json] = {
             "repository": self.repository,
-            "ref": {
-                "value": ref.text if ref is not None else None,
-                "trust": "untrusted" if ref is None or ref.is_from_payload else "trusted",
-            },
-            "commit": self.commit,
+            "ref": _ref_json(self.ref),
+            "commit": commits.commit if commits is not None else None,
         }
+        if self.has_base:
+            fields |= {
+                "base": _ref_json(self.base),
+                "base_commit": commits.base_commit if commits is not None else None,
+                "merge_base": commits.merge_base if commits is not None else None,
+            }
+        return fields
+
+
+def _ref_json(ref: GitRef | None) -> dict[str, Json]:
+    return {
+        "value": ref.text if ref is not None else None,
+        "trust": "untrusted" if ref is None or ref.is_from_payload else "trusted",
+    }

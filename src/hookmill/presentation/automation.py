@@ -11,7 +11,7 @@ from hookmill.domain.results import DeclaredResult, ResultKind
 from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import Priority, RunPolicy, WhenBusy
 from hookmill.domain.schedule import CatchUp, Schedule
-from hookmill.domain.workspace import FULL_DEPTH
+from hookmill.domain.workspace import FULL_DEPTH, Workspace
 from hookmill.presentation.view import ExactNumbersView, Timestamp, View
 
 
@@ -101,7 +101,15 @@ class WorkspaceView(View, frozen=True):
         str | None,
         Meta(description="The JSON pointer of the ref in the payload. If both are null: the default branch."),
     ]
-    depth: Annotated[int, Meta(description="How many commits of the history it has. 0: all.")]
+    base: Annotated[
+        str | None, Meta(description="A commit id, branch or tag to compare with. Null: see `base_pointer`.")
+    ]
+    base_pointer: Annotated[
+        str | None, Meta(description="The JSON pointer of the base in the payload. If both are null: no base.")
+    ]
+    depth: Annotated[
+        int, Meta(description="How many commits of the history it has, or more if there is a base. 0: all.")
+    ]
 
 
 class DeclaredResultView(View, frozen=True):
@@ -248,15 +256,22 @@ def option_lines(options: RunOptions) -> list[tuple[str, str]]:
     if options.secrets:
         lines.append(("Secrets", ", ".join(secret.as_json() for secret in options.secrets)))
     if (workspace := options.workspace) is not None:
-        ref_text = workspace.ref or "the default branch"
-        if workspace.ref_pointer is not None:
-            ref_text = f"the ref at {workspace.ref_pointer} in the payload"
-        depth_text = {FULL_DEPTH: "the whole history", 1: "1 commit"}.get(
-            workspace.depth, f"{workspace.depth:,} commits"
-        )
-        lines.append(("Workspace", f"{workspace.repository}: {ref_text}, with {depth_text}"))
+        lines.append(("Workspace", _workspace_text(workspace)))
     lines += [("Result", _result_text(result)) for result in options.results]
     return lines
+
+
+def _workspace_text(workspace: Workspace) -> str:
+    ref_text = workspace.ref or "the default branch"
+    if workspace.ref_pointer is not None:
+        ref_text = f"the ref at {workspace.ref_pointer} in the payload"
+    base_text = f", compared with {workspace.base}" if workspace.base is not None else ""
+    if workspace.base_pointer is not None:
+        base_text = f", compared with the ref at {workspace.base_pointer} in the payload"
+    depth_text = {FULL_DEPTH: "the whole history", 1: "1 commit"}.get(workspace.depth, f"{workspace.depth:,} commits")
+    if workspace.has_base and workspace.depth != FULL_DEPTH:
+        depth_text = f"at least {depth_text}"
+    return f"{workspace.repository}: {ref_text}{base_text}, with {depth_text}"
 
 
 def _result_text(result: DeclaredResult) -> str:
@@ -304,6 +319,8 @@ def _workspace_view(automation: Automation) -> WorkspaceView | None:
         repository=workspace.repository,
         ref=workspace.ref,
         ref_pointer=workspace.ref_pointer,
+        base=workspace.base,
+        base_pointer=workspace.base_pointer,
         depth=workspace.depth,
     )
 

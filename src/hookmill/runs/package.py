@@ -22,6 +22,7 @@ from hookmill.domain.run_files import (
     prepared_files,
 )
 from hookmill.domain.secret import SecretValue
+from hookmill.domain.workspace import CheckoutCommits
 from hookmill.store.directories import remove_directory, remove_or_set_aside
 
 LISTED_ENTRIES_MAX: Final = 1_000
@@ -76,12 +77,12 @@ def write_package(
     payload: bytes | None,
     *,
     traceparent: str | None = None,
-    check_out: Callable[[Path], str] | None = None,
+    check_out: Callable[[Path], CheckoutCommits] | None = None,
 ) -> Package:
     """Write a run's package. It replaces that of an earlier attempt, and is never incomplete. Raises `OSError`.
 
-    `check_out` makes the workspace in the directory that it gets, and returns the id of the commit. What it raises
-    leaves no package.
+    `check_out` makes the workspace in the directory that it gets, and returns its commits. What it raises leaves
+    no package.
     """
     directory = directory_of(packages, run.id)
     draft = packages / f".{directory.name}"
@@ -94,8 +95,8 @@ def write_package(
     except FileExistsError:
         remove_or_set_aside(draft)
         draft.mkdir(mode=0o700)
-    commit = _check_out(draft, check_out) if check_out is not None else None
-    for name, content in prepared_files(run, payload, commit):
+    commits = _check_out(draft, check_out) if check_out is not None else None
+    for name, content in prepared_files(run, payload, commits):
         _write_file(draft / name, content)
     try:
         draft.rename(directory)
@@ -105,10 +106,11 @@ def write_package(
         # An earlier attempt has left its package, or its command something else with this name.
         remove_or_set_aside(directory)
         draft.rename(directory)
+    commit = commits.commit if commits is not None else None
     return Package(run=run, directory=directory, traceparent=traceparent, commit=commit)
 
 
-def _check_out(draft: Path, check_out: Callable[[Path], str]) -> str:
+def _check_out(draft: Path, check_out: Callable[[Path], CheckoutCommits]) -> CheckoutCommits:
     try:
         return check_out(draft / WORKSPACE_DIRECTORY)
     except BaseException:

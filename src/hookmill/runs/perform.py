@@ -17,6 +17,7 @@ from hookmill.domain.results import DestinationRules, plan_results
 from hookmill.domain.run import PACKAGE_RUNNER, Ended, Run, RunState
 from hookmill.domain.run_policy import Retry
 from hookmill.domain.secret import SecretValue
+from hookmill.domain.workspace import CheckoutCommits
 from hookmill.runs.file_writer import LiveOutput, RunFileWriter
 from hookmill.runs.health import DISK_ADVICE, HostHealth
 from hookmill.runs.masked_files import mask_files
@@ -271,7 +272,7 @@ class Performer:
             # The files are not shown then.
             self.report_failure("runs", error)
 
-    def _check_out(self, run: Run, payload: bytes | None) -> Callable[[Path], str] | None:
+    def _check_out(self, run: Run, payload: bytes | None) -> Callable[[Path], CheckoutCommits] | None:
         """What makes the run's workspace; None if the run gets none. Raises `WorkspaceRefused`."""
         if run.options.workspace is None:
             return None

@@ -3,6 +3,9 @@
 A mirror is a cache: whatever is wrong with it, removing it is safe. There is one for each repository and depth, because
 Git downloads again what a smaller depth has hidden. One process uses it at a time. A checkout shares nothing with its
 mirror, and no Git command is executed in a checkout after its run has got it.
+
+With a base, the checkout has enough history for the true merge base. A part of the history may have another one: if a
+pull request merges an old commit, this may be the newest common ancestor in that part, and changes would be hidden.
 """
 
 import errno
@@ -12,12 +15,12 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from hookmill.domain.workspace import FULL_DEPTH, GitRef, RefKind
+from hookmill.domain.workspace import BASE_REF, FULL_DEPTH, CheckoutCommits, GitRef, RefKind, depths_to_fetch
 from hookmill.runs.runner import Instruction
 from hookmill.runs.workspaces.git import Credential, GitError, GitResult, protocol_of, run_git
 from hookmill.runs.workspaces.repository import RepositorySettings
@@ -38,6 +41,8 @@ UNUSED_SECONDS: Final = 30 * 86_400
 """After this time without use, a mirror is removed when a worker starts."""
 LOCK_TICK_SECONDS: Final = 0.1
 SHA256_DIGITS: Final = 64
+MERGE_BASES_MAX: Final = 32
+"""How many merge bases are considered. Merges in both directions can create any number."""
 _COMMIT: Final = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 _MISSING_REF: Final = re.compile(r"not our ref|couldn't find remote ref|unadvertised object|mismatched algorithms")
 _FULL_DISK: Final = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system|Input/output error")
@@ -74,6 +79,10 @@ class WorkspaceStopped(Exception):
         self.instruction = instruction
 
 
+class _HistoryTooShort(Exception):
+    """The mirror has too little history to be certain of the merge base."""
+
+
 class _DamagedMirror(Exception):
     """Git failed, and neither the server nor the network seems to be the reason. The text is Git's message."""
 
@@ -92,25 +101,35 @@ class Checkouts:
         depth: int,
         target: Path,
         *,
+        base: GitRef | None = None,
         credential: Credential | None = None,
         tick: Callable[[], None] = lambda: None,
-    ) -> str:
-        """Check out what `ref` names to `target`, a new directory. Returns the id of the commit.
+    ) -> CheckoutCommits:
+        """Check out what `ref` names to `target`, a new directory. Returns the ids of its commits.
+
+        With a `base`, the checkout also has `BASE_REF`, and the history since the merge base.
 
         `tick` is called about ten times a second, and may raise to end the work. Raises `WorkspaceRefused` and
         `WorkspaceUnavailable`, and `OSError` or `MemoryError` for a fault of the host.
         """
-        work = _Checkout(name, repository, ref, depth, credential, tick)
+        depths = depths_to_fetch(depth, has_base=base is not None)
+        work = _Checkout(name, repository, ref, base, depths[0], credential, tick)
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            remote_name, id_digits = work.find_ref()
-            mirror = self._directory / f"{_mirror_name(name, repository, depth, id_digits)}.git"
-            with _locked(mirror.with_suffix(".lock"), repository, tick) as lock:
-                commit = work.fetch(mirror, remote_name, id_digits, lock)
-                work.copy(mirror, remote_name, commit, target, lock)
+            refs = work.find_refs()
+            for each_depth in depths:
+                work = replace(work, depth=each_depth, is_deepened=each_depth != depths[0])
+                mirror = self._directory / f"{_mirror_name(name, repository, each_depth, refs.id_digits)}.git"
+                with _locked(mirror.with_suffix(".lock"), repository, tick) as lock:
+                    try:
+                        commits = work.fetch(mirror, refs, lock)
+                    except _HistoryTooShort:
+                        continue
+                    work.copy(mirror, refs, commits, target, lock)
+                    return commits
         except GitError as error:
             raise WorkspaceUnavailable(f"{work.subject} could not be read: {error}") from None
-        return commit
+        raise AssertionError("the whole history is never too short")
 
     def remove_unused_mirrors(self, repositories: Collection[tuple[str, RepositorySettings]], now: float) -> None:
         """Remove the mirrors of repositories that the settings no longer have, and those that are long unused.
@@ -135,26 +154,63 @@ class Checkouts:
 
 
 @dataclass(frozen=True, slots=True)
+class _RemoteRefs:
+    """What is fetched from the repository: full names of refs, or commit ids."""
+
+    ref: str
+    base: str | None
+    id_digits: int
+    """The number of digits of the repository's ids."""
+
+    @property
+    def refspecs(self) -> tuple[str, ...]:
+        base_refspecs = (f"+{self.base}:{self.local_base}",) if self.base is not None else ()
+        return (f"+{self.ref}:{self.local_ref}", *base_refspecs)
+
+    @property
+    def local_ref(self) -> str:
+        return _local_name(self.ref)
+
+    @property
+    def local_base(self) -> str:
+        """Another name than that of any `local_ref`: one fetch updates both."""
+        assert self.base is not None
+        return _local_name(self.base, "base-")
+
+
+@dataclass(frozen=True, slots=True)
 class _Checkout:
     name: str
     repository: RepositorySettings
     ref: GitRef
+    base: GitRef | None
     depth: int
     credential: Credential | None
     tick: Callable[[], None]
+    is_deepened: bool = False
+    """Whether the depth is larger than the workspace's, for the merge base."""
 
     @property
     def subject(self) -> str:
         return f"The repository {self.name!r} ({self.repository.place})"
 
-    def find_ref(self) -> tuple[str, int]:
-        """The full name of a ref or a commit id to fetch, and the number of digits of the repository's ids."""
-        if self.ref.kind is RefKind.COMMIT:
-            assert self.ref.text is not None
-            return self.ref.text, len(self.ref.text)
+    def find_refs(self) -> _RemoteRefs:
+        """What the repository has under the names of the ref and the base."""
+        names = (*self.ref.full_names, *(self.base.full_names if self.base is not None else ()))
+        ids = self._ids_of(names) if names else {}
+        ref = _remote_name(self.ref, ids)
+        if ref is None:
+            raise RefNotFound(self._missing(self.ref, "ref"))
+        base = _remote_name(self.base, ids) if self.base is not None else None
+        if self.base is not None and base is None:
+            raise RefNotFound(self._missing(self.base, "base"))
+        return _RemoteRefs(ref, base, len(ids.get(ref, ref)))
+
+    def _ids_of(self, names: tuple[str, ...]) -> dict[str, str]:
+        """The ids of the refs with these names, and maybe of others, by name."""
         result = _ls_remote(
             self.repository,
-            self.ref.full_names,
+            names,
             credential=self.credential,
             seconds=self.repository.time_limit_seconds,
             tick=self.tick,
@@ -163,35 +219,30 @@ class _Checkout:
             raise WorkspaceUnavailable(f"{self.subject} could not be read: {result.message}")
         # Git's patterns also match the ends of longer names.
         matches = (_LS_REMOTE_LINE.match(line) for line in result.output.splitlines())
-        ids = {match[2]: match[1] for match in matches if match is not None}
-        for name in self.ref.full_names:
-            if name in ids:
-                return name, len(ids[name])
-        raise RefNotFound(self._missing)
+        return {match[2]: match[1] for match in matches if match is not None}
 
-    def fetch(self, mirror: Path, remote_name: str, id_digits: int, lock: int) -> str:
-        """Fetch into the mirror, and return the id of the commit."""
+    def fetch(self, mirror: Path, refs: _RemoteRefs, lock: int) -> CheckoutCommits:
+        """Fetch into the mirror, and return the ids of the commits. Raises `_HistoryTooShort`."""
         is_old = mirror.exists()
         try:
-            return self._fetch(mirror, remote_name, id_digits, lock)
+            return self._fetch(mirror, refs, lock)
         except (_DamagedMirror, WorkspaceTooLarge) as error:
             # A killed Git leaves lock files, for example, and earlier fetches may fill the mirror.
             remove_or_set_aside(mirror)
             if not is_old:
                 raise _reported_error(error, self.subject) from None
         try:
-            return self._fetch(mirror, remote_name, id_digits, lock)
+            return self._fetch(mirror, refs, lock)
         except (_DamagedMirror, WorkspaceTooLarge) as error:
             remove_or_set_aside(mirror)
             raise _reported_error(error, self.subject) from None
 
-    def _fetch(self, mirror: Path, remote_name: str, id_digits: int, lock: int) -> str:
-        self._create(mirror, id_digits, "--bare")
-        local_name = _local_name(remote_name)
+    def _fetch(self, mirror: Path, refs: _RemoteRefs, lock: int) -> CheckoutCommits:
+        self._create(mirror, refs.id_digits, "--bare")
         depth = INFINITE_DEPTH if self.depth == FULL_DEPTH else self.depth
         fetched = self._git(
             *("fetch", "--quiet", "--no-tags", "--force", "--no-write-fetch-head", f"--depth={depth}"),
-            *("--end-of-options", self.repository.url, f"+{remote_name}:{local_name}"),
+            *("--end-of-options", self.repository.url, *refs.refspecs),
             git_directory=mirror,
             grows=mirror,
             protocol=protocol_of(self.repository.url),
@@ -200,7 +251,9 @@ class _Checkout:
         )
         if fetched.exit_status != 0:
             if _MISSING_REF.search(fetched.message):
-                raise RefNotFound(self._missing)
+                if self.base is not None and refs.base is not None and refs.base in fetched.message:
+                    raise RefNotFound(self._missing(self.base, "base"))
+                raise RefNotFound(self._missing(self.ref, "ref"))
             if _REMOTE_FAULT.search(fetched.message):
                 raise WorkspaceUnavailable(f"{self.subject} could not be fetched: {fetched.message}")
             raise _DamagedMirror(fetched.message)
@@ -210,24 +263,58 @@ class _Checkout:
             packed = self._git("gc", "--prune=now", "--quiet", git_directory=mirror, lock=lock)
             if packed.exit_status != 0:
                 raise _DamagedMirror(packed.message)
+        commit = self._commit_of(self.ref, "ref", mirror, refs.local_ref)
+        if self.base is None:
+            return CheckoutCommits(commit=commit)
+        base_commit = self._commit_of(self.base, "base", mirror, refs.local_base)
+        merge_base = self._merge_base(mirror, commit, base_commit)
+        return CheckoutCommits(commit=commit, base_commit=base_commit, merge_base=merge_base)
+
+    def _commit_of(self, ref: GitRef, noun: str, mirror: Path, local_name: str) -> str:
         parsed = self._git(
             *("rev-parse", "--verify", "--quiet", "--end-of-options", f"{local_name}^{{commit}}"), git_directory=mirror
         )
         commit = parsed.output.strip()
         if parsed.exit_status != 0 or not _COMMIT.match(commit):
-            raise RefNotFound(f"{self.subject} has no commit there: the workspace's ref names something else.")
-        if self.ref.kind is RefKind.COMMIT and commit != self.ref.text:
-            raise RefNotFound(f"{self.subject} has no commit with the id of the workspace's ref, but a tag.")
+            raise RefNotFound(f"{self.subject} has no commit there: the workspace's {noun} names something else.")
+        if ref.kind is RefKind.COMMIT and commit != ref.text:
+            raise RefNotFound(f"{self.subject} has no commit with the id of the workspace's {noun}, but a tag.")
         return commit
 
-    def copy(self, mirror: Path, remote_name: str, commit: str, target: Path, lock: int) -> None:
-        """Copy the commit from the mirror to a repository of its own, and check it out."""
-        self._create(target, len(commit))
+    def _merge_base(self, mirror: Path, commit: str, base_commit: str) -> str:
+        """The newest common ancestor of the commits. Raises `_HistoryTooShort`, and `WorkspaceRefused` without one."""
+        found = self._git("merge-base", "--all", commit, base_commit, git_directory=mirror)
+        if found.exit_status not in (0, 1):
+            raise _DamagedMirror(found.message)
+        merge_bases = [line for line in found.output.splitlines() if _COMMIT.match(line)][:MERGE_BASES_MAX]
+        if self.depth == FULL_DEPTH:
+            if not merge_bases:
+                raise WorkspaceRefused(f"{self.subject} has no common ancestor of the workspace's ref and base.")
+            return merge_bases[0]
+        if not merge_bases:
+            raise _HistoryTooShort
+        # Git treats a commit whose parents are missing as one without parents. If there is one that is no ancestor of a
+        # merge base, another common ancestor, which is newer, may be missing.
+        ends = self._git(
+            *("rev-list", "--max-parents=0", "--max-count=1", commit, base_commit, "--not", *merge_bases),
+            git_directory=mirror,
+        )
+        if ends.exit_status != 0:
+            raise _DamagedMirror(ends.message)
+        if ends.output:
+            raise _HistoryTooShort
+        return merge_bases[0]
+
+    def copy(self, mirror: Path, refs: _RemoteRefs, commits: CheckoutCommits, target: Path, lock: int) -> None:
+        """Copy the commits from the mirror to a repository of its own, and check out the first."""
+        self._create(target, len(commits.commit))
         depth = "--update-shallow" if self.depth == FULL_DEPTH else f"--depth={self.depth}"
         local_fetch = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", depth)
+        local_names = (refs.local_ref, *((refs.local_base,) if refs.base is not None else ()))
         for arguments in (
-            (*local_fetch, "--end-of-options", str(mirror), _local_name(remote_name)),
-            (f"--work-tree={target}", "checkout", "--quiet", "--detach", commit, "--"),
+            (*local_fetch, "--end-of-options", str(mirror), *local_names),
+            *([("update-ref", BASE_REF, commits.base_commit)] if commits.base_commit is not None else ()),
+            (f"--work-tree={target}", "checkout", "--quiet", "--detach", commits.commit, "--"),
             ("config", "remote.origin.url", self.repository.url),
             ("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
         ):
@@ -286,18 +373,30 @@ class _Checkout:
 
     @property
     def _too_large(self) -> WorkspaceTooLarge:
+        if self.is_deepened:
+            return WorkspaceTooLarge(
+                f"{self.subject} needs more than {self.repository.disk_bytes_max:,} bytes on this host's disk, because "
+                "the newest common ancestor of the ref and the base is far back in the history. Ask the operator to "
+                "raise disk_bytes_max."
+            )
         return WorkspaceTooLarge(
             f"{self.subject} needs more than {self.repository.disk_bytes_max:,} bytes on this host's disk. Use a "
             "smaller depth, or ask the operator to raise disk_bytes_max."
         )
 
-    @property
-    def _missing(self) -> str:
-        if self.ref.kind is RefKind.COMMIT:
-            return f"{self.subject} has no commit with the id of the workspace's ref, or does not give it out."
-        if self.ref.kind is RefKind.DEFAULT:
+    def _missing(self, ref: GitRef, noun: str) -> str:
+        if ref.kind is RefKind.COMMIT:
+            return f"{self.subject} has no commit with the id of the workspace's {noun}, or does not give it out."
+        if ref.kind is RefKind.DEFAULT:
             return f"{self.subject} has no default branch."
-        return f"{self.subject} has no branch or tag with the name of the workspace's ref."
+        return f"{self.subject} has no branch or tag with the name of the workspace's {noun}."
+
+
+def _remote_name(ref: GitRef, ids: Collection[str]) -> str | None:
+    """The full name of the ref among those of the repository, or its commit id; None if there is none."""
+    if ref.kind is RefKind.COMMIT:
+        return ref.text
+    return next((name for name in ref.full_names if name in ids), None)
 
 
 def _reported_error(
@@ -308,9 +407,9 @@ def _reported_error(
     return WorkspaceUnavailable(f"{subject} could not be fetched: {error}")
 
 
-def _local_name(remote_name: str) -> str:
+def _local_name(remote_name: str, prefix: str = "") -> str:
     # The names of branches would collide, such as a and a/b. The number of refs must stay small.
-    return f"refs/hookmill/{sha256(remote_name.encode()).hexdigest()[:2]}"
+    return f"refs/hookmill/{prefix}{sha256(remote_name.encode()).hexdigest()[:2]}"
 
 
 class _SizeLimit:

@@ -10,7 +10,7 @@ from hookmill.domain.ids import TeamId
 from hookmill.domain.run import Run
 from hookmill.domain.run_files import parsed_payload
 from hookmill.domain.secret import SecretValue, usable_secret
-from hookmill.domain.workspace import Workspace
+from hookmill.domain.workspace import CheckoutCommits, Workspace
 from hookmill.runs.runner import HostFault, Instruction, NextInstruction
 from hookmill.runs.workspaces.checkouts import Checkouts, WorkspaceRefused, WorkspaceStopped, WorkspaceUnavailable
 from hookmill.runs.workspaces.git import Credential
@@ -34,7 +34,7 @@ class Workspaces:
 
     def check_out(
         self, run: Run, payload: bytes | None, next_instruction: NextInstruction
-    ) -> Callable[[Path], str] | None:
+    ) -> Callable[[Path], CheckoutCommits] | None:
         """A function that makes the run's workspace in a directory; None if the run gets none.
 
         Raises `WorkspaceRefused` if the automation or the payload asks for something that it may not have. So does the
@@ -44,7 +44,8 @@ class Workspaces:
         if workspace is None:
             return None
         try:
-            ref = workspace.ref_in(parsed_payload(payload))
+            parsed = parsed_payload(payload)
+            ref, base = workspace.ref_in(parsed), workspace.base_in(parsed)
         except Invalid as error:
             raise WorkspaceRefused(str(error)) from None
         if run.runner not in self.runners:
@@ -54,10 +55,17 @@ class Workspaces:
             if (instruction := next_instruction()) is not Instruction.CONTINUE:
                 raise WorkspaceStopped(instruction)
 
-        def check_out(target: Path) -> str:
+        def check_out(target: Path) -> CheckoutCommits:
             repository, credential = self._repository_and_credential(run, workspace)
             return self.checkouts.check_out(
-                workspace.repository, repository, ref, workspace.depth, target, credential=credential, tick=tick
+                workspace.repository,
+                repository,
+                ref,
+                workspace.depth,
+                target,
+                base=base,
+                credential=credential,
+                tick=tick,
             )
 
         return check_out

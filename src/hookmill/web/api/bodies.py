@@ -255,11 +255,19 @@ _SECRETS_DESCRIPTION: Final = (
 )
 WorkspacePart = Annotated[
     dict[str, Any],
-    Field(examples=[{"repository": "app", "ref": {"pointer": "/pull_request/head/sha"}, "depth": 50}]),
+    Field(
+        examples=[
+            {
+                "repository": "app",
+                "ref": {"pointer": "/pull_request/head/sha"},
+                "base": {"pointer": "/pull_request/base/ref"},
+            }
+        ]
+    ),
 ]
 _WORKSPACE_DESCRIPTION: Final = (
-    "A checkout for each run: `{repository, ref, depth}`. `ref` is a commit id, branch or tag, or `{pointer}` into the "
-    "payload, and `depth` is a number of commits or full. Null: none."
+    "A checkout for each run: `{repository, ref, base, depth}`. `ref` and `base` are each a commit id, branch or tag, "
+    "or `{pointer}` into the payload, and `depth` is a number of commits or full. Null: none."
 )
 ResultsPart = Annotated[
     list[dict[str, Any]],

@@ -194,6 +194,9 @@ class FieldDraft:
         return not (self.name or self.pointer)
 
 
+_WORKSPACE_FIELDS: Final = ("repository", "ref", "ref_pointer", "base", "base_pointer", "depth")
+
+
 @dataclass(slots=True, kw_only=True)
 class WorkspaceDraft:
     """The workspace, as typed. Without a repository, runs get none."""
@@ -201,6 +204,8 @@ class WorkspaceDraft:
     repository: str = ""
     ref: str = ""
     ref_pointer: str = ""
+    base: str = ""
+    base_pointer: str = ""
     depth: str = ""
 
     @classmethod
@@ -211,18 +216,21 @@ class WorkspaceDraft:
             repository=workspace.repository,
             ref=workspace.ref or "",
             ref_pointer=workspace.ref_pointer or "",
+            base=workspace.base or "",
+            base_pointer=workspace.base_pointer or "",
             depth=str(workspace.depth) if workspace.depth != FULL_DEPTH else "full",
         )
 
     def as_json(self) -> dict[str, Any] | None:
-        """The JSON of the option. Raises `Invalid` if it has two refs."""
+        """The JSON of the option. Raises `Invalid` if it has two refs, or two bases."""
         if not self.repository:
             return None
-        if self.ref and self.ref_pointer:
-            raise Invalid("Enter a ref, or the pointer of one, and not both.", pointer="/workspace/ref")
         source: dict[str, Any] = {"repository": self.repository}
-        if self.ref or self.ref_pointer:
-            source["ref"] = self.ref or {"pointer": self.ref_pointer}
+        for name, text, pointer in (("ref", self.ref, self.ref_pointer), ("base", self.base, self.base_pointer)):
+            if text and pointer:
+                raise Invalid(f"Enter a {name}, or the pointer of one, and not both.", pointer=f"/workspace/{name}")
+            if text or pointer:
+                source[name] = text or {"pointer": pointer}
         if self.depth:
             source["depth"] = _number_or_text(self.depth)
         return source
@@ -507,9 +515,7 @@ def _submitted_draft(context: PageContext) -> Draft:
             fields=[each for each in _submitted_fields(context) if not each.is_blank],
             secrets=form["secrets"],
             results="\n".join(filter_editor.lines_in(form["results"])),
-            workspace=WorkspaceDraft(
-                **{name: form[f"workspace_{name}"].strip() for name in ("repository", "ref", "ref_pointer", "depth")}
-            ),
+            workspace=WorkspaceDraft(**{name: form[f"workspace_{name}"].strip() for name in _WORKSPACE_FIELDS}),
         ),
     )
 
