@@ -13,6 +13,7 @@ from hookmill.cli.run import LOG_BYTES_MAX
 from hookmill.domain.ids import run_key
 from hookmill.domain.platform_report import platform_report
 from hookmill.domain.run import RunState
+from hookmill.domain.run_outputs import LAST_MESSAGE
 from hookmill.runs.package import CHUNK_BYTES, LISTED_ENTRIES_MAX
 from tests.cli.conftest import START_US, Hookmill, LogWriter
 from tests.cli.terminal import terminal_output
@@ -433,7 +434,8 @@ def test_show_prints_the_values_of_fields(webhook: Any, log: LogWriter, hookmill
 
 def test_show_has_the_summary(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
-    assert hookmill("run", "show", run, "--json").json["summary"] is None
+    without = hookmill("run", "show", run, "--json").json
+    assert (without["summary"], without["summary_source"]) == (None, None)
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute(
             "INSERT INTO run_outputs SELECT id, 'summary.md', ?, TRUE FROM runs", ("# Two bugs\nState  failed\n",)
@@ -441,11 +443,28 @@ def test_show_has_the_summary(automation: Any, delivery: str, log: LogWriter, ho
 
     shown = hookmill("run", "show", run, "--json").json
     assert (shown["summary"], shown["summary_is_cut"]) == ("# Two bugs\nState  failed\n", True)
+    assert shown["summary_source"] == "file"
     assert (
         "Summary     # Two bugs\n"
         "            State  failed\n"
         "            …\n"
     ) in hookmill("run", "show", run).out  # fmt: skip
+
+
+def test_show_marks_a_summary_that_is_the_last_message(
+    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
+):
+    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute("INSERT INTO run_outputs SELECT id, ?, ?, FALSE FROM runs", (LAST_MESSAGE, "# Two bugs"))
+        connection.execute("INSERT INTO attempt_reports SELECT id, 1, '# Two bugs', FALSE, 1, 1, 1 FROM runs")
+
+    shown = hookmill("run", "show", run, "--json").json
+    text = hookmill("run", "show", run).out
+
+    assert (shown["summary"], shown["summary_source"]) == ("# Two bugs", "last_message")
+    assert "Summary     the agent's last message, because it wrote no summary.md:\n            # Two bugs\n" in text
+    assert text.count("Two bugs") == 1
 
 
 def test_show_has_the_report_of_the_agent(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):

@@ -9,7 +9,7 @@ from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import FactoryId, run_id
 from hookmill.domain.permission import Role
 from hookmill.domain.run import Ended, RunState
-from hookmill.domain.run_outputs import OutputText
+from hookmill.domain.run_outputs import LAST_MESSAGE, OutputText
 from hookmill.store.runs import attempts, claims
 from hookmill.store.runs.executors import ExecutorId
 from tests.dashboard.client import Dashboard
@@ -47,6 +47,18 @@ def test_page_of_a_run_shows_its_summary_without_raw_html(dashboard: Dashboard):
 
     assert "<h3>Two <em>bugs</em></h3>\n<p>&lt;img src=//evil.example&gt;</p>" in page
     assert "<code>summary.md</code> has the rest" in page
+
+
+def test_page_of_a_run_marks_the_last_message_of_its_agent_as_such(dashboard: Dashboard):
+    outputs = {LAST_MESSAGE: OutputText(text="# Two *bugs*\n<img src=//evil.example>")}
+    report = AgentReport(result="# Two *bugs*\n<img src=//evil.example>", cost_microusd=12_300)
+
+    page = page_of_run_with(Ended(state=RunState.SUCCEEDED, report=report, outputs=outputs), dashboard)
+
+    assert "The run wrote no <code>summary.md</code>, so this is the last message of its agent." in page
+    assert "<h3>Two <em>bugs</em></h3>\n<p>&lt;img src=//evil.example&gt;</p>" in page
+    assert "<h2>Result</h2>" not in page
+    assert "<dt>Used</dt>" in page
 
 
 def test_page_of_a_run_shows_the_result_and_the_cost_of_its_agent(dashboard: Dashboard):

@@ -18,14 +18,14 @@ from hookmill.domain.result_text import (
     webhook_body,
 )
 from hookmill.domain.run import RunState
-from hookmill.domain.run_outputs import OutputText
+from hookmill.domain.run_outputs import LAST_MESSAGE, OutputText
 
 URL = "https://hooks.example.com/f/default/runs/run_1"
 MARKER = f"<!-- hookmill run_{'01' * 16} 0 -->\n"
 
 
 def result(state: RunState = RunState.SUCCEEDED, *, has_ended: bool = True, **texts: str) -> RunResult:
-    files = {"summary": "summary.md", "comment": "comment.json"}
+    files = {"summary": "summary.md", "comment": "comment.json", "message": LAST_MESSAGE}
     return RunResult(
         run=RunKey(bytes([1]) * 16),
         number=0,
@@ -106,6 +106,19 @@ def test_run_without_text_has_no_comment():
     assert comment_body(result(comment='{"body": " "}')) is None
 
 
+def test_last_message_of_an_agent_is_delivered_like_a_summary():
+    run_result = result(message="# Done\n@octocat")
+
+    assert comment_body(run_result) == f"{MARKER}# Done\n@\u200boctocat"
+    assert "# Done\n@\u200boctocat" in slack_body(run_result)["text"]
+    data = json.loads(webhook_body(run_result))["data"]
+    assert (data["summary"], data["summary_source"]) == ("# Done\n@octocat", "last_message")
+
+
+def test_blank_comment_delivers_no_last_message():
+    assert comment_body(result(message="Nothing to say.", comment='{"body": ""}')) is None
+
+
 @pytest.mark.parametrize(
     "comment", ["", "[", "[]", "{}", '{"body": 1}', '{"body": "x", "repository": "evil/shop"}', "[" * 60_000]
 )
@@ -161,7 +174,7 @@ def test_webhook_has_the_run_and_its_summary():
     assert message["data"] == {
         "run_id": f"run_{'01' * 16}", "state": "succeeded", "attempt": 1, "automation": "review",
         "factory": "default", "delivery_id": "dlv_1", "exit_status": 0, "summary": "# Done",
-        "summary_is_cut": False, "url": URL,
+        "summary_is_cut": False, "summary_source": "file", "url": URL,
     }  # fmt: skip
 
 

@@ -2,7 +2,17 @@
 
 import pytest
 
-from hookmill.domain.run_outputs import OUTPUT_BYTES_MAX, OutputText, output_text
+from hookmill.domain.run_outputs import (
+    LAST_MESSAGE,
+    NO_OUTPUTS,
+    OUTPUT_BYTES_MAX,
+    READ_FILES,
+    OutputText,
+    RunSummary,
+    SummarySource,
+    output_text,
+    summary_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,3 +37,14 @@ def test_long_text_is_cut_between_two_characters():
 
     assert output_text(f"{longest}x".encode()) == OutputText(text=f"{longest}x")
     assert output_text(f"{longest}é".encode()) == OutputText(text=longest, is_cut=True)
+
+
+def test_last_message_is_the_summary_of_a_run_that_wrote_none():
+    message, file = OutputText(text="message", is_cut=True), OutputText(text="file")
+
+    from_message = RunSummary(text="message", is_cut=True, source=SummarySource.LAST_MESSAGE)
+    from_file = RunSummary(text="file", is_cut=False, source=SummarySource.FILE)
+    assert summary_of({LAST_MESSAGE: message}) == from_message
+    assert summary_of({LAST_MESSAGE: message, "summary.md": file}) == from_file
+    assert summary_of({"comment.json": file}) is summary_of(NO_OUTPUTS) is None
+    assert LAST_MESSAGE not in READ_FILES

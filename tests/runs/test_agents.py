@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import BySchedule, Ended, RunState
+from hookmill.domain.run_outputs import LAST_MESSAGE, OUTPUT_BYTES_MAX, OutputText
 from hookmill.runs.package import Package, write_package
 from hookmill.runs.runners import AgentSettings, RunnerContext
 from hookmill.runs.runners.agent import TAIL_BYTES
@@ -121,6 +122,56 @@ def test_agent_that_reports_a_failure_has_failed_whatever_its_status(package, tm
     assert (result.state, result.exit_status) == (RunState.FAILED, 0)
     assert result.reason == "The agent reported that it has failed."
     assert result.report == AgentReport(result="No credit.")
+
+
+def test_last_message_of_an_agent_is_its_output_unless_it_wrote_a_summary(package, tmp_path):
+    program = """
+import sys
+open('outputs/other.md', 'w').write('x')
+if 'writes' in sys.argv: open('outputs/summary.md', 'w').write('written')
+print('{"type": "result", "result": "# Two bugs"}')
+"""
+    path = script(tmp_path, program)
+    other_package = write_package(tmp_path / "others", sample_run(), b"{}")
+
+    message = perform(package, program=path).outputs
+    written = perform(other_package, program=path, arguments=["writes"]).outputs
+
+    assert message == {LAST_MESSAGE: OutputText(text="# Two bugs")}
+    assert written == {"summary.md": OutputText(text="written")}
+
+
+@pytest.mark.usefixtures("key")
+def test_last_message_has_the_limit_of_a_summary_and_no_key(package, tmp_path):
+    program = f"""
+import json, os
+key = os.environ["ANTHROPIC_API_KEY"]
+print(json.dumps({{"type": "result", "result": key[:9] + "\\u001b" + key + "x" * {OUTPUT_BYTES_MAX}}}))
+"""
+
+    result = perform(package, program=script(tmp_path, program))
+
+    output = result.outputs[LAST_MESSAGE]
+    assert output.text.startswith(f"{KEY[:9]}\N{REPLACEMENT CHARACTER}[masked]xxx")
+    assert output.is_cut
+    assert len(output.text.encode()) == OUTPUT_BYTES_MAX + 2
+    assert KEY not in repr(result)
+
+
+@pytest.mark.parametrize(
+    "end", ["sys.exit(3)", """print('{"type": "result", "is_error": true, "result": "No credit."}')"""]
+)
+def test_last_message_of_a_failed_agent_is_no_output(package, tmp_path, end):
+    program = f"""
+import sys
+if {end.startswith("sys")}: print('{{"type": "result", "result": "API Error: 401"}}', flush=True)
+{end}
+"""
+
+    result = perform(package, program=script(tmp_path, program))
+
+    assert (result.state, result.outputs) == (RunState.FAILED, {})
+    assert result.report is not None
 
 
 def test_report_of_an_agent_that_was_ended_is_kept(package, tmp_path):
@@ -308,6 +359,7 @@ def test_output_of_each_agent_is_read(case):
     outcome = AGENT_PRESETS[case.partition(",")[0]].read(lines(b"a warning\n", *events))
 
     assert (outcome.report, outcome.has_failed) == (report, has_failed)
+    assert outcome.last_message == (report.result if report is not None else None)
 
 
 @pytest.mark.parametrize("agent", AGENT_PRESETS)

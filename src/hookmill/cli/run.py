@@ -30,7 +30,7 @@ from hookmill.cli.session import factory_session
 from hookmill.domain.ids import delivery_id, run_id, run_key
 from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, Run, RunState
 from hookmill.domain.run_files import OUTPUT_FILE
-from hookmill.domain.run_outputs import SUMMARY_FILE
+from hookmill.domain.run_outputs import SummarySource, summary_of
 from hookmill.domain.text import shown, shown_lines
 from hookmill.presentation.queue import (
     CancelledRunsView,
@@ -276,10 +276,15 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         pairs.append(("Waiting", hold_reason))
     if run.reason is not None:
         pairs.append(("Reason", shown(run.reason)))
+    summary = summary_of(outputs)
+    is_last_message = summary is not None and summary.source is SummarySource.LAST_MESSAGE
     if (report := agent_reports.get(run.attempt)) is not None:
-        pairs += _report_fields(report)
-    if (summary := outputs.get(SUMMARY_FILE)) is not None:
-        pairs += _lines_below("Summary", summary.text, is_cut=summary.is_cut)
+        # The summary has the agent's last message, too.
+        pairs += _report_fields(report, has_result=not is_last_message)
+    if summary is not None:
+        if is_last_message:
+            pairs.append(("Summary", "the agent's last message, because it wrote no summary.md:"))
+        pairs += _lines_below("" if is_last_message else "Summary", summary.text, is_cut=summary.is_cut)
     for result in results:
         phase = "" if result.is_about_end else " (start)"
         pairs.append(
@@ -298,10 +303,10 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
     print_fields(pairs)
 
 
-def _report_fields(report: AgentReport) -> Iterator[tuple[str, str]]:
+def _report_fields(report: AgentReport, *, has_result: bool) -> Iterator[tuple[str, str]]:
     if (usage := usage_text(report)) is not None:
         yield "Used", usage
-    if report.result is not None:
+    if has_result and report.result is not None:
         yield from _lines_below("Result", report.result, is_cut=report.is_result_cut)
 
 

@@ -13,7 +13,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import RunState
-from hookmill.domain.run_outputs import COMMENT_FILE, SUMMARY_FILE, RunOutputs
+from hookmill.domain.run_outputs import COMMENT_FILE, RunOutputs, RunSummary, summary_of
 from hookmill.domain.text import printable
 
 COMMENT_CHARACTERS_MAX: Final = 65_536
@@ -72,7 +72,7 @@ def marker(run: RunKey, number: int) -> str:
 
 
 def comment_body(result: RunResult) -> str | None:
-    """The comment; None if the run wrote neither a comment nor a summary. Raises `Invalid` for an unusable one."""
+    """The comment; None if the run has neither a comment nor a summary. Raises `Invalid` for an unusable one."""
     text = _comment_text(result.outputs)
     if text is None:
         return None
@@ -83,8 +83,8 @@ def comment_body(result: RunResult) -> str | None:
 def _comment_text(outputs: RunOutputs) -> str | None:
     comment = outputs.get(COMMENT_FILE)
     if comment is None:
-        summary = outputs.get(SUMMARY_FILE)
-        return summary.text + (_CUT if summary.is_cut else "") if summary is not None else None
+        summary = summary_of(outputs)
+        return _shown_summary(summary) if summary is not None else None
     try:
         source = json.loads(comment.text) if not comment.is_cut else None
     except (ValueError, RecursionError):
@@ -96,6 +96,10 @@ def _comment_text(outputs: RunOutputs) -> str | None:
         )
     body = printable(source["body"])
     return body if body.strip() else None
+
+
+def _shown_summary(summary: RunSummary) -> str:
+    return summary.text + (_CUT if summary.is_cut else "")
 
 
 _STATUS_BY_STATE: Final = {RunState.SUCCEEDED: "success", RunState.FAILED: "failure"}
@@ -123,9 +127,8 @@ def status_body(result: RunResult, context: str) -> dict[str, Any]:
 def slack_body(result: RunResult) -> dict[str, Any]:
     """The body for an incoming webhook of Slack. Slack decodes three entities, and nothing else."""
     lines = [f"{printable(result.automation)}: {_TEXT_BY_STATE.get(result.state, result.state.value)}"]
-    summary = result.outputs.get(SUMMARY_FILE)
-    if summary is not None:
-        lines.append(_cut(summary.text + (_CUT if summary.is_cut else ""), SLACK_CHARACTERS_MAX))
+    if (summary := summary_of(result.outputs)) is not None:
+        lines.append(_cut(_shown_summary(summary), SLACK_CHARACTERS_MAX))
     text = inert("\n\n".join(lines)) + f"\n\n{result.url}"
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return {"text": text, "mrkdwn": False, "link_names": False, "unfurl_links": False, "unfurl_media": False}
@@ -133,7 +136,7 @@ def slack_body(result: RunResult) -> dict[str, Any]:
 
 def webhook_body(result: RunResult) -> bytes:
     """The body for a signed webhook, with the fields that Standard Webhooks recommends. The summary is untrusted."""
-    summary = result.outputs.get(SUMMARY_FILE)
+    summary = summary_of(result.outputs) if result.has_ended else None
     event = result.state.value if result.has_ended else "started"
     fields = {
         "type": f"run.{event}",
@@ -146,8 +149,9 @@ def webhook_body(result: RunResult) -> bytes:
             "factory": result.factory,
             "delivery_id": result.delivery_id,
             "exit_status": result.exit_status if result.has_ended else None,
-            "summary": summary.text if summary is not None and result.has_ended else None,
-            "summary_is_cut": summary is not None and result.has_ended and summary.is_cut,
+            "summary": summary.text if summary is not None else None,
+            "summary_is_cut": summary is not None and summary.is_cut,
+            "summary_source": summary.source.value if summary is not None else None,
             "url": result.url,
         },
     }

@@ -214,7 +214,7 @@ class Ended:
     report: AgentReport | None = None
     """The agent's report about the attempt; None if the runner has no agent, or if the agent reported nothing."""
     outputs: RunOutputs = field(default_factory=dict)
-    """The texts that the attempt has written to its directory `outputs`."""
+    """The texts that the attempt has written to its directory `outputs`, and the agent's last message."""
 
 
 def envelope(

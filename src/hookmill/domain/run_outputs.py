@@ -1,10 +1,12 @@
 """The texts that a run writes for people and for the delivery of its results: the summary.
 
-A command may have followed instructions in a payload, so these texts are untrusted.
+If an agent wrote no summary, its last message is the summary. A command may have followed instructions in a payload, so
+these texts are untrusted.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from hookmill.domain.text import printable
@@ -18,20 +20,46 @@ OUTPUT_BYTES_MAX: Final = 65_536
 """How much of a file is read."""
 READ_FILES: Final = (SUMMARY_FILE, COMMENT_FILE)
 """The files in the directory whose contents are stored with the run. All files there become files of the run."""
+LAST_MESSAGE: Final = "last message"
+"""The name of an agent's last message among the outputs. No file of `READ_FILES` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputText:
-    """The content of one file, with printable characters only."""
+    """One text, with printable characters only."""
 
     text: str
     is_cut: bool = False
-    """Whether the file was longer."""
+    """Whether the whole text was longer."""
 
 
 RunOutputs = Mapping[str, OutputText]
-"""The texts of a run's latest attempt, by the name of the file. Empty files are left out."""
+"""The texts of a run's latest attempt, by the name of the file or `LAST_MESSAGE`. Empty ones are left out."""
 NO_OUTPUTS: Final[RunOutputs] = {}
+
+
+class SummarySource(StrEnum):
+    FILE = "file"
+    """The run wrote the summary to its file."""
+    LAST_MESSAGE = "last_message"
+    """The run's agent wrote no such file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """The summary of a run."""
+
+    text: str
+    is_cut: bool
+    source: SummarySource
+
+
+def summary_of(outputs: RunOutputs) -> RunSummary | None:
+    """The summary of the run with these outputs; None if it has none."""
+    for name, source in ((SUMMARY_FILE, SummarySource.FILE), (LAST_MESSAGE, SummarySource.LAST_MESSAGE)):
+        if (output := outputs.get(name)) is not None:
+            return RunSummary(text=output.text, is_cut=output.is_cut, source=source)
+    return None
 
 
 def output_text(content: bytes) -> OutputText | None:

@@ -15,7 +15,7 @@ from hookmill.domain.result_message import ResultMessage
 from hookmill.domain.results import ResultKind
 from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, FailedAttempt, Hold, Run, RunState
 from hookmill.domain.run_options import NO_FIELD_VALUES, FieldValue
-from hookmill.domain.run_outputs import NO_OUTPUTS, SUMMARY_FILE, RunOutputs
+from hookmill.domain.run_outputs import NO_OUTPUTS, RunOutputs, SummarySource, summary_of
 from hookmill.presentation.view import ExactNumbersView, Timestamp, View
 
 _HOLD_NAMES: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
@@ -291,10 +291,15 @@ class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
     summary: Annotated[
         str | None,
         Meta(
-            description="The Markdown that the run wrote to `outputs/summary.md`. Untrusted. Null until the run ends."
+            description="The Markdown that the run wrote to `outputs/summary.md`, or the last message of its agent. "
+            "Untrusted. Null until the run ends."
         ),
     ]
-    summary_is_cut: Annotated[bool, Meta(description="Whether the file was longer than `summary`.")]
+    summary_is_cut: Annotated[bool, Meta(description="Whether the whole text was longer than `summary`.")]
+    summary_source: Annotated[
+        SummarySource | None,
+        Meta(description="`file`, or `last_message` if an agent wrote no file. Null without a summary."),
+    ]
     results: Annotated[list[ResultView], Meta(description="What is delivered to the automation's destinations.")]
     failed_attempts: Annotated[
         list[FailedAttemptView], Meta(description="Attempts that failed and were followed by another one.")
@@ -314,13 +319,14 @@ class RunWithOutputView(RunView, ExactNumbersView, frozen=True):
         results: Sequence[ResultMessage] = (),
     ) -> Self:
         """`agent_reports`: by the attempt's number."""
-        summary = outputs.get(SUMMARY_FILE)
+        summary = summary_of(outputs)
         return RunView.of(run).extended(
             cls,
             output_tail=run.output_tail,
             agent_report=AgentReportView.of(agent_reports.get(run.attempt)),
             summary=summary.text if summary is not None else None,
             summary_is_cut=summary is not None and summary.is_cut,
+            summary_source=summary.source if summary is not None else None,
             results=[ResultView.of(result) for result in results],
             failed_attempts=[
                 FailedAttemptView(

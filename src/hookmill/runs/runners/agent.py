@@ -12,12 +12,14 @@ from pydantic import Field, field_validator
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_files import PROMPT_FILE
+from hookmill.domain.run_outputs import LAST_MESSAGE, NO_OUTPUTS, RunOutputs, output_text
 from hookmill.runs.package import Package, open_file
 from hookmill.runs.runner import Instruction
 from hookmill.runs.runners.agent_presets import (
     AGENT_PRESETS,
     PACKAGE_IN_JSON_PLACEHOLDER,
     PACKAGE_PLACEHOLDER,
+    AgentOutcome,
     AgentPreset,
 )
 from hookmill.runs.runners.command import (
@@ -28,6 +30,7 @@ from hookmill.runs.runners.command import (
 )
 from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.runs.runners.kind import RunnerContext, VariableName
+from hookmill.runs.runners.masking import Masker
 
 TAIL_BYTES: Final = 262_144
 """How much of the end of the output is read, even if `output.log` is full: there, most agents report their result."""
@@ -81,7 +84,15 @@ class AgentRunner(CommandRunner):
         outcome = self.preset.read(self._lines(package, report))
         if outcome.has_failed and result.state is RunState.SUCCEEDED:
             result = replace(result, state=RunState.FAILED, reason="The agent reported that it has failed.")
-        return replace(result, report=outcome.report)
+        return replace(result, report=outcome.report, outputs=self._last_message(package, result, outcome))
+
+    def _last_message(self, package: Package, result: Ended, outcome: AgentOutcome) -> RunOutputs:
+        """The agent's last message as an output, if the run succeeded. After a failure, it may be an error message."""
+        if outcome.last_message is None or result.state is not RunState.SUCCEEDED:
+            return NO_OUTPUTS
+        masker = Masker(self._secrets_to_mask(package))
+        text = output_text(masker.mask(outcome.last_message.encode("utf-8", "replace")))
+        return {LAST_MESSAGE: text} if text is not None else NO_OUTPUTS
 
     def _lines(self, package: Package, report: dict[str, Any]) -> Iterator[bytes]:
         """The lines of the output: those in the file, then those at the end that the file lacks."""

@@ -25,8 +25,16 @@ class AgentOutcome:
     """What the output of an agent says about its work."""
 
     report: AgentReport | None
+    last_message: str | None = None
+    """The agent's last message, which the report has only up to a limit. None if there is none."""
     has_failed: bool = False
     """Whether the agent says that it has failed. Some agents exit with status 0 nevertheless."""
+
+
+def _outcome(last_message: Any, *, has_failed: bool = False, **usage: Any) -> AgentOutcome:
+    """The outcome from values of any type, as in `agent_report`."""
+    is_text = isinstance(last_message, str) and last_message.strip()
+    return AgentOutcome(agent_report(last_message, **usage), last_message if is_text else None, has_failed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +92,13 @@ def _read_claude(lines: Iterable[bytes]) -> AgentOutcome:
             input_tokens = sum_of_counts(
                 _at(usage, name) for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
             )
-            report = agent_report(
+            return _outcome(
                 event.get("result"),
+                has_failed=event.get("is_error") is True,
                 cost_usd=event.get("total_cost_usd"),
                 input_tokens=input_tokens,
                 output_tokens=_at(usage, "output_tokens"),
             )
-            return AgentOutcome(report, has_failed=event.get("is_error") is True)
     return AgentOutcome(None)
 
 
@@ -106,12 +114,12 @@ def _read_codex(lines: Iterable[bytes]) -> AgentOutcome:
                 usages.append(event.get("usage"))
             case "turn.failed":
                 has_failed = True
-    report = agent_report(
+    return _outcome(
         result,
+        has_failed=has_failed,
         input_tokens=sum_of_counts(_at(usage, "input_tokens") for usage in usages),
         output_tokens=sum_of_counts(_at(usage, "output_tokens") for usage in usages),
     )
-    return AgentOutcome(report, has_failed)
 
 
 def _read_gemini(lines: Iterable[bytes]) -> AgentOutcome:
@@ -128,10 +136,12 @@ def _read_gemini(lines: Iterable[bytes]) -> AgentOutcome:
             case "result":
                 stats = event.get("stats")
                 has_failed = event.get("status") == "error"
-    report = agent_report(
-        "".join(parts), input_tokens=_at(stats, "input_tokens"), output_tokens=_at(stats, "output_tokens")
+    return _outcome(
+        "".join(parts),
+        has_failed=has_failed,
+        input_tokens=_at(stats, "input_tokens"),
+        output_tokens=_at(stats, "output_tokens"),
     )
-    return AgentOutcome(report, has_failed)
 
 
 def _read_opencode(lines: Iterable[bytes]) -> AgentOutcome:
@@ -159,13 +169,13 @@ def _read_opencode(lines: Iterable[bytes]) -> AgentOutcome:
     output_counts = (
         count for step in steps for count in (_at(step, "tokens", "output"), _at(step, "tokens", "reasoning"))
     )
-    report = agent_report(
+    return _outcome(
         result,
+        has_failed=has_failed,
         cost_usd=sum(costs) if costs else None,
         input_tokens=sum_of_counts(input_counts),
         output_tokens=sum_of_counts(output_counts),
     )
-    return AgentOutcome(report, has_failed)
 
 
 _AIDER_TOKENS: Final = re.compile(rb"Tokens: ([\d.,]+)([kM]?) sent,.*?([\d.,]+)([kM]?) received\.")
@@ -216,7 +226,7 @@ def _read_goose(lines: Iterable[bytes]) -> AgentOutcome:
                 result = "".join(texts) or result
             case "error":
                 has_failed = True
-    return AgentOutcome(agent_report(result), has_failed)
+    return _outcome(result, has_failed=has_failed)
 
 
 AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {

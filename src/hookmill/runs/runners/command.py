@@ -22,7 +22,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import ByDelivery, BySchedule, Ended, Run, RunState
-from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY
+from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY, SUMMARY_FILE
 from hookmill.domain.run_secrets import DEFAULT_ALLOWED, RunSecretRule, allowed_pattern
 from hookmill.domain.text import printable
 from hookmill.runs.outputs import collect_outputs, create_outputs_directory
@@ -218,10 +218,13 @@ class CommandRunner:
         """The result with the texts that the command has written. Call it when all its processes have ended."""
         if isinstance(result, Abandoned):
             return result
+        outputs = collect_outputs(package.directory, self._secrets_to_mask(package))
+        return replace(result, outputs=outputs if SUMMARY_FILE in outputs else {**result.outputs, **outputs})
+
+    def _secrets_to_mask(self, package: Package) -> list[bytes]:
         environment = self._environment(package)
         masked = (*self.masked_variables, *package.secrets)
-        secrets = [os.fsencode(environment[name]) for name in masked if name in environment]
-        return replace(result, outputs=collect_outputs(package.directory, secrets))
+        return [os.fsencode(environment[name]) for name in masked if name in environment]
 
     def _run_command(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         try:

@@ -12,7 +12,7 @@ from hookmill.domain.ids import run_id, run_key
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER, Run, RunState, envelope_text, full_prompt
 from hookmill.domain.run_files import RunFile
-from hookmill.domain.run_outputs import NO_OUTPUTS
+from hookmill.domain.run_outputs import summary_of
 from hookmill.presentation.run import hold_text
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import require_manager, require_viewer
@@ -178,7 +178,7 @@ def _progress(context: PageContext, may: MayView, run: Run) -> dict[str, Any]:
         "output": output,
         "hold_text": hold_text(run),
         "reports": context.management.runs.agent_reports(may, run_id(run.id)) if run.attempt else {},
-        "outputs": context.management.runs.outputs(may, run_id(run.id)) if run.state.is_final else NO_OUTPUTS,
+        "summary": summary_of(context.management.runs.outputs(may, run_id(run.id))) if run.state.is_final else None,
         "results": context.management.runs.results(may, run_id(run.id)) if run.options.results else (),
         "failed_attempts": context.management.runs.failed_attempts(may, run_id(run.id)) if run.failures else (),
         "version_tag": version_tag(_changing_fields(run), output),
