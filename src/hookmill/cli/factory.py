@@ -62,7 +62,7 @@ def change(
     json: options.AsJson = False,
 ) -> None:
     """Limit how many of a factory's runs are performed together."""
-    inputs.require_exactly_one(max_running=max_running, no_max_running=no_max_running or None)
+    inputs.require_exactly_one(max_running=max_running, no_max_running=no_max_running)
     with team_session() as session:
         factory = session.management.factories.set_max_running(session.may, name, max_running)
     if json:

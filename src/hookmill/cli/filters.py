@@ -58,8 +58,8 @@ def run_filter_test(
     """Test a filter on one delivery. Use a delivery of the log, or a body from a file."""
     inputs.require_exactly_one(delivery=delivery, body=body)
     inputs.require_at_most_one(filter=filter_json, filter_file=filter_file, automation=automation)
-    inputs.require_at_most_one(event=event or None, automation=automation)
-    inputs.require_at_least_one(filter=filter_json, filter_file=filter_file, event=event or None, automation=automation)
+    inputs.require_at_most_one(event=event, automation=automation)
+    inputs.require_at_least_one(filter=filter_json, filter_file=filter_file, event=event, automation=automation)
     inputs.require_at_most_one(delivery=delivery, body_event=body_event)
     if webhook and (delivery is None or automation is not None):
         raise typer.BadParameter(
@@ -129,8 +129,8 @@ def backtest(
     inputs.require_at_least_one(
         filter=filter_json,
         filter_file=filter_file,
-        event=event or None,
-        concurrency_key=concurrency_key or None,
+        event=event,
+        concurrency_key=concurrency_key,
         debounce=debounce,
     )
     policy = policy_from_json(

@@ -27,7 +27,7 @@ _SECONDS_BY_UNIT: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_80
 
 
 def require_exactly_one(**options: object) -> None:
-    """Raise a usage error unless exactly one of these options is set, which means that its value is not None."""
+    """Raise a usage error unless exactly one of these options is set."""
     if _count_set(options) != 1:
         raise typer.BadParameter(f"give exactly one of {_option_names(options)}")
 
@@ -45,7 +45,8 @@ def require_at_least_one(**options: object) -> None:
 
 
 def _count_set(options: Mapping[str, object]) -> int:
-    return sum(value is not None for value in options.values())
+    """How many of the options are set. Otherwise, an option is None, a flag is False, and a list may be empty."""
+    return sum(not (value is None or value is False or value == []) for value in options.values())
 
 
 def _option_names(options: Iterable[str]) -> str:

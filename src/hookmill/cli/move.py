@@ -29,7 +29,7 @@ def move(
     json: options.AsJson = False,
 ) -> None:
     """Copy everything from SQLite to an empty PostgreSQL database. Continues an interrupted move."""
-    inputs.require_exactly_one(to=to, undo=undo or None)
+    inputs.require_exactly_one(to=to, undo=undo)
     settings = read_settings_or_exit()
     if to is None:
         _undo(settings, yes, json)

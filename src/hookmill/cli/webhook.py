@@ -258,8 +258,8 @@ def change(
     json: options.AsJson = False,
 ) -> None:
     """Change the allowed networks or the expected time."""
-    networks_options = {"allowed_network": allowed_network or None, "any_network": any_network or None}
-    time_options = {"expect_every": expect_every, "expect_none": expect_none or None}
+    networks_options = {"allowed_network": allowed_network, "any_network": any_network}
+    time_options = {"expect_every": expect_every, "expect_none": expect_none}
     inputs.require_at_least_one(**networks_options, **time_options)
     inputs.require_at_most_one(**networks_options)
     inputs.require_at_most_one(**time_options)
