@@ -66,6 +66,9 @@ REEVALUATE_SECONDS_MAX: Final = 5.0
 """If a webhook keeps changing while one delivery is evaluated, the sender gets a 503 after this time."""
 
 
+_NO_LOG_DETAILS: Final = LogDetails()
+
+
 @dataclass(frozen=True, slots=True)
 class TooLarge:
     """The body is over the limit. `size` is the declared size, or the size at which reading stopped, in bytes."""
@@ -170,14 +173,7 @@ class Ingress:
         if isinstance(body, TooLarge) and not isinstance(authentication, Refused):
             # An unauthenticated attempt must not count against the sender's rate limit.
             limit = RateLimit.DELIVERIES if authentication is not None else RateLimit.FAILED_AUTHENTICATIONS
-            log_details = (
-                self._log_details(webhook, attempt)
-                if authentication is not None
-                else LogDetails(client=self._client_of(attempt))
-            )
-            return self._rejection(
-                webhook, attempt, Label.REJECTED_TOO_LARGE, limit, body.size, log_details=log_details
-            )
+            return self._rejection(webhook, attempt, Label.REJECTED_TOO_LARGE, limit, body.size)
         if not isinstance(authentication, Authentic) or not isinstance(body, bytes):
             return self._authentication_failure(webhook, attempt, authentication, body)
         parsed = payload.parse(body)
@@ -188,14 +184,14 @@ class Ingress:
                 Label.REJECTED_INVALID_JSON,
                 RateLimit.DELIVERIES,
                 len(body),
-                log_details=self._log_details(webhook, attempt, reason=parsed.reason),
+                reason=parsed.reason,
             )
         return self._acceptance(webhook, attempt, authentication, body, parsed)
 
     def _acceptance(
         self, webhook: IngressWebhook, attempt: Attempt, proof: Authentic, body: bytes, parsed: payload.Parsed
     ) -> Acceptance:
-        log_details = self._log_details(webhook, attempt, parsed)
+        log_details = self._log_details(webhook, attempt, parsed, is_authenticated=True)
         event = log_details.event if log_details is not None else None
         runs: tuple[RunToStart, ...] = ()
         if webhook.subscriptions and proof.challenge_reply is None:
@@ -245,13 +241,7 @@ class Ingress:
             if authentication.is_by_signature and isinstance(body, bytes) and is_recorded:
                 # A diagnosis costs many times as much as verification. It is skipped if the attempt gets no row anyway.
                 reason = diagnosis(webhook, attempt, body, public_url=self._public_url)
-        log_details = LogDetails(reason=reason, client=self._client_of(attempt))
-        return self._rejection(webhook, attempt, Label.REJECTED_AUTH, limit, size, log_details=log_details)
-
-    def _client_of(self, attempt: Attempt) -> str | None:
-        """The address of an unauthenticated client, for the log."""
-        address = self._client_ip_of(attempt)
-        return str(address) if address is not None else None
+        return self._rejection(webhook, attempt, Label.REJECTED_AUTH, limit, size, reason=reason)
 
     def _client_ip_of(self, attempt: Attempt) -> Address | None:
         return client_ip(attempt.peer, attempt.headers.get(FORWARDED_FOR), self._trusted_proxies)
@@ -264,9 +254,9 @@ class Ingress:
         limit: RateLimit,
         size: int,
         *,
-        log_details: LogDetails | None = None,
+        reason: str | None = None,
     ) -> Rejection:
-        is_delivery_limit = limit is RateLimit.DELIVERIES
+        is_authenticated = limit is RateLimit.DELIVERIES
         return Rejection(
             delivery_key=DeliveryKey(self._row_keys.next_key(attempt.received_at)),
             webhook_no=webhook.no,
@@ -276,11 +266,11 @@ class Ingress:
             rate_limit=int(limit),
             per_minute=(
                 self._limits.deliveries_per_minute
-                if is_delivery_limit
+                if is_authenticated
                 else self._limits.failed_authentications_per_minute
             ),
             size=size,
-            log_details=log_details,
+            log_details=self._log_details(webhook, attempt, is_authenticated=is_authenticated, reason=reason),
         )
 
     def _log_details(
@@ -289,16 +279,24 @@ class Ingress:
         attempt: Attempt,
         parsed: payload.Parsed | None = None,
         *,
+        is_authenticated: bool,
         reason: str | None = None,
     ) -> LogDetails | None:
-        """The event type, the reason and the trace of an authenticated attempt for the log; None if there is none."""
-        event = event_type(webhook.event_source, attempt, parsed) if webhook.event_source is not None else None
-        traceparent = _traceparent(attempt) if self._tracing is not None else None
-        if event is None:
-            if reason is None and traceparent is None:
-                return None
-            return LogDetails(reason=reason, traceparent=traceparent)
-        return LogDetails(reason=reason, event=event.name, event_signed=event.is_signed, traceparent=traceparent)
+        """What the log records about the attempt; None if there is nothing.
+
+        An unauthenticated client can send any event type and any trace, so only its address is recorded.
+        """
+        source = webhook.event_source if is_authenticated else None
+        event = event_type(source, attempt, parsed) if source is not None else None
+        client = self._client_ip_of(attempt) if not is_authenticated else None
+        log_details = LogDetails(
+            reason=reason,
+            client=str(client) if client is not None else None,
+            event=event.name if event is not None else None,
+            event_signed=event.is_signed if event is not None else None,
+            traceparent=_traceparent(attempt) if is_authenticated and self._tracing is not None else None,
+        )
+        return log_details if log_details != _NO_LOG_DETAILS else None
 
     async def _admit(self, plan: Plan, webhook: IngressWebhook, attempt: Attempt) -> AdmissionOutcome:
         if not self._has_room():
