@@ -28,29 +28,23 @@ from hookmill.definitions.applying import (
     validated_definitions,
 )
 from hookmill.definitions.exporting import export, write
-from hookmill.definitions.planning import Kind, Plan, PlannedAction, PlannedChange, Step
+from hookmill.definitions.planning import Plan, PlannedAction, PlannedChange, Step
 from hookmill.definitions.problem import Place, Problem, UnusableDefinitions
 from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition
 from hookmill.definitions.rendering import lines_of_plan, summary_of
-from hookmill.domain.errors import NotFound
-
-SCHEMAS = ("webhook", "automation")
+from hookmill.domain.definition_run import DefinitionKind
 
 
-def schema(kind: str) -> bytes:
-    """The JSON Schema (2020-12) of a kind of file: `webhook`, or `automation` for its front matter."""
-    if kind not in SCHEMAS:
-        raise NotFound(f"There is no schema {kind[:40]!r}. Schemas are: {', '.join(SCHEMAS)}.")
+def schema(kind: DefinitionKind) -> bytes:
+    """The JSON Schema (2020-12) of a kind of file; for automations, of the front matter."""
     return resources.files(__name__).joinpath("schemas", f"{kind}.schema.json").read_bytes()
 
 
 __all__ = [
-    "SCHEMAS",
     "ApplyResult",
     "AutomationDefinition",
     "ConsentNeeded",
     "Definitions",
-    "Kind",
     "Place",
     "Plan",
     "PlannedAction",

@@ -17,7 +17,6 @@ from hookmill.definitions.keys import OPTION_KEYS, POLICY_KEYS, WebhookKey
 from hookmill.definitions.planning import (
     APPLY_BACKTEST_DELIVERIES,
     SYNC_CHANGE,
-    Kind,
     Plan,
     PlannedAction,
     State,
@@ -35,6 +34,7 @@ from hookmill.definitions.reading import (
     read_definitions,
 )
 from hookmill.definitions.rendering import lines_of_plan, summary_of
+from hookmill.domain.definition_run import DefinitionKind
 from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound, StoreUnavailable
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.webhook import Webhook, WebhookState
@@ -180,13 +180,13 @@ def _apply_step(management: Management, may: MayManage, step: Step) -> list[Prob
     """Apply one step. An error of an operation becomes a problem at its place in the file."""
     try:
         match step.kind, step.action:
-            case Kind.WEBHOOK, PlannedAction.REMOVE:
+            case DefinitionKind.WEBHOOK, PlannedAction.REMOVE:
                 management.webhooks.delete(may, str(step.id))
-            case Kind.AUTOMATION, PlannedAction.REMOVE:
+            case DefinitionKind.AUTOMATION, PlannedAction.REMOVE:
                 management.automations.delete(may, str(step.id))
-            case Kind.WEBHOOK, _:
+            case DefinitionKind.WEBHOOK, _:
                 _apply_webhook(management, may, step)
-            case Kind.AUTOMATION, _:
+            case DefinitionKind.AUTOMATION, _:
                 _apply_automation(management, may, step)
     except (Invalid, Conflict, NotFound) as error:
         return _problems_of(step, error)
@@ -286,7 +286,7 @@ def _problems_of(step: Step, error: HookmillError) -> list[Problem]:
     if isinstance(error, Invalid) and error.faults:
         return [definition.problem(fault.pointer, fault.message) for fault in error.faults]
     # Mode, scheme and headers were already checked when the file was read. So the error is about the secret.
-    is_about_secret = isinstance(error, Invalid) and step.kind is Kind.WEBHOOK
+    is_about_secret = isinstance(error, Invalid) and step.kind is DefinitionKind.WEBHOOK
     return [definition.problem(f"/{WebhookKey.SECRET_NAME}" if is_about_secret else "", str(error))]
 
 

@@ -16,6 +16,7 @@ from hookmill.definitions.reading import (
     normalized_prompt,
 )
 from hookmill.domain.automation import Automation, Trigger
+from hookmill.domain.definition_run import DefinitionKind
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.webhook import Webhook, WebhookState
 
@@ -24,11 +25,6 @@ class PlannedAction(StrEnum):
     CREATE = "create"
     CHANGE = "change"
     REMOVE = "remove"
-
-
-class Kind(StrEnum):
-    WEBHOOK = "webhook"
-    AUTOMATION = "automation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ class Step:
     """A webhook or automation that the plan creates, changes or removes."""
 
     action: PlannedAction
-    kind: Kind
+    kind: DefinitionKind
     name: str
     id: str | None
     """The webhook's uid or the automation's id; None if it does not exist yet."""
@@ -141,10 +137,12 @@ def plan_of(definitions: Definitions, state: State) -> Plan:
         _automation_step(definition, automations.get(definition.name), state) for definition in definitions.automations
     ]
     webhook_removals = _removal_steps(
-        Kind.WEBHOOK, definitions.webhooks, {name: webhook.uid for name, webhook in live_webhooks.items()}
+        DefinitionKind.WEBHOOK, definitions.webhooks, {name: webhook.uid for name, webhook in live_webhooks.items()}
     )
     automation_removals = _removal_steps(
-        Kind.AUTOMATION, definitions.automations, {name: automation.id for name, automation in automations.items()}
+        DefinitionKind.AUTOMATION,
+        definitions.automations,
+        {name: automation.id for name, automation in automations.items()},
     )
     creations_and_changes = [step for step in (*webhook_steps, *automation_steps) if step is not None]
     # Removals come first: they free names, and lower the number of webhooks, which is limited.
@@ -170,7 +168,7 @@ def _webhook_step(definition: WebhookDefinition, existing: Webhook | None) -> St
         initial.append(PlannedChange(WebhookKey.ENABLED, None, definition.enabled is not False))
         return Step(
             action=PlannedAction.CREATE,
-            kind=Kind.WEBHOOK,
+            kind=DefinitionKind.WEBHOOK,
             name=definition.name,
             id=None,
             changes=tuple(initial),
@@ -188,7 +186,7 @@ def _webhook_step(definition: WebhookDefinition, existing: Webhook | None) -> St
     was_enabled = existing.state is WebhookState.ENABLED
     if definition.enabled is not None and definition.enabled != was_enabled:
         changes.append(PlannedChange(WebhookKey.ENABLED, was_enabled, definition.enabled, was_enabled))
-    return _change_step(Kind.WEBHOOK, existing.uid, definition, changes)
+    return _change_step(DefinitionKind.WEBHOOK, existing.uid, definition, changes)
 
 
 _AUTHENTICATION_KEYS: Final = {
@@ -214,7 +212,7 @@ def _automation_step(definition: AutomationDefinition, existing: Automation | No
     if existing is None:
         return Step(
             action=PlannedAction.CREATE,
-            kind=Kind.AUTOMATION,
+            kind=DefinitionKind.AUTOMATION,
             name=definition.name,
             id=None,
             changes=(
@@ -241,14 +239,16 @@ def _automation_step(definition: AutomationDefinition, existing: Automation | No
         changes.append(PlannedChange("prompt", existing.prompt, definition.prompt))
     if definition.enabled is not None and definition.enabled != existing.enabled:
         changes.append(PlannedChange("enabled", existing.enabled, definition.enabled))
-    return _change_step(Kind.AUTOMATION, existing.id, definition, changes)
+    return _change_step(DefinitionKind.AUTOMATION, existing.id, definition, changes)
 
 
 def _policy_and_options(automation: Automation | AutomationDefinition) -> dict[str, Any]:
     return automation.policy.as_json() | automation.options.as_json()
 
 
-def _change_step(kind: Kind, item_id: str, definition: Definition, changes: list[PlannedChange]) -> Step | None:
+def _change_step(
+    kind: DefinitionKind, item_id: str, definition: Definition, changes: list[PlannedChange]
+) -> Step | None:
     if not changes:
         return None
     return Step(
@@ -261,7 +261,9 @@ def _change_step(kind: Kind, item_id: str, definition: Definition, changes: list
     )
 
 
-def _removal_steps(kind: Kind, definitions: Iterable[Definition], existing_ids: Mapping[str, str]) -> list[Step]:
+def _removal_steps(
+    kind: DefinitionKind, definitions: Iterable[Definition], existing_ids: Mapping[str, str]
+) -> list[Step]:
     defined = {definition.name for definition in definitions}
     return [
         Step(action=PlannedAction.REMOVE, kind=kind, name=name, id=item_id)
@@ -294,8 +296,8 @@ def _consent_reason(
 ) -> str | None:
     """Why the steps need consent: a webhook's URL can't be restored, nor an automation that has no file."""
     removals = [step for step in steps if step.action is PlannedAction.REMOVE]
-    webhooks = [step.name for step in removals if step.kind is Kind.WEBHOOK]
-    automations = [step.name for step in removals if step.kind is Kind.AUTOMATION] if files_take_over else []
+    webhooks = [step.name for step in removals if step.kind is DefinitionKind.WEBHOOK]
+    automations = [step.name for step in removals if step.kind is DefinitionKind.AUTOMATION] if files_take_over else []
     if not webhooks and not automations:
         return None
     subject = f"Factory {state.factory_name!r} would lose"

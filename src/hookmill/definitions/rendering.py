@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from hookmill.definitions import planning
 from hookmill.definitions.keys import WebhookKey
-from hookmill.definitions.planning import Kind, Plan, PlannedAction, PlannedChange, Step
+from hookmill.definitions.planning import Plan, PlannedAction, PlannedChange, Step
 from hookmill.definitions.writing import lines_of
+from hookmill.domain.definition_run import DefinitionKind
 
 _SIGNS: Final = {PlannedAction.CREATE: "+", PlannedAction.CHANGE: "~", PlannedAction.REMOVE: "-"}
 _DIFF_LINES_MAX: Final = 2_000
@@ -47,13 +48,13 @@ _KEYS_WITH_DIFF: Final = {"prompt", "triggers"}
 
 def _step_details(step: Step) -> str:
     match step.kind, step.action:
-        case Kind.WEBHOOK, PlannedAction.REMOVE:
+        case DefinitionKind.WEBHOOK, PlannedAction.REMOVE:
             return f" ({step.id}): its URL stops working permanently"
-        case Kind.AUTOMATION, PlannedAction.REMOVE:
+        case DefinitionKind.AUTOMATION, PlannedAction.REMOVE:
             return ""
-        case Kind.WEBHOOK, PlannedAction.CREATE:
+        case DefinitionKind.WEBHOOK, PlannedAction.CREATE:
             return ": " + ", ".join(_new_webhook_details({change.key: change.after for change in step.changes}))
-        case Kind.AUTOMATION, PlannedAction.CREATE:
+        case DefinitionKind.AUTOMATION, PlannedAction.CREATE:
             return ": " + ", ".join(_new_automation_details({change.key: change.after for change in step.changes}))
         case _:
             return ": " + ", ".join(map(_change_text, step.changes))

@@ -1,8 +1,13 @@
-"""The result of planning or applying definition files."""
+"""The kinds of definition files, and the result of planning or applying them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+
+class DefinitionKind(StrEnum):
+    WEBHOOK = "webhook"
+    AUTOMATION = "automation"
 
 
 class DefinitionAct(StrEnum):

@@ -1,7 +1,6 @@
 """The public documents: OpenAPI document, reference page, JSON Schemas of definition files, signature schemes."""
 
 import json
-from enum import StrEnum
 from functools import cache
 from importlib import resources
 from typing import Annotated, Any, Final
@@ -9,6 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, FastAPI, Path, Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from hookmill.domain.definition_run import DefinitionKind
 from hookmill.domain.signatures.catalogue import schemes
 from hookmill.presentation.scheme import SchemeView
 from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Public
@@ -35,11 +35,6 @@ class SchemePage(ResultPage[SchemeView], frozen=True):
     """Signature schemes, by name."""
 
 
-class DefinitionKind(StrEnum):
-    WEBHOOK = "webhook"
-    AUTOMATION = "automation"
-
-
 @routes.get("/schemes", operation_id="list_schemes", summary="List signature schemes", response_model=SchemePage)
 def list_schemes(limit: Limit = PAGE_SIZE, cursor: Cursor = None) -> Response:
     """Lists the providers whose signatures can be verified, with set-up instructions."""
@@ -58,7 +53,7 @@ def show_definition_schema(kind: Annotated[DefinitionKind, Path(description="The
     """Returns the JSON Schema of a kind of definition files. Editors use it for completion and checks."""
     from hookmill.definitions import schema
 
-    return Response(schema(kind.value), media_type="application/schema+json")
+    return Response(schema(kind), media_type="application/schema+json")
 
 
 @routes.get(
