@@ -14,7 +14,7 @@ from hookmill.domain.run import RunState
 from hookmill.domain.run_policy import Concurrency, RunPolicy, WhenBusy
 from hookmill.runs.runner import HostFault
 from hookmill.store.runs import attempts, cancellation, executors, held, platform_attempts, reading
-from hookmill.store.runs.cancellation import Part, RunFilter
+from hookmill.store.runs.cancellation import PartToCancel, RunFilter
 from hookmill.store.runs.platform_attempts import Reception
 from tests.runs.backlog import Backlog
 from tests.runs.test_perform import ATTEMPTS_MAX, OUR_EXECUTOR, FunctionRunner, claim, new_performer
@@ -54,7 +54,7 @@ def requeue(backlog: Backlog, key: RunKey, *, attempts_max: int = 1) -> None:
 
 def cancel_all(backlog: Backlog, key: RunKey) -> None:
     with backlog.database.write() as tx:
-        for part in Part:
+        for part in PartToCancel:
             run_filter = RunFilter(factory=FactoryId("fac_one"), newest=key)
             batch = cancellation.next_to_cancel(tx, run_filter, part, after=None)
             keys = [cursor.run_key for cursor in batch]

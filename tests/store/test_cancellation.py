@@ -10,7 +10,7 @@ from hookmill.domain.queue import CancelledRuns
 from hookmill.domain.run import RunState
 from hookmill.store.database import Transaction
 from hookmill.store.runs import cancellation
-from hookmill.store.runs.cancellation import BatchCursor, Part, RunFilter
+from hookmill.store.runs.cancellation import BatchCursor, PartToCancel, RunFilter
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 from tests.store.query_plans import query_plans, scans_many_runs
@@ -29,7 +29,7 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
         yield backlog
 
 
-def cancel(backlog: Backlog, run_filter: RunFilter = EVERY_RUN, part: Part | None = None) -> CancelledRuns:
+def cancel(backlog: Backlog, run_filter: RunFilter = EVERY_RUN, part: PartToCancel | None = None) -> CancelledRuns:
     """Cancel one batch of each part of the queue, or of one part only."""
     cancelled = stopping = 0
     parts = [part] if part is not None else cancellation.parts_with(run_filter.state)
@@ -76,7 +76,7 @@ def test_only_runs_in_the_state_are_cancelled(backlog, state, result):
 
 
 def test_queued_runs_are_not_searched_among_those_that_workers_have_claimed():
-    assert Part.CLAIMED not in cancellation.parts_with(RunState.QUEUED)
+    assert PartToCancel.CLAIMED not in cancellation.parts_with(RunState.QUEUED)
 
 
 def test_only_runs_of_the_automation_and_the_webhook_are_cancelled(backlog):
@@ -111,7 +111,7 @@ def test_no_held_run_starts_while_all_runs_of_its_key_are_cancelled(backlog):
     keys = arrive(backlog, backlog.automation(policy=SERIAL), 1, 1, 1)
     decide(backlog)
 
-    for part in Part:
+    for part in PartToCancel:
         cancel(backlog, part=part)
         decide(backlog)
         for run in map(backlog.run, keys[1:]):
@@ -142,17 +142,17 @@ def test_run_that_leaves_its_part_is_cancelled_in_the_new_part(backlog):
     first, second = arrive(backlog, backlog.automation(policy=SERIAL), 1, 1)
     decide(backlog)
     with backlog.database.read() as tx:
-        batch = cancellation.next_to_cancel(tx, EVERY_RUN, Part.HELD, after=None)
+        batch = cancellation.next_to_cancel(tx, EVERY_RUN, PartToCancel.HELD, after=None)
     backlog.request_cancel(first)
     decide(backlog)
 
     with backlog.database.write() as tx:
         keys = [cursor.run_key for cursor in batch]
-        result = cancellation.request_cancel_of_batch(tx, keys, Part.HELD, state=None, now=microseconds())
+        result = cancellation.request_cancel_of_batch(tx, keys, PartToCancel.HELD, state=None, now=microseconds())
 
     assert keys == [second]
     assert result.cancelled == 0
-    assert cancel(backlog, part=Part.READY).cancelled == 1
+    assert cancel(backlog, part=PartToCancel.READY).cancelled == 1
 
 
 def test_cancelling_scans_no_other_runs(backlog):
@@ -167,7 +167,7 @@ def test_cancelling_scans_no_other_runs(backlog):
         # The narrow filter comes first: afterwards, no run is left.
         for run_filter in (narrow_filter, EVERY_RUN):
             cancellation.count_to_cancel(tx, run_filter)
-            for part in Part:
+            for part in PartToCancel:
                 cancellation.next_to_cancel(tx, run_filter, part, after=first_cursor)
                 batch = cancellation.next_to_cancel(tx, run_filter, part, after=None)
                 keys = [cursor.run_key for cursor in batch]
@@ -176,5 +176,5 @@ def test_cancelling_scans_no_other_runs(backlog):
     executed = query_plans(backlog.database, cancel_all)
 
     # A count, and three statements for each part, with each of the two filters.
-    assert len(executed) >= 2 * (1 + 3 * len(Part))
+    assert len(executed) >= 2 * (1 + 3 * len(PartToCancel))
     assert [plan for plan in executed if scans_many_runs(plan)] == []

@@ -12,7 +12,7 @@ from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_outputs import OutputText
 from hookmill.store.runs import attempts, cancellation, claims, executors, outputs, reading
 from hookmill.store.runs.attempts import AttemptStatus
-from hookmill.store.runs.cancellation import Part
+from hookmill.store.runs.cancellation import PartToCancel
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 
@@ -266,7 +266,7 @@ def test_reason_of_a_cancelled_run_says_whether_it_had_begun(backlog, has_begun,
 
     if with_others:
         with backlog.database.write() as tx:
-            cancellation.request_cancel_of_batch(tx, [key], Part.READY, state=None, now=8)
+            cancellation.request_cancel_of_batch(tx, [key], PartToCancel.READY, state=None, now=8)
     else:
         cancel(backlog, key)
 

@@ -23,7 +23,7 @@ from hookmill.domain.text import shown
 from hookmill.runs.package_copies import CopiedPackages, read_packages
 from hookmill.settings import Settings
 from hookmill.store import factories, storage
-from hookmill.store.backup.container import BackupWriter, Output
+from hookmill.store.backup.container import BackupOutput, BackupWriter
 from hookmill.store.backup.records import Header, SealedKeys, Summary
 from hookmill.store.backup.taking import ReportRows, SnapshotResult, write_snapshot
 from hookmill.store.database import Transaction
@@ -242,7 +242,7 @@ def _free_bytes(directory: Path) -> int:
 
 
 @contextmanager
-def _opened(target: Path | None, is_interrupted: threading.Event, *, replaces: bool) -> Iterator[Output]:
+def _opened(target: Path | None, is_interrupted: threading.Event, *, replaces: bool) -> Iterator[BackupOutput]:
     """The output. A file appears, synced to disk, only when the block ends."""
     if target is None:
         yield _StandardOutput(is_interrupted)

@@ -165,7 +165,7 @@ class Runs:
         return CancelledRuns(cancelled=cancelled, stopping=stopping)
 
     def _cancel_in_batches(self, run_filter: RunFilter) -> Iterator[CancelledRuns]:
-        """Cancel the runs in each part of the queue (`cancellation.Part`), and yield the result of each batch that
+        """Cancel the runs in each part of the queue (`PartToCancel`), and yield the result of each batch that
         changed something."""
         for part in cancellation.parts_with(run_filter.state):
             after = None

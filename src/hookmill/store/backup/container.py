@@ -37,18 +37,18 @@ class UnusableBackup(Invalid):
     """The file is not a backup, or was cut or altered."""
 
 
-class Output(Protocol):
+class BackupOutput(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
 
-class Input(Protocol):
+class BackupInput(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
 class BackupWriter:
     """Writes records to a file or pipe."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: BackupOutput) -> None:
         self._output = output
         self._digest = hashlib.sha256()
         self._encode = msgspec.msgpack.Encoder().encode
@@ -80,7 +80,7 @@ class BackupReader:
     The records are not verified before `records` has ended. Call `require_proof` after that.
     """
 
-    def __init__(self, file: Input, name: str) -> None:
+    def __init__(self, file: BackupInput, name: str) -> None:
         """Raises `UnusableBackup` if the file is not a backup of this format."""
         self._file = file
         self._name = name

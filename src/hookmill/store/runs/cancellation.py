@@ -54,7 +54,7 @@ class RunFilter:
         }
 
 
-class Part(Enum):
+class PartToCancel(Enum):
     """A part of the queue, in the order in which its runs are cancelled.
 
     Held runs are cancelled first. Otherwise, the end of a cancelled run would start the held run that waits for it.
@@ -68,11 +68,11 @@ class Part(Enum):
 
 
 _CONDITION_BY_PART: Final = {
-    Part.HELD: f"{HELD} AND hold <> {Hold.RETRY:d}",
-    Part.AWAITING_RETRY: f"{HELD} AND hold = {Hold.RETRY:d}",
-    Part.READY: READY,
+    PartToCancel.HELD: f"{HELD} AND hold <> {Hold.RETRY:d}",
+    PartToCancel.AWAITING_RETRY: f"{HELD} AND hold = {Hold.RETRY:d}",
+    PartToCancel.READY: READY,
     # With the conditions of `CLAIMED` alone, SQLite would scan the whole table in the order of its keys.
-    Part.CLAIMED: f"cancel_requested_at IS NULL AND id IN (SELECT id FROM runs WHERE {CLAIMED})",
+    PartToCancel.CLAIMED: f"cancel_requested_at IS NULL AND id IN (SELECT id FROM runs WHERE {CLAIMED})",
 }
 _QUEUED_REASON: Final = """
     CASE WHEN attempt = 0 THEN 'It was cancelled before it began.'
@@ -90,15 +90,15 @@ class BatchCursor:
     run_key: RunKey
 
 
-def parts_with(state: RunState | None) -> Sequence[Part]:
+def parts_with(state: RunState | None) -> Sequence[PartToCancel]:
     """The parts that can contain runs in this state, or in any if it is None."""
     match state:
         case RunState.RUNNING:
-            return (Part.CLAIMED,)
+            return (PartToCancel.CLAIMED,)
         case RunState.QUEUED:
-            return (Part.HELD, Part.AWAITING_RETRY, Part.READY)
+            return (PartToCancel.HELD, PartToCancel.AWAITING_RETRY, PartToCancel.READY)
         case _:
-            return tuple(Part)
+            return tuple(PartToCancel)
 
 
 def newest_run(tx: Transaction) -> RunKey | None:
@@ -121,34 +121,34 @@ def count_to_cancel(tx: Transaction, run_filter: RunFilter) -> int:
 
 
 def next_to_cancel(
-    tx: Transaction, run_filter: RunFilter, part: Part, *, after: BatchCursor | None
+    tx: Transaction, run_filter: RunFilter, part: PartToCancel, *, after: BatchCursor | None
 ) -> list[BatchCursor]:
     """At most `BATCH_RUNS` runs of this part of the queue. `after` is the last run of the previous batch."""
-    order = "priority, id" if part is Part.READY else "id"
+    order = "priority, id" if part is PartToCancel.READY else "id"
     dialect.force_custom_query_plans(tx)
     rows = tx.all(
         f"""
         SELECT id, priority
         FROM runs
         WHERE {_CONDITION_BY_PART[part]} AND {run_filter.condition()}
-            AND {"(priority, id) > (:rank, :after)" if part is Part.READY else "id > :after"}
+            AND {"(priority, id) > (:rank, :after)" if part is PartToCancel.READY else "id > :after"}
         ORDER BY {order}
         LIMIT {BATCH_RUNS}
         """,
         after=after.run_key if after is not None else b"",
-        **({"rank": after.rank if after is not None else -1} if part is Part.READY else {}),
+        **({"rank": after.rank if after is not None else -1} if part is PartToCancel.READY else {}),
         **run_filter.parameters(),
     )
     return [BatchCursor(rank=row["priority"], run_key=RunKey(bytes(row["id"]))) for row in rows]
 
 
 def request_cancel_of_batch(
-    tx: Transaction, keys: Sequence[RunKey], part: Part, *, state: RunState | None, now: int
+    tx: Transaction, keys: Sequence[RunKey], part: PartToCancel, *, state: RunState | None, now: int
 ) -> CancelledRuns:
     """Cancel the queued runs of a batch, and ask the executors of its running runs to stop them.
 
-    With `state`, only runs that are still in this state are cancelled. With `Part.HELD`, a run that is no longer held
-    is left to a later batch: it may be active now, and its end must let another run start.
+    With `state`, only runs that are still in this state are cancelled. With `PartToCancel.HELD`, a run that is no
+    longer held is left to a later batch: it may be active now, and its end must let another run start.
     """
     if not keys:
         return CancelledRuns(cancelled=0, stopping=0)
@@ -158,10 +158,10 @@ def request_cancel_of_batch(
     # read that index instead.
     unfinished_in_batch = f"id IN ({', '.join(f':{name}' for name in key_parameters)}) AND finished_at IS NULL"
     # A run that is no longer held has NULL. It is excluded, as is one that waits for its next attempt.
-    held_condition = f"AND COALESCE(hold, {Hold.RETRY:d}) <> {Hold.RETRY:d}" if part is Part.HELD else ""
+    held_condition = f"AND COALESCE(hold, {Hold.RETRY:d}) <> {Hold.RETRY:d}" if part is PartToCancel.HELD else ""
     cancelled_rows: Sequence[Row] = ()
     if state is not RunState.RUNNING:
-        if part is not Part.HELD:
+        if part is not PartToCancel.HELD:
             _end_with_reports(tx, unfinished_in_batch, key_parameters, now)
         cancelled_rows = tx.all(
             f"""
@@ -174,7 +174,7 @@ def request_cancel_of_batch(
             now=now,
             **key_parameters,
         )
-    if part is not Part.HELD:
+    if part is not PartToCancel.HELD:
         # The cancelled runs were active, so runs that wait for them can start. One reconsidered run per key suffices:
         # `held.decide` then starts as many as the limit allows.
         run_by_policy_key = {
@@ -185,7 +185,7 @@ def request_cancel_of_batch(
         for key in run_by_policy_key.values():
             held.reconsider(tx, key)
     stopping = 0
-    if part is Part.CLAIMED and state is not RunState.QUEUED:
+    if part is PartToCancel.CLAIMED and state is not RunState.QUEUED:
         stopping = tx.run(
             f"""
             UPDATE runs
