@@ -1,8 +1,6 @@
 """/factories/{factory}/alarm-destinations and /alarm-destinations: where alarms are sent."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Response
 
@@ -13,13 +11,8 @@ from hookmill.presentation.alarm_destination import (
     AlarmDestinationWithSecretView,
     DestinationTestView,
 )
-from hookmill.web.api.access import (
-    AdminAccess,
-    FactoryAdminAccess,
-    ManagementDependency,
-    require_admin,
-    require_factory_admin,
-)
+from hookmill.web.api.access import AdminAccess, FactoryAdminAccess, ManagementDependency
+from hookmill.web.api.alarm_owners import FACTORY, INSTALLATION, AlarmOwner
 from hookmill.web.api.bodies import AlarmDestinationCreation, InstallationAlarmDestinationCreation
 from hookmill.web.api.expensive import expensive
 from hookmill.web.api.fields import DESTINATION_ID_PATTERN, PAGE_SIZE, Cursor, Limit
@@ -35,37 +28,8 @@ class AlarmDestinationPage(ResultPage[AlarmDestinationView], frozen=True):
     """Destinations of alarms, oldest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Owner:
-    """Whose destinations some routes are about."""
-
-    path: str
-    parameter: str
-    """The destination's id in the path."""
-    prefix: str
-    """The part of the operations' names that precedes `alarm`."""
-    name: str
-    requirement: Callable[..., Any]
-
-
-_FACTORY: Final = _Owner(
-    path="/factories/{factory}/alarm-destinations",
-    parameter="destination",
-    prefix="",
-    name="a factory",
-    requirement=require_factory_admin,
-)
-_INSTALLATION: Final = _Owner(
-    path="/alarm-destinations",
-    parameter="installation_destination",
-    prefix="installation_",
-    name="the installation",
-    requirement=require_admin,
-)
-
-
 @routes.post(
-    _FACTORY.path,
+    f"{FACTORY.path}/alarm-destinations",
     operation_id="create_alarm_destination",
     summary="Create an alarm destination of a factory",
     response_model=AlarmDestinationWithSecretView,
@@ -86,7 +50,7 @@ def create_alarm_destination(
 
 
 @routes.post(
-    _INSTALLATION.path,
+    f"{INSTALLATION.path}/alarm-destinations",
     operation_id="create_installation_alarm_destination",
     summary="Create an alarm destination of the installation",
     response_model=AlarmDestinationWithSecretView,
@@ -106,19 +70,21 @@ def create_installation_alarm_destination(
     return idempotency.respond(permission, create)
 
 
-def _add_routes(owner: _Owner) -> None:
+def _add_routes(owner: AlarmOwner) -> None:
     """Add the other routes for the destinations of one owner."""
-    requirement = Depends(owner.requirement)
-    destination_path = f"{owner.path}/{{{owner.parameter}}}"
+    requirement = Depends(owner.administer)
+    list_path = f"{owner.path}/alarm-destinations"
+    parameter = f"{owner.prefix}destination"
+    destination_path = f"{list_path}/{{{parameter}}}"
     destination_in_path = Path(
-        alias=owner.parameter,
+        alias=parameter,
         pattern=DESTINATION_ID_PATTERN,
         description="The alarm destination's id.",
         examples=["ald_0123456789abcdefghjkmnpqrst"],
     )
 
     @routes.get(
-        owner.path,
+        list_path,
         operation_id=f"list_{owner.prefix}alarm_destinations",
         summary=f"List the alarm destinations of {owner.name}",
         description="Lists the destinations of alarms, oldest first, without their URLs and secrets.",
@@ -193,5 +159,5 @@ def _create(
     return json_response(AlarmDestinationWithSecretView.showing_secret(created), 201)
 
 
-for _owner in (_FACTORY, _INSTALLATION):
+for _owner in (FACTORY, INSTALLATION):
     _add_routes(_owner)

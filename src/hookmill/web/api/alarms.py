@@ -1,8 +1,7 @@
 """/factories/{factory}/alarms, and /alarms for the installation: problems that the service detects by itself."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from collections.abc import Sequence
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
@@ -10,7 +9,8 @@ from hookmill.domain.alarm import Alarm
 from hookmill.domain.permission import MayAdminister, MayManage, MayView
 from hookmill.management import Management
 from hookmill.presentation.alarm import AlarmView
-from hookmill.web.api.access import ManagementDependency, require_admin, require_manager, require_viewer
+from hookmill.web.api.access import ManagementDependency
+from hookmill.web.api.alarm_owners import FACTORY, INSTALLATION, AlarmOwner
 from hookmill.web.api.bodies import AlarmSnooze
 from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit
 from hookmill.web.api.paging import ResultPage, cut_page, key_cursor, key_from
@@ -28,56 +28,20 @@ class AlarmPage(ResultPage[AlarmView], frozen=True):
     """Alarms, newest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Owner:
-    """Whose alarms some routes are about."""
-
-    path: str
-    parameter: str
-    """The alarm's id in the path."""
-    prefix: str
-    """The part of the operations' names that precedes `alarm`."""
-    name: str
-    subjects: str
-    view: Callable[..., Any]
-    """The requirement of operations that only read."""
-    manage: Callable[..., Any]
-
-
-_OWNERS: Final = (
-    _Owner(
-        path="/factories/{factory}/alarms",
-        parameter="alarm",
-        prefix="",
-        name="a factory",
-        subjects="the factory's webhooks and automations",
-        view=require_viewer,
-        manage=require_manager,
-    ),
-    _Owner(
-        path="/alarms",
-        parameter="installation_alarm",
-        prefix="installation_",
-        name="the installation",
-        subjects="the installation, such as its disks, clocks and workers",
-        view=require_admin,
-        manage=require_admin,
-    ),
-)
-
-
-def _add_routes(owner: _Owner) -> None:
+def _add_routes(owner: AlarmOwner) -> None:
     """Add the routes for the alarms of one owner."""
-    alarm_path = f"{owner.path}/{{{owner.parameter}}}"
+    list_path = f"{owner.path}/alarms"
+    parameter = f"{owner.prefix}alarm"
+    alarm_path = f"{list_path}/{{{parameter}}}"
     alarm_in_path = Path(
-        alias=owner.parameter,
+        alias=parameter,
         pattern=r"^alm_[0-9a-f]{32}$",
         description=f"The id of an alarm of {owner.name}.",
         examples=["alm_0192f0c1aabbccddeeff001122334455"],
     )
 
     @routes.get(
-        owner.path,
+        list_path,
         operation_id=f"list_{owner.prefix}alarms",
         summary=f"List the alarms of {owner.name}",
         description=f"Lists the alarms about {owner.subjects}, newest first.",
@@ -149,5 +113,5 @@ def _response(management: Management, alarm: Alarm) -> Response:
     return json_response(AlarmView.of(alarm, management.alarms.now()))
 
 
-for _owner in _OWNERS:
+for _owner in (FACTORY, INSTALLATION):
     _add_routes(_owner)
