@@ -40,39 +40,7 @@ class AlarmRow:
     """The page of the webhook or automation; None for a part of the installation."""
 
 
-def of_factory(context: PageContext, may: MayView) -> Response:
-    return _list_page(context, may)
-
-
-def of_installation(context: PageContext, may: MayAdminister) -> Response:
-    return _list_page(context, may)
-
-
-def show(context: PageContext, may: MayView) -> Response:
-    return _alarm_page(context, may, context.management.alarms.get(may, context.parameters["alarm"]))
-
-
-def show_of_installation(context: PageContext, may: MayAdminister) -> Response:
-    return _alarm_page(context, may, context.management.alarms.get(may, context.parameters["installation_alarm"]))
-
-
-def snooze(context: PageContext, may: MayManage) -> Response:
-    return _snooze(context, may, context.parameters["alarm"])
-
-
-def snooze_of_installation(context: PageContext, may: MayAdminister) -> Response:
-    return _snooze(context, may, context.parameters["installation_alarm"])
-
-
-def wake(context: PageContext, may: MayManage) -> Response:
-    return _wake(context, may, context.parameters["alarm"])
-
-
-def wake_of_installation(context: PageContext, may: MayAdminister) -> Response:
-    return _wake(context, may, context.parameters["installation_alarm"])
-
-
-def _list_page(context: PageContext, may: MayView | MayAdminister) -> Response:
+def list_page(context: PageContext, may: MayView | MayAdminister) -> Response:
     alarms, before_id = context.management.alarms, context.query.get("before", "")
     before = ids.alarm_key(before_id) if before_id else None
     resolved = alarms.newest(may, is_open=False, before=before, limit=PAGE_SIZE + 1)
@@ -89,6 +57,15 @@ def _list_page(context: PageContext, may: MayView | MayAdminister) -> Response:
     )
 
 
+def show(context: PageContext, may: MayView | MayAdminister) -> Response:
+    return _alarm_page(context, may, context.management.alarms.get(may, _alarm_id(context)))
+
+
+def _alarm_id(context: PageContext) -> str:
+    parameters = context.parameters
+    return parameters["alarm"] if "alarm" in parameters else parameters["installation_alarm"]
+
+
 def _alarm_page(context: PageContext, may: MayView | MayAdminister, alarm: Alarm, *, problem: str = "") -> Response:
     [row] = _rows(may, [alarm])
     return context.page(
@@ -102,8 +79,8 @@ def _alarm_page(context: PageContext, may: MayView | MayAdminister, alarm: Alarm
     )
 
 
-def _snooze(context: PageContext, may: MayManage | MayAdminister, alarm_id: str) -> Response:
-    hours = context.form["hours"]
+def snooze(context: PageContext, may: MayManage | MayAdminister) -> Response:
+    alarm_id, hours = _alarm_id(context), context.form["hours"]
     try:
         # The text may have any length.
         chosen_hours = next((choice for choice in SNOOZE_HOURS if str(choice) == hours), 0)
@@ -113,7 +90,8 @@ def _snooze(context: PageContext, may: MayManage | MayAdminister, alarm_id: str)
     return context.redirect(*_path(may), alarm_id, flash="alarm-snoozed")
 
 
-def _wake(context: PageContext, may: MayManage | MayAdminister, alarm_id: str) -> Response:
+def wake(context: PageContext, may: MayManage | MayAdminister) -> Response:
+    alarm_id = _alarm_id(context)
     try:
         context.management.alarms.wake(may, alarm_id)
     except Conflict as error:
@@ -150,12 +128,12 @@ def _subject_url(may: MayView | MayAdminister, alarm: Alarm) -> str | None:
 
 
 PAGES: Final[Sequence[Page]] = (
-    Page("GET", "/f/{factory}/alarms", of_factory, require_viewer),
+    Page("GET", "/f/{factory}/alarms", list_page, require_viewer),
     Page("GET", "/f/{factory}/alarms/{alarm}", show, require_viewer),
     Page("POST", "/f/{factory}/alarms/{alarm}/snooze", snooze, require_manager),
     Page("POST", "/f/{factory}/alarms/{alarm}/wake", wake, require_manager),
-    Page("GET", "/team/alarms", of_installation, require_admin),
-    Page("GET", "/team/alarms/{installation_alarm}", show_of_installation, require_admin),
-    Page("POST", "/team/alarms/{installation_alarm}/snooze", snooze_of_installation, require_admin),
-    Page("POST", "/team/alarms/{installation_alarm}/wake", wake_of_installation, require_admin),
+    Page("GET", "/team/alarms", list_page, require_admin),
+    Page("GET", "/team/alarms/{installation_alarm}", show, require_admin),
+    Page("POST", "/team/alarms/{installation_alarm}/snooze", snooze, require_admin),
+    Page("POST", "/team/alarms/{installation_alarm}/wake", wake, require_admin),
 )
