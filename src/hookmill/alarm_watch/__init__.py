@@ -53,20 +53,10 @@ CHANGES_PER_STEP: Final = 100
 REMOVAL_SECONDS: Final = 3_600.0
 """The time between two removals of old alarms."""
 TIMES: Final = alarms.EvaluationTimes(takeover_us=180_000_000, interruption_us=600_000_000)
-EVALUATED_ONCE: Final = frozenset(
-    {
-        AlarmKind.WEBHOOK_QUIET,
-        AlarmKind.AUTHENTICATION_FAILING,
-        AlarmKind.RATE_LIMITED,
-        AlarmKind.RUNS_FAILING,
-        AlarmKind.RUNS_WAITING,
-        AlarmKind.CERTIFICATE_EXPIRING,
-        # It never holds for a worker that evaluates, so every evaluation resolves the alarm.
-        AlarmKind.WORKER_STOPPED,
-    }
-)
-"""The kinds that one process evaluates for the installation."""
 EVALUATED_ON_EACH_HOST: Final = frozenset({AlarmKind.DISK_LOW, AlarmKind.CLOCK_WRONG})
+EVALUATED_ONCE: Final = frozenset(AlarmKind) - EVALUATED_ON_EACH_HOST
+"""The kinds that one process evaluates for the installation. `WORKER_STOPPED` never holds for a worker that evaluates,
+so every evaluation resolves this alarm."""
 UNCHECKED_AFTER_US: Final = 3_600_000_000
 """An alarm about a host is resolved if no worker has run there for this time."""
 
