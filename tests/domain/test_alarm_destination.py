@@ -4,11 +4,11 @@ import pytest
 
 from hookmill.domain.alarm import AlarmKind
 from hookmill.domain.alarm_destination import (
+    DestinationKind,
     EmailTarget,
     SlackTarget,
     Target,
     WebhookTarget,
-    kind_of,
     parsed_url,
     shown_target,
     target_from_json,
@@ -110,16 +110,20 @@ def test_other_text_is_no_email_address(address: str):
 
 
 @pytest.mark.parametrize(
-    ("target", "shown"),
+    ("kind", "target", "shown"),
     [
-        (EmailTarget("ops@example.com"), "ops@example.com"),
-        (SlackTarget(SecretValue(URL)), "https://hooks.example.com/…"),
-        (WebhookTarget(SecretValue("https://h:8443"), SecretValue("whsec_secret")), "https://h:8443"),
+        (DestinationKind.EMAIL, EmailTarget("ops@example.com"), "ops@example.com"),
+        (DestinationKind.SLACK, SlackTarget(SecretValue(URL)), "https://hooks.example.com/…"),
+        (
+            DestinationKind.WEBHOOK,
+            WebhookTarget(SecretValue("https://h:8443"), SecretValue("whsec_secret")),
+            "https://h:8443",
+        ),
     ],
 )
-def test_target_is_stored_whole_and_shown_without_secrets(target: Target, shown: str):
+def test_target_is_stored_whole_and_shown_without_secrets(kind: DestinationKind, target: Target, shown: str):
     assert shown_target(target) == shown
-    assert target_from_json(kind_of(target), target_to_json(target)) == target
+    assert target_from_json(kind, target_to_json(target)) == target
     assert "hooks" not in repr(target)
     assert "whsec" not in repr(target)
 

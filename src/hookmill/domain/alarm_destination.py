@@ -84,20 +84,6 @@ class AlarmDestination:
     last_problem: str | None = None
     """Why the newest message that is not sent yet, or was given up, could not be sent."""
 
-    def wants(self, kind: AlarmKind | None) -> bool:
-        """Whether the destination gets alarms of this kind. Every destination gets tests."""
-        return kind is None or not self.alarm_kinds or kind in self.alarm_kinds
-
-
-def kind_of(target: Target) -> DestinationKind:
-    match target:
-        case EmailTarget():
-            return DestinationKind.EMAIL
-        case SlackTarget():
-            return DestinationKind.SLACK
-        case WebhookTarget():
-            return DestinationKind.WEBHOOK
-
 
 def shown_target(target: Target) -> str:
     """The target without its secrets: the e-mail address, or the URL without its path."""

@@ -49,10 +49,6 @@ class WebhookActivity:
     def dropped_count(self, kind: str) -> int:
         return sum(hour.counts.dropped(kind) for hour in self.hours)
 
-    @property
-    def logged_attempt_count(self) -> int:
-        return sum(self.count(label) for label in Label)
-
 
 class ActivityReader:
     """Reads the activity of the last 24 hours, and caches the counts of past hours, which no longer change."""

@@ -70,10 +70,6 @@ class StoredColumn:
         return self.kind.postgres_type == "bool"
 
     @property
-    def is_integer(self) -> bool:
-        return self.kind.postgres_type.startswith("int")
-
-    @property
     def storable_in_sqlite(self) -> str:
         """An SQL condition for SQLite: whether PostgreSQL can store this column's value."""
         storable = self.kind.storable.format(column=self.quoted)

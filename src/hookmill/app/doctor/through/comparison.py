@@ -9,7 +9,6 @@ from hookmill.domain.delivery import Label
 from hookmill.web.errors import ErrorResponse
 
 ACCEPTED: Final = 202
-PROBLEM_TYPE: Final = "application/problem+json"
 _CONNECTION_HEADERS: Final = frozenset({"connection", "content-length"})
 """Headers of Hookmill's error responses that a proxy replaces by its own."""
 
