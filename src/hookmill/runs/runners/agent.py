@@ -26,10 +26,9 @@ from hookmill.runs.runners.command import (
     CommandRunner,
     SandboxableSettings,
     count_of_arguments,
-    refuse_nul,
 )
 from hookmill.runs.runners.guard import OUTPUT_FILE
-from hookmill.runs.runners.kind import RunnerContext, VariableName
+from hookmill.runs.runners.kind import RunnerContext, SystemText, VariableName
 from hookmill.runs.runners.masking import Masker
 
 TAIL_BYTES: Final = 262_144
@@ -123,13 +122,13 @@ class AgentSettings(SandboxableSettings):
 
     kind: Literal["agent"] = Field(default="agent", description="`agent` starts a known agent there.")
     agent: str = Field(description=f"The agent: {', '.join(f'`{name}`' for name in AGENT_PRESETS)}.")
-    program: str | None = Field(
+    program: SystemText | None = Field(
         default=None, min_length=1, description="The agent's program. Unset: its usual name, such as `claude`."
     )
-    model: str | None = Field(
+    model: SystemText | None = Field(
         default=None, min_length=1, max_length=200, description="The model, as the agent names it. Unset: its default."
     )
-    arguments: tuple[str, ...] = Field(
+    arguments: tuple[SystemText, ...] = Field(
         default=(), description="Further arguments, such as those that allow the agent to use tools."
     )
     key_variable: VariableName | None = Field(
@@ -150,12 +149,6 @@ class AgentSettings(SandboxableSettings):
         if agent not in AGENT_PRESETS:
             raise ValueError(f"must be one of: {', '.join(AGENT_PRESETS)}")
         return agent
-
-    @field_validator("program", "model", "arguments")
-    @classmethod
-    def _check_texts(cls, value: Any) -> Any:
-        refuse_nul([value] if isinstance(value, str) else value or ())
-        return value
 
     @field_validator("model")
     @classmethod

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
@@ -41,7 +41,7 @@ from hookmill.runs.runners.guard import (
     kill_descendants,
     kill_processes_of_runs,
 )
-from hookmill.runs.runners.kind import RunnerContext, RunnerSettings
+from hookmill.runs.runners.kind import RunnerContext, RunnerSettings, SystemText
 from hookmill.sandbox import NOT_STARTED
 
 GUARD: Final = Path(__file__).with_name("guard.py")
@@ -409,10 +409,10 @@ class ProcessSettings(RunnerSettings):
     time_limit_seconds: int = Field(
         default=3600, ge=1, le=7 * 86_400, description="After this time, the command and all its processes are ended."
     )
-    environment: dict[str, str] = Field(
+    environment: dict[SystemText, SystemText] = Field(
         default_factory=dict, description="Variables to add to the command's environment."
     )
-    pass_environment: tuple[str, ...] = Field(
+    pass_environment: tuple[SystemText, ...] = Field(
         default=(), description="Names of the service's environment variables to pass to the command."
     )
     output_bytes_max: int = Field(
@@ -428,13 +428,12 @@ class ProcessSettings(RunnerSettings):
         "another account. Unset: the service's account.",
     )
 
-    @field_validator("environment", "pass_environment")
+    @field_validator("environment")
     @classmethod
-    def _check_variables(cls, value: tuple[str, ...] | dict[str, str]) -> tuple[str, ...] | dict[str, str]:
-        refuse_nul((*value, *value.values()) if isinstance(value, dict) else value)
-        if isinstance(value, dict) and any(not name or "=" in name for name in value):
+    def _check_variables(cls, variables: dict[str, str]) -> dict[str, str]:
+        if any(not name or "=" in name for name in variables):
             raise ValueError("must have variable names that are not empty and do not contain =")
-        return value
+        return variables
 
     def refuse_unusable(self) -> None:
         self._account()
@@ -502,12 +501,6 @@ class ProcessSettings(RunnerSettings):
 
     def _account(self) -> UnixAccount | None:
         return unix_account(self.user) if self.user is not None else None
-
-
-def refuse_nul(texts: Iterable[str]) -> None:
-    """Reject texts that the system accepts neither as an argument nor as a variable. Raises `ValueError`."""
-    if any("\0" in text for text in texts):
-        raise ValueError("must not contain a NUL character")
 
 
 def count_of_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -579,13 +572,7 @@ class CommandSettings(SandboxableSettings):
     kind: Literal["command"] = Field(
         default="command", description="`command` starts a command in the run's package directory."
     )
-    argv: tuple[str, ...] = Field(min_length=1, description="The program and its arguments.")
-
-    @field_validator("argv")
-    @classmethod
-    def _check_argv(cls, argv: tuple[str, ...]) -> tuple[str, ...]:
-        refuse_nul(argv)
-        return argv
+    argv: tuple[SystemText, ...] = Field(min_length=1, description="The program and its arguments.")
 
     def examine(self, packages: Path) -> str:
         program = self._examine_program(packages, self.argv[0], "argv")

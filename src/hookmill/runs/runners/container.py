@@ -29,9 +29,8 @@ from hookmill.runs.runners.command import (
     CommandRunner,
     ProcessSettings,
     count_of_arguments,
-    refuse_nul,
 )
-from hookmill.runs.runners.kind import RunnerContext
+from hookmill.runs.runners.kind import RunnerContext, SystemText
 
 ENGINES: Final = ("podman", "docker")
 PACKAGE_PATH: Final = "/package"
@@ -225,7 +224,7 @@ class ContainerSettings(ProcessSettings):
     image: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}$")] = Field(
         description="The image of the containers."
     )
-    argv: tuple[str, ...] = Field(min_length=1, description="The program and its arguments.")
+    argv: tuple[SystemText, ...] = Field(min_length=1, description="The program and its arguments.")
     cpus: float = Field(default=1.0, gt=0, le=1_024, description="How many processors a container may use.")
     memory_mb: int = Field(default=2_048, ge=16, le=16_777_216, description="How much memory a container may use.")
     processes_max: int = Field(default=256, ge=1, le=1_000_000, description="How many processes a container may have.")
@@ -236,17 +235,10 @@ class ContainerSettings(ProcessSettings):
     @field_validator("engine")
     @classmethod
     def _check_engine(cls, engine: str) -> str:
-        refuse_nul([engine])
         path = PurePath(engine)
         if path.name not in ENGINES or ("/" in engine and not path.is_absolute()):
             raise ValueError("must be podman or docker, or an absolute path that ends with one of these names")
         return engine
-
-    @field_validator("argv")
-    @classmethod
-    def _check_argv(cls, argv: tuple[str, ...]) -> tuple[str, ...]:
-        refuse_nul(argv)
-        return argv
 
     @field_validator("network")
     @classmethod

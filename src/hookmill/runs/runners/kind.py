@@ -25,6 +25,16 @@ VariableName = Annotated[
 """The name of an environment variable that is not the service's own."""
 
 
+def _refuse_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    return text
+
+
+SystemText = Annotated[str, AfterValidator(_refuse_nul)]
+"""A text that the system accepts as an argument, and as the name or the value of a variable."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerContext:
     """The parts of the service that its runners use."""
