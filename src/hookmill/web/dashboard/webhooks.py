@@ -269,46 +269,27 @@ def disable(context: PageContext, may: MayManage) -> Response:
 
 
 def rename(context: PageContext, may: MayManage) -> Response:
-    name = context.form["name"]
-    return _change_and_redirect(
-        context, may, "rename", "webhook-renamed", lambda uid: _webhooks(context).rename(may, uid, name)
-    )
+    return _change(context, may, "rename", "webhook-renamed", name=context.form["name"])
 
 
 def change_header(context: PageContext, may: MayManage) -> Response:
-    header = context.form.optional("delivery_id_header")
-
-    def change(uid: str) -> Webhook:
-        return _webhooks(context).change(may, uid, delivery_id_header=header)
-
-    return _change_and_redirect(context, may, "delivery-id", "webhook-header", change)
+    return _change(
+        context, may, "delivery-id", "webhook-header", delivery_id_header=context.form.optional("delivery_id_header")
+    )
 
 
 def change_event_header(context: PageContext, may: MayManage) -> Response:
-    header = context.form.optional("event_header")
-
-    def change(uid: str) -> Webhook:
-        return _webhooks(context).change(may, uid, event_header=header)
-
-    return _change_and_redirect(context, may, "event-type", "webhook-event-header", change)
+    return _change(
+        context, may, "event-type", "webhook-event-header", event_header=context.form.optional("event_header")
+    )
 
 
 def change_networks(context: PageContext, may: MayManage) -> Response:
-    networks = _networks(context.form)
-
-    def change(uid: str) -> Webhook:
-        return _webhooks(context).change(may, uid, allowed_networks=networks)
-
-    return _change_and_redirect(context, may, "networks", "webhook-networks", change)
+    return _change(context, may, "networks", "webhook-networks", allowed_networks=_networks(context.form))
 
 
 def change_expected_time(context: PageContext, may: MayManage) -> Response:
-    expect_every = context.form.optional("expect_every")
-
-    def change(uid: str) -> Webhook:
-        return _webhooks(context).change(may, uid, expect_every=expect_every)
-
-    return _change_and_redirect(context, may, "expected", "webhook-expected", change)
+    return _change(context, may, "expected", "webhook-expected", expect_every=context.form.optional("expect_every"))
 
 
 def sync(context: PageContext, may: MayManage) -> Response:
@@ -343,6 +324,12 @@ def delete(context: PageContext, may: MayManage) -> Response:
     except Conflict as error:
         return _webhook_page(context, may, webhook, problem=str(error), section="delete")
     return context.redirect("f", may.factory.name, flash="webhook-deleted")
+
+
+def _change(context: PageContext, may: MayManage, section: str, flash: str, **changes: Any) -> Response:
+    return _change_and_redirect(
+        context, may, section, flash, lambda uid: _webhooks(context).change(may, uid, **changes)
+    )
 
 
 def _change_and_redirect(
