@@ -1,5 +1,7 @@
 """`docs/cli.md` describes all commands and options."""
 
+import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +9,12 @@ from typing import Any
 
 import typer.main
 
+from hookmill import presentation
 from hookmill.cli import app
+from hookmill.presentation.view import View
 
-PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "cli.md").read_text()
 COMMON_OPTIONS = {"--help", "--factory", "--json", "--yes", "--install-completion", "--show-completion", "--version"}
 
 
@@ -43,3 +48,21 @@ def test_page_names_only_existing_commands():
     names = set(re.findall(r"`(hookmill(?: [a-z]+)+)", PAGE))
 
     assert names <= set(COMMANDS)
+
+
+def views(view: type[View] = View) -> Iterator[type[View]]:
+    """All subclasses of the view that define JSON of resources."""
+    for subclass in view.__subclasses__():
+        yield from views(subclass)
+        if subclass.__module__.startswith(presentation.__name__):
+            yield subclass
+
+
+def test_pages_name_every_field_of_resources_in_json():
+    for module in pkgutil.iter_modules(presentation.__path__, f"{presentation.__name__}."):
+        importlib.import_module(module.name)
+    pages = "".join(page.read_text() for page in DOCS.glob("*.md"))
+
+    fields = {f"{view.__name__}.{field}": field for view in views() for field in view.__struct_fields__}
+
+    assert [name for name, field in fields.items() if f"`{field}`" not in pages] == []
