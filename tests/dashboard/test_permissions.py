@@ -8,6 +8,7 @@ import pytest
 
 from hookmill.web.dashboard import PAGES
 from hookmill.web.dashboard.access import MINIMUM_ROLES
+from hookmill.web.routes import DASHBOARD_SEGMENTS
 from tests.dashboard.client import redirects_to_sign_in
 from tests.dashboard.scene import VISITORS, Scene, scene_for_test
 
@@ -173,6 +174,12 @@ def test_every_page_has_one_row_in_the_table():
     rows = [page for pages in ROLES.values() for page in pages]
 
     assert sorted(f"{page.method} {page.path}" for page in PAGES) == sorted(rows)
+
+
+def test_paths_that_load_the_dashboard_are_those_of_its_pages():
+    segments = {page.path.split("/")[1].encode() for page in PAGES}
+
+    assert segments - {b""} == DASHBOARD_SEGMENTS
 
 
 def test_every_page_requires_the_role_of_its_row():

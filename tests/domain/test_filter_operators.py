@@ -404,6 +404,12 @@ REFUSED: list[tuple[str, str, str]] = [
 ]
 
 
+def test_every_operator_of_this_project_has_a_refused_operand():
+    refused = {pointer.rpartition("/")[2] for _, pointer, _ in REFUSED}
+
+    assert {*OPERATORS} - {*CONTRACT_OPERATORS} <= refused
+
+
 @pytest.mark.parametrize(("filter_text", "pointer", "message_part"), REFUSED, ids=shortened)
 def test_invalid_operand_is_refused_with_its_pointer(filter_text: str, pointer: str, message_part: str):
     [problem] = problems(payload(filter_text).value)
