@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from hookmill.domain.alarm import AlarmKind
 from hookmill.domain.filters import (
     ALTERNATIVES_MAX,
     CONDITIONS_MAX,
@@ -17,6 +19,7 @@ from hookmill.domain.filters import (
     CompiledFilter,
     compile_filter,
 )
+from hookmill.domain.results import ResultKind
 from hookmill.runs.runners import RUNNER_KINDS
 from hookmill.settings import Settings
 from scripts import filter_operators
@@ -46,6 +49,21 @@ def test_page_of_settings_contains_only_existing_settings():
 
     runner_settings = {name for kind in RUNNER_KINDS.values() for name in kind.model_fields}
     assert names == {*Settings.model_fields, *runner_settings}
+
+
+@pytest.mark.parametrize(
+    ("page", "kinds"),
+    [
+        ("alarms.md", AlarmKind),
+        ("alarm-destinations.md", AlarmKind),
+        ("results.md", ResultKind),
+        ("runners.md", RUNNER_KINDS),
+    ],
+)
+def test_page_names_every_kind(page: str, kinds: Iterable[str]):
+    text = (ROOT / "docs" / page).read_text()
+
+    assert [str(kind) for kind in kinds if f"`{kind}`" not in text] == []
 
 
 def test_page_of_filters_contains_the_table_of_operators():
