@@ -4,6 +4,7 @@ import random
 import time
 from collections import defaultdict
 from dataclasses import replace
+from itertools import islice
 
 import msgspec
 import pytest
@@ -137,6 +138,21 @@ def test_replay_with_another_id_is_a_duplicate_and_claims_no_id(store):
         Duplicate(later.delivery_key, first.delivery_key),
         Accepted(other_content.delivery_key),
     ]
+
+
+@pytest.mark.parametrize("batches", [[1, 1, 1, 1], [1, 2, 1], [2, 2], [4]], ids=["1+1+1+1", "1+2+1", "2+2", "4"])
+def test_replay_of_a_retry_is_a_duplicate_of_the_accepted_delivery(store, batches):
+    webhook = store.webhook()
+    first = store.plan(webhook, "a", fingerprint=b"content at 1 s")
+    copies = [store.plan(webhook, event, fingerprint=b"content at 2 s") for event in ("a", "a", "b")]
+    waiting = iter([first, *copies])
+
+    outcomes = [outcome for size in batches for outcome in store.admit(*islice(waiting, size))]
+
+    duplicates = [Duplicate(copy.delivery_key, first.delivery_key) for copy in copies]
+    assert outcomes == [Accepted(first.delivery_key), *duplicates]
+    owners = [bytes(row["delivery_id"]) for row in store.rows("identities")]
+    assert owners == [first.delivery_key] * 3, "the event id and both signed contents"
 
 
 def test_same_signed_content_at_two_webhooks_is_not_a_replay(store):
@@ -355,7 +371,8 @@ def test_random_batches_are_admitted_like_single_attempts(store):
             at = now - chance.choice([0.0, 0.0, 0.0, 3.0, 59.999_999, 60.0])
             label = chance.choice([None, None, *REJECTED])
             if label is None:
-                plans.append(store.plan(webhook, chance.choice("vwxyz"), at=at, per_minute=5))
+                fingerprint = chance.choice([None, bytes([chance.randrange(20)])])
+                plans.append(store.plan(webhook, chance.choice("vwxyz"), at=at, per_minute=5, fingerprint=fingerprint))
             else:
                 plans.append(store.rejection(webhook, label, at=at, per_minute=5))
         assert store.admit(*plans) == [model.admit(plan) for plan in plans]
@@ -382,7 +399,11 @@ class AdmissionModel:
         self.log.append(plan)
         if isinstance(plan, Rejection):
             return Rejected(plan.label)
-        owner = self.owners.setdefault((plan.webhook_no, plan.identity.digest), plan.delivery_key)
+        signed_content = (plan.webhook_no, plan.signed_content_digest or plan.delivery_key)
+        owner = self.owners.get(signed_content)
+        if owner is None:
+            owner = self.owners.setdefault((plan.webhook_no, plan.identity.digest), plan.delivery_key)
+            self.owners[signed_content] = owner
         return Accepted(plan.delivery_key) if owner == plan.delivery_key else Duplicate(plan.delivery_key, owner)  # type: ignore[arg-type]
 
 

@@ -42,6 +42,20 @@ _RELEASE: Final = RowStatement(
     ("int", "int", "bytea"),
 )
 
+# A retry with a new signature has signed content of its own, and is a Duplicate by its id. Its signed content then
+# belongs to its original, because only an Accepted delivery has identities.
+_GIVE_TO_ORIGINAL: Final = RowStatement(
+    """
+    WITH retries (webhook_no, segment, digest, original) AS ({rows})
+    UPDATE identities
+    SET delivery_id = retries.original
+    FROM retries
+    WHERE identities.segment = retries.segment AND identities.webhook_no = retries.webhook_no
+      AND identities.digest = retries.digest
+    """,
+    ("int", "int", "bytea", "bytea"),
+)
+
 _Identity = tuple[int, bytes]
 """A webhook's number and a digest."""
 _ClaimValues = tuple[int, int, bytearray, bytearray, int, int]
@@ -69,9 +83,18 @@ def claim_identities(
     owners = _claim_digests(
         tx, segments, [(plan, plan.identity.digest, int(plan.identity.kind)) for _, plan in remaining]
     )
+    originals_of_retries: dict[bytes, bytes] = {}
+    claims_of_retries: list[tuple[int, int, bytearray, bytearray]] = []
     for position, plan in remaining:
         if (owner := owners[plan.webhook_no, plan.identity.digest]) != plan.delivery_key:
             originals_by_position[position] = owner
+            if (digest := plan.signed_content_digest) is not None:
+                originals_of_retries[plan.delivery_key] = owner
+                claims_of_retries.append((plan.webhook_no, segments.open_segment, bytearray(digest), bytearray(owner)))
+    if claims_of_retries:
+        _GIVE_TO_ORIGINAL.execute(tx, claims_of_retries)
+        for position, owner in originals_by_position.items():
+            originals_by_position[position] = originals_of_retries.get(owner, owner)
     return originals_by_position
 
 
