@@ -1,7 +1,8 @@
-"""Runs `hookmill backup` or `restore` with small batches, and kills it at a chosen step, or lets its disk be full.
+"""Runs `hookmill backup` or `restore` with small batches, and kills it at a chosen step, interrupts it, or lets its
+disk be full.
 
 The steps are: a record of the backup was written or read; a transaction is about to be committed; a transaction was
-committed. `command_until` and `command_with_few_pages` each run in a process of their own.
+committed. The functions `command_…` each run in a process of their own.
 """
 
 import os
@@ -47,6 +48,20 @@ def command_until(step: int, arguments: Sequence[str]) -> None:
     Database.write = write_in_steps  # type: ignore[assignment, method-assign]
     BackupWriter.add = add_in_steps  # type: ignore[assignment, method-assign]
     BackupReader.records = records_in_steps  # type: ignore[assignment, method-assign]
+    main(list(arguments))
+
+
+def command_interrupted_after_commit(arguments: Sequence[str]) -> None:
+    """Run the command. The process gets SIGINT after each transaction that it has committed."""
+    write = Database.write
+
+    @contextmanager
+    def interrupted(database: Database) -> Iterator[Transaction]:
+        with write(database) as tx:
+            yield tx
+        os.kill(os.getpid(), signal.SIGINT)
+
+    Database.write = interrupted  # type: ignore[assignment, method-assign]
     main(list(arguments))
 
 

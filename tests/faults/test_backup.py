@@ -31,7 +31,11 @@ from hookmill.store.backup.container import BackupReader, UnusableBackup
 from hookmill.store.backup.records import Header, PackageFile
 from hookmill.store.database import open_database
 from tests.faults.audit import audit, wait_until_runs_have_ended
-from tests.faults.backup_killer import command_until, command_with_few_pages
+from tests.faults.backup_killer import (
+    command_interrupted_after_commit,
+    command_until,
+    command_with_few_pages,
+)
 from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request
 from tests.faults.small_disk import SmallDisk
 from tests.faults.sources import create_sources
@@ -254,6 +258,24 @@ def test_killed_restore_leaves_an_empty_database_and_can_be_started_again(
     assert rows["deliveries"] == expected["deliveries"]
     assert rows["payloads"] == expected["payloads"]
     assert {path.name for path in target.data_dir.iterdir()} <= {"hookmill.db"}
+
+
+@pytest.mark.parametrize("kind", [only_in_proof("sqlite"), "postgres"])
+def test_restore_that_is_interrupted_after_its_commit_keeps_everything(
+    kind: str, filled: Installation, installation: Callable[[str, str], Installation], tmp_path: Path
+):
+    output = tmp_path / "output"
+    add_package(filled.data_dir)
+    assert filled.command("backup", "backup", "--with-run-packages", output=output) == 0, output.read_text()
+    target = installation(kind, "restored")
+
+    code = Forked(
+        command_interrupted_after_commit, (("restore", "backup"),), target.service.environment(), tmp_path, output
+    ).wait(LONG_SECONDS)
+
+    assert (code, "Restored" in output.read_text()) == (0, True), output.read_text()
+    assert deliveries_in(target.store_url) == deliveries_in(filled.store_url) != set()
+    assert [path.name for path in target.data_dir.glob("runs/*/*")] == ["result"]
 
 
 def test_backup_says_when_its_output_is_full(filled: Installation, tmp_path: Path):

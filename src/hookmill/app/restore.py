@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -152,7 +153,8 @@ def restore(
     """Restore the backup into the database that the settings name, which must be empty.
 
     `ask_passphrase` is called if only the backup has its master keys. If this raises, or the process is killed, the
-    database is still empty; a killed process may leave packages and the key file. Raises
+    database is still empty; a killed process may leave packages and the key file. From the COMMIT on, SIGINT is
+    ignored. Raises
 
     - `UnusableBackup` for a file that is not a backup, or was cut or altered;
     - `WrongKey` without the backup's master keys, and `Invalid` for a wrong passphrase;
@@ -182,8 +184,11 @@ def restore(
             key_file = _create_key_file(settings, new_keys, on_failure)
             on_failure.callback(packages.unpublish)
             kept_packages = packages.publish()
+            # After the COMMIT, nothing may be undone.
+            resources.enter_context(_ignoring_interrupts())
         on_failure.pop_all()
         _remove_engine_records(settings)
+        _collect_statistics(settings)
     return RestoreResult(
         header=backup.header,
         loaded=loaded,
@@ -194,6 +199,16 @@ def restore(
         key_file=key_file,
         seconds=time.monotonic() - began_at,
     )
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Ignore SIGINT (Ctrl-C) until the block ends."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
@@ -354,9 +369,6 @@ def _target(settings: Settings) -> Iterator[Transaction]:
             refuse_pooler(database)
             with database.write() as tx:
                 yield tx
-            # Without statistics, the service only is slower.
-            with suppress(StoreUnavailable), database.write() as tx:
-                postgres.analyze(tx, TABLES)
         return
     path = _sqlite_path(settings)
     draft = path.with_name(f"{path.name}.restoring")
@@ -398,6 +410,13 @@ def _publish(draft: Path, path: Path) -> None:
         # The restore fails, and removes the packages and the key file, too.
         path.unlink()
         raise
+
+
+def _collect_statistics(settings: Settings) -> None:
+    """Let PostgreSQL collect statistics. Without them, the service is only slower."""
+    if settings.on_postgres:
+        with suppress(StoreUnavailable), _open_postgres(settings) as database, database.write() as tx:
+            postgres.analyze(tx, TABLES)
 
 
 def _remove_engine_records(settings: Settings) -> None:

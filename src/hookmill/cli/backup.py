@@ -96,8 +96,8 @@ def restore(
         if check:
             _print_check(app_restore.check(settings, opened, name), json)
             return
-        try:
-            with progress.phases() as report:
+        with progress.phases() as report:
+            try:
                 result = app_restore.restore(
                     settings,
                     opened,
@@ -105,8 +105,8 @@ def restore(
                     ask_passphrase=lambda: _passphrase_beside(file),
                     report=report,
                 )
-        except KeyboardInterrupt:
-            raise Invalid(f"The restore was interrupted. {app_restore.NOTHING_CHANGED}") from None
+            except KeyboardInterrupt:
+                raise Invalid(f"The restore was interrupted. {app_restore.NOTHING_CHANGED}") from None
     _print_restore(result, settings, file, json)
 
 
