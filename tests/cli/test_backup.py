@@ -461,16 +461,20 @@ def test_restore_into_a_database_in_use_is_refused(
     into("copy", "backup", url=postgres_store)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_restore_is_refused_while_another_process_uses_the_directory(
-    backup: Path, hookmill: Hookmill, into: Callable[..., CommandResult], tmp_path: Path
+    kind: str, backup: Path, into: Callable[..., CommandResult], tmp_path: Path, postgres_store: str
 ):
+    url = postgres_store if kind == "postgres" else None
     (tmp_path / "copy").mkdir(mode=0o700)
     shutil.copy(tmp_path / "data" / "master.key", tmp_path / "copy")
     for name in ("serve.lock", "hookmill.db.writer"):
         with lock_file(tmp_path / "copy" / name):
-            assert f"it holds {name}. Stop it" in into("copy", "backup", exit_code=1).err
+            assert f"it holds {name}. Stop it" in into("copy", "backup", url=url, exit_code=1).err
     assert not (tmp_path / "copy" / "hookmill.db").exists()
-    into("copy", "backup")
+    (tmp_path / "copy" / "engine.db").write_bytes(b"of an installation with SQLite")
+    into("copy", "backup", url=url)
+    assert (tmp_path / "copy" / "engine.db").exists() == (kind == "postgres")
 
 
 def test_lost_database_is_replaced_and_records_of_the_engine_are_removed(

@@ -350,8 +350,9 @@ def _prepare_directory(settings: Settings, on_failure: ExitStack, resources: Exi
             f"Another `hookmill restore` uses the data directory {directory}. Wait until it has ended. Nothing was "
             "changed."
         ) from None
-    if not settings.on_postgres:
-        lock_out_services(settings, _sqlite_path(settings), resources, only_existing=True)
+    # Even if the restore is into PostgreSQL, a service with SQLite may use the directory.
+    database = directory / "hookmill.db" if settings.on_postgres else _sqlite_path(settings)
+    lock_out_services(settings, database, resources, only_existing=True)
 
 
 def _remove_if_empty(directory: Path) -> None:
@@ -421,6 +422,8 @@ def _collect_statistics(settings: Settings) -> None:
 
 def _remove_engine_records(settings: Settings) -> None:
     """Remove the durable engine's records about runs of a lost database. They are harmless, but would stay forever."""
+    if settings.on_postgres:
+        return
     with suppress(OSError):
         for path in _files_of(settings.data_dir.absolute() / "engine.db"):
             path.unlink(missing_ok=True)
