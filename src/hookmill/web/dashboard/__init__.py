@@ -1,4 +1,4 @@
-"""The dashboard: pages for people, with the same operations as the API. The first request loads it.
+"""The dashboard: pages for people, with operations like those of the API. The first request loads it.
 
 For each request, the application authenticates, selects the page and checks the role. Then a handler renders the page.
 """
