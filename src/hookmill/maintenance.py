@@ -35,10 +35,11 @@ from hookmill.store.runs import retention as runs_retention
 HOUR_US: Final = 3_600_000_000
 DAY_US: Final = 24 * HOUR_US
 CATCH_UP_FACTOR: Final = 24
-"""If the clock jumps ahead, retention catches up by one day in each hour."""
+"""If the clock jumps ahead, the time of retention advances so many times as fast, plus an hour in each pass. So it
+advances by 30 hours in each hour."""
 CLOCK_AHEAD: Final = (
     "The clock is more than a day ahead of the last pass of retention. If the clock is wrong, correct it. If it is "
-    "right, because the service was stopped for so long, do nothing: retention catches up by one day in each hour."
+    "right, because the service was stopped for so long, do nothing: retention advances by 30 hours in each hour."
 )
 FIRST_PASS_SECONDS: Final = 5.0
 """The time between the start and the first pass of retention."""
@@ -130,7 +131,7 @@ def advance_retention_time(database: Database, now: int, elapsed: int) -> int:
     `now` is the clock's time. It and the result are in microseconds since 1970; `elapsed` is the monotonic time since
     the last pass, in microseconds. The result is `now` unless the clock jumped ahead: the stored time advances by at
     most 24 times `elapsed` plus one hour. So a clock that is wrong for an hour does not remove all rows. After a pause
-    of the service, retention catches up in a 24th of the pause.
+    of the service, retention catches up in less than a 24th of the pause.
     """
     with database.write() as tx:
         last = metadata.retention_clock(tx)

@@ -131,7 +131,7 @@ def check_retention(settings: Settings) -> Iterator[Finding]:
             name,
             text,
             "A pass follows every ten minutes while a service or worker runs. If one runs, look into its log. After a "
-            "long stop, retention catches up by one day in each hour.",
+            "long stop, retention advances by 30 hours in each hour.",
         )
     else:
         yield ok(name, text)
