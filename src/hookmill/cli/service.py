@@ -283,8 +283,8 @@ def _announce_restoration(restored: Restoration) -> None:
     print_line("- Later deliveries are not here. If their senders retry them, they are accepted.")
     print_line("- Earlier deliveries are here, so a retry of one of them is a Duplicate.")
     print_line("- Runs that had not ended then are performed now, even if the original has performed them since.")
-    print_line("- Messages about alarms that waited then are not sent. Alarms that were open are in the lists.")
-    print_line("- Messages about results of runs that waited then are not sent.")
+    print_line("- Messages about alarms that were unsent then are not sent. Alarms that were open are in the lists.")
+    print_line("- Messages about results of runs that were unsent then are not sent.")
     print_line("- Later changes are undone, such as rotated secrets, revoked API keys and removed members.")
     print_line("- The original installation must stay stopped. docs/backup.md has the details.")
 
