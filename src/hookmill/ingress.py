@@ -168,7 +168,7 @@ class Ingress:
     ) -> Plan:
         """What to record about the attempt.
 
-        `authentication` is None if verification needs the body, but the body is too large.
+        `authentication` is None if it is unknown: verification needs the body, and the body is too large.
         """
         if isinstance(body, TooLarge) and not isinstance(authentication, Refused):
             # An unauthenticated attempt must not count against the sender's rate limit.

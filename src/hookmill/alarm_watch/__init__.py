@@ -54,9 +54,9 @@ REMOVAL_SECONDS: Final = 3_600.0
 """The time between two removals of old alarms."""
 TIMES: Final = alarms.EvaluationTimes(takeover_us=180_000_000, interruption_us=600_000_000)
 EVALUATED_ON_EACH_HOST: Final = frozenset({AlarmKind.DISK_LOW, AlarmKind.CLOCK_WRONG})
-EVALUATED_ONCE: Final = frozenset(AlarmKind) - EVALUATED_ON_EACH_HOST
-"""The kinds that one process evaluates for the installation. `WORKER_STOPPED` never holds for a worker that evaluates,
-so every evaluation resolves this alarm."""
+EVALUATED_BY_ONE_PROCESS: Final = frozenset(AlarmKind) - EVALUATED_ON_EACH_HOST
+"""The kinds that one process evaluates for the whole installation. `report_stopped_worker` raises `WORKER_STOPPED`. A
+worker that evaluates is not stopped, so it resolves this alarm."""
 UNCHECKED_AFTER_US: Final = 3_600_000_000
 """An alarm about a host is resolved if no worker has run there for this time."""
 
@@ -120,7 +120,7 @@ class AlarmEvaluator:
         elif (subject := self._certificate.unknown_subject) is not None:
             undecided.add((AlarmKind.CERTIFICATE_EXPIRING, subject.id))
         with self._database.read() as tx:
-            open_by_key = {_key_of(alarm): alarm for alarm in alarms.open_alarms(tx, EVALUATED_ONCE)}
+            open_by_key = {_key_of(alarm): alarm for alarm in alarms.open_alarms(tx, EVALUATED_BY_ONE_PROCESS)}
             unchecked = alarms.unchecked(tx, EVALUATED_ON_EACH_HOST, now - UNCHECKED_AFTER_US)
         open_by_key |= {_key_of(alarm): alarm for alarm in unchecked}
         self._apply(open_by_key, conditions, undecided, now)
@@ -171,8 +171,8 @@ class AlarmEvaluator:
     ) -> None:
         """Raise, announce and resolve alarms.
 
-        `conditions` are those that hold. The conditions of other open alarms don't hold, also of subjects that no
-        longer exist, except the `undecided` ones.
+        `conditions` are all that hold. An open alarm without one of them is over, also if its subject no longer exists.
+        Alarms in `undecided` stay as they are.
         """
         holding = {(condition.kind, condition.subject.id): condition for condition in conditions}
         changed = [

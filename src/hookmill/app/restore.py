@@ -46,7 +46,8 @@ NOTHING_CHANGED: Final = "Nothing was changed. To try again, start the same comm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """A backup that is complete and unaltered. `is_proven`: also that an owner of the master key has made it so."""
+    """A backup that is complete and undamaged. `is_proven`: its HMAC, which needs the master key, was verified, too. So
+    nobody has altered the backup on purpose."""
 
     header: Header
     snapshot: BackupSnapshot

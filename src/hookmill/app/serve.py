@@ -66,7 +66,8 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
             target=_announce_when_ready, args=(settings, worker, ready_event, announce), daemon=True
         ).start()
         supervisor_pid = os.getpid()
-        # The ingress processes inherit `create_application` by forking, which is not the default on every system.
+        # The ingress processes inherit `IngressService` and its arguments by forking, which is not the default on every
+        # system.
         multiprocessing.set_start_method("fork", force=True)
         # If the server ends before it was ready, the service ends too. Once it has been ready, it is restarted, because
         # a request that can end one process must not be able to end the service.

@@ -358,7 +358,7 @@ def _naming_runner(name: str) -> Iterator[None]:
 def work_until_signalled(announce: Callable[[], None]) -> None:
     """Run `hookmill worker`, until SIGTERM or SIGINT.
 
-    `announce` is called as soon as these signals end the worker like a shutdown of the service.
+    `announce` is called once these signals have handlers, so that they end the worker like a shutdown of the service.
     """
     stop = StopSignal()
     for number in (signal.SIGTERM, signal.SIGINT):

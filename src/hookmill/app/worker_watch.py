@@ -36,7 +36,8 @@ class WorkerWatch:
         self._monotonic = monotonic
         self._last_evaluation: str | None = None
         self._changed_at = monotonic()
-        """When this process saw a new evaluation. Without the clock of the host, a change of it raises no alarm."""
+        """When this process last saw a new evaluation. The clock is monotonic, so setting the host's clock raises no
+        alarm."""
         self._last_fault = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker watch", daemon=True)

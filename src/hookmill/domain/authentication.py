@@ -50,7 +50,7 @@ class Authentic(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Refused:
     """The sender is not authenticated. `reason` is for the owner's log; the sender never gets it.
 
-    `is_by_signature`: a signature was verified, so `diagnosis` can explain why it was refused.
+    `is_by_signature`: the verification of a signature failed, and `diagnosis` can explain why.
     """
 
     reason: str

@@ -105,9 +105,9 @@ class ExternalSignIns:
         return SignInAttempt(**json.loads(opened.reveal()))
 
     def _use_state(self, state: str, now: int) -> bool:
-        """Whether the state was not used before in this process.
+        """Whether this process has not seen the state before.
 
-        Another process detects a second use by the provider's refusal: an authorization code can be used once, too.
+        If another process has seen it, the provider refuses the sign-in: the authorization code works only once, too.
         """
         with self._used_states_lock:
             if state in self._used_states:

@@ -22,7 +22,7 @@ from hookmill.store.deliveries import LogRange
 from hookmill.store.runs import adding
 
 SETTLED_SECONDS: Final = 60
-"""The transaction of a delivery takes a few seconds at most. So of deliveries before this time, the log is complete."""
+"""The log has all deliveries that were received so long ago, because their transactions take a few seconds at most."""
 PAYLOADS_PER_PAGE: Final = 100
 
 

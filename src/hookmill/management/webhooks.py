@@ -216,7 +216,7 @@ class Webhooks:
         """Replace the secret, and return the webhook with the new one. The state stays.
 
         The old secret stops working in every process before this returns. Raises `Invalid` if only the provider can
-        make the secret and `secret` is None, and `Forbidden` if another factory uses the secret too.
+        make the secret and `secret` is None, and `Forbidden` like `refuse_shared_secret`.
         """
         supplied_secret = usable_secret(secret) if secret is not None else None
         with self._installation.changing(may) as change:

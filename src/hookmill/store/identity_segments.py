@@ -29,8 +29,9 @@ from hookmill.store.database import Database, Transaction
 
 DAY_US: Final = 86_400_000_000
 SEGMENT_ROWS: Final = 1 << 16
-"""A segment with this many identities is closed. It can get more until then, or while closed ones wait for filters: on
-PostgreSQL, a filter waits for all open transactions of the server that write, including those of other programs."""
+"""A segment with this many identities is closed at the next check. So it can get more, also while closed ones wait for
+filters. On PostgreSQL, a filter waits for all open transactions of the server that write, including those of other
+programs."""
 SEGMENT_DAYS: Final = 1
 """A segment that is so old is closed, unless it is empty."""
 UNFILTERED_MAX: Final = 4
@@ -67,9 +68,9 @@ class SegmentCache:
         self._unfiltered: list[tuple[int, int, int | None]] | None = None
         """The segments that had no filter at the last refresh: the number, `opened_at` and `closed_at` of each one.
 
-        Numbers only grow, and a closed segment loses this place only by getting a filter. So as long as this is
-        unchanged, no other segment has got a filter. The times differ if a failover lost the last changes, or a backup
-        was restored, and other segments then got the same numbers.
+        Numbers only grow, and a closed segment leaves this list only when it gets a filter. So while the list is
+        unchanged, no segment has got a filter. After a failover that lost changes, or a restored backup, other segments
+        can have the same numbers; their times differ.
         """
         self._searched: tuple[int, ...] = ()
         """The closed segments without a filter in memory."""

@@ -41,8 +41,8 @@ def removable(database: Database, now: int, *, at_most: int) -> Iterator[Sequenc
     """The keys of the rows that the log does not keep, oldest first, in batches of up to `at_most`.
 
     The log keeps rows younger than `LOG_DAYS_KEPT`, each webhook's newest `LOG_ROWS_KEPT` rows, and deliveries with an
-    unfinished run. `now` is in microseconds since 1970. A batch is empty if a part of the log has no such rows. Between
-    two batches, no transaction is open.
+    unfinished run. `now` is in microseconds since 1970. A batch is empty if a part of the log has no removable
+    rows. Between two batches, no transaction is open.
     """
     cutoff = max(now - LOG_DAYS_KEPT * DAY_US, 0)
     kept, last_key = _webhooks_to_prune(database, cutoff)

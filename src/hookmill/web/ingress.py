@@ -149,7 +149,7 @@ def _read_attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
         # Some proxies add a second X-Forwarded-For instead of extending the one that the client sent.
         if proxy_entries := [value for name, value in repeated if name == FORWARDED_FOR]:
             headers[FORWARDED_FOR] = b",".join([headers[FORWARDED_FOR], *proxy_entries])
-    # A repeated framing header was rejected above, so `is_ambiguous` would check it twice.
+    # Repeated framing headers were rejected above. `framing.is_ambiguous` would look for them again.
     if is_contradictory(headers, scope):
         return errors.MALFORMED_REQUEST
 

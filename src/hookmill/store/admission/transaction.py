@@ -353,7 +353,8 @@ def _refuse_excess(
         if len(in_window) < plan.per_minute:
             received_times.append(plan.received_at)
             continue
-        # The limit admits a delivery again when this row, and all before it, have left the window.
+        # The limit admits a delivery again when `per_minute - 1` of these rows are left in the window. Then this row,
+        # and all before it, have left.
         last_to_leave = in_window[len(in_window) - plan.per_minute]
         outcomes[position] = rate_limited(plan.received_at, last_to_leave + WINDOW_US)
 

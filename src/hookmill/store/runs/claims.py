@@ -163,7 +163,11 @@ _CLAIM_WITHOUT_LIMITS: Final = f"""
     FROM limits LEFT JOIN (claimed JOIN chosen ON chosen.id = claimed.id) ON TRUE
     ORDER BY chosen.round, chosen.turn
 """
-"""For PostgreSQL. It locks, orders and updates the same runs as `claim` does in several statements."""
+"""For PostgreSQL. It locks, orders and updates the same runs as `claim` does in several statements.
+
+The factories take turns, beginning behind `:after`. `backlog` has the factories from there to the last one, and
+`backlog_from_start` those from the first one to `:after`.
+"""
 
 
 def _claim_without_limits(

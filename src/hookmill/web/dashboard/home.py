@@ -26,7 +26,8 @@ DROPPED_REASONS: Final = {
     FAILED_AUTHENTICATIONS: "over the limit of failed authentications (429)",
     NOT_FOUND: "while it was disabled (404)",
 }
-"""Why attempts were dropped, by kind. Not for deleted webhooks: their kind is also `NOT_FOUND`."""
+"""Why attempts were dropped, by kind. A deleted webhook's attempts are `NOT_FOUND`, too, but this page omits deleted
+webhooks."""
 
 FIRST_STEPS_RUNS: Final = 10
 """A factory with this number of runs no longer shows the first steps on its page."""

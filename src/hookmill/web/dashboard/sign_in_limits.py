@@ -79,7 +79,7 @@ class SignInQueue:
         self.thread = anyio.CapacityLimiter(1)
         """Limits the verifications of this queue to one thread."""
         self._addresses_by_timeout: dict[asyncio.Timeout, str] = {}
-        """The address of each attempt in the queue, oldest first. An attempt is identified by its timeout."""
+        """The address of each attempt in the queue, oldest first. The timeout serves to remove the attempt."""
         self._account_locks: dict[str, _SharedLock] = {}
         self._address_locks: dict[str, _SharedLock] = {}
         self._verification_lock = asyncio.Lock()
@@ -100,7 +100,7 @@ class SignInQueue:
         if len(self._addresses_by_timeout) >= WAITING_MAX:
             self._remove_attempt_of_busiest_address()
         try:
-            # The timeout has no end until the attempt is removed.
+            # It limits no time: to remove the attempt, `_remove_attempt_of_busiest_address` lets it expire.
             async with asyncio.timeout(None) as timeout:
                 self._addresses_by_timeout[timeout] = address
                 try:
