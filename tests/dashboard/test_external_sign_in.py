@@ -27,6 +27,7 @@ MAPPED: Final = {
     "roles_by_group": {
         "developers": (GroupRole(Role.MANAGER, "default"),),
         "planners": (GroupRole(Role.MANAGER, "default"), GroupRole(Role.VIEWER, "not there")),
+        "visitors": (GroupRole(Role.VIEWER, "not there"),),
     },
 }
 
@@ -458,12 +459,15 @@ def test_person_of_the_admin_group_is_an_admin(browser: Browser, provider: Signi
     assert browser.get("/team").status == 200
 
 
-def test_factory_of_the_settings_that_does_not_exist_is_reported(browser: Browser, provider: SigningProvider):
-    provider.behaviour.person["groups"] = ["planners"]
+@pytest.mark.parametrize(("group", "status"), [("planners", 303), ("visitors", 403)])
+def test_factory_of_the_settings_that_does_not_exist_is_reported(
+    browser: Browser, provider: SigningProvider, group: str, status: int
+):
+    provider.behaviour.person["groups"] = [group]
 
     answer = browser.sign_in(provider)
 
-    assert answer.status == 303
+    assert answer.status == status
     assert take_failures(browser.dashboard) == ["The setting oidc_roles names factories that do not exist: not there."]
 
 

@@ -53,6 +53,14 @@ class ExternalSession:
     """Factories of the settings that do not exist, so that the member got no role in them."""
 
 
+class NoRole(Forbidden):
+    """The person's groups give no role. `unknown_factories` is like that of `ExternalSession`."""
+
+    def __init__(self, message: str, unknown_factories: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.unknown_factories = unknown_factories
+
+
 class ExternalSignIns:
     def __init__(self, installation: Installation, sessions: Sessions) -> None:
         self._installation = installation
@@ -128,8 +136,8 @@ class ExternalSignIns:
         `link_token`: connects the link's member to the identity first, instead of looking the member up. The member
         then has no password, and all earlier sessions of the member end. `client`: the client's address.
 
-        Raises `Forbidden` if the person may not sign in, `Conflict` if another member has the address or the identity,
-        and `NotFound` for a link that is unknown, used or expired.
+        Raises `Forbidden` if the person may not sign in (`NoRole` without a role), `Conflict` if another member has the
+        address or the identity, and `NotFound` for a link that is unknown, used or expired.
         """
         rules = self._installation.config.external_sign_in
         assert rules is not None, "only a provider that the settings name has identities"
@@ -148,10 +156,12 @@ class ExternalSignIns:
             assignment = dataclasses.replace(
                 wanted, roles={name: role for name, role in wanted.roles.items() if name in names}
             )
+            unknown_factories = tuple(sorted(wanted.roles.keys() - names))
             if rules.assigns_roles and not assignment:
-                raise Forbidden(
+                raise NoRole(
                     f"{rules.provider_name} signed you in, but none of your groups has a role in Hookmill. Ask the "
-                    "operator of Hookmill, or an administrator of your groups."
+                    "operator of Hookmill, or an administrator of your groups.",
+                    unknown_factories,
                 )
             now = self._installation.now()
             by_service = Change(tx, now, AccountChange(actor=_service_actor(rules), team_id=team))
@@ -165,9 +175,7 @@ class ExternalSignIns:
             begin_session(tx, token, member.id, SignInMethod.OIDC, client, now, rules_tag=rules.tag)
             by_member = change_by_member(tx, member.id, client, now)
             by_member.record("sign_in", "member", member.id, member.email, method=SignInMethod.OIDC.value)
-        return ExternalSession(
-            token=token, email=member.email, unknown_factories=tuple(sorted(wanted.roles.keys() - names))
-        )
+        return ExternalSession(token=token, email=member.email, unknown_factories=unknown_factories)
 
     def _connect(
         self, tx: Transaction, team: TeamId, identity: ExternalIdentity, link_token: str, client: str | None, now: int

@@ -22,7 +22,7 @@ from hookmill.domain.errors import (
 from hookmill.domain.external_identity import ExternalSignIn, SignInAttempt
 from hookmill.domain.secret import SecretValue
 from hookmill.management import ExternalSession
-from hookmill.management.external_sign_ins import ATTEMPT_SECONDS
+from hookmill.management.external_sign_ins import ATTEMPT_SECONDS, NoRole
 from hookmill.web.dashboard import sign_in_limits as limits
 from hookmill.web.dashboard.access import cookie_name, require_nothing
 from hookmill.web.dashboard.application import Page
@@ -121,12 +121,10 @@ async def finish(context: PageContext) -> Response:
             service.report_failure(_LOG_COMPONENT, error)
         return await _problem_page(context, 403, error, attempt)
     except (Forbidden, Conflict, NotFound) as error:
+        if isinstance(error, NoRole):
+            _report_unknown_factories(context, error.unknown_factories)
         return await _problem_page(context, 403, error, attempt)
-    if session.unknown_factories:
-        names = ", ".join(session.unknown_factories)
-        service.report_failure(
-            _LOG_COMPONENT, Invalid(f"The setting oidc_roles names factories that do not exist: {names}.")
-        )
+    _report_unknown_factories(context, session.unknown_factories)
     response = await context.in_thread(start_session, context, session.token, attempt.next_path, session.email)
     _delete_attempt_cookie(context, response)
     return response
@@ -145,6 +143,12 @@ async def _session(
     return await context.in_thread(
         context.management.external_sign_ins.sign_in, identity, link_token=attempt.link_token, client=context.client
     )
+
+
+def _report_unknown_factories(context: PageContext, names: tuple[str, ...]) -> None:
+    if names:
+        text = f"The setting oidc_roles names factories that do not exist: {', '.join(names)}."
+        context.service.report_failure(_LOG_COMPONENT, Invalid(text))
 
 
 def _provider(context: PageContext) -> "tuple[Provider, ExternalSignIn]":
