@@ -103,6 +103,7 @@ def test_nearly_full_disk_refuses_only_operations_that_add_data(api: Api, stocke
         api.get(WEBHOOKS),
         api.post(f"{webhook}/rotate", headers={"Idempotency-Key": "another"}),
         api.patch(webhook, {"enabled": False}),
+        api.patch(webhook, {"allowed_networks": ["192.0.2.0/24"]}),
         api.patch(automation, {"enabled": False}),
         api.post(f"{factory}/runs/{stocked.run}/cancel"),
         api.delete(automation),

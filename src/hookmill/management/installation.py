@@ -178,7 +178,7 @@ class Installation:
 
     @contextmanager
     def changing_definition(self, may: MayManage, *, needs_disk_space: bool = True) -> Iterator[Change]:
-        """Like `changing`, for fields that definition files can define. Only deletions need no disk space.
+        """Like `changing`, for fields that definition files can define.
 
         Raises `Conflict` if the factory is defined by files, and the change comes through another channel.
         """

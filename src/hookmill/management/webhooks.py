@@ -376,7 +376,7 @@ class Webhooks:
 
     def _set_allowed_networks(self, may: MayManage, uid_or_name: str, texts: Sequence[str]) -> Webhook:
         networks = usable_networks(texts)
-        with self._installation.changing_definition(may) as change:
+        with self._installation.changing_definition(may, needs_disk_space=False) as change:
             webhook = live_webhook_named(change.tx, may, uid_or_name)
             if webhook.allowed_networks == networks:
                 change.skip_audit()
