@@ -28,9 +28,9 @@ from hookmill.definitions.applying import (
     validated_definitions,
 )
 from hookmill.definitions.exporting import export, write
-from hookmill.definitions.planning import Plan, PlannedAction, PlannedChange, Step
-from hookmill.definitions.problem import Place, Problem, UnusableDefinitions
-from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition
+from hookmill.definitions.planning import Plan, PlannedAction
+from hookmill.definitions.problem import Problem, UnusableDefinitions
+from hookmill.definitions.reading import Definitions
 from hookmill.definitions.rendering import lines_of_plan, summary_of
 from hookmill.domain.definition_run import DefinitionKind
 
@@ -42,17 +42,12 @@ def schema(kind: DefinitionKind) -> bytes:
 
 __all__ = [
     "ApplyResult",
-    "AutomationDefinition",
     "ConsentNeeded",
     "Definitions",
-    "Place",
     "Plan",
     "PlannedAction",
-    "PlannedChange",
     "Problem",
-    "Step",
     "UnusableDefinitions",
-    "WebhookDefinition",
     "apply",
     "backtest",
     "definitions_for",

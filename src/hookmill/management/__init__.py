@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 
 from hookmill.domain.api_key import ApiKey
 from hookmill.domain.audit import AuditEntry
-from hookmill.domain.definition_run import DefinitionAct, DefinitionOutcome, DefinitionRun
+from hookmill.domain.definition_run import DefinitionAct, DefinitionOutcome
 from hookmill.domain.member import Member
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management.access import Access
@@ -28,7 +28,7 @@ from hookmill.management.audit import Audit
 from hookmill.management.automations import Automations
 from hookmill.management.definition_runs import DefinitionRuns
 from hookmill.management.external_sign_ins import ExternalSession, ExternalSignIns
-from hookmill.management.factories import DEFAULT_FACTORY, Factories
+from hookmill.management.factories import Factories
 from hookmill.management.filters import (
     AutomationMatch,
     Backtest,
@@ -50,7 +50,7 @@ from hookmill.management.runs import Runs
 from hookmill.management.secrets import Secrets, TeamSecret
 from hookmill.management.sessions import KnownBrowser, LinkTarget, Sessions, SignedInMember
 from hookmill.management.storage import Storage
-from hookmill.management.webhooks import UNSET, Unset, Webhooks, WebhookWithSecret
+from hookmill.management.webhooks import UNSET, Webhooks, WebhookWithSecret
 from hookmill.store.database import Database
 from hookmill.store.keys.sealing import MasterKeys
 from hookmill.store.runs.files import RunFileStorage
@@ -114,7 +114,6 @@ class Management:
 
 
 __all__ = [
-    "DEFAULT_FACTORY",
     "UNSET",
     "ApiKey",
     "AuditEntry",
@@ -122,7 +121,6 @@ __all__ = [
     "Backtest",
     "DefinitionAct",
     "DefinitionOutcome",
-    "DefinitionRun",
     "DestinationTest",
     "DestinationWithSecret",
     "ExternalSession",
@@ -137,7 +135,6 @@ __all__ = [
     "Member",
     "SignedInMember",
     "TeamSecret",
-    "Unset",
     "WebhookWithSecret",
     "draft_filter",
     "evaluate_filter",

@@ -30,7 +30,7 @@ from hookmill.domain.filters.compiler import (
 from hookmill.domain.filters.explanation import CLOSEST_OBJECTS_MAX, ConditionOutcome, Explanation, outcomes
 from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX
 from hookmill.domain.filters.names import CONTRACT_OPERATORS, fields_in, with_fields
-from hookmill.domain.filters.operators import ALTERNATIVES_MAX, OPERATORS, SET_VALUES_MAX, Operator
+from hookmill.domain.filters.operators import ALTERNATIVES_MAX, OPERATORS, SET_VALUES_MAX
 from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, exact_json, pointer_step
 from hookmill.domain.filters.rules import Rule
 from hookmill.domain.filters.shortcut import REQUIRED_MAX, required_groups_of
@@ -110,7 +110,6 @@ __all__ = [
     "CompiledFilter",
     "ConditionOutcome",
     "Explanation",
-    "Operator",
     "compile_filter",
     "exact_json",
     "fields_in",

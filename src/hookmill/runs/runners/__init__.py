@@ -5,23 +5,20 @@ from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, Tag
 
-from hookmill.runs.runners.agent import AgentRunner, AgentSettings
+from hookmill.runs.runners.agent import AgentSettings
 from hookmill.runs.runners.command import CommandRunner, CommandSettings
-from hookmill.runs.runners.container import ContainerRunner, ContainerSettings
-from hookmill.runs.runners.http import HttpRunner, HttpSettings
+from hookmill.runs.runners.container import ContainerSettings
+from hookmill.runs.runners.http import HttpSettings
 from hookmill.runs.runners.kind import RunnerContext, RunnerSettings
 from hookmill.runs.runners.package import PackageRunner, PackageSettings
 
 __all__ = [
     "RUNNER_KINDS",
-    "AgentRunner",
     "AgentSettings",
     "AnyRunnerSettings",
     "CommandRunner",
     "CommandSettings",
-    "ContainerRunner",
     "ContainerSettings",
-    "HttpRunner",
     "HttpSettings",
     "PackageRunner",
     "PackageSettings",

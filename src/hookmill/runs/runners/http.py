@@ -30,7 +30,7 @@ from hookmill.domain.signatures.sign import sign
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.command import CANCELLED_REASON, INSTRUCTION_SECONDS
-from hookmill.runs.runners.http_request import REQUEST_SECONDS, Endpoint, PostRequest, RequestFailed
+from hookmill.runs.runners.http_request import Endpoint, PostRequest, RequestFailed
 from hookmill.runs.runners.kind import RunnerContext, RunnerSettings, VariableName
 from hookmill.store.database import Database
 from hookmill.store.runs import platform_attempts
@@ -269,6 +269,3 @@ class HttpSettings(RunnerSettings):
             f"sends runs to {Endpoint(self.url).origin}, signed with the secret in {self.secret_from}, at most "
             f"{self.time_limit_seconds} s"
         )
-
-
-__all__ = ["REQUEST_SECONDS", "HttpRunner", "HttpSettings"]

@@ -6,7 +6,6 @@ without scripts too, and numbers stay exact.
 
 from hookmill.web.dashboard.filter_editor.clicks import CannotToggle, toggle_event, toggle_field
 from hookmill.web.dashboard.filter_editor.evaluation import (
-    DraftOutcome,
     Sample,
     SampleChoice,
     evaluate_draft,
@@ -14,10 +13,9 @@ from hookmill.web.dashboard.filter_editor.evaluation import (
     sample_choices,
     would_trigger,
 )
-from hookmill.web.dashboard.filter_editor.field_tree import FIELDS_MAX, Node, Tree, tree
+from hookmill.web.dashboard.filter_editor.field_tree import FIELDS_MAX, Node, tree
 from hookmill.web.dashboard.filter_editor.formatting import format_filter
 from hookmill.web.dashboard.filter_editor.parsing import (
-    JsonSyntaxError,
     ParsedTriggers,
     lines_in,
     read_filter,
@@ -27,13 +25,10 @@ from hookmill.web.dashboard.filter_editor.parsing import (
 __all__ = [
     "FIELDS_MAX",
     "CannotToggle",
-    "DraftOutcome",
-    "JsonSyntaxError",
     "Node",
     "ParsedTriggers",
     "Sample",
     "SampleChoice",
-    "Tree",
     "evaluate_draft",
     "format_filter",
     "lines_in",
