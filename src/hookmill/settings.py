@@ -575,7 +575,7 @@ class Settings(BaseSettings):
 
     def _problems_of_destinations(self) -> list[str]:
         """A command must never get the credential of a destination."""
-        variables = {destination.secret_from for destination in self.destinations.values()}
+        variables = {destination.credential.variable for destination in self.destinations.values()}
         return [
             f"runners.{name}: must not get {variable}, which has the credential of a destination"
             for name, runner in self.runners.items()

@@ -544,9 +544,11 @@ def test_disabled_automation_is_not_started_by_hand(log: LogWriter, hookmill: Ho
 @pytest.fixture
 def destinations(monkeypatch: pytest.MonkeyPatch) -> None:
     github = {"kind": "github", "secret_from": "GITHUB_TOKEN", "repositories": ["acme/*"]}
+    app = {"kind": "github", "app_id": 1234, "app_key_from": "APP_KEY", "repositories": ["acme/*"]}
     team = {"kind": "slack", "secret_from": "SLACK_URL", "factories": ["default"]}
     other = {"kind": "slack", "secret_from": "SLACK_URL", "factories": []}
-    monkeypatch.setenv("HOOKMILL_DESTINATIONS", json.dumps({"github": github, "team": team, "other": other}))
+    destinations = {"github": github, "app": app, "team": team, "other": other}
+    monkeypatch.setenv("HOOKMILL_DESTINATIONS", json.dumps(destinations))
 
 
 @pytest.mark.usefixtures("destinations")
@@ -568,7 +570,18 @@ def test_results_are_created_shown_replaced_and_removed(webhook: Any, hookmill: 
     assert removed["results"] == []
     assert "Write KIND=DESTINATION" in hookmill("automation", "change", "a", "--result", "slack", exit_code=2).err
     refused = hookmill("automation", "change", "a", "--result", "slack=other", exit_code=1).err
-    assert "may not use a destination 'other'. The operator allowed: github, team." in " ".join(refused.split())
+    assert "may not use a destination 'other'. The operator allowed: app, github, team." in " ".join(refused.split())
+
+
+@pytest.mark.usefixtures("destinations")
+def test_only_a_destination_with_an_app_gets_check_runs(webhook: Any, hookmill: Hookmill):
+    create = ("automation", "create", "a", "--prompt", "x", "--webhook", "source")
+
+    refused = hookmill(*create, "--result", "github_check=github", exit_code=1).err
+    created = hookmill(*create, "--result", "github_check=app=ci", "--json").json
+
+    assert "GitHub lets only apps write check runs. Set app_id and app_key_from" in " ".join(refused.split())
+    assert created["results"] == [{"kind": "github_check", "destination": "app", "context": "ci"}]
 
 
 def test_fields_are_created_shown_replaced_and_removed(webhook: Any, hookmill: Hookmill):

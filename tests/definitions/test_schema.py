@@ -177,7 +177,8 @@ VALID_FRONT_MATTER = [
     f"name: Triage!\nenabled: false\nrunner: agent\n{webhook_trigger(f'{{webhook_ids: [{UID}, {UID}]}}')}",
     f"fields: {{}}\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
     f"results: []\n{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
-    f"results: [{{kind: github_status, destination: g, context: ci, commit: /a}}, {{kind: slack, destination: t-1}}]\n"
+    f"results: [{{kind: github_status, destination: g, context: ci, commit: /a}}, {{kind: slack, destination: t-1}}, "
+    f"{{kind: github_check, destination: g, context: ci, commit: /a}}]\n"
     f"{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
     f"fields: {{pr: /a, title: {{pointer: /b, max_characters: 2000}}, c: {{pointer: /}}}}\n"
     f"{webhook_trigger(f'{{webhook_ids: [{UID}]}}')}",
@@ -273,6 +274,7 @@ INVALID_FRONT_MATTER = [
             "[{kind: github_comment, destination: g, commit: /a}]",
             "[{kind: github_comment, destination: g, number: a}]",
             "[{kind: github_status, destination: g, context: ''}]",
+            "[{kind: github_check, destination: g, number: /a}]",
             "[{kind: github_status, destination: g, context: ~}]",
             f"[{', '.join(f'{{kind: slack, destination: t{number}}}' for number in range(11))}]",
         )

@@ -24,7 +24,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.finding import Examination, Finding, Status, ok
 from hookmill.settings import LoadedSettings, Settings, load_settings
 from tests.notices.receivers import closed_port, http_receiver, mail_server
-from tests.results.github import TOKEN, github_server
+from tests.results.github import CLIENT_ID, TOKEN, app_private_key, github_server, pem
 from tests.support.certificates import write_certificates
 from tests.support.git_server import SourceRepository, serve_over_http
 from tests.support.loaded import Command
@@ -376,6 +376,7 @@ def test_destinations_of_results_are_reached_without_a_message(
     with github_server() as github, http_receiver((certificate, key)) as receiver, closed_port() as unused:
         monkeypatch.setenv("RIGHT", TOKEN)
         monkeypatch.setenv("WRONG", "token-that-is-revoked")
+        monkeypatch.setenv("APP_KEY", pem(app_private_key()))
         monkeypatch.setenv("CHAT", receiver.url("/path-of-the-chat"))
         monkeypatch.setenv("SIGNING", "whsec_" + "ZWVl" * 8)
         at_github = {"kind": "github", "url": github.url, "allow_http": True, "repositories": ["acme/*"]}
@@ -387,6 +388,9 @@ def test_destinations_of_results_are_reached_without_a_message(
             "e": {"kind": "slack", "secret_from": "CHAT"},
             "f": {"kind": "webhook", "secret_from": "SIGNING", "url": f"https://127.0.0.1:{unused}/path"},
             "g": {"kind": "webhook", "secret_from": "WRONG", "url": receiver.url()},
+            "h": {**at_github, "app_id": CLIENT_ID, "app_key_from": "APP_KEY"},
+            "i": {**at_github, "app_id": "another", "app_key_from": "APP_KEY"},
+            "j": {**at_github, "app_id": CLIENT_ID, "app_key_from": "WRONG"},
         }
         stopped.settings = {"DESTINATIONS": json.dumps(destinations), "RESULTS_CA_FILE": str(ca)}
         found = list(check_destinations(stopped.read_settings()))
@@ -403,6 +407,12 @@ def test_destinations_of_results_are_reached_without_a_message(
         f"problem: the destination f: Could not connect to https://127.0.0.1:{unused}: Connection refused",
         "problem: the destination g: The variable WRONG has no usable secret: it must be whsec_ and at least 24 bytes "
         "in base64. Correct it for every worker",
+        "ok: the destination h accepts the key of the app, which may write check runs, commit statuses, comments on "
+        "issues, comments on pull requests",
+        f"problem: the destination i: {github.url} answered with the status 401. It does not accept the key of the "
+        "app another",
+        "problem: the destination j: The variable WRONG has no usable key. It must be the PEM file of the app's "
+        "private key, which GitHub generates, or this file in base64",
     ]
     assert {request[0] for request in github.requests} == {"GET"}
     assert receiver.requests == []

@@ -25,7 +25,12 @@ MARKER = f"<!-- hookmill run_{'01' * 16} 0 -->\n"
 
 
 def result(state: RunState = RunState.SUCCEEDED, *, has_ended: bool = True, **texts: str) -> RunResult:
-    files = {"summary": "summary.md", "comment": "comment.json", "message": LAST_MESSAGE}
+    files = {
+        "summary": "summary.md",
+        "comment": "comment.json",
+        "message": LAST_MESSAGE,
+        "annotations": "annotations.json",
+    }
     return RunResult(
         run=RunKey(bytes([1]) * 16),
         number=0,

@@ -18,6 +18,7 @@ from hookmill.domain.results import (
 
 COMMENT = {"kind": "github_comment", "destination": "github"}
 STATUS = {"kind": "github_status", "destination": "github"}
+CHECK = {"kind": "github_check", "destination": "github"}
 SHA = "a" * 39 + "1"
 
 
@@ -25,8 +26,12 @@ def rules(*patterns: str) -> dict[str, DestinationRules]:
     globs = [read_glob(pattern) for pattern in patterns]
     return {
         "github": DestinationRules(
-            kind=ResultDestinationKind.GITHUB, repositories=tuple(glob for glob in globs if glob is not None)
+            kind=ResultDestinationKind.GITHUB,
+            repositories=tuple(glob for glob in globs if glob is not None),
+            has_app=True,
         ),
+        "gitea": DestinationRules(kind=ResultDestinationKind.GITEA),
+        "token": DestinationRules(kind=ResultDestinationKind.GITHUB),
         "team": DestinationRules(kind=ResultDestinationKind.SLACK),
     }
 
@@ -46,6 +51,7 @@ def pull_request(repository: Any = "acme/shop", number: Any = 7, sha: Any = SHA)
         COMMENT,
         {**COMMENT, "repository": "/repo", "number": "/n"},
         {**STATUS, "context": "ci/review", "commit": "/sha"},
+        {**CHECK, "context": "ci/review", "repository": "/repo", "commit": "/sha"},
         {"kind": "slack", "destination": "team"},
         {"kind": "webhook", "destination": "ci-1"},
     ],
@@ -72,6 +78,8 @@ def test_declared_results_are_read_and_written(declared: dict[str, Any]):
         ([{**COMMENT, "commit": "/sha"}], "/results/0"),
         ([{**COMMENT, "number": "pr"}], "/results/0/number"),
         ([{**STATUS, "context": "a\nb"}], "/results/0/context"),
+        ([{**CHECK, "context": ""}], "/results/0/context"),
+        ([{**CHECK, "number": "/n"}], "/results/0"),
         ([{**STATUS, "context": "x" * 101}], "/results/0/context"),
     ],
 )
@@ -89,6 +97,7 @@ def test_unusable_results_are_refused(source: Any, place: str):
         (COMMENT, {"repository": {"full_name": "Acme/shop.js"}, "issue": {"number": 1}}, "Acme/shop.js#1"),
         ({**COMMENT, "repository": "/r", "number": "/n/0"}, {"r": "acme/x", "n": [3]}, "acme/x#3"),
         (STATUS, pull_request(), f"acme/shop@{SHA[:12]} hookmill/review"),
+        (CHECK, pull_request(), f"acme/shop@{SHA[:12]} hookmill/review"),
         (
             {**STATUS, "context": "ci"},
             {**pull_request(), "pull_request": None, "after": SHA},
@@ -134,6 +143,7 @@ def test_payload_cannot_choose_another_path_by_the_number(number: Any):
 )
 def test_payload_cannot_choose_another_path_by_the_commit(sha: Any):
     assert plan(STATUS, pull_request(sha=sha)).refusal is not None
+    assert plan(CHECK, pull_request(sha=sha)).refusal is not None
 
 
 def test_run_without_a_payload_has_no_target():
@@ -149,6 +159,8 @@ def test_run_without_a_payload_has_no_target():
     [
         ({"kind": "github_comment", "destination": "gone"}, "The settings have no destination 'gone' that"),
         ({"kind": "github_comment", "destination": "team"}, "is of the kind slack, which gets no github_comment."),
+        ({"kind": "github_check", "destination": "gitea"}, "is of the kind gitea, which gets no github_check."),
+        ({"kind": "github_check", "destination": "token"}, "GitHub lets only apps write check runs. Set app_id and"),
     ],
 )
 def test_result_for_an_unusable_destination_is_refused(declared: dict[str, Any], problem: str):

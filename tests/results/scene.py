@@ -7,7 +7,13 @@ from typing import Any, Final
 from hookmill.domain.filters.globs import read_glob
 from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.domain.result_message import ResultMessage
-from hookmill.domain.results import DestinationRules, ResultDestinationKind, plan_results, results_from_json
+from hookmill.domain.results import (
+    DestinationRules,
+    ResultDestinationKind,
+    ResultKind,
+    plan_results,
+    results_from_json,
+)
 from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_options import RunOptions
 from hookmill.store import results
@@ -19,6 +25,7 @@ from tests.runs.backlog import Backlog
 WORKER: Final = ExecutorId("worker")
 SHA: Final = "a" * 39 + "1"
 STATUS: Final = {"kind": "github_status", "destination": "github"}
+CHECK: Final = {"kind": "github_check", "destination": "github"}
 COMMENT: Final = {"kind": "github_comment", "destination": "github"}
 WEBHOOK: Final = {"kind": "webhook", "destination": "ci"}
 SLACK: Final = {"kind": "slack", "destination": "team"}
@@ -30,7 +37,7 @@ PULL_REQUEST: Final = {
 _GLOB: Final = read_glob("acme/*")
 assert _GLOB is not None
 RULES: Final = {
-    "github": DestinationRules(kind=ResultDestinationKind.GITHUB, repositories=(_GLOB,)),
+    "github": DestinationRules(kind=ResultDestinationKind.GITHUB, repositories=(_GLOB,), has_app=True),
     "ci": DestinationRules(kind=ResultDestinationKind.WEBHOOK),
     "team": DestinationRules(kind=ResultDestinationKind.SLACK),
 }
@@ -93,7 +100,8 @@ class Scene:
         sent = []
         while (claimed := self.claim()) is not None:
             sent.append((claimed.kind.value, claimed.result.state.value if claimed.result.has_ended else "started"))
-            assert self.record(claimed, Sent(status=201))
+            check_run = 7 if claimed.kind is ResultKind.GITHUB_CHECK else None
+            assert self.record(claimed, Sent(status=201, check_run=check_run))
             self.now += 1
         return sent
 

@@ -1,5 +1,8 @@
 """The settings of destinations: what is refused, and that no summary has a credential."""
 
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,8 @@ from hookmill.results.destinations import (
 from hookmill.settings import Settings
 
 GITHUB: dict[str, Any] = {"kind": "github", "secret_from": "GITHUB_TOKEN", "repositories": ["acme/*"]}
+APP: dict[str, Any] = {"app_id": "Iv23liabc", "app_key_from": "APP_KEY"}
+GITHUB_APP: dict[str, Any] = {"kind": "github", "repositories": ["acme/*"], **APP}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +35,13 @@ GITHUB: dict[str, Any] = {"kind": "github", "secret_from": "GITHUB_TOKEN", "repo
         ({"kind": "gitea"}, "the URL of the Gitea's API"),
         ({"secret_from": "HOOKMILL_MASTER_KEY"}, "must not begin with HOOKMILL_"),
         ({"token": "ghp_x"}, "Extra inputs are not permitted"),
+        (APP, "set this for a token, or app_id and app_key_from for a GitHub App"),
+        ({"secret_from": None}, "set this for a token, or app_id and app_key_from for a GitHub App"),
+        ({"secret_from": None, "app_id": "Iv23liabc"}, "set app_id and app_key_from together"),
+        ({"secret_from": None, "app_key_from": "APP_KEY"}, "set app_id and app_key_from together"),
+        ({"secret_from": None, **APP, "app_id": "../x"}, "should match pattern"),
+        ({"secret_from": None, **APP, "app_key_from": "HOOKMILL_MASTER_KEY"}, "must not begin with HOOKMILL_"),
+        ({"secret_from": None, **APP, "kind": "gitea", "url": "https://git.example.com"}, "a Gitea has no apps"),
     ],
 )
 def test_unusable_destination_is_refused(changes: dict[str, Any], problem: str):
@@ -55,6 +67,9 @@ def test_patterns_of_repositories_ignore_case(repository: str, is_allowed: bool)
 def test_summaries_have_no_credentials():
     assert RepositoryDestination.model_validate(GITHUB).summary() == (
         "github at https://api.github.com, with the token in GITHUB_TOKEN, for acme/*"
+    )
+    assert RepositoryDestination.model_validate({**GITHUB_APP, "app_id": 1234}).summary() == (
+        "github at https://api.github.com, as the app 1234 with the key in APP_KEY, for acme/*"
     )
     assert SlackDestination(secret_from="SLACK_URL").summary() == "slack at the URL in SLACK_URL"
     webhook = WebhookDestination(url="https://ci.example.com/secret", secret_from="CI_SECRET")
@@ -84,9 +99,24 @@ def test_destination_is_for_its_factories(factories: Any, users: str, is_usable:
         {"kind": "agent", "agent": "claude", "key_from": "GITHUB_TOKEN"},
     ],
 )
-def test_command_never_gets_the_credential_of_a_destination(runner: dict[str, Any]):
+@pytest.mark.parametrize("destination", [GITHUB, {**GITHUB_APP, "app_key_from": "GITHUB_TOKEN"}], ids=["token", "app"])
+def test_command_never_gets_the_credential_of_a_destination(destination: dict[str, Any], runner: dict[str, Any]):
     with pytest.raises(ValidationError, match=r"runners\.fix: must not get GITHUB_TOKEN"):
-        Settings.model_validate({"destinations": {"github": GITHUB}, "runners": {"fix": runner}})
+        Settings.model_validate({"destinations": {"github": destination}, "runners": {"fix": runner}})
+
+
+@pytest.mark.parametrize(("source", "has_app"), [(GITHUB, False), (GITHUB_APP, True)])
+def test_only_an_app_may_write_check_runs(source: dict[str, Any], has_app: bool):
+    assert RepositoryDestination(**source).rules().has_app is has_app
+
+
+def test_destinations_of_the_page_are_valid():
+    page = Path(__file__).parents[2] / "docs" / "results.md"
+    blocks = re.findall(r"^```toml\n(.+?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+    destinations = [Settings.model_validate(tomllib.loads(block)).destinations["github"] for block in blocks]
+
+    assert [destination.rules().has_app for destination in destinations] == [False, True]
 
 
 def test_name_of_a_destination_must_be_usable():

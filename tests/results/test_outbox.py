@@ -16,7 +16,7 @@ from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RESTORED, RETRY_US_MA
 from hookmill.store.results import DIED, NothingToSend, NotSent, Sent
 from hookmill.store.runs import attempts, cancellation, executors, held
 from hookmill.store.runs.executors import ExecutorId
-from tests.results.scene import COMMENT, SLACK, STATUS, WEBHOOK, WORKER, Scene
+from tests.results.scene import CHECK, COMMENT, SLACK, STATUS, WEBHOOK, WORKER, Scene
 from tests.runs.backlog import Backlog
 
 
@@ -113,12 +113,12 @@ def delete_the_automation(scene: Scene, run: RunKey) -> None:
     ],
 )
 def test_no_end_of_a_run_leaves_its_status_pending(scene: Scene, end: Callable[[Scene, RunKey], None], state: str):
-    key = scene.started(STATUS)
-    assert scene.send_all() == [("github_status", "started")]
+    key = scene.started(STATUS, CHECK)
+    assert sorted(scene.send_all()) == [("github_check", "started"), ("github_status", "started")]
 
     end(scene, key)
 
-    assert scene.send_all() == [("github_status", state)]
+    assert sorted(scene.send_all()) == [("github_check", state), ("github_status", state)]
 
 
 def decide(scene: Scene) -> None:
@@ -222,6 +222,52 @@ def test_start_that_could_not_be_sent_is_not_repeated_after_the_end(scene: Scene
 
     assert scene.send_all() == [("github_status", "succeeded")]
     assert scene.states(key) == ["superseded", "sent"]
+
+
+def test_end_knows_the_check_run_that_the_start_has_created(scene: Scene):
+    key = scene.started(CHECK)
+    scene.send_all()
+    scene.finish(key)
+
+    end = scene.claim()
+
+    assert end is not None
+    assert (end.check_run, end.may_have_check_run) == (7, True)
+
+
+def test_start_of_a_check_run_that_was_never_sent_is_not_searched(scene: Scene):
+    key = scene.started(CHECK)
+    scene.finish(key)
+
+    end = scene.claim()
+
+    assert end is not None
+    assert (end.check_run, end.may_have_check_run) == (None, False)
+    assert scene.states(key) == ["superseded", "waiting"]
+
+
+def test_start_of_a_check_run_that_may_have_arrived_is_searched(scene: Scene):
+    key = scene.started(CHECK)
+    start = scene.claim()
+    assert start is not None
+    assert scene.record(start, NotSent(problem="no answer", may_have_arrived=True))
+    scene.finish(key)
+
+    end = scene.claim()
+
+    assert end is not None
+    assert (end.check_run, end.may_have_check_run, end.may_have_arrived) == (None, True, False)
+
+
+def test_newer_run_never_replaces_the_check_run_of_an_older_one(scene: Scene):
+    older = scene.started(CHECK)
+    scene.finish(older, RunState.FAILED)
+
+    newer = scene.started(CHECK)
+
+    assert sorted(scene.send_all()) == [("github_check", "failed"), ("github_check", "started")]
+    scene.finish(newer)
+    assert scene.send_all() == [("github_check", "succeeded")]
 
 
 def test_older_status_never_replaces_a_newer_one(scene: Scene):

@@ -13,8 +13,8 @@ from hookmill.app.worker_process import StopSignal, work
 from hookmill.domain.run import RunState
 from hookmill.management import Management
 from hookmill.settings import read_settings
-from tests.results.github import TOKEN, GitHub, github_server
-from tests.results.scene import COMMENT, PULL_REQUEST, STATUS
+from tests.results.github import CLIENT_ID, GitHub, app_private_key, github_server, pem
+from tests.results.scene import CHECK, COMMENT, PULL_REQUEST, STATUS
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Forked
 from tests.support.service import Service, operator, serving
@@ -27,7 +27,8 @@ def settings(github: GitHub, script: str) -> dict[str, Any]:
         "kind": "github",
         "url": github.url,
         "allow_http": True,
-        "secret_from": "GITHUB_TOKEN",
+        "app_id": CLIENT_ID,
+        "app_key_from": "APP_KEY",
         "repositories": ["acme/*"],
     }
     return {"runners": json.dumps({"review": command}), "destinations": json.dumps({"github": destination})}
@@ -39,14 +40,19 @@ def deliver(management: Management, service: Service) -> Any:
     webhook = management.webhooks.create(may, "github")
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
     management.automations.create(
-        may, "review", prompt="Review.", triggers=[trigger], runner="review", options={"results": [STATUS, COMMENT]}
+        may,
+        "review",
+        prompt="Review.",
+        triggers=[trigger],
+        runner="review",
+        options={"results": [STATUS, COMMENT, CHECK]},
     )
     assert service.post(webhook, json.dumps(PULL_REQUEST).encode()).status == 202
     return may
 
 
 def test_run_whose_service_is_killed_never_leaves_its_status_pending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    monkeypatch.setenv("APP_KEY", pem(app_private_key()))
     with github_server() as github:
         begun = tmp_path / "begun"
         script = f"test -e {begun} && exit 1; touch {begun}; sleep 60"
@@ -54,13 +60,19 @@ def test_run_whose_service_is_killed_never_leaves_its_status_pending(tmp_path: P
             with service.management() as management:
                 may = deliver(management, service)
                 until(lambda: github.states() == ["pending"], "the status is pending")
+                until(lambda: github.check_runs, "the check run is in progress")
+                assert github.check_runs[0]["status"] == "in_progress"
                 until(begun.exists, "the command runs")
             service.kill()
             service.start()
 
             until(lambda: github.states() == ["pending", "error"], "the status has ended")
+            until(lambda: github.check_runs[0]["status"] == "completed", "the check run has ended")
             with service.management() as management:
                 assert [run.state for run in management.runs.newest(may)] == [RunState.INTERRUPTED]
+        assert [check_run["conclusion"] for check_run in github.check_runs] == ["failure"]
+        assert "PRIVATE KEY" not in service.log()
+        assert not [token for token in github.tokens if token in service.log()]
 
 
 def work_until_ready(started_by_serve: bool) -> None:

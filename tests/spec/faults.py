@@ -396,6 +396,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "results/test_outbox.py::test_no_end_of_a_run_leaves_its_status_pending",
             "results/test_outbox.py::test_replaced_run_does_not_leave_its_status_pending",
             "results/test_outbox.py::test_end_of_a_replaced_run_never_hides_the_status_of_the_newer_one",
+            "results/test_github_app.py::test_destination_that_was_down_gets_the_completed_check_run",
         ),
     ),
     "F55": ToleratedFault(
@@ -404,15 +405,17 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "results/test_outbox.py::test_message_of_a_sender_that_died_is_sent_again_and_marked",
             "results/test_outbox.py::test_message_whose_senders_all_died_is_given_up",
             "results/test_delivery.py::test_message_of_a_sender_that_is_killed_is_sent_again_and_marked",
+            "results/test_github_app.py::test_check_run_of_a_worker_that_is_killed_is_created_once_and_completed",
         ),
     ),
     "F56": ToleratedFault(
-        "The answer to a new comment is lost: the comment is found, and not created again.",
+        "The answer to a new comment or check run is lost: it is found, and not created again.",
         (
             "results/test_delivery.py::test_comment_whose_answer_was_lost_is_found_and_not_repeated",
             "results/test_delivery.py::test_comment_is_not_repeated_while_earlier_ones_cannot_be_searched",
+            "results/test_github_app.py::test_check_run_whose_answer_was_lost_is_found_and_completed",
         ),
-        not_shown="Only the first 250 comments since the start of the run are searched.",
+        not_shown="Only the first 250 comments since the start of the run, or 500 check runs, are searched.",
     ),
     "F57": ToleratedFault(
         "A destination of results is down: messages are repeated with growing pauses, and others are not delayed.",

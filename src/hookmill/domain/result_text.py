@@ -102,6 +102,11 @@ def _shown_summary(summary: RunSummary) -> str:
     return summary.text + (_CUT if summary.is_cut else "")
 
 
+def state_text(state: RunState) -> str:
+    """What became of a run that has ended, as a sentence."""
+    return _TEXT_BY_STATE.get(state, f"The run is {state.value}.")
+
+
 _STATUS_BY_STATE: Final = {RunState.SUCCEEDED: "success", RunState.FAILED: "failure"}
 _TEXT_BY_STATE: Final = {
     RunState.SUCCEEDED: "The run succeeded.",
@@ -115,7 +120,7 @@ _TEXT_BY_STATE: Final = {
 def status_body(result: RunResult, context: str) -> dict[str, Any]:
     """The commit status: `pending`, `success`, `failure`, or `error` if the run ended in another way."""
     state = _STATUS_BY_STATE.get(result.state, "error") if result.has_ended else "pending"
-    text = _TEXT_BY_STATE.get(result.state, f"The run is {result.state.value}.") if result.has_ended else "It runs."
+    text = state_text(result.state) if result.has_ended else "It runs."
     return {
         "state": state,
         "context": context,

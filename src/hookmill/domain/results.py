@@ -29,6 +29,7 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}\Z")
 
 
 class ResultKind(StrEnum):
+    GITHUB_CHECK = "github_check"
     GITHUB_COMMENT = "github_comment"
     GITHUB_STATUS = "github_status"
     SLACK = "slack"
@@ -36,7 +37,7 @@ class ResultKind(StrEnum):
 
 
 class ResultDestinationKind(StrEnum):
-    """The kinds of destinations. A Gitea has the same API for comments and statuses as GitHub."""
+    """The kinds of destinations. A Gitea has the same API for comments and statuses as GitHub, and no check runs."""
 
     GITHUB = "github"
     GITEA = "gitea"
@@ -45,12 +46,15 @@ class ResultDestinationKind(StrEnum):
 
 
 DESTINATION_KINDS: Final[Mapping[ResultKind, tuple[ResultDestinationKind, ...]]] = {
+    ResultKind.GITHUB_CHECK: (ResultDestinationKind.GITHUB,),
     ResultKind.GITHUB_COMMENT: (ResultDestinationKind.GITHUB, ResultDestinationKind.GITEA),
     ResultKind.GITHUB_STATUS: (ResultDestinationKind.GITHUB, ResultDestinationKind.GITEA),
     ResultKind.SLACK: (ResultDestinationKind.SLACK,),
     ResultKind.WEBHOOK: (ResultDestinationKind.WEBHOOK,),
 }
 """The kinds of destinations that can get a result of each kind."""
+STATE_KINDS: Final = frozenset({ResultKind.GITHUB_CHECK, ResultKind.GITHUB_STATUS})
+"""The kinds whose messages say what state a run has, so a newer message replaces one that still waits."""
 _REPOSITORY_POINTERS: Final = ("/repository/full_name",)
 _NUMBER_POINTERS: Final = ("/pull_request/number", "/issue/number", "/number")
 _COMMIT_POINTERS: Final = ("/pull_request/head/sha", "/check_run/head_sha", "/workflow_run/head_sha", "/after")
@@ -65,7 +69,7 @@ class DeclaredResult:
     destination: str
     """The name of a destination in the settings."""
     context: str | None = None
-    """Of a status: its name. None: the automation's name."""
+    """Of a status or a check run: its name. None: the automation's name."""
     repository: str | None = None
     number: str | None = None
     commit: str | None = None
@@ -94,6 +98,7 @@ def json_of_text(text: str) -> dict[str, Any] | None:
 
 
 _OPTIONAL_KEYS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
+    ResultKind.GITHUB_CHECK: ("context", "repository", "commit"),
     ResultKind.GITHUB_COMMENT: ("repository", "number"),
     ResultKind.GITHUB_STATUS: ("context", "repository", "commit"),
     ResultKind.SLACK: (),
@@ -150,7 +155,8 @@ def _result_from_json(source: dict[str, Any], place: str) -> DeclaredResult:
 def _context(source: Any, place: str) -> str:
     if not isinstance(source, str) or not 1 <= len(source) <= CONTEXT_CHARACTERS_MAX or not source.isprintable():
         raise Invalid(
-            f"The context of a status must be a text of at most {CONTEXT_CHARACTERS_MAX} visible characters.",
+            f"The context of a status or a check run must be a text of at most {CONTEXT_CHARACTERS_MAX} visible "
+            "characters.",
             pointer=place,
         )
     return source
@@ -167,6 +173,8 @@ class DestinationRules:
     repositories: tuple[Glob, ...] = ()
     factories: tuple[str, ...] | None = None
     """The names of the factories whose automations may use it; None: all."""
+    has_app: bool = False
+    """Whether its credential is the key of a GitHub App. GitHub lets nothing else write check runs."""
 
     def allows(self, repository: str) -> bool:
         return any(glob.matches(repository.lower()) for glob in self.repositories)
@@ -213,7 +221,7 @@ class PlannedResult:
     @property
     def reports_start(self) -> bool:
         """Whether the start of the run is delivered, too."""
-        return self.kind in (ResultKind.GITHUB_STATUS, ResultKind.WEBHOOK)
+        return self.kind in STATE_KINDS or self.kind is ResultKind.WEBHOOK
 
 
 def plan_results(
@@ -264,6 +272,11 @@ def rules_for(kind: ResultKind, destination: str, destinations: Mapping[str, Des
 def kind_problem(kind: ResultKind, destination: str, rules: DestinationRules) -> str | None:
     """Why the destination can't get results of this kind; None: it can."""
     if rules.kind in DESTINATION_KINDS[kind]:
+        if kind is ResultKind.GITHUB_CHECK and not rules.has_app:
+            return (
+                f"The destination {destination!r} has a token, and GitHub lets only apps write check runs. Set app_id "
+                "and app_key_from instead of secret_from."
+            )
         return None
     return f"The destination {destination!r} is of the kind {rules.kind.value}, which gets no {kind.value}."
 
@@ -281,7 +294,7 @@ def _target(result: DeclaredResult, payload: Json, automation_name: str) -> Resu
     match result.kind:
         case ResultKind.GITHUB_COMMENT:
             return ResultTarget(repository=_repository(result, payload), number=_number(result, payload))
-        case ResultKind.GITHUB_STATUS:
+        case ResultKind.GITHUB_STATUS | ResultKind.GITHUB_CHECK:
             name = printable(automation_name).replace("\n", " ")
             return ResultTarget(
                 repository=_repository(result, payload),

@@ -16,9 +16,11 @@ OUTPUTS_DIRECTORY: Final = "outputs"
 SUMMARY_FILE: Final = "summary.md"
 COMMENT_FILE: Final = "comment.json"
 """A comment to deliver instead of the summary: an object with the text `body`."""
+ANNOTATIONS_FILE: Final = "annotations.json"
+"""Annotations of lines of code for a check run: an array of objects."""
 OUTPUT_BYTES_MAX: Final = 65_536
 """How much of a file is read."""
-READ_FILES: Final = (SUMMARY_FILE, COMMENT_FILE)
+READ_FILES: Final = (SUMMARY_FILE, COMMENT_FILE, ANNOTATIONS_FILE)
 """The files in the directory whose contents are stored with the run. All files there become files of the run."""
 LAST_MESSAGE: Final = "last message"
 """The name of an agent's last message among the outputs. No file of `READ_FILES` has it."""

@@ -118,7 +118,8 @@ class DeclaredResultView(View, frozen=True):
     kind: ResultKind
     destination: Annotated[str, Meta(description="The name of a destination in the settings.")]
     context: Annotated[
-        str | UnsetType, Meta(description="The name of a commit status. Left out: the automation's name.")
+        str | UnsetType,
+        Meta(description="The name of a commit status or a check run. Left out: the automation's name."),
     ] = UNSET
     repository: Annotated[str | UnsetType, Meta(description="The JSON pointer of the repository's name.")] = UNSET
     number: Annotated[str | UnsetType, Meta(description="The JSON pointer of the number of the issue.")] = UNSET

@@ -2,17 +2,33 @@
 
 import os
 import re
-from typing import Annotated, Final, Literal
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, assert_never
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from hookmill.domain.filters.globs import read_glob
+from hookmill.domain.github_app import APP_ID_PATTERN
 from hookmill.domain.results import DestinationRules, ResultDestinationKind
 from hookmill.domain.secret import SecretValue
 
 GITHUB_URL: Final = "https://api.github.com"
 REPOSITORIES_MAX: Final = 1_000
+
+
+def _text_of_number(value: object) -> object:
+    # People write the App ID as a number.
+    return str(value) if type(value) is int else value
 
 
 def _refuse_own_variable(name: str) -> str:
@@ -27,6 +43,26 @@ VariableName = Annotated[
 """The name of an environment variable that is not the service's own."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCredential:
+    """A token, a signing secret or a secret URL."""
+
+    variable: str
+    """The environment variable that has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppCredential:
+    """The private key of a GitHub App, with which the service gets tokens."""
+
+    app_id: str
+    variable: str
+    """The environment variable that has the key."""
+
+
+Credential = TokenCredential | AppCredential
+
+
 class _Destination(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -37,14 +73,21 @@ class _Destination(BaseModel):
         default=None, description="The names of the factories whose automations may use it. Unset: all."
     )
 
+    @property
+    def credential(self) -> Credential:
+        return TokenCredential(variable=self.secret_from)  # type: ignore[attr-defined]
+
     def secret(self) -> SecretValue | None:
-        """The credential; None if its variable is not set."""
-        value = os.environ.get(self.secret_from, "").strip()  # type: ignore[attr-defined]
+        """The value of the credential's variable; None if it is not set."""
+        value = os.environ.get(self.credential.variable, "").strip()
         return SecretValue(value) if value else None
 
     def _users(self) -> str:
         """The end of the summary."""
         return "" if self.factories is None else f", used by {' and '.join(self.factories) or 'no factory'}"
+
+
+AppId = Annotated[str, BeforeValidator(_text_of_number), StringConstraints(pattern=rf"^{APP_ID_PATTERN}$")]
 
 
 class RepositoryDestination(_Destination):
@@ -56,7 +99,15 @@ class RepositoryDestination(_Destination):
         max_length=500,
         description="The URL of the API. Unset: that of github.com. Of a Gitea, such as https://git.example.com/api/v1.",
     )
-    secret_from: VariableName = Field(description="The service's environment variable that contains the token.")
+    secret_from: VariableName | None = Field(
+        default=None, description="The service's environment variable that contains the token."
+    )
+    app_id: AppId | None = Field(
+        default=None, description="The client ID or the App ID of a GitHub App, instead of a token."
+    )
+    app_key_from: VariableName | None = Field(
+        default=None, description="The service's environment variable that contains the private key of the app."
+    )
     repositories: tuple[str, ...] = Field(
         min_length=1,
         max_length=REPOSITORIES_MAX,
@@ -87,17 +138,42 @@ class RepositoryDestination(_Destination):
             raise ValueError("url: must begin with https://, unless allow_http is true")
         return self
 
+    @model_validator(mode="after")
+    def _check_credential(self) -> "RepositoryDestination":
+        if (self.app_id is None) != (self.app_key_from is None):
+            raise ValueError("app_id: set app_id and app_key_from together")
+        if (self.secret_from is None) == (self.app_id is None):
+            raise ValueError("secret_from: set this for a token, or app_id and app_key_from for a GitHub App")
+        if self.kind == "gitea" and self.app_id is not None:
+            raise ValueError("app_id: a Gitea has no apps; set secret_from to the variable with its token")
+        return self
+
+    @property
+    def credential(self) -> Credential:
+        if self.app_id is not None and self.app_key_from is not None:
+            return AppCredential(app_id=self.app_id, variable=self.app_key_from)
+        assert self.secret_from is not None, "one of both is required"
+        return TokenCredential(variable=self.secret_from)
+
     def rules(self) -> DestinationRules:
         globs = [read_glob(pattern.lower()) for pattern in self.repositories]
         return DestinationRules(
             kind=ResultDestinationKind(self.kind),
             repositories=tuple(glob for glob in globs if glob is not None),
             factories=self.factories,
+            has_app=self.app_id is not None,
         )
 
     def summary(self) -> str:
         names = ", ".join(self.repositories[:5]) + ("…" if len(self.repositories) > 5 else "")
-        return f"{self.kind} at {self.url}, with the token in {self.secret_from}, for {names}{self._users()}"
+        match self.credential:
+            case TokenCredential(variable=variable):
+                credential = f"with the token in {variable}"
+            case AppCredential(app_id=app_id, variable=variable):
+                credential = f"as the app {app_id} with the key in {variable}"
+            case never:
+                assert_never(never)
+        return f"{self.kind} at {self.url}, {credential}, for {names}{self._users()}"
 
 
 class SlackDestination(_Destination):

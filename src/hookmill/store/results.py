@@ -4,7 +4,8 @@ The first attempt of a run inserts the rows. A row about the end is `open`, and 
 `finished_at`. So whatever ends a run executes no statement for its messages. A sender claims a message, sends it, and
 finishes it. If the sender dies in between, the claim expires, and the message is sent again.
 
-Messages with the same lane are sent in their order. A newer commit status replaces an older one that still waits.
+Messages with the same lane are sent in their order. A newer commit status replaces an older one that still waits. Each
+run has its own check run, so the end of a run replaces only its own start.
 """
 
 import json
@@ -16,7 +17,7 @@ from urllib.parse import quote
 from hookmill.domain.ids import RunKey, delivery_id, run_id
 from hookmill.domain.result_message import ResultMessage, SendAttempt
 from hookmill.domain.result_text import RunResult
-from hookmill.domain.results import PlannedResult, ResultKind, ResultTarget
+from hookmill.domain.results import STATE_KINDS, PlannedResult, ResultKind, ResultTarget
 from hookmill.domain.run import Run, RunState
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
@@ -48,6 +49,10 @@ class ClaimedResult:
     run_started_at: int
     may_have_arrived: bool
     """Whether an earlier attempt may have arrived."""
+    check_run: int | None = None
+    """The number of the check run that the message about the start has created."""
+    may_have_check_run: bool = False
+    """Whether GitHub may have a check run although its number is unknown."""
     log: Sequence[SendAttempt]
     claimed_at: int
 
@@ -61,6 +66,8 @@ class Sent:
     status: int | None
     url: str | None = None
     note: str | None = None
+    check_run: int | None = None
+    """The number of the check run that was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +161,8 @@ def _lane(run: RunKey, result: PlannedResult) -> str:
 
 
 def _supersede(tx: Transaction, kind: ResultKind, lane: str) -> None:
-    """Give up commit statuses that wait, because a newer one replaces them. One that is being sent stays."""
-    if kind is ResultKind.GITHUB_STATUS:
+    """Give up messages about a state that wait, because a newer one replaces them. One that is being sent stays."""
+    if kind in STATE_KINDS:
         tx.run(
             """
             UPDATE run_results
@@ -297,6 +304,10 @@ def _claimed(
     assert run is not None, "retention removes a run with its results"
     key = RunKey(bytes(row["run_id"]))
     has_ended = row["phase"] == END
+    check_run, may_have_check_run = None, False
+    if row["kind"] == ResultKind.GITHUB_CHECK:
+        check_run, may_have_check_run = _check_run_at_start(tx, row) if has_ended else (None, False)
+        may_have_check_run |= may_have_arrived
     return ClaimedResult(
         result=RunResult(
             run=key,
@@ -319,9 +330,27 @@ def _claimed(
         attempt=row["attempts"] + 1,
         run_started_at=run["started_at"] or now,
         may_have_arrived=may_have_arrived,
+        check_run=check_run,
+        may_have_check_run=may_have_check_run,
         log=log,
         claimed_at=now,
     )
+
+
+def _check_run_at_start(tx: Transaction, row: Row) -> tuple[int | None, bool]:
+    """The number of the check run that the message about the start has created, and whether there may be one."""
+    start = tx.one(
+        """
+        SELECT check_run, state, attempts FROM run_results
+        WHERE run_id = :run AND number = :number AND phase = :phase
+        """,
+        **(_key(row) | {"phase": START}),
+    )
+    if start is None:
+        return None, True
+    # In a restored backup, a message that was never sent may have been sent by the original.
+    was_never_sent = start["state"] == "superseded" and start["attempts"] == 0
+    return start["check_run"], not was_never_sent
 
 
 def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) -> bool:
@@ -330,11 +359,13 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
     Returns False, and changes nothing, if the claim had expired and another process has claimed the message.
     """
     changes: dict[str, Any]
+    check_run = None
     log = list(claimed.log)
     match outcome:
         case Sent(status=status, url=url, note=note):
             log.append(SendAttempt(at=claimed.claimed_at, status=status, problem=note))
             changes = {"state": "sent", "finished_at": now, "failure": None, "url": url}
+            check_run = outcome.check_run
         case NothingToSend(reason=reason):
             changes = {"state": "omitted", "finished_at": now, "failure": reason, "url": None}
         case NotSent() as failure:
@@ -349,21 +380,22 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
     finished_rows = tx.run(
         """
         UPDATE run_results
-        SET state = :state, finished_at = :finished_at, failure = :failure, url = :url, log = :log,
-            claimed_until = NULL, due_at = :due_at, is_uncertain = :is_uncertain
+        SET state = :state, finished_at = :finished_at, failure = :failure, url = :url, check_run = :check_run,
+            log = :log, claimed_until = NULL, due_at = :due_at, is_uncertain = :is_uncertain
         WHERE run_id = :run AND number = :number AND phase = :phase AND state = 'waiting' AND attempts = :attempt
         """,
         run=claimed.result.run,
         number=claimed.result.number,
         phase=claimed.phase,
         attempt=claimed.attempt,
+        check_run=check_run,
         log=_log_json(log),
         due_at=now + delay_us if changes["state"] == "waiting" else None,
         is_uncertain=claimed.may_have_arrived or (isinstance(outcome, NotSent) and outcome.may_have_arrived),
         **changes,
     )
-    if claimed.kind is ResultKind.GITHUB_STATUS and changes["state"] == "waiting":
-        # A newer status must not wait until this one has been sent.
+    if claimed.kind in STATE_KINDS and changes["state"] == "waiting":
+        # A newer state must not wait until this one has been sent.
         tx.run(
             """
             UPDATE run_results

@@ -525,6 +525,8 @@ run_results: Final = Table(
     _time("finished_at"),
     Column("failure", Text),
     Column("url", Text),
+    # The number of the check run at GitHub that the message has created or completed.
+    Column("check_run", BigInteger),
     Index(
         "ix_run_results_waiting",
         "lane",

@@ -26,7 +26,7 @@ _ADVICE: Final = (
 
 
 def check_destinations(settings: Settings) -> Iterator[Finding]:
-    """Whether each destination can be reached, and whether GitHub or Gitea accepts its token. Nothing is sent."""
+    """Whether each destination can be reached, and whether GitHub or Gitea accepts its credential. Nothing is sent."""
     names = sorted(settings.destinations)
     delivery = ResultDelivery(
         settings.destinations, tls=partial(client_context, settings.results_ca_file, "results_ca_file"), now_us=now_us

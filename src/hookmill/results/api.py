@@ -1,0 +1,100 @@
+"""One request to a destination: what its response means for the message, and the JSON value of the response."""
+
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from hookmill.domain.alarm_destination import UrlParts
+from hookmill.domain.errors import DestinationUnavailable
+from hookmill.outbound import http
+from hookmill.outbound.connection import MessageDeadline
+from hookmill.store.results import NotSent, Sent
+
+RESPONSE_BYTES_MAX: Final = 4_194_304
+RETRY_AFTER_SECONDS_MAX: Final = 3_600
+PAGE_CHARACTERS_MAX: Final = 500
+_OK: Final = range(200, 300)
+_REDIRECTS: Final = range(300, 400)
+_TEMPORARY: Final = frozenset({401, 403, 408, 409, 425, 429})
+"""Statuses from 400 to 499 after which another attempt may succeed: the operator may correct the token meanwhile."""
+
+Reply = tuple[Sent | NotSent, Any]
+"""The outcome of a request, and the JSON value of the response's body if there is one."""
+
+
+class DestinationApi:
+    """Sends requests. Threads may share it."""
+
+    def __init__(self, *, tls: Callable[[], ssl.SSLContext], now_us: Callable[[], int]) -> None:
+        """`now_us`: the time in µs since 1970."""
+        self._tls = tls
+        self._now_us = now_us
+
+    def request(
+        self, method: str, url: UrlParts, body: bytes | None, headers: Mapping[str, str], deadline: MessageDeadline
+    ) -> Reply:
+        """Send the request. Raises `DestinationUnavailable` if there is no response.
+
+        It is a `NoDestinationResponse` if the request may have changed something.
+        """
+        try:
+            response = http.request(
+                method,
+                url,
+                body,
+                {"Content-Type": "application/json", **headers} if body is not None else headers,
+                deadline,
+                tls=self._tls,
+                # The operator has chosen the host.
+                permits=lambda _address: True,
+                response_bytes_max=RESPONSE_BYTES_MAX,
+            )
+        except http.NoDestinationResponse as error:
+            if method == "GET":
+                raise DestinationUnavailable(str(error)) from None
+            raise
+        if response.status in _OK:
+            return Sent(status=response.status), _json(response.body)
+        note = ", which is a redirect and is not followed" if response.status in _REDIRECTS else ""
+        is_final = 300 <= response.status < 500 and response.status not in _TEMPORARY
+        failure = NotSent(
+            problem=f"{url.origin} answered with the status {response.status}{note}.",
+            status=response.status,
+            is_final=is_final,
+            # A gateway may give up a request that the destination performs nevertheless.
+            may_have_arrived=method != "GET" and (response.status >= 500 or response.status == 408),
+            retry_after_seconds=_retry_after(response.headers, self._now_us() // 1_000_000),
+        )
+        return failure, None
+
+    def connect(self, url: UrlParts, deadline: MessageDeadline) -> None:
+        """Connect, and send no request. Raises `DestinationUnavailable`."""
+        http.check(url, deadline, tls=self._tls, permits=lambda _address: True)
+
+
+def page_of(answer: Any) -> str | None:
+    """The page of what a request has created, if the response names one."""
+    url = answer.get("html_url") if isinstance(answer, dict) else None
+    if not isinstance(url, str) or not url.startswith(("https://", "http://")) or len(url) > PAGE_CHARACTERS_MAX:
+        return None
+    return url if url.isascii() and url.isprintable() else None
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _retry_after(headers: Mapping[str, str], now_seconds: int) -> int:
+    if (seconds := _number(headers.get("retry-after", ""))) is not None:
+        return min(seconds, RETRY_AFTER_SECONDS_MAX)
+    # GitHub names the time at which its hourly limit ends instead.
+    reset = _number(headers.get("x-ratelimit-reset", "")) if headers.get("x-ratelimit-remaining") == "0" else None
+    return min(max(reset - now_seconds, 0), RETRY_AFTER_SECONDS_MAX) if reset is not None else 0
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
