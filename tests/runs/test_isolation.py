@@ -30,6 +30,7 @@ from hookmill.runs.runner import HostFault, Instruction
 from hookmill.runs.runners import AgentSettings, CommandRunner, CommandSettings, ContainerSettings, RunnerContext
 from hookmill.runs.runners.bubblewrap import BubblewrapSettings
 from hookmill.sandbox import egress
+from hookmill.sandbox.memory import memory_bytes
 from tests.runs.samples import always_continue, instruct_when, sample_run
 from tests.support.debian import program
 from tests.support.podman import PYTHON_IMAGE, import_python, podman
@@ -37,6 +38,8 @@ from tests.support.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
 ATTEMPTS: Final = Path(__file__).with_name("escape_attempts.py")
+MIB: Final = 1_048_576
+MANY_BYTES: Final = 2**50
 LIMITS: Final = {"memory_mb": 128, "processes_max": 32, "disk_mb": 16, "tmp_mb": 8}
 ACCOUNT: Final = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
 """The account of the service, and of its commands. The sandbox must be sufficient without another account."""
@@ -101,6 +104,7 @@ def installation() -> Iterator[Installation]:
                 "data": str(data), "home": str(home), "mark": mark, "service": service.pid, "port": port,
                 "socket": str(top / "socket"), "interfaces": [name for _, name in socket.if_nameindex()],
                 "memory_mb": LIMITS["memory_mb"], "processes": LIMITS["processes_max"],
+                "is_memory_watched": False,
                 "disk_mb": LIMITS["disk_mb"], "tmp_mb": LIMITS["tmp_mb"],
             },
         )  # fmt: skip
@@ -226,14 +230,15 @@ def test_hostile_container_reaches_what_the_page_of_isolation_says(installation)
 def test_hostile_run_reaches_what_the_page_of_isolation_says(installation, column, changes):
     script = installation.package.directory / "attempts.py"
     shutil.copy(ATTEMPTS, script)
-    command = settings(python(), "-I", "-S", script.name, json.dumps(installation.target))
+    target = {**installation.target, "is_memory_watched": column == 1}
+    command = settings(python(), "-I", "-S", script.name, json.dumps(target))
 
     result = perform(
         command.model_copy(update=changes).create_runner(RunnerContext()),
         installation.package,
     )
 
-    assert result.state is RunState.SUCCEEDED, result
+    assert result.reason == (None, "The sandbox was ended: its processes used more than 128 MiB of memory.")[column]
     assert_page_is_right(installation, column, result)
     # What the service shows of the package: regular files only, and no link followed.
     packages, run = installation.data / "runs", installation.package.run.id
@@ -399,7 +404,36 @@ def test_package_that_grows_too_large_ends_its_sandbox(package):
     result = perform(runner("sh", "-c", script), package)
 
     assert (result.state, result.exit_status) == (RunState.FAILED, 137)
-    assert result.output_tail == "The sandbox was ended: its directories have more than 16 MiB.\n"
+    assert result.reason == "The sandbox was ended: the run's files needed more than 16 MiB."
+
+
+SHARING_PROCESSES: Final = """
+import mmap, os
+memory = mmap.mmap(-1, 32 * 1048576, flags=mmap.MAP_ANONYMOUS | mmap.MAP_SHARED)
+for start in range(0, len(memory), 4096): memory[start] = 1
+other = os.fork()
+for start in range(0, len(memory), 4096): memory[start] = 1
+if other: print(other, flush=True)
+input()
+"""
+
+
+def test_memory_that_processes_share_counts_once_near_the_limit():
+    with subprocess.Popen(
+        [python(), "-I", "-S", "-c", SHARING_PROCESSES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        first = int(process.stdout.readline())
+        until(lambda: memory_bytes([first], MANY_BYTES) >= 32 * MIB, "the other process has the memory, too")
+
+        quick, exact = (memory_bytes([process.pid, first], limit) for limit in (MANY_BYTES, 16 * MIB))
+
+    assert quick >= 64 * MIB
+    assert 32 * MIB <= exact < 64 * MIB
+    assert memory_bytes([process.pid], 0) == 0
 
 
 # The network

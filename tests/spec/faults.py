@@ -443,6 +443,5 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "runs/test_isolation.py::test_hostile_run_reaches_what_the_page_of_isolation_says",
             "runs/test_isolation.py::test_package_that_grows_too_large_ends_its_sandbox",
         ),
-        not_shown="The memory of all processes together has no limit.",
     ),
 }

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from io import BufferedReader
 from typing import Any, Final
 
-from hookmill.sandbox import NOT_STARTED, PROXY_PORT
+from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT, NOT_STARTED, PROXY_PORT
+from hookmill.sandbox.memory import memory_bytes
 
 LOOPBACK: Final = "127.0.0.1"
 BACKLOG: Final = 64
@@ -28,10 +29,12 @@ BLOCK_BYTES: Final = 512
 """The unit of `st_blocks`."""
 ENTRIES_MAX: Final = 1_000_000
 """More files than this count as too many bytes."""
-WATCH_SECONDS: Final = 1.0
+DISK_WATCH_SECONDS: Final = 1.0
 """The shortest time between two measurements of the disk."""
+MEMORY_WATCH_SECONDS: Final = 0.25
+"""The shortest time between two measurements of the memory, which fills more quickly."""
 WATCH_SHARE: Final = 0.05
-"""The largest share of the time that measurements take."""
+"""The largest share of the time that the measurements of one kind take."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
@@ -52,15 +55,17 @@ class Sandbox:
     """What bubblewrap reports."""
     egress: int | None
     """The process of the proxy."""
-    watch: "_DiskWatch"
+    directories: Sequence[str]
+    disk_bytes_max: int
+    memory_bytes_max: int
 
 
 def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
     """Create a sandbox for the command. Raises `OSError`.
 
     The spec: `arguments` (bubblewrap and its arguments), `rlimits` (numbers by their names in `resource`),
-    `directories` and `disk_bytes` (how much these directories may have together), and `egress` (`destinations` and
-    `private_networks`, or None).
+    `memory_bytes` (how much the processes may use together), `directories` and `disk_bytes` (how much these directories
+    may have together), and `egress` (`destinations` and `private_networks`, or None).
     """
     _end_with_parent()
     status_read_end, status_write_end = os.pipe()
@@ -89,33 +94,38 @@ def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
         gate=gate_write_end,
         status=status,
         egress=egress,
-        watch=_DiskWatch(spec["directories"], spec["disk_bytes"]),
+        directories=spec["directories"],
+        disk_bytes_max=spec["disk_bytes"],
+        memory_bytes_max=spec["memory_bytes"],
     )
 
 
-def run_command(sandbox: Sandbox, descendants_of: Callable[[int], Collection[int]]) -> int:
-    """Start the command, and wait for its end. Returns its exit status: 128 plus the number of a signal that ended it.
+def run_command(sandbox: Sandbox, descendants_of: Callable[[int], Collection[int]]) -> tuple[int, str | None]:
+    """Start the command, and wait for its end.
 
-    SIGTERM is passed on to the processes in the sandbox only: bubblewrap would end them immediately.
+    Returns its exit status, which is 128 plus the number of a signal that ended it, and the limit for which the sandbox
+    was ended. SIGTERM is passed on to the processes in the sandbox only: bubblewrap would end them immediately.
     """
+    watches = _watches(sandbox, descendants_of)
+    exceeded_limit: str | None = None
     with _wakeups() as (wakeups, is_terminated):
         os.close(sandbox.gate)
         while (ended := os.waitpid(sandbox.bubblewrap, os.WNOHANG))[0] == 0:
             if is_terminated():
                 _terminate(descendants_of(sandbox.first_process))
-            if sandbox.watch.is_exceeded():
-                limit_mb = sandbox.watch.bytes_max // 1_048_576
-                print(f"The sandbox was ended: its directories have more than {limit_mb} MiB.", flush=True)
-                os.kill(sandbox.bubblewrap, signal.SIGKILL)
-            if select.select([wakeups], [], [], sandbox.watch.seconds_to_wait)[0]:
+            for watch in watches:
+                if exceeded_limit is None and watch.finds_too_much():
+                    exceeded_limit = watch.limit
+                    os.kill(sandbox.bubblewrap, signal.SIGKILL)
+            if select.select([wakeups], [], [], min(watch.seconds_to_wait for watch in watches))[0]:
                 os.read(wakeups, 512)
     if sandbox.egress is not None:
         os.kill(sandbox.egress, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(ended[1])
     if code < 0:
-        return 128 - code
+        return 128 - code, exceeded_limit
     # bubblewrap reports the command's exit status only if the command has started.
-    return code if b'"exit-code"' in sandbox.status.read(STATUS_BYTES_MAX) else NOT_STARTED
+    return code if b'"exit-code"' in sandbox.status.read(STATUS_BYTES_MAX) else NOT_STARTED, None
 
 
 def _terminate(processes: Collection[int]) -> None:
@@ -160,27 +170,42 @@ def _wakeups() -> Iterator[tuple[int, Callable[[], bool]]]:
     yield read_end, is_terminated
 
 
-class _DiskWatch:
-    """Measures the directories now and then."""
+class _Watch:
+    """Checks a limit now and then."""
 
-    def __init__(self, directories: Sequence[str], bytes_max: int) -> None:
-        self._directories = directories
-        self.bytes_max = bytes_max
-        self._next_at = time.monotonic() + WATCH_SECONDS
+    def __init__(self, limit: str, is_exceeded: Callable[[], bool], seconds: float) -> None:
+        self.limit = limit
+        self._is_exceeded = is_exceeded
+        self._seconds = seconds
+        self._next_at = time.monotonic() + seconds
 
     @property
     def seconds_to_wait(self) -> float:
         return max(0.0, self._next_at - time.monotonic())
 
-    def is_exceeded(self) -> bool:
-        """Whether the directories have too many bytes, if it is time to measure them. False otherwise."""
+    def finds_too_much(self) -> bool:
+        """Whether the limit is exceeded, if it is time to check it. False otherwise."""
         begun_at = time.monotonic()
         if begun_at < self._next_at:
             return False
-        is_exceeded = disk_bytes(self._directories, self.bytes_max) > self.bytes_max
+        is_exceeded = self._is_exceeded()
         ended_at = time.monotonic()
-        self._next_at = ended_at + max(WATCH_SECONDS, (ended_at - begun_at) / WATCH_SHARE)
+        self._next_at = ended_at + max(self._seconds, (ended_at - begun_at) / WATCH_SHARE)
         return is_exceeded
+
+
+def _watches(sandbox: Sandbox, descendants_of: Callable[[int], Collection[int]]) -> Sequence[_Watch]:
+    def has_too_large_files() -> bool:
+        return disk_bytes(sandbox.directories, sandbox.disk_bytes_max) > sandbox.disk_bytes_max
+
+    def uses_too_much_memory() -> bool:
+        processes = descendants_of(sandbox.first_process)
+        return memory_bytes(processes, sandbox.memory_bytes_max) > sandbox.memory_bytes_max
+
+    return (
+        _Watch(DISK_LIMIT, has_too_large_files, DISK_WATCH_SECONDS),
+        _Watch(MEMORY_LIMIT, uses_too_much_memory, MEMORY_WATCH_SECONDS),
+    )
 
 
 def disk_bytes(directories: Sequence[str], bytes_max: int) -> int:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from hookmill.domain.egress import EgressRules
 from hookmill.domain.errors import Invalid
-from hookmill.sandbox import PROXY_PORT
+from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT, PROXY_PORT
 
 if TYPE_CHECKING:
     from hookmill.runs.runners.command import UnixAccount
@@ -76,7 +76,9 @@ class BubblewrapSettings(BaseModel):
         description="Private networks, such as `10.0.0.0/8`. Names in `network_allow` may resolve to addresses in "
         "them.",
     )
-    memory_mb: int = Field(default=4_096, ge=16, le=16_777_216, description="How much memory each process may use.")
+    memory_mb: int = Field(
+        default=4_096, ge=16, le=16_777_216, description="How much memory all processes may use together."
+    )
     processes_max: int = Field(
         default=256, ge=2, le=1_000_000, description="How many processes and threads there may be."
     )
@@ -215,12 +217,21 @@ class Bubblewrap:
                 "RLIMIT_FSIZE": settings.disk_mb * _MIB,
                 "RLIMIT_NPROC": settings.processes_max,
             },
+            "memory_bytes": settings.memory_mb * _MIB,
             "directories": [str(package)],
             "disk_bytes": settings.disk_mb * _MIB,
             "egress": {"destinations": settings.network_allow, "private_networks": settings.network_private}
             if settings.network_allow
             else None,
         }
+
+    def reason_of_end(self, ended_by: str | None) -> str | None:
+        """The reason of a run whose sandbox was ended by one of its limits. None if it was not."""
+        if ended_by == MEMORY_LIMIT:
+            return f"The sandbox was ended: its processes used more than {self.settings.memory_mb:,} MiB of memory."
+        if ended_by == DISK_LIMIT:
+            return f"The sandbox was ended: the run's files needed more than {self.settings.disk_mb:,} MiB."
+        return None
 
     def refuse_unusable(self, account: "UnixAccount | None") -> None:
         """Raises `Invalid` if this process can't create sandboxes."""

@@ -392,8 +392,11 @@ class CommandRunner:
             return replace(result, reason=self._timeout_reason)
         if report["ended_by"] == ENDED_BY_WORKER and instruction is Instruction.CANCEL:
             return replace(result, state=RunState.CANCELLED, reason=CANCELLED_REASON)
-        if self.sandbox is not None and status == NOT_STARTED and report["ended_by"] is None:
-            return replace(result, reason=NOT_STARTED_REASON)
+        if self.sandbox is not None:
+            if (limit_reason := self.sandbox.reason_of_end(report["ended_by"])) is not None:
+                return replace(result, reason=limit_reason)
+            if status == NOT_STARTED and report["ended_by"] is None:
+                return replace(result, reason=NOT_STARTED_REASON)
         if status < 0:
             return replace(result, reason=f"The command was ended by {_signal_name(-status)}.")
         if status > 0:

@@ -35,6 +35,8 @@ CHUNK_BYTES: Final = 65_536
 KILL_SECONDS: Final = 5.0
 """The maximum wait for killed processes to end. A process that waits for a broken disk doesn't end."""
 POLL_SECONDS: Final = 0.01
+LIMIT_BYTES_MAX: Final = 100
+"""The size of the longest name of a limit."""
 ENDED_BY_TIME_LIMIT: Final = "time limit"
 ENDED_BY_WORKER: Final = "worker"
 """The worker closed the pipe, or died."""
@@ -206,8 +208,9 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     (whose values the output must not contain), tail_bytes, and sandbox (as `create_sandbox` needs it, or None).
 
     The report: `start_error` or `host_fault`, the reason why the command did not start. Otherwise `exit_status` (if
-    a signal ended the command, minus its number), `ended_by` (`ENDED_BY_TIME_LIMIT`, `ENDED_BY_WORKER`, or None if the
-    command ended by itself), `dropped_bytes` and `tail`, the end of the output as Latin-1, because JSON has no bytes.
+    a signal ended the command, minus its number), `ended_by` (`ENDED_BY_TIME_LIMIT`, `ENDED_BY_WORKER`, a limit of the
+    sandbox, or None if the command ended by itself), `dropped_bytes` and `tail`, the end of the output as Latin-1,
+    because JSON has no bytes.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
     # An orphaned descendant becomes this process's child, so it is found even if it removed `RUN_VARIABLE`.
@@ -226,12 +229,15 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
             _hand_over_files(spec["user"])
         if spec["sandbox"] is not None:
             _load_sandbox(spec["sandbox"])
-        pid = _start_command(spec, write_end)
+        limit_read_end, limit_write_end = os.pipe()
+        os.set_blocking(limit_read_end, False)
+        pid = _start_command(spec, write_end, limit_write_end)
     except _NotStarted as error:
         return {"start_error": str(error)}
     except OSError as error:
         return {"host_fault": error.strerror}
     os.close(write_end)
+    os.close(limit_write_end)
     status, ended_by = _wait_for_command(pid, read_end, child_signals, output, spec)
     _signal_group(pid, signal.SIGKILL)
     _kill_children()
@@ -241,7 +247,7 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     output.finish()
     return {
         "exit_status": status,
-        "ended_by": ended_by,
+        "ended_by": ended_by or _exceeded_limit(limit_read_end),
         "dropped_bytes": output.dropped_bytes,
         "tail": output.tail.decode("latin-1"),
     }
@@ -265,15 +271,17 @@ def _hand_over_files(user: Mapping[str, Any]) -> None:
     os.chown(".", user["uid"], user["gid"])
 
 
-def _start_command(spec: Mapping[str, Any], output_end: int) -> int:
+def _start_command(spec: Mapping[str, Any], output_end: int, limit_end: int) -> int:
     """Start the command, which writes its output to `output_end`, and return its process id.
+
+    If a limit of the sandbox ends it, its name is written to `limit_end`.
 
     Raises `_NotStarted`, and `OSError` for a fault of the host.
     """
     error_read_end, error_write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _execute(spec, output_end, error_write_end)
+        _execute(spec, output_end, error_write_end, limit_end)
     os.close(error_write_end)
     with os.fdopen(error_read_end, "rb") as pipe:
         # Empty if the command has started, because its start closes the pipe.
@@ -293,7 +301,7 @@ def _start_command(spec: Mapping[str, Any], output_end: int) -> int:
     raise OSError(error_number, text)
 
 
-def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int) -> NoReturn:
+def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int, limit_end: int) -> NoReturn:
     """In the forked process: execute the command, or write the step that failed and its error to `error_write_end`."""
     step = "start"
     try:
@@ -319,7 +327,7 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int) -> 
         os.dup2(os.open(spec["standard_input"] or os.devnull, os.O_RDONLY | os.O_NOFOLLOW), 0)
         if spec["sandbox"] is not None:
             step = "sandbox"
-            _execute_in_sandbox(spec, error_write_end)
+            _execute_in_sandbox(spec, error_write_end, limit_end)
         if (working_directory := spec["working_directory"]) is not None:
             step = "workspace"
             os.chdir(working_directory)
@@ -348,7 +356,7 @@ def _load_sandbox(sandbox: Mapping[str, Any]) -> None:
         import hookmill.sandbox.egress  # noqa: F401
 
 
-def _execute_in_sandbox(spec: Mapping[str, Any], error_write_end: int) -> NoReturn:
+def _execute_in_sandbox(spec: Mapping[str, Any], error_write_end: int, limit_end: int) -> NoReturn:
     """Run the command in a sandbox, and exit with its status. Raises `OSError` if there is no sandbox."""
     from hookmill.sandbox import NOT_STARTED
     from hookmill.sandbox.launch import create_sandbox, run_command
@@ -357,7 +365,9 @@ def _execute_in_sandbox(spec: Mapping[str, Any], error_write_end: int) -> NoRetu
     os.close(error_write_end)
     status = NOT_STARTED
     try:
-        status = run_command(sandbox, _descendants_of)
+        status, exceeded_limit = run_command(sandbox, _descendants_of)
+        if exceeded_limit is not None:
+            os.write(limit_end, exceeded_limit.encode())
     finally:
         os._exit(status)
 
@@ -442,6 +452,13 @@ def _drain(read_end: int, output: CapturedOutput) -> None:
     with contextlib.suppress(BlockingIOError):
         while chunk := os.read(read_end, CHUNK_BYTES):
             output.add(chunk)
+
+
+def _exceeded_limit(limit_read_end: int) -> str | None:
+    """The limit for which the sandbox was ended. Call it when the command has ended."""
+    with contextlib.suppress(BlockingIOError):
+        return os.read(limit_read_end, LIMIT_BYTES_MAX).decode() or None
+    return None
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
