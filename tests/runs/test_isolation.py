@@ -30,6 +30,7 @@ from hookmill.runs.runner import HostFault, Instruction
 from hookmill.runs.runners import AgentSettings, CommandRunner, CommandSettings, ContainerSettings, RunnerContext
 from hookmill.runs.runners.bubblewrap import BubblewrapSettings
 from hookmill.sandbox import egress
+from hookmill.sandbox.cgroup import cgroup_limits, has_exceeded_memory
 from hookmill.sandbox.memory import memory_bytes
 from tests.runs.samples import always_continue, instruct_when, sample_run
 from tests.support.debian import program
@@ -292,7 +293,7 @@ def test_no_argument_of_bubblewrap_has_the_value_of_a_variable(package):
     command = runner("true", environment={"MODE": "canary"})
 
     assert command.sandbox is not None
-    assert "canary" not in str(command.sandbox.spec(package.directory))
+    assert "canary" not in str(command.sandbox.spec(package.directory, name="a"))
 
 
 def test_agent_in_a_sandbox_works_in_the_workspace_and_its_key_is_masked(package, monkeypatch):
@@ -434,6 +435,35 @@ def test_memory_that_processes_share_counts_once_near_the_limit():
     assert quick >= 64 * MIB
     assert 32 * MIB <= exact < 64 * MIB
     assert memory_bytes([process.pid], 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("events", "is_exceeded"),
+    [
+        ("", False),
+        ("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n", False),
+        # At its limit, the kernel has found other memory to free.
+        ("low 0\nhigh 0\nmax 9\noom 0\noom_kill 0\n", False),
+        ("low 0\nhigh 0\nmax 9\noom 1\noom_kill 4\noom_group_kill 1\n", True),
+        # The host had no memory left.
+        ("low 0\nhigh 0\nmax 0\noom 0\noom_kill 1\n", False),
+    ],
+)
+def test_events_of_a_cgroup_say_whether_its_memory_was_exceeded(events, is_exceeded):
+    assert has_exceeded_memory(events) == is_exceeded
+
+
+def test_cgroup_limits_memory_with_swap_and_processors():
+    assert cgroup_limits(128 * MIB, None) == {
+        "memory.max": "134217728", "memory.swap.max": "0", "memory.oom.group": "1"
+    }  # fmt: skip
+    assert cgroup_limits(128 * MIB, 1.5)["cpu.max"] == "150000 100000"
+    assert cgroup_limits(128 * MIB, 0.001)["cpu.max"] == "1000 100000"
+
+
+def test_limit_of_processors_is_refused_where_it_would_not_hold(package):
+    with pytest.raises(Invalid, match="The limit cpus needs a cgroup"):
+        settings("true", bubblewrap={"cpus": 2}).prepare_host(package.directory.parent)
 
 
 # The network
@@ -602,7 +632,7 @@ def test_doctor_describes_the_sandbox_and_finds_hidden_programs(package):
     assert (
         settings("sh")
         .examine(packages)
-        .endswith(f" as {ACCOUNT} in a sandbox of bubblewrap with no network, for at most 60 s")
+        .endswith(f" as {ACCOUNT} in a sandbox of bubblewrap without a cgroup, with no network, for at most 60 s")
     )
     assert " without a sandbox, " in CommandSettings(argv=("sh",)).examine(packages)
     with pytest.raises(
@@ -621,9 +651,9 @@ def test_summary_says_what_separates_a_command_from_the_host():
     allowing = {"network_allow": ["a.example:443", "b.example:443"]}
 
     assert "no sandbox" in CommandSettings(argv=("x",)).summary()
-    assert "in bubblewrap with no network" in settings("x").summary()
-    assert "in bubblewrap with only a.example:443, b.example:443" in settings("x", bubblewrap=allowing).summary()
-    assert "in bubblewrap with the host's network" in settings("x", bubblewrap={"network": "full"}).summary()
+    assert "in bubblewrap without a cgroup, with no network" in settings("x").summary()
+    assert "with only a.example:443, b.example:443" in settings("x", bubblewrap=allowing).summary()
+    assert "with the host's network" in settings("x", bubblewrap={"network": "full"}).summary()
 
 
 def test_page_of_isolation_lists_the_settings_of_a_sandbox():

@@ -57,15 +57,16 @@ class Sandbox:
     """The process of the proxy."""
     directories: Sequence[str]
     disk_bytes_max: int
-    memory_bytes_max: int
+    memory_bytes_max: int | None
+    """None: a cgroup limits the memory."""
 
 
 def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
     """Create a sandbox for the command. Raises `OSError`.
 
     The spec: `arguments` (bubblewrap and its arguments), `rlimits` (numbers by their names in `resource`),
-    `memory_bytes` (how much the processes may use together), `directories` and `disk_bytes` (how much these directories
-    may have together), and `egress` (`destinations` and `private_networks`, or None).
+    `memory_bytes` (how much the processes may use together, or None), `directories` and `disk_bytes` (how much these
+    directories may have together), and `egress` (`destinations` and `private_networks`, or None).
     """
     _end_with_parent()
     status_read_end, status_write_end = os.pipe()
@@ -198,14 +199,14 @@ def _watches(sandbox: Sandbox, descendants_of: Callable[[int], Collection[int]])
     def has_too_large_files() -> bool:
         return disk_bytes(sandbox.directories, sandbox.disk_bytes_max) > sandbox.disk_bytes_max
 
-    def uses_too_much_memory() -> bool:
-        processes = descendants_of(sandbox.first_process)
-        return memory_bytes(processes, sandbox.memory_bytes_max) > sandbox.memory_bytes_max
+    watches = [_Watch(DISK_LIMIT, has_too_large_files, DISK_WATCH_SECONDS)]
+    if (bytes_max := sandbox.memory_bytes_max) is not None:
 
-    return (
-        _Watch(DISK_LIMIT, has_too_large_files, DISK_WATCH_SECONDS),
-        _Watch(MEMORY_LIMIT, uses_too_much_memory, MEMORY_WATCH_SECONDS),
-    )
+        def uses_too_much_memory() -> bool:
+            return memory_bytes(descendants_of(sandbox.first_process), bytes_max) > bytes_max
+
+        watches.append(_Watch(MEMORY_LIMIT, uses_too_much_memory, MEMORY_WATCH_SECONDS))
+    return watches
 
 
 def disk_bytes(directories: Sequence[str], bytes_max: int) -> int:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from hookmill.domain.egress import EgressRules
 from hookmill.domain.errors import Invalid
 from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT, PROXY_PORT
+from hookmill.sandbox.cgroup import cgroup_limits, delegated_cgroup
 
 if TYPE_CHECKING:
     from hookmill.runs.runners.command import UnixAccount
@@ -78,6 +79,12 @@ class BubblewrapSettings(BaseModel):
     )
     memory_mb: int = Field(
         default=4_096, ge=16, le=16_777_216, description="How much memory all processes may use together."
+    )
+    cpus: float | None = Field(
+        default=None,
+        gt=0,
+        le=1_024,
+        description="How many processors all processes may use together. Needs a cgroup. Unset: all.",
     )
     processes_max: int = Field(
         default=256, ge=2, le=1_000_000, description="How many processes and threads there may be."
@@ -202,22 +209,28 @@ class Bubblewrap:
             variables |= {"NO_PROXY": "localhost,127.0.0.1", "NODE_USE_ENV_PROXY": "1"}
         return {name: value for name, value in variables.items() if name not in configured}
 
-    def spec(self, package: PurePath, *, start: str | None = None) -> dict[str, Any]:
+    def spec(self, package: PurePath, *, name: str, start: str | None = None) -> dict[str, Any]:
         """What the guard needs to create a sandbox. It contains no value of a variable.
 
-        `start`: the directory in which the command starts, such as its workspace, which is in the package; None: the
-        package.
+        `name`: that of the sandbox, which no other one on this host has. `start`: the directory in which the command
+        starts, such as its workspace, which is in the package; None: the package.
         """
         settings = self.settings
+        memory_bytes = settings.memory_mb * _MIB
+        above = delegated_cgroup()
         return {
             "arguments": bubblewrap_arguments(settings, package, start=start),
             "rlimits": {
                 "RLIMIT_CORE": 0,
-                "RLIMIT_DATA": settings.memory_mb * _MIB,
+                # A cgroup counts memory when it is used, and names the limit if that is too much.
+                **({"RLIMIT_DATA": memory_bytes} if above is None else {}),
                 "RLIMIT_FSIZE": settings.disk_mb * _MIB,
                 "RLIMIT_NPROC": settings.processes_max,
             },
-            "memory_bytes": settings.memory_mb * _MIB,
+            "cgroup": None
+            if above is None
+            else {"directory": f"{above}/{name}", "limits": cgroup_limits(memory_bytes, settings.cpus)},
+            "memory_bytes": memory_bytes if above is None else None,
             "directories": [str(package)],
             "disk_bytes": settings.disk_mb * _MIB,
             "egress": {"destinations": settings.network_allow, "private_networks": settings.network_private}
@@ -247,6 +260,19 @@ class Bubblewrap:
                 "The program bwrap is missing. Install the package bubblewrap, version 0.8 or later, or set the "
                 "runner's sandbox to none."
             )
+
+    def refuse_unlimited(self) -> None:
+        """Raises `Invalid` if this process can't set a limit that the settings have."""
+        if self.settings.cpus is not None and delegated_cgroup() is None:
+            raise Invalid(
+                "The limit cpus needs a cgroup, and this process can create none. Remove cpus from the runner's "
+                "bubblewrap, or delegate a cgroup to the service (docs/isolation.md)."
+            )
+
+    @property
+    def limits_text(self) -> str:
+        """How this process limits the memory of a sandbox, for people."""
+        return "without a cgroup" if delegated_cgroup() is None else "with a cgroup"
 
     def check_paths(self, data: Path) -> None:
         """Raises `Invalid` if a command would see the service's own files."""

@@ -43,6 +43,7 @@ from hookmill.runs.runners.guard import (
 )
 from hookmill.runs.runners.kind import RunnerContext, RunnerSettings, SystemText
 from hookmill.sandbox import NOT_STARTED
+from hookmill.sandbox.cgroup import enter_own_cgroup
 
 GUARD: Final = Path(__file__).with_name("guard.py")
 INSTRUCTION_SECONDS: Final = 0.5
@@ -294,7 +295,7 @@ class CommandRunner:
             "standard_input": self.standard_input,
             "masked_variables": (*self.masked_variables, *package.secrets),
             "tail_bytes": self.tail_bytes,
-            "sandbox": sandbox.spec(package.directory, start=working_directory)
+            "sandbox": sandbox.spec(package.directory, name=_sandbox_name(package.run), start=working_directory)
             if (sandbox := self.sandbox) is not None
             else None,
         }
@@ -541,6 +542,8 @@ class SandboxableSettings(ProcessSettings):
     def prepare_host(self, packages: Path) -> None:
         ProcessSettings.prepare_host(self, packages)
         if (sandbox := self._sandbox) is not None:
+            enter_own_cgroup()
+            sandbox.refuse_unlimited()
             sandbox.check_paths(packages.parent)
             sandbox.try_out(self._account())
 
@@ -562,11 +565,13 @@ class SandboxableSettings(ProcessSettings):
                 f"Its sandbox does not contain {Path(program).resolve()}. Add the program's directory to read_only in "
                 "the runner's bubblewrap."
             )
-        return f"in a sandbox of bubblewrap with {sandbox.settings.network_text}"
+        return f"in a sandbox of bubblewrap {sandbox.limits_text}, with {sandbox.settings.network_text}"
 
     def _sandbox_summary(self) -> str:
         sandbox = self._sandbox
-        return "no sandbox" if sandbox is None else f"in bubblewrap with {sandbox.settings.network_text}"
+        if sandbox is None:
+            return "no sandbox"
+        return f"in bubblewrap {sandbox.limits_text}, with {sandbox.settings.network_text}"
 
 
 class CommandSettings(SandboxableSettings):
@@ -616,6 +621,10 @@ def _end_guard(guard: "subprocess.Popen[bytes]", run: Run, exit_seconds: float) 
     # command's processes itself.
     if guard.returncode != 0:
         kill_processes_of_runs(run_id(run.id), attempt_max=run.attempt)
+
+
+def _sandbox_name(run: Run) -> str:
+    return f"{run_id(run.id)}-{run.attempt}"
 
 
 def _account_variables(account: UnixAccount) -> dict[str, str]:

@@ -229,6 +229,7 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
             _hand_over_files(spec["user"])
         if spec["sandbox"] is not None:
             _load_sandbox(spec["sandbox"])
+            _create_cgroup(spec["sandbox"]["cgroup"])
         limit_read_end, limit_write_end = os.pipe()
         os.set_blocking(limit_read_end, False)
         pid = _start_command(spec, write_end, limit_write_end)
@@ -243,11 +244,14 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     _kill_children()
     # A process that is no descendant, such as one that a daemon started, may have this run's environment.
     kill_processes_of_runs(run, attempt_max=attempt)
+    exceeded_limit = _exceeded_limit(limit_read_end)
+    if spec["sandbox"] is not None:
+        exceeded_limit = exceeded_limit or _remove_cgroup(spec["sandbox"]["cgroup"])
     _drain(read_end, output)
     output.finish()
     return {
         "exit_status": status,
-        "ended_by": ended_by or _exceeded_limit(limit_read_end),
+        "ended_by": ended_by or exceeded_limit,
         "dropped_bytes": output.dropped_bytes,
         "tail": output.tail.decode("latin-1"),
     }
@@ -294,8 +298,8 @@ def _start_command(spec: Mapping[str, Any], output_end: int, limit_end: int) -> 
         text = f"can't become the account {spec['user']['name']!r}: {text}"
     if step == "directory":
         text += f": the account {spec['user']['name']!r} must be able to search each directory of {spec['directory']}"
-    if step == "sandbox":
-        text = f"no sandbox: {text}"
+    if step in ("sandbox", "cgroup"):
+        text = f"no {step}: {text}"
     if step == "program" and error_number in _ERRORS_OF_THE_PROGRAM:
         raise _NotStarted(text)
     raise OSError(error_number, text)
@@ -313,6 +317,11 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int, lim
         os.dup2(output_end, 2)
         if (files := spec["open_files_max"]) is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        if spec["sandbox"] is not None and spec["sandbox"]["cgroup"] is not None:
+            from hookmill.sandbox.cgroup import enter_cgroup
+
+            step = "cgroup"
+            enter_cgroup(spec["sandbox"]["cgroup"]["directory"])
         if (user := spec["user"]) is not None:
             step = "account"
             # The account must be able to open /dev/stdout and /dev/stderr.
@@ -350,10 +359,34 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int, lim
 def _load_sandbox(sandbox: Mapping[str, Any]) -> None:
     """Load the modules of the sandbox. The account of the command may be unable to read them."""
     sys.path.append(os.path.dirname(os.path.abspath(__file__)).rsplit(os.sep, 3)[0])  # noqa: PTH100, PTH120
+    import hookmill.sandbox.cgroup
     import hookmill.sandbox.launch
 
     if sandbox["egress"] is not None:
         import hookmill.sandbox.egress  # noqa: F401
+
+
+def _create_cgroup(cgroup: Mapping[str, Any] | None) -> None:
+    if cgroup is not None:
+        from hookmill.sandbox.cgroup import create_cgroup
+
+        try:
+            create_cgroup(cgroup["directory"], cgroup["limits"])
+        except OSError as error:
+            raise OSError(error.errno, f"no cgroup: {error.strerror}") from None
+
+
+def _remove_cgroup(cgroup: Mapping[str, Any] | None) -> str | None:
+    """Remove the cgroup with its processes. Returns its limit that was exceeded."""
+    if cgroup is None:
+        return None
+    from hookmill.sandbox import MEMORY_LIMIT
+    from hookmill.sandbox.cgroup import has_exceeded_memory, memory_events, remove_cgroup
+
+    exceeded_limit = MEMORY_LIMIT if has_exceeded_memory(memory_events(cgroup["directory"])) else None
+    with contextlib.suppress(OSError):
+        remove_cgroup(cgroup["directory"])
+    return exceeded_limit
 
 
 def _execute_in_sandbox(spec: Mapping[str, Any], error_write_end: int, limit_end: int) -> NoReturn:
