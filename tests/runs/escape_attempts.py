@@ -5,6 +5,7 @@ It is a program of its own, which uses only the standard library.
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import pathlib
@@ -114,6 +115,27 @@ def _():
     if child == 0:
         os._exit(libc.unshare(CLONE_NEWUSER) & 1)
     return os.waitpid(child, 0)[1] == 0
+
+
+@attempt("Use rare interfaces of the kernel, such as `keyctl` and `io_uring`")
+def _():
+    # add_key, keyctl, perf_event_open, userfaultfd, io_uring_setup and bpf. Without a filter, some of them succeed, or
+    # fail only because of their arguments.
+    numbers = {"x86_64": (248, 250, 298, 323, 425, 321), "aarch64": (217, 219, 241, 282, 425, 280)}[os.uname().machine]
+    for number in numbers:
+        ctypes.set_errno(0)
+        if libc.syscall(number, 0, 0, 0, 0, 0) >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
+            return True
+    return False
+
+
+@attempt("Open rare kinds of sockets, such as `AF_VSOCK`")
+def _():
+    for family in (socket.AF_VSOCK, socket.AF_ALG, socket.AF_CAN, socket.AF_TIPC, socket.AF_BLUETOOTH):
+        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_RAW):
+            with contextlib.suppress(OSError), socket.socket(family, kind):
+                return True
+    return False
 
 
 @attempt("Start more processes than the limit")

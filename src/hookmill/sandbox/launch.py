@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT, NOT_STARTED, PROXY_PORT
 from hookmill.sandbox.memory import memory_bytes
+from hookmill.sandbox.seccomp import open_filter
 
 LOOPBACK: Final = "127.0.0.1"
 BACKLOG: Final = 64
@@ -71,14 +72,17 @@ def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
     _end_with_parent()
     status_read_end, status_write_end = os.pipe()
     gate_read_end, gate_write_end = os.pipe()
-    for descriptor in (status_write_end, gate_read_end):
+    inherited = {"--json-status-fd": status_write_end, "--block-fd": gate_read_end}
+    if (system_calls := open_filter()) is not None:
+        inherited["--seccomp"] = system_calls
+    for descriptor in inherited.values():
         os.set_inheritable(descriptor, True)
-    options = ("--json-status-fd", str(status_write_end), "--block-fd", str(gate_read_end))
+    options = [text for option, descriptor in inherited.items() for text in (option, str(descriptor))]
     command = [*spec["arguments"], *options, "--", *argv]
     # In its own group, it gets no signals that the guard sends to the group of this process.
     bubblewrap = os.posix_spawnp(command[0], command, os.environ, setpgroup=0)
-    os.close(status_write_end)
-    os.close(gate_read_end)
+    for descriptor in inherited.values():
+        os.close(descriptor)
     status = os.fdopen(status_read_end, "rb")
     try:
         first_process = _first_process(status.readline(STATUS_BYTES_MAX))

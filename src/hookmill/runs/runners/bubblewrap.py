@@ -15,6 +15,7 @@ from hookmill.domain.egress import EgressRules
 from hookmill.domain.errors import Invalid
 from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT, PROXY_PORT
 from hookmill.sandbox.cgroup import cgroup_limits, delegated_cgroup
+from hookmill.sandbox.seccomp import open_filter
 
 if TYPE_CHECKING:
     from hookmill.runs.runners.command import UnixAccount
@@ -290,9 +291,13 @@ class Bubblewrap:
         if account is not None and not account.is_own:
             groups = os.getgrouplist(account.name, account.gid)
             options = {"user": account.uid, "group": account.gid, "extra_groups": groups}
+        system_calls = open_filter()
+        inherited = [] if system_calls is None else [system_calls]
+        filter_options = [text for descriptor in inherited for text in ("--seccomp", str(descriptor))]
         try:
             process = subprocess.run(
-                [*bubblewrap_arguments(self.settings, None), "--", "true"],
+                [*bubblewrap_arguments(self.settings, None), *filter_options, "--", "true"],
+                pass_fds=inherited,
                 env={"PATH": os.environ.get("PATH", os.defpath)},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -305,6 +310,9 @@ class Bubblewrap:
         except (OSError, subprocess.TimeoutExpired) as error:
             reason = error.strerror if isinstance(error, OSError) else f"no answer within {TRIAL_SECONDS:g} s"
             raise Invalid(f"bubblewrap can't be started: {reason}. Repair its installation.") from None
+        finally:
+            for descriptor in inherited:
+                os.close(descriptor)
         if process.returncode != 0:
             lines = process.stderr.strip().splitlines()
             raise Invalid(
