@@ -247,6 +247,9 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     exceeded_limit = _exceeded_limit(limit_read_end)
     if spec["sandbox"] is not None:
         exceeded_limit = exceeded_limit or _remove_cgroup(spec["sandbox"]["cgroup"])
+        if exceeded_limit is not None and status < 0:
+            # The kernel has also killed the process that waited for the sandbox.
+            status = 128 - status
     _drain(read_end, output)
     output.finish()
     return {
