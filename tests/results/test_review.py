@@ -25,10 +25,11 @@ from hookmill.management import Management, WebhookWithSecret
 from hookmill.web.dashboard.access import cookie_name
 from tests.results.github import TOKEN, GitHub, github_server
 from tests.support.certificates import write_certificates
-from tests.support.claude_code import ANSWER, LAST_RESULT, ToolUse, claude_code, model_endpoint
+from tests.support.claude_code import claude_code
 from tests.support.debian import program
 from tests.support.git_server import GitServer, SourceRepository, serve_over_http
 from tests.support.loaded import Command
+from tests.support.model_endpoint import ANSWER, LAST_RESULT, ToolUse, model_endpoint
 from tests.support.passwords import quick_passwords
 from tests.support.service import Answer, Service, operator, serving
 from tests.support.waiting import until

@@ -19,7 +19,8 @@ from hookmill.runs.runners.agent import TAIL_BYTES
 from hookmill.runs.runners.agent_presets import AGENT_PRESETS
 from hookmill.runs.runners.guard import CapturedOutput
 from tests.runs.samples import always_continue, sample_run
-from tests.support.claude_code import ANSWER, claude_code, model_endpoint
+from tests.support.claude_code import claude_code
+from tests.support.model_endpoint import ANSWER, model_endpoint
 
 KEY = "sk-canary-0123456789"
 DESCRIBING_AGENT = """
@@ -222,8 +223,18 @@ def test_aider_gets_the_payload_as_a_file_only_if_there_is_one(tmp_path):
     ("agent", "options"),
     [
         ("claude", {"--bare", "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS"}),
-        ("codex", {"project_doc_max_bytes=0"}),
-        ("opencode", {"OPENCODE_DISABLE_PROJECT_CONFIG", "OPENCODE_DISABLE_CLAUDE_CODE"}),
+        ("codex", {"project_doc_max_bytes=0", "skills.include_instructions=false"}),
+        ("gemini", {"GEMINI_SYSTEM_MD"}),
+        (
+            "opencode",
+            {
+                "OPENCODE_DISABLE_PROJECT_CONFIG",
+                "OPENCODE_DISABLE_CLAUDE_CODE",
+                "OPENCODE_DISABLE_EXTERNAL_SKILLS",
+                "OPENCODE_PURE",
+            },
+        ),
+        ("goose", {"CONTEXT_FILE_NAMES"}),
     ],
 )
 def test_agent_is_told_to_take_no_instructions_from_a_checkout(agent: str, options: set[str]):

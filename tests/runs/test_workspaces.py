@@ -549,6 +549,21 @@ def test_agent_starts_in_the_workspace_and_may_read_the_package(tmp_path: Path, 
     assert prompt == "Do it."
 
 
+@pytest.mark.parametrize("agent", ["aider", "opencode"])
+def test_agent_that_would_execute_code_of_its_directory_starts_outside_the_workspace(tmp_path: Path, agent: str):
+    package = package_with_workspace(tmp_path)
+    script = tmp_path / "agent"
+    script.write_text("#!/bin/sh\npwd\n")
+    script.chmod(0o755)
+
+    result = (
+        AgentSettings(agent=agent, program=str(script)).create_runner(RunnerContext()).run(package, always_continue)
+    )
+
+    assert isinstance(result, Ended)
+    assert result.output_tail == f"{package.directory}\n"
+
+
 @pytest.mark.parametrize("agent", AGENT_PRESETS)
 def test_arguments_of_agents_name_files_of_the_package_by_absolute_paths(tmp_path: Path, agent: str):
     package = package_with_workspace(tmp_path)

@@ -65,7 +65,7 @@ class AgentRunner(CommandRunner):
         return tuple(_with_path(argument, package.directory) for argument in self.preset.workspace_arguments)
 
     def _working_directory(self, package: Package) -> str | None:
-        return str(package.workspace) if package.workspace is not None else None
+        return str(package.workspace) if package.workspace is not None and self.preset.starts_in_workspace else None
 
     def _environment(self, package: Package) -> dict[str, str]:
         # `super()` does not work in a dataclass with slots.

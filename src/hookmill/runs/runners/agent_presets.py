@@ -57,6 +57,9 @@ class AgentPreset:
     path replaces the placeholders."""
     workspace_environment: Mapping[str, str] = field(default_factory=dict)
     """Variables with JSON for runs with a workspace, for the same purpose."""
+    starts_in_workspace: bool = True
+    """Whether it starts in the workspace of a run that has one. False: in the package, because it would execute what
+    configuration files in its working directory say."""
     is_prompt_on_stdin: bool = True
     """Whether the agent reads the prompt from standard input. Otherwise, an argument names the prompt's file."""
     key_variable: str
@@ -250,8 +253,18 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     ),
     "codex": AgentPreset(
         program="codex",
-        # A package is no Git repository. Anybody may have written the AGENTS.md of a workspace, so none is read.
-        arguments=("exec", "--json", "--skip-git-repo-check", "--ephemeral", "-c", "project_doc_max_bytes=0"),
+        # A package is no Git repository. Anybody may have written the AGENTS.md and the skills of a workspace, so none
+        # is read.
+        arguments=(
+            "exec",
+            "--json",
+            "--skip-git-repo-check",
+            "--ephemeral",
+            "-c",
+            "project_doc_max_bytes=0",
+            "-c",
+            "skills.include_instructions=false",
+        ),
         sandboxed_arguments=("-c", "sandbox_mode=danger-full-access"),
         last_arguments=("-",),
         key_variable="CODEX_API_KEY",
@@ -263,6 +276,8 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
         arguments=("--output-format", "stream-json", "--skip-trust"),
         workspace_arguments=("--include-directories={package}",),
         key_variable="GEMINI_API_KEY",
+        # Otherwise, a file .env of the workspace can replace the system prompt.
+        environment={"GEMINI_SYSTEM_MD": "false"},
         read=_read_gemini,
     ),
     "opencode": AgentPreset(
@@ -279,7 +294,11 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
             # Anybody may have written the AGENTS.md, the CLAUDE.md and the skills of a workspace, so none is read.
             "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
             "OPENCODE_DISABLE_CLAUDE_CODE": "1",
+            "OPENCODE_DISABLE_EXTERNAL_SKILLS": "1",
+            "OPENCODE_PURE": "1",
         },
+        # In the workspace, it would execute the plugins there, whatever these variables say.
+        starts_in_workspace=False,
         read=_read_opencode,
     ),
     "aider": AgentPreset(
@@ -295,6 +314,8 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
             "--no-stream",
             "--no-suggest-shell-commands",
         ),
+        # Its files .aider.conf.yml and .env can name commands to execute, and no option turns them off.
+        starts_in_workspace=False,
         # Aider reads no file by itself.
         payload_arguments=("--read", PAYLOAD_FILE),
         is_prompt_on_stdin=False,
@@ -309,7 +330,8 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
         model_variable="GOOSE_MODEL",
         is_prompt_on_stdin=False,
         key_variable="ANTHROPIC_API_KEY",
-        environment={"GOOSE_PROVIDER": "anthropic"},
+        # Anybody may have written the AGENTS.md and the .goosehints of a workspace, so none is read.
+        environment={"GOOSE_PROVIDER": "anthropic", "CONTEXT_FILE_NAMES": "[]"},
         read=_read_goose,
     ),
 }
