@@ -57,9 +57,11 @@ STEPS_PER_PASS: Final = 2_000
 """How many transactions of one pass may remove rows of the log."""
 PAUSE_BETWEEN_STEPS_SECONDS: Final = 0.02
 """The shortest pause after a step."""
-PAUSE_FACTOR: Final = 15
-"""The pause after a step is at least this multiple of the time for which the step held SQLite's write lock. So
-deliveries take precedence."""
+PAUSE_FACTOR_ON_SQLITE: Final = 15
+"""The pause after a step is at least this multiple of the time for which the step held the write lock. So deliveries
+take precedence."""
+PAUSE_FACTOR_ON_POSTGRESQL: Final = 3
+"""The same multiple of the time of a step on PostgreSQL, where deliveries don't wait for its locks."""
 FREE_INODES_MIN: Final = 1_000
 """The minimum number of free inodes. A delivery may start several runs, and each run has about eight files."""
 ABANDONED_AFTER_SECONDS: Final = 3_600.0
@@ -239,8 +241,9 @@ class Maintenance:
             self._report_failure(component, error)
 
     def _pause(self, locked_seconds: float) -> bool:
-        """Wait after a step that held the write lock for so long. Returns whether the pass must end."""
-        return self._stop.wait(max(PAUSE_BETWEEN_STEPS_SECONDS, PAUSE_FACTOR * locked_seconds))
+        """Wait after a step that held locks for so long. Returns whether the pass must end."""
+        factor = PAUSE_FACTOR_ON_SQLITE if self._database.on_sqlite else PAUSE_FACTOR_ON_POSTGRESQL
+        return self._stop.wait(max(PAUSE_BETWEEN_STEPS_SECONDS, factor * locked_seconds))
 
 
 class _Steps:
@@ -279,8 +282,8 @@ def run_retention(
 ) -> int:
     """Run one pass of retention as of `now`, in microseconds since 1970. Returns the number of removed log rows.
 
-    `pause` is called between steps, with the seconds for which the step held SQLite's write lock; if it returns True,
-    the pass ends. `report_failure` is called once if some files can't be removed.
+    `pause` is called between steps, with the seconds for which the step held locks; if it returns True, the pass ends.
+    `report_failure` is called once if some files can't be removed.
     """
     steps = _Steps(database, pause)
     removed_log_rows = _remove_old_rows(steps, now)
