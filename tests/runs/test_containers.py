@@ -1,5 +1,6 @@
 """Runs in containers: the engine's command line, what a container sees, what it may use, and how it ends."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import Ended, RunState
@@ -19,17 +21,21 @@ from hookmill.domain.secret import SecretValue
 from hookmill.domain.workspace import CheckoutCommits
 from hookmill.runs.package import Package, write_package
 from hookmill.runs.runner import Instruction, NextInstruction
-from hookmill.runs.runners import ContainerSettings, RunnerContext
+from hookmill.runs.runners import AgentSettings, CommandSettings, ContainerSettings, RunnerContext
 from hookmill.runs.runners.command import UnixAccount
 from hookmill.runs.runners.container import (
     ContainerLimits,
+    ContainerOptions,
     ContainerRunner,
     container_arguments,
     container_name,
     removal_arguments,
 )
+from tests.faults.parts import Part, kill_part
+from tests.runs.backlog import processes_of
 from tests.runs.samples import always_continue, instruct_when, sample_run
 from tests.support.podman import IMAGE, podman
+from tests.support.service import operator, serving
 from tests.support.waiting import until
 
 
@@ -157,11 +163,19 @@ def test_values_of_variables_are_in_no_argument(package, monkeypatch):
 def test_unusable_settings_of_a_container_are_refused(changes: Any, problem: str):
     with pytest.raises(ValidationError, match=problem):
         ContainerSettings(**{"image": "x", "argv": ("x",), **changes})
+    if "argv" not in changes:
+        with pytest.raises(ValidationError, match=problem):
+            agent(container={"image": "x", **changes})
 
 
-def test_path_that_no_mount_can_have_is_refused():
-    settings = ContainerSettings(image="x", argv=("x",))
-
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ContainerSettings(image="x", argv=("x",)),
+        AgentSettings(agent="claude", sandbox="container", container=ContainerOptions(image="x")),
+    ],
+)
+def test_path_that_no_mount_can_have_is_refused(settings: ContainerSettings | AgentSettings):
     for check in (settings.prepare_host, settings.examine):
         with pytest.raises(Invalid, match="has a comma"):
             check(Path("/data,dst=/etc/runs"))
@@ -176,7 +190,149 @@ def test_summary_of_a_container_has_no_values_of_arguments():
     )
 
 
+# Agents in containers
+
+
+KEY = "sk-canary-0123456789"
+
+
+def agent(**changes: Any) -> AgentSettings:
+    container = {"image": IMAGE, **changes.pop("container", {})}
+    return AgentSettings(
+        **{"agent": "claude", "key_from": "AGENT_KEY", "sandbox": "container", "container": container, **changes}
+    )
+
+
+def with_workspace(directory: Path) -> Package:
+    """A package with a checkout of one file."""
+
+    def check_out(target: Path) -> CheckoutCommits:
+        target.mkdir()
+        (target / "f").write_text("checked out\n")
+        return CheckoutCommits(commit="0" * 40)
+
+    return write_package(directory, sample_run(), b'{"a": 1}', check_out=check_out)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("claude", '"additionalDirectories": ["/package"]'),
+        ("codex", "sandbox_mode=danger-full-access"),
+        ("gemini", "--include-directories=/package"),
+        ("aider", "/package/prompt.md"),
+        ("goose", "/package/prompt.md"),
+    ],
+)
+def test_arguments_of_an_agent_have_the_paths_in_the_container(tmp_path, name, arguments):
+    package = with_workspace(tmp_path / "runs")
+
+    engine_arguments, image, agent_arguments = (
+        " ".join(part) for part in parted(agent(agent=name).create_runner(RunnerContext())._argv(package), IMAGE)
+    )
+
+    assert image == IMAGE
+    assert arguments in agent_arguments
+    assert str(tmp_path) not in agent_arguments
+    assert f"src={package.directory},dst=/package,readonly" in engine_arguments
+    assert f"src={package.workspace},dst=/package/workspace" in engine_arguments
+    assert "--workdir=/package/workspace" in engine_arguments
+    assert ("--interactive" in engine_arguments) == (name not in ("aider", "goose"))
+
+
+def parted(arguments: tuple[str, ...], separator: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    place = arguments.index(separator)
+    return arguments[:place], (separator,), arguments[place + 1 :]
+
+
+def test_variables_of_an_agent_reach_its_container_without_their_values(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_KEY", KEY)
+    runner = agent(agent="opencode").create_runner(RunnerContext())
+    package = with_workspace(tmp_path / "runs")
+
+    arguments = runner._argv(package)
+
+    assert {
+        "--env=ANTHROPIC_API_KEY", "--env=OPENCODE_CONFIG_CONTENT", "--env=OPENCODE_DISABLE_AUTOUPDATE",
+        "--env=HOOKMILL_WORKSPACE=/package/workspace", "--env=HOOKMILL_OUTPUTS_DIR=/package/outputs",
+    } <= set(arguments)  # fmt: skip
+    assert KEY not in str(arguments)
+    assert '"/package/**": "allow"' in runner._environment(package)["OPENCODE_CONFIG_CONTENT"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"container": None}, 'must have container = { image = "…" }'),
+        ({"sandbox": "none"}, 'must have sandbox = "container" with container'),
+        ({"sandbox": "bubblewrap"}, 'must have sandbox = "container" with container'),
+        ({"bubblewrap": {}}, 'must have sandbox = "bubblewrap" with bubblewrap'),
+        ({"container": {}}, "Field required"),
+    ],
+)
+def test_agent_has_the_settings_of_its_sandbox_only(changes: Any, problem: str):
+    settings = {"agent": "claude", "sandbox": "container", "container": {"image": "x"}, **changes}
+
+    with pytest.raises(ValidationError, match=problem):
+        AgentSettings(**settings)
+
+
+def test_command_in_a_container_has_a_kind_of_its_own():
+    with pytest.raises(ValidationError, match='for a command in a container, set kind = "container"'):
+        CommandSettings(argv=("x",), sandbox="container")
+
+
+def test_secrets_of_a_run_are_no_variables_of_the_engine():
+    assert "DOCKER_*" in agent().secret_rule().forbidden
+    assert "DOCKER_*" not in AgentSettings(agent="claude").secret_rule().forbidden
+
+
+def test_summary_and_doctor_describe_the_container_of_an_agent(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_KEY", KEY)
+    engine = tmp_path / "podman"
+    settings = agent(container={"engine": str(engine), "image": "agent:1", "network": "models"})
+    with pytest.raises(Invalid, match=r"podman does not exist\. Install it, or correct the runner's engine"):
+        settings.examine(tmp_path / "data" / "runs")
+    engine.write_text("#!/bin/sh\n")
+    engine.chmod(0o755)
+
+    assert settings.is_isolated
+    assert settings.summary().startswith(
+        f"claude, with the key in AGENT_KEY, in agent:1, by {engine}, 1 processors, 2,048 MiB, 256 processes, "
+        "network models, at most 3600 s"
+    )
+    assert settings.examine(tmp_path / "data" / "runs") == (
+        f"starts claude with the key in AGENT_KEY in containers of agent:1 with {engine}, for at most 3,600 s"
+    )
+
+
 # A real Podman
+
+
+def test_agent_in_a_container_works_in_its_workspace(engine, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_KEY", KEY)
+    script = """
+        read -r prompt
+        pwd; cat f ../event-payload.json; echo; touch g && touch ../x
+        echo "review" > ../outputs/summary.md
+        echo "$ANTHROPIC_API_KEY ${#ANTHROPIC_API_KEY} ${AGENT_KEY-unset} $HOME"
+        echo '{"type": "result", "result": "Read: '"$prompt"'", "total_cost_usd": 0.25}'
+    """
+    settings = agent(
+        program="agent", container={"engine": str(engine), "memory_mb": 64}, environment={"AGENT_SCRIPT": script}
+    )
+
+    result = settings.create_runner(RunnerContext()).run(with_workspace(tmp_path / "runs"), always_continue)
+
+    assert isinstance(result, Ended)
+    assert result.state is RunState.SUCCEEDED, result
+    assert (result.output_tail or "").splitlines()[:4] == [
+        "/package/workspace", "checked out", '{"a": 1}', "touch: ../x: Read-only file system",
+    ]  # fmt: skip
+    assert f"\n[masked] {len(KEY)} unset /tmp\n" in (result.output_tail or "")
+    assert result.report == AgentReport(result="Read: Do it.", cost_microusd=250_000)
+    assert result.outputs["summary.md"].text == "review\n"
+    assert containers(engine) == []
 
 
 def test_container_sees_the_package_and_writes_only_its_output(engine, package):
@@ -202,12 +358,7 @@ def test_container_sees_the_package_and_writes_only_its_output(engine, package):
 
 
 def test_container_can_change_its_workspace(engine, tmp_path):
-    def check_out(target: Path) -> CheckoutCommits:
-        target.mkdir()
-        (target / "f").write_text("checked out\n")
-        return CheckoutCommits(commit="0" * 40)
-
-    package = write_package(tmp_path / "runs", sample_run(), b"{}", check_out=check_out)
+    package = with_workspace(tmp_path / "runs")
     script = 'pwd; cat "$HOOKMILL_WORKSPACE/f"; echo changed > /workspace/f; cat /package/workspace/f'
 
     result = perform(runner(engine, script), package)
@@ -269,3 +420,39 @@ def test_next_attempt_removes_the_container_of_an_earlier_one(engine, package):
     runner(engine, "true").end_earlier_attempts(sample_run(id=package.run.id, attempt=2))
 
     until(lambda: containers(engine) == [], "the container is removed")
+
+
+# A service
+
+
+@pytest.mark.proof
+def test_killed_worker_leaves_no_container_and_the_next_one_performs_the_run(engine, tmp_path):
+    script = """
+        if [ "$HOOKMILL_ATTEMPT" = 1 ]; then echo begun > outputs/begun; sleep 600; fi
+        echo '{"type": "result", "result": "Done."}'
+    """
+    settings = {
+        "kind": "agent", "agent": "claude", "program": "agent", "environment": {"AGENT_SCRIPT": script},
+        "sandbox": "container", "container": {"engine": str(engine), "image": IMAGE, "memory_mb": 64},
+    }  # fmt: skip
+    with (
+        serving(tmp_path / "data", runners=json.dumps({"agent": settings})) as service,
+        service.management() as management,
+    ):
+        may = operator(management)
+        webhook = management.webhooks.create(may, "w")
+        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+        management.automations.create(may, "a", prompt="Do it.", runner="agent", triggers=[trigger])
+        answer = service.post(webhook, b"{}")
+        [run] = management.runs.of_delivery(may, answer.delivery_id)
+        until((tmp_path / "data" / "runs" / run_id(run.id) / "outputs" / "begun").exists, service.log)
+        first_container = [container_name(run, 1)]
+        assert containers(engine) == first_container
+
+        kill_part(service, Part.WORKER)
+
+        until(lambda: management.runs.get(may, run_id(run.id)).state.is_final, service.log)
+        ended = management.runs.get(may, run_id(run.id))
+        assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2)
+        assert containers(engine) == []
+        assert processes_of(run_id(run.id)) == []

@@ -1,4 +1,7 @@
-"""A real Podman with an image that has only BusyBox. It is unpacked from Debian's packages, and installs nothing."""
+"""A real Podman with an image that has only BusyBox. It is unpacked from Debian's packages, and installs nothing.
+
+The image also has a stand-in for an agent: the program `agent` executes the script in its variable `AGENT_SCRIPT`.
+"""
 
 import json
 import shutil
@@ -74,6 +77,8 @@ def _import_image(engine: Path, directory: Path) -> None:
     shutil.copy(program("busybox", package="busybox-static"), root / "bin" / "busybox")
     for command in COMMANDS:
         (root / "bin" / command).symlink_to("busybox")
+    (root / "bin" / "agent").write_text('#!/bin/sh\neval "$AGENT_SCRIPT"\n')
+    (root / "bin" / "agent").chmod(0o755)
     for name in ("tmp", "proc", "dev", "sys", "etc"):
         (root / name).mkdir()
     archive = shutil.make_archive(str(directory / "image"), "tar", root)

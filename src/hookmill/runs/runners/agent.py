@@ -1,18 +1,22 @@
-"""The kind `agent`: it starts a known agent in the workspace or the package, and reads what the agent reports."""
+"""The kind `agent`: it starts a known agent in the workspace or the package, and reads what the agent reports.
+
+The agent runs on this host, with or without a sandbox of bubblewrap, or in a new container for each attempt.
+"""
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final, Literal
+from pathlib import Path, PurePath
+from typing import Any, Final, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from hookmill.domain.errors import Invalid
-from hookmill.domain.run import Ended, RunState
-from hookmill.domain.run_files import PROMPT_FILE
+from hookmill.domain.run import PAYLOAD_FILE, Ended, RunState
+from hookmill.domain.run_files import ENVELOPE_FILE, PROMPT_FILE
 from hookmill.domain.run_outputs import LAST_MESSAGE, NO_OUTPUTS, RunOutputs, output_text
+from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.runs.package import Package, open_file
 from hookmill.runs.runner import Instruction
 from hookmill.runs.runners.agent_presets import (
@@ -27,6 +31,14 @@ from hookmill.runs.runners.command import (
     SandboxableSettings,
     count_of_arguments,
 )
+from hookmill.runs.runners.container import (
+    AGENT_PATHS,
+    PACKAGE_PATH,
+    ContainerOptions,
+    ContainerRunner,
+    refuse_comma,
+    without_variables_of_the_engine,
+)
 from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.runs.runners.kind import RunnerContext, SystemText, VariableName
 from hookmill.runs.runners.masking import Masker
@@ -40,78 +52,121 @@ OUTPUT_BYTES_MAX: Final = 16_777_216
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentRunner(CommandRunner):
-    """Runs an agent like a command. The prompt reaches it on standard input or as a file, never as an argument."""
+class Agent:
+    """What the runs of an agent need, on this host and in a container. The prompt reaches it on standard input or as a
+    file, never as an argument."""
 
     preset: AgentPreset
-    last_arguments: tuple[str, ...] = ()
-    """The arguments after `argv` and those that depend on the run."""
     key_variable: str
     """The variable in which the agent expects its key."""
     key_from: str
     """The service's variable that contains the key."""
 
-    def _argv(self, package: Package) -> tuple[str, ...]:
+    def command_line(self, argv: Iterable[str], package: Package, directory: PurePath) -> tuple[str, ...]:
+        """The configured program and arguments, and those of this run. `directory`: where the agent sees the package.
+
+        In a workspace, the files of the package have absolute paths.
+        """
         payload_arguments = self.preset.payload_arguments if package.run.has_payload else ()
-        arguments = (*self.argv, *payload_arguments, *self._workspace_arguments(package), *self.last_arguments)
         if package.workspace is None:
-            return arguments
-        paths = {path.name: str(path) for path in (package.prompt_file, package.envelope_file, package.payload_file)}
+            return (*argv, *payload_arguments, *self.preset.last_arguments)
+        workspace_arguments = (_with_path(argument, directory) for argument in self.preset.workspace_arguments)
+        paths = {name: str(directory / name) for name in (PROMPT_FILE, ENVELOPE_FILE, PAYLOAD_FILE)}
+        arguments = (*argv, *payload_arguments, *workspace_arguments, *self.preset.last_arguments)
         return tuple(paths.get(argument, argument) for argument in arguments)
 
-    def _workspace_arguments(self, package: Package) -> tuple[str, ...]:
-        if package.workspace is None:
-            return ()
-        return tuple(_with_path(argument, package.directory) for argument in self.preset.workspace_arguments)
+    def complete(self, environment: Mapping[str, str], package: Package, directory: PurePath) -> dict[str, str]:
+        """The environment of a command, with what the agent needs in addition."""
+        completed = dict(environment)
+        if package.workspace is not None:
+            for name, value in self.preset.workspace_environment.items():
+                completed.setdefault(name, _with_path(value, directory))
+        key = os.environ.get(self.key_from)
+        return completed if key is None else {**completed, self.key_variable: key}
+
+    def evaluate(self, result: Ended, lines: Iterator[bytes], secrets: Iterable[bytes]) -> Ended:
+        """The result of a command, with what the lines of its output report. `secrets` are masked."""
+        if result.exit_status is None:
+            return result
+        outcome = self.preset.read(lines)
+        if outcome.has_failed and result.state is RunState.SUCCEEDED:
+            result = replace(result, state=RunState.FAILED, reason="The agent reported that it has failed.")
+        return replace(result, report=outcome.report, outputs=_last_message(result, outcome, secrets))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRunner(CommandRunner):
+    """Runs an agent on this host like a command."""
+
+    agent: Agent
+
+    def _argv(self, package: Package) -> tuple[str, ...]:
+        return self.agent.command_line(self.argv, package, package.directory)
 
     def _working_directory(self, package: Package) -> str | None:
-        return str(package.workspace) if package.workspace is not None and self.preset.starts_in_workspace else None
+        return (
+            str(package.workspace) if package.workspace is not None and self.agent.preset.starts_in_workspace else None
+        )
 
     def _environment(self, package: Package) -> dict[str, str]:
         # `super()` does not work in a dataclass with slots.
-        environment = CommandRunner._environment(self, package)
-        if package.workspace is not None:
-            for name, value in self.preset.workspace_environment.items():
-                environment.setdefault(name, _with_path(value, package.directory))
-        key = os.environ.get(self.key_from)
-        return environment if key is None else {**environment, self.key_variable: key}
+        return self.agent.complete(CommandRunner._environment(self, package), package, package.directory)
 
     def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
         result = CommandRunner._result_from(self, package, instruction, report)
-        if result.exit_status is None:
-            return result
-        outcome = self.preset.read(self._lines(package, report))
-        if outcome.has_failed and result.state is RunState.SUCCEEDED:
-            result = replace(result, state=RunState.FAILED, reason="The agent reported that it has failed.")
-        return replace(result, report=outcome.report, outputs=self._last_message(package, result, outcome))
-
-    def _last_message(self, package: Package, result: Ended, outcome: AgentOutcome) -> RunOutputs:
-        """The agent's last message as an output, if the run succeeded. After a failure, it may be an error message."""
-        if outcome.last_message is None or result.state is not RunState.SUCCEEDED:
-            return NO_OUTPUTS
-        masker = Masker(self._secrets_to_mask(package))
-        text = output_text(masker.mask(outcome.last_message.encode("utf-8", "replace")))
-        return {LAST_MESSAGE: text} if text is not None else NO_OUTPUTS
-
-    def _lines(self, package: Package, report: dict[str, Any]) -> Iterator[bytes]:
-        """The lines of the output: those in the file, then those at the end that the file lacks."""
-        try:
-            descriptor = open_file(package.directory.parent, package.run.id, OUTPUT_FILE)
-        except OSError:
-            # The agent has removed or replaced the file.
-            return
-        with os.fdopen(descriptor, "rb") as file:
-            remaining = self.output_bytes_max
-            while remaining > 0 and (line := file.readline(min(LINE_BYTES_MAX, remaining))):
-                remaining -= len(line)
-                yield line
-        if report["dropped_bytes"]:
-            tail: bytes = report["tail"].encode("latin-1")[-report["dropped_bytes"] :]
-            # The line at the border is incomplete in both parts. It is not valid JSON.
-            yield from tail.splitlines()
+        lines = _lines_of_output(package, report, self.output_bytes_max)
+        return self.agent.evaluate(result, lines, self._secrets_to_mask(package))
 
 
-def _with_path(text: str, package: Path) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentContainerRunner(ContainerRunner):
+    """Runs an agent in a new container for each attempt."""
+
+    agent: Agent
+
+    def _contained_argv(self, package: Package) -> tuple[str, ...]:
+        return self.agent.command_line(self.argv, package, PurePath(PACKAGE_PATH))
+
+    def _starts_in(self, package: Package) -> str:
+        has_workspace = package.workspace is not None
+        return self.paths.workspace if has_workspace and self.agent.preset.starts_in_workspace else PACKAGE_PATH
+
+    def _environment(self, package: Package) -> dict[str, str]:
+        return self.agent.complete(ContainerRunner._environment(self, package), package, PurePath(PACKAGE_PATH))
+
+    def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
+        result = ContainerRunner._result_from(self, package, instruction, report)
+        lines = _lines_of_output(package, report, self.output_bytes_max)
+        return self.agent.evaluate(result, lines, self._secrets_to_mask(package))
+
+
+def _last_message(result: Ended, outcome: AgentOutcome, secrets: Iterable[bytes]) -> RunOutputs:
+    """The agent's last message as an output, if the run succeeded. After a failure, it may be an error message."""
+    if outcome.last_message is None or result.state is not RunState.SUCCEEDED:
+        return NO_OUTPUTS
+    text = output_text(Masker(secrets).mask(outcome.last_message.encode("utf-8", "replace")))
+    return {LAST_MESSAGE: text} if text is not None else NO_OUTPUTS
+
+
+def _lines_of_output(package: Package, report: dict[str, Any], bytes_max: int) -> Iterator[bytes]:
+    """The lines of the output: those in the file, then those at the end that the file lacks."""
+    try:
+        descriptor = open_file(package.directory.parent, package.run.id, OUTPUT_FILE)
+    except OSError:
+        # The agent has removed or replaced the file.
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        remaining = bytes_max
+        while remaining > 0 and (line := file.readline(min(LINE_BYTES_MAX, remaining))):
+            remaining -= len(line)
+            yield line
+    if report["dropped_bytes"]:
+        tail: bytes = report["tail"].encode("latin-1")[-report["dropped_bytes"] :]
+        # The line at the border is incomplete in both parts. It is not valid JSON.
+        yield from tail.splitlines()
+
+
+def _with_path(text: str, package: PurePath) -> str:
     """The text, with the path of the package instead of placeholders."""
     in_json = json.dumps(str(package))[1:-1]
     return text.replace(PACKAGE_IN_JSON_PLACEHOLDER, in_json).replace(PACKAGE_PLACEHOLDER, str(package))
@@ -143,6 +198,10 @@ class AgentSettings(SandboxableSettings):
         default=OUTPUT_BYTES_MAX, ge=1_024, description="How much output is stored; the rest is only counted."
     )
 
+    container: ContainerOptions | None = Field(
+        default=None, description="The image of an agent's container, and its limits."
+    )
+
     @field_validator("agent")
     @classmethod
     def _check_agent(cls, agent: str) -> str:
@@ -157,20 +216,42 @@ class AgentSettings(SandboxableSettings):
             raise ValueError("must not begin with -, because the agent would read it as an option")
         return model
 
+    @model_validator(mode="after")
+    def _check_container(self) -> Self:
+        if self.container is not None and self.sandbox != "container":
+            raise ValueError('must have sandbox = "container" with container')
+        if self.container is None and self.sandbox == "container":
+            raise ValueError('must have container = { image = "…" } with sandbox = "container"')
+        return self
+
+    def secret_rule(self) -> RunSecretRule:
+        rule = SandboxableSettings.secret_rule(self)
+        return rule if self.container is None else without_variables_of_the_engine(rule)
+
+    def prepare_host(self, packages: Path) -> None:
+        if self.container is not None:
+            refuse_comma(packages)
+        SandboxableSettings.prepare_host(self, packages)
+
     def examine(self, packages: Path) -> str:
-        program = self._examine_program(packages, self._program, "program")
         if self._key_from not in os.environ and self.key_from is not None:
             raise Invalid(
                 f"The variable {self.key_from}, which must contain the key of {self.agent}, is not set. Set it for "
                 "every process that performs runs, or correct the runner's key_from."
             )
         key = f"the key in {self._key_from}" if self._key_from in os.environ else "no key"
+        limit = f"for at most {self.time_limit_seconds:,} s"
+        if (container := self.container) is not None:
+            refuse_comma(packages)
+            engine = self._examine_program(packages, container.engine, "engine")
+            return f"starts {self.agent} with {key} in containers of {container.image} with {engine}, {limit}"
+        program = self._examine_program(packages, self._program, "program")
         sandbox = self._examine_sandbox(packages, self._program)
-        return f"starts {self.agent} ({program}) with {key} {sandbox}, for at most {self.time_limit_seconds:,} s"
+        return f"starts {self.agent} ({program}) with {key} {sandbox}, {limit}"
 
-    def create_runner(self, context: RunnerContext) -> AgentRunner:
+    def create_runner(self, context: RunnerContext) -> AgentRunner | AgentContainerRunner:
         preset = self._preset
-        sandboxed_arguments = preset.sandboxed_arguments if self._sandbox is not None else ()
+        sandboxed_arguments = preset.sandboxed_arguments if self.is_isolated else ()
         model_arguments: tuple[str, ...] = ()
         model_environment = {}
         if self.model is not None:
@@ -178,22 +259,27 @@ class AgentSettings(SandboxableSettings):
                 model_arguments = (preset.model_option, self.model)
             elif preset.model_variable is not None:
                 model_environment = {preset.model_variable: self.model}
-        return AgentRunner(
-            argv=(self._program, *preset.arguments, *sandboxed_arguments, *model_arguments, *self.arguments),
-            last_arguments=preset.last_arguments,
-            preset=preset,
-            key_variable=self._key_variable,
-            key_from=self._key_from,
-            time_limit_seconds=self.time_limit_seconds,
-            environment={**preset.environment, **model_environment, **self.environment},
-            pass_environment=self.pass_environment,
-            output_bytes_max=self.output_bytes_max,
-            account=self._account(),
-            open_files_max=context.open_files_max,
-            standard_input=PROMPT_FILE if preset.is_prompt_on_stdin else None,
-            masked_variables=(self._key_variable,),
-            tail_bytes=TAIL_BYTES,
-            sandbox=self._sandbox,
+        options: dict[str, Any] = {
+            "argv": (self._program, *preset.arguments, *sandboxed_arguments, *model_arguments, *self.arguments),
+            "agent": Agent(preset=preset, key_variable=self._key_variable, key_from=self._key_from),
+            "time_limit_seconds": self.time_limit_seconds,
+            "environment": {**preset.environment, **model_environment, **self.environment},
+            "pass_environment": self.pass_environment,
+            "output_bytes_max": self.output_bytes_max,
+            "account": self._account(),
+            "open_files_max": context.open_files_max,
+            "standard_input": PROMPT_FILE if preset.is_prompt_on_stdin else None,
+            "masked_variables": (self._key_variable,),
+            "tail_bytes": TAIL_BYTES,
+        }
+        if (container := self.container) is None:
+            return AgentRunner(**options, sandbox=self._sandbox)
+        return AgentContainerRunner(
+            **options,
+            engine=container.engine,
+            image=container.image,
+            limits=container.limits,
+            paths=AGENT_PATHS,
         )
 
     def _set_variables(self) -> frozenset[str]:
@@ -214,8 +300,13 @@ class AgentSettings(SandboxableSettings):
             *model,
             *count_of_arguments(self.arguments),
             f"with the key in {self._key_from}",
-            self._sandbox_summary(),
+            *self._summary_of_isolation(),
         )
+
+    def _summary_of_isolation(self) -> tuple[str, ...]:
+        if self.container is None:
+            return (self._sandbox_summary(),)
+        return (f"in {self.container.image}", *self.container.parts_of_summary)
 
     @property
     def _preset(self) -> AgentPreset:

@@ -516,9 +516,10 @@ def count_of_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
 class SandboxableSettings(ProcessSettings):
     """The settings of programs that may have a sandbox of bubblewrap."""
 
-    sandbox: Literal["none", "bubblewrap"] = Field(
+    sandbox: Literal["none", "bubblewrap", "container"] = Field(
         default="none",
-        description="What separates the command from the host: `none`, or a sandbox of `bubblewrap` for each attempt.",
+        description="What separates the command from the host: `none`, or for each attempt a sandbox of `bubblewrap` "
+        "or, for an agent, a `container`.",
     )
     bubblewrap: BubblewrapSettings | None = Field(
         default=None, description="What the sandbox of bubblewrap contains, and its limits. Unset: the defaults."
@@ -581,6 +582,13 @@ class CommandSettings(SandboxableSettings):
         default="command", description="`command` starts a command in the run's package directory."
     )
     argv: tuple[SystemText, ...] = Field(min_length=1, description="The program and its arguments.")
+
+    @field_validator("sandbox")
+    @classmethod
+    def _refuse_container(cls, sandbox: str) -> str:
+        if sandbox == "container":
+            raise ValueError('must be none or bubblewrap; for a command in a container, set kind = "container"')
+        return sandbox
 
     def examine(self, packages: Path) -> str:
         program = self._examine_program(packages, self.argv[0], "argv")

@@ -13,18 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import Ended, Run, RunState
+from hookmill.domain.run_files import WORKSPACE_DIRECTORY
 from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY
 from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction
 from hookmill.runs.runners.command import (
+    INHERITED_VARIABLES,
     OUTPUTS_VARIABLE,
-    TRACE_VARIABLE,
     WORKSPACE_VARIABLE,
     CommandRunner,
     ProcessSettings,
@@ -34,13 +35,13 @@ from hookmill.runs.runners.kind import RunnerContext, SystemText
 
 ENGINES: Final = ("podman", "docker")
 PACKAGE_PATH: Final = "/package"
-OUTPUT_PATH: Final = "/output"
-WORKSPACE_PATH: Final = "/workspace"
 REMOVAL_SECONDS: Final = 60.0
 REMOVED_NAMES_MAX: Final = 20
 ENGINE_FAILED: Final = 125
 """The exit status of the client if the engine could not start the container."""
 _NAMES_OF_FILES: Final = ("HOOKMILL_PROMPT_FILE", "HOOKMILL_ENVELOPE_FILE", "HOOKMILL_PAYLOAD_FILE")
+_VARIABLES_OF_THE_HOST: Final = frozenset((*INHERITED_VARIABLES, "USER", "LOGNAME"))
+"""What the engine's client gets from the host. It would be wrong in the container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,21 @@ class ContainerLimits:
     network: str = "none"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerPaths:
+    """Where the command finds the directories that it can change. The package is at `PACKAGE_PATH`."""
+
+    outputs: str
+    workspace: str
+
+
+COMMAND_PATHS: Final = ContainerPaths(outputs="/output", workspace="/workspace")
+AGENT_PATHS: Final = ContainerPaths(
+    outputs=f"{PACKAGE_PATH}/{OUTPUTS_DIRECTORY}", workspace=f"{PACKAGE_PATH}/{WORKSPACE_DIRECTORY}"
+)
+"""As without a container, so that prompts with relative paths work in both."""
+
+
 def container_arguments(
     *,
     engine: str,
@@ -64,20 +80,25 @@ def container_arguments(
     run: str,
     package: PurePath,
     workspace: PurePath | None = None,
+    paths: ContainerPaths = COMMAND_PATHS,
+    starts_in: str = PACKAGE_PATH,
+    reads_input: bool = False,
     user: str,
     environment: Mapping[str, str],
     inherited_variables: Iterable[str],
 ) -> tuple[str, ...]:
     """The command line of the engine's client.
 
-    `package`: the path of the package, without a comma. `user`: the user and group in the container. `environment`:
-    variables whose values the arguments may show. `inherited_variables`: the container gets the client's values.
+    `package`: the path of the package, without a comma. `reads_input`: whether the command gets the client's standard
+    input. `user`: the user and group in the container. `environment`: variables whose values the arguments may show.
+    `inherited_variables`: the container gets the client's values.
     """
     memory = f"{limits.memory_mb}m"
     return (
         engine,
         "run",
         "--rm",
+        *(["--interactive"] if reads_input else []),
         f"--name={name}",
         f"--label=hookmill.run={run}",
         f"--network={limits.network}",
@@ -91,9 +112,9 @@ def container_arguments(
         "--security-opt=no-new-privileges",
         f"--user={user}",
         f"--mount=type=bind,src={package},dst={PACKAGE_PATH},readonly",
-        f"--mount=type=bind,src={package / OUTPUTS_DIRECTORY},dst={OUTPUT_PATH}",
-        *([f"--mount=type=bind,src={workspace},dst={WORKSPACE_PATH}"] if workspace is not None else []),
-        f"--workdir={PACKAGE_PATH}",
+        f"--mount=type=bind,src={package / OUTPUTS_DIRECTORY},dst={paths.outputs}",
+        *([f"--mount=type=bind,src={workspace},dst={paths.workspace}"] if workspace is not None else []),
+        f"--workdir={starts_in}",
         *(f"--env={variable}={value}" for variable, value in environment.items()),
         *(f"--env={variable}" for variable in inherited_variables),
         image,
@@ -119,6 +140,7 @@ class ContainerRunner(CommandRunner):
     engine: str
     image: str
     limits: ContainerLimits
+    paths: ContainerPaths = COMMAND_PATHS
 
     def end_earlier_attempts(self, run: Run) -> None:
         CommandRunner.end_earlier_attempts(self, run)
@@ -140,31 +162,37 @@ class ContainerRunner(CommandRunner):
 
     def _argv(self, package: Package) -> tuple[str, ...]:
         variables = self._environment(package)
-        own_environment = {"HOME": "/tmp", OUTPUTS_VARIABLE: OUTPUT_PATH}  # noqa: S108 - a path in the container
+        own_environment = {"HOME": "/tmp", OUTPUTS_VARIABLE: self.paths.outputs}  # noqa: S108 - in the container
         for name in _NAMES_OF_FILES:
             if name in variables:
                 own_environment[name] = f"{PACKAGE_PATH}/{PurePath(variables[name]).name}"
         if WORKSPACE_VARIABLE in variables:
-            own_environment[WORKSPACE_VARIABLE] = WORKSPACE_PATH
-        configured = {*self.environment, *self.pass_environment, *package.secrets, TRACE_VARIABLE}
-        inherited = [
-            name
-            for name in variables
-            if name not in own_environment and (name in configured or name.startswith("HOOKMILL_"))
-        ]
+            own_environment[WORKSPACE_VARIABLE] = self.paths.workspace
+        not_inherited = _VARIABLES_OF_THE_HOST.difference(self.environment, self.pass_environment, package.secrets)
         return container_arguments(
             engine=self.engine,
             image=self.image,
-            argv=self.argv,
+            argv=self._contained_argv(package),
             limits=self.limits,
             name=container_name(package.run, package.run.attempt),
             run=run_id(package.run.id),
             package=package.directory,
             workspace=package.workspace,
+            paths=self.paths,
+            starts_in=self._starts_in(package),
+            reads_input=self.standard_input is not None,
             user=self._user,
             environment=own_environment,
-            inherited_variables=inherited,
+            inherited_variables=[name for name in variables if name not in {*own_environment, *not_inherited}],
         )
+
+    def _contained_argv(self, package: Package) -> tuple[str, ...]:
+        """The program in the container, and its arguments for this run."""
+        return self.argv
+
+    def _starts_in(self, package: Package) -> str:
+        """The directory in the container where the program starts."""
+        return PACKAGE_PATH
 
     @property
     def _user(self) -> str:
@@ -214,17 +242,15 @@ class ContainerRunner(CommandRunner):
             raise OSError(errno.ETIMEDOUT, f"{self.engine} did not remove a container in time") from None
 
 
-class ContainerSettings(ProcessSettings):
-    """The settings of a command that performs runs in containers."""
+class ContainerOptions(BaseModel):
+    """The settings of the containers of a runner."""
 
-    kind: Literal["container"] = Field(
-        default="container", description="`container` starts a command in a new container."
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     engine: str = Field(default="podman", description="`podman` or `docker`, or the path of one of them.")
     image: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}$")] = Field(
         description="The image of the containers."
     )
-    argv: tuple[SystemText, ...] = Field(min_length=1, description="The program and its arguments.")
     cpus: float = Field(default=1.0, gt=0, le=1_024, description="How many processors a container may use.")
     memory_mb: int = Field(default=2_048, ge=16, le=16_777_216, description="How much memory a container may use.")
     processes_max: int = Field(default=256, ge=1, le=1_000_000, description="How many processes a container may have.")
@@ -247,17 +273,40 @@ class ContainerSettings(ProcessSettings):
             raise ValueError("must not be host, because a container would then reach every service of this machine")
         return network
 
+    @property
+    def limits(self) -> ContainerLimits:
+        return ContainerLimits(
+            cpus=self.cpus, memory_mb=self.memory_mb, processes_max=self.processes_max, network=self.network
+        )
+
+    @property
+    def parts_of_summary(self) -> tuple[str, ...]:
+        return (
+            f"by {self.engine}",
+            f"{self.cpus:g} processors",
+            f"{self.memory_mb:,} MiB",
+            f"{self.processes_max:,} processes",
+            f"network {self.network}",
+        )
+
+
+class ContainerSettings(ProcessSettings, ContainerOptions):
+    """The settings of a command that performs runs in containers."""
+
+    kind: Literal["container"] = Field(
+        default="container", description="`container` starts a command in a new container."
+    )
+    argv: tuple[SystemText, ...] = Field(min_length=1, description="The program and its arguments.")
+
     def secret_rule(self) -> RunSecretRule:
-        rule = ProcessSettings.secret_rule(self)
-        # The engine's client gets the secrets, too, and reads these variables.
-        return replace(rule, forbidden=(*rule.forbidden, "DOCKER_*", "CONTAINER_*", "CONTAINERS_*", "PODMAN_*"))
+        return without_variables_of_the_engine(ProcessSettings.secret_rule(self))
 
     def prepare_host(self, packages: Path) -> None:
-        _refuse_comma(packages)
+        refuse_comma(packages)
         ProcessSettings.prepare_host(self, packages)
 
     def examine(self, packages: Path) -> str:
-        _refuse_comma(packages)
+        refuse_comma(packages)
         program = self._examine_program(packages, self.engine, "engine")
         return f"starts containers of {self.image} with {program}, for at most {self.time_limit_seconds:,} s"
 
@@ -266,12 +315,7 @@ class ContainerSettings(ProcessSettings):
             argv=self.argv,
             engine=self.engine,
             image=self.image,
-            limits=ContainerLimits(
-                cpus=self.cpus,
-                memory_mb=self.memory_mb,
-                processes_max=self.processes_max,
-                network=self.network,
-            ),
+            limits=self.limits,
             time_limit_seconds=self.time_limit_seconds,
             environment=self.environment,
             pass_environment=self.pass_environment,
@@ -282,18 +326,16 @@ class ContainerSettings(ProcessSettings):
 
     def summary(self) -> str:
         program, *arguments = self.argv
-        return self._summary(
-            f"{program} in {self.image}",
-            *count_of_arguments(arguments),
-            f"by {self.engine}",
-            f"{self.cpus:g} processors",
-            f"{self.memory_mb:,} MiB",
-            f"{self.processes_max:,} processes",
-            f"network {self.network}",
-        )
+        return self._summary(f"{program} in {self.image}", *count_of_arguments(arguments), *self.parts_of_summary)
 
 
-def _refuse_comma(packages: Path) -> None:
+def without_variables_of_the_engine(rule: RunSecretRule) -> RunSecretRule:
+    """The rule without the variables that the engine's client reads. It gets the secrets of a run, too."""
+    return replace(rule, forbidden=(*rule.forbidden, "DOCKER_*", "CONTAINER_*", "CONTAINERS_*", "PODMAN_*"))
+
+
+def refuse_comma(packages: Path) -> None:
+    """Raises `Invalid` if no mount can have this path."""
     if "," in str(packages):
         raise Invalid(
             f"The path {packages} has a comma, which separates the options of a mount. Set HOOKMILL_DATA_DIR to "
