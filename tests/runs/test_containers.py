@@ -34,6 +34,8 @@ from hookmill.runs.runners.container import (
 from tests.faults.parts import Part, kill_part
 from tests.runs.backlog import processes_of
 from tests.runs.samples import always_continue, instruct_when, sample_run
+from tests.support.counts import only_in_proof
+from tests.support.docker import docker
 from tests.support.podman import IMAGE, podman
 from tests.support.service import operator, serving
 from tests.support.waiting import until
@@ -49,6 +51,15 @@ def engine() -> Iterator[Path]:
         subprocess.run([engine, "rm", "--all", "--force", "--time=0"], capture_output=True, timeout=60)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def docker_engine() -> Iterator[Path]:
+    with docker(Path(tempfile.mkdtemp(prefix="hm-", dir="/tmp"))) as engine:
+        yield engine
+
+
+BOTH_ENGINES = pytest.mark.parametrize("engine_name", ["engine", only_in_proof("docker_engine")])
 
 
 @pytest.fixture
@@ -309,7 +320,9 @@ def test_summary_and_doctor_describe_the_container_of_an_agent(tmp_path, monkeyp
 # A real Podman
 
 
-def test_agent_in_a_container_works_in_its_workspace(engine, tmp_path, monkeypatch):
+@BOTH_ENGINES
+def test_agent_in_a_container_works_in_its_workspace(engine_name, request, tmp_path, monkeypatch):
+    engine = request.getfixturevalue(engine_name)
     monkeypatch.setenv("AGENT_KEY", KEY)
     script = """
         read -r prompt
@@ -426,7 +439,9 @@ def test_next_attempt_removes_the_container_of_an_earlier_one(engine, package):
 
 
 @pytest.mark.proof
-def test_killed_worker_leaves_no_container_and_the_next_one_performs_the_run(engine, tmp_path):
+@BOTH_ENGINES
+def test_killed_worker_leaves_no_container_and_the_next_one_performs_the_run(engine_name, request, tmp_path):
+    engine = request.getfixturevalue(engine_name)
     script = """
         if [ "$HOOKMILL_ATTEMPT" = 1 ]; then echo begun > outputs/begun; sleep 600; fi
         echo '{"type": "result", "result": "Done."}'
@@ -456,3 +471,54 @@ def test_killed_worker_leaves_no_container_and_the_next_one_performs_the_run(eng
         assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2)
         assert containers(engine) == []
         assert processes_of(run_id(run.id)) == []
+
+
+# A real Docker
+
+
+@pytest.mark.proof
+def test_container_of_docker_has_its_files_its_limits_and_no_rights(docker_engine, package):
+    script = """
+        cat event-payload.json > /output/copy; touch /package/x; touch /x; id -u; ls /; ls /sys/class/net
+        grep -E "CapEff|NoNewPrivs" /proc/self/status
+        for n in 1 2 3 4 5 6 7 8 9 10; do sleep 1 & done; wait
+    """
+
+    result = perform(runner(docker_engine, script, processes_max=8), package)
+
+    assert (package.directory / "copy").read_text() == '{"a": 1}'
+    output = result.output_tail or ""
+    assert "touch: /package/x: Read-only file system\ntouch: /x: Read-only file system\n" in output
+    assert f"\n{os.geteuid()}\nbin\ndev\netc\noutput\npackage\nproc\nsys\ntmp\nlo\n" in output
+    assert "CapEff:\t0000000000000000\nNoNewPrivs:\t1\n" in output
+    assert "can't fork: Resource temporarily unavailable" in output
+    assert containers(docker_engine) == []
+
+
+@pytest.mark.proof
+def test_container_of_docker_that_uses_too_much_memory_is_killed(docker_engine, package):
+    script = "exec dd if=/dev/zero of=/tmp/zeros bs=1M count=64"
+
+    result = perform(runner(docker_engine, script, memory_mb=16, time_limit_seconds=60), package)
+
+    assert (result.state, result.exit_status) == (RunState.FAILED, 137)
+
+
+@pytest.mark.proof
+def test_container_of_docker_ends_at_the_time_limit(docker_engine, package):
+    result = perform(runner(docker_engine, "echo begun; sleep 60", time_limit_seconds=2), package)
+
+    assert (result.state, result.reason) == (RunState.FAILED, "The command was ended after its time limit of 2 s.")
+    assert result.output_tail == "begun\n"
+    assert containers(docker_engine) == []
+
+
+@pytest.mark.proof
+def test_cancelled_container_of_docker_ends(docker_engine, package):
+    begun = package.directory / "outputs" / "begun"
+    command = runner(docker_engine, "touch /output/begun; sleep 60")
+
+    result = perform(command, package, instruct_when(begun.exists, Instruction.CANCEL))
+
+    assert result.state is RunState.CANCELLED
+    assert containers(docker_engine) == []
