@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,9 +34,13 @@ from hookmill.runs.runners.container import (
 )
 from tests.faults.parts import Part, kill_part
 from tests.runs.backlog import processes_of
+from tests.runs.claude_in_container import KEY
 from tests.runs.samples import always_continue, instruct_when, sample_run
+from tests.support.claude_code import claude_code
 from tests.support.counts import only_in_proof
 from tests.support.docker import docker
+from tests.support.images import debian_archive, import_archive
+from tests.support.model_endpoint import ANSWER
 from tests.support.podman import IMAGE, podman
 from tests.support.service import operator, serving
 from tests.support.waiting import until
@@ -204,7 +209,7 @@ def test_summary_of_a_container_has_no_values_of_arguments():
 # Agents in containers
 
 
-KEY = "sk-canary-0123456789"
+CLAUDE_IMAGE = "localhost/claude"
 
 
 def agent(**changes: Any) -> AgentSettings:
@@ -471,6 +476,38 @@ def test_killed_worker_leaves_no_container_and_the_next_one_performs_the_run(eng
         assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2)
         assert containers(engine) == []
         assert processes_of(run_id(run.id)) == []
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+def test_claude_code_performs_a_run_in_a_container_with_a_network():
+    directory = Path(tempfile.mkdtemp(prefix="hm-", dir="/tmp"))
+    try:
+        engine = podman(directory, has_networks=True)
+        program = claude_code().resolve()
+        hooks = (f"upload {program} /usr/local/bin/claude", 'chmod 755 "$1/usr/local/bin/claude"')
+        debian_archive(directory / "claude.tar", ["ca-certificates"], *hooks)
+        import_archive(engine, directory / "claude.tar", CLAUDE_IMAGE)
+        command = [
+            "unshare",
+            "--net",
+            sys.executable,
+            "-m",
+            "tests.runs.claude_in_container",
+            str(engine),
+            CLAUDE_IMAGE,
+        ]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+    assert process.returncode == 0, process.stderr
+    seen = json.loads(process.stdout)
+    assert (seen["state"], seen["result"], seen["summary"]) == ("succeeded", ANSWER, "reviewed\n")
+    assert set(seen["keys"]) == {KEY}
+    assert not seen["is_key_shown"]
+    # The tool's result, which the agent has sent to the model.
+    assert "/package/workspace\\nchecked out\\ntouch: cannot touch '../x': Read-only file system" in seen["prompts"][1]
 
 
 # A real Docker

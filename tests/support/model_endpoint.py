@@ -68,7 +68,10 @@ class ModelEndpoint:
 
 @contextmanager
 def model_endpoint(
-    *tool_uses: ToolUse, api: "ModelApi | None" = None, certificate_and_key: tuple[Path, Path] | None = None
+    *tool_uses: ToolUse,
+    api: "ModelApi | None" = None,
+    certificate_and_key: tuple[Path, Path] | None = None,
+    address: str = "127.0.0.1",
 ) -> Iterator[ModelEndpoint]:
     """Serve a model. `api`: None stands for `MessagesApi`."""
     served_api = api or MessagesApi()
@@ -101,7 +104,7 @@ def model_endpoint(
             self.end_headers()
             self.wfile.write(content)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((address, 0), Handler)
     endpoint.port = server.server_address[1]
     if certificate_and_key is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
