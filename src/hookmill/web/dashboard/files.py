@@ -3,6 +3,8 @@
 Their URLs contain a digest of the content, so that caches never serve an old version. The digest is not verified.
 """
 
+import gzip
+from functools import cache
 from typing import Final
 
 from starlette.responses import Response
@@ -22,10 +24,18 @@ def file(context: PageContext) -> Response:
     suffix = "." + name.rpartition(".")[2]
     if name not in names or suffix not in MEDIA_TYPES:
         raise NotFound("File not found.")
-    cache_control = "public, max-age=31536000, immutable"
-    return Response(
-        pages.static_content(name), media_type=MEDIA_TYPES[suffix], headers={"Cache-Control": cache_control}
-    )
+    headers = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+    accepted = {encoding.strip() for encoding in context.request.headers.get("accept-encoding", "").split(",")}
+    if "gzip" in accepted:
+        return Response(
+            _compressed(name), media_type=MEDIA_TYPES[suffix], headers=headers | {"Content-Encoding": "gzip"}
+        )
+    return Response((pages.STATIC / name).read_bytes(), media_type=MEDIA_TYPES[suffix], headers=headers)
+
+
+@cache
+def _compressed(name: str) -> bytes:
+    return gzip.compress((pages.STATIC / name).read_bytes(), mtime=0)
 
 
 PAGES: Final = (Page("GET", "/static/{digest}/{name}", file, require_nothing),)

@@ -1,7 +1,7 @@
 """Renders templates. All values are escaped. Only the filters `shown`, `plain` and `lines` also replace invisible
 characters by visible text."""
 
-import re
+from functools import cache
 from hashlib import sha256
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -77,22 +77,9 @@ def static_url(name: str) -> str:
     return f"/static/{_version_of(name)}/{name}"
 
 
-def static_content(name: str) -> bytes:
-    """The content of a static file as browsers receive it: a style sheet has no comments and no needless spaces."""
-    content = (STATIC / name).read_bytes()
-    return _CSS_SPACES.sub(rb"\1", _CSS_COMMENT.sub(b"", content)) if name.endswith(".css") else content
-
-
-_CSS_COMMENT: Final = re.compile(rb"/\*.*?\*/", re.DOTALL)
-# A space before a colon stays: it separates `a :focus` from `a:focus`.
-_CSS_SPACES: Final = re.compile(rb"\s*([{};,])\s*|(?<=:)\s+", re.DOTALL)
-_versions_by_name: dict[str, str] = {}
-
-
+@cache
 def _version_of(name: str) -> str:
-    if name not in _versions_by_name:
-        _versions_by_name[name] = sha256(static_content(name)).hexdigest()[:12]
-    return _versions_by_name[name]
+    return sha256((STATIC / name).read_bytes()).hexdigest()[:12]
 
 
 def untrusted_text(value: object) -> Markup:
