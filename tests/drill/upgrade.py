@@ -40,7 +40,7 @@ from tests.support.waiting import LONG_SECONDS, until
 OLD_COMMIT: Final = "77abbc0670674970635257c3f68a6dfb3f07adc6"
 OLD_REVISION: Final = "0016"
 RUNS: Final = 300_000
-BACKLOG_SHARE: Final = 0.02
+BACKLOG_SHARE: Final = 0.034
 NOTED_SHARE: Final = 0.1
 """The share of the backlog that a command performs, which adds notes. The other runs write their packages."""
 BACKLOG_MIN: Final = 2_000
