@@ -77,13 +77,14 @@ def test_key_is_read_in_each_form(text: Callable[[], str]):
         lambda: "secret-of-the-test",
         lambda: "c2VjcmV0",
         lambda: "kéy",
+        lambda: "-----BEGIN \udcff",
         lambda: pem(own_key())[:-100],
         encrypted,
         lambda: pem(rsa.generate_private_key(65_537, 1_024)),
         lambda: pem(ec.generate_private_key(ec.SECP256R1())),
         public,
     ],
-    ids=["empty", "text", "base64", "not-ascii", "cut", "encrypted", "short", "elliptic", "public"],
+    ids=["empty", "text", "base64", "not-ascii", "not-utf-8", "cut", "encrypted", "short", "elliptic", "public"],
 )
 def test_unusable_key_is_refused_without_its_value(text: Callable[[], str]):
     with pytest.raises(Invalid) as caught:

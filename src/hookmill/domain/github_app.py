@@ -33,8 +33,9 @@ PERMISSIONS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
 
 def app_key(text: SecretValue) -> RSAPrivateKey:
     """The private key in a PEM file, or in the base64 text of a PEM file. Raises `Invalid` without any part of it."""
-    source = text.reveal().encode()
     try:
+        # A variable that is not UTF-8 can't be encoded.
+        source = text.reveal().encode()
         if not source.startswith(b"-----BEGIN"):
             source = base64.b64decode(b"".join(source.split()), validate=True)
         key = serialization.load_pem_private_key(source, password=None)
