@@ -308,6 +308,23 @@ def test_end_is_sent_after_the_start_whatever_the_clock_says(scene: Scene):
     assert scene.send_all() == [("webhook", "started"), ("webhook", "succeeded")]
 
 
+@pytest.mark.parametrize("declared", [CHECK, STATUS, WEBHOOK], ids=lambda declared: declared["kind"])
+def test_start_is_never_sent_after_the_end_if_the_clock_was_corrected(sqlite_scene: Scene, declared: dict[str, str]):
+    scene = sqlite_scene
+    scene.started(declared)
+    start = scene.claim()
+    assert start is not None
+    scene.advance(-60)
+    scene.finish(start.result.run)
+    assert scene.claim() is None
+
+    assert scene.record(start, NotSent(problem="down", status=500))
+    scene.advance(3_600)
+
+    about = [what for _, what in scene.send_all()]
+    assert about == (["started", "succeeded"] if declared is WEBHOOK else ["succeeded"])
+
+
 def test_only_one_message_at_a_time_is_sent_to_a_destination(scene: Scene):
     for _ in range(2):
         scene.finish(scene.started(SLACK))

@@ -259,7 +259,7 @@ def _open_ended(tx: Transaction, now: int) -> None:
     """
     rows = tx.all(
         f"""
-        SELECT o.run_id, o.number, o.phase, o.kind, o.lane, r.finished_at,
+        SELECT o.run_id, o.number, o.phase, o.kind, o.lane, o.queued_at, r.finished_at,
             EXISTS (
                 SELECT 1 FROM run_results n JOIN runs newer ON newer.id = n.run_id
                 WHERE n.lane = o.lane AND n.state = 'open' AND n.run_id <> o.run_id
@@ -280,8 +280,9 @@ def _open_ended(tx: Transaction, now: int) -> None:
             WHERE run_id = :run AND number = :number AND phase = :phase
             """,
             state="superseded" if row["is_outdated"] else "waiting",
-            # Messages are sent in this order. `now` may be earlier than the start of the run, by another clock.
-            queued_at=max(now, row["finished_at"]),
+            # Messages are sent in this order. By another clock, or one that was corrected, the run may seem to end
+            # before it started.
+            queued_at=max(now, row["finished_at"], row["queued_at"]),
             due_at=None if row["is_outdated"] else now,
             **_key(row),
         )
