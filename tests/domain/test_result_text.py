@@ -71,12 +71,15 @@ ACTING = [
     "acme/shop#1",
     "GH-1",
     "gh-1",
+    "gh\\-1",
+    "!1",
+    "acme/shop!1",
     "/merge",
     "  /deploy now",
     "mailto:x",
 ]
 PATTERNS = [
-    r"@\w", r"\]\(", r"\]\[", r"\]:", r"<[a-z/!?]", r"&(#|\w+;)", r"://", r":\\/", r"www\.", r"#\d", r"gh-\d",
+    r"@\w", r"\]\(", r"\]\[", r"\]:", r"<[a-z/!?]", r"&(#|\w+;)", r"://", r":\\/", r"www\.", r"[#!]\d", r"gh\\?-\d",
     r"(?m)^[ \t]*/[a-z]", r"mailto:",
 ]  # fmt: skip
 """What GitHub, Gitea and Slack would act on."""

@@ -32,7 +32,7 @@ _ACTS: Final = re.compile(
     | (?<=\])(?=[(\[:])                             # a link, an image, and the definition of a link
     | (?<=<)(?=[a-z/!?])                            # HTML
     | (?<=&)(?=\#|[a-z][a-z0-9]{0,40};)             # an entity, which could be any of these characters
-    | (?<=\#)(?=[0-9]) | (?<=gh-)(?=[0-9])          # a reference to another issue
+    | (?<=[\#!])(?=[0-9]) | (?<=gh)(?=\\?-[0-9])     # a reference to another issue or pull request
     | (?m:^)(?=[ \t]*/[a-z])                        # a command to a bot, at the beginning of a line
     """,
     re.IGNORECASE | re.VERBOSE,
