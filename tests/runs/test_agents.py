@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hookmill.domain.agent_report import AgentReport
+from hookmill.domain.agent_report import RESULT_CHARACTERS_MAX, AgentReport
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import BySchedule, Ended, RunState
 from hookmill.domain.run_outputs import LAST_MESSAGE, OUTPUT_BYTES_MAX, OutputText
@@ -157,6 +157,25 @@ print(json.dumps({{"type": "result", "result": key[:9] + "\\u001b" + key + "x" *
     assert output.is_cut
     assert len(output.text.encode()) == OUTPUT_BYTES_MAX + 2
     assert KEY not in repr(result)
+
+
+@pytest.mark.usefixtures("key")
+@pytest.mark.parametrize("is_error", [False, True])
+def test_key_that_json_escapes_is_in_no_result(package, tmp_path, is_error):
+    program = f"""
+import json, os
+key = "".join("\\\\u%04x" % ord(each) for each in os.environ["ANTHROPIC_API_KEY"])
+text = "x" * ({RESULT_CHARACTERS_MAX} - 5) + key
+print('{{"type": "result", "is_error": {str(is_error).lower()}, "result": "%s"}}' % text)
+"""
+
+    result = perform(package, program=script(tmp_path, program))
+
+    assert result.report is not None
+    assert (result.report.result or "")[-6:] == "x[mask"
+    assert result.report.is_result_cut
+    assert all("sk-" not in output.text for output in result.outputs.values())
+    assert len(result.outputs) == (0 if is_error else 1)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What a command writes to its directory of outputs: the texts that are stored, and the files of the run."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,31 @@ def test_no_part_of_a_secret_is_left_where_a_summary_is_cut(package, outputs):
     texts = collect_outputs(package.directory, [b"key-1234567"])
 
     assert texts == {"summary.md": OutputText(text="x" * (OUTPUT_BYTES_MAX - 8) + "[masked]", is_cut=True)}
+
+
+@pytest.mark.parametrize("name", ["comment.json", "annotations.json"])
+@pytest.mark.parametrize(
+    "escaped",
+    [
+        "key\\u003C\\/\\u003e123",
+        "\\u006bey</>123",
+        "k\\u0065y<\\/>123",
+        "\\u006B\\u0065\\u0079</>\\u0031\\u0032\\u0033",
+    ],
+)
+def test_secrets_are_masked_in_json_whatever_is_escaped_there(package, outputs, name, escaped):
+    (outputs / name).write_text(f'{{"\\u0022": "{escaped}", "body": "\\ud800 \\"{escaped}\\" \\/"}}')
+
+    texts = collect_outputs(package.directory, [b"key</>123"])
+
+    assert json.loads(texts[name].text) == {'"': "[masked]", "body": '\ud800 "[masked]" /'}
+
+
+@pytest.mark.parametrize("text", ['"' + '\\"' * 32_000, '"\\u00"', '"\\', "[" * 60_000, '"\\/" ' * 10_000])
+def test_json_without_a_secret_is_unchanged(package, outputs, text):
+    (outputs / "comment.json").write_text(text)
+
+    assert collect_outputs(package.directory, [b"key</>123"])["comment.json"].text == text
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory"])

@@ -5,7 +5,7 @@ to people, and decide nothing.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Final
 
@@ -30,19 +30,24 @@ class AgentReport:
     """With the tokens that a cache had, or that were written to it."""
     output_tokens: int | None = None
 
+    def with_result(self, text: str) -> "AgentReport":
+        """The report with another text as its result."""
+        shown = printable(text)
+        is_cut = len(shown) > RESULT_CHARACTERS_MAX
+        return replace(self, result=shown[:RESULT_CHARACTERS_MAX], is_result_cut=is_cut)
+
 
 def agent_report(
     result: Any = None, *, cost_usd: Any = None, input_tokens: Any = None, output_tokens: Any = None
 ) -> AgentReport | None:
     """A report from values of any type. Values that are not usable are left out. None if no value is left."""
-    text = printable(result) if isinstance(result, str) and result.strip() else None
     report = AgentReport(
-        result=text[:RESULT_CHARACTERS_MAX] if text is not None else None,
-        is_result_cut=text is not None and len(text) > RESULT_CHARACTERS_MAX,
         cost_microusd=_microusd(cost_usd),
         input_tokens=count_of(input_tokens),
         output_tokens=count_of(output_tokens),
     )
+    if isinstance(result, str) and result.strip():
+        report = report.with_result(result)
     return report if report != _EMPTY else None
 
 

@@ -5,10 +5,13 @@ or delivers are read, and then all regular files directly in the directory becom
 masked in the texts and in the files.
 """
 
+import json
 import os
+import re
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -20,6 +23,7 @@ from hookmill.runs.runners.masking import Masker
 
 _SECRET_BYTES_MAX: Final = 8_192
 """How many bytes are read beyond the longest text, so that a secret is masked as a whole before the text is cut."""
+_JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -59,8 +63,25 @@ def _texts_in(directory: int, masker: Masker) -> dict[str, OutputText]:
         with suppress(OSError):
             text = output_text(masker.mask(_beginning_of(directory, name)))
             if text is not None:
-                texts[name] = text
+                is_json = name.endswith(".json") and masker.is_needed
+                texts[name] = replace(text, text=_with_masked_strings(text.text, masker)) if is_json else text
     return texts
+
+
+def _with_masked_strings(text: str, masker: Masker) -> str:
+    """The JSON text, with secrets also masked where escapes hide them. Programs may escape any character."""
+
+    def masked(match: re.Match[str]) -> str:
+        if "\\" not in match[0]:
+            return match[0]
+        try:
+            value: str = json.loads(match[0])
+        except ValueError:
+            return match[0]
+        masked_value = masker.mask_text(value)
+        return json.dumps(masked_value) if masked_value != value else match[0]
+
+    return _JSON_STRING.sub(masked, text)
 
 
 def _beginning_of(directory: int, name: str) -> bytes:

@@ -23,7 +23,6 @@ from hookmill.runs.runners.agent_presets import (
     AGENT_PRESETS,
     PACKAGE_IN_JSON_PLACEHOLDER,
     PACKAGE_PLACEHOLDER,
-    AgentOutcome,
     AgentPreset,
 )
 from hookmill.runs.runners.command import (
@@ -91,7 +90,12 @@ class Agent:
         outcome = self.preset.read(lines)
         if outcome.has_failed and result.state is RunState.SUCCEEDED:
             result = replace(result, state=RunState.FAILED, reason="The agent reported that it has failed.")
-        return replace(result, report=outcome.report, outputs=_last_message(result, outcome, secrets))
+        if outcome.last_message is None:
+            return replace(result, report=outcome.report)
+        # The output was masked as it was printed, but JSON may escape any character.
+        message = Masker(secrets).mask_text(outcome.last_message)
+        report = outcome.report.with_result(message) if outcome.report is not None else None
+        return replace(result, report=report, outputs=_last_message(message, result))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +144,11 @@ class AgentContainerRunner(ContainerRunner):
         return self.agent.evaluate(result, lines, self._secrets_to_mask(package))
 
 
-def _last_message(result: Ended, outcome: AgentOutcome, secrets: Iterable[bytes]) -> RunOutputs:
+def _last_message(message: str, result: Ended) -> RunOutputs:
     """The agent's last message as an output, if the run succeeded. After a failure, it may be an error message."""
-    if outcome.last_message is None or result.state is not RunState.SUCCEEDED:
+    if result.state is not RunState.SUCCEEDED:
         return NO_OUTPUTS
-    text = output_text(Masker(secrets).mask(outcome.last_message.encode("utf-8", "replace")))
+    text = output_text(message.encode("utf-8", "replace"))
     return {LAST_MESSAGE: text} if text is not None else NO_OUTPUTS
 
 
