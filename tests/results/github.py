@@ -140,6 +140,8 @@ class GitHub:
     token_requests: list[dict[str, Any]] = field(default_factory=list)
     held: Callable[[str, str], bool] = lambda _method, _path: False
     """Whether a request is held. It is answered only when `release` is set."""
+    cut: Callable[[str, str], bool] = lambda _method, _path: False
+    """Whether the answer to a request ends too early."""
     performs_held: bool = False
     """Whether a held request is performed before it is held."""
     release: threading.Event = field(default_factory=threading.Event)
@@ -319,7 +321,9 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in self.server.github.answer_headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
+        content = json.dumps(body).encode()
+        is_cut = self.server.github.cut(self.command, self.path)
+        self.wfile.write(content[: len(content) // 2] if is_cut else content)
 
     def log_message(self, *_: Any) -> None:
         pass

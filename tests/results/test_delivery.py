@@ -168,6 +168,20 @@ def test_comment_is_not_repeated_while_earlier_ones_cannot_be_searched(scene, gi
     assert github.comments == []
 
 
+def test_comment_is_not_repeated_after_a_search_whose_answer_was_cut(scene, github, monkeypatch):
+    ended(scene, COMMENT)
+    by = delivery(monkeypatch, github=at_github(github.url))
+    github.next_answers = [0]
+    first = claimed(scene)
+    lost = by.send(first)
+    github.cut = lambda method, _path: method == "GET"
+
+    again = send_again(scene, first, lost, by)
+
+    assert again == NotSent(problem="The answer with the comments could not be read.", status=200)
+    assert len(github.comments) == 1
+
+
 @pytest.mark.parametrize(
     ("status", "is_final"),
     [(302, True), (400, True), (401, False), (403, False), (404, True), (422, True), (429, False), (500, False)],

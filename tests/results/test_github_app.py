@@ -185,6 +185,42 @@ def test_check_run_whose_answer_was_lost_is_found_and_completed(scene, github, e
     assert scene.deliveries(key)[0].is_uncertain
 
 
+def test_no_second_check_run_is_created_after_a_search_whose_answer_was_cut(scene, github):
+    by = delivery_to(github.url)
+    key = scene.started(CHECK)
+    github.next_answers = [None, None, 0]
+    send_next(scene, by)
+    finish(scene, key)
+    scene.advance(3_600)
+    github.cut = lambda _method, path: "/commits/" in path
+
+    cut = send_next(scene, by)
+    github.cut = lambda _method, _path: False
+    scene.advance(3_600)
+    send_next(scene, by)
+
+    assert cut == NotSent(problem="The answer with the check runs could not be read.", status=200)
+    assert [each["status"] for each in github.check_runs] == ["completed"]
+
+
+def test_longest_summaries_of_a_hundred_check_runs_can_be_searched(scene, github):
+    by = delivery_to(github.url)
+    key = scene.started(CHECK)
+    longest = {"title": "x", "summary": "\n" * 65_535}
+    common = {"name": "hookmill/Answer", "head_sha": SHA, "external_id": "run_1 0", "app": {"id": APP_NUMBER}}
+    github.check_runs = [{**common, "id": number, "output": longest} for number in range(1, 100)]
+    github.next_answers = [None, None, 0]
+    send_next(scene, by)
+    scene.advance(3_600)
+
+    send_next(scene, by)
+    finish(scene, key)
+    send_next(scene, by)
+
+    assert len(github.check_runs) == 100
+    assert github.check_runs[-1]["status"] == "completed"
+
+
 def test_check_run_of_another_app_or_run_is_never_completed(scene, github):
     by = delivery_to(github.url)
     key = scene.started(CHECK)

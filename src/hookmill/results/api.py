@@ -11,7 +11,8 @@ from hookmill.outbound import http
 from hookmill.outbound.connection import MessageDeadline
 from hookmill.store.results import NotSent, Sent
 
-RESPONSE_BYTES_MAX: Final = 4_194_304
+RESPONSE_BYTES_MAX: Final = 16_777_216
+"""More than a page of the longest comments or check runs has."""
 RETRY_AFTER_SECONDS_MAX: Final = 3_600
 PAGE_CHARACTERS_MAX: Final = 500
 _OK: Final = range(200, 300)

@@ -62,11 +62,12 @@ def _existing_comment(claimed: ClaimedResult, access: RepositoryAccess, path: st
         outcome, answer = access.call("GET", f"{path}?{query}")
         if not isinstance(outcome, Sent):
             return outcome
-        comments = answer if isinstance(answer, list) else []
-        for comment in comments:
+        if not isinstance(answer, list):
+            return _unreadable(outcome, "comments")
+        for comment in answer:
             if isinstance(comment, dict) and str(comment.get("body")).startswith(first_line):
                 return Sent(status=outcome.status, url=page_of(comment), note=_ARRIVED)
-        if len(comments) < COMMENTS_PER_PAGE:
+        if len(answer) < COMMENTS_PER_PAGE:
             return None
     return None
 
@@ -74,7 +75,7 @@ def _existing_comment(claimed: ClaimedResult, access: RepositoryAccess, path: st
 def _send_check_run(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome:
     """Create the check run when the run starts, and complete it when the run has ended.
 
-    If GitHub has none when the run has ended, a completed one is created.
+    If GitHub has none when the run has ended, or no longer, a completed one is created.
     """
     number = claimed.check_run
     if number is None and claimed.may_have_check_run:
@@ -116,7 +117,9 @@ def _existing_check_run(claimed: ClaimedResult, access: RepositoryAccess) -> Sen
         if not isinstance(outcome, Sent):
             return outcome
         check_runs = answer.get("check_runs") if isinstance(answer, dict) else None
-        for check_run in check_runs if isinstance(check_runs, list) else []:
+        if not isinstance(check_runs, list):
+            return _unreadable(outcome, "check runs")
+        for check_run in check_runs:
             if _is_ours(check_run, expected, access.app_number):
                 return Sent(
                     status=outcome.status,
@@ -124,9 +127,14 @@ def _existing_check_run(claimed: ClaimedResult, access: RepositoryAccess) -> Sen
                     check_run=_check_run_number(check_run),
                     note=_ARRIVED,
                 )
-        if not isinstance(check_runs, list) or len(check_runs) < CHECK_RUNS_PER_PAGE:
+        if len(check_runs) < CHECK_RUNS_PER_PAGE:
             return None
     return None
+
+
+def _unreadable(outcome: Sent, noun: str) -> NotSent:
+    """If an answer was cut on its way, what an earlier attempt has created may be in its missing part."""
+    return NotSent(problem=f"The answer with the {noun} could not be read.", status=outcome.status)
 
 
 def _is_ours(check_run: Any, expected: str, app_number: int | None) -> bool:
