@@ -221,6 +221,21 @@ def test_longest_summaries_of_a_hundred_check_runs_can_be_searched(scene, github
     assert github.check_runs[-1]["status"] == "completed"
 
 
+def test_check_run_that_no_longer_exists_is_created_completed(scene, github):
+    by = delivery_to(github.url)
+    key = scene.started(CHECK)
+    send_next(scene, by)
+    # The repository was created again, for example.
+    github.check_runs.clear()
+    finish(scene, key)
+    github.requests.clear()
+
+    assert isinstance(send_next(scene, by), Sent)
+
+    assert github.paths() == [UPDATE, CREATE]
+    assert [each["status"] for each in github.check_runs] == ["completed"]
+
+
 def test_check_run_of_another_app_or_run_is_never_completed(scene, github):
     by = delivery_to(github.url)
     key = scene.started(CHECK)

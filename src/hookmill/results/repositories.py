@@ -91,6 +91,9 @@ def _send_check_run(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome
         details_url=_details_url(claimed, access),
     )
     outcome = _write_check_run(access, body, number)
+    if isinstance(outcome, NotSent) and outcome.status == 404 and number is not None:
+        number = None
+        outcome = _write_check_run(access, body, number)
     if isinstance(outcome, NotSent) and outcome.status == 422 and annotations_of(body):
         # A check run must be completed, also if GitHub refuses an annotation.
         return _write_check_run(access, without_annotations(body), number)
