@@ -9,7 +9,7 @@ import pytest
 
 from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import FactoryId, RunKey
-from hookmill.domain.platform_report import platform_report
+from hookmill.domain.platform_report import PlatformReport, platform_report
 from hookmill.domain.run import RunState
 from hookmill.domain.run_policy import Concurrency, RunPolicy, WhenBusy
 from hookmill.runs.runner import HostFault
@@ -22,6 +22,7 @@ from tests.runs.test_platform import waiting_transactions
 from tests.support.waiting import until
 
 DONE = platform_report(succeeded=True, result="Two bugs.")
+FAILED = platform_report(succeeded=False)
 DIGEST = sha256(b"token").digest()
 REPLACES = RunPolicy(concurrency=Concurrency(when_busy=WhenBusy.REPLACE))
 
@@ -158,3 +159,28 @@ def test_cancellation_waits_for_a_report_that_is_being_stored(
     thread.join(30)
 
     assert backlog.run(key).state is RunState.SUCCEEDED
+
+
+@pytest.mark.parametrize(("second", "reception"), [(DONE, Reception.ACCEPTED), (FAILED, Reception.CONTRADICTED)])
+def test_report_that_waits_for_another_one_never_replaces_it(
+    postgres_backlog: Backlog, second: PlatformReport, reception: Reception
+):
+    """PostgreSQL: after the wait for the lock, the row of the attempt is the one from before the wait."""
+    backlog = postgres_backlog
+    key = handed_over(backlog)
+    receptions = []
+
+    def receive_second() -> None:
+        with backlog.database.write() as tx:
+            receptions.append(platform_attempts.receive(tx, key, 1, DIGEST, second))
+
+    thread = threading.Thread(target=receive_second)
+    with backlog.database.write() as tx:
+        assert platform_attempts.receive(tx, key, 1, DIGEST, DONE) is Reception.ACCEPTED
+        thread.start()
+        until(lambda: waiting_transactions(backlog) == 1, "the second report waits for the row")
+    thread.join(30)
+
+    assert receptions == [reception]
+    with backlog.database.read() as tx:
+        assert platform_attempts.accepted_report(tx, key) == DONE

@@ -7,7 +7,7 @@ that, it ends with the report instead.
 
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 from hookmill.domain.ids import RunKey
 from hookmill.domain.platform_report import PlatformReport, report_from_stored
@@ -80,20 +80,29 @@ def receive(tx: Transaction, run: RunKey, attempt: int, token_digest: bytes, rep
     if row is None:
         return Reception.OUTDATED
     text = report.stored()
-    if row["report"] is not None:
-        return Reception.ACCEPTED if row["report"] == text else Reception.CONTRADICTED
-    updated_rows = tx.run(
+    keys: dict[str, Any] = {"run": run, "attempt": attempt, "token_digest": token_digest}
+    is_stored = row["report"] is None and tx.run(
         """
         UPDATE platform_attempts
         SET report = :report
+        WHERE run_id = :run AND attempt = :attempt AND token_digest = :token_digest AND report IS NULL
+        """,
+        report=text,
+        **keys,
+    )
+    if is_stored:
+        return Reception.ACCEPTED
+    # Another report may also have been stored while this transaction waited for the lock.
+    stored = tx.one(
+        """
+        SELECT report FROM platform_attempts
         WHERE run_id = :run AND attempt = :attempt AND token_digest = :token_digest
         """,
-        run=run,
-        attempt=attempt,
-        token_digest=token_digest,
-        report=text,
+        **keys,
     )
-    return Reception.ACCEPTED if updated_rows else Reception.OUTDATED
+    if stored is None:
+        return Reception.OUTDATED
+    return Reception.ACCEPTED if stored["report"] == text else Reception.CONTRADICTED
 
 
 def close(tx: Transaction, run: RunKey, attempt: int) -> PlatformReport | None:
