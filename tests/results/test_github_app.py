@@ -236,6 +236,23 @@ def test_check_run_that_no_longer_exists_is_created_completed(scene, github):
     assert [each["status"] for each in github.check_runs] == ["completed"]
 
 
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_check_run_stays_in_progress_without_its_app(scene, github, is_removed: bool):
+    key = scene.started(CHECK)
+    send_next(scene, delivery_to(github.url))
+    finish(scene, key)
+    with_token = RepositoryDestination(
+        kind="github", url=github.url, allow_http=True, secret_from="GITHUB_TOKEN", repositories=("acme/*",)
+    )
+    destinations = {} if is_removed else {"github": with_token}
+    by = ResultDelivery(destinations, tls=ssl.create_default_context, now_us=lambda: time.time_ns() // 1000)
+
+    outcome = send_next(scene, by)
+
+    assert isinstance(outcome, NotSent)
+    assert (outcome.is_final, github.check_runs[0]["status"]) == (True, "in_progress")
+
+
 def test_check_run_of_another_app_or_run_is_never_completed(scene, github):
     by = delivery_to(github.url)
     key = scene.started(CHECK)
