@@ -22,7 +22,7 @@ from hookmill.domain.run_outputs import OutputText
 from hookmill.runs.package import Package, allow_traversal, write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction
 from hookmill.runs.runners import CommandRunner, command
-from hookmill.runs.runners.command import unix_account
+from hookmill.runs.runners.account import unix_account
 from hookmill.runs.runners.guard import CapturedOutput, kill_processes_of_runs
 from tests.runs.backlog import processes_of
 from tests.runs.samples import always_continue, has_ended, instruct_when, is_alive, sample_run

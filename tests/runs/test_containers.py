@@ -23,7 +23,7 @@ from hookmill.domain.workspace import CheckoutCommits
 from hookmill.runs.package import Package, write_package
 from hookmill.runs.runner import Instruction, NextInstruction
 from hookmill.runs.runners import AgentSettings, CommandSettings, ContainerSettings, RunnerContext
-from hookmill.runs.runners.command import UnixAccount
+from hookmill.runs.runners.account import UnixAccount
 from hookmill.runs.runners.container import (
     ContainerLimits,
     ContainerOptions,

@@ -7,18 +7,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hookmill.domain.egress import EgressRules
 from hookmill.domain.errors import Invalid
+from hookmill.runs.runners.account import UnixAccount
 from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT, PROXY_PORT
 from hookmill.sandbox.cgroup import cgroup_limits, delegated_cgroup
 from hookmill.sandbox.seccomp import open_filter
-
-if TYPE_CHECKING:
-    from hookmill.runs.runners.command import UnixAccount
 
 PROGRAM: Final = "bwrap"
 HOME: Final = "/tmp"  # noqa: S108 - a path in the sandbox
@@ -247,7 +245,7 @@ class Bubblewrap:
             return f"The sandbox was ended: the run's files needed more than {self.settings.disk_mb:,} MiB."
         return None
 
-    def refuse_unusable(self, account: "UnixAccount | None") -> None:
+    def refuse_unusable(self, account: UnixAccount | None) -> None:
         """Raises `Invalid` if this process can't create sandboxes."""
         if sys.platform != "linux":
             raise Invalid("The sandbox bubblewrap needs Linux. Set the runner's sandbox to none.")
@@ -285,7 +283,7 @@ class Bubblewrap:
                     "HOOKMILL_DATA_DIR to another place, or name a smaller directory in the runner's bubblewrap."
                 )
 
-    def try_out(self, account: "UnixAccount | None") -> None:
+    def try_out(self, account: UnixAccount | None) -> None:
         """Create a sandbox like that of a run, without its package. Raises `Invalid` if this fails."""
         options: dict[str, Any] = {}
         if account is not None and not account.is_own:

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-import pwd
 import select
 import shutil
 import signal
@@ -28,6 +27,7 @@ from hookmill.domain.text import printable
 from hookmill.runs.outputs import collect_outputs, create_outputs_directory
 from hookmill.runs.package import Package, allow_traversal, hand_over, make_packages_directory
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
+from hookmill.runs.runners.account import UnixAccount, unix_account
 from hookmill.runs.runners.bubblewrap import Bubblewrap, BubblewrapSettings
 from hookmill.runs.runners.guard import (
     ATTEMPT_VARIABLE,
@@ -62,94 +62,6 @@ EXIT_SECONDS: Final = 15.0
 """The time that a guard gets to exit after its report."""
 NOT_STARTED_REASON: Final = "The command could not be started in its sandbox. The output has bubblewrap's message."
 CANCELLED_REASON: Final = "It was cancelled while it ran."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnixAccount:
-    """The account of this host that a command runs as."""
-
-    name: str
-    uid: int
-    gid: int
-    home: str
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is the service's own account."""
-        return self.uid == os.geteuid()
-
-
-def unix_account(user: str | int) -> UnixAccount:
-    """The account with this name or number. Raises `Invalid` if there is none, or if the service can't use it."""
-    try:
-        entry = pwd.getpwuid(int(user)) if str(user).isdecimal() else pwd.getpwnam(str(user))
-    except (KeyError, OverflowError):
-        raise Invalid(
-            f"This system has no account {user!r}. Create it, or name another one as the runner's user."
-        ) from None
-    account = UnixAccount(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid, home=entry.pw_dir)
-    if os.geteuid() != 0 and not account.is_own:
-        raise Invalid(
-            f"Commands can run as {account.name!r} only if the service runs as root, or as that account itself. "
-            "Start it as root, or remove the runner's user."
-        )
-    return account
-
-
-_BECOME_ACCOUNT: Final = """
-import os, sys
-name, uid, gid, path = sys.argv[1:]
-os.initgroups(name, int(gid))
-os.setgid(int(gid))
-os.setuid(int(uid))
-"""
-_CHDIR_SCRIPT: Final = """
-try:
-    os.chdir(path)
-except OSError as error:
-    print(error.strerror)
-"""
-_ACCESS_SCRIPT: Final = """
-if not os.access(path, os.X_OK):
-    print("it is not executable")
-"""
-ACCOUNT_CHECK_SECONDS: Final = 20.0
-
-
-def check_reachable(packages: Path, account: UnixAccount) -> None:
-    """Raises `Invalid` if a process of the account can't change to the directory of the packages."""
-    reason = _failure_as(account, _CHDIR_SCRIPT, packages)
-    if reason:
-        raise Invalid(
-            f"The runner's user {account.name!r} can't reach {packages}: {reason}. The account needs the execute "
-            "permission on each parent directory: run chmod o+x on them, or set HOOKMILL_DATA_DIR to another place."
-        )
-
-
-def _is_executable_by(program: str, account: UnixAccount) -> bool:
-    return not _failure_as(account, _ACCESS_SCRIPT, Path(program))
-
-
-def _failure_as(account: UnixAccount, script: str, path: Path) -> str:
-    """What the script printed about the path in a process of the account, or else the last line of its traceback; empty
-    if it succeeded. Raises `Invalid` if the process takes too long."""
-    arguments = (account.name, str(account.uid), str(account.gid), path)
-    try:
-        process = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _BECOME_ACCOUNT + script, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=ACCOUNT_CHECK_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise Invalid(
-            f"The check whether the runner's user {account.name!r} can use {path} took longer than "
-            f"{ACCOUNT_CHECK_SECONDS:g} s. Check that the file system responds, and start the service again."
-        ) from None
-    if printed := process.stdout.strip():
-        return printed
-    traceback = process.stderr.strip().splitlines()
-    return traceback[-1] if traceback else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +242,7 @@ class CommandRunner:
         inherited = (*INHERITED_VARIABLES, *self.pass_environment)
         return {
             **{name: os.environ[name] for name in inherited if name in os.environ},
-            **(_account_variables(self.account) if self.account is not None else {}),
+            **(self.account.variables if self.account is not None else {}),
             **(self.sandbox.environment(self.environment) if self.sandbox is not None else {}),
             **self.environment,
             RUN_VARIABLE: run_id(package.run.id),
@@ -460,7 +372,7 @@ class ProcessSettings(RunnerSettings):
         try:
             make_packages_directory(packages)
             allow_traversal(packages)
-            check_reachable(packages, account)
+            account.check_reachable(packages)
         except OSError as error:
             raise Invalid(
                 f"{packages.parent} can't be prepared for its user: {reason_of(error)} ({error.filename}). Repair it, "
@@ -477,13 +389,13 @@ class ProcessSettings(RunnerSettings):
         # The start of the service lets the account pass the data directory, but not the directories above it.
         above_data = packages.parent.parent
         if account is not None and is_other and above_data.exists():
-            check_reachable(above_data, account)
+            account.check_reachable(above_data)
         path = self.environment.get("PATH", os.environ.get("PATH", os.defpath))
         program = shutil.which(name, path=path)
         if program is None:
             state = "is not executable" if Path(name).exists() else "does not exist"
             raise Invalid(f"Its program {name} {state}. Install it, or correct the runner's {setting}.")
-        if account is not None and is_other and not _is_executable_by(program, account):
+        if account is not None and is_other and not account.can_execute(program):
             raise Invalid(
                 f"The account {account.name} may not execute {program}. Run chmod o+x on it and on each of its "
                 "directories, or use another program."
@@ -633,10 +545,6 @@ def _end_guard(guard: "subprocess.Popen[bytes]", run: Run, exit_seconds: float) 
 
 def _sandbox_name(run: Run) -> str:
     return f"{run_id(run.id)}-{run.attempt}"
-
-
-def _account_variables(account: UnixAccount) -> dict[str, str]:
-    return {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
 
 
 def _started_by_variables(package: Package) -> dict[str, str]:
