@@ -29,7 +29,8 @@ from tests.support.claude_code import claude_code
 from tests.support.debian import program
 from tests.support.git_server import GitServer, SourceRepository, serve_over_http
 from tests.support.loaded import Command
-from tests.support.model_endpoint import ANSWER, LAST_RESULT, ToolUse, model_endpoint
+from tests.support.model_endpoint import ANSWER, LAST_RESULT, ModelEndpoint, ResponsesApi, ToolUse, model_endpoint
+from tests.support.npm import linked, npm_package
 from tests.support.passwords import quick_passwords
 from tests.support.service import Answer, Service, operator, serving
 from tests.support.waiting import until
@@ -80,11 +81,14 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Agent:
-    """A directory with a program `claude`, its variables, and further settings of its sandbox."""
+    """A directory with the agent's program, and what replaces the settings of the page."""
 
     directory: Path
+    program: str = "claude"
+    """The path of the program in the directory."""
     environment: dict[str, str] = field(default_factory=dict)
     sandbox: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
@@ -111,16 +115,49 @@ def claude_code_with_model(top: Path) -> Iterator[Agent]:
         ToolUse("Edit", {"file_path": "../outputs/summary.md", "old_string": "", "new_string": SUMMARY}),
     )
     with model_endpoint(*tool_uses, certificate_and_key=(top / "certificate.pem", top / "key.pem")) as endpoint:
+        environment = {"ANTHROPIC_BASE_URL": endpoint.url, "NODE_EXTRA_CA_CERTS": str(agent / "ca.pem")}
+        yield Agent(agent, environment=environment | NO_EXCEPTION_OF_PROXY, sandbox=reaching(endpoint))
+    require_that_the_model_got_no_orders(endpoint)
+
+
+@contextmanager
+def codex_with_model(top: Path) -> Iterator[Agent]:
+    """The published Codex, which works like `claude_code_with_model`."""
+    agent = linked(npm_package("@openai/codex@0.171.0"), top / "agent")
+    write_certificates(agent / "ca.pem", top / "certificate.pem", top / "key.pem")
+    summary = f'echo "The key is {KEY}. The file says: $(cat docs/hello.txt)" > ../outputs/summary.md'
+    commands = ("git diff hookmill/base...HEAD --", "cat ../envelope.json", summary)
+    tool_uses = (ToolUse("exec_command", {"cmd": command}) for command in commands)
+    certificate_and_key = (top / "certificate.pem", top / "key.pem")
+    with model_endpoint(*tool_uses, api=ResponsesApi(), certificate_and_key=certificate_and_key) as endpoint:
+        ca_file = str(agent / "ca.pem")
+        provider = {
+            "name": "test",
+            "base_url": f"{endpoint.url}/v1",
+            "env_key": "CODEX_API_KEY",
+            "wire_api": "responses",
+        }
+        options = [f"model_providers.test.{name}={json.dumps(value)}" for name, value in provider.items()]
+        arguments = [part for option in (*options, 'model_provider="test"') for part in ("-c", option)]
         yield Agent(
             agent,
-            {
-                "ANTHROPIC_BASE_URL": endpoint.url,
-                "NODE_EXTRA_CA_CERTS": str(agent / "ca.pem"),
-                # The endpoint is on the loopback of the host, not on that of the sandbox.
-                "NO_PROXY": "",
-            },
-            {"network_allow": [f"localhost:{endpoint.port}"], "network_private": ["127.0.0.1"]},
+            program="node_modules/.bin/codex",
+            environment={"SSL_CERT_FILE": ca_file, "CODEX_CA_CERTIFICATE": ca_file} | NO_EXCEPTION_OF_PROXY,
+            sandbox=reaching(endpoint),
+            settings={"agent": "codex", "model": "gpt-5.2-codex", "arguments": arguments},
         )
+    require_that_the_model_got_no_orders(endpoint)
+
+
+NO_EXCEPTION_OF_PROXY: Final = {"NO_PROXY": "", "no_proxy": ""}
+"""The endpoint is on the loopback of the host, not on that of the sandbox."""
+
+
+def reaching(endpoint: ModelEndpoint) -> dict[str, Any]:
+    return {"network_allow": [f"localhost:{endpoint.port}"], "network_private": ["127.0.0.1"]}
+
+
+def require_that_the_model_got_no_orders(endpoint: ModelEndpoint) -> None:
     assert set(endpoint.keys) == {KEY}
     # Files and messages of the pull request are no instructions.
     assert INSTRUCTION not in endpoint.prompts[0]
@@ -134,7 +171,8 @@ def settings(agent: Agent, repository: GitServer, github: GitHub) -> dict[str, A
     page = tomllib.loads(source)
     runner = page["runners"]["reviewer"]
     runner["bubblewrap"] |= {"read_only": [str(agent.directory)], **agent.sandbox}
-    runner |= {"program": str(agent.directory / "claude"), "user": ACCOUNT, "environment": agent.environment}
+    runner |= {"program": str(agent.directory / agent.program), "user": ACCOUNT, "environment": agent.environment}
+    runner |= agent.settings
     # The reason of a failure is shown immediately.
     del runner["retry"]
     page["repositories"]["shop"]["url"] = repository.url
@@ -226,7 +264,13 @@ def shown(service: Service, management: Management, run: Run) -> tuple[Any, str]
 
 
 @pytest.mark.parametrize(
-    "agent", [stand_in, pytest.param(claude_code_with_model, marks=pytest.mark.proof)], ids=["stand-in", "claude"]
+    "agent",
+    [
+        stand_in,
+        pytest.param(claude_code_with_model, marks=pytest.mark.proof),
+        pytest.param(codex_with_model, marks=pytest.mark.proof),
+    ],
+    ids=["stand-in", "claude", "codex"],
 )
 def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(
     directory: Path, monkeypatch: pytest.MonkeyPatch, agent: Callable[[Path], AbstractContextManager[Agent]]

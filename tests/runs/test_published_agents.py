@@ -31,7 +31,7 @@ from tests.support.model_endpoint import (
     ToolUse,
     model_endpoint,
 )
-from tests.support.npm import npm_package
+from tests.support.npm import linked, npm_package
 
 KEY: Final = "sk-canary-0123456789"
 ACCOUNT: Final = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
@@ -209,18 +209,6 @@ def package(directory: Path) -> Package:
     source = SourceRepository.create(package.directory / "workspace")
     source.commit(INSTRUCTION, **CHECKOUT)
     return replace(package, commit="a" * 40)
-
-
-def linked(tree: Path, directory: Path) -> Path:
-    """The tree in a directory that the agent's account can reach."""
-
-    def link(source: str, target: str) -> None:
-        try:
-            os.link(source, target, follow_symlinks=False)
-        except OSError:
-            shutil.copy2(source, target, follow_symlinks=False)
-
-    return Path(shutil.copytree(tree, directory, symlinks=True, copy_function=link))
 
 
 @pytest.mark.parametrize("name", AGENTS)

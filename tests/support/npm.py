@@ -46,3 +46,15 @@ def _install(package: str, cache: Path) -> None:
         if process.returncode != 0:
             raise ProgramUnavailable(f"npm could not install {package}: {process.stderr.strip()[-400:]}")
         content.rename(cache)
+
+
+def linked(tree: Path, directory: Path) -> Path:
+    """The tree at a path that another account can reach, unlike the cache."""
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError:
+            shutil.copy2(source, target, follow_symlinks=False)
+
+    return Path(shutil.copytree(tree, directory, symlinks=True, copy_function=link))
