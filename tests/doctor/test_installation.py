@@ -18,10 +18,12 @@ from hookmill.app.doctor.check import Check, findings_of
 from hookmill.app.doctor.database import clock_finding
 from hookmill.app.doctor.destinations import check_destinations
 from hookmill.app.doctor.directory import file_system_of
+from hookmill.app.doctor.repositories import check_repositories
 from hookmill.app.doctor.runs import check_workers
 from hookmill.domain.alarm_destination import DestinationKind
 from hookmill.domain.errors import Invalid
 from hookmill.domain.finding import Examination, Finding, Status, ok
+from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.settings import LoadedSettings, Settings, load_settings
 from tests.notices.receivers import closed_port, http_receiver, mail_server
 from tests.results.github import CLIENT_ID, TOKEN, app_private_key, github_server, pem
@@ -166,6 +168,23 @@ def test_each_repository_is_asked_and_its_password_is_used(stopped: Service, tmp
     assert texts[1].startswith("problem: the repository gone (a path on this host) does not answer: fatal: ")
     assert texts[2].startswith("problem: the repository locked: The team secret MISSING for the repository 'locked'")
     assert password not in "".join(texts)
+
+
+def test_repository_with_a_password_in_a_variable_is_asked_before_the_first_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source = SourceRepository.create(tmp_path / "source")
+    source.commit()
+    monkeypatch.setenv("GIT_PASSWORD", "a-password-of-a-repository")
+    with serve_over_http(source.directory / ".git", password="a-password-of-a-repository") as server:
+        repositories = {
+            "app": RepositorySettings(url=server.url, secret_from="GIT_PASSWORD"),
+            "locked": RepositorySettings(url=server.url, secret="GIT_TOKEN"),
+        }
+        asked, not_asked = check_repositories(Settings(data_dir=tmp_path / "new", repositories=repositories))
+
+    assert (asked.status, asked.observation[:23]) == (Status.OK, "the repository app (127")
+    assert "the team secret GIT_TOKEN, can't be read before the first start" in not_asked.observation
 
 
 def test_every_problem_of_the_settings_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

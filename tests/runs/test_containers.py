@@ -331,6 +331,7 @@ def test_agent_in_a_container_works_in_its_workspace(engine_name, request, tmp_p
     engine = request.getfixturevalue(engine_name)
     monkeypatch.setenv("AGENT_KEY", KEY)
     script = """
+        exec 2>&1
         read -r prompt
         pwd; cat f ../event-payload.json; echo; touch g && touch ../x
         echo "review" > ../outputs/summary.md

@@ -9,7 +9,7 @@ from hookmill.app.doctor.database import inspected_tables
 from hookmill.domain.finding import Finding, ok, problem
 from hookmill.runs.workspaces.checkouts import WorkspaceUnavailable, answer_of
 from hookmill.runs.workspaces.git import Credential, GitError
-from hookmill.runs.workspaces.preparation import credential_of
+from hookmill.runs.workspaces.preparation import credential_of, credential_of_environment
 from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.settings import Settings
 from hookmill.store import factories
@@ -46,10 +46,13 @@ def check_repositories(settings: Settings) -> Iterator[Finding]:
 
 
 def _credential(settings: Settings, name: str, repository: RepositorySettings) -> Credential | None:
-    if repository.secret is None and repository.secret_from is None:
-        return None
+    if repository.secret is None:
+        return credential_of_environment(name, repository)
     with inspected_tables(settings) as tx:
         team = factories.only_team(tx) if tx is not None else None
         if tx is None or team is None:
-            raise WorkspaceUnavailable("its password can't be read before the first start of the service.")
+            raise WorkspaceUnavailable(
+                f"its password, the team secret {repository.secret}, can't be read before the first start of the "
+                "service. Start the service once."
+            )
         return credential_of(tx, name, repository, team, keys.key_ring(settings))

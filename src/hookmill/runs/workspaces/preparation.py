@@ -98,22 +98,27 @@ def credential_of(
     tx: Transaction, name: str, repository: RepositorySettings, team: TeamId, keys: MasterKeys
 ) -> Credential | None:
     """The credential of the repository; None if it needs none. Raises `WorkspaceUnavailable`."""
-    if repository.secret_from is not None:
-        password = _usable_password(os.environ.get(repository.secret_from, ""))
-        if password is None:
-            raise WorkspaceUnavailable(
-                f"The variable {repository.secret_from} has no usable password for the repository {name!r}. Set it for "
-                "every process that performs runs."
-            )
-    elif repository.secret is not None:
-        password = _team_secret(tx, team, repository.secret, keys)
-        if password is None:
-            raise WorkspaceUnavailable(
-                f"The team secret {repository.secret} for the repository {name!r} does not exist, or has no usable "
-                "value. Create it with `hookmill secret create`."
-            )
-    else:
+    if repository.secret is None:
+        return credential_of_environment(name, repository)
+    password = _team_secret(tx, team, repository.secret, keys)
+    if password is None:
+        raise WorkspaceUnavailable(
+            f"The team secret {repository.secret} for the repository {name!r} does not exist, or has no usable "
+            "value. Create it with `hookmill secret create`."
+        )
+    return Credential(url=repository.url, username=repository.username, password=password)
+
+
+def credential_of_environment(name: str, repository: RepositorySettings) -> Credential | None:
+    """The credential in `secret_from`; None if the repository has none there. Raises `WorkspaceUnavailable`."""
+    if repository.secret_from is None:
         return None
+    password = _usable_password(os.environ.get(repository.secret_from, ""))
+    if password is None:
+        raise WorkspaceUnavailable(
+            f"The variable {repository.secret_from} has no usable password for the repository {name!r}. Set it for "
+            "every process that performs runs."
+        )
     return Credential(url=repository.url, username=repository.username, password=password)
 
 
