@@ -1,6 +1,7 @@
-"""SIGTERM stops the service at any line that it executes while it starts an ingress process."""
+"""SIGTERM stops the service at any line that it executes while it starts an ingress process, and Ctrl-C stops it."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from tests.faults.sigterm_trials import Situation, stop_server_at_every_line, st
 from tests.support.counts import count
 from tests.support.loaded import Forked
 from tests.support.ports import free_port
+from tests.support.service import Service
+from tests.support.waiting import LONG_SECONDS
 
 LINE_STEPS = {
     Situation.PROCESS_STARTS: count(1, usually=9),
@@ -40,3 +43,14 @@ def count_trials(output: Path) -> int:
     print(last)
     assert last.startswith("stopped ")
     return int(last.split()[1])
+
+
+def test_ctrl_c_stops_all_processes_without_an_error(tmp_path: Path):
+    service = Service(tmp_path / "data").start()
+    assert service.process is not None
+
+    # Ctrl-C reaches the whole process group.
+    os.killpg(service.process.pid, signal.SIGINT)
+
+    assert service.process.wait(LONG_SECONDS) == 0, service.log()
+    assert "ERROR" not in service.log()

@@ -74,7 +74,10 @@ def serve_until_interrupted(
 
 
 def pass_on_first_signal() -> None:
-    """Let the first signal stop this process of the server. Later signals have no effect.
+    """Let the first SIGTERM stop this process of the server. Later signals have no effect.
+
+    SIGINT never stops it: Ctrl-C also reaches the supervisor, which then sends SIGTERM. Otherwise, the supervisor would
+    report an unexpected end.
 
     The application calls this when it starts. The server's handlers alone would lose a signal while the event loop does
     not run. And two signals within milliseconds, such as those of a service manager and of the supervisor, could block
@@ -83,7 +86,7 @@ def pass_on_first_signal() -> None:
     loop = asyncio.get_running_loop()
 
     def wait() -> None:
-        number = signal.sigwait(STOP_SIGNALS)
+        number = signal.sigwait([signal.SIGTERM])
         # The loop is closed if the process is ending for another reason.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_deliver, number)
