@@ -16,6 +16,7 @@ from hookmill.management.lookup import live_webhook_named
 from hookmill.management.secrets import Secrets
 from hookmill.management.webhooks import Webhooks, WebhookWithSecret
 from hookmill.store import factories, identity_segments, log_retention, webhooks
+from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Rejection
 from hookmill.store.admission.transaction import admit
 from hookmill.store.database import Transaction
@@ -69,11 +70,12 @@ class Probes:
     def _clear_log(self, may: MayManage, webhook: Webhook) -> None:
         """Remove the rows of a temporary webhook from the log. There are few, because the webhook exists for a minute.
 
-        Its identities are removed, too: `hookmill verify` reports an identity whose delivery is missing.
+        Its identities and counts are removed, too: `hookmill verify` reports those whose delivery is missing.
         """
         with self._installation.changing(may) as change:
             change.skip_audit()
             identity_segments.remove_of_webhook(change.tx, webhook.no)
+            window_counts.remove_of_webhook(change.tx, webhook.no)
             while keys := log_retention.keys_of_webhook(change.tx, webhook.no, at_most=ROWS_PER_STEP):
                 if not log_retention.remove(change.tx, keys):
                     # Another transaction has locked the rows. Retention removes them later.

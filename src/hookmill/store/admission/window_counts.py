@@ -65,6 +65,10 @@ def windows_to_count(tx: Transaction, windows: Sequence[Window]) -> list[Window]
     return [window for window in windows if window[:2] in may_exceed]
 
 
+def remove_of_webhook(tx: Transaction, webhook_no: int) -> None:
+    tx.run("DELETE FROM window_counts WHERE webhook_no = :webhook", webhook=webhook_no)
+
+
 def add(tx: Transaction, rows: Iterable[tuple[int, int, int]]) -> None:
     """Count new log rows, each with its webhook number, its rate limit, and its time in µs since 1970."""
     counts: dict[tuple[int, int, int], int] = defaultdict(int)
