@@ -231,5 +231,6 @@ def _require_admin(may: MayManage | MayAdminister) -> None:
 
 def _not_found_error(destination_id: str) -> NotFound:
     return NotFound(
-        f"There is no alarm destination {destination_id[:100]!r} here. `hookmill alarm destination list` shows them."
+        f"There is no alarm destination {destination_id[:100]!r} here. `hookmill alarm destination list` shows them, "
+        "and with --installation those of the installation."
     )
