@@ -83,11 +83,11 @@ class Scene:
             attempt = self.backlog.run(key).attempt
             assert attempts.finish(tx, key, result, executor=WORKER, attempt=attempt, now=self.now)
 
-    def claim(self) -> ClaimedResult | None:
+    def claim(self, executor: ExecutorId | None = None) -> ClaimedResult | None:
         with self.backlog.database.read() as tx:
             may_have_due = results.may_have_due(tx, self.now)
         with self.backlog.database.write() as tx:
-            claimed = results.claim(tx, self.now, public_url="https://hooks.test")
+            claimed = results.claim(tx, self.now, public_url="https://hooks.test", executor=executor)
         assert may_have_due or claimed is None
         return claimed
 

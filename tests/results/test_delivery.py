@@ -24,7 +24,7 @@ from hookmill.store.results import DIED, ClaimedResult, NothingToSend, NotSent, 
 from hookmill.store.runs import outputs
 from tests.notices.receivers import Receiver, closed_port, http_receiver
 from tests.results.github import TOKEN, GitHub, github_server
-from tests.results.scene import COMMENT, SHA, SLACK, STATUS, WEBHOOK, Scene
+from tests.results.scene import COMMENT, SHA, SLACK, STATUS, WEBHOOK, WORKER, Scene
 from tests.runs.backlog import Backlog
 from tests.support.loaded import fork_context
 from tests.support.waiting import until
@@ -371,3 +371,25 @@ def test_message_of_a_sender_that_is_killed_is_sent_again_and_marked(scene, rece
     (result,) = scene.deliveries(key)
     assert (result.state, result.is_uncertain) == ("sent", True)
     assert [(attempt.status, attempt.problem) for attempt in result.attempts] == [(None, DIED), (200, None)]
+
+
+def test_message_that_a_stopping_worker_cuts_off_may_be_sent_again(scene, receiver, monkeypatch):
+    monkeypatch.setenv("SLACK_URL", receiver.url("/held"))
+    key = ended(scene, SLACK)
+    sender = ResultSender(
+        scene.backlog.database,
+        delivery(monkeypatch, team=SlackDestination(secret_from="SLACK_URL", allow_http=True)).send,
+        lambda: scene.now,
+        public_url="https://hooks.test",
+        report_failure=lambda *_: None,
+    )
+    sender.start(WORKER)
+    sender.wake()
+    until(lambda: receiver.requests, "the receiver holds the request")
+
+    sender.close(0)
+
+    (result,) = scene.deliveries(key)
+    assert (result.state, result.is_uncertain, result.problem) == ("waiting", True, DIED)
+    receiver.release.set()
+    until(lambda: scene.states(key) == ["sent"], "the thread has recorded the response after all")

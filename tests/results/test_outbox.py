@@ -10,10 +10,10 @@ from hookmill.domain.results import results_from_json
 from hookmill.domain.run import RunState
 from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import policy_from_json
-from hookmill.store import automations
+from hookmill.store import automations, results
 from hookmill.store.backup.adopting import adopt
 from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RESTORED, RETRY_US_MAX
-from hookmill.store.results import DIED, NothingToSend, NotSent, Sent
+from hookmill.store.results import DIED, END, NothingToSend, NotSent, Sent
 from hookmill.store.runs import attempts, cancellation, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from tests.results.scene import CHECK, COMMENT, SLACK, STATUS, WEBHOOK, WORKER, Scene
@@ -354,6 +354,45 @@ def test_message_of_a_sender_that_died_is_sent_again_and_marked(scene: Scene):
     (delivery,) = scene.deliveries(key)
     assert (delivery.state, delivery.is_uncertain) == ("sent", True)
     assert [(each.status, each.problem) for each in delivery.attempts] == [(None, DIED), (200, None)]
+
+
+def test_released_message_of_a_dead_worker_is_sent_again_and_marked(scene: Scene):
+    ci, team = scene.started(WEBHOOK), scene.started(SLACK)
+    for key in (ci, team):
+        scene.finish(key)
+    dead, living = scene.claim(WORKER), scene.claim(ExecutorId("other"))
+    assert dead is not None
+    assert living is not None
+
+    with scene.backlog.database.write() as tx:
+        results.release(tx, WORKER)
+
+    again = scene.claim(ExecutorId("other"))
+    assert again is not None
+    assert (again.destination, again.attempt, again.may_have_arrived) == (dead.destination, 2, True)
+    assert scene.claim() is None, "the other message is still being sent"
+    assert not scene.record(dead, Sent(status=200))
+    assert scene.record(again, Sent(status=200))
+    (message,) = [each for each in scene.deliveries(dead.result.run) if each.is_about_end == (dead.phase == END)]
+    assert (message.state, message.is_uncertain) == ("sent", True)
+    assert [(each.at, each.status, each.problem) for each in message.attempts] == [
+        (dead.claimed_at, None, DIED),
+        (again.claimed_at, 200, None),
+    ]
+
+
+def test_worker_that_lives_after_all_records_its_released_message(scene: Scene):
+    key = scene.started(SLACK)
+    scene.finish(key)
+    claimed = scene.claim(WORKER)
+    assert claimed is not None
+    with scene.backlog.database.write() as tx:
+        results.release(tx, WORKER)
+
+    assert scene.record(claimed, Sent(status=200))
+
+    assert scene.states(key) == ["sent"]
+    assert scene.claim() is None
 
 
 def test_message_is_not_claimed_again_by_an_earlier_clock(scene: Scene):

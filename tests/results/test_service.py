@@ -54,16 +54,20 @@ def deliver(management: Management, service: Service) -> Any:
 def test_run_whose_service_is_killed_never_leaves_its_status_pending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("APP_KEY", pem(app_private_key()))
     with github_server() as github:
+        # The service is killed after GitHub has created the check run, and before GitHub answers.
+        github.performs_held = True
+        github.held = lambda method, path: (method, path) == ("POST", "/repos/acme/shop/check-runs")
         begun = tmp_path / "begun"
         script = f"test -e {begun} && exit 1; touch {begun}; sleep 60"
         with serving(tmp_path / "data", run_attempts_max=1, **settings(github, script)) as service:
             with service.management() as management:
                 may = deliver(management, service)
-                until(lambda: github.states() == ["pending"], "the status is pending")
-                until(lambda: github.check_runs, "the check run is in progress")
+                until(github.is_holding.is_set, "GitHub has created the check run")
+                assert github.states() == ["pending"]
                 assert github.check_runs[0]["status"] == "in_progress"
                 until(begun.exists, "the command runs")
             service.kill()
+            github.release.set()
             service.start()
 
             until(lambda: github.states() == ["pending", "error"], "the status has ended")

@@ -21,10 +21,11 @@ from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from hookmill.store.runs import executors
+from tests.results.scene import SLACK, WORKER, Scene
 from tests.runs.backlog import Backlog, Worker, processes_of
 from tests.runs.worker import microseconds
 from tests.support.counts import ON_POSTGRES_IN_PROOF
-from tests.support.waiting import until
+from tests.support.waiting import LONG_SECONDS, until
 
 
 @dataclass
@@ -540,6 +541,24 @@ def test_engine_forgets_ended_runs_of_a_killed_worker(backlog, monkeypatch):
         until(lambda: [record.workflow_id for record in engine_records()] == [run_id(current)])
         gate.open.set()
         backlog.wait_for_end(current)
+
+
+def test_messages_of_a_dead_worker_wait_for_the_next_one(backlog):
+    scene = Scene(backlog, now=microseconds())
+    key = scene.started(SLACK)
+    scene.finish(key)
+    assert scene.claim(WORKER) is not None
+    with backlog.database.write() as tx:
+        executors.heartbeat(tx, WORKER, scene.now)
+    woken = threading.Event()
+
+    with running(
+        backlog, dead_after_seconds=1, wake_results=woken.set, expects_failures=not backlog.database.on_sqlite
+    ):
+        until(lambda: scene.deliveries(key)[0].is_uncertain)
+        assert woken.wait(LONG_SECONDS)
+
+    assert scene.claim() is not None
 
 
 def test_engine_does_not_poll_while_the_worker_is_idle(sqlite_backlog):

@@ -403,6 +403,8 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "The sender of a result dies before it knows the answer: the message is sent again, and marked.",
         (
             "results/test_outbox.py::test_message_of_a_sender_that_died_is_sent_again_and_marked",
+            "results/test_outbox.py::test_released_message_of_a_dead_worker_is_sent_again_and_marked",
+            "runs/test_dispatcher.py::test_messages_of_a_dead_worker_wait_for_the_next_one",
             "results/test_outbox.py::test_message_whose_senders_all_died_is_given_up",
             "results/test_delivery.py::test_message_of_a_sender_that_is_killed_is_sent_again_and_marked",
             "results/test_github_app.py::test_check_run_of_a_worker_that_is_killed_is_created_once_and_completed",

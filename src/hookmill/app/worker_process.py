@@ -140,8 +140,8 @@ def work(
         if uploads is not None:
             uploads.start()
         notice_sender.start()
-        if result_sender is not None:
-            result_sender.start()
+        if dispatcher is not None and result_sender is not None:
+            result_sender.start(dispatcher.executor)
         report_ready()
         stop.wait()
     finally:

@@ -6,13 +6,15 @@ delay the others. At most one message at a time is sent to each destination, ove
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
-from hookmill.domain.errors import DestinationUnavailable, ReportFailure
+from hookmill.domain.errors import DestinationUnavailable, ReportFailure, StoreUnavailable
 from hookmill.domain.ids import run_id
 from hookmill.store import results
 from hookmill.store.database import Database
 from hookmill.store.results import ClaimedResult, NotSent, Outcome
+from hookmill.store.runs.executors import ExecutorId
 
 THREADS: Final = 3
 IDLE_SECONDS: Final = 2.0
@@ -43,6 +45,8 @@ class ResultSender:
         self._now_us = now_us
         self._public_url = public_url
         self._report_failure = report_failure
+        self._executor: ExecutorId | None = None
+        """The worker that claims messages. Its claims are released when it is dead."""
         self._last_fault = ""
         """The last reported fault, so that a persistent one is reported once."""
         self._stop = threading.Event()
@@ -53,7 +57,8 @@ class ResultSender:
             *(threading.Thread(target=self._help, name="results", daemon=True) for _ in range(THREADS - 1)),
         ]
 
-    def start(self) -> None:
+    def start(self, executor: ExecutorId) -> None:
+        self._executor = executor
         for thread in self._threads:
             thread.start()
 
@@ -70,6 +75,9 @@ class ResultSender:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(seconds)
+        if self._executor is not None and any(thread.is_alive() for thread in self._threads):
+            with suppress(StoreUnavailable), self._database.write() as tx:
+                results.release(tx, self._executor)
 
     def send_next(self) -> bool:
         """Send one message that is due. Returns whether there was one."""
@@ -78,7 +86,7 @@ class ResultSender:
             if not results.may_have_due(tx, now):
                 return False
         with self._database.write() as tx:
-            claimed = results.claim(tx, now, public_url=self._public_url)
+            claimed = results.claim(tx, now, public_url=self._public_url, executor=self._executor)
         if claimed is None:
             return False
         # Another thread may find a message for another destination.

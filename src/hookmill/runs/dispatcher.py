@@ -46,7 +46,7 @@ from hookmill.runs.run_secrets import RunSecretReader
 from hookmill.runs.runner import Runner
 from hookmill.runs.runners.guard import kill_processes_of_runs
 from hookmill.runs.workspaces.preparation import Workspaces
-from hookmill.store import firing, schedules
+from hookmill.store import firing, results, schedules
 from hookmill.store.database import Database, Transaction
 from hookmill.store.notifications import listening
 from hookmill.store.pauses import pause_failing
@@ -470,16 +470,18 @@ class Dispatcher:
     # Heartbeats, and requeueing
 
     def _register(self) -> None:
-        """Register this executor, and requeue the runs of dead executors."""
+        """Register this executor, and requeue the runs of dead executors. On SQLite, also release their messages."""
         with self._database.write() as tx:
             if self._database.on_sqlite:
                 # The lock proves that no other process performs runs.
                 for executor in executors.last_heartbeats(tx):
                     executors.deregister(tx, executor)
+                    results.release(tx, executor)
             executors.heartbeat(tx, self.executor, self._clock())
             orphaned_runs = executors.runs_of_dead_executors(tx)
             ended_runs = self._requeue(tx, orphaned_runs, attempts_max=self._settings.attempts_max)
         kill_processes_of_runs(*map(run_id, ended_runs))
+        self._settings.wake_results()
 
     def _beat(self) -> None:
         """In a thread, on PostgreSQL: send heartbeats, and reap dead executors, until the shutdown abandons runs."""
@@ -499,10 +501,14 @@ class Dispatcher:
             self._abandon_runs.wait(self._settings.dead_after_seconds / BEATS_BEFORE_DEATH)
 
     def _reap(self, last_beat_by_executor: Mapping[ExecutorId, int]) -> None:
-        """Deregister these dead executors, and requeue the runs of all deregistered executors."""
+        """Deregister these dead executors, and release the messages that they were sending.
+
+        Also requeue the runs of all deregistered executors.
+        """
         with self._database.write() as tx:
             for executor, last_beat in last_beat_by_executor.items():
                 if executors.deregister(tx, executor, last_beat=last_beat):
+                    results.release(tx, executor)
                     seconds = self._settings.dead_after_seconds
                     self._report_failure(
                         "runs", WorkerLost(f"{executor} sent no heartbeat for {seconds:g} s: its runs are requeued.")
@@ -510,6 +516,8 @@ class Dispatcher:
             orphaned_runs = executors.runs_of_dead_executors(tx)
             ended_runs = self._requeue(tx, orphaned_runs, attempts_max=self._settings.attempts_max)
         kill_processes_of_runs(*map(run_id, ended_runs))
+        if last_beat_by_executor:
+            self._settings.wake_results()
         if orphaned_runs:
             self.wake()
 

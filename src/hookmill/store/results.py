@@ -2,7 +2,7 @@
 
 The first attempt of a run inserts the rows. A row about the end is `open`, and is due as soon as the row of the run has
 `finished_at`. So whatever ends a run executes no statement for its messages. A sender claims a message, sends it, and
-finishes it. If the sender dies in between, the claim expires, and the message is sent again.
+finishes it. If the sender dies in between, its claim is released or expires, and the message is sent again.
 
 Messages with the same lane are sent in their order. A newer commit status replaces an older one that still waits. Each
 run has its own check run, so the end of a run replaces only its own start.
@@ -200,8 +200,11 @@ def _times(now: int) -> dict[str, int]:
     return {"now": now, "due_max": now + RETRY_US_MAX + SKEW_US, "until": now + CLAIM_US + SKEW_US}
 
 
-def claim(tx: Transaction, now: int, *, public_url: str) -> ClaimedResult | None:
-    """Claim the message that has been due for the longest time; None if none is due. `now` is in µs since 1970."""
+def claim(tx: Transaction, now: int, *, public_url: str, executor: ExecutorId | None = None) -> ClaimedResult | None:
+    """Claim the message that has been due for the longest time; None if none is due. `now` is in µs since 1970.
+
+    `executor` is the worker that claims it, for `release`.
+    """
     dialect.lock(tx, _CLAIM_LOCK)
     _open_ended(tx, now)
     while True:
@@ -235,13 +238,14 @@ def claim(tx: Transaction, now: int, *, public_url: str) -> ClaimedResult | None
         tx.run(
             """
             UPDATE run_results
-            SET state = :state, attempts = :attempts, claimed_until = :claimed_until, log = :log,
-                is_uncertain = :is_uncertain, finished_at = :finished_at, failure = :failure
+            SET state = :state, attempts = :attempts, claimed_until = :claimed_until, claimed_by = :executor,
+                log = :log, is_uncertain = :is_uncertain, finished_at = :finished_at, failure = :failure
             WHERE run_id = :run AND number = :number AND phase = :phase
             """,
             state="failed" if is_given_up else "waiting",
             attempts=row["attempts"] + (0 if is_given_up else 1),
             claimed_until=None if is_given_up else now + CLAIM_US,
+            executor=None if is_given_up else executor,
             log=_log_json(log),
             is_uncertain=bool(row["is_uncertain"]) or has_expired,
             finished_at=now if is_given_up else None,
@@ -250,6 +254,35 @@ def claim(tx: Transaction, now: int, *, public_url: str) -> ClaimedResult | None
         )
         if not is_given_up:
             return _claimed(tx, row, log, now, public_url, may_have_arrived=bool(row["is_uncertain"]) or has_expired)
+
+
+def release(tx: Transaction, executor: ExecutorId) -> None:
+    """Release the claims of a worker that has ended or counts as dead. Its messages may have arrived."""
+    dialect.lock(tx, _CLAIM_LOCK)
+    rows = tx.all(
+        """
+        SELECT run_id, number, phase, attempts, claimed_until, log
+        FROM run_results
+        WHERE state = 'waiting' AND claimed_by = :executor AND claimed_until IS NOT NULL
+        """,
+        executor=executor,
+    )
+    for row in rows:
+        log = [SendAttempt(**each) for each in json.loads(row["log"])]
+        log.append(SendAttempt(at=row["claimed_until"] - CLAIM_US, problem=DIED))
+        # A worker that lives after all may have finished the message meanwhile.
+        tx.run(
+            """
+            UPDATE run_results
+            SET claimed_until = NULL, log = :log, is_uncertain = TRUE, failure = :failure
+            WHERE run_id = :run AND number = :number AND phase = :phase AND state = 'waiting'
+                AND attempts = :attempts AND claimed_until IS NOT NULL
+            """,
+            log=_log_json(log),
+            failure=DIED,
+            attempts=row["attempts"],
+            **_key(row),
+        )
 
 
 def _open_ended(tx: Transaction, now: int) -> None:

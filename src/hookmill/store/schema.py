@@ -522,6 +522,8 @@ run_results: Final = Table(
     _time("queued_at", nullable=False),
     _time("due_at"),
     _time("claimed_until"),
+    # The executor that has claimed the message.
+    Column("claimed_by", Text),
     _time("finished_at"),
     Column("failure", Text),
     Column("url", Text),
