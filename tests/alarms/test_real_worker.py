@@ -36,8 +36,9 @@ def automation(management: Management, webhook: WebhookWithSecret, name: str, ru
 
 
 def events(receiver: Receiver) -> list[tuple[str, str, str]]:
-    """The type, kind and subject of each message."""
-    messages = [json.loads(request.body) for request in receiver.requests]
+    """The type, kind and subject of each message. A message that was sent again counts once."""
+    by_id = {request.headers["webhook-id"]: request for request in receiver.requests}
+    messages = [json.loads(request.body) for request in by_id.values()]
     return [(message["type"], message["data"]["kind"], message["data"]["subject"]) for message in messages]
 
 
@@ -105,12 +106,12 @@ def test_each_cause_raises_its_alarm_in_a_real_service_and_ordinary_traffic_none
             if number % 4 == 0:
                 service.post(webhooks["ordinary"], b"%d" % number)
                 service.post(webhooks["ordinary"], token="wrong")
-            return len(receiver.requests) >= len(AlarmKind) - 1
+            return len(events(receiver)) >= len(AlarmKind) - 1
 
         until(have_arrived, lambda: str(events(receiver)), seconds=WITHIN_SECONDS, pause_seconds=3)
 
     raised = {(kind, subject) for event, kind, subject in events(receiver) if event == "alarm.raised"}
-    assert len(raised) == len(receiver.requests)
+    assert len(raised) == len(events(receiver))
     assert {kind for kind, _ in raised} == set(AlarmKind) - {AlarmKind.WORKER_STOPPED}
     assert raised > {
         (AlarmKind.WEBHOOK_QUIET, "quiet"),

@@ -137,7 +137,7 @@ def test_worker_sends_an_alarm_to_a_destination_that_the_api_has_tested(service:
         test = service.request("POST", f"{path}/{created['destination_id']}/test", headers=bearer).json
         with open_database(service.read_settings().store_url()) as database, database.write() as tx:
             assert notices.enqueue(tx, replace(NOTICE, factory="default")) == 1
-        until(lambda: len(receiver.requests) == 2, "the worker has sent the alarm")
+        until(lambda: len(receiver.requests) >= 2, "the worker has sent the alarm")
 
     assert test == {"destination_id": created["destination_id"], "sent": True, "problem": None}
     types = [

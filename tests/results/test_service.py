@@ -63,14 +63,14 @@ def test_run_whose_service_is_killed_never_leaves_its_status_pending(tmp_path: P
             with service.management() as management:
                 may = deliver(management, service)
                 until(github.is_holding.is_set, "GitHub has created the check run")
-                assert github.states() == ["pending"]
+                assert set(github.states()) == {"pending"}
                 assert github.check_runs[0]["status"] == "in_progress"
                 until(begun.exists, "the command runs")
             service.kill()
             github.release.set()
             service.start()
 
-            until(lambda: github.states() == ["pending", "error"], "the status has ended")
+            until(lambda: github.states()[-1:] == ["error"], "the status has ended")
             until(lambda: github.check_runs[0]["status"] == "completed", "the check run has ended")
             with service.management() as management:
                 assert [run.state for run in management.runs.newest(may)] == [RunState.INTERRUPTED]
