@@ -8,6 +8,7 @@ from hookmill.domain.run import Hold, RunState
 from hookmill.domain.run_policy import Concurrency, Retry, RunPolicy
 from hookmill.store.runs import reading
 from tests.runs.backlog import Backlog, Worker
+from tests.runs.worker import microseconds
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 
@@ -107,12 +108,14 @@ def test_run_that_waits_for_a_retry_keeps_its_concurrency_key(backlog):
 
 
 def test_another_worker_performs_the_retry(postgres_backlog):
-    key = queued_run(postgres_backlog, Retry(attempts=2, backoff_seconds=2))
+    key = queued_run(postgres_backlog, RETRY_IN_AN_HOUR)
     command = shell('test "$HOOKMILL_ATTEMPT" = 2')
 
     with Worker(postgres_backlog, command=command) as killed:
         until(lambda: postgres_backlog.run(key).hold is Hold.RETRY)
         killed.kill()
+    with postgres_backlog.database.write() as tx:
+        tx.run("UPDATE runs SET due_at = :now", now=microseconds())
     with Worker(postgres_backlog, command=command):
         (run,) = postgres_backlog.wait_for_end(key)
 
