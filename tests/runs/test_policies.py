@@ -85,10 +85,10 @@ def test_at_most_one_run_of_a_key_is_active(sqlite_store, postgres_store, tmp_pa
         case WhenBusy.QUEUE:
             assert states == {RunState.SUCCEEDED: RUNS}
         case WhenBusy.SKIP:
-            assert set(states) == {RunState.SUCCEEDED, RunState.SKIPPED}
+            assert states.keys() <= {RunState.SUCCEEDED, RunState.SKIPPED}
             assert {group[0].state for group in groups} == {RunState.SUCCEEDED}
         case WhenBusy.REPLACE:
-            assert set(states) == {RunState.SUCCEEDED, RunState.REPLACED}
+            assert states.keys() <= {RunState.SUCCEEDED, RunState.REPLACED}
             assert {group[-1].state for group in groups} == {RunState.SUCCEEDED}
     not_performed = [run for group in groups for run in group if run.state is not RunState.SUCCEEDED]
     assert all(run.replaced_by is not None for run in not_performed)
