@@ -17,6 +17,7 @@ from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_policy import Priority, RunPolicy
 from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
+from hookmill.runs.durable_engine import DurableEngine
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
@@ -518,11 +519,22 @@ def test_engine_forgets_ended_runs(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 2.0)
     monkeypatch.setattr("hookmill.runs.durable_engine.RECORDS_PER_DELETION", 2)
     keys = backlog.queue_many(backlog.automation(), 9)
+    forget_ended = DurableEngine.forget_ended
+    deleted: list[int] = []
+    """How many records each pass has deleted."""
+
+    def forget_and_count(engine: DurableEngine) -> None:
+        before = len(engine_records())
+        forget_ended(engine)
+        deleted.append(before - len(engine_records()))
+
+    monkeypatch.setattr(DurableEngine, "forget_ended", forget_and_count)
 
     with running(backlog):
         backlog.wait_for_end(*keys)
-        # With one deletion in each pass, this would take longer.
-        until(lambda: engine_records() == [], seconds=7)
+        until(lambda: engine_records() == [])
+
+    assert max(deleted) > 2, "a pass makes more than one deletion"
 
 
 @ON_POSTGRES_IN_PROOF
