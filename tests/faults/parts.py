@@ -46,7 +46,7 @@ def _part(process: psutil.Process, supervisor: int) -> Part | None:
 
 
 def kill_part(service: Service, part: Part) -> psutil.Process:
-    """Wait for a process of this kind, kill it with SIGKILL, and return it."""
+    """Wait for a process of this kind, and kill it with SIGKILL. Returns it when it has ended."""
 
     def kill_one() -> psutil.Process | None:
         for process in parts_of(service)[part]:
@@ -56,7 +56,9 @@ def kill_part(service: Service, part: Part) -> psutil.Process:
                 return process
         return None
 
-    return until(kill_one, f"the service has a process of the kind {part}")
+    killed = until(kill_one, f"the service has a process of the kind {part}")
+    until(lambda: not still_running([killed]), "the killed process has ended")
+    return killed
 
 
 def wait_until_announced(service: Service, *, since: int = 0) -> None:
