@@ -135,12 +135,25 @@ def test_service_whose_worker_does_not_respond_says_so(tmp_path: Path):
         process = service.process
         assert process is not None
         worker = until(lambda: worker_of(process.pid))
-        os.kill(worker, signal.SIGSTOP)
+        until(lambda: is_frozen_without_locks(worker, service), "the worker is frozen between two transactions")
         raised = ("alarm.raised", AlarmKind.WORKER_STOPPED, "worker")
         until(lambda: events(receiver) == [raised], seconds=420, pause_seconds=1)
         os.kill(worker, signal.SIGCONT)
         resolved = ("alarm.resolved", AlarmKind.WORKER_STOPPED, "worker")
         until(lambda: events(receiver) == [raised, resolved], seconds=120, pause_seconds=1)
+
+
+def is_frozen_without_locks(worker: int, service: Service) -> bool:
+    """Freeze the worker. If it is in a transaction, which would block the whole service, let it continue."""
+    os.kill(worker, signal.SIGSTOP)
+    with closing(sqlite3.connect(service.data_dir / "hookmill.db", timeout=2, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            os.kill(worker, signal.SIGCONT)
+            return False
+        connection.execute("ROLLBACK")
+    return True
 
 
 def worker_of(pid: int) -> int | None:
