@@ -236,6 +236,27 @@ def test_check_run_that_no_longer_exists_is_created_completed(scene, github):
     assert [each["status"] for each in github.check_runs] == ["completed"]
 
 
+def test_replacement_of_a_check_run_whose_answer_was_lost_is_not_created_again(scene, github):
+    by = delivery_to(github.url)
+    key = scene.started(CHECK)
+    send_next(scene, by)
+    # The first check run no longer exists. Its number has one of another name.
+    github.check_runs = [{"id": 1, "name": "ci/build", "head_sha": SHA}]
+    finish(scene, key)
+    github.next_answers = [404, 0]
+    lost = send_next(scene, by)
+    scene.advance(3_600)
+    github.requests.clear()
+    github.next_answers = [404]
+
+    again = send_next(scene, by)
+
+    assert isinstance(lost, NotSent)
+    assert isinstance(again, Sent)
+    assert github.paths() == [UPDATE, SEARCH, "PATCH /repos/acme/shop/check-runs/2"]
+    assert [each.get("status") for each in github.check_runs] == [None, "completed"]
+
+
 @pytest.mark.parametrize("is_removed", [True, False])
 def test_check_run_stays_in_progress_without_its_app(scene, github, is_removed: bool):
     key = scene.started(CHECK)

@@ -93,6 +93,12 @@ def _send_check_run(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome
     outcome = _write_check_run(access, body, number)
     if isinstance(outcome, NotSent) and outcome.status == 404 and number is not None:
         number = None
+        if claimed.check_run is not None and claimed.may_have_arrived:
+            # An earlier attempt may have created another one.
+            existing = _existing_check_run(claimed, access)
+            if isinstance(existing, NotSent):
+                return existing
+            number = existing.check_run if existing is not None else None
         outcome = _write_check_run(access, body, number)
     if isinstance(outcome, NotSent) and outcome.status == 422 and annotations_of(body):
         # A check run must be completed, also if GitHub refuses an annotation.
