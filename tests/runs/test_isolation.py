@@ -29,7 +29,8 @@ from hookmill.runs.package import Package, allow_traversal, list_files, open_fil
 from hookmill.runs.runner import HostFault, Instruction
 from hookmill.runs.runners import AgentSettings, CommandRunner, CommandSettings, ContainerSettings, RunnerContext
 from hookmill.runs.runners.bubblewrap import BubblewrapSettings
-from hookmill.sandbox import egress
+from hookmill.runs.runners.guard import limit_that_ended
+from hookmill.sandbox import DISK_LIMIT, egress
 from hookmill.sandbox.cgroup import cgroup_limits, has_exceeded_memory
 from hookmill.sandbox.memory import memory_bytes
 from tests.runs.samples import always_continue, instruct_when, sample_run
@@ -470,6 +471,16 @@ def test_memory_that_processes_share_counts_once_near_the_limit():
 )
 def test_events_of_a_cgroup_say_whether_its_memory_was_exceeded(events, is_exceeded):
     assert has_exceeded_memory(events) == is_exceeded
+
+
+@pytest.mark.parametrize("measured_limit", [None, DISK_LIMIT])
+def test_cgroup_is_removed_whatever_has_ended_its_sandbox(tmp_path, measured_limit):
+    directory = tmp_path / "cgroup"
+    directory.mkdir()
+
+    assert limit_that_ended({"directory": str(directory), "limits": {}}, measured_limit) == measured_limit
+
+    assert not directory.exists()
 
 
 def test_cgroup_limits_memory_with_swap_and_processors():

@@ -246,7 +246,7 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     kill_processes_of_runs(run, attempt_max=attempt)
     exceeded_limit = _exceeded_limit(limit_read_end)
     if spec["sandbox"] is not None:
-        exceeded_limit = exceeded_limit or _remove_cgroup(spec["sandbox"]["cgroup"])
+        exceeded_limit = limit_that_ended(spec["sandbox"]["cgroup"], exceeded_limit)
         if exceeded_limit is not None and status < 0:
             # The kernel has also killed the process that waited for the sandbox.
             status = 128 - status
@@ -379,17 +379,20 @@ def _create_cgroup(cgroup: Mapping[str, Any] | None) -> None:
             raise OSError(error.errno, f"no cgroup: {error.strerror}") from None
 
 
-def _remove_cgroup(cgroup: Mapping[str, Any] | None) -> str | None:
-    """Remove the cgroup with its processes. Returns its limit that was exceeded."""
+def limit_that_ended(cgroup: Mapping[str, Any] | None, measured_limit: str | None) -> str | None:
+    """The limit for which a sandbox was ended; None if it ended by itself. Removes its cgroup with its processes.
+
+    `measured_limit`: the limit that was exceeded according to the measurements of the sandbox.
+    """
     if cgroup is None:
-        return None
+        return measured_limit
     from hookmill.sandbox import MEMORY_LIMIT
     from hookmill.sandbox.cgroup import has_exceeded_memory, memory_events, remove_cgroup
 
-    exceeded_limit = MEMORY_LIMIT if has_exceeded_memory(memory_events(cgroup["directory"])) else None
+    limit_of_cgroup = MEMORY_LIMIT if has_exceeded_memory(memory_events(cgroup["directory"])) else None
     with contextlib.suppress(OSError):
         remove_cgroup(cgroup["directory"])
-    return exceeded_limit
+    return measured_limit or limit_of_cgroup
 
 
 def _execute_in_sandbox(spec: Mapping[str, Any], error_write_end: int, limit_end: int) -> NoReturn:
