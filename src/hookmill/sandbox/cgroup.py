@@ -15,6 +15,8 @@ OWN_NAME: Final = "hookmill-service"
 DELEGATION: Final = "user.delegate"
 """The attribute with which systemd marks the cgroup of a unit with the setting Delegate."""
 CONTROLLERS: Final = ("cpu", "memory")
+MOVES_MAX: Final = 100
+"""How many times the processes that are left are moved."""
 REMOVAL_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.01
 
@@ -31,8 +33,14 @@ def enter_own_cgroup() -> None:
         if os.getxattr(own, DELEGATION) == b"1" and os.access(f"{own}/cgroup.procs", os.W_OK):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(f"{own}/{OWN_NAME}")  # noqa: PTH102 - likewise
-            for process in _read(f"{own}/cgroup.procs").split():
-                _write(f"{own}/{OWN_NAME}/cgroup.procs", process)
+            # A process that is started meanwhile may be missing in the list.
+            for _ in range(MOVES_MAX):
+                processes = _read(f"{own}/cgroup.procs").split()
+                if not processes:
+                    return
+                for process in processes:
+                    with contextlib.suppress(ProcessLookupError):
+                        _write(f"{own}/{OWN_NAME}/cgroup.procs", process)
 
 
 def delegated_cgroup() -> str | None:
