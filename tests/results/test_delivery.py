@@ -221,12 +221,13 @@ def test_repository_that_the_settings_no_longer_allow_gets_nothing(scene, github
     assert "does not allow the repository acme/shop" in outcome.problem
 
 
-def test_run_without_a_summary_has_nothing_to_comment(scene, github, monkeypatch):
-    ended(scene, COMMENT, summary=None)
+@pytest.mark.parametrize("texts", [{"summary": None}, {"comment": '{"body": ""}'}])
+def test_run_without_a_text_has_nothing_to_comment(scene, github, monkeypatch, texts: dict[str, Any]):
+    ended(scene, COMMENT, **texts)
 
     outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
 
-    assert outcome == NothingToSend(reason="The run wrote no summary.")
+    assert outcome == NothingToSend(reason="The run wrote no text for a comment.")
     assert github.requests == []
 
 

@@ -439,7 +439,7 @@ def test_message_whose_senders_all_died_is_given_up(scene: Scene):
     ("outcome", "state"),
     [
         (NotSent(problem="answered 404", status=404, is_final=True), "refused"),
-        (NothingToSend(reason="The run wrote no summary."), "omitted"),
+        (NothingToSend(reason="The run wrote no text for a comment."), "omitted"),
     ],
 )
 def test_message_that_can_never_be_sent_is_not_repeated(scene: Scene, outcome: NotSent | NothingToSend, state: str):

@@ -43,7 +43,7 @@ def _send_status(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome:
 def _send_comment(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome:
     body = comment_body(claimed.result)
     if body is None:
-        return NothingToSend(reason="The run wrote no summary.")
+        return NothingToSend(reason="The run wrote no text for a comment.")
     path = f"/issues/{claimed.target.number}/comments"
     if claimed.may_have_arrived:
         existing = _existing_comment(claimed, access, path)
