@@ -2,6 +2,7 @@
 
 import base64
 import json
+import tracemalloc
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -70,6 +71,19 @@ def test_repeated_characters_are_held_only_up_to_the_length_of_the_value():
     output = [masker.add(b"a" * 1_000) for _ in range(3)]
 
     assert b"".join([*output, masker.add(b"b"), masker.finish()]) == b"[masked]b"
+
+
+def test_text_of_nothing_but_values_needs_little_memory():
+    masker = Masker([b"secret-x"])
+    text = b"secret-x" * 32_768
+    tracemalloc.start()
+    try:
+        assert masker.mask(text) == b"[masked]" * 32_768
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak_bytes < 4 * len(text)
 
 
 @pytest.mark.parametrize("values", [[], [b""], [b"1234567"]])

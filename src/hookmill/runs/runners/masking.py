@@ -4,6 +4,7 @@ The guard loads this module without the package, so it uses only the standard li
 """
 
 import binascii
+import heapq
 import json
 import math
 import string
@@ -57,18 +58,20 @@ class Masker:
 
     def _advance(self, text: bytes, end: int) -> bytes:
         """The masked text before `end`. Holds the rest."""
-        parts: list[bytes] = []
+        masked = bytearray()
         position = self._covered_bytes
-        for start, stop in sorted(span for form in self._forms for span in _spans(text, form)):
+        # Nothing is kept for each value, because a text may consist of millions of them.
+        for start, stop in heapq.merge(*(_spans(text, form) for form in self._forms)):
             if start >= end:
                 break
             if start >= position:
-                parts += (text[position:start], MASK)
+                masked += text[position:start]
+                masked += MASK
             position = max(position, stop)
-        parts.append(text[position:end])
+        masked += text[position:end]
         self._held = text[end:]
         self._covered_bytes = max(0, position - end)
-        return b"".join(parts)
+        return bytes(masked)
 
 
 def forms_of(value: bytes) -> Iterator[bytes]:
