@@ -13,7 +13,7 @@ from hookmill.domain.run_policy import policy_from_json
 from hookmill.store import automations, results
 from hookmill.store.backup.adopting import adopt
 from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RESTORED, RETRY_US_MAX
-from hookmill.store.results import DIED, END, NothingToSend, NotSent, Sent
+from hookmill.store.results import DIED, END, ClaimedResult, NothingToSend, NotSent, Outcome, Sent
 from hookmill.store.runs import attempts, cancellation, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from tests.results.scene import CHECK, COMMENT, SLACK, STATUS, WEBHOOK, WORKER, Scene
@@ -393,6 +393,65 @@ def test_worker_that_lives_after_all_records_its_released_message(scene: Scene):
 
     assert scene.states(key) == ["sent"]
     assert scene.claim() is None
+
+
+def sent_late(scene: Scene, result: dict[str, str]) -> tuple[RunKey, ClaimedResult]:
+    """A run whose start and end another worker has reported, and the claim of the start by a frozen worker."""
+    key = scene.started(result)
+    late = scene.claim(WORKER)
+    assert late is not None
+    with scene.backlog.database.write() as tx:
+        results.release(tx, WORKER)
+    scene.send_all()
+    scene.finish(key)
+    scene.send_all()
+    assert scene.states(key) == ["sent", "sent"]
+    return key, late
+
+
+@pytest.mark.parametrize(
+    ("outcome", "again"),
+    [
+        (Sent(status=201), [("github_status", "succeeded")]),
+        (NotSent(problem="No response.", may_have_arrived=True), [("github_status", "succeeded")]),
+        (NotSent(problem="The name can't be resolved."), []),
+    ],
+)
+def test_newer_state_is_sent_again_after_an_older_one_arrived_late(
+    scene: Scene, outcome: Outcome, again: list[tuple[str, str]]
+):
+    _, late = sent_late(scene, STATUS)
+
+    assert not scene.record(late, outcome)
+
+    assert scene.send_all() == again
+
+
+def test_check_run_that_was_created_late_is_completed(scene: Scene):
+    key, late = sent_late(scene, CHECK)
+
+    assert not scene.record(late, Sent(status=201, check_run=9))
+
+    claimed = scene.claim()
+    assert claimed is not None
+    assert (claimed.phase, claimed.check_run) == (END, 9)
+    assert scene.record(claimed, Sent(status=200, check_run=9))
+    assert scene.claim() is None
+    assert [each.is_uncertain for each in scene.deliveries(key)] == [True, True]
+
+
+def test_same_state_is_not_sent_again_after_it_arrived_twice(scene: Scene):
+    key = scene.started(STATUS)
+    late = scene.claim(WORKER)
+    assert late is not None
+    with scene.backlog.database.write() as tx:
+        results.release(tx, WORKER)
+    scene.send_all()
+
+    assert not scene.record(late, Sent(status=201))
+
+    assert scene.send_all() == []
+    assert scene.states(key) == ["sent", "open"]
 
 
 def test_message_is_not_claimed_again_by_an_earlier_clock(scene: Scene):

@@ -425,9 +425,12 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
         check_run=check_run,
         log=_log_json(log),
         due_at=now + delay_us if changes["state"] == "waiting" else None,
-        is_uncertain=claimed.may_have_arrived or (isinstance(outcome, NotSent) and outcome.may_have_arrived),
+        is_uncertain=claimed.may_have_arrived or _may_have_arrived(outcome),
         **changes,
     )
+    is_late = finished_rows == 0
+    if is_late and claimed.kind in STATE_KINDS and (isinstance(outcome, Sent) or _may_have_arrived(outcome)):
+        _send_newer_state_again(tx, claimed, check_run, now)
     if claimed.kind in STATE_KINDS and changes["state"] == "waiting":
         # A newer state must not wait until this one has been sent.
         tx.run(
@@ -447,7 +450,53 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
             phase=claimed.phase,
             attempt=claimed.attempt,
         )
-    return finished_rows == 1
+    return not is_late
+
+
+def _may_have_arrived(outcome: Outcome) -> bool:
+    return isinstance(outcome, NotSent) and outcome.may_have_arrived
+
+
+def _send_newer_state_again(tx: Transaction, claimed: ClaimedResult, check_run: int | None, now: int) -> None:
+    """Send the newest state of the lane again, because this older one may have arrived after it.
+
+    The sender of the older one was frozen, so another worker has sent the message and its successor. The older one may
+    also have created a second check run, which the newest state must complete.
+    """
+    key = {"run": claimed.result.run, "number": claimed.result.number, "phase": claimed.phase}
+    if check_run is not None:
+        tx.run(
+            """
+            UPDATE run_results SET check_run = :check_run
+            WHERE run_id = :run AND number = :number AND phase = :phase
+            """,
+            check_run=check_run,
+            **key,
+        )
+    tx.run(
+        """
+        UPDATE run_results
+        SET state = 'waiting', due_at = :now, finished_at = NULL, is_uncertain = TRUE,
+            attempts = CASE WHEN attempts < :attempts_max THEN attempts ELSE :attempts_max - 1 END
+        WHERE state = 'sent'
+            AND EXISTS (
+                SELECT 1 FROM run_results late
+                WHERE late.run_id = :run AND late.number = :number AND late.phase = :phase
+                    AND late.lane = run_results.lane
+                    AND (late.queued_at, late.run_id, late.phase)
+                        < (run_results.queued_at, run_results.run_id, run_results.phase)
+            )
+            AND NOT EXISTS (
+                SELECT 1 FROM run_results newer
+                WHERE newer.lane = run_results.lane AND newer.state IN ('waiting', 'sent')
+                    AND (newer.queued_at, newer.run_id, newer.phase)
+                        > (run_results.queued_at, run_results.run_id, run_results.phase)
+            )
+        """,
+        now=now,
+        attempts_max=ATTEMPTS_MAX,
+        **key,
+    )
 
 
 def _key(row: Row) -> dict[str, Any]:
