@@ -4,12 +4,12 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from pydantic import ValidationError
 
-from hookmill.domain.agent_report import RESULT_CHARACTERS_MAX, AgentReport
+from hookmill.domain.agent_report import ERROR_CHARACTERS_MAX, RESULT_CHARACTERS_MAX, AgentReport, reason_with_error
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import BySchedule, Ended, RunState
 from hookmill.domain.run_outputs import LAST_MESSAGE, OUTPUT_BYTES_MAX, OutputText
@@ -18,6 +18,7 @@ from hookmill.runs.runners import AgentSettings, RunnerContext
 from hookmill.runs.runners.agent import TAIL_BYTES
 from hookmill.runs.runners.agent_presets import AGENT_PRESETS
 from hookmill.runs.runners.guard import CapturedOutput
+from hookmill.runs.runners.masking import Masker
 from tests.runs.samples import always_continue, sample_run
 from tests.support.claude_code import claude_code
 from tests.support.model_endpoint import ANSWER, model_endpoint
@@ -121,8 +122,35 @@ def test_agent_that_reports_a_failure_has_failed_whatever_its_status(package, tm
     result = perform(package, program=script(tmp_path, program))
 
     assert (result.state, result.exit_status) == (RunState.FAILED, 0)
-    assert result.reason == "The agent reported that it has failed."
+    assert result.reason == 'The agent reported that it has failed. The agent\'s error: "No credit."'
     assert result.report == AgentReport(result="No credit.")
+
+
+@pytest.mark.usefixtures("key")
+def test_reason_of_a_run_quotes_the_error_of_its_agent_without_the_key(package, tmp_path):
+    program = """
+import json, os, sys
+key = "".join("\\\\u%04x" % ord(each) for each in os.environ["ANTHROPIC_API_KEY"])
+print('{"type": "result", "is_error": true, "result": "401\\\\n\\\\u001b[31m \\\\"%s\\\\" %s"}' % (key, "x" * 999))
+sys.exit(1)
+"""
+
+    result = perform(package, program=script(tmp_path, program))
+
+    reason = result.reason or ""
+    assert reason.startswith(
+        "The command exited with status 1. The agent's error: \"401 \N{REPLACEMENT CHARACTER}[31m '[masked]' xxx"
+    )
+    assert reason.endswith('x…"')
+    assert len(reason) < ERROR_CHARACTERS_MAX + 80
+
+
+def test_agent_that_succeeds_after_an_error_has_no_reason(package, tmp_path):
+    program = """print('{"type": "error", "message": "Reconnecting... 1/5"}\\n{"type": "turn.completed"}')"""
+
+    result = perform(package, agent="codex", program=script(tmp_path, program))
+
+    assert (result.state, result.reason) == (RunState.SUCCEEDED, None)
 
 
 def test_last_message_of_an_agent_is_its_output_unless_it_wrote_a_summary(package, tmp_path):
@@ -392,11 +420,79 @@ def test_output_of_each_agent_is_read(case):
     assert outcome.last_message == (report.result if report is not None else None)
 
 
+UNAUTHORIZED: Final = "unexpected status 401 Unauthorized"
+ERRORS: dict[str, tuple[list[Any], str | None]] = {
+    "claude": (
+        [{"type": "result", "is_error": True, "result": "Invalid API key · Fix external API key"}],
+        "Invalid API key · Fix external API key",
+    ),
+    "claude, without a result": (
+        [{"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": ["No session."]}],
+        "No session.",
+    ),
+    "claude, at a limit": ([{"type": "result", "subtype": "error_max_turns", "is_error": True}], "error_max_turns"),
+    "claude, ended while it retried": (
+        [{"type": "system", "subtype": "api_retry", "error_status": 401, "error": "authentication_failed"}],
+        "authentication_failed (status 401)",
+    ),
+    "claude, ended after a retry": (
+        [{"type": "system", "subtype": "api_retry", "error_status": 529}, {"type": "assistant", "message": {}}],
+        None,
+    ),
+    "codex": (
+        [
+            {"type": "error", "message": f"Reconnecting... 5/5 ({UNAUTHORIZED})"},
+            {"type": "turn.failed", "error": {"message": UNAUTHORIZED}},
+        ],
+        UNAUTHORIZED,
+    ),
+    "codex, ended while it retried": ([{"type": "error", "message": UNAUTHORIZED}], UNAUTHORIZED),
+    "codex, ended after a retry": (
+        [{"type": "error", "message": UNAUTHORIZED}, {"type": "item.completed", "item": {"type": "reasoning"}}],
+        None,
+    ),
+    "gemini": (
+        [{"type": "result", "status": "error", "error": {"type": "unknown", "message": "API key not valid."}}],
+        "API key not valid.",
+    ),
+    "gemini, before its result": (
+        [{"type": "error", "severity": "error", "message": "Too many turns."}],
+        "Too many turns.",
+    ),
+    "gemini, a warning": ([{"type": "error", "severity": "warning", "message": "Loop detected."}], None),
+    "opencode": (
+        [{"type": "error", "error": {"name": "APIError", "data": {"message": "invalid x-api-key"}}}],
+        "invalid x-api-key",
+    ),
+    "opencode, without a message": ([{"type": "error", "error": {"name": "APIError"}}], "APIError"),
+    "goose": ([{"type": "error", "error": "Authentication error"}], "Authentication error"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_error_of_each_agent_is_read(case):
+    events, error = ERRORS[case]
+
+    assert AGENT_PRESETS[case.partition(",")[0]].read(lines(*events)).error == error
+
+
+def test_secret_that_joined_lines_complete_is_masked():
+    masker = Masker([b"secret of two words"])
+
+    reason = reason_with_error(None, "secret of\n\n two words", masker.mask_text)
+
+    assert reason == 'The run failed. The agent\'s error: "[masked]"'
+
+
 @pytest.mark.parametrize("agent", AGENT_PRESETS)
 def test_events_of_unexpected_types_are_ignored(agent):
     types = [event["type"] for events, _, _ in OUTPUTS.values() for event in events if isinstance(event, dict)]
+    types += [event["type"] for events, _ in ERRORS.values() for event in events]
     values = [None, 1, "text", [1], {"a": 1}]
-    keys = ("item", "usage", "role", "content", "stats", "part", "message", "result", "total_cost_usd", "is_error")
+    keys = (
+        "item", "usage", "role", "content", "stats", "part", "message", "result", "total_cost_usd", "is_error", "error",
+        "errors", "severity", "subtype",
+    )  # fmt: skip
 
     for value in values:
         events = [{"type": kind, **dict.fromkeys(keys, value)} for kind in types]

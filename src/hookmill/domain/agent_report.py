@@ -4,7 +4,7 @@ The values are the agent's own. An agent that follows instructions in a payload 
 to people, and decide nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Final
@@ -13,6 +13,8 @@ from hookmill.domain.text import printable
 
 RESULT_CHARACTERS_MAX: Final = 16_384
 """A longer result is cut after this many characters."""
+ERROR_CHARACTERS_MAX: Final = 500
+"""A longer error is cut after this many characters."""
 TOKENS_MAX: Final = 10**15
 COST_MICROUSD_MAX: Final = 10**15
 
@@ -63,6 +65,18 @@ def sum_of_counts(values: Iterable[Any]) -> int | None:
     """The sum of those values that can be numbers of tokens; None if there are none."""
     counts = [count for value in values if (count := count_of(value)) is not None]
     return sum(counts) if counts else None
+
+
+def reason_with_error(reason: str | None, error: str, mask: Callable[[str], str] = lambda text: text) -> str:
+    """The reason of a run, with the error that its agent reported. The error is quoted, on one line, and comes last.
+
+    `mask` masks secrets. It is called again for the line, because joining lines could complete a secret.
+    """
+    line = mask(" ".join(printable(mask(error)).split()))
+    if len(line) > ERROR_CHARACTERS_MAX:
+        line = f"{line[:ERROR_CHARACTERS_MAX]}…"
+    quoted = line.replace('"', "'")
+    return f'{reason or "The run failed."} The agent\'s error: "{quoted}"'
 
 
 def _microusd(cost_usd: Any) -> int | None:

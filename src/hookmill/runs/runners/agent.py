@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from hookmill.domain.agent_report import reason_with_error
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PAYLOAD_FILE, Ended, RunState
 from hookmill.domain.run_files import ENVELOPE_FILE, PROMPT_FILE
@@ -90,10 +91,13 @@ class Agent:
         outcome = self.preset.read(lines)
         if outcome.has_failed and result.state is RunState.SUCCEEDED:
             result = replace(result, state=RunState.FAILED, reason="The agent reported that it has failed.")
+        # The output was masked as it was printed, but JSON may escape any character.
+        masker = Masker(secrets)
+        if outcome.error is not None and result.state is RunState.FAILED:
+            result = replace(result, reason=reason_with_error(result.reason, outcome.error, masker.mask_text))
         if outcome.last_message is None:
             return replace(result, report=outcome.report)
-        # The output was masked as it was printed, but JSON may escape any character.
-        message = Masker(secrets).mask_text(outcome.last_message)
+        message = masker.mask_text(outcome.last_message)
         report = outcome.report.with_result(message) if outcome.report is not None else None
         return replace(result, report=report, outputs=_last_message(message, result))
 

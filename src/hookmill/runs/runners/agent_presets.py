@@ -29,12 +29,18 @@ class AgentOutcome:
     """The agent's last message, which the report has only up to a limit. None if there is none."""
     has_failed: bool = False
     """Whether the agent says that it has failed. Some agents exit with status 0 nevertheless."""
+    error: str | None = None
+    """The agent's last error, unless it has made progress since. It explains a failure, and is none by itself."""
 
 
-def _outcome(last_message: Any, *, has_failed: bool = False, **usage: Any) -> AgentOutcome:
+def _outcome(last_message: Any, *, has_failed: bool = False, error: str | None = None, **usage: Any) -> AgentOutcome:
     """The outcome from values of any type, as in `agent_report`."""
-    is_text = isinstance(last_message, str) and last_message.strip()
-    return AgentOutcome(agent_report(last_message, **usage), last_message if is_text else None, has_failed)
+    return AgentOutcome(agent_report(last_message, **usage), _text(last_message), has_failed, error)
+
+
+def _text(*values: Any) -> str | None:
+    """The first of these values that is a text and not blank."""
+    return next((value for value in values if isinstance(value, str) and value.strip()), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,37 +95,66 @@ def _at(event: Any, *keys: str) -> Any:
 
 
 def _read_claude(lines: Iterable[bytes]) -> AgentOutcome:
+    error = None
     for event in _events(lines):
-        if event.get("type") == "result":
+        if event.get("type") == "assistant":
+            error = None
+        elif event.get("subtype") == "api_retry":
+            error = _claude_retry_error(event)
+        elif event.get("type") == "result":
+            has_failed = event.get("is_error") is True
             usage = event.get("usage")
             input_tokens = sum_of_counts(
                 _at(usage, name) for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
             )
             return _outcome(
                 event.get("result"),
-                has_failed=event.get("is_error") is True,
+                has_failed=has_failed,
+                error=_claude_result_error(event) if has_failed else None,
                 cost_usd=event.get("total_cost_usd"),
                 input_tokens=input_tokens,
                 output_tokens=_at(usage, "output_tokens"),
             )
-    return AgentOutcome(None)
+    return AgentOutcome(None, error=error)
+
+
+def _claude_retry_error(event: Event) -> str | None:
+    """The error after which Claude Code calls the model again."""
+    name, status = _text(event.get("error")), event.get("error_status")
+    if type(status) is not int:
+        return name
+    return f"status {status}" if name is None else f"{name} (status {status})"
+
+
+def _claude_result_error(event: Event) -> str | None:
+    errors = event.get("errors")
+    return _text(event.get("result"), *(errors if isinstance(errors, list) else []), event.get("subtype"))
 
 
 def _read_codex(lines: Iterable[bytes]) -> AgentOutcome:
     result = None
     usages = []
     has_failed = False
+    error = None
     for event in _events(lines):
         match event.get("type"):
-            case "item.completed" if _at(event, "item", "type") == "agent_message":
-                result = _at(event, "item", "text")
+            case "item.completed" if _at(event, "item", "type") != "error":
+                error = None
+                if _at(event, "item", "type") == "agent_message":
+                    result = _at(event, "item", "text")
             case "turn.completed":
+                error = None
                 usages.append(event.get("usage"))
             case "turn.failed":
                 has_failed = True
+                error = _text(_at(event, "error", "message"), error)
+            case "error":
+                # Codex may try again.
+                error = _text(event.get("message"), error)
     return _outcome(
         result,
         has_failed=has_failed,
+        error=error,
         input_tokens=sum_of_counts(_at(usage, "input_tokens") for usage in usages),
         output_tokens=sum_of_counts(_at(usage, "output_tokens") for usage in usages),
     )
@@ -129,6 +164,7 @@ def _read_gemini(lines: Iterable[bytes]) -> AgentOutcome:
     parts: list[str] = []
     stats = None
     has_failed = False
+    error = None
     for event in _events(lines):
         match event.get("type"):
             case "message" if event.get("role") == "assistant" and isinstance(event.get("content"), str):
@@ -139,9 +175,13 @@ def _read_gemini(lines: Iterable[bytes]) -> AgentOutcome:
             case "result":
                 stats = event.get("stats")
                 has_failed = event.get("status") == "error"
+                error = _text(_at(event, "error", "message"), error) if has_failed else None
+            case "error" if event.get("severity") != "warning":
+                error = _text(event.get("message"), error)
     return _outcome(
         "".join(parts),
         has_failed=has_failed,
+        error=error,
         input_tokens=_at(stats, "input_tokens"),
         output_tokens=_at(stats, "output_tokens"),
     )
@@ -151,6 +191,7 @@ def _read_opencode(lines: Iterable[bytes]) -> AgentOutcome:
     result = None
     steps = []
     has_failed = False
+    error = None
     for event in _events(lines):
         match event.get("type"):
             case "text":
@@ -159,6 +200,9 @@ def _read_opencode(lines: Iterable[bytes]) -> AgentOutcome:
                 steps.append(event.get("part"))
             case "error":
                 has_failed = True
+                error = _text(
+                    _at(event, "error", "data", "message"), _at(event, "error", "message"), _at(event, "error", "name")
+                )
     costs = [cost for step in steps if type(cost := _at(step, "cost")) in (int, float)]
     input_counts = (
         count
@@ -175,6 +219,7 @@ def _read_opencode(lines: Iterable[bytes]) -> AgentOutcome:
     return _outcome(
         result,
         has_failed=has_failed,
+        error=error,
         cost_usd=sum(costs) if costs else None,
         input_tokens=sum_of_counts(input_counts),
         output_tokens=sum_of_counts(output_counts),
@@ -217,6 +262,7 @@ def _rounded_count(digits: bytes, unit: bytes) -> int | None:
 def _read_goose(lines: Iterable[bytes]) -> AgentOutcome:
     result = None
     has_failed = False
+    error = None
     for event in _events(lines):
         match event.get("type"):
             case "message" if _at(event, "message", "role") == "assistant":
@@ -229,7 +275,8 @@ def _read_goose(lines: Iterable[bytes]) -> AgentOutcome:
                 result = "".join(texts) or result
             case "error":
                 has_failed = True
-    return _outcome(result, has_failed=has_failed)
+                error = _text(event.get("error"))
+    return _outcome(result, has_failed=has_failed, error=error)
 
 
 AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
