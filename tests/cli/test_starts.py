@@ -37,7 +37,7 @@ from tests.support.loaded import Command, Forked
 from tests.support.ports import free_port
 from tests.support.postgres import Postgres
 from tests.support.service import Service, serving
-from tests.support.waiting import LONG_SECONDS
+from tests.support.waiting import LONG_SECONDS, until
 
 KEY = "A" * 43 + "="
 
@@ -460,6 +460,31 @@ def test_world_readable_data_directory_causes_one_warning(tmp_path: Path, mode: 
     for line in lines:
         assert line["where"] == "data directory"
         assert line["why"].startswith(f"every user of this host can open {tmp_path / 'data'} (mode 755)")
+
+
+def test_start_logs_each_runner_whose_runs_would_fail(tmp_path: Path):
+    runners = {"missing": {"argv": ["/nowhere/agent"]}, "usable": {"argv": [sys.executable]}}
+    repositories = {"shop": {"url": "https://127.0.0.1/shop.git"}}
+
+    with patch.dict(os.environ, {"PATH": "/nowhere"}):
+        service = Service(
+            tmp_path / "data", settings={"RUNNERS": json.dumps(runners), "REPOSITORIES": json.dumps(repositories)}
+        )
+        service.start()
+    try:
+        until(lambda: "Its program" in service.log(), "the log names the runner")
+        lines = [json.loads(line) for line in service.log().splitlines() if '"event": "check this"' in line]
+    finally:
+        service.kill()
+
+    found = [(line["where"], line["why"]) for line in lines if "no sandbox" not in line["why"]]
+    assert found == [
+        ("repositories", "The program git is not installed on this host, or not in PATH. Install the package git."),
+        (
+            "runner missing",
+            "Its program /nowhere/agent does not exist. Install it, or correct the runner's argv.",
+        ),
+    ]
 
 
 # PostgreSQL databases, servers and roles that can't be used

@@ -126,6 +126,15 @@ def test_agent_that_reports_a_failure_has_failed_whatever_its_status(package, tm
     assert result.report == AgentReport(result="No credit.")
 
 
+def test_run_without_its_agent_says_how_to_install_it(package, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    assert perform(package).reason == (
+        f"The runner {package.run.runner}: Its program claude does not exist. Install it with npm install --global "
+        "@anthropic-ai/claude-code, or correct the runner's program."
+    )
+
+
 @pytest.mark.usefixtures("key")
 def test_reason_of_a_run_quotes_the_error_of_its_agent_without_the_key(package, tmp_path):
     program = """

@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import re
 import resource
 import shutil
 import signal
@@ -21,7 +22,7 @@ from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_outputs import OutputText
 from hookmill.runs.package import Package, allow_traversal, write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction
-from hookmill.runs.runners import CommandRunner, command
+from hookmill.runs.runners import CommandRunner, CommandSettings, command
 from hookmill.runs.runners.account import unix_account
 from hookmill.runs.runners.guard import CapturedOutput, kill_processes_of_runs
 from tests.runs.backlog import processes_of
@@ -248,14 +249,26 @@ def test_command_ended_by_a_signal_fails(package):
 
 
 @pytest.mark.parametrize(
-    ("program", "error"),
-    [("hookmill-no-such-program", "No such file or directory"), ("/etc/passwd", "Permission denied")],
+    ("program", "state"), [("hookmill-no-such-program", "does not exist"), ("/etc/passwd", "is not executable")]
 )
-def test_command_that_cannot_be_started_fails_with_the_reason(package, program, error):
+def test_command_without_its_program_fails_with_the_sentence_of_the_doctor(package, tmp_path, program, state):
     result = result_of(CommandRunner(argv=(program,)), package)
 
+    sentence = f"Its program {program} {state}. Install it, or correct the runner's argv."
+    assert (result.state, result.reason) == (RunState.FAILED, f"The runner {package.run.runner}: {sentence}")
+    with pytest.raises(Invalid, match=re.escape(sentence)):
+        CommandSettings(argv=(program,)).examine(tmp_path)
+
+
+def test_command_whose_interpreter_is_missing_fails_with_the_reason(package, tmp_path):
+    program = tmp_path / "program"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+
+    result = result_of(CommandRunner(argv=(str(program),)), package)
+
     assert result.state is RunState.FAILED
-    assert result.reason == f"The command {program!r} could not be started: {error}."
+    assert result.reason == f"The command '{program}' could not be started: No such file or directory."
 
 
 def test_command_with_a_null_byte_in_an_argument_fails(package):

@@ -323,6 +323,16 @@ def test_summary_and_doctor_describe_the_container_of_an_agent(tmp_path, monkeyp
     )
 
 
+def test_run_without_its_engine_fails_with_the_sentence_of_the_doctor(package, tmp_path):
+    result = perform(runner(tmp_path / "podman", "true"), package)
+
+    assert (result.state, result.reason) == (
+        RunState.FAILED,
+        f"The runner {package.run.runner}: Its program {tmp_path}/podman does not exist. Install it, or correct the "
+        "runner's engine.",
+    )
+
+
 # A real Podman
 
 

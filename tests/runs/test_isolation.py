@@ -398,11 +398,14 @@ def processes_in(package: Package) -> list[int]:
     ]
 
 
-def test_missing_program_fails_with_the_message_of_bubblewrap(package):
+def test_missing_program_fails_with_the_sentence_of_the_doctor(package):
     result = perform(runner("missing-program"), package)
 
     assert (result.state, result.exit_status) == (RunState.FAILED, 125)
-    assert result.reason == "The command could not be started in its sandbox. The output has bubblewrap's message."
+    assert result.reason == (
+        f"The runner {package.run.runner}: Its program missing-program does not exist. Install it, or correct the "
+        "runner's argv."
+    )
     assert result.output_tail == "bwrap: execvp missing-program: No such file or directory\n"
 
 
@@ -415,7 +418,8 @@ def test_run_waits_if_the_host_creates_no_sandbox(package, monkeypatch, tmp_path
         (directory / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(directory))
 
-    with pytest.raises(HostFault, match="could not be started: no sandbox: "):
+    reason = "could not be started: no sandbox: " if program is not None else "The program bwrap is missing. Install "
+    with pytest.raises(HostFault, match=reason):
         perform(runner("true"), package)
 
 

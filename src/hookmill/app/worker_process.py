@@ -20,6 +20,7 @@ from hookmill.app import Store, log, now_us, object_store, open_store, run_file_
 from hookmill.app.alarm_destinations import AlarmPost
 from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import original_open_files_limit
+from hookmill.app.runner_problems import log_problems_meanwhile
 from hookmill.app.tls import client_context
 from hookmill.app.tracing import build_trace_exporter
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
@@ -143,6 +144,8 @@ def work(
         if dispatcher is not None and result_sender is not None:
             result_sender.start(dispatcher.executor)
         report_ready()
+        if dispatcher is not None:
+            log_problems_meanwhile(settings)
         stop.wait()
     finally:
         if dispatcher is not None:

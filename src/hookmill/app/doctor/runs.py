@@ -6,7 +6,8 @@ from typing import Final
 
 from hookmill.app import now_us, object_store
 from hookmill.app.doctor.database import inspected_tables
-from hookmill.domain.errors import Invalid, ObjectStoreUnavailable
+from hookmill.app.runner_problems import examined_runners
+from hookmill.domain.errors import ObjectStoreUnavailable
 from hookmill.domain.finding import Finding, listed, ok, problem, warning
 from hookmill.domain.moment import utc
 from hookmill.domain.queue import is_recent_heartbeat
@@ -23,13 +24,12 @@ RETENTION_SECONDS_MAX: Final = 3_600
 
 def check_runners(settings: Settings) -> Iterator[Finding]:
     name = "runners"
-    packages = settings.data_dir.absolute() / "runs"
-    for runner_name, runner in settings.all_runners().items():
-        try:
-            yield ok(name, f"the runner {runner_name} {runner.examine(packages)}")
-        except Invalid as error:
+    for runner_name, text, is_usable in examined_runners(settings):
+        if is_usable:
+            yield ok(name, f"the runner {runner_name} {text}")
+        else:
             # These texts say what to do.
-            yield problem(name, f"the runner {runner_name}: {error}", "")
+            yield problem(name, f"the runner {runner_name}: {text}", "")
 
 
 def check_automations(settings: Settings) -> Iterator[Finding]:

@@ -36,12 +36,14 @@ from hookmill.runs.runners.container import (
     PACKAGE_PATH,
     ContainerOptions,
     ContainerRunner,
+    engine_program,
     refuse_comma,
     without_variables_of_the_engine,
 )
 from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.runs.runners.kind import RunnerContext, SystemText, VariableName
 from hookmill.runs.runners.masking import Masker
+from hookmill.runs.runners.programs import Program
 
 TAIL_BYTES: Final = 262_144
 """How much of the end of the output is read, even if `output.log` is full: there, most agents report their result."""
@@ -251,10 +253,10 @@ class AgentSettings(SandboxableSettings):
         limit = f"for at most {self.time_limit_seconds:,} s"
         if (container := self.container) is not None:
             refuse_comma(packages)
-            engine = self._examine_program(packages, container.engine, "engine")
+            engine = self._examine_program(packages, engine_program(container.engine))
             return f"starts {self.agent} with {key} in containers of {container.image} with {engine}, {limit}"
-        program = self._examine_program(packages, self._program, "program")
-        sandbox = self._examine_sandbox(packages, self._program)
+        program = self._examine_program(packages, self._host_program)
+        sandbox = self._examine_sandbox(packages, self._host_program)
         return f"starts {self.agent} ({program}) with {key} {sandbox}, {limit}"
 
     def create_runner(self, context: RunnerContext) -> AgentRunner | AgentContainerRunner:
@@ -281,10 +283,11 @@ class AgentSettings(SandboxableSettings):
             "tail_bytes": TAIL_BYTES,
         }
         if (container := self.container) is None:
-            return AgentRunner(**options, sandbox=self._sandbox)
+            return AgentRunner(**options, sandbox=self._sandbox, program=self._host_program)
         return AgentContainerRunner(
             **options,
             engine=container.engine,
+            program=engine_program(container.engine),
             image=container.image,
             limits=container.limits,
             paths=AGENT_PATHS,
@@ -323,6 +326,11 @@ class AgentSettings(SandboxableSettings):
     @property
     def _program(self) -> str:
         return self.program or self._preset.program
+
+    @property
+    def _host_program(self) -> Program:
+        """The program if this host starts it, and no container."""
+        return Program(self._program, "program", self._preset.installation if self.program is None else None)
 
     @property
     def _key_variable(self) -> str:

@@ -48,6 +48,8 @@ class AgentPreset:
     """How one agent is used. No argument contains text of the prompt or of the payload."""
 
     program: str
+    installation: str | None
+    """The command that installs the program; None if there is no usual one."""
     arguments: tuple[str, ...]
     """The arguments after the program. The configured ones follow, then `last_arguments`."""
     last_arguments: tuple[str, ...] = ()
@@ -282,6 +284,7 @@ def _read_goose(lines: Iterable[bytes]) -> AgentOutcome:
 AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     "claude": AgentPreset(
         program="claude",
+        installation="npm install --global @anthropic-ai/claude-code",
         # `--bare` ignores settings, hooks and instructions that files in the account's home, the package or the
         # workspace contain.
         arguments=("--print", "--bare", "--no-session-persistence", "--output-format", "stream-json", "--verbose"),
@@ -300,6 +303,7 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     ),
     "codex": AgentPreset(
         program="codex",
+        installation="npm install --global @openai/codex",
         # A package is no Git repository. Anybody may have written the AGENTS.md and the skills of a workspace, so none
         # is read.
         arguments=(
@@ -319,6 +323,7 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     ),
     "gemini": AgentPreset(
         program="gemini",
+        installation="npm install --global @google/gemini-cli",
         # The package has no settings of Gemini CLI that could be trusted by mistake.
         arguments=("--output-format", "stream-json", "--skip-trust"),
         workspace_arguments=("--include-directories={package}",),
@@ -329,6 +334,7 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     ),
     "opencode": AgentPreset(
         program="opencode",
+        installation="npm install --global opencode-ai",
         arguments=("run", "--format", "json"),
         key_variable="ANTHROPIC_API_KEY",
         workspace_environment={
@@ -350,6 +356,7 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     ),
     "aider": AgentPreset(
         program="aider",
+        installation="pip install aider-chat",
         arguments=(
             "--message-file",
             PROMPT_FILE,
@@ -372,6 +379,7 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     ),
     "goose": AgentPreset(
         program="goose",
+        installation=None,
         arguments=("run", "--no-session", "--quiet", "--output-format", "stream-json", "--instructions", PROMPT_FILE),
         model_option=None,
         model_variable="GOOSE_MODEL",

@@ -254,11 +254,17 @@ class Bubblewrap:
                 "The sandbox bubblewrap needs an account other than root, because the kernel limits no processes of "
                 "root. Set the runner's user."
             )
-        if shutil.which(PROGRAM) is None:
-            raise Invalid(
-                "The program bwrap is missing. Install the package bubblewrap, version 0.8 or later, or set the "
-                "runner's sandbox to none."
-            )
+        if (missing := self.missing_program(None)) is not None:
+            raise Invalid(missing)
+
+    def missing_program(self, search_path: str | None) -> str | None:
+        """That bubblewrap is missing, and what to do; None if it exists. `search_path`: None: that of this process."""
+        if shutil.which(PROGRAM, path=search_path) is not None:
+            return None
+        return (
+            "The program bwrap is missing. Install the package bubblewrap, version 0.8 or later, or set the runner's "
+            "sandbox to none."
+        )
 
     def refuse_unlimited(self) -> None:
         """Raises `Invalid` if this process can't set a limit that the settings have."""
@@ -318,8 +324,16 @@ class Bubblewrap:
                 "runner's bubblewrap, install bubblewrap 0.8 or later, or allow user namespaces (docs/isolation.md)."
             )
 
-    def shows(self, program: str) -> bool:
-        """Whether commands see this program, whose path is absolute."""
+    def problem_of(self, program: str) -> str | None:
+        """Why commands don't see this program, whose path is absolute, and what to do; None if they see it."""
+        if self._shows(program):
+            return None
+        return (
+            f"Its sandbox does not contain {Path(program).resolve()}. Add the program's directory to read_only in the "
+            "runner's bubblewrap."
+        )
+
+    def _shows(self, program: str) -> bool:
         mounted = (
             "/usr",
             *(f"/{name}" for name in _SYSTEM_DIRECTORIES),

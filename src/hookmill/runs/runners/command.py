@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +41,7 @@ from hookmill.runs.runners.guard import (
     kill_processes_of_runs,
 )
 from hookmill.runs.runners.kind import RunnerContext, RunnerSettings, SystemText
+from hookmill.runs.runners.programs import Program
 from hookmill.sandbox import NOT_STARTED
 from hookmill.sandbox.cgroup import enter_own_cgroup
 
@@ -104,6 +104,8 @@ class CommandRunner:
     """How much of the end of the output the guard reports. The result has at most `TAIL_BYTES` of it."""
     sandbox: Bubblewrap | None = None
     """The sandbox of each run; None: the command sees the host."""
+    program: Program | None = None
+    """What this host starts, for the reason of a run if it is missing; None: the first of `argv`."""
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -291,10 +293,12 @@ class CommandRunner:
     def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
         """The run's result from the guard's report. Raises `HostFault`."""
         if "host_fault" in report:
+            if self.sandbox is not None and (missing := self.sandbox.missing_program(self._search_path(package))):
+                raise HostFault(missing)
             raise HostFault(f"The command {self.argv[0]!r} could not be started: {report['host_fault']}.")
         if "start_error" in report:
             reason = f"The command {self.argv[0]!r} could not be started: {report['start_error']}."
-            return Ended(state=RunState.FAILED, reason=reason)
+            return Ended(state=RunState.FAILED, reason=self._program_problem(package) or reason)
         status: int = report["exit_status"]
         # JSON has no bytes, so the guard sends each byte as a character of Latin-1.
         tail = _printable(report["tail"].encode("latin-1")[-TAIL_BYTES:])
@@ -309,12 +313,27 @@ class CommandRunner:
             if (limit_reason := self.sandbox.reason_of_end(report["ended_by"])) is not None:
                 return replace(result, reason=limit_reason)
             if status == NOT_STARTED and report["ended_by"] is None:
-                return replace(result, reason=NOT_STARTED_REASON)
+                return replace(result, reason=self._program_problem(package) or NOT_STARTED_REASON)
         if status < 0:
             return replace(result, reason=f"The command was ended by {_signal_name(-status)}.")
         if status > 0:
             return replace(result, reason=f"The command exited with status {status}.")
         return replace(result, state=RunState.SUCCEEDED)
+
+    def _program_problem(self, package: Package) -> str | None:
+        """Why the program could not be started, as `hookmill doctor` says it. None if doctor finds nothing, too."""
+        program = self.program or Program(self.argv[0], "argv")
+        search_path = self._search_path(package)
+        try:
+            text = program.problem(search_path, self.account)
+        except (Invalid, OSError):
+            return None
+        if text is None and self.sandbox is not None and (path := program.path_in(search_path)) is not None:
+            text = self.sandbox.problem_of(path)
+        return f"The runner {package.run.runner}: {text}" if text is not None else None
+
+    def _search_path(self, package: Package) -> str:
+        return self._environment(package).get("PATH", os.defpath)
 
 
 class ProcessSettings(RunnerSettings):
@@ -379,10 +398,10 @@ class ProcessSettings(RunnerSettings):
                 "or remove the runner's user."
             ) from None
 
-    def _examine_program(self, packages: Path, name: str, setting: str) -> str:
+    def _examine_program(self, packages: Path, program: Program) -> str:
         """The path of a program that the runner's account can execute, and the account, for `hookmill doctor`.
 
-        Raises `Invalid`. `setting`: the setting that names the program.
+        Raises `Invalid`.
         """
         account = self._account()
         is_other = account is not None and not account.is_own
@@ -390,17 +409,14 @@ class ProcessSettings(RunnerSettings):
         above_data = packages.parent.parent
         if account is not None and is_other and above_data.exists():
             account.check_reachable(above_data)
-        path = self.environment.get("PATH", os.environ.get("PATH", os.defpath))
-        program = shutil.which(name, path=path)
-        if program is None:
-            state = "is not executable" if Path(name).exists() else "does not exist"
-            raise Invalid(f"Its program {name} {state}. Install it, or correct the runner's {setting}.")
-        if account is not None and is_other and not account.can_execute(program):
-            raise Invalid(
-                f"The account {account.name} may not execute {program}. Run chmod o+x on it and on each of its "
-                "directories, or use another program."
-            )
-        return f"{program} as {account.name}" if account is not None else program
+        if (problem := program.problem(self._search_path, account)) is not None:
+            raise Invalid(problem)
+        path = program.path_in(self._search_path)
+        return f"{path} as {account.name}" if account is not None else str(path)
+
+    @property
+    def _search_path(self) -> str:
+        return self.environment.get("PATH", os.environ.get("PATH", os.defpath))
 
     def _summary(self, *parts: str) -> str:
         """These parts, then those of the settings here. Variables are only named: their values may be credentials."""
@@ -464,20 +480,17 @@ class SandboxableSettings(ProcessSettings):
     def _sandbox(self) -> Bubblewrap | None:
         return Bubblewrap(self.bubblewrap or BubblewrapSettings()) if self.sandbox == "bubblewrap" else None
 
-    def _examine_sandbox(self, packages: Path, name: str) -> str:
-        """What separates the command from the host, for `hookmill doctor`. Raises `Invalid`. `name`: the program."""
+    def _examine_sandbox(self, packages: Path, program: Program) -> str:
+        """What separates the command from the host, for `hookmill doctor`. Raises `Invalid`."""
         sandbox = self._sandbox
         if sandbox is None:
             return "without a sandbox"
         sandbox.refuse_unusable(self._account())
         sandbox.check_paths(packages.parent)
         sandbox.try_out(self._account())
-        program = shutil.which(name, path=self.environment.get("PATH", os.environ.get("PATH", os.defpath)))
-        if program is not None and not sandbox.shows(program):
-            raise Invalid(
-                f"Its sandbox does not contain {Path(program).resolve()}. Add the program's directory to read_only in "
-                "the runner's bubblewrap."
-            )
+        path = program.path_in(self._search_path)
+        if path is not None and (problem := sandbox.problem_of(path)) is not None:
+            raise Invalid(problem)
         return f"in a sandbox of bubblewrap {sandbox.limits_text}, with {sandbox.settings.network_text}"
 
     def _sandbox_summary(self) -> str:
@@ -503,8 +516,8 @@ class CommandSettings(SandboxableSettings):
         return sandbox
 
     def examine(self, packages: Path) -> str:
-        program = self._examine_program(packages, self.argv[0], "argv")
-        sandbox = self._examine_sandbox(packages, self.argv[0])
+        program = self._examine_program(packages, Program(self.argv[0], "argv"))
+        sandbox = self._examine_sandbox(packages, Program(self.argv[0], "argv"))
         return f"starts {program} {sandbox}, for at most {self.time_limit_seconds:,} s"
 
     def create_runner(self, context: RunnerContext) -> CommandRunner:

@@ -32,6 +32,7 @@ from hookmill.runs.runners.command import (
     count_of_arguments,
 )
 from hookmill.runs.runners.kind import RunnerContext, SystemText
+from hookmill.runs.runners.programs import Program
 
 ENGINES: Final = ("podman", "docker")
 PACKAGE_PATH: Final = "/package"
@@ -307,13 +308,14 @@ class ContainerSettings(ProcessSettings, ContainerOptions):
 
     def examine(self, packages: Path) -> str:
         refuse_comma(packages)
-        program = self._examine_program(packages, self.engine, "engine")
+        program = self._examine_program(packages, engine_program(self.engine))
         return f"starts containers of {self.image} with {program}, for at most {self.time_limit_seconds:,} s"
 
     def create_runner(self, context: RunnerContext) -> ContainerRunner:
         return ContainerRunner(
             argv=self.argv,
             engine=self.engine,
+            program=engine_program(self.engine),
             image=self.image,
             limits=self.limits,
             time_limit_seconds=self.time_limit_seconds,
@@ -327,6 +329,11 @@ class ContainerSettings(ProcessSettings, ContainerOptions):
     def summary(self) -> str:
         program, *arguments = self.argv
         return self._summary(f"{program} in {self.image}", *count_of_arguments(arguments), *self.parts_of_summary)
+
+
+def engine_program(engine: str) -> Program:
+    """The engine's client."""
+    return Program(engine, "engine")
 
 
 def without_variables_of_the_engine(rule: RunSecretRule) -> RunSecretRule:

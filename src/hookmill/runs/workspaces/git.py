@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.text import printable
 
+GIT_MISSING: Final = "The program git is not installed on this host, or not in PATH. Install the package git."
 TICK_SECONDS: Final = 0.1
 """The time between two calls of `tick`."""
 OUTPUT_BYTES_MAX: Final = 65_536
@@ -137,7 +138,7 @@ def run_git(
                 start_new_session=True,
             )
         except FileNotFoundError:
-            raise GitError("The program git is not installed on this host, or not in PATH.") from None
+            raise GitError(GIT_MISSING) from None
     try:
         output, errors = _read(process, time.monotonic() + seconds, seconds, tick)
     except BaseException:

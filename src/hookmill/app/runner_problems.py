@@ -1,0 +1,44 @@
+"""Looks for problems of the runners: for `hookmill doctor`, and for the log when a worker starts."""
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from hookmill.app import log
+from hookmill.domain.errors import Invalid
+from hookmill.runs.workspaces.git import GIT_MISSING
+from hookmill.settings import Settings
+
+LOOK_SECONDS: Final = 30.0
+"""When a worker starts, no further runner is examined after this time. One runner takes up to 40 s."""
+
+
+def examined_runners(settings: Settings) -> Iterator[tuple[str, str, bool]]:
+    """Each runner's name, what it does or why its runs would fail, and whether it can be used."""
+    packages = settings.data_dir.absolute() / "runs"
+    for name, runner in settings.all_runners().items():
+        try:
+            yield name, runner.examine(packages), True
+        except Invalid as error:
+            yield name, str(error), False
+
+
+def log_problems_meanwhile(settings: Settings) -> None:
+    """Log the problems of the runners, in a thread. They never prevent a start: other runners may have runs."""
+    threading.Thread(target=_log_problems, args=(settings,), name="runner problems", daemon=True).start()
+
+
+def _log_problems(settings: Settings) -> None:
+    deadline = time.monotonic() + LOOK_SECONDS
+    try:
+        if settings.repositories and shutil.which("git") is None:
+            log.warning("repositories", GIT_MISSING)
+        for name, text, is_usable in examined_runners(settings):
+            if not is_usable:
+                log.warning(f"runner {name}", text)
+            if time.monotonic() > deadline:
+                return
+    except Exception as error:
+        log.failure("runs", error)
