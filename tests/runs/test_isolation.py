@@ -28,7 +28,7 @@ from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import Package, allow_traversal, list_files, open_file, write_package
 from hookmill.runs.runner import HostFault, Instruction
 from hookmill.runs.runners import AgentSettings, CommandRunner, CommandSettings, ContainerSettings, RunnerContext
-from hookmill.runs.runners.bubblewrap import BubblewrapSettings
+from hookmill.runs.runners.bubblewrap import Bubblewrap, BubblewrapSettings
 from hookmill.runs.runners.guard import limit_that_ended
 from hookmill.sandbox import DISK_LIMIT, egress
 from hookmill.sandbox.cgroup import cgroup_limits, has_exceeded_memory
@@ -670,9 +670,31 @@ def test_doctor_describes_the_sandbox_and_finds_hidden_programs(package):
     )
     assert " without a sandbox, " in CommandSettings(argv=("sh",)).examine(packages)
     with pytest.raises(
-        Invalid, match=r"Its sandbox does not contain .*/agent\. Add the program's directory to read_only"
+        Invalid, match=rf"Its sandbox does not contain {top}/agent\. Add the directory {top} to read_only"
     ):
         settings(str(top / "agent")).examine(packages)
+
+
+def test_both_directories_of_a_linked_program_are_named(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "agent.js").write_text("")
+    link = tmp_path / "bin" / "agent"
+    link.symlink_to("../lib/agent.js")
+    linked = f"Its program {link} leads through a symbolic link to {tmp_path}/lib/agent.js."
+
+    def problem(*read_only: Path) -> str | None:
+        return Bubblewrap(BubblewrapSettings(read_only=tuple(map(str, read_only)))).problem_of(str(link))
+
+    assert problem() == (
+        f"{linked} Its sandbox contains neither {tmp_path}/bin nor {tmp_path}/lib. Add both, or a directory that "
+        "contains both, to read_only in the runner's bubblewrap."
+    )
+    assert problem(tmp_path / "bin") == (
+        f"{linked} Its sandbox does not contain {tmp_path}/lib. Add this directory to read_only in the runner's "
+        "bubblewrap."
+    )
+    assert problem(tmp_path) is None
 
 
 def test_root_in_a_sandbox_is_refused():

@@ -326,20 +326,26 @@ class Bubblewrap:
 
     def problem_of(self, program: str) -> str | None:
         """Why commands don't see this program, whose path is absolute, and what to do; None if they see it."""
-        if self._shows(program):
+        link, target = Path(program), Path(program).resolve()
+        hidden = list(dict.fromkeys(str(path.parent) for path in (link, target) if not self._shows(path)))
+        if not hidden:
             return None
+        place = "the runner's bubblewrap"
+        if link == target:
+            return f"Its sandbox does not contain {program}. Add the directory {hidden[0]} to read_only in {place}."
+        is_link = f"Its program {link} leads through a symbolic link to {target}."
+        if len(hidden) == 1:
+            return f"{is_link} Its sandbox does not contain {hidden[0]}. Add this directory to read_only in {place}."
         return (
-            f"Its sandbox does not contain {Path(program).resolve()}. Add the program's directory to read_only in the "
-            "runner's bubblewrap."
+            f"{is_link} Its sandbox contains neither {hidden[0]} nor {hidden[1]}. Add both, or a directory that "
+            f"contains both, to read_only in {place}."
         )
 
-    def _shows(self, program: str) -> bool:
+    def _shows(self, path: Path) -> bool:
         mounted = (
             "/usr",
             *(f"/{name}" for name in _SYSTEM_DIRECTORIES),
             *self.settings.read_only,
             *self.settings.writable,
         )
-        return all(
-            any(path.is_relative_to(top) for top in mounted) for path in (Path(program), Path(program).resolve())
-        )
+        return any(path.is_relative_to(top) for top in mounted)
