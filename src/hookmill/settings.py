@@ -10,9 +10,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -40,8 +39,9 @@ from hookmill.domain.run_files import (
 from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.domain.workspace import is_repository_name
 from hookmill.results.destinations import AnyDestination
-from hookmill.runs.runners import RUNNER_KINDS, AnyRunnerSettings, PackageSettings, RunnerSettings
+from hookmill.runs.runners import AnyRunnerSettings, PackageSettings, RunnerSettings
 from hookmill.runs.workspaces.repository import RepositorySettings
+from hookmill.settings_problems import describe_problem, suggestion
 
 CONFIG_FILE: Final = "hookmill.toml"
 _VARIABLES_OTHER_THAN_SETTINGS: Final = {
@@ -762,10 +762,10 @@ def load_settings() -> LoadedSettings:
     ]
     names = set(Settings.model_fields)
     problems += [
-        f"{path}: unknown setting {name!r}{_suggestion(name, names)}" for name in file_settings if name not in names
+        f"{path}: unknown setting {name!r}{suggestion(name, names)}" for name in file_settings if name not in names
     ]
     problems += [
-        f"{name}: unknown setting{_suggestion(name.removeprefix('HOOKMILL_').lower(), names, variables=True)}"
+        f"{name}: unknown setting{suggestion(name.removeprefix('HOOKMILL_').lower(), names, variables=True)}"
         for name in sorted(environment)
         if name.startswith("HOOKMILL_")
         and name.removeprefix("HOOKMILL_").lower() not in names
@@ -776,7 +776,9 @@ def load_settings() -> LoadedSettings:
     try:
         settings = Settings(**{name: value for name, value in file_settings.items() if name in names})
     except ValidationError as error:
-        problems += [_describe_problem(details, path, environment) for details in error.errors(include_input=False)]
+        problems += [
+            describe_problem(Settings, details, path, environment) for details in error.errors(include_input=False)
+        ]
     except SettingsError as error:
         # The environment's values of tables are JSON. The error stops at the first value that is not.
         field = re.search(r'field "(\w+)"', str(error))
@@ -787,14 +789,6 @@ def load_settings() -> LoadedSettings:
         problems=tuple(problems),
         file=path.absolute() if file_settings else None,
     )
-
-
-def _suggestion(name: str, names: Iterable[str], *, variables: bool = False) -> str:
-    """The end of an error text for an unknown setting: the setting with a similar name, if there is one."""
-    similar = get_close_matches(name, names, n=1)
-    if not similar:
-        return ""
-    return f"; did you mean {f'HOOKMILL_{similar[0].upper()}' if variables else similar[0]}?"
 
 
 def _has_module(name: str) -> bool:
@@ -820,17 +814,3 @@ def _is_valid_utf8(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _describe_problem(details: Mapping[str, Any], path: Path, environment: Mapping[str, str]) -> str:
-    """One line for a validation error, with the name of the variable or the file's key."""
-    location = [str(part) for part in details["loc"]]
-    if location[:1] == ["runners"] and len(location) > 2 and location[2] in RUNNER_KINDS:
-        # pydantic adds the runner's kind, which is not part of the key.
-        del location[2]
-    key = ".".join(location)
-    message = str(details["msg"]).removeprefix("Value error, ")
-    if not key:
-        return message
-    variable = f"HOOKMILL_{location[0].upper()}"
-    return f"{variable if variable in environment else f'{path}: {key}'}: {message}"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
@@ -27,7 +28,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.external_identity import GroupRole
 from hookmill.domain.permission import Role
 from hookmill.runs.package import allow_traversal
-from hookmill.settings import Settings, read_settings
+from hookmill.settings import Settings, load_settings, read_settings
 from hookmill.store import postgres_engine
 from hookmill.store.privileges import ENGINE_SCHEMA
 from tests.cli.conftest import Hookmill
@@ -265,7 +266,11 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
         ("RUNNERS", '{"a": {"argv": ["x\\u0000y"]}}', "HOOKMILL_RUNNERS: must not contain a NUL character"),
         ("RUNNERS", '{"a": {"kind": "robot"}}', "HOOKMILL_RUNNERS: kind must be one of: agent, command"),
         ("RUNNERS", '{"a": {"kind": ["command"]}}', "HOOKMILL_RUNNERS: kind must be one of: agent, command"),
-        ("RUNNERS", '{"a": {"kind": "package", "argv": ["x"]}}', "HOOKMILL_RUNNERS: Extra inputs are not permitted"),
+        (
+            "RUNNERS",
+            '{"a": {"kind": "package", "argv": ["x"]}}',
+            "HOOKMILL_RUNNERS: unknown key 'argv' in the table runners.a; known keys: kind, retry",
+        ),
         ("RUNNERS", '{"a": {"kind": "command"}}', "HOOKMILL_RUNNERS: Field required"),
         ("RUNNERS", '{"a": {"argv": ["x"], "environment": {"A": "\\u0000"}}}', "must not contain a NUL character"),
         (
@@ -301,6 +306,50 @@ def test_invalid_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, 
 
     with pytest.raises(Invalid, match=re.escape(problem)):
         read_settings()
+
+
+SETTINGS_WITH_TYPOS: Final = """
+bse_url = "http://localhost"
+[runners.reviewer]
+kind = "agent"
+agent = "claude"
+key_form = "REVIEW_KEY"
+bubblewrap = { network_alow = ["api.example.com:443"] }
+retry = { attempts = 2, backof_seconds = 5 }
+[runners.argv]
+argv = ["true"]
+zzz = "canary"
+[repositories.shop]
+url = "https://git.example.com/shop.git"
+secret_form = "TOKEN"
+[destinations.chat]
+kind = "slak"
+[destinations.gitea]
+kind = "gitea"
+url = "https://git.example.com/api/v1"
+secret_frm = "TOKEN"
+repositories = ["acme/shop"]
+"""
+
+
+def test_misspelled_keys_of_the_file_are_named_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "own.toml"
+    file.write_text(SETTINGS_WITH_TYPOS)
+    monkeypatch.setenv("HOOKMILL_CONFIG", str(file))
+
+    *found, known_keys = sorted(load_settings().problems, key=lambda problem: "known keys" in problem)
+
+    assert [problem.removeprefix(f"{file}: ") for problem in found] == [
+        "unknown setting 'bse_url'; did you mean base_url?",
+        "unknown key 'backof_seconds' in the table runners.reviewer.retry; did you mean backoff_seconds?",
+        "unknown key 'network_alow' in the table runners.reviewer.bubblewrap; did you mean network_allow?",
+        "unknown key 'key_form' in the table runners.reviewer; did you mean key_from?",
+        "unknown key 'secret_form' in the table repositories.shop; did you mean secret_from?",
+        "destinations.chat: kind must be one of: github, gitea, slack, webhook",
+        "unknown key 'secret_frm' in the table destinations.gitea; did you mean secret_from?",
+    ]
+    assert known_keys.startswith(f"{file}: unknown key 'zzz' in the table runners.argv; known keys: argv, bubblewrap, ")
+    assert "canary" not in known_keys
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
