@@ -1,6 +1,7 @@
 """The home page of a factory: what needs attention, the first steps, and the webhooks with their last 24 hours."""
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -10,12 +11,16 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.ids import run_id
 from hookmill.domain.permission import Role
 from hookmill.domain.sample import FIRST_START_NAME, FIRST_START_PROMPT
+from hookmill.domain.signatures.catalogue import find
+from hookmill.domain.signatures.sign import sign
 from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.management.activity import HOUR_US, Hour
 from hookmill.web.dashboard.chart import HEIGHT, chart
 from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
 from tests.dashboard.conftest import Installation
 from tests.support.world import World
+
+AGREED: Final = "agreed upon"
 
 
 @pytest.fixture
@@ -64,6 +69,18 @@ def send_invalid_json(world: World) -> None:
 def replace_the_secret(world: World) -> None:
     world.management.webhooks.create(world.may, "source", secret_name="SOURCE")
     world.management.secrets.replace(world.may, "SOURCE")
+
+
+def post_signed_by_github(world: World, secret: str, body: bytes = b"{}", *, has_id: bool = True) -> None:
+    """Send a delivery to the webhook `source`, which is created first if necessary."""
+    names = [webhook.name for webhook in world.management.webhooks.all(world.may)]
+    if "source" not in names:
+        world.webhook("source", auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret=AGREED)
+    webhook = world.management.webhooks.get(world.may, "source")
+    headers = dict(sign(find("github"), secret, body, "", world.clock.now, "event-1").headers)
+    if not has_id:
+        headers = {name: value for name, value in headers.items() if name.lower() != "x-github-delivery"}
+    world.request("POST", webhook.ingress_path(), headers=headers, body=body)
 
 
 def create_without_secret(world: World) -> None:
@@ -124,6 +141,15 @@ def test_home_shows_what_needs_attention_with_a_link_to_fix_it(
     assert concern in home_text(manager)
     buttons = [anchor for anchor in page.with_tag("a") if "small" in anchor.attributes.get("class", "")]
     assert [link in button.attributes["href"] for button in buttons] == [True]
+
+
+def test_reason_of_a_failed_authentication_ends_with_one_full_stop(dashboard: Dashboard, manager: Visitor):
+    post_signed_by_github(dashboard.world, "another secret")
+
+    text = home_text(manager)
+
+    assert "Last reason: " in text
+    assert ".." not in text
 
 
 @pytest.mark.parametrize("cause", [receive_a_delivery, repeat_an_id, delete_a_webhook_of_a_disabled_automation])

@@ -208,7 +208,8 @@ def webhook_concerns(factory: str, webhook: Webhook, activity: WebhookActivity) 
         yield concern(
             f"rejected {attempts_text(failed_count)} for failed authentication",
             ("The last attempt failed too, so the sender may have a wrong secret. " if is_newest_failed else "")
-            + (f"Last reason: {reason}." if reason else ""),
+            # Some reasons are sentences, and end with a full stop.
+            + (f"Last reason: {reason.removesuffix('.')}." if reason else ""),
             "View attempts",
             log_url(Label.REJECTED_AUTH),
             is_loss=is_newest_failed,
