@@ -56,6 +56,18 @@ def repeat_a_body(world: World) -> None:
     world.post(webhook, b"1")
 
 
+def repeat_a_body_without_the_own_header(world: World) -> None:
+    webhook = world.webhook("source", delivery_id_header="X-Event-Id")
+    world.post(webhook, b"1")
+    world.post(webhook, b"1")
+
+
+def repeat_a_body_without_the_id_of_github(world: World) -> None:
+    post_signed_by_github(world, AGREED, has_id=False)
+    world.clock.advance(seconds=1)
+    post_signed_by_github(world, AGREED, has_id=False)
+
+
 def repeat_an_id(world: World) -> None:
     webhook = world.webhook("source")
     for body in (b"1", b"2"):
@@ -123,6 +135,13 @@ def receive_a_delivery(world: World) -> None:
         (fail_to_authenticate, "source rejected 1 attempt for failed authentication", "&label=rejected_auth"),
         (exceed_the_rate_limit, "source dropped 1 attempt over its rate limit", "/deliveries?webhook="),
         (repeat_a_body, "source detected 1 of its last 1 duplicates by body hash only", "#delivery-id"),
+        (repeat_a_body, "They have no event id. If they are different events", "#delivery-id"),
+        (repeat_a_body_without_the_own_header, "lack the webhook's delivery id header, X-Event-Id.", "#delivery-id"),
+        (
+            repeat_a_body_without_the_id_of_github,
+            "They lack the provider's event id (header x-github-delivery).",
+            "&label=duplicate",
+        ),
         (send_invalid_json, "source rejected 1 attempt with invalid JSON", "&label=rejected_invalid_json"),
         (replace_the_secret, "source uses an old value of its secret", "#secret"),
         (create_without_secret, "source has no secret yet", "#secret"),

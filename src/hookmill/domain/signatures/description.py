@@ -1,5 +1,6 @@
 """Describes a scheme to its users, for the command line and for docs/schemes.md."""
 
+from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.scheme import Scheme
 
 
@@ -52,6 +53,16 @@ def _tolerance_in_words(scheme: Scheme) -> str | None:
         "A delivery is not refused because of its age. "
         f"The provider recommends refusing it after {timestamp.tolerance_seconds} s."
     )
+
+
+def delivery_id_location(scheme_name: str | None) -> str | None:
+    """Where the provider of a scheme sends its event id: `header x-github-delivery`. None if it sends none.
+
+    None also stands for names that the catalogue does not have.
+    """
+    if scheme_name is None or scheme_name not in catalogue.names():
+        return None
+    return _sources_in_words(catalogue.find(scheme_name).delivery_id).replace("`", "") or None
 
 
 def _sources_in_words(sources: tuple[str, ...]) -> str:

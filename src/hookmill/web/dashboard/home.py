@@ -13,6 +13,7 @@ from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayView
 from hookmill.domain.run import Run, RunState
 from hookmill.domain.sample import unchanged_first_automation
+from hookmill.domain.signatures.description import delivery_id_location
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.activity import WebhookActivity
 from hookmill.web.dashboard.access import require_viewer
@@ -233,10 +234,7 @@ def webhook_concerns(factory: str, webhook: Webhook, activity: WebhookActivity) 
         yield concern(
             f"detected {activity.duplicates_by_body} of its last {activity.duplicates_checked} duplicates by body "
             "hash only",
-            "They have no event id. If they are different events with the same body, only the first one starts runs. "
-            "Set the header that contains the sender's event id.",
-            "Set the header",
-            f"{webhook_url}#delivery-id",
+            *_missing_id(webhook, webhook_url, log_url(Label.DUPLICATE)),
         )
     for label, body_problem, consequence in (
         (
@@ -267,6 +265,30 @@ def webhook_concerns(factory: str, webhook: Webhook, activity: WebhookActivity) 
             f"{webhook_url}#state",
             is_loss=is_disabled,
         )
+
+
+def _missing_id(webhook: Webhook, webhook_url: str, duplicates_url: str) -> tuple[str, str, str]:
+    """Why duplicates have no event id and what follows, the text of the link to act on it, and its URL."""
+    consequence = "If they are different events with the same body, only the first one starts runs."
+    if webhook.delivery_id_header is not None:
+        return (
+            f"They lack the webhook's delivery id header, {webhook.delivery_id_header}. {consequence} Check that the "
+            "sender sends this header, and that no proxy removes it.",
+            "Check the header",
+            f"{webhook_url}#delivery-id",
+        )
+    if (location := delivery_id_location(webhook.signature_scheme)) is not None:
+        return (
+            f"They lack the provider's event id ({location}). {consequence} Check that the provider sent them"
+            + (", and that no proxy removes this header." if location.startswith("header") else "."),
+            "View duplicates",
+            duplicates_url,
+        )
+    return (
+        f"They have no event id. {consequence} Set the header that contains the sender's event id.",
+        "Set the header",
+        f"{webhook_url}#delivery-id",
+    )
 
 
 def automation_concerns(
