@@ -472,6 +472,25 @@ def test_unusable_password_is_named_and_not_shown(scene: Scene, value: str | Non
     assert "lines" not in (run.reason or "")
 
 
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (None, ", which must contain the password of the repository 'app', is not set. Set it for every process"),
+        (" ", ", which must contain the password of the repository 'app', is empty. Set it for every process"),
+        ("two\nlines", " has no usable password for the repository 'app': it must be one line of at most 4,096"),
+    ],
+)
+def test_variable_without_a_password_is_named(scene: Scene, monkeypatch, value: str | None, problem: str):
+    monkeypatch.delenv("GIT_TOKEN", raising=False)
+    if value is not None:
+        monkeypatch.setenv("GIT_TOKEN", value)
+
+    run = scene.perform({"repository": "app"}, url="http://127.0.0.1:1/app.git", secret_from="GIT_TOKEN")
+
+    assert f"The variable GIT_TOKEN{problem}" in (run.reason or "")
+    assert "lines" not in (run.reason or "")
+
+
 # What a command gets
 
 

@@ -52,6 +52,13 @@ def suggested_secret_name(webhook_name: str) -> str:
     return f"WEBHOOK_{middle[:48].rstrip('_')}_SECRET"
 
 
+def missing_text(value: str | None) -> str | None:
+    """What is wrong if the environment variable for a secret has this value: it is not set, or empty. None: neither."""
+    if value is None:
+        return "is not set"
+    return None if value.strip() else "is empty"
+
+
 def usable_secret(value: str) -> SecretValue:
     """A secret that a person supplied, without the white space around it.
 

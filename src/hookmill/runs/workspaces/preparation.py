@@ -9,7 +9,7 @@ from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.domain.ids import TeamId
 from hookmill.domain.run import Run
 from hookmill.domain.run_files import parsed_payload
-from hookmill.domain.secret import SecretValue, usable_secret
+from hookmill.domain.secret import SecretValue, missing_text, usable_secret
 from hookmill.domain.workspace import CheckoutCommits, Workspace
 from hookmill.runs.runner import HostFault, Instruction, NextInstruction
 from hookmill.runs.workspaces.checkouts import Checkouts, WorkspaceRefused, WorkspaceStopped, WorkspaceUnavailable
@@ -113,11 +113,17 @@ def credential_of_environment(name: str, repository: RepositorySettings) -> Cred
     """The credential in `secret_from`; None if the repository has none there. Raises `WorkspaceUnavailable`."""
     if repository.secret_from is None:
         return None
-    password = _usable_password(os.environ.get(repository.secret_from, ""))
+    value = os.environ.get(repository.secret_from)
+    if (missing := missing_text(value)) is not None:
+        raise WorkspaceUnavailable(
+            f"The variable {repository.secret_from}, which must contain the password of the repository {name!r}, "
+            f"{missing}. Set it for every process that performs runs, or correct the repository's secret_from."
+        )
+    password = _usable_password(value or "")
     if password is None:
         raise WorkspaceUnavailable(
-            f"The variable {repository.secret_from} has no usable password for the repository {name!r}. Set it for "
-            "every process that performs runs."
+            f"The variable {repository.secret_from} has no usable password for the repository {name!r}: it must be one "
+            "line of at most 4,096 printable characters. Correct it for every process that performs runs."
         )
     return Credential(url=repository.url, username=repository.username, password=password)
 
