@@ -1,7 +1,7 @@
 """The faults that the service tolerates: what happens, what must hold, and which tests show it.
 
-Faults are not requirements: the requirements hold during each fault. Ids are never reused or renumbered. A test
-verifies that the named tests exist.
+Faults are not requirements: the requirements hold during each fault. Ids are never reused or renumbered. Tests verify
+that the named tests exist, and that no test of a fault and no fault of the drill is without a row.
 """
 
 from collections.abc import Mapping
@@ -17,6 +17,8 @@ class ToleratedFault:
     """The node ids of the tests that show it, relative to `tests/`, without parameters."""
     not_shown: str = ""
     """What the tests do not show, and why."""
+    in_drill: tuple[str, ...] = ()
+    """The names of the faults in `tests/drill/faults.py` that are this fault. Each of those belongs to one row."""
 
 
 _FAILPOINTS: Final = "faults/test_failpoints.py::test_delivery_can_be_retried_after_a_failure_at_any_admission_step"
@@ -30,6 +32,9 @@ _TWO: Final = "faults/test_two_processes.py::"
 _CRASHES: Final = "runs/test_crashes.py::"
 _HOSTS: Final = "faults/test_two_hosts.py::"
 _STOPPING: Final = "faults/test_stopping.py::"
+_BACKUP: Final = "faults/test_backup.py::"
+_ROTATION: Final = "faults/test_key_rotation.py::"
+_MOVE: Final = "faults/test_move.py::"
 
 FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F1": ToleratedFault(
@@ -39,6 +44,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F2": ToleratedFault(
         "The writer is killed inside the transaction: it is rolled back as a whole, and no rate limit counts it.",
         (_FAILPOINTS, _KILLED_CALLS),
+        in_drill=("writer killed",),
     ),
     "F3": ToleratedFault(
         "The writer is killed between COMMIT and 202: the retry is a Duplicate, and there is one run.",
@@ -62,26 +68,42 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _DATABASE + "test_full_disk_gives_503_and_loses_no_accepted_delivery",
             _DATABASE + "test_low_disk_space_blocks_deliveries_and_new_webhooks",
         ),
+        in_drill=("disk full",),
     ),
     "F6": ToleratedFault(
         "PostgreSQL can't write its log, and crashes: senders get a 503, and no acceptance is lost.",
         (_DATABASE + "test_postgresql_that_cannot_write_its_log_loses_no_delivery",),
         "A limit on the size of files stands for the full disk.",
+        in_drill=("database crashed, its log unwritable",),
     ),
     "F7": ToleratedFault(
         "A write or a sync fails at any call: this delivery gets no 202, and the next one is accepted.",
-        (_CALLS, "faults/test_sync.py::test_delivery_is_not_answered_202_if_its_sync_fails"),
+        (
+            _CALLS,
+            "faults/test_sync.py::test_delivery_is_not_answered_202_if_its_sync_fails",
+            "faults/test_failpoints.py::test_transaction_error_fails_only_the_deliveries_of_its_batch",
+            "faults/test_sync.py::test_log_is_synced_to_disk_before_every_202",
+        ),
+        in_drill=("writes fail",),
     ),
     "F8": ToleratedFault(
         "PostgreSQL restarts under load: nothing is lost or doubled, and connections are opened again.",
         (
             _DATABASE + "test_postgresql_restarts_under_load_lose_and_double_no_delivery",
             "runs/test_faults.py::test_restarts_of_the_database",
+            _DATABASE + "test_requests_get_503_while_postgresql_is_down",
+        ),
+        in_drill=(
+            "database restarted (fast)",
+            "database restarted (immediate)",
+            "sessions ended by the server",
+            "connections cut",
         ),
     ),
     "F9": ToleratedFault(
         "A failover leaves the service with a read-only PostgreSQL: deliveries get a 503, and it is not ready.",
         (_DATABASE + "test_deliveries_get_503_while_postgresql_is_read_only",),
+        in_drill=("database read-only",),
     ),
     "F10": ToleratedFault(
         "PostgreSQL does not respond: senders get a 503 in time, and memory stays bounded.",
@@ -90,6 +112,10 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _DATABASE + "test_memory_stays_bounded_while_postgresql_does_not_respond",
             _DATABASE + "test_database_connections_that_never_respond_are_replaced",
         ),
+        in_drill=(
+            "network silent",
+            "connections that stay silent",
+        ),
     ),
     "F11": ToleratedFault(
         "Another session holds a lock: senders get a 503 in time. On PostgreSQL, other webhooks don't wait.",
@@ -97,6 +123,10 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _DATABASE + "test_locked_webhook_delays_no_other_webhook",
             _DATABASE + "test_deliveries_get_503_while_another_process_locks_sqlite",
             "store/test_group_commit.py::test_locked_webhook_is_unavailable_and_delays_no_other",
+        ),
+        in_drill=(
+            "database locked",
+            "rows or tables locked",
         ),
     ),
     "F12": ToleratedFault(
@@ -122,6 +152,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "runs/test_in_flight.py::test_clock_of_another_host_does_not_affect_death_detection",
             _DRILL,
         ),
+        in_drill=("clock of a host wrong",),
     ),
     "F15": ToleratedFault(
         "The clock jumps during a request: the answer and the time limits stay the same.",
@@ -136,6 +167,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "spec/test_identity.py::test_exactly_one_of_simultaneous_copies_is_accepted",
             "store/test_admission.py::test_only_the_first_copy_in_a_batch_is_accepted",
         ),
+        in_drill=("copies at one instant",),
     ),
     "F17": ToleratedFault(
         "The copies arrive at two processes: the result is the same.",
@@ -161,6 +193,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _TWO + "test_rotated_secret_is_rejected_immediately_in_all_processes",
             "faults/test_channels.py::test_change_in_any_channel_applies_immediately_in_another_service",
         ),
+        in_drill=("secret rotated, webhook disabled",),
     ),
     "F21": ToleratedFault(
         "A webhook is disabled or deleted during deliveries: every process then answers 404, and starts no run.",
@@ -192,6 +225,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "store/test_deliveries.py::test_delivery_with_an_unfinished_run_is_kept_with_its_payload",
             "test_maintenance.py::test_deliveries_are_accepted_between_two_steps",
         ),
+        in_drill=("retention during load",),
     ),
     "F26": ToleratedFault(
         "A delivery is sent again after retention removed its row: it is a Duplicate if the sender sent an id.",
@@ -211,7 +245,10 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "runs/test_faults.py::test_killed_workers_on_sqlite",
             "runs/test_faults.py::test_killed_workers_on_postgresql",
             _HOSTS + "test_host_that_is_cut_off_and_killed_loses_and_doubles_no_run",
+            _CRASHES + "test_another_worker_performs_the_runs_of_a_killed_one",
+            _CRASHES + "test_command_ends_when_its_worker_is_killed",
         ),
+        in_drill=("worker killed",),
     ),
     "F29": ToleratedFault(
         "A worker is frozen until another one claims its run: what it writes afterwards has no effect.",
@@ -220,13 +257,17 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "runs/test_faults.py::test_interrupted_workers",
             "store/test_runs.py::test_result_of_a_stale_worker_has_no_effect",
             _HOSTS + "test_host_that_was_cut_off_and_frozen_overwrites_no_result",
+            _CRASHES + "test_runs_of_a_worker_frozen_in_a_transaction_are_requeued_soon",
+            _CRASHES + "test_resumed_worker_does_not_end_the_next_attempt_on_its_host",
         ),
+        in_drill=("worker paused",),
     ),
     "F30": ToleratedFault(
         "Several workers claim runs: each run is performed once, and no factory waits for another.",
         (
             _CRASHES + "test_two_workers_share_runs_and_perform_each_once",
             "store/test_runs.py::test_workers_that_claim_at_the_same_time_claim_different_runs",
+            _CRASHES + "test_run_cancelled_between_two_workers_leaves_no_process",
         ),
     ),
     "F31": ToleratedFault(
@@ -239,6 +280,16 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _STOPPING + "test_request_that_was_read_before_the_stop_is_answered",
             _STOPPING + "test_stops_under_load_lose_and_double_no_delivery_or_run",
             _DRILL,
+            _STOPPING + "test_sigterm_to_the_whole_process_group_stops_the_service",
+            _CRASHES + "test_another_worker_performs_the_runs_of_a_stopped_one",
+            _CRASHES + "test_stopping_worker_ends_a_stopped_guard_and_its_command",
+            "faults/test_signals.py::test_sigterm_at_any_line_stops_the_server",
+            "faults/test_signals.py::test_sigterm_at_any_line_stops_a_worker",
+            "faults/test_signals.py::test_ctrl_c_stops_all_processes_without_an_error",
+        ),
+        in_drill=(
+            "service stopped and started",
+            "worker stopped and started",
         ),
     ),
     "F33": ToleratedFault(
@@ -247,8 +298,10 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "faults/test_open_files.py::test_service_out_of_file_descriptors_answers_503_and_recovers",
             "test_fork_server.py::test_failed_start_of_the_fork_server_is_retried",
             "runs/test_health.py::test_failure_to_start_the_guard_is_a_host_fault",
+            "faults/test_open_files.py::test_open_files_limit_is_raised_and_partly_reserved_for_the_store",
         ),
         "A process that the kernel kills for its memory is killed like any other: see F2 and F28.",
+        in_drill=("ingress without open files",),
     ),
     "F34": ToleratedFault(
         "Migrations are killed, started twice, or meet a newer schema: one migrates, and a newer schema is refused.",
@@ -270,7 +323,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F36": ToleratedFault(
         "A backup that was made under load is restored: it is consistent, and accepts later deliveries again once.",
-        ("faults/test_backup.py::test_restored_backup_is_consistent_and_accepts_retries_once",),
+        (_BACKUP + "test_restored_backup_is_consistent_and_accepts_retries_once",),
     ),
     "F37": ToleratedFault(
         "A sender closes the connection after its request: if this delivery was recorded, a retry is a Duplicate.",
@@ -313,11 +366,14 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F43": ToleratedFault(
         "`kill -9` of a backup at any step: no file has its name, and the next backup is complete.",
-        ("faults/test_backup.py::test_killed_backup_leaves_no_file_with_its_name",),
+        (_BACKUP + "test_killed_backup_leaves_no_file_with_its_name",),
     ),
     "F44": ToleratedFault(
         "`kill -9` of a restore at any step: the database is empty, and the same command restores everything.",
-        ("faults/test_backup.py::test_killed_restore_leaves_an_empty_database_and_can_be_started_again",),
+        (
+            _BACKUP + "test_killed_restore_leaves_an_empty_database_and_can_be_started_again",
+            _BACKUP + "test_restore_that_is_interrupted_after_its_commit_keeps_everything",
+        ),
     ),
     "F45": ToleratedFault(
         "A backup was cut, or any byte of it was altered: it is refused, and nothing is changed.",
@@ -353,15 +409,15 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F49": ToleratedFault(
         "The disk is full while a backup is written: the error names the disk, and the previous backup stays.",
         (
-            "faults/test_backup.py::test_full_disk_ends_a_backup_and_keeps_the_previous_one",
-            "faults/test_backup.py::test_backup_says_when_its_output_is_full",
+            _BACKUP + "test_full_disk_ends_a_backup_and_keeps_the_previous_one",
+            _BACKUP + "test_backup_says_when_its_output_is_full",
         ),
     ),
     "F50": ToleratedFault(
         "The disk is full during a restore: nothing is restored, and the same command succeeds later.",
         (
-            "faults/test_backup.py::test_restore_to_a_full_disk_changes_nothing_and_can_be_started_again",
-            "faults/test_backup.py::test_restore_while_the_disk_of_postgresql_is_full_can_be_started_again",
+            _BACKUP + "test_restore_to_a_full_disk_changes_nothing_and_can_be_started_again",
+            _BACKUP + "test_restore_while_the_disk_of_postgresql_is_full_can_be_started_again",
         ),
         "PostgreSQL's tables are on the full disk, but not its write-ahead log.",
     ),
@@ -446,4 +502,85 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "runs/test_isolation.py::test_package_that_grows_too_large_ends_its_sandbox",
         ),
     ),
+    "F61": ToleratedFault(
+        "The ingress, the worker or the fork server is killed: it is replaced, and deliveries are soon accepted again.",
+        (
+            _STOPPING + "test_deliveries_are_accepted_again_soon_after_a_process_was_killed",
+            _STOPPING + "test_deliveries_are_accepted_while_the_worker_is_replaced",
+            _STOPPING + "test_processes_are_replaced_after_their_fork_server_was_killed",
+            _STOPPING + "test_repeated_kills_of_the_ingress_do_not_end_the_service",
+        ),
+        in_drill=("ingress killed", "fork server killed"),
+    ),
+    "F62": ToleratedFault(
+        "The supervisor or the whole service is killed: all processes end, and the next start accepts deliveries soon.",
+        (
+            _STOPPING + "test_all_processes_end_after_their_supervisor_was_killed",
+            _STOPPING + "test_all_processes_end_after_a_supervisor_was_killed_at_its_start",
+            _STOPPING + "test_killed_service_accepts_deliveries_soon_after_its_next_start",
+        ),
+        in_drill=("service killed and started", "supervisor killed and started"),
+    ),
+    "F63": ToleratedFault(
+        "Processes of all kinds are killed again and again under load: no delivery or run is lost or doubled.",
+        (
+            "faults/test_kill.py::test_kills_on_sqlite_lose_and_double_no_delivery_or_run",
+            "faults/test_kill.py::test_kills_on_postgresql_lose_and_double_no_delivery_or_run",
+        ),
+    ),
+    "F64": ToleratedFault(
+        "The ingress or the writer is paused for seconds: no delivery or run is lost or doubled.",
+        (_DRILL,),
+        in_drill=("ingress paused", "writer paused"),
+    ),
+    "F65": ToleratedFault(
+        "Master keys change under load, or their rotation is killed: no delivery is refused, and the next rotation "
+        "completes it.",
+        (
+            _ROTATION + "test_key_rotation_under_load_refuses_no_delivery",
+            _ROTATION + "test_next_rotation_completes_one_that_was_killed_at_any_step",
+            _ROTATION + "test_rolling_restart_with_a_new_master_key_refuses_no_delivery",
+        ),
+    ),
+    "F66": ToleratedFault(
+        "A stored secret is damaged, or swapped with another one: only its webhook is unavailable, until its secret is "
+        "rotated.",
+        (
+            _ROTATION + "test_only_webhooks_with_swapped_ciphertexts_become_unavailable",
+            _ROTATION + "test_rotation_repairs_a_webhook_with_a_damaged_secret",
+        ),
+    ),
+    "F67": ToleratedFault(
+        "A move to PostgreSQL is killed, or its source changes meanwhile: the next move continues it or says what "
+        "changed, and no service starts on a part of the rows.",
+        (
+            _MOVE + "test_next_move_continues_one_that_was_killed_at_any_step",
+            _MOVE + "test_service_starts_on_postgresql_only_after_a_completed_move",
+            _MOVE + "test_move_detects_rows_that_changed_during_an_interruption",
+            _MOVE + "test_running_move_blocks_the_service_and_other_moves",
+            _MOVE + "test_interrupted_move_says_how_to_continue",
+        ),
+    ),
+    "F68": ToleratedFault(
+        "The reader of a backup stalls, or keys are rotated meanwhile: the backup can be ended, and is not complete.",
+        (
+            _BACKUP + "test_backup_whose_reader_stalls_can_be_interrupted",
+            _BACKUP + "test_rotation_ends_a_backup_before_any_row_is_written",
+        ),
+    ),
+    "F69": ToleratedFault(
+        "A worker is killed while several ones claim runs of the same key: the limit and the debounce of the key hold.",
+        (
+            "faults/test_run_policies.py::test_no_key_has_more_active_runs_than_its_limit",
+            "faults/test_run_policies.py::test_debounced_deliveries_start_one_run_per_key",
+        ),
+    ),
 }
+
+NO_FAULTS: Final[Mapping[str, str]] = {
+    _MOVE + "test_service_continues_on_postgresql_where_it_stopped_on_sqlite": "a move without a fault",
+    "faults/test_sync.py::test_trace_shows_a_store_that_does_not_sync": "verifies the test of F7",
+    "faults/test_tls.py::test_tls_parameters_apply_to_every_connection": "settings",
+    "faults/test_tls.py::test_wrong_tls_parameters_are_refused_without_showing_the_password": "settings",
+}
+"""The tests in the files of faults that show no fault, and what they are instead."""

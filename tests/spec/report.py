@@ -44,11 +44,13 @@ def listing(shown: Mapping[str, Collection[str]]) -> str:
 
 
 def faults() -> str:
-    """Every fault with its tests, and with what they do not show."""
+    """Every fault with its tests, its names in the drill, and what the tests do not show."""
     lines = []
     for id_, fault in FAULTS.items():
         lines.append(f"{id_}: {fault.what}")
         lines += [f"    tests/{test}" for test in fault.tests]
+        if fault.in_drill:
+            lines.append(f"    in the drill: {', '.join(fault.in_drill)}")
         if fault.not_shown:
             lines.append(f"    {fault.not_shown}")
     return "\n".join(lines)
