@@ -19,7 +19,6 @@ from hookmill.domain.filters import (
     CompiledFilter,
     compile_filter,
 )
-from hookmill.domain.results import ResultKind
 from hookmill.runs.runners import RUNNER_KINDS
 from hookmill.settings import Settings
 from scripts import filter_operators
@@ -56,7 +55,6 @@ def test_page_of_settings_contains_only_existing_settings():
     [
         ("alarms.md", AlarmKind),
         ("alarm-destinations.md", AlarmKind),
-        ("results.md", ResultKind),
         ("runners.md", RUNNER_KINDS),
     ],
 )

@@ -24,8 +24,10 @@ def send_to_repository(claimed: ClaimedResult, access: RepositoryAccess) -> Outc
             return _send_status(claimed, access)
         case ResultKind.GITHUB_CHECK:
             return _send_check_run(claimed, access)
-        case _:
+        case ResultKind.GITHUB_COMMENT:
             return _send_comment(claimed, access)
+        case _:
+            raise AssertionError(f"results of the kind {claimed.kind} are for no repository")
 
 
 def _details_url(claimed: ClaimedResult, access: RepositoryAccess) -> str | None:
