@@ -378,6 +378,7 @@ def test_metrics_on_a_loopback_address_need_no_token(monkeypatch: pytest.MonkeyP
     ("name", "value", "module", "problem"),
     [
         ("OTLP_ENDPOINT", "http://otlp.test", "opentelemetry", "install hookmill with the extra otel: hookmill[otel]"),
+        ("OIDC_ISSUER", "https://id.test", "httpx2", "install hookmill with the extra oidc: hookmill[oidc]"),
         ("S3_BUCKET", "files", "obstore", "install hookmill with the extra s3: hookmill[s3]"),
     ],
 )

@@ -10,11 +10,13 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
+from hookmill.app.doctor.sign_in import check_provider
 from hookmill.domain.errors import SignInRefused
 from hookmill.domain.external_identity import ExternalIdentity, IdentityKey, SignInAttempt
 from hookmill.domain.secret import SecretValue
 from hookmill.oidc.cached import RELOAD_SECONDS
 from hookmill.oidc.provider import Provider, ProviderConfig
+from hookmill.settings import Settings
 from tests.dashboard.client import Elements
 from tests.support.openid_provider import CLIENT_ID, OpenIdProvider, serving_openid
 from tests.support.world import PUBLIC_URL
@@ -124,3 +126,12 @@ def test_rotated_key_is_loaded_a_minute_later(provider: OpenIdProvider):
     client.seconds = RELOAD_SECONDS
 
     assert client.identify(client.answer()).name == "Ada L"
+
+
+def test_doctor_finds_no_problem(provider: OpenIdProvider):
+    settings = Settings(base_url=PUBLIC_URL, **provider.settings())  # type: ignore[arg-type]
+
+    about_redirect, about_provider = check_provider(settings)
+
+    assert about_provider.observation == f"the provider {provider.issuer} answers, and has what a sign-in needs"
+    assert about_redirect.observation.endswith(f"needs the redirect URI {REDIRECT_URI}")

@@ -34,6 +34,7 @@ _KEY_TYPES: Final[Mapping[str, type[RSAKey] | type[ECKey] | type[OKPKey]]] = {
     "Ed25519": OKPKey,
 }
 """The accepted algorithms. None of them uses a shared secret: a public key must never verify an HMAC."""
+ACCEPTED_ALGORITHMS: Final[Sequence[str]] = tuple(_KEY_TYPES)
 _SIGNING_KEY_TYPES: Final = ("RSA", "EC", "OKP")
 
 Claims = Mapping[str, Any]

@@ -1,6 +1,6 @@
 """The provider's discovery document: its endpoints, and how Hookmill authenticates at the token endpoint."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -24,6 +24,23 @@ class Metadata:
     supports none of them."""
     has_issuer_in_answers: bool
     """Whether each answer of the authorization endpoint names the issuer (RFC 9207)."""
+    response_types: Sequence[str] | None
+    """None if the provider does not list them. The same is true of the following lists."""
+    code_challenge_methods: Sequence[str] | None
+    id_token_algorithms: Sequence[str] | None
+
+    def unsupported(self, accepted_algorithms: Sequence[str], *, has_client_secret: bool) -> Sequence[str]:
+        """What a sign-in needs and the provider lacks, as the document says. Empty if a sign-in can work."""
+        faults = []
+        if self.response_types is not None and "code" not in self.response_types:
+            faults.append("it does not support the authorization code flow (response type code)")
+        if self.code_challenge_methods is not None and "S256" not in self.code_challenge_methods:
+            faults.append("it does not support PKCE with S256")
+        if self.id_token_algorithms is not None and not set(accepted_algorithms).intersection(self.id_token_algorithms):
+            faults.append(f"it signs ID tokens with none of {', '.join(accepted_algorithms)}")
+        if has_client_secret and self.client_auth_method is None:
+            faults.append(f"it accepts a client secret by none of {', '.join(_CLIENT_AUTH_METHODS)}")
+        return faults
 
 
 async def load_metadata(http: HttpClient, issuer: str) -> Metadata:
@@ -56,7 +73,15 @@ async def load_metadata(http: HttpClient, issuer: str) -> Metadata:
         userinfo_endpoint=_endpoint(document, "userinfo_endpoint", issuer) if userinfo is not None else None,
         client_auth_method=client_auth_method,
         has_issuer_in_answers=document.get("authorization_response_iss_parameter_supported") is True,
+        response_types=_texts(document.get("response_types_supported")),
+        code_challenge_methods=_texts(document.get("code_challenge_methods_supported")),
+        id_token_algorithms=_texts(document.get("id_token_signing_alg_values_supported")),
     )
+
+
+def _texts(value: object) -> Sequence[str] | None:
+    """The texts of a list; None if there is no list."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else None
 
 
 def _endpoint(document: Mapping[str, Any], name: str, issuer: str) -> str:

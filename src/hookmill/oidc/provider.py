@@ -18,7 +18,7 @@ from hookmill.domain.external_identity import ExternalIdentity, IdentityKey, Sig
 from hookmill.domain.secret import SecretValue
 from hookmill.oidc.cached import CachedDocument
 from hookmill.oidc.http import HttpClient, JsonResponse
-from hookmill.oidc.id_token import UnknownKey, usable_keys, verified_claims
+from hookmill.oidc.id_token import ACCEPTED_ALGORITHMS, UnknownKey, usable_keys, verified_claims
 from hookmill.oidc.metadata import Metadata, load_metadata
 
 ANSWER_CHARACTERS_MAX: Final = 8_192
@@ -56,6 +56,14 @@ class Provider:
         self._http = HttpClient(config.tls)
         self._metadata = CachedDocument(self._load_metadata, monotonic=monotonic)
         self._keys = CachedDocument(self._load_keys, monotonic=monotonic)
+
+    async def check(self) -> Sequence[str]:
+        """Load what a sign-in needs, and return what the provider lacks for it. Raises `ProviderUnavailable`."""
+        metadata = await self._metadata.get()
+        faults = metadata.unsupported(ACCEPTED_ALGORITHMS, has_client_secret=self._config.client_secret is not None)
+        if not faults:
+            await self._keys.get()
+        return faults
 
     async def authorization_url(self, attempt: SignInAttempt) -> str:
         """The URL at which the browser signs in for this attempt."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hookmill.app.doctor import alarms, base_url, database, destinations, directory, host, repositories, runs
+from hookmill.app.doctor import alarms, base_url, database, destinations, directory, host, repositories, runs, sign_in
 from hookmill.app.doctor.check import Check, findings_of
 from hookmill.domain.finding import Examination, Finding, Status, ok, problem
 from hookmill.settings import LoadedSettings, Settings
@@ -41,6 +41,7 @@ CHECKS: Final[Sequence[Check[Settings]]] = (
     Check("retention", runs.check_retention, needs=("database", "schema")),
     Check("base_url", base_url.check_base_url, seconds=30),
     Check("trusted_proxies", base_url.check_trusted_proxies),
+    Check(sign_in.NAME, sign_in.check_provider, seconds=sign_in.CHECK_SECONDS),
     Check(
         alarms.NAME,
         alarms.check_alarm_destinations,
