@@ -261,11 +261,20 @@ def test_port_in_use_is_reported_before_anything_is_created(data_dir: Path, hook
         port_number = listener.getsockname()[1]
         result = hookmill("serve", "--port", str(port_number), exit_code=1)
 
+    other = port_number + 1
     assert result.err == (
         f"The service can't listen on 127.0.0.1: port {port_number} is in use by another process. Stop that process, "
-        "or choose another port with --port.\n"
+        f"or choose another port: set HOOKMILL_PORT={other}, or start with --port {other}.\n"
     )
     assert not data_dir.exists()
+
+
+def test_refusal_of_the_highest_port_suggests_a_lower_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(port, "PORT_SECONDS", 0.0)
+
+    with port.hold_port("127.0.0.1", port.PORT_MAX), pytest.raises(Conflict, match="HOOKMILL_PORT=65534"):
+        with port.hold_port("127.0.0.1", port.PORT_MAX):
+            pass
 
 
 def test_start_waits_for_a_port_that_a_stopping_service_still_holds(monkeypatch: pytest.MonkeyPatch):

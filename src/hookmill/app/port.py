@@ -10,6 +10,7 @@ from typing import Final
 
 from hookmill.domain.errors import Conflict
 
+PORT_MAX: Final = 65_535
 PORT_SECONDS: Final = 1.0
 """The time that a start waits for a port that another process uses."""
 
@@ -66,11 +67,12 @@ def _reserve(host: str, port: int) -> socket.socket:
 
 def _refusal(host: str, port: int, error: OSError) -> Conflict:
     if error.errno == errno.EADDRINUSE:
+        other = port + 1 if port < PORT_MAX else port - 1
         return Conflict(
-            f"The service can't listen on {host}: port {port} is in use by another process. "
-            "Stop that process, or choose another port with --port."
+            f"The service can't listen on {host}: port {port} is in use by another process. Stop that process, or "
+            f"choose another port: set HOOKMILL_PORT={other}, or start with --port {other}."
         )
     return Conflict(
-        f"The service can't listen on {host} port {port}: {error.strerror}. "
-        "Choose another address with --host and --port."
+        f"The service can't listen on {host} port {port}: {error.strerror}. Choose another address: set HOOKMILL_HOST "
+        "and HOOKMILL_PORT, or start with --host and --port."
     )
