@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from sqlalchemy import MetaData
 
+from hookmill.cli.service import restoration_lines
 from hookmill.domain.ids import run_key
 from hookmill.domain.run import RunState
 from hookmill.store.backup.container import MAGIC, BackupReader, BackupWriter
@@ -24,6 +25,7 @@ from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.keys.key_file import KeyFile
 from hookmill.store.keys.sealing import new_master_key
 from hookmill.store.migrate import migrate
+from hookmill.store.restored import Restoration
 from hookmill.store.revision import revisions
 from hookmill.store.rows.tables import tables_of
 from hookmill.store.schema import metadata
@@ -161,6 +163,29 @@ def test_a_backup_and_a_restore_say_what_they_did_and_what_to_do_next(
     assert [path.name for path in (tmp_path / "copy").iterdir()] == ["hookmill.db", "master.key"]
     (entry, *_) = hookmill("audit", "list", "--team", "--json").json["entries"]
     assert entry["action"] == "installation.restore"
+
+
+def test_copy_that_performs_no_runs_may_run_beside_the_original(
+    webhook: Any, hookmill: Hookmill, into: Callable[..., CommandResult], monkeypatch: pytest.MonkeyPatch
+):
+    hookmill("backup", "1.hookmill")
+    monkeypatch.setenv("HOOKMILL_PERFORMS_RUNS", "false")
+
+    restored = into("copy", "1.hookmill")
+
+    assert "Stop the original" not in restored.out
+    assert "1. While the original installation runs, keep performs_runs false" in restored.out
+
+
+@pytest.mark.parametrize("performs_runs", [True, False])
+def test_start_after_a_restore_says_whether_runs_are_performed(performs_runs: bool):
+    restored = Restoration(taken_at=0, restored_at=0, newest_delivery_at=None)
+
+    text = "\n".join(restoration_lines(restored, performs_runs=performs_runs))
+
+    assert ("are performed now" in text) == performs_runs
+    assert ("must stay stopped" in text) == performs_runs
+    assert ("performs no runs, because performs_runs is false" in text) != performs_runs
 
 
 def test_a_backup_keeps_no_session_no_sign_in_link_and_no_secret(

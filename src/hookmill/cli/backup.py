@@ -274,7 +274,10 @@ def _print_restore(result: RestoreResult, settings: Settings, file: str, json: b
         print_line(text)
     print_line()
     print_line("What to do next:")
-    print_line("1. Stop the original installation, if it still runs: both would perform the same runs.")
+    if settings.performs_runs:
+        print_line("1. Stop the original installation, if it still runs: both would perform the same runs.")
+    else:
+        print_line("1. While the original installation runs, keep performs_runs false, and start no worker here.")
     print_line(f"2. Start the service: {program()} serve")
     print_line(f"3. Check what was restored: {program()} verify")
 

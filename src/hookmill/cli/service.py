@@ -24,7 +24,7 @@ from hookmill.prctl import protect_memory
 from hookmill.presentation.webhook import WebhookWithSecretView
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hookmill.domain.automation import Automation
     from hookmill.domain.permission import MayManage
@@ -246,7 +246,8 @@ def _announce(state: StateAfterStart, settings: Settings, command_prefix: str, j
     print_line(f"Hookmill is ready at {listen_url}")
     print_line()
     if state.restoration is not None:
-        _announce_restoration(state.restoration)
+        for line in restoration_lines(state.restoration, performs_runs=settings.performs_runs):
+            print_line(line)
         print_line()
     if state.first_webhook is not None:
         _announce_first(state.first_webhook, settings)
@@ -274,19 +275,32 @@ def _announce(state: StateAfterStart, settings: Settings, command_prefix: str, j
     )
 
 
-def _announce_restoration(restored: Restoration) -> None:
+def restoration_lines(restored: Restoration, *, performs_runs: bool) -> Iterator[str]:
+    """The consequences of the restore. `performs_runs`: whether this service performs the runs itself."""
     until = restored.newest_delivery_at
-    print_line(
+    yield (
         f"This installation was restored from a backup of {utc(restored.taken_at)} UTC. Its newest delivery is "
         + (f"of {utc(until)} UTC:" if until is not None else "unknown:")
     )
-    print_line("- Later deliveries are not here. If their senders retry them, they are accepted.")
-    print_line("- Earlier deliveries are here, so a retry of one of them is a Duplicate.")
-    print_line("- Runs that had not ended then are performed now, even if the original has performed them since.")
-    print_line("- Messages about alarms that were unsent then are not sent. Alarms that were open are in the lists.")
-    print_line("- Messages about results of runs that were unsent then are not sent.")
-    print_line("- Later changes are undone, such as rotated secrets, revoked API keys and removed members.")
-    print_line("- The original installation must stay stopped. docs/backup.md has the details.")
+    yield "- Later deliveries are not here. If their senders retry them, they are accepted."
+    yield "- Earlier deliveries are here, so a retry of one of them is a Duplicate."
+    if performs_runs:
+        yield "- Runs that had not ended then are performed now, even if the original has performed them since."
+    else:
+        yield (
+            "- This service performs no runs, because performs_runs is false. Runs that had not ended then wait, and "
+            "any worker of this database performs them, even if the original has performed them since."
+        )
+    yield "- Messages about alarms that were unsent then are not sent. Alarms that were open are in the lists."
+    yield "- Messages about results of runs that were unsent then are not sent."
+    yield "- Later changes are undone, such as rotated secrets, revoked API keys and removed members."
+    if performs_runs:
+        yield "- The original installation must stay stopped. docs/backup.md has the details."
+    else:
+        yield (
+            "- While the original installation runs, keep performs_runs false and start no worker here. Messages about "
+            "new alarms still go to the destinations. docs/backup.md has the details."
+        )
 
 
 def _announce_first(created: WebhookWithSecret, settings: Settings) -> None:
