@@ -3,13 +3,17 @@
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from pydantic import ValidationError
@@ -32,6 +36,7 @@ from hookmill.runs.runners.container import (
     container_name,
     removal_arguments,
 )
+from hookmill.sandbox.held_network import holder_program
 from tests.faults.parts import Part, kill_part
 from tests.runs.backlog import processes_of
 from tests.runs.claude_in_container import KEY
@@ -174,6 +179,9 @@ def test_values_of_variables_are_in_no_argument(package, monkeypatch):
         ({"network": "container:other"}, "String should match pattern"),
         ({"argv": ()}, "at least 1 item"),
         ({"cpus": 0}, "greater than 0"),
+        ({"network_allow": ["api"]}, "'api' is no destination"),
+        ({"network": "agents", "network_allow": ["a.example:1"]}, "must have network none with network_allow"),
+        ({"network_private": ["10.0.0.0/8"]}, "must have network_allow with network_private"),
     ],
 )
 def test_unusable_settings_of_a_container_are_refused(changes: Any, problem: str):
@@ -204,6 +212,62 @@ def test_summary_of_a_container_has_no_values_of_arguments():
         "agent in agent:1, 1 argument, by podman, 1 processors, 2,048 MiB, 256 processes, network none, "
         "at most 3600 s, keeps 1,048,576 bytes of output, with X"
     )
+
+
+# Allowed destinations
+
+
+ALLOWING: Final[dict[str, Any]] = {"network_allow": ("a.example:443", "b.example:443")}
+
+
+def test_container_with_allowed_destinations_joins_the_network_of_its_holder(package):
+    settings = ContainerSettings(image="x", argv=("x",), environment={"NO_PROXY": ""}, **ALLOWING)
+    runner = settings.create_runner(RunnerContext())
+    name = container_name(package.run, package.run.attempt)
+
+    arguments = runner._argv(package)
+    network = runner._network(package)
+
+    assert f"--network=container:{name}-network" in arguments
+    assert "--env=HTTPS_PROXY=http://127.0.0.1:3128" in arguments
+    # The operator's value
+    assert "--env=NO_PROXY" in arguments
+    assert network is not None
+    assert {"--network=none", f"--name={name}-network", "--cap-drop=all", "--read-only"} <= {*network["holder"]}
+    assert network["holder"][-2:] == ("--entrypoint=/hookmill-holder", "x")
+    assert network["egress"] == {"destinations": ALLOWING["network_allow"], "private_networks": ()}
+    assert ", only a.example:443, b.example:443, at most" in settings.summary()
+
+
+def test_container_of_docker_without_root_can_not_have_allowed_destinations(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_KEY", KEY)
+    account = "nobody" if os.geteuid() == 0 else None
+    container: dict[str, Any] = {"engine": "docker", "image": "x", **ALLOWING}
+
+    for settings in (
+        ContainerSettings(argv=("x",), user=account, **container),
+        agent(container=container, user=account),
+    ):
+        for check in (settings.refuse_unusable, lambda settings=settings: settings.examine(tmp_path / "runs")):
+            with pytest.raises(Invalid, match="needs a service that runs as root, and a runner without user"):
+                check()
+    for usable in ({"engine": "podman"}, {"network_allow": ()}):
+        ContainerSettings(argv=("x",), user=account, **{**container, **usable}).refuse_unusable()
+
+
+def test_holder_waits_until_it_is_killed(tmp_path):
+    program = tmp_path / "holder"
+    program.write_bytes(holder_program(os.uname().machine) or b"")
+    program.chmod(0o755)
+
+    with subprocess.Popen([program]) as process:
+        until(lambda: "S (sleeping)" in Path(f"/proc/{process.pid}/status").read_text(), "it waits")
+        # It does not end with a signal that is ignored.
+        process.send_signal(signal.SIGWINCH)
+        process.kill()
+
+    assert process.returncode == -signal.SIGKILL
+    assert holder_program("riscv64") is None
 
 
 # Agents in containers
@@ -319,7 +383,8 @@ def test_summary_and_doctor_describe_the_container_of_an_agent(tmp_path, monkeyp
         "network models, at most 3600 s"
     )
     assert settings.examine(tmp_path / "data" / "runs") == (
-        f"starts claude with the key in AGENT_KEY in containers of agent:1 with {engine}, for at most 3,600 s"
+        f"starts claude with the key in AGENT_KEY in containers of agent:1 with {engine}, with network models, "
+        "for at most 3,600 s"
     )
 
 
@@ -387,6 +452,74 @@ def test_container_sees_the_package_and_writes_only_its_output(engine, package):
     assert containers(engine) == []
 
 
+@BOTH_ENGINES
+def test_container_reaches_only_the_allowed_destinations(engine_name, request, package):
+    engine = request.getfixturevalue(engine_name)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        server.settimeout(30)
+
+        def answer() -> None:
+            with suppress(TimeoutError), server.accept()[0] as connection:
+                connection.recv(1_000)
+                connection.sendall(b"answer of the host\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        script = f"""
+            exec 2>&1
+            echo "$HTTPS_PROXY"; ls /sys/class/net; cd /package; ls -A
+            ask() {{ printf "CONNECT $1 HTTP/1.1\\r\\n\\r\\n$2" | busybox nc 127.0.0.1 3128; echo; }}
+            ask localhost:{port} hello
+            ask localhost:1 hello
+            echo | busybox nc 127.0.0.1 {port} || echo "no direct connection"
+        """
+        allowing = {"network_allow": (f"localhost:{port}",), "network_private": ("127.0.0.1",)}
+
+        result = perform(runner(engine, script, **allowing), package)
+        thread.join()
+
+    assert result.state is RunState.SUCCEEDED, result
+    output = result.output_tail or ""
+    assert output.startswith("http://127.0.0.1:3128\nlo\n")
+    # The program of the holder is no longer in the package.
+    assert "holder" not in output
+    assert "Connection established\n\nanswer of the host\n" in output
+    assert "The sandbox's network_allow does not list localhost:1." in output
+    assert "The sandbox refused a connection to localhost:1: network_allow does not list it." in output
+    assert output.endswith("no direct connection\n")
+    assert containers(engine) == []
+
+
+@BOTH_ENGINES
+def test_container_that_ends_early_leaves_no_holder(engine_name, request, package):
+    engine = request.getfixturevalue(engine_name)
+    begun = package.directory / "outputs" / "begun"
+    command = runner(engine, "touch /output/begun; sleep 60", network_allow=("a.example:443",))
+
+    result = perform(command, package, instruct_when(begun.exists, Instruction.CANCEL))
+
+    assert result.state is RunState.CANCELLED
+    assert containers(engine) == []
+
+
+def test_container_is_not_started_if_its_destinations_can_not_be_limited(engine, package, tmp_path):
+    # The engine of another machine names a process that is another one here.
+    remote = tmp_path / "podman"
+    remote.write_text(f'#!/bin/sh\ncase "$*" in *inspect*) echo {os.getpid()};; *) exec {engine} "$@";; esac\n')
+    remote.chmod(0o755)
+
+    result = perform(runner(remote, "echo started", network_allow=("a.example:443",)), package)
+
+    assert (result.state, result.exit_status) == (RunState.FAILED, 125)
+    assert result.reason == "The container could not be started with its network_allow. The output says why."
+    assert result.output_tail == (
+        "The container's network could not be limited to network_allow, so it was not started: the container that "
+        "holds its network has no process on this machine.\n"
+    )
+    assert containers(engine) == []
+
+
 def test_container_can_change_its_workspace(engine, tmp_path):
     package = with_workspace(tmp_path / "runs")
     script = 'pwd; cat "$HOOKMILL_WORKSPACE/f"; echo changed > /workspace/f; cat /package/workspace/f'
@@ -443,11 +576,13 @@ def test_missing_image_is_a_failure_with_the_engines_message(engine, package):
 
 def test_next_attempt_removes_the_container_of_an_earlier_one(engine, package):
     name = container_name(package.run, 1)
-    command = [str(engine), "run", "--detach", f"--name={name}", "--network=none", IMAGE, "sleep", "60"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    assert containers(engine) == [name]
+    for own_name, network in ((f"{name}-network", "none"), (name, f"container:{name}-network")):
+        command = [str(engine), "run", "--detach", f"--name={own_name}", f"--network={network}", IMAGE, "sleep", "60"]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert sorted(containers(engine)) == [name, f"{name}-network"]
 
-    runner(engine, "true").end_earlier_attempts(sample_run(id=package.run.id, attempt=2))
+    command_runner = runner(engine, "true", network_allow=("a.example:443",))
+    command_runner.end_earlier_attempts(sample_run(id=package.run.id, attempt=2))
 
     until(lambda: containers(engine) == [], "the container is removed")
 

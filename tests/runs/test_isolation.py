@@ -215,8 +215,9 @@ def engine_with_python(name: str) -> Iterator[Path]:
 
 
 @pytest.mark.proof
+@pytest.mark.parametrize("allowed", [(), ("a.example:443",)], ids=["no network", "allowed destination"])
 @pytest.mark.parametrize("engine_name", ["podman", "docker"])
-def test_hostile_container_reaches_what_the_page_of_isolation_says(installation, engine_name):
+def test_hostile_container_reaches_what_the_page_of_isolation_says(installation, engine_name, allowed):
     package = installation.package.directory
     target = {**installation.target, "output": "/output"}
     shutil.copy(ATTEMPTS, package / "attempts.py")
@@ -225,7 +226,7 @@ def test_hostile_container_reaches_what_the_page_of_isolation_says(installation,
     with engine_with_python(engine_name) as engine:
         settings = ContainerSettings(
             engine=str(engine), image=PYTHON_IMAGE,
-            memory_mb=LIMITS["memory_mb"], processes_max=LIMITS["processes_max"],
+            memory_mb=LIMITS["memory_mb"], processes_max=LIMITS["processes_max"], network_allow=allowed,
             argv=(str(Path(python()).resolve()), "-I", "-S", "/package/attempts.py", json.dumps(target)),
         )  # fmt: skip
 

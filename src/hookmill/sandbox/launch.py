@@ -88,7 +88,7 @@ def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
         first_process = _first_process(status.readline(STATUS_BYTES_MAX))
         for name, value in spec["rlimits"].items():
             _limit(first_process, getattr(resource, name), value)
-        egress = _start_egress(first_process, spec["egress"]) if spec["egress"] is not None else None
+        egress = start_egress(first_process, spec["egress"]) if spec["egress"] is not None else None
     except BaseException:
         os.kill(bubblewrap, signal.SIGKILL)
         os.waitpid(bubblewrap, 0)
@@ -237,8 +237,11 @@ def disk_bytes(directories: Sequence[str], bytes_max: int) -> int:
     return total
 
 
-def _start_egress(process: int, egress: Mapping[str, Any]) -> int:
-    """Start the proxy to the permitted destinations, which listens in the network of the process. Returns its id."""
+def start_egress(process: int, egress: Mapping[str, Any]) -> int:
+    """Start the proxy to the permitted destinations, which listens in the network of the process. Returns its id.
+
+    It ends with this process. Raises `OSError`.
+    """
     # Imported before the process forks, and only here: it takes longer than everything else together.
     from hookmill.domain.egress import EgressRules
     from hookmill.sandbox.egress import serve
@@ -283,7 +286,7 @@ def _listener_in_network_of(process: int, port: int) -> socket.socket:
         message, descriptors, _, _ = socket.recv_fds(own_end, 1_024, 1)
     os.waitpid(pid, 0)
     if not descriptors:
-        raise OSError(0, f"the network of the sandbox can't be entered: {message.decode()}")
+        raise OSError(0, f"its network can't be entered: {message.decode()}")
     return socket.socket(fileno=descriptors[0])
 
 
@@ -291,7 +294,11 @@ def _enter_network_of(process: int) -> None:
     network = os.open(f"/proc/{process}/ns/net", os.O_RDONLY)
     # The owner of a user namespace has all rights in it, and so in the network that belongs to it.
     user = fcntl.ioctl(network, _NS_GET_USERNS)
+    namespaces = [(network, _CLONE_NEWNET)]
+    # A container of root has no user namespace of its own, and a process can't enter the one in which it is.
+    if not os.path.samestat(os.fstat(user), os.stat("/proc/self/ns/user")):  # noqa: PTH116 - pathlib loads slowly
+        namespaces.insert(0, (user, _CLONE_NEWUSER))
     libc = ctypes.CDLL(None, use_errno=True)
-    for descriptor, kind in ((user, _CLONE_NEWUSER), (network, _CLONE_NEWNET)):
+    for descriptor, kind in namespaces:
         if libc.setns(descriptor, kind) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -238,6 +238,11 @@ class AgentSettings(SandboxableSettings):
         rule = SandboxableSettings.secret_rule(self)
         return rule if self.container is None else without_variables_of_the_engine(rule)
 
+    def refuse_unusable(self) -> None:
+        SandboxableSettings.refuse_unusable(self)
+        if self.container is not None:
+            self.container.refuse_unlimited_network(self._account())
+
     def prepare_host(self, packages: Path) -> None:
         if self.container is not None:
             refuse_comma(packages)
@@ -253,8 +258,10 @@ class AgentSettings(SandboxableSettings):
         limit = f"for at most {self.time_limit_seconds:,} s"
         if (container := self.container) is not None:
             refuse_comma(packages)
+            container.refuse_unlimited_network(self._account())
             engine = self._examine_program(packages, engine_program(container.engine))
-            return f"starts {self.agent} with {key} in containers of {container.image} with {engine}, {limit}"
+            containers = f"containers of {container.image} with {engine}, with {container.limits.network_text}"
+            return f"starts {self.agent} with {key} in {containers}, {limit}"
         program = self._examine_program(packages, self._host_program)
         sandbox = self._examine_sandbox(packages, self._host_program)
         return f"starts {self.agent} ({program}) with {key} {sandbox}, {limit}"

@@ -11,16 +11,20 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hookmill.domain.egress import EgressRules
 from hookmill.domain.errors import Invalid
 from hookmill.runs.runners.account import UnixAccount
-from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT, PROXY_PORT
+from hookmill.runs.runners.allowed_destinations import (
+    check_destinations,
+    destinations_text,
+    egress_spec,
+    proxy_variables,
+)
+from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT
 from hookmill.sandbox.cgroup import cgroup_limits, delegated_cgroup
 from hookmill.sandbox.seccomp import open_filter
 
 PROGRAM: Final = "bwrap"
 HOME: Final = "/tmp"  # noqa: S108 - a path in the sandbox
-PROXY_URL: Final = f"http://127.0.0.1:{PROXY_PORT}"
 TRIAL_SECONDS: Final = 20.0
 _MIB: Final = 1_048_576
 _SYSTEM_DIRECTORIES: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -124,12 +128,7 @@ class BubblewrapSettings(BaseModel):
     def _check_network(self) -> "BubblewrapSettings":
         if self.network == "full" and self.network_allow:
             raise ValueError("must have network none with network_allow, because full reaches every destination")
-        if self.network_private and not self.network_allow:
-            raise ValueError("must have network_allow with network_private")
-        try:
-            EgressRules.of(self.network_allow, self.network_private)
-        except Invalid as error:
-            raise ValueError(str(error)) from None
+        check_destinations(self.network_allow, self.network_private)
         return self
 
     @property
@@ -137,7 +136,7 @@ class BubblewrapSettings(BaseModel):
         """What the command reaches, for people."""
         if self.network == "full":
             return "the host's network"
-        return f"only {', '.join(self.network_allow)}" if self.network_allow else "no network"
+        return destinations_text(self.network_allow)
 
 
 def bubblewrap_arguments(
@@ -202,10 +201,7 @@ class Bubblewrap:
         """The variables that a command has because of the sandbox. `configured`: those of the operator."""
         variables = {"HOME": HOME}
         if self.settings.network_allow:
-            for name in ("HTTPS_PROXY", "HTTP_PROXY"):
-                variables |= {name: PROXY_URL, name.lower(): PROXY_URL}
-            # Without this variable, Node.js ignores the others.
-            variables |= {"NO_PROXY": "localhost,127.0.0.1", "NODE_USE_ENV_PROXY": "1"}
+            variables |= proxy_variables()
         return {name: value for name, value in variables.items() if name not in configured}
 
     def spec(self, package: PurePath, *, name: str, start: str | None = None) -> dict[str, Any]:
@@ -232,9 +228,7 @@ class Bubblewrap:
             "memory_bytes": memory_bytes if above is None else None,
             "directories": [str(package)],
             "disk_bytes": settings.disk_mb * _MIB,
-            "egress": {"destinations": settings.network_allow, "private_networks": settings.network_private}
-            if settings.network_allow
-            else None,
+            "egress": egress_spec(settings.network_allow, settings.network_private),
         }
 
     def reason_of_end(self, ended_by: str | None) -> str | None:

@@ -212,6 +212,7 @@ class CommandRunner:
             "sandbox": sandbox.spec(package.directory, name=_sandbox_name(package.run), start=working_directory)
             if (sandbox := self.sandbox) is not None
             else None,
+            "network": self._network(package),
         }
         return subprocess.Popen(
             [
@@ -235,6 +236,10 @@ class CommandRunner:
     def _argv(self, package: Package) -> tuple[str, ...]:
         """The program and its arguments for this run."""
         return self.argv
+
+    def _network(self, package: Package) -> dict[str, Any] | None:
+        """The network that exists before the program starts, as the guard needs it; None: there is none."""
+        return None
 
     def _working_directory(self, package: Package) -> str | None:
         """Where the program starts; None: in the package."""

@@ -2,18 +2,21 @@
 
 The engine's client is a command like any other, so the guard limits its time and its output. A container of Docker is
 no descendant of the client, so it is removed by its name whenever the client did not end by itself.
+
+With `network_allow`, another container holds the network: see `sandbox/held_network.py`.
 """
 
 import errno
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import run_id
@@ -23,6 +26,13 @@ from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY
 from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction
+from hookmill.runs.runners.account import UnixAccount
+from hookmill.runs.runners.allowed_destinations import (
+    check_destinations,
+    destinations_text,
+    egress_spec,
+    proxy_variables,
+)
 from hookmill.runs.runners.command import (
     INHERITED_VARIABLES,
     OUTPUTS_VARIABLE,
@@ -33,6 +43,7 @@ from hookmill.runs.runners.command import (
 )
 from hookmill.runs.runners.kind import RunnerContext, SystemText
 from hookmill.runs.runners.programs import Program
+from hookmill.sandbox.held_network import HOLDER_FILE, HOLDER_PATH, holder_program
 
 ENGINES: Final = ("podman", "docker")
 PACKAGE_PATH: Final = "/package"
@@ -54,6 +65,13 @@ class ContainerLimits:
     """With swap: a container gets no swap in addition."""
     processes_max: int = 256
     network: str = "none"
+    network_allow: tuple[str, ...] = ()
+    """The destinations that a container without a network reaches through a proxy."""
+    network_private: tuple[str, ...] = ()
+
+    @property
+    def network_text(self) -> str:
+        return destinations_text(self.network_allow) if self.network_allow else f"network {self.network}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +112,6 @@ def container_arguments(
     input. `user`: the user and group in the container. `environment`: variables whose values the arguments may show.
     `inherited_variables`: the container gets the client's values.
     """
-    memory = f"{limits.memory_mb}m"
     return (
         engine,
         "run",
@@ -102,7 +119,45 @@ def container_arguments(
         *(["--interactive"] if reads_input else []),
         f"--name={name}",
         f"--label=hookmill.run={run}",
-        f"--network={limits.network}",
+        f"--network={f'container:{holder_name(name)}' if limits.network_allow else limits.network}",
+        *_restrictions(limits, user),
+        f"--mount=type=bind,src={package},dst={PACKAGE_PATH},readonly",
+        f"--mount=type=bind,src={package / OUTPUTS_DIRECTORY},dst={paths.outputs}",
+        *([f"--mount=type=bind,src={workspace},dst={paths.workspace}"] if workspace is not None else []),
+        f"--workdir={starts_in}",
+        *(f"--env={variable}={value}" for variable, value in environment.items()),
+        *(f"--env={variable}" for variable in inherited_variables),
+        image,
+        *argv,
+    )
+
+
+def holder_arguments(
+    *, engine: str, image: str, limits: ContainerLimits, name: str, run: str, package: PurePath, user: str
+) -> tuple[str, ...]:
+    """The command line that starts the container whose network the container `name` joins.
+
+    It has only a loopback, and executes the program `HOLDER_FILE` of the package.
+    """
+    return (
+        engine,
+        "run",
+        "--rm",
+        "--detach",
+        f"--name={holder_name(name)}",
+        f"--label=hookmill.run={run}",
+        "--network=none",
+        *_restrictions(limits, user),
+        f"--mount=type=bind,src={package / HOLDER_FILE},dst={HOLDER_PATH},readonly",
+        "--workdir=/",
+        f"--entrypoint={HOLDER_PATH}",
+        image,
+    )
+
+
+def _restrictions(limits: ContainerLimits, user: str) -> tuple[str, ...]:
+    memory = f"{limits.memory_mb}m"
+    return (
         f"--cpus={limits.cpus:g}",
         f"--memory={memory}",
         f"--memory-swap={memory}",
@@ -112,14 +167,6 @@ def container_arguments(
         "--cap-drop=all",
         "--security-opt=no-new-privileges",
         f"--user={user}",
-        f"--mount=type=bind,src={package},dst={PACKAGE_PATH},readonly",
-        f"--mount=type=bind,src={package / OUTPUTS_DIRECTORY},dst={paths.outputs}",
-        *([f"--mount=type=bind,src={workspace},dst={paths.workspace}"] if workspace is not None else []),
-        f"--workdir={starts_in}",
-        *(f"--env={variable}={value}" for variable, value in environment.items()),
-        *(f"--env={variable}" for variable in inherited_variables),
-        image,
-        *argv,
     )
 
 
@@ -132,6 +179,11 @@ def removal_arguments(engine: str, names: Iterable[str]) -> tuple[str, ...]:
 
 def container_name(run: Run, attempt: int) -> str:
     return f"hookmill-{run_id(run.id)}-{attempt}"
+
+
+def holder_name(container: str) -> str:
+    """The name of the container that holds the network of this one."""
+    return f"{container}-network"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,15 +207,39 @@ class ContainerRunner(CommandRunner):
         try:
             result = self._run_command(package, next_instruction)
         finally:
-            if not (isinstance(result, Ended) and result.state is RunState.SUCCEEDED):
-                # The client may have been killed, and the container may still run. The next attempt tries again.
-                with suppress(OSError):
-                    self._remove([container_name(package.run, package.run.attempt)])
+            name = container_name(package.run, package.run.attempt)
+            # If the removal fails, the next attempt tries again.
+            with suppress(OSError):
+                if not (isinstance(result, Ended) and result.state is RunState.SUCCEEDED):
+                    # The client may have been killed, and the container may still run.
+                    self._remove([name])
+                else:
+                    self._remove_holders([name])
         return self._with_outputs(package, result)
+
+    def _network(self, package: Package) -> dict[str, Any] | None:
+        egress = egress_spec(self.limits.network_allow, self.limits.network_private)
+        if egress is None:
+            return None
+        name = container_name(package.run, package.run.attempt)
+        holder = holder_arguments(
+            engine=self.engine,
+            image=self.image,
+            limits=self.limits,
+            name=name,
+            run=run_id(package.run.id),
+            package=package.directory,
+            user=self._user,
+        )
+        inspect = (self.engine, "container", "inspect", "--format={{.State.Pid}}", holder_name(name))
+        return {"holder": holder, "inspect": inspect, "egress": egress}
 
     def _argv(self, package: Package) -> tuple[str, ...]:
         variables = self._environment(package)
         own_environment = {"HOME": "/tmp", OUTPUTS_VARIABLE: self.paths.outputs}  # noqa: S108 - in the container
+        if self.limits.network_allow:
+            configured = {*self.environment, *self.pass_environment, *package.secrets}
+            own_environment |= {name: url for name, url in proxy_variables().items() if name not in configured}
         for name in _NAMES_OF_FILES:
             if name in variables:
                 own_environment[name] = f"{PACKAGE_PATH}/{PurePath(variables[name]).name}"
@@ -210,11 +286,27 @@ class ContainerRunner(CommandRunner):
     def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
         result = CommandRunner._result_from(self, package, instruction, report)
         if result.exit_status == ENGINE_FAILED and result.state is RunState.FAILED and report["ended_by"] is None:
-            return replace(result, reason="The container could not be started. The output has the engine's message.")
+            return replace(result, reason=self._not_started_reason)
         return result
 
-    def _remove(self, names: list[str]) -> None:
-        """Remove containers that may exist, with their processes. Raises `OSError` if the engine does not answer."""
+    @property
+    def _not_started_reason(self) -> str:
+        if self.limits.network_allow:
+            return "The container could not be started with its network_allow. The output says why."
+        return "The container could not be started. The output has the engine's message."
+
+    def _remove(self, names: Sequence[str]) -> None:
+        """Remove containers that may exist, and those that hold their networks, with their processes. Raises `OSError`
+        if the engine does not answer."""
+        self._remove_containers(names)
+        self._remove_holders(names)
+
+    def _remove_holders(self, names: Sequence[str]) -> None:
+        # Podman removes no container whose network another one uses, so these follow.
+        if self.limits.network_allow:
+            self._remove_containers([holder_name(name) for name in names])
+
+    def _remove_containers(self, names: Sequence[str]) -> None:
         account = self._other_account
         options: dict[str, Any] = {}
         if account is not None:
@@ -258,6 +350,14 @@ class ContainerOptions(BaseModel):
     network: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] = Field(
         default="none", description="The engine's network that a container joins, or `none`."
     )
+    network_allow: tuple[str, ...] = Field(
+        default=(),
+        description="Destinations that a container without a network reaches through a proxy, such as "
+        "`api.example.com:443`.",
+    )
+    network_private: tuple[str, ...] = Field(
+        default=(), description="Private networks to which names in `network_allow` may resolve, such as `10.0.0.0/8`."
+    )
 
     @field_validator("engine")
     @classmethod
@@ -274,10 +374,35 @@ class ContainerOptions(BaseModel):
             raise ValueError("must not be host, because a container would then reach every service of this machine")
         return network
 
+    @model_validator(mode="after")
+    def _check_destinations(self) -> Self:
+        if self.network != "none" and self.network_allow:
+            raise ValueError("must have network none with network_allow, because a network reaches more")
+        check_destinations(self.network_allow, self.network_private)
+        return self
+
+    def refuse_unlimited_network(self, account: UnixAccount | None) -> None:
+        """Raises `Invalid` if this process can't limit containers to `network_allow`."""
+        if not self.network_allow:
+            return
+        if sys.platform != "linux" or holder_program(os.uname().machine) is None:
+            raise Invalid("The network_allow of a container needs Linux on x86-64 or ARM64. Remove it from the runner.")
+        uid = os.geteuid() if account is None else account.uid
+        if PurePath(self.engine).name == "docker" and uid != 0:
+            raise Invalid(
+                "The network_allow of a container of Docker needs a service that runs as root, and a runner without "
+                "user: only root can enter the network of such a container. Use the engine podman, or bubblewrap."
+            )
+
     @property
     def limits(self) -> ContainerLimits:
         return ContainerLimits(
-            cpus=self.cpus, memory_mb=self.memory_mb, processes_max=self.processes_max, network=self.network
+            cpus=self.cpus,
+            memory_mb=self.memory_mb,
+            processes_max=self.processes_max,
+            network=self.network,
+            network_allow=self.network_allow,
+            network_private=self.network_private,
         )
 
     @property
@@ -287,7 +412,7 @@ class ContainerOptions(BaseModel):
             f"{self.cpus:g} processors",
             f"{self.memory_mb:,} MiB",
             f"{self.processes_max:,} processes",
-            f"network {self.network}",
+            self.limits.network_text,
         )
 
 
@@ -302,14 +427,20 @@ class ContainerSettings(ProcessSettings, ContainerOptions):
     def secret_rule(self) -> RunSecretRule:
         return without_variables_of_the_engine(ProcessSettings.secret_rule(self))
 
+    def refuse_unusable(self) -> None:
+        ProcessSettings.refuse_unusable(self)
+        self.refuse_unlimited_network(self._account())
+
     def prepare_host(self, packages: Path) -> None:
         refuse_comma(packages)
         ProcessSettings.prepare_host(self, packages)
 
     def examine(self, packages: Path) -> str:
         refuse_comma(packages)
+        self.refuse_unlimited_network(self._account())
         program = self._examine_program(packages, engine_program(self.engine))
-        return f"starts containers of {self.image} with {program}, for at most {self.time_limit_seconds:,} s"
+        limit = f"for at most {self.time_limit_seconds:,} s"
+        return f"starts containers of {self.image} with {program}, with {self.limits.network_text}, {limit}"
 
     def create_runner(self, context: RunnerContext) -> ContainerRunner:
         return ContainerRunner(

@@ -205,7 +205,8 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     The spec: argv, directory, user (uid, gid and name of another account, or None), time_limit_seconds,
     grace_seconds, output_bytes_max, open_files_max (the soft limit, or None), working_directory (where the command
     starts, or None for `directory`), standard_input (the name of a file in `directory`, or None), masked_variables
-    (whose values the output must not contain), tail_bytes, and sandbox (as `create_sandbox` needs it, or None).
+    (whose values the output must not contain), tail_bytes, sandbox (as `create_sandbox` needs it, or None), and
+    network (as `prepare_network` needs it, or None).
 
     The report: `start_error` or `host_fault`, the reason why the command did not start. Otherwise `exit_status` (if
     a signal ended the command, minus its number), `ended_by` (`ENDED_BY_TIME_LIMIT`, `ENDED_BY_WORKER`, a limit of the
@@ -230,6 +231,8 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
         if spec["sandbox"] is not None:
             _load_sandbox(spec["sandbox"])
             _create_cgroup(spec["sandbox"]["cgroup"])
+        if spec["network"] is not None:
+            _load_network()
         limit_read_end, limit_write_end = os.pipe()
         os.set_blocking(limit_read_end, False)
         pid = _start_command(spec, write_end, limit_write_end)
@@ -344,6 +347,10 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int, lim
             step = "workspace"
             os.chdir(working_directory)
         step = "program"
+        if (network := spec["network"]) is not None:
+            from hookmill.sandbox.held_network import prepare_network
+
+            prepare_network(network, lambda: os.close(error_write_end))
         os.execvp(spec["argv"][0], spec["argv"])  # noqa: S606 - no shell is wanted
     except OSError as error:
         os.write(error_write_end, json.dumps([step, error.errno, error.strerror]).encode())
@@ -359,14 +366,25 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int, lim
         os._exit(127)
 
 
+def _add_own_package() -> None:
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)).rsplit(os.sep, 3)[0])  # noqa: PTH100, PTH120
+
+
 def _load_sandbox(sandbox: Mapping[str, Any]) -> None:
     """Load the modules of the sandbox. The account of the command may be unable to read them."""
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)).rsplit(os.sep, 3)[0])  # noqa: PTH100, PTH120
+    _add_own_package()
     import hookmill.sandbox.cgroup
     import hookmill.sandbox.launch
 
     if sandbox["egress"] is not None:
         import hookmill.sandbox.egress  # noqa: F401
+
+
+def _load_network() -> None:
+    """Likewise for the network of a container."""
+    _add_own_package()
+    import hookmill.sandbox.egress
+    import hookmill.sandbox.held_network  # noqa: F401
 
 
 def _create_cgroup(cgroup: Mapping[str, Any] | None) -> None:
