@@ -37,6 +37,7 @@ from tests.runs.samples import always_continue, instruct_when, sample_run
 from tests.support.debian import program
 from tests.support.docker import docker
 from tests.support.podman import PYTHON_IMAGE, import_python, podman
+from tests.support.python_programs import python
 from tests.support.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -136,13 +137,6 @@ def has_been_signalled(process: int) -> bool:
     status = Path(f"/proc/{process}/status").read_text()
     [pending] = re.findall(r"^ShdPnd:\s+([0-9a-f]+)$", status, re.MULTILINE)
     return bool(int(pending, 16) & 1 << (signal.SIGUSR1 - 1))
-
-
-def python() -> str:
-    """A Python that every account can execute. The one that performs the tests may be in a home directory."""
-    found = shutil.which("python3", path="/usr/bin:/usr/local/bin")
-    assert found is not None, "Install Python in /usr: the tests need one that sandboxes contain."
-    return found
 
 
 def settings(*argv: str, **changes: Any) -> CommandSettings:

@@ -32,6 +32,7 @@ from tests.support.model_endpoint import (
     model_endpoint,
 )
 from tests.support.npm import linked, npm_package
+from tests.support.python_programs import python_package
 
 KEY: Final = "sk-canary-0123456789"
 ACCOUNT: Final = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
@@ -125,6 +126,8 @@ class Agent:
     model: str | None = None
     key_variable: str | None = None
     report: Mapping[str, Any] = field(default_factory=dict)
+    gets_payload: bool = False
+    """Whether the model gets the payload without asking for it."""
     obeyed: frozenset[str] = frozenset()
     """The files of the checkout that reach the model as instructions. docs/agents.md lists them."""
 
@@ -184,7 +187,18 @@ OPENCODE: Final = Agent(
     # The agent has read a file in the same directory, or below it.
     obeyed=frozenset({"docs/AGENTS.md", "AGENTS.md"}),
 )
-AGENTS: Final = {"codex": CODEX, "gemini": GEMINI, "opencode": OPENCODE}
+AIDER: Final = Agent(
+    install=lambda: python_package("aider-chat==0.86.2"),
+    program="bin/aider",
+    api=MessagesApi(),
+    # Aider has no tools, so the runner gives it the payload.
+    tool_uses=(),
+    gets_payload=True,
+    environment=lambda endpoint, ca: {"ANTHROPIC_API_BASE": endpoint.url, "SSL_CERT_FILE": str(ca)},
+    model="anthropic/claude-sonnet-4-5",
+    report={"result": None, "input_tokens": 15, "output_tokens": 5},
+)
+AGENTS: Final = {"codex": CODEX, "gemini": GEMINI, "opencode": OPENCODE, "aider": AIDER}
 
 
 @pytest.fixture
@@ -247,13 +261,14 @@ def test_published_agent_works_in_a_sandbox_and_ignores_orders_of_the_checkout(
     assert isinstance(result, Ended)
     assert (result.state, result.reason) == (RunState.SUCCEEDED, None), result.output_tail
     assert result.report is not None
-    assert result.report.result == ANSWER
-    assert {name: getattr(result.report, name) for name in agent.report} == agent.report
+    report = {"result": ANSWER, **agent.report}
+    assert {name: getattr(result.report, name) for name in report} == report
+    assert ANSWER in (package.directory / "output.log").read_text()
     assert set(endpoint.keys) == {KEY}
     assert KEY not in (package.directory / "output.log").read_text()
     assert json.dumps(package.prompt_file.read_text().strip())[1:-1] in endpoint.prompts[0]
-    assert "text of the payload" not in endpoint.prompts[0]
+    assert ("text of the payload" in endpoint.prompts[0]) == agent.gets_payload
     # Only what the agent read by itself has reached the model.
-    assert CONTENT in endpoint.prompts[-1]
+    assert (CONTENT in endpoint.prompts[-1]) == bool(agent.tool_uses)
     assert set(re.findall(rf"{INSTRUCTION} \(([^)]+)\)", "".join(endpoint.prompts))) == agent.obeyed
     assert not (package.directory / MARK).exists()
