@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from hookmill.cli.send import Answer, summary
+from hookmill.domain.delivery import Delivery, Label
+from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id
 from tests.cli.conftest import Hookmill, LogWriter, Receiver
 from tests.support.ports import free_port
 
@@ -92,10 +95,65 @@ def test_answer_in_json(webhook: Any, hookmill: Hookmill, receiver: Receiver):
     single = hookmill("send", "source", "--url", receiver.url, "--json").json
     several = hookmill("send", "source", "--url", receiver.url, "--json", "--times", "2").json
 
-    answer = {"status": 202, "delivery_id": "dlv_1", "title": None, "retry_after": None}
+    answer = {
+        "status": 202,
+        "delivery_id": "dlv_1",
+        "title": None,
+        "retry_after": None,
+        "label": None,
+        "duplicate_of": None,
+    }
     url = f"{receiver.url}/webhooks/w/{webhook['uid']}"
     assert single == answer | {"url": url}
     assert several == {"sent": [answer, answer], "url": url}
+
+
+def test_duplicates_are_counted_and_name_the_accepted_delivery(
+    webhook: Any, log: LogWriter, hookmill: Hookmill, receiver: Receiver
+):
+    original = log.add_delivery(webhook["uid"])
+    duplicate = log.add_delivery(webhook["uid"], Label.DUPLICATE, duplicate_of=original)
+    receiver.answer = json.dumps({"delivery_id": duplicate}).encode()
+
+    several = hookmill("send", "source", "--url", receiver.url, "--times", "2")
+    fields = hookmill("send", "source", "--url", receiver.url, "--json").json
+
+    assert several.out.splitlines()[1:] == [f"202 {duplicate}"] * 2 + [f"2 sent: 2 duplicates of {original}"]
+    assert (fields["label"], fields["duplicate_of"]) == ("Duplicate", original)
+
+
+def test_summary_counts_each_outcome():
+    keys = [DeliveryKey(bytes([number]) * 16) for number in range(5)]
+    originals = {0: None, 1: keys[0], 2: keys[0], 3: keys[4]}
+    logged = {
+        delivery_id(keys[number]): Delivery(
+            key=keys[number],
+            webhook_uid=WebhookUid("wh_1"),
+            webhook_name="source",
+            label=Label.DUPLICATE if original else Label.ACCEPTED,
+            size=2,
+            received_at=0,
+            identity_kind=None,
+            identity=None,
+            duplicate_of=original,
+        )
+        for number, original in originals.items()
+    }
+
+    def answered(*statuses_and_ids: tuple[int, str | None]) -> list[Answer]:
+        return [
+            Answer(status=status, delivery_id=sent_id, title=None, retry_after=None)
+            for status, sent_id in statuses_and_ids
+        ]
+
+    accepted, first, second, third = ((202, sent_id) for sent_id in logged)
+    assert summary(answered(accepted), logged) == "1 sent: 1 accepted"
+    assert summary(answered(accepted, first, second), logged) == (
+        f"3 sent: 1 accepted, 2 duplicates of {delivery_id(keys[0])}"
+    )
+    assert summary(answered(accepted, first, third, (429, None), (202, "dlv_1")), logged) == (
+        "5 sent: 1 accepted, 2 duplicates of 2 deliveries, 1 answered 429, 1 not in this log"
+    )
 
 
 def test_rejected_sample_is_printed_with_its_reason_and_exit_code_1(

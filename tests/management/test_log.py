@@ -11,10 +11,10 @@ import pytest
 
 from hookmill.domain.delivery import Label
 from hookmill.domain.errors import Conflict, InvalidFilter, NotFound
-from hookmill.domain.ids import delivery_id, run_id
+from hookmill.domain.ids import DeliveryKey, delivery_id, run_id
 from hookmill.domain.run import RunState
 from hookmill.maintenance import run_retention
-from hookmill.management import WebhookWithSecret
+from hookmill.management import WebhookWithSecret, log
 from tests.support.waiting import until
 from tests.support.world import Answer, World
 
@@ -43,6 +43,21 @@ def test_log_is_filtered_by_delivery_id(world: World):
     rows = world.management.log.newest(world.may, identity="event-1")
 
     assert [row.label for row in rows] == [Label.DUPLICATE, Label.ACCEPTED]
+
+
+def test_known_deliveries_are_found_by_their_ids(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(log, "KEYS_PER_QUERY", 2)
+    source = world.webhook()
+    sent = [world.post(source, b"{}").delivery_id for _ in range(5)]
+    unknown = [delivery_id(DeliveryKey(b"\x01" * 16)), "dlv_1"]
+
+    known = world.management.log.known(world.may, [*unknown, *sent])
+    elsewhere = world.management.log.known(world.operator_of_new_factory(), sent)
+
+    originals = [known[each].duplicate_of for each in sent]
+    assert set(known) == set(sent)
+    assert originals == [None, *[known[sent[0]].key] * 4]
+    assert elsewhere == {}
 
 
 def test_delivery_is_found_by_the_sha256_of_its_body(world: World):

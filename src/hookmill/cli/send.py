@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -16,14 +17,18 @@ from urllib.parse import urlsplit
 import typer
 
 from hookmill.cli import inputs, options
-from hookmill.cli.output import command_line, print_json, print_line
+from hookmill.cli.output import command_line, count, print_json, print_line
 from hookmill.cli.session import factory_session
 from hookmill.domain.errors import Conflict, Invalid
+from hookmill.domain.ids import delivery_id
 from hookmill.domain.moment import iso
 from hookmill.domain.text import shown
 from hookmill.domain.webhook import AuthMode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hookmill.domain.delivery import Delivery
     from hookmill.domain.signatures.scheme import Scheme
     from hookmill.domain.signatures.sign import RequestToSend
     from hookmill.domain.webhook import Webhook
@@ -113,11 +118,17 @@ def send(
                 print_line(_answer_line(answer))
     finally:
         sender.close()
+    with factory_session(factory) as session:
+        ids = [answer.delivery_id for answer in answers if answer.delivery_id is not None]
+        logged = session.management.log.known(session.may, ids)
     if json:
-        answers_as_json = [_answer_fields(answer) for answer in answers]
+        answers_as_json = [_answer_fields(answer, logged) for answer in answers]
         url_field = {"url": sender.shown_url}
         print_json(answers_as_json[0] | url_field if times == 1 else {"sent": answers_as_json} | url_field)
-    elif any(answer.status == HTTP_UNAUTHORIZED for answer in answers):
+    elif logged and (times > 1 or any(delivery.duplicate_of is not None for delivery in logged.values())):
+        # The log of another installation has the ids of its own deliveries only.
+        print_line(summary(answers, logged))
+    if not json and any(answer.status == HTTP_UNAUTHORIZED for answer in answers):
         list_command = command_line("delivery list", factory, webhook=target.webhook.uid)
         print_line(f"To see why: {list_command}, then delivery show with the id.")
     if any(answer.status != HTTP_ACCEPTED for answer in answers):
@@ -304,10 +315,42 @@ def _answer_line(answer: Answer) -> str:
     return f"{answer.status} {shown(answer.title or '')}{wait}".rstrip()
 
 
-def _answer_fields(answer: Answer) -> dict[str, Any]:
+def summary(answers: Sequence[Answer], logged: Mapping[str, Delivery]) -> str:
+    """How many deliveries were accepted, and how many were Duplicates and of which one.
+
+    `logged` has the deliveries by id. The responses don't tell Duplicates from other deliveries.
+    """
+    from hookmill.domain.delivery import Label
+
+    others = Counter(f"answered {answer.status}" for answer in answers if answer.status != HTTP_ACCEPTED)
+    accepted, duplicates_of = 0, Counter[str]()
+    for answer in answers:
+        if answer.status != HTTP_ACCEPTED:
+            continue
+        delivery = logged.get(answer.delivery_id or "")
+        if delivery is None:
+            others["not in this log"] += 1
+        elif delivery.label is Label.DUPLICATE and delivery.duplicate_of is not None:
+            duplicates_of[delivery_id(delivery.duplicate_of)] += 1
+        else:
+            accepted += 1
+    outcomes = [f"{accepted} accepted"] if accepted else []
+    if duplicates_of:
+        originals = next(iter(duplicates_of)) if len(duplicates_of) == 1 else f"{len(duplicates_of)} deliveries"
+        outcomes.append(f"{count(duplicates_of.total(), 'duplicate')} of {originals}")
+    outcomes += [f"{number} {outcome}" for outcome, number in others.items()]
+    return f"{len(answers)} sent: {', '.join(outcomes)}"
+
+
+def _answer_fields(answer: Answer, logged: Mapping[str, Delivery]) -> dict[str, Any]:
+    delivery = logged.get(answer.delivery_id or "")
     return {
         "status": answer.status,
         "delivery_id": answer.delivery_id,
         "title": answer.title if answer.status != HTTP_ACCEPTED else None,
         "retry_after": answer.retry_after,
+        "label": delivery.label.wording if delivery is not None else None,
+        "duplicate_of": delivery_id(delivery.duplicate_of)
+        if delivery is not None and delivery.duplicate_of is not None
+        else None,
     }

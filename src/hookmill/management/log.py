@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from hookmill.domain import ids, payload
 from hookmill.domain.automation import Automation
 from hookmill.domain.delivery import Delivery, DroppedAttempts, Label, possible_identity_digests
-from hookmill.domain.errors import Conflict
+from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.ids import DeliveryKey, RunKey, WebhookUid
 from hookmill.domain.payload import Parsed
 from hookmill.domain.permission import MayManage, MayView
@@ -24,6 +25,7 @@ from hookmill.store.runs import adding
 SETTLED_SECONDS: Final = 60
 """The log has all deliveries that were received so long ago, because their transactions take a few seconds at most."""
 PAYLOADS_PER_PAGE: Final = 100
+KEYS_PER_QUERY: Final = 500
 
 
 class Log:
@@ -94,6 +96,19 @@ class Log:
     def get(self, may: MayView, delivery_id: str) -> Delivery:
         with self._installation.reading() as tx:
             return delivery_of(tx, may, delivery_id)
+
+    def known(self, may: MayView, delivery_ids: Sequence[str]) -> Mapping[str, Delivery]:
+        """Those of these deliveries that the log has, by id. Other ids, also invalid ones, are omitted."""
+        keys = []
+        for delivery_id in delivery_ids:
+            with suppress(Invalid):
+                keys.append(ids.delivery_key(delivery_id))
+        found: dict[str, Delivery] = {}
+        for start in range(0, len(keys), KEYS_PER_QUERY):
+            with self._installation.reading() as tx:
+                for delivery in deliveries.by_keys(tx, may.factory.id, keys[start : start + KEYS_PER_QUERY]):
+                    found[ids.delivery_id(delivery.key)] = delivery
+        return found
 
     def payload(self, may: MayView, delivery_id: str) -> bytes:
         """The body, byte for byte. Raises `NotFound` if the delivery is unknown or only its metadata is stored."""

@@ -261,6 +261,23 @@ def by_key(tx: Transaction, factory: FactoryId, key: DeliveryKey) -> Delivery | 
     return _delivery(row) if row else None
 
 
+def by_keys(tx: Transaction, factory: FactoryId, keys: Sequence[DeliveryKey]) -> Sequence[Delivery]:
+    """The deliveries of the factory that have these keys."""
+    if not keys:
+        return []
+    parameters = {f"key_{number}": key for number, key in enumerate(keys)}
+    rows = tx.all(
+        f"""
+        SELECT {_COLUMNS}
+        FROM deliveries d JOIN webhooks w ON w.no = d.webhook_no
+        WHERE w.factory_id = :factory AND d.id IN ({", ".join(f":{name}" for name in parameters)})
+        """,
+        factory=factory,
+        **parameters,
+    )
+    return [_delivery(row) for row in rows]
+
+
 def payload(tx: Transaction, key: DeliveryKey) -> bytes | None:
     """The body, byte for byte; None if it is not stored."""
     row = tx.one("SELECT body FROM payloads WHERE delivery_id = :id", id=key)
