@@ -1,5 +1,6 @@
 """`hookmill alarm`."""
 
+import re
 from typing import Any
 
 import pytest
@@ -70,7 +71,8 @@ def test_alarm_is_snoozed_and_woken(log: LogWriter, webhook: Any, hookmill: Hook
     woken = hookmill("alarm", "wake", alarm_id).out
 
     assert snoozed.startswith(f"Alarm {alarm_id} is snoozed until 20")
-    assert "snoozed until 20" in shown
+    assert re.search(r"snoozed until 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC\n", shown)
+    assert re.search(r"Raised +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC\n", shown)
     assert woken == f"Alarm {alarm_id} is not snoozed.\n"
     assert hookmill("alarm", "show", alarm_id, "--json").json["state"] == "open"
     actions = [entry["action"] for entry in hookmill("audit", "list", "--json").json["entries"]]

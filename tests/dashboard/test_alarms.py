@@ -73,7 +73,7 @@ def test_manager_snoozes_and_wakes_an_alarm(dashboard: Dashboard, manager: Visit
     woken = manager.post(f"{path}/wake")
 
     assert (snoozed.status, snoozed.headers["location"]) == (303, f"{path}?flash=alarm-snoozed")
-    assert "State snoozed until 2030-03-18 17:46:40" in during
+    assert "State snoozed until 2030-03-18 17:46:40 UTC" in during
     assert refused.status == 422
     assert "must end within the next 720 hours" in text_of(refused.body)
     assert woken.headers["location"] == f"{path}?flash=alarm-woken"

@@ -7,7 +7,16 @@ from typing import Annotated, TypeAlias
 import typer
 
 from hookmill.cli import inputs, options
-from hookmill.cli.output import Column, command_line, print_fields, print_json, print_line, print_table, utc
+from hookmill.cli.output import (
+    Column,
+    command_line,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    utc,
+    utc_with_zone,
+)
 from hookmill.cli.session import factory_or_team_session
 from hookmill.domain.ids import alarm_id, alarm_key
 from hookmill.domain.text import shown
@@ -84,8 +93,8 @@ def show(
             ("Kind", shown_alarm.kind.value),
             ("Subject", shown(shown_alarm.subject.name)),
             ("State", alarm_state_text(shown_alarm, now)),
-            ("Raised", utc(shown_alarm.raised_at)),
-            ("Resolved", utc(shown_alarm.resolved_at)),
+            ("Raised", utc_with_zone(shown_alarm.raised_at)),
+            ("Resolved", utc_with_zone(shown_alarm.resolved_at)),
             ("Summary", shown(shown_alarm.summary)),
             ("What to do", shown_alarm.rule.action),
         ]
@@ -114,7 +123,7 @@ def snooze(
     if json:
         print_json(AlarmView.of(snoozed, now))
         return
-    print_line(f"Alarm {alarm} is snoozed until {utc(snoozed.snoozed_until)}.")
+    print_line(f"Alarm {alarm} is snoozed until {utc_with_zone(snoozed.snoozed_until)}.")
 
 
 @commands.command()

@@ -30,7 +30,7 @@ from hookmill.cli.output import (
     print_json,
     print_line,
     print_table,
-    utc,
+    utc_with_zone,
 )
 from hookmill.cli.session import factory_session
 from hookmill.domain.automation import TRIGGER_EVENT, TRIGGER_PROVIDER, Automation, Trigger
@@ -177,7 +177,7 @@ def show(
         ("Runner", automation.runner),
         *((label, shown(text)) for label, text in policy_lines(automation.policy)),
         *((label, shown(text)) for label, text in option_lines(automation.options)),
-        ("Version", f"{automation.version} (since {utc(automation.updated_at)})"),
+        ("Version", f"{automation.version} (since {utc_with_zone(automation.updated_at)})"),
     ]
     for trigger in automation.triggers:
         pairs.append(("Trigger", ", ".join(shown(_webhook_label(uid, webhooks_by_uid)) for uid in trigger.webhook_ids)))

@@ -32,6 +32,11 @@ def utc(at_us: int | None) -> str:
     return "-" if at_us is None else moment.utc(at_us)
 
 
+def utc_with_zone(at_us: int | None) -> str:
+    """The same with its time zone, for places whose heading does not name the zone: `2026-11-21 09:12:36 UTC`."""
+    return "-" if at_us is None else f"{moment.utc(at_us)} UTC"
+
+
 def print_line(text: str = "") -> None:
     """Print one line of any length. The terminal folds it, so that it is copied as one line."""
     print(text)

@@ -25,6 +25,7 @@ from hookmill.cli.output import (
     print_line,
     print_table,
     utc,
+    utc_with_zone,
 )
 from hookmill.cli.session import factory_session
 from hookmill.domain.ids import delivery_id, run_id, run_key
@@ -266,9 +267,9 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
             )
             for failed in failed_attempts
         ),
-        ("Created", utc(run.created_at)),
-        ("Started", utc(run.started_at)),
-        ("Finished", utc(run.finished_at)),
+        ("Created", utc_with_zone(run.created_at)),
+        ("Started", utc_with_zone(run.started_at)),
+        ("Finished", utc_with_zone(run.finished_at)),
     ]
     if run.exit_status is not None:
         pairs.append(("Exit status", str(run.exit_status)))
@@ -505,7 +506,7 @@ def _origin_fields(run: Run) -> list[tuple[str, str]]:
         case BySchedule():
             return [
                 ("Schedule", f"{shown(started_by.name)} ({started_by.timezone})"),
-                ("Scheduled", utc(started_by.scheduled_at)),
+                ("Scheduled", utc_with_zone(started_by.scheduled_at)),
             ]
         case ByPerson():
             return [("Started by", f"{shown(started_by.name)}, by hand")]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from hookmill.cli import inputs, options
-from hookmill.cli.output import Column, command_line, confirm, print_fields, print_json, print_line, print_table, utc
+from hookmill.cli.output import (
+    Column,
+    command_line,
+    confirm,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    utc,
+    utc_with_zone,
+)
 from hookmill.cli.session import factory_session
 from hookmill.domain.text import shown
 from hookmill.domain.webhook import WebhookState
@@ -23,6 +33,8 @@ if TYPE_CHECKING:
 commands = typer.Typer(no_args_is_help=True, help="Team secrets, for webhooks and runs.")
 
 SecretArgument = Annotated[str, typer.Argument(metavar="SECRET", help="The secret's name.", show_default=False)]
+
+_NO_VALUE: Final = "no value yet"
 
 
 @commands.command()
@@ -97,8 +109,8 @@ def show(name: SecretArgument, factory: options.FactoryName = "default", json: o
             ("Secret", secret.name),
             ("For", "runs" if secret.for_runs else "webhooks"),
             ("Value", "never shown" if secret.has_value else "none yet"),
-            ("Created", utc(secret.created_at)),
-            ("Changed", _changed_text(secret)),
+            ("Created", utc_with_zone(secret.created_at)),
+            ("Changed", utc_with_zone(secret.changed_at) if secret.has_value else _NO_VALUE),
             ("Used by", _used_by_text(secret)),
         ]
     )
@@ -180,7 +192,7 @@ def _print_generated(generated_value: str | None) -> None:
 
 
 def _changed_text(secret: TeamSecret) -> str:
-    return utc(secret.changed_at) if secret.has_value else "no value yet"
+    return utc(secret.changed_at) if secret.has_value else _NO_VALUE
 
 
 def _used_by_text(secret: TeamSecret) -> str:

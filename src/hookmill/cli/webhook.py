@@ -16,7 +16,7 @@ from hookmill.cli.output import (
     print_json,
     print_line,
     print_table,
-    utc,
+    utc_with_zone,
 )
 from hookmill.cli.secret import print_unsynced, unsynced_webhooks
 from hookmill.cli.session import FactorySession, factory_session
@@ -191,7 +191,7 @@ def show(name_or_uid: WebhookArgument, factory: options.FactoryName = "default",
         pairs.append(("Networks", ", ".join(webhook.allowed_networks)))
     if webhook.expect_every is not None:
         pairs.append(("Expects", f"a delivery every {webhook.expect_every}"))
-    pairs.append(("Created", utc(webhook.created_at)))
+    pairs.append(("Created", utc_with_zone(webhook.created_at)))
     pairs.append(
         (
             "Automations",

@@ -51,8 +51,8 @@ class AlarmView(View, frozen=True):
 
 
 def alarm_state_text(alarm: Alarm, now: int) -> str:
-    """The state for people, such as `snoozed until 2026-11-21 09:12:36`. Times are in UTC."""
+    """The state for people, such as `snoozed until 2026-11-21 09:12:36 UTC`."""
     state = alarm.state(now)
     if state is AlarmState.SNOOZED and alarm.snoozed_until is not None:
-        return f"snoozed until {utc(alarm.snoozed_until)}"
+        return f"snoozed until {utc(alarm.snoozed_until)} UTC"
     return state.value
