@@ -6,6 +6,7 @@ import pytest
 
 from hookmill.domain.ids import FactoryId, run_id
 from hookmill.domain.permission import Role
+from hookmill.domain.run import RunState
 from hookmill.store.runs import claims, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.web.dashboard import queue as queue_page
@@ -64,7 +65,7 @@ def test_queue_page_shows_counts_runs_and_workers(dashboard: Dashboard, viewer: 
     assert "1 running 2 ready oldest for 20 s 0 new 2 busy 0 debounce 0 retry" in text
     assert "automation 0 1 package worker-host, process 4711" in text
     assert "20 s automation 1 normal It waits for a free slot." in text
-    assert "20 s automation 0 normal It waits until the run with the same key ends." in text
+    assert "20 s automation 0 normal It waits until another run of its automation ends." in text
     assert "worker-host, process 4711 alive 20 s ago 1" in text
     assert "No worker is alive" not in text
 
@@ -77,6 +78,23 @@ def test_waiting_run_links_to_the_run_that_it_waits_for(dashboard: Dashboard, vi
     links = [link.attributes["href"] for link in Elements(viewer.get(QUEUE).body).with_tag("a")]
 
     assert links.count(f"/f/default/runs/{run_id(active.run.id)}") == 2
+
+
+def test_waiting_run_names_the_key_only_if_its_policy_has_one(dashboard: Dashboard, viewer: Visitor):
+    queue_runs(dashboard, 2, concurrency={"key": "/missing"})
+    work(dashboard)
+
+    assert "It waits until a run with the same key ends." in page_text(viewer)
+
+
+def test_page_of_a_skipped_run_says_that_it_never_started(dashboard: Dashboard, viewer: Visitor):
+    queue_runs(dashboard, 2, concurrency={"when_busy": "skip"})
+    work(dashboard)
+    [skipped] = dashboard.management.runs.newest(dashboard.world.may, state=RunState.SKIPPED)
+
+    text = page_text(viewer, f"/f/default/runs/{run_id(skipped.id)}")
+
+    assert "No files: this run never started." in text
 
 
 def test_list_of_runs_shows_why_a_queued_run_waits(dashboard: Dashboard, viewer: Visitor):

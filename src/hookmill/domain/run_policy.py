@@ -119,6 +119,11 @@ class RunPolicy:
         object.__setattr__(self, "_key_paths", tuple(tuple(json_pointer.steps_of(pointer)) for pointer in pointers))
 
     @property
+    def has_key(self) -> bool:
+        """Whether a key distinguishes runs. Otherwise, the rules apply to all runs of the automation together."""
+        return bool(self._key_paths)
+
+    @property
     def can_hold_runs(self) -> bool:
         """Whether the policy has a rule because of which a new run may have to wait: concurrency or debounce."""
         return self.concurrency is not None or self.debounce is not None

@@ -40,13 +40,19 @@ def hold_text(run: Run) -> str | None:
         case Hold.NEW:
             return "It waits until a worker applies its automation's policy."
         case Hold.BUSY:
-            return "It waits until a run with the same key ends."
+            return f"It waits until {active_run_text(run)} ends."
         case Hold.DEBOUNCE:
-            return f"It starts at {utc(run.due_at or 0)} UTC, unless a newer run with the same key arrives."
+            with_key = " with the same key" if run.policy.has_key else ""
+            return f"It starts at {utc(run.due_at or 0)} UTC, unless a newer run{with_key} arrives."
         case Hold.RETRY:
             return f"Its next attempt starts at {utc(run.due_at or 0)} UTC."
         case _:
             return None
+
+
+def active_run_text(run: Run) -> str:
+    """For which run a queued run waits because of its automation's concurrency limit, for people."""
+    return "a run with the same key" if run.policy.has_key else "another run of its automation"
 
 
 def field_value_text(value: FieldValue) -> str:

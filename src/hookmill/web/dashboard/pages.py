@@ -17,7 +17,14 @@ from hookmill.presentation.automation import state_text
 from hookmill.presentation.delivery import details
 from hookmill.presentation.member import sign_in_text
 from hookmill.presentation.queue import count_text, duration_text, waiting_text, worker_text
-from hookmill.presentation.run import field_value_text, result_details, result_state_text, run_state_text, usage_text
+from hookmill.presentation.run import (
+    active_run_text,
+    field_value_text,
+    result_details,
+    result_state_text,
+    run_state_text,
+    usage_text,
+)
 from hookmill.presentation.storage import size_text
 from hookmill.web.dashboard.markdown import inert_markdown
 from hookmill.web.dashboard.urls import url
@@ -125,6 +132,7 @@ def _build_environment() -> Environment:
         result_state_text=result_state_text,
         result_details=result_details,
         waiting_text=waiting_text,
+        active_run_text=active_run_text,
         worker=worker_text,
         sign_in_text=sign_in_text,
         alarm_state=alarm_state_text,
