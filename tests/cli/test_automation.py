@@ -254,6 +254,12 @@ def test_change_refuses_contradicting_options(hookmill: Hookmill, options: list[
     assert problem in hookmill("automation", "change", "a", *options, exit_code=2).err
 
 
+def test_creation_without_any_trigger_names_all_options_for_triggers(hookmill: Hookmill):
+    error = hookmill("automation", "create", "a", "--prompt", "Go.", exit_code=2).err
+
+    assert "give at least one of --webhook, --schedule, --triggers-file" in error
+
+
 def test_list_shows_the_state_of_the_selected_webhooks(automation: Any, hookmill: Hookmill):
     hookmill("webhook", "disable", "source")
 

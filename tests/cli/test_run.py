@@ -403,7 +403,7 @@ def test_runs_are_cancelled_by_each_condition(
         (("run_0192f0c1aabbccddeeff001122334455", "--all"), "give a run or conditions, not both", 2),
         (("--all", "--json"), "give --yes as well", 2),
         (("--all", "--state", "queued", "--yes"), "Choose conditions or all runs, not both.", 1),
-        (("--state", "failed"), "'failed' is not one of 'queued', 'running'", 2),
+        (("--state", "failed"), "Invalid value for '--state': 'failed' is not one of 'queued', 'running'", 2),
     ],
 )
 def test_cancellation_without_clear_conditions_is_refused(

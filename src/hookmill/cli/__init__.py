@@ -32,6 +32,7 @@ from hookmill.cli import (
     verify,
     webhook,
 )
+from hookmill.cli.groups import RootGroup
 from hookmill.cli.output import print_error, print_line
 from hookmill.domain.errors import DiskFull, HookmillError, StoreUnavailable
 from hookmill.domain.text import shown
@@ -41,6 +42,7 @@ EXIT_WRONG_USAGE = 2
 
 app = typer.Typer(
     name="hookmill",
+    cls=RootGroup,
     help="A self-hosted webhook receiver: webhooks in, runs out.",
     no_args_is_help=True,
     # Plain help: rich frames take twice as long to print, and are noise in a pipe.

@@ -41,7 +41,11 @@ def add(
         typer.Option("--url-from-stdin", help="Read the URL, which is a secret, from standard input."),
     ] = False,
     alarm: Annotated[
-        list[AlarmKind] | None, typer.Option(help="Only alarms of this kind. May be repeated. Default: all.")
+        list[AlarmKind] | None,
+        typer.Option(
+            metavar="KIND",
+            help=f"Only alarms of this kind: {', '.join(AlarmKind)}. May be repeated. Default: all.",
+        ),
     ] = None,
     include_factories: Annotated[
         bool, typer.Option("--include-factories", help="With --installation: also the alarms of all factories.")

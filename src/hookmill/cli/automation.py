@@ -79,8 +79,7 @@ def create(
 ) -> None:
     """Create an automation. Matching deliveries and its schedules start runs."""
     inputs.require_exactly_one(prompt=prompt.prompt, prompt_file=prompt.prompt_file)
-    if not trigger.schedule:
-        inputs.require_exactly_one(webhook=trigger.webhook, triggers_file=trigger.triggers_file)
+    inputs.require_at_least_one(webhook=trigger.webhook, schedule=trigger.schedule, triggers_file=trigger.triggers_file)
     triggers = trigger.read_triggers()
     schedules = trigger.schedule_triggers()
     if not trigger.webhook and triggers is None:

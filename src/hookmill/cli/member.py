@@ -83,7 +83,7 @@ def list_members(json: options.AsJson = False) -> None:
 @commands.command("role")
 def set_role(
     email_or_id: MemberArgument,
-    role: Annotated[RoleOrNone, typer.Argument(help="The role; none removes it.", show_default=False)],
+    role: Annotated[RoleOrNone, typer.Argument(metavar="ROLE", help="The role; none removes it.", show_default=False)],
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
