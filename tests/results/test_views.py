@@ -66,7 +66,7 @@ def test_deliveries_of_results_are_shown_with_their_attempts(dashboard: Dashboar
 
     assert '<span class="tag ">when the run has ended</span>' in page_before_end
     page_after_failure, page = pages
-    assert "1 attempt, the next one at" in page_after_failure
+    assert "1 attempt, next attempt at" in page_after_failure
     assert "Deliveries of results" in page
     assert '<span class="tag no">refused</span>' in page
     assert "may have been sent twice" in page

@@ -279,7 +279,7 @@ def result_details(result: ResultMessage) -> str:
     if result.attempts and result.state != "sent":
         parts.append(f"{len(result.attempts)} attempts" if len(result.attempts) > 1 else "1 attempt")
     if result.attempts and result.state == "waiting" and result.due_at is not None:
-        parts.append(f"the next one at {utc(result.due_at)} UTC")
+        parts.append(f"next attempt at {utc(result.due_at)} UTC")
     if result.finished_at is not None:
         parts.append(f"{utc(result.finished_at)} UTC")
     if result.is_uncertain and result.state == "sent":
