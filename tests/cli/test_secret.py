@@ -160,6 +160,17 @@ def test_secret_for_runs_is_for_no_webhook(log: LogWriter, hookmill: Hookmill):
     assert "at least 8 characters" in too_short
 
 
+def test_secret_for_runs_of_another_factory_is_listed_as_such(hookmill: Hookmill):
+    hookmill("factory", "create", "other")
+    hookmill("secret", "create", "GH_TOKEN", "--for-runs")
+
+    [listed] = hookmill("secret", "list", "--factory", "other").out.splitlines()[1:]
+    shown = hookmill("secret", "show", "GH_TOKEN", "--factory", "other").out
+
+    assert listed.split()[:5] == ["GH_TOKEN", "runs", "of", "another", "factory"]
+    assert "runs of another factory" in shown
+
+
 def test_automation_gets_no_secret_with_a_runner_that_starts_no_command(automation: Any, hookmill: Hookmill):
     hookmill("secret", "create", "GH_TOKEN", "--for-runs")
 

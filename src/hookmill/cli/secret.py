@@ -88,10 +88,7 @@ def list_secrets(factory: options.FactoryName = "default", json: options.AsJson 
         return
     print_table(
         [Column("NAME"), Column("FOR"), Column("CHANGED (UTC)", no_wrap=True), Column("USED BY")],
-        [
-            (secret.name, "runs" if secret.for_runs else "webhooks", _changed_text(secret), _used_by_text(secret))
-            for secret in secrets
-        ],
+        [(secret.name, _purpose_text(secret), _changed_text(secret), _used_by_text(secret)) for secret in secrets],
     )
 
 
@@ -107,7 +104,7 @@ def show(name: SecretArgument, factory: options.FactoryName = "default", json: o
     print_fields(
         [
             ("Secret", secret.name),
-            ("For", "runs" if secret.for_runs else "webhooks"),
+            ("For", _purpose_text(secret)),
             ("Value", "never shown" if secret.has_value else "none yet"),
             ("Created", utc_with_zone(secret.created_at)),
             ("Changed", utc_with_zone(secret.changed_at) if secret.has_value else _NO_VALUE),
@@ -189,6 +186,12 @@ def _print_generated(generated_value: str | None) -> None:
     print_fields([("Value", generated_value)])
     print_line()
     print_line("Save it now: it is not shown again.")
+
+
+def _purpose_text(secret: TeamSecret) -> str:
+    if not secret.for_runs:
+        return "webhooks"
+    return "runs" if secret.created_here else "runs of another factory"
 
 
 def _changed_text(secret: TeamSecret) -> str:

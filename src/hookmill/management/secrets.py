@@ -28,6 +28,8 @@ class TeamSecret:
     used_elsewhere: bool
     """Whether webhooks of other factories use it. Only an admin can change a secret that another factory uses or
     created."""
+    created_here: bool
+    """Whether this factory created it. Only the factory that created a secret for runs can use it."""
     for_runs: bool
     """Whether runs of the factory that created it may get it. No webhook uses such a secret."""
     used_by_automations: tuple[str, ...]
@@ -128,6 +130,7 @@ class Secrets:
                     has_value=secret.changed_at is not None,
                     used_by=tuple(use.webhook_name for use in own_uses),
                     used_elsewhere=used_elsewhere,
+                    created_here=secret.factory_id == may.factory.id,
                     for_runs=secret.for_runs,
                     used_by_automations=tuple(
                         automation.name
