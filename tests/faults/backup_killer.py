@@ -1,5 +1,5 @@
-"""Runs `hookmill backup` or `restore` with small batches, and kills it at a chosen step, interrupts it, or lets its
-disk be full.
+"""Runs `hookmill backup` or `restore` with small batches, and kills it at a chosen step, interrupts it, cuts its
+connection, or lets its disk be full.
 
 The steps are: a record of the backup was written or read; a transaction is about to be committed; a transaction was
 committed. The functions `command_…` each run in a process of their own.
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from hookmill.cli import main
+from hookmill.domain.errors import StoreUnavailable
 from hookmill.store.backup.container import BackupReader, BackupWriter
 from hookmill.store.backup.records import Record
 from hookmill.store.database import Database, Transaction
@@ -62,6 +63,20 @@ def command_interrupted_after_commit(arguments: Sequence[str]) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     Database.write = interrupted  # type: ignore[assignment, method-assign]
+    main(list(arguments))
+
+
+def command_without_answer_to_commit(arguments: Sequence[str]) -> None:
+    """Run the command. Each transaction is committed, and the connection is lost before the answer arrives."""
+    write = Database.write
+
+    @contextmanager
+    def losing(database: Database) -> Iterator[Transaction]:
+        with write(database) as tx:
+            yield tx
+        raise StoreUnavailable("server closed the connection unexpectedly")
+
+    Database.write = losing  # type: ignore[assignment, method-assign]
     main(list(arguments))
 
 

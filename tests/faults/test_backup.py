@@ -35,6 +35,7 @@ from tests.faults.backup_killer import (
     command_interrupted_after_commit,
     command_until,
     command_with_few_pages,
+    command_without_answer_to_commit,
 )
 from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request
 from tests.faults.small_disk import SmallDisk
@@ -274,6 +275,23 @@ def test_restore_that_is_interrupted_after_its_commit_keeps_everything(
     ).wait(LONG_SECONDS)
 
     assert (code, "Restored" in output.read_text()) == (0, True), output.read_text()
+    assert deliveries_in(target.store_url) == deliveries_in(filled.store_url) != set()
+    assert [path.name for path in target.data_dir.glob("runs/*/*")] == ["result"]
+
+
+def test_restore_whose_commit_is_not_answered_keeps_everything(
+    filled: Installation, installation: Callable[[str, str], Installation], tmp_path: Path
+):
+    output = tmp_path / "output"
+    add_package(filled.data_dir)
+    assert filled.command("backup", "backup", "--with-run-packages", output=output) == 0, output.read_text()
+    target = installation("postgres", "restored")
+
+    code = Forked(
+        command_without_answer_to_commit, (("restore", "backup"),), target.service.environment(), tmp_path, output
+    ).wait(LONG_SECONDS)
+
+    assert (code, "may be complete" in output.read_text()) == (1, True), output.read_text()
     assert deliveries_in(target.store_url) == deliveries_in(filled.store_url) != set()
     assert [path.name for path in target.data_dir.glob("runs/*/*")] == ["result"]
 

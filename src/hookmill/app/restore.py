@@ -42,6 +42,10 @@ IDLE_SECONDS: Final = 3600
 """How long a transaction on PostgreSQL may wait for the next rows of the backup, which may come from a slow pipe."""
 CONNECTIONS: Final = 2
 NOTHING_CHANGED: Final = "Nothing was changed. To try again, start the same command."
+MAYBE_COMPLETE: Final = (
+    "The connection was lost during the COMMIT, so the restore may be complete. Start the same command again: if it is "
+    "complete, the command refuses the database, because it is not empty."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +159,7 @@ def restore(
 
     `ask_passphrase` is called if only the backup has its master keys. If this raises, or the process is killed, the
     database is still empty; a killed process may leave packages and the key file. From the COMMIT on, SIGINT is
-    ignored. Raises
+    ignored. Without PostgreSQL's answer to the COMMIT, nothing is undone. Raises
 
     - `UnusableBackup` for a file that is not a backup, or was cut or altered;
     - `WrongKey` without the backup's master keys, and `Invalid` for a wrong passphrase;
@@ -174,19 +178,28 @@ def restore(
         packages = PackageRestorer(settings.data_dir.absolute() / "runs")
         packages.remove_drafts()
         on_failure.callback(packages.remove_drafts)
-        with _target(settings) as tx:
-            restoring.create_tables(tx, backup.header, performs_runs=settings.performs_runs)
-            loaded = restoring.load(tx, backup.records(), add_package_file=packages.add, report=report)
-            backup.reader.require_proof(_proof_key(ring, backup.header))
-            is_upgraded = restoring.finish_schema(tx, backup.header)
-            now = now_us()
-            adopted = adopt(tx, now)
-            _record(tx, TeamId(backup.header.team), loaded.snapshot, now)
-            key_file = _create_key_file(settings, new_keys, on_failure)
-            on_failure.callback(packages.unpublish)
-            kept_packages = packages.publish()
-            # After the COMMIT, nothing may be undone.
-            resources.enter_context(_ignoring_interrupts())
+        is_committing = False
+        try:
+            with _target(settings) as tx:
+                restoring.create_tables(tx, backup.header, performs_runs=settings.performs_runs)
+                loaded = restoring.load(tx, backup.records(), add_package_file=packages.add, report=report)
+                backup.reader.require_proof(_proof_key(ring, backup.header))
+                is_upgraded = restoring.finish_schema(tx, backup.header)
+                now = now_us()
+                adopted = adopt(tx, now)
+                _record(tx, TeamId(backup.header.team), loaded.snapshot, now)
+                key_file = _create_key_file(settings, new_keys, on_failure)
+                on_failure.callback(packages.unpublish)
+                kept_packages = packages.publish()
+                # After the COMMIT, nothing may be undone.
+                resources.enter_context(_ignoring_interrupts())
+                is_committing = True
+        except StoreUnavailable as error:
+            if not is_committing or not settings.on_postgres or isinstance(error, DiskFull):
+                raise
+            # PostgreSQL may have executed the COMMIT.
+            on_failure.pop_all()
+            raise StoreUnavailable(f"{error}. {MAYBE_COMPLETE}") from error
         on_failure.pop_all()
         _remove_engine_records(settings)
         _collect_statistics(settings)
