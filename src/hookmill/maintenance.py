@@ -35,8 +35,8 @@ from hookmill.store.runs import retention as runs_retention
 HOUR_US: Final = 3_600_000_000
 DAY_US: Final = 24 * HOUR_US
 CATCH_UP_FACTOR: Final = 24
-"""If the clock jumps ahead, the time of retention advances so many times as fast, plus an hour in each pass. So it
-advances by 30 hours in each hour."""
+"""After the clock has jumped ahead, the time of retention advances this many times as fast as real time, and by one
+more hour in each pass. In all, it advances by 30 hours in each hour."""
 CLOCK_AHEAD: Final = (
     "The clock is more than a day ahead of the last pass of retention. If the clock is wrong, correct it. If it is "
     "right, because the service was stopped for so long, do nothing: retention advances by 30 hours in each hour."

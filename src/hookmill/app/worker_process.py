@@ -299,7 +299,7 @@ def _build_dispatcher(
 
 
 def _build_workspaces(settings: Settings, store: Store) -> "Workspaces":
-    """What gives runs their workspaces. Removes mirrors that are no longer used."""
+    """Create the object that makes the workspaces of runs. Remove mirrors that are no longer used."""
     from hookmill.runs.workspaces.checkouts import Checkouts
     from hookmill.runs.workspaces.preparation import Workspaces
 

@@ -279,7 +279,7 @@ class RunOptionGroup:
         typer.Option(
             metavar="KIND=DESTINATION",
             help="What a worker delivers about each run, such as github_comment=github, or "
-            "github_check=github=CONTEXT. May be repeated.",
+            "github_check=github=CONTEXT. May be repeated, and replaces the previous ones.",
         ),
     ] = None
 

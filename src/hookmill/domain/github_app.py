@@ -19,9 +19,9 @@ APP_ID_PATTERN: Final = "[A-Za-z0-9._-]{1,64}"
 """A client ID, such as Iv23liabcdefghijklmn, or the number that GitHub calls App ID."""
 RSA_BITS_MIN: Final = 2_048
 _JWT_AGE_SECONDS: Final = 60
-"""A JWT seems so old, because the clock of GitHub may be late."""
+"""How far in the past `iat` is, because the clock of GitHub may be late."""
 _JWT_SECONDS: Final = 480
-"""How long a JWT is valid. With its age, it is less than the 10 minutes that GitHub permits."""
+"""How long a JWT is valid from now on. From `iat`, it is valid for less than the 10 minutes that GitHub permits."""
 
 PERMISSIONS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
     ResultKind.GITHUB_CHECK: ("checks",),

@@ -103,7 +103,7 @@ def _shown_summary(summary: RunSummary) -> str:
 
 
 def state_text(state: RunState) -> str:
-    """What became of a run that has ended, as a sentence."""
+    """The final state of a run, as a sentence."""
     return _TEXT_BY_STATE.get(state, f"The run is {state.value}.")
 
 

@@ -23,7 +23,7 @@ from hookmill.store.deliveries import LogRange
 from hookmill.store.runs import adding
 
 SETTLED_SECONDS: Final = 60
-"""The log has all deliveries that were received so long ago, because their transactions take a few seconds at most."""
+"""After this time, a received delivery is in the log: its transaction takes a few seconds at most."""
 PAYLOADS_PER_PAGE: Final = 100
 KEYS_PER_QUERY: Final = 500
 

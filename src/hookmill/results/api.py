@@ -1,4 +1,4 @@
-"""One request to a destination: what its response means for the message, and the JSON value of the response."""
+"""Sends one request to a destination. Evaluates the status of the response, and reads the JSON value in its body."""
 
 import json
 import ssl
@@ -12,7 +12,7 @@ from hookmill.outbound.connection import MessageDeadline
 from hookmill.store.results import NotSent, Sent
 
 RESPONSE_BYTES_MAX: Final = 16_777_216
-"""More than a page of the longest comments or check runs has."""
+"""A page with the longest comments or check runs is smaller."""
 RETRY_AFTER_SECONDS_MAX: Final = 3_600
 PAGE_CHARACTERS_MAX: Final = 500
 _OK: Final = range(200, 300)

@@ -29,7 +29,7 @@ TOKENS_MAX: Final = 1_000
 MARGIN_US: Final = 300_000_000
 """A token is not used in its last five minutes, because the clocks of the hosts may differ."""
 _USED_US_MAX: Final = 3_600_000_000 - MARGIN_US
-"""A token is used no longer than this, even if the clock of this host is late."""
+"""The longest time for which a token is used. It ends the use of a token if the clock of this host is late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class AppTokens:
         return token
 
     def app(self, url: str, credential: AppCredential, key: SecretValue, deadline: MessageDeadline) -> Reply:
-        """What GitHub says about the app, to which the key proves to belong."""
+        """GitHub's description of the app. The request proves that the key belongs to the app."""
         return self._request("GET", f"{url}/app", self._headers(credential, key), None, deadline)
 
     def _new(self, purpose: TokenPurpose, key: SecretValue, deadline: MessageDeadline) -> InstallationToken | NotSent:

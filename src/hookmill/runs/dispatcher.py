@@ -112,7 +112,7 @@ class DispatcherSettings:
     run_files: RunFileSettings | None = None
     """Where files of runs are stored for all hosts; None: they stay on the worker's host."""
     workspaces: Workspaces | None = None
-    """What gives runs their workspaces; None: runs with a workspace fail."""
+    """Makes the workspaces of runs; None: runs with a workspace fail."""
 
 
 class _Backlog(Enum):

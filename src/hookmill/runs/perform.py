@@ -78,7 +78,7 @@ class Performer:
     secrets: RunSecretReader | None = None
     """Reads the secrets of runs; None: runs with secrets fail."""
     workspaces: Workspaces | None = None
-    """What gives runs their workspaces; None: runs with a workspace fail."""
+    """Makes the workspaces of runs; None: runs with a workspace fail."""
     destinations: Mapping[str, DestinationRules] = field(default_factory=dict)
     """The destinations of results, by name."""
     wake_results: Callable[[], None] = lambda: None

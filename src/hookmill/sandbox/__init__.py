@@ -10,6 +10,6 @@ PROXY_PORT: Final = 3128
 NOT_STARTED: Final = 125
 """The exit status if bubblewrap could not start the command. The output has bubblewrap's message."""
 MEMORY_LIMIT: Final = "memory limit"
-"""The end of a sandbox whose processes use too much memory together."""
+"""The reason for the end of a sandbox whose processes used too much memory together."""
 DISK_LIMIT: Final = "disk limit"
-"""The end of a sandbox whose directories use too much of the disk."""
+"""The reason for the end of a sandbox whose directories used too much of the disk."""

@@ -207,8 +207,8 @@ class Bubblewrap:
     def spec(self, package: PurePath, *, name: str, start: str | None = None) -> dict[str, Any]:
         """What the guard needs to create a sandbox. It contains no value of a variable.
 
-        `name`: that of the sandbox, which no other one on this host has. `start`: the directory in which the command
-        starts, such as its workspace, which is in the package; None: the package.
+        `name`: the name of the sandbox, which is unique on this host. `start`: the directory in which the command
+        starts, such as the workspace in the package; None: the package.
         """
         settings = self.settings
         memory_bytes = settings.memory_mb * _MIB
