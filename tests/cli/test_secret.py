@@ -160,7 +160,7 @@ def test_secret_for_runs_is_for_no_webhook(log: LogWriter, hookmill: Hookmill):
     assert "at least 8 characters" in too_short
 
 
-def test_secret_for_runs_of_another_factory_is_listed_as_such(hookmill: Hookmill):
+def test_secret_for_runs_of_another_factory_is_listed_as_such(log: LogWriter, hookmill: Hookmill):
     hookmill("factory", "create", "other")
     hookmill("secret", "create", "GH_TOKEN", "--for-runs")
 
