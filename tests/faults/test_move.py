@@ -36,6 +36,17 @@ NO_STEP = 0
 IN_SECOND_BATCH = 12
 """The step before the COMMIT of the second batch. SQLite's BEGIN and the transactions of the tables, the mark and the
 first batch come earlier."""
+UNUSED_FILES = (
+    "hookmill.db",
+    "hookmill.db-wal",
+    "hookmill.db-shm",
+    "hookmill.db.writer",
+    "engine.db",
+    "engine.db-wal",
+    "engine.db-shm",
+    "engine.lock",
+)
+"""The files that docs/moving-to-postgresql.md lets operators delete after the move."""
 
 
 @dataclass(slots=True)
@@ -232,6 +243,8 @@ def test_service_continues_on_postgresql_where_it_stopped_on_sqlite(tmp_path: Pa
     assert move.run() == 0, move.output.read_text()
 
     assert move.result()["unfinished_runs"] == 3
+    for name in UNUSED_FILES:
+        (tmp_path / "data" / name).unlink(missing_ok=True)
     with serving(tmp_path / "data", database_url=postgres_url, **settings) as service:
         retries = [service.post(webhook, b'{"number": %d}' % number) for number in range(3)]
         new = service.post(webhook, b'{"number": 3}')
@@ -243,6 +256,7 @@ def test_service_continues_on_postgresql_where_it_stopped_on_sqlite(tmp_path: Pa
                 for delivery in (*accepted, new.delivery_id, *(each.delivery_id for each in retries))
             }
 
+    assert not {path.name for path in (tmp_path / "data").iterdir()}.intersection(UNUSED_FILES)
     assert [answer.status for answer in (*retries, new)] == [202] * 4
     assert list(labels.values()) == [Label.ACCEPTED] * 4 + [Label.DUPLICATE] * 3
     assert {run.state.value for run in runs} == {"succeeded"}
