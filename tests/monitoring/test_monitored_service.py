@@ -18,7 +18,7 @@ import pytest
 
 from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
-from tests.faults.parts import Part, kill_part, parts_of
+from tests.faults.parts import Part, kill_part, parts_of, wait_until_announced
 from tests.monitoring.test_files import dashboard_queries, page_queries, rule_queries
 from tests.support.collector import Collector, ReceivedSpan, collecting
 from tests.support.counts import only_in_proof
@@ -363,6 +363,8 @@ def state_of_run(service: Service, delivery_id: str) -> RunState:
 
 def test_killed_ingress_is_a_counter_reset(monitored: Monitored):
     until(lambda: monitored.total("up") == 1, "the target is up")
+    # From then on, the service replaces processes that end.
+    wait_until_announced(monitored.service)
     before = [process.pid for process in parts_of(monitored.service)[Part.INGRESS]]
     kill_part(monitored.service, Part.INGRESS)
 
