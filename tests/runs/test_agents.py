@@ -290,7 +290,7 @@ def test_aider_gets_the_payload_as_a_file_only_if_there_is_one(tmp_path):
                 "OPENCODE_PURE",
             },
         ),
-        ("goose", {"CONTEXT_FILE_NAMES"}),
+        ("goose", {"CONTEXT_FILE_NAMES", "--no-profile"}),
     ],
 )
 def test_agent_is_told_to_take_no_instructions_from_a_checkout(agent: str, options: set[str]):
@@ -330,7 +330,7 @@ def test_claude_code_performs_a_run(package, tmp_path):
     assert "text of the payload" not in endpoint.prompts[0]
 
 
-# What agents print. The lines of all agents but goose are those of the versions that docs/agents.md names.
+# What agents print. The lines are those of the versions that docs/agents.md names.
 
 
 def lines(*events: Any) -> Iterator[bytes]:
@@ -410,11 +410,29 @@ OUTPUTS: dict[str, tuple[list[Any], AgentReport | None, bool]] = {
     ),
     "goose": (
         [
-            {"type": "message", "message": {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]}},
-            {"type": "complete", "total_tokens": 15},
+            {
+                "type": "message",
+                "message": {"id": "msg_1", "role": "assistant", "content": [{"type": "text", "text": "Hello."}]},
+            },
+            {"type": "complete", "total_tokens": 15, "input_tokens": 10, "output_tokens": 5},
         ],
-        AgentReport(result="Hello."),
+        AgentReport(result="Hello.", input_tokens=10, output_tokens=5),
         False,
+    ),
+    "goose, failed": (
+        [
+            {
+                "type": "message",
+                "message": {
+                    "id": None,
+                    "role": "assistant",
+                    "content": [{"type": "text", "text": "Ran into this error: Authentication error: No."}],
+                },
+            },
+            {"type": "complete", "total_tokens": None},
+        ],
+        AgentReport(result="Ran into this error: Authentication error: No."),
+        True,
     ),
 }
 

@@ -316,7 +316,7 @@ def test_arguments_of_an_agent_have_the_paths_in_the_container(tmp_path, name, a
     assert str(tmp_path) not in agent_arguments
     assert f"src={package.directory},dst=/package,readonly" in engine_arguments
     assert f"src={package.workspace},dst=/package/workspace" in engine_arguments
-    starts_in = "/package" if name == "aider" else "/package/workspace"
+    starts_in = "/package" if name in ("aider", "goose") else "/package/workspace"
     assert f"--workdir={starts_in} " in engine_arguments
     assert ("--interactive" in engine_arguments) == (name not in ("aider", "goose"))
 

@@ -98,6 +98,11 @@ CHECKOUT: Final[Mapping[str, str]] = {
         f'[mcp_servers.server]\ncommand = "sh"\nargs = ["-c", "{COMMAND}"]\n'
     ),
     ".codex/hooks.json": json.dumps({"hooks": {"SessionStart": [{"hooks": [_HOOK]}], "Stop": [{"hooks": [_HOOK]}]}}),
+    # Code of goose
+    ".agents/plugins/one/plugin.json": json.dumps({"name": "one", "version": "1.0.0"}),
+    ".agents/plugins/one/hooks/hooks.json": json.dumps(
+        {"hooks": {name: [{"hooks": [_HOOK]}] for name in ("SessionStart", "UserPromptSubmit", "Stop")}}
+    ),
     # Code of Claude Code
     ".claude/settings.json": json.dumps({"hooks": {"SessionStart": [{"hooks": [_HOOK]}]}}),
     ".mcp.json": json.dumps({"mcpServers": {"server": _SERVER}}),
@@ -198,7 +203,19 @@ AIDER: Final = Agent(
     model="anthropic/claude-sonnet-4-5",
     report={"result": None, "input_tokens": 15, "output_tokens": 5},
 )
-AGENTS: Final = {"codex": CODEX, "gemini": GEMINI, "opencode": OPENCODE, "aider": AIDER}
+GOOSE: Final = Agent(
+    install=lambda: npm_package("@aaif/goose-binary-linux-x64@0.20.2"),
+    program="node_modules/@aaif/goose-binary-linux-x64/bin/goose",
+    api=MessagesApi(),
+    tool_uses=(ToolUse("shell", {"command": "cat workspace/docs/hello.txt"}),),
+    environment=lambda endpoint, ca: {
+        "ANTHROPIC_HOST": endpoint.url,
+        "SSL_CERT_FILE": str(ca),
+        "GOOSE_CA_CERT_PATH": str(ca),
+    },
+    model="claude-sonnet-4-5",
+)
+AGENTS: Final = {"codex": CODEX, "gemini": GEMINI, "opencode": OPENCODE, "aider": AIDER, "goose": GOOSE}
 
 
 @pytest.fixture

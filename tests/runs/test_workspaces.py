@@ -568,7 +568,7 @@ def test_agent_starts_in_the_workspace_and_may_read_the_package(tmp_path: Path, 
     assert prompt == "Do it."
 
 
-@pytest.mark.parametrize("agent", ["aider", "opencode"])
+@pytest.mark.parametrize("agent", ["aider", "goose", "opencode"])
 def test_agent_that_would_execute_code_of_its_directory_starts_outside_the_workspace(tmp_path: Path, agent: str):
     package = package_with_workspace(tmp_path)
     script = tmp_path / "agent"

@@ -261,8 +261,13 @@ def _rounded_count(digits: bytes, unit: bytes) -> int | None:
     return round(number * {b"": 1, b"k": 1_000, b"M": 1_000_000}[unit]) if number is not None else None
 
 
+_GOOSE_ERROR: Final = "Ran into this error:"
+"""The beginning of a message that goose itself writes if the model can't be used. Its exit status is then 0."""
+
+
 def _read_goose(lines: Iterable[bytes]) -> AgentOutcome:
     result = None
+    usage: Event = {}
     has_failed = False
     error = None
     for event in _events(lines):
@@ -275,10 +280,22 @@ def _read_goose(lines: Iterable[bytes]) -> AgentOutcome:
                     if _at(part, "type") == "text" and isinstance(_at(part, "text"), str)
                 ]
                 result = "".join(texts) or result
+                # A message of the model has an id.
+                is_error = _at(event, "message", "id") is None and "".join(texts).startswith(_GOOSE_ERROR)
+                if is_error:
+                    has_failed, error = True, _text("".join(texts))
+            case "complete":
+                usage = event
             case "error":
                 has_failed = True
                 error = _text(event.get("error"))
-    return _outcome(result, has_failed=has_failed, error=error)
+    return _outcome(
+        result,
+        has_failed=has_failed,
+        error=error,
+        input_tokens=usage.get("input_tokens"),
+        output_tokens=usage.get("output_tokens"),
+    )
 
 
 AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
@@ -380,7 +397,21 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     "goose": AgentPreset(
         program="goose",
         installation=None,
-        arguments=("run", "--no-session", "--quiet", "--output-format", "stream-json", "--instructions", PROMPT_FILE),
+        # Otherwise, it would load the skills of a workspace, which anybody may have written.
+        arguments=(
+            "run",
+            "--no-session",
+            "--quiet",
+            "--output-format",
+            "stream-json",
+            "--no-profile",
+            "--with-builtin",
+            "developer",
+            "--instructions",
+            PROMPT_FILE,
+        ),
+        # In the workspace, it would execute the hooks of .agents/plugins.
+        starts_in_workspace=False,
         model_option=None,
         model_variable="GOOSE_MODEL",
         is_prompt_on_stdin=False,
