@@ -299,7 +299,6 @@ def with_workspace(directory: Path) -> Package:
     [
         ("claude", '"additionalDirectories": ["/package"]'),
         ("codex", "sandbox_mode=danger-full-access"),
-        ("gemini", "--include-directories=/package"),
         ("aider", "/package/prompt.md"),
         ("goose", "/package/prompt.md"),
     ],

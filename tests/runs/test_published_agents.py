@@ -137,12 +137,12 @@ class Agent:
     """The files of the checkout that reach the model as instructions. docs/agents.md lists them."""
 
 
-def gemini_home(directory: Path) -> Path:
-    """The settings of docs/agents.md, and the way to sign in: with a base URL, Gemini CLI would choose another one."""
+def gemini_home(directory: Path, settings_of_account: Mapping[str, Any]) -> Path:
+    """These settings, and the way to sign in: with a base URL, Gemini CLI would choose another one."""
     settings = directory / ".gemini" / "settings.json"
     settings.parent.mkdir()
-    security = {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}}
-    settings.write_text(json.dumps({"security": security, "context": {"fileName": "none"}}))
+    security = {"auth": {"selectedType": "gemini-api-key"}, **settings_of_account.get("security", {})}
+    settings.write_text(json.dumps({**settings_of_account, "security": security}))
     for path in (directory, settings.parent, settings):
         shutil.chown(path, ACCOUNT)
     return directory
@@ -164,20 +164,36 @@ CODEX: Final = Agent(
     model="gpt-5.2-codex",
     report={"input_tokens": 30, "output_tokens": 10},
 )  # fmt: skip
+
+
+def gemini_environment(endpoint: ModelEndpoint, ca: Path, **settings_of_account: Any) -> dict[str, str]:
+    return {
+        "GOOGLE_GEMINI_BASE_URL": endpoint.url,
+        "NODE_EXTRA_CA_CERTS": str(ca),
+        "GEMINI_CLI_HOME": str(gemini_home(ca.parents[1] / "home", settings_of_account)),
+    }
+
+
 GEMINI: Final = Agent(
     install=lambda: npm_package("@google/gemini-cli@0.61.0"),
     program="node_modules/.bin/gemini",
     api=GeminiApi(),
-    tool_uses=(ToolUse("read_file", {"file_path": "docs/hello.txt"}),),
-    environment=lambda endpoint, ca: {
-        "GOOGLE_GEMINI_BASE_URL": endpoint.url,
-        "NODE_EXTRA_CA_CERTS": str(ca),
-        "GEMINI_RESTRICTED_MODE": "true",
-        "GEMINI_CLI_HOME": str(gemini_home(ca.parents[1] / "home")),
-    },
+    tool_uses=(ToolUse("read_file", {"file_path": "workspace/docs/hello.txt"}),),
+    environment=gemini_environment,
     model="gemini-2.5-pro",
     report={"input_tokens": 30, "output_tokens": 10},
+    # The agent has read a file in the same directory, or below it.
+    obeyed=frozenset({"docs/GEMINI.md", "GEMINI.md"}),
 )
+GEMINI_WITH_SETTINGS: Final = replace(
+    GEMINI,
+    environment=lambda endpoint, ca: {
+        "GEMINI_RESTRICTED_MODE": "true",
+        **gemini_environment(endpoint, ca, security={"folderTrust": {"enabled": False}}, context={"fileName": "none"}),
+    },
+    obeyed=frozenset(),
+)
+"""With the settings of docs/agents.md."""
 OPENCODE: Final = Agent(
     install=lambda: npm_package("opencode-ai@1.18.33"),
     program="node_modules/.bin/opencode",
@@ -215,7 +231,14 @@ GOOSE: Final = Agent(
     },
     model="claude-sonnet-4-5",
 )
-AGENTS: Final = {"codex": CODEX, "gemini": GEMINI, "opencode": OPENCODE, "aider": AIDER, "goose": GOOSE}
+AGENTS: Final = {
+    "codex": CODEX,
+    "gemini": GEMINI,
+    "gemini, with settings": GEMINI_WITH_SETTINGS,
+    "opencode": OPENCODE,
+    "aider": AIDER,
+    "goose": GOOSE,
+}
 
 
 @pytest.fixture
@@ -255,7 +278,7 @@ def test_published_agent_works_in_a_sandbox_and_ignores_orders_of_the_checkout(
     home.mkdir()
     with model_endpoint(*agent.tool_uses, api=agent.api, certificate_and_key=certificate_and_key) as endpoint:
         settings = AgentSettings(
-            agent=name,
+            agent=name.partition(",")[0],
             program=str(installed / agent.program),
             key_from="AGENT_KEY",
             key_variable=agent.key_variable,

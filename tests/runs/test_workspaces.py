@@ -568,7 +568,7 @@ def test_agent_starts_in_the_workspace_and_may_read_the_package(tmp_path: Path, 
     assert prompt == "Do it."
 
 
-@pytest.mark.parametrize("agent", ["aider", "goose", "opencode"])
+@pytest.mark.parametrize("agent", ["aider", "gemini", "goose", "opencode"])
 def test_agent_that_would_execute_code_of_its_directory_starts_outside_the_workspace(tmp_path: Path, agent: str):
     package = package_with_workspace(tmp_path)
     script = tmp_path / "agent"
@@ -592,7 +592,7 @@ def test_arguments_of_agents_name_files_of_the_package_by_absolute_paths(tmp_pat
     without = runner._argv(replace(package, commit=None))
 
     assert not {"prompt.md", "event-payload.json"} & {*with_workspace}
-    assert [argument for argument in without if argument.startswith(("--settings", "--include-directories"))] == []
+    assert [argument for argument in without if argument.startswith("--settings")] == []
     for name in {"prompt.md", "event-payload.json"} & {*without}:
         assert str(package.directory / name) in with_workspace
 

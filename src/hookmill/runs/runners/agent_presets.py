@@ -341,9 +341,10 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     "gemini": AgentPreset(
         program="gemini",
         installation="npm install --global @google/gemini-cli",
-        # The package has no settings of Gemini CLI that could be trusted by mistake.
+        # It does not start in a folder that it does not trust. The package has no settings that it would obey.
         arguments=("--output-format", "stream-json", "--skip-trust"),
-        workspace_arguments=("--include-directories={package}",),
+        # In the workspace, it would execute the hooks of .gemini/settings.json.
+        starts_in_workspace=False,
         key_variable="GEMINI_API_KEY",
         # Otherwise, a file .env of the workspace can replace the system prompt.
         environment={"GEMINI_SYSTEM_MD": "false"},
