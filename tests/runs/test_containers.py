@@ -662,6 +662,7 @@ def test_claude_code_performs_a_run_in_a_container_with_a_network():
 @pytest.mark.proof
 def test_container_of_docker_has_its_files_its_limits_and_no_rights(docker_engine, package):
     script = """
+        exec 2>&1
         cat event-payload.json > /output/copy; touch /package/x; touch /x; id -u; ls /; ls /sys/class/net
         grep -E "CapEff|NoNewPrivs" /proc/self/status
         for n in 1 2 3 4 5 6 7 8 9 10; do sleep 1 & done; wait
