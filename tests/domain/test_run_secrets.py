@@ -14,7 +14,7 @@ from hookmill.domain.run_secrets import (
     run_secrets_from_json,
 )
 from hookmill.domain.secret import RUN_SECRET_CHARACTERS_MIN, usable_secret_for_runs
-from hookmill.runs.runners.masking import SECRET_BYTES_MIN
+from hookmill.runs.masking import SECRET_BYTES_MIN
 
 
 def test_secret_has_the_variable_of_its_name_or_another_one():

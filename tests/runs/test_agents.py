@@ -18,7 +18,7 @@ from hookmill.runs.runners import AgentSettings, RunnerContext
 from hookmill.runs.runners.agent import TAIL_BYTES
 from hookmill.runs.runners.agent_presets import AGENT_PRESETS
 from hookmill.runs.runners.guard import CapturedOutput
-from hookmill.runs.runners.masking import Masker
+from hookmill.runs.masking import Masker
 from tests.runs.samples import always_continue, sample_run
 from tests.support.claude_code import claude_code
 from tests.support.model_endpoint import ANSWER, model_endpoint

@@ -9,7 +9,7 @@ from hookmill.results.destinations import AnyDestination
 from hookmill.runs.runners import RunnerSettings
 from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.settings import Settings, with_built_in_runners
-from hookmill.web.dashboard.settings import EffectiveSetting
+from hookmill.web.dashboard.effective_setting import EffectiveSetting
 
 
 def effective_settings(settings: Settings) -> Mapping[str, EffectiveSetting]:

@@ -18,8 +18,8 @@ from typing import Final
 
 from hookmill.domain.run_outputs import OUTPUT_BYTES_MAX, OUTPUTS_DIRECTORY, READ_FILES, OutputText, output_text
 from hookmill.runs.masked_files import mask_directory
+from hookmill.runs.masking import Masker
 from hookmill.runs.package import LISTED_ENTRIES_MAX
-from hookmill.runs.runners.masking import Masker
 
 _SECRET_BYTES_MAX: Final = 8_192
 """How many bytes are read beyond the longest text, so that a secret is masked as a whole before the text is cut."""

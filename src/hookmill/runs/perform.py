@@ -21,11 +21,11 @@ from hookmill.domain.workspace import CheckoutCommits
 from hookmill.runs.file_writer import LiveOutput, RunFileWriter
 from hookmill.runs.health import DISK_ADVICE, HostHealth
 from hookmill.runs.masked_files import mask_files
+from hookmill.runs.masking import Masker
 from hookmill.runs.observation import RunObserver
 from hookmill.runs.package import Package, is_masked, open_package, remove_workspace, write_package
 from hookmill.runs.run_secrets import RunSecretReader, UnusableSecret, masked_result, masker_of
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, Runner, reason_of
-from hookmill.runs.runners.masking import Masker
 from hookmill.runs.workspaces.checkouts import (
     RefNotFound,
     WorkspaceRefused,

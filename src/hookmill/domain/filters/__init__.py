@@ -6,7 +6,8 @@ array (one of these values), an object of operators (all must hold) or an object
     operators.py    the operator table: defines every operator
     names.py        which keys are operators and which are fields
     compiler.py     compiles a filter to its rule, or reports every problem
-    rules.py        evaluation, which runs for every delivery
+    position.py     positions in a filter's source
+    rules.py        evaluation, which runs for every delivery, and what an operator is
     shortcut.py     strings that every matching body contains; without them, the body is not decoded
     explanation.py  why a payload matches, or does not
     values.py       equality and order of JSON values
@@ -25,12 +26,12 @@ from hookmill.domain.filters.compiler import (
     CONDITIONS_PER_FIELD_MAX,
     DEPTH_MAX,
     FilterCompiler,
-    Position,
 )
 from hookmill.domain.filters.explanation import CLOSEST_OBJECTS_MAX, ConditionOutcome, Explanation, outcomes
 from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX
 from hookmill.domain.filters.names import CONTRACT_OPERATORS, fields_in, with_fields
 from hookmill.domain.filters.operators import ALTERNATIVES_MAX, OPERATORS, SET_VALUES_MAX
+from hookmill.domain.filters.position import Position
 from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, exact_json, pointer_step
 from hookmill.domain.filters.rules import Rule
 from hookmill.domain.filters.shortcut import REQUIRED_MAX, required_groups_of

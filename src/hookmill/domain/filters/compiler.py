@@ -2,14 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hookmill.domain.errors import Fault
 from hookmill.domain.filters.names import is_misspelt_operator, is_operator_name, letters_of
-from hookmill.domain.filters.operators import OPERATORS, Operator
-from hookmill.domain.filters.rendering import display_text, pointer_step
-from hookmill.domain.filters.rules import AllOf, Condition, ObjectRule, Rule, all_of
+from hookmill.domain.filters.operators import OPERATORS
+from hookmill.domain.filters.position import Position
+from hookmill.domain.filters.rendering import display_text
+from hookmill.domain.filters.rules import AllOf, Condition, ObjectRule, Operator, Rule, all_of
 from hookmill.domain.filters.values import MISSING, typed_scalar
 from hookmill.domain.payload import Json
 
@@ -25,39 +26,6 @@ _NAME_SHOWN_MAX: Final = 40
 
 PLACEHOLDER_RULE: Final = AllOf(())
 """Stands for a rule that can't be compiled, and for the fields of an object that has no fields."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """A position in the filter."""
-
-    pointer: str = ""
-    depth: int = 0
-    field_path: tuple[str, ...] = ()
-    """The field to which the conditions at this position apply. Empty for the whole body."""
-
-    @property
-    def is_body(self) -> bool:
-        return not self.field_path
-
-    def operand(self, operator: str) -> "Position":
-        """The operand of an operator at this position, on the same level."""
-        return replace(self, pointer=f"{self.pointer}/{operator}")
-
-    def element(self, index: int) -> "Position":
-        """An element of the array at this position, on the same level."""
-        return replace(self, pointer=f"{self.pointer}/{index}")
-
-    def nested(self, index: int | None = None) -> "Position":
-        """A position one level deeper, for the same field: the content of `$any` or `$not`."""
-        pointer = self.pointer if index is None else f"{self.pointer}/{index}"
-        return replace(self, pointer=pointer, depth=self.depth + 1)
-
-    def nested_field(self, name: str) -> "Position":
-        """A position one level deeper, for a nested field."""
-        return Position(
-            pointer=f"{self.pointer}/{pointer_step(name)}", depth=self.depth + 1, field_path=(*self.field_path, name)
-        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,13 +6,12 @@ cases to `tests/domain/test_filter_operators.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX, Glob, read_glob
-from hookmill.domain.filters.rules import Condition, ObjectRule, Rule
+from hookmill.domain.filters.position import Position
+from hookmill.domain.filters.rules import Group, ObjectRule, OperandReader, Operator, Rule
 from hookmill.domain.filters.shortcut import (
-    Group,
     group_for_equal,
     group_for_prefix,
     group_for_substring,
@@ -31,46 +30,14 @@ from hookmill.domain.filters.values import (
 )
 from hookmill.domain.payload import Json
 
-if TYPE_CHECKING:
-    from hookmill.domain.filters.compiler import FilterCompiler, Position
-
 SET_VALUES_MAX: Final = 32
 ALTERNATIVES_MAX: Final = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
-    """One entry of the operator table."""
-
-    name: str
-    example: str
-    """A filter with the operator, as JSON."""
-    meaning: str
-    """The end of a sentence that begins with "It matches if"."""
-    schema: Mapping[str, Json]
-    """The JSON Schema of the operand."""
-    read: "Callable[[FilterCompiler, Json, Position], Any]"
-    """Validates and compiles the operand. If the operand is invalid, reports that to the compiler and returns None."""
-    holds: Callable[[Any, Json], bool]
-    """Whether a field's value, which may be `MISSING`, satisfies the operand. Never raises."""
-    required_group: Callable[[Any], Group] = lambda _: ()
-    """Strings of which a matching body contains at least one; empty if no such strings can be determined."""
-    parts: Callable[[Any], Sequence[Rule]] = lambda _: ()
-    """The rules in the operand. An explanation shows each of them."""
-    make_rule: "Callable[[Operator, Any, Json], Rule]" = Condition
-    """Makes the rule from the operator, the compiled operand and the operand's source."""
-    may_take_body: bool = False
-    """Whether the operator is allowed at the filter's top level, where it applies to the whole body."""
-
-    @property
-    def is_of_contract(self) -> bool:
-        return not self.name.startswith("$")
 
 
 # Sets
 
 
-def _read_set(compiler: "FilterCompiler", source: Json, at: "Position") -> ValueSet | None:
+def _read_set(compiler: OperandReader, source: Json, at: Position) -> ValueSet | None:
     if type(source) is not list:
         compiler.report(at, 'Write an array of values, such as ["opened", "closed"].')
         return None
@@ -107,7 +74,7 @@ def _required_group_of_set(expected: ValueSet) -> Group:
 # Presence
 
 
-def _read_flag(compiler: "FilterCompiler", source: Json, at: "Position") -> bool | None:
+def _read_flag(compiler: OperandReader, source: Json, at: Position) -> bool | None:
     if type(source) is not bool:
         compiler.report(at, "Write true (the field must be present) or false (it must be absent).")
         return None
@@ -121,14 +88,14 @@ def _exists(expected: bool, value: Json) -> bool:
 # Strings
 
 
-def _read_text(compiler: "FilterCompiler", source: Json, at: "Position") -> str | None:
+def _read_text(compiler: OperandReader, source: Json, at: Position) -> str | None:
     if type(source) is not str or not source:
         compiler.report(at, 'Write a string of one or more characters, such as "refs/heads/".')
         return None
     return source
 
 
-def _read_glob(compiler: "FilterCompiler", source: Json, at: "Position") -> Glob | None:
+def _read_glob(compiler: OperandReader, source: Json, at: Position) -> Glob | None:
     if type(source) is not str:
         compiler.report(at, 'Write a string, such as "release/*".')
         return None
@@ -166,7 +133,7 @@ def _required_group_of_glob(glob: Glob) -> Group:
 # Numbers
 
 
-def _read_threshold(compiler: "FilterCompiler", source: Json, at: "Position") -> Threshold | None:
+def _read_threshold(compiler: OperandReader, source: Json, at: Position) -> Threshold | None:
     limit = threshold(source)
     if limit is None:
         compiler.report(at, "Write a finite number, such as 100.")
@@ -185,7 +152,7 @@ def _comparison(holds: Callable[[Threshold, Number], bool]) -> Callable[[Thresho
 # Filters inside filters
 
 
-def _read_any(compiler: "FilterCompiler", source: Json, at: "Position") -> tuple[Rule, ...] | None:
+def _read_any(compiler: OperandReader, source: Json, at: Position) -> tuple[Rule, ...] | None:
     if type(source) is not list or not source:
         compiler.report(at, f"Write an array of alternatives, such as {_EXAMPLES_OF_ANY[at.is_body]}.")
         return None
@@ -208,7 +175,7 @@ def _holds_for_any(alternatives: Sequence[Rule], value: Json) -> bool:
     return False
 
 
-def _read_negated(compiler: "FilterCompiler", source: Json, at: "Position") -> Rule:
+def _read_negated(compiler: OperandReader, source: Json, at: Position) -> Rule:
     return compiler.compile_rule(source, at.nested())
 
 
@@ -216,7 +183,7 @@ def _holds_not(rule: Rule, value: Json) -> bool:
     return not rule.holds(value)
 
 
-def _read_fields(compiler: "FilterCompiler", source: Json, at: "Position") -> ObjectRule | None:
+def _read_fields(compiler: OperandReader, source: Json, at: Position) -> ObjectRule | None:
     if type(source) is not dict or not source:
         compiler.report(at, 'Write an object of one or more fields, such as {"in": ["x"]}.')
         return None

@@ -1,4 +1,4 @@
-"""The rules of a compiled filter, which are evaluated for every delivery.
+"""The rules of a compiled filter, which are evaluated for every delivery, and what an operator is.
 
 A rule's `holds` accepts any JSON value or `MISSING`, and never raises. Its `test` is a pair: a function, and the
 function's first argument. With a value as the second argument, the function returns the same as `holds`. A rule stores
@@ -6,15 +6,16 @@ the tests of its inner rules, which saves one call for each condition.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
+from hookmill.domain.filters.position import Position
 from hookmill.domain.filters.values import MISSING
 from hookmill.domain.payload import Json
 
-if TYPE_CHECKING:
-    from hookmill.domain.filters.operators import Operator
-
 Test: TypeAlias = tuple[Callable[[Any, Json], bool], Any]
+Group: TypeAlias = tuple[bytes, ...]
+"""Strings, as JSON spells them. A matching body contains at least one of them."""
 
 
 class Condition:
@@ -97,6 +98,45 @@ class ObjectRule:
 
 
 Rule: TypeAlias = Condition | AllOf | ObjectRule
+
+
+class OperandReader(Protocol):
+    """What an operator needs of the compiler to read its operand."""
+
+    def report(self, at: Position, message: str) -> None: ...
+
+    def compile_rule(self, source: Json, at: Position) -> Rule: ...
+
+    def compile_fields(self, source: Mapping[Any, Json], at: Position) -> ObjectRule: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One entry of the operator table in operators.py."""
+
+    name: str
+    example: str
+    """A filter with the operator, as JSON."""
+    meaning: str
+    """The end of a sentence that begins with "It matches if"."""
+    schema: Mapping[str, Json]
+    """The JSON Schema of the operand."""
+    read: Callable[[OperandReader, Json, Position], Any]
+    """Validates and compiles the operand. If the operand is invalid, reports that to the compiler and returns None."""
+    holds: Callable[[Any, Json], bool]
+    """Whether a field's value, which may be `MISSING`, satisfies the operand. Never raises."""
+    required_group: Callable[[Any], Group] = lambda _: ()
+    """Strings of which a matching body contains at least one; empty if no such strings can be determined."""
+    parts: Callable[[Any], Sequence[Rule]] = lambda _: ()
+    """The rules in the operand. An explanation shows each of them."""
+    make_rule: "Callable[[Operator, Any, Json], Rule]" = Condition
+    """Makes the rule from the operator, the compiled operand and the operand's source."""
+    may_take_body: bool = False
+    """Whether the operator is allowed at the filter's top level, where it applies to the whole body."""
+
+    @property
+    def is_of_contract(self) -> bool:
+        return not self.name.startswith("$")
 
 
 def all_of(rules: Sequence[Rule]) -> Rule:

@@ -4,16 +4,13 @@ Most deliveries that don't match lack such a string. Searching for it needs no d
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
-from hookmill.domain.filters.rules import AllOf, Condition, ObjectRule, Rule
+from hookmill.domain.filters.rules import AllOf, Condition, Group, ObjectRule, Rule
 from hookmill.domain.payload import plain_spelling
 
 REQUIRED_MAX: Final = 4
 """The maximum number of groups to search for in a body, and of strings in a group."""
-
-Group: TypeAlias = tuple[bytes, ...]
-"""Strings, as JSON spells them. A matching body contains at least one of them."""
 
 
 def required_groups_of(rule: Rule) -> Iterator[Group]:

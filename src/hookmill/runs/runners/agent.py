@@ -18,6 +18,7 @@ from hookmill.domain.run import PAYLOAD_FILE, Ended, RunState
 from hookmill.domain.run_files import ENVELOPE_FILE, PROMPT_FILE
 from hookmill.domain.run_outputs import LAST_MESSAGE, NO_OUTPUTS, RunOutputs, output_text
 from hookmill.domain.run_secrets import RunSecretRule
+from hookmill.runs.masking import Masker
 from hookmill.runs.package import Package, open_file
 from hookmill.runs.runner import Instruction
 from hookmill.runs.runners.agent_presets import (
@@ -42,7 +43,6 @@ from hookmill.runs.runners.container import (
 )
 from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.runs.runners.kind import RunnerContext, SystemText, VariableName
-from hookmill.runs.runners.masking import Masker
 from hookmill.runs.runners.programs import Program
 
 TAIL_BYTES: Final = 262_144

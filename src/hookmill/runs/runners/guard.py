@@ -19,11 +19,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if __name__ == "__main__" and not TYPE_CHECKING:
-    # Its directory goes last on the path. Otherwise modules in it, such as http.py, would shadow standard ones.
-    sys.path.append(os.path.dirname(__file__))  # noqa: PTH120 - pathlib loads slowly
+    # The directory goes last on the path, so that no module in it can shadow a standard one.
+    sys.path.append(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120 - pathlib loads slowly
     from masking import Masker
 else:
-    from hookmill.runs.runners.masking import Masker
+    from hookmill.runs.masking import Masker
 
 OUTPUT_FILE: Final = "output.log"
 RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"

@@ -31,8 +31,8 @@ from hookmill.web.dashboard import (
     webhooks,
 )
 from hookmill.web.dashboard.application import DashboardApplication, Page
+from hookmill.web.dashboard.effective_setting import EffectiveSetting
 from hookmill.web.dashboard.page_context import Service
-from hookmill.web.dashboard.settings import EffectiveSetting
 from hookmill.web.routes import Application
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from hookmill.domain.errors import HookmillError, StoreUnavailable
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.permission import MayView
 from hookmill.management import Management
-from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.page_context import PageContext
 
 PAGE_SIZE: Final = 50
@@ -309,9 +308,7 @@ def _events(watcher: Watcher, rows: Sequence[Delivery]) -> list[tuple[Delivery, 
 
 
 def _event(context: PageContext, delivery: Delivery, run_count: int) -> bytes:
-    row = pages.render(
-        "parts/delivery-row.html", context, {"delivery": delivery, "run_count": run_count, "is_new": True}
-    )
+    row = context.render("parts/delivery-row.html", delivery=delivery, run_count=run_count, is_new=True)
     lines = "".join(f"data: {line}\n" for line in row.replace("\r", "").split("\n") if line.strip())
     return f"id: {ids.delivery_id(delivery.key)}\nevent: delivery\n{lines}\n".encode()
 

@@ -18,12 +18,12 @@ from hookmill.domain.factory import Factory
 from hookmill.management import Management, SignedInMember
 from hookmill.management.alarms import OpenAlarms
 from hookmill.web.dashboard import pages
+from hookmill.web.dashboard.effective_setting import EffectiveSetting
 from hookmill.web.dashboard.sign_in_limits import GuessCounter, ProviderSlots, SignInQueue
 from hookmill.web.dashboard.urls import url
 
 if TYPE_CHECKING:
     from hookmill.oidc.provider import Provider
-    from hookmill.web.dashboard.settings import EffectiveSetting
 
 FORM_FIELDS_MAX: Final = 1_000
 MEMBER_THREADS: Final = 8
@@ -80,7 +80,7 @@ class Service:
     now_us: Callable[[], int]
     report_failure: ReportFailure
     is_https: bool
-    settings: "Mapping[str, EffectiveSetting]" = field(default_factory=dict)
+    settings: Mapping[str, EffectiveSetting] = field(default_factory=dict)
     """The effective settings by name, for admins."""
     has_room: Callable[[], bool] = lambda: True
     """Whether this host's disk has room for another delivery."""
@@ -169,9 +169,21 @@ class PageContext:
             )
         return await anyio.to_thread.run_sync(partial(function, *arguments, **keyword_arguments), limiter=limiter)
 
+    def render(self, template: str, **values: Any) -> str:
+        """The template with these values, and with those that every template can use."""
+        every_page = {
+            "context": self,
+            "factory": self.factory,
+            "signed_in": self.signed_in,
+            "csrf": self.csrf_token,
+            "flash": pages.FLASH_MESSAGES.get(self.query.get("flash", "")),
+            "now": self.service.now_us(),
+        }
+        return pages.render(template, every_page | values)
+
     def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Render a page, or a part of a page."""
-        return HTMLResponse(pages.render(template, self, values), status)
+        return HTMLResponse(self.render(template, **values), status)
 
     def page_if_changed(self, template: str, tag: str, **values: Any) -> Response:
         """Render a part that an open page polls. The response is empty if the page already has the version `tag`."""

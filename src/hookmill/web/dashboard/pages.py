@@ -1,10 +1,11 @@
 """Renders templates. All values are escaped. Only the filters `shown`, `plain` and `lines` also replace invisible
 characters by visible text."""
 
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
@@ -29,9 +30,6 @@ from hookmill.presentation.storage import size_text
 from hookmill.web.dashboard.markdown import inert_markdown
 from hookmill.web.dashboard.urls import url
 
-if TYPE_CHECKING:
-    from hookmill.web.dashboard.page_context import PageContext
-
 STATIC: Final = resources.files("hookmill.web.dashboard") / "static"
 
 FLASH_MESSAGES: Final = {
@@ -44,18 +42,8 @@ Other modules add their messages.
 """
 
 
-def render(template: str, context: "PageContext", values: dict[str, Any]) -> str:
-    """The template with these values, and with those that every template can use."""
-    flash = context.query.get("flash", "")
-    return _environment.get_template(template).render(
-        context=context,
-        factory=context.factory,
-        signed_in=context.signed_in,
-        csrf=context.csrf_token,
-        flash=FLASH_MESSAGES.get(flash),
-        now=context.service.now_us(),
-        **values,
-    )
+def render(template: str, values: Mapping[str, Any]) -> str:
+    return _environment.get_template(template).render(values)
 
 
 def time_element(at_us: int | None) -> Markup:

@@ -1,6 +1,5 @@
 """The effective settings, read-only, and the storage. Only the operator can change settings."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.responses import Response
@@ -10,21 +9,6 @@ from hookmill.presentation.storage import storage_fields
 from hookmill.web.dashboard.access import require_admin
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectiveSetting:
-    """An effective setting. The value of a secret setting only shows whether it is set."""
-
-    name: str
-    value: tuple[str, ...]
-    """The lines of the value."""
-    default: tuple[str, ...]
-    meaning: str
-    variable: str
-    """The name of its environment variable."""
-    origin: str
-    """The source of the value: `environment`, `file` or `default`."""
 
 
 def show(context: PageContext, may: MayAdminister) -> Response:
