@@ -6,7 +6,6 @@ import signal
 import ssl
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,26 +22,12 @@ from hookmill.store.notices import CLAIM_US
 from hookmill.store.results import DIED, ClaimedResult, NothingToSend, NotSent, Outcome, Sent
 from hookmill.store.runs import outputs
 from tests.notices.receivers import Receiver, closed_port, http_receiver
-from tests.results.github import TOKEN, GitHub, github_server
+from tests.results.github import TOKEN
 from tests.results.scene import COMMENT, SHA, SLACK, STATUS, WEBHOOK, WORKER, Scene
-from tests.runs.backlog import Backlog
 from tests.support.loaded import fork_context
 from tests.support.waiting import until
 
 SECRET = "whsec_" + "ZWVl" * 8
-
-
-@pytest.fixture
-def scene(sqlite_store: str, tmp_path: Path) -> Iterator[Scene]:
-    backlog = Backlog(sqlite_store, tmp_path)
-    yield Scene(backlog)
-    backlog.database.close()
-
-
-@pytest.fixture
-def github() -> Iterator[GitHub]:
-    with github_server() as server:
-        yield server
 
 
 @pytest.fixture

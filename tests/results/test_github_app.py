@@ -7,8 +7,7 @@ import re
 import signal
 import ssl
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,9 +26,8 @@ from hookmill.store.notices import CLAIM_US
 from hookmill.store.results import NotSent, Outcome, Sent
 from hookmill.store.runs import outputs
 from tests.notices.receivers import closed_port
-from tests.results.github import APP_NUMBER, CLIENT_ID, GitHub, app_private_key, github_server, pem
+from tests.results.github import APP_NUMBER, CLIENT_ID, GitHub, app_private_key, pem
 from tests.results.scene import CHECK, COMMENT, SHA, STATUS, Scene
-from tests.runs.backlog import Backlog
 from tests.support.counts import only_in_proof
 from tests.support.loaded import fork_context
 from tests.support.waiting import until
@@ -40,19 +38,6 @@ NEW_TOKEN = "POST /app/installations/77/access_tokens"
 CREATE = "POST /repos/acme/shop/check-runs"
 UPDATE = "PATCH /repos/acme/shop/check-runs/1"
 SEARCH = f"GET /repos/acme/shop/commits/{SHA}/check-runs"
-
-
-@pytest.fixture
-def scene(sqlite_store: str, tmp_path: Path) -> Iterator[Scene]:
-    backlog = Backlog(sqlite_store, tmp_path)
-    yield Scene(backlog)
-    backlog.database.close()
-
-
-@pytest.fixture
-def github() -> Iterator[GitHub]:
-    with github_server() as server:
-        yield server
 
 
 @pytest.fixture(autouse=True)

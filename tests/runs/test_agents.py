@@ -13,12 +13,12 @@ from hookmill.domain.agent_report import ERROR_CHARACTERS_MAX, RESULT_CHARACTERS
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import BySchedule, Ended, RunState
 from hookmill.domain.run_outputs import LAST_MESSAGE, OUTPUT_BYTES_MAX, OutputText
+from hookmill.runs.masking import Masker
 from hookmill.runs.package import Package, write_package
 from hookmill.runs.runners import AgentSettings, RunnerContext
 from hookmill.runs.runners.agent import TAIL_BYTES
 from hookmill.runs.runners.agent_presets import AGENT_PRESETS
 from hookmill.runs.runners.guard import CapturedOutput
-from hookmill.runs.masking import Masker
 from tests.runs.samples import always_continue, sample_run
 from tests.support.claude_code import claude_code
 from tests.support.model_endpoint import ANSWER, model_endpoint
