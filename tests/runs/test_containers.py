@@ -431,6 +431,7 @@ def test_agent_in_a_container_works_in_its_workspace(engine_name, request, tmp_p
 
 def test_container_sees_the_package_and_writes_only_its_output(engine, package):
     script = """
+        exec 2>&1
         cat event-payload.json "$HOOKMILL_PROMPT_FILE" > /output/copy
         touch /package/x; touch /x; touch /tmp/x && id
         ls /; ls /sys/class/net; echo "$HOOKMILL_RUN_ID $MODE $GH_TOKEN ${#GH_TOKEN}"
@@ -479,13 +480,17 @@ def test_container_reaches_only_the_allowed_destinations(engine_name, request, p
         thread.join()
 
     assert result.state is RunState.SUCCEEDED, result
-    output = result.output_tail or ""
+    # The proxy writes its refusal itself, so it may come before earlier output of the container.
+    before, refusal, after = (result.output_tail or "").partition(
+        "The sandbox refused a connection to localhost:1: network_allow does not list it.\n"
+    )
+    assert refusal
+    output = before + after
     assert output.startswith("http://127.0.0.1:3128\nlo\n")
     # The program of the holder is no longer in the package.
     assert "holder" not in output
     assert "Connection established\n\nanswer of the host\n" in output
     assert "The sandbox's network_allow does not list localhost:1." in output
-    assert "The sandbox refused a connection to localhost:1: network_allow does not list it." in output
     assert output.endswith("no direct connection\n")
     assert containers(engine) == []
 
