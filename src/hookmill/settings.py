@@ -738,6 +738,11 @@ def read_settings() -> Settings:
     return loaded.settings
 
 
+def settings_file_exists() -> bool:
+    """Whether `load_settings` reads a file."""
+    return "HOOKMILL_CONFIG" in os.environ or os.path.lexists(CONFIG_FILE)
+
+
 def load_settings() -> LoadedSettings:
     """The effective settings, or all their problems."""
     environment = os.environ

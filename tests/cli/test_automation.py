@@ -137,10 +137,27 @@ def test_prompt_file_that_is_not_utf_8_is_refused(webhook: Any, hookmill: Hookmi
     assert result.err == "The prompt file prompt.md is not UTF-8: byte 4 can't be read.\n"
 
 
-def test_unknown_runner_is_refused_with_the_configured_ones(webhook: Any, hookmill: Hookmill):
-    command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--runner", "agent")
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        (("--runner", "agent"), "No runner is named 'agent'. The operator configured: package."),
+        (("--workspace", "shop"), "may not use a repository 'shop'. The operator allowed: none."),
+        (("--result", "slack=team"), "may not use a destination 'team'. The operator allowed: none."),
+    ],
+)
+def test_unknown_name_in_the_settings_is_refused_with_the_known_ones_and_their_file(
+    webhook: Any, hookmill: Hookmill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: Any, problem: str
+):
+    monkeypatch.chdir(tmp_path)
+    command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", *option)
 
-    assert "No runner is named 'agent'. The operator configured: package." in hookmill(*command, exit_code=1).err
+    without_file = hookmill(*command, exit_code=1).err
+    (tmp_path / "hookmill.toml").touch()
+    with_file = hookmill(*command, exit_code=1).err
+
+    assert problem in with_file
+    assert without_file.startswith(with_file)
+    assert f"there is no hookmill.toml in {tmp_path}." in without_file
 
 
 def test_automation_is_created_disabled_and_enabled_later(webhook: Any, hookmill: Hookmill):

@@ -4,7 +4,8 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
-from typing import Annotated, NoReturn
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -34,11 +35,13 @@ from hookmill.cli import (
 )
 from hookmill.cli.groups import RootGroup
 from hookmill.cli.output import print_error, print_line
-from hookmill.domain.errors import DiskFull, HookmillError, StoreUnavailable
+from hookmill.domain.errors import DiskFull, HookmillError, Invalid, StoreUnavailable
 from hookmill.domain.text import shown
 
 EXIT_FAILED = 1
 EXIT_WRONG_USAGE = 2
+POINTERS_TO_SETTINGS: Final = ("/runner", "/workspace/repository", "/results/")
+"""The values that name something in the settings."""
 
 app = typer.Typer(
     name="hookmill",
@@ -122,11 +125,26 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             "Check that it runs, that its disk has free space, and that the settings are right."
         )
     except HookmillError as error:
-        print_error(str(error))
+        print_error(str(error) + _note_without_settings_file(error))
     except OSError as error:
         file_name = f": {shown(str(error.filename))}" if error.filename is not None else ""
         print_error(f"The operating system reported an error: {error.strerror or error}{file_name}.")
     sys.exit(EXIT_FAILED)
+
+
+def _note_without_settings_file(error: HookmillError) -> str:
+    """A note if the error may only mean that this command, unlike the service, read no settings file; else nothing."""
+    from hookmill.settings import CONFIG_FILE, settings_file_exists
+
+    names_settings = isinstance(error, Invalid) and any(
+        fault.pointer.startswith(POINTERS_TO_SETTINGS) for fault in error.faults
+    )
+    if not names_settings or settings_file_exists():
+        return ""
+    return (
+        f"\nThis command read no settings file, because there is no {CONFIG_FILE} in {shown(str(Path.cwd()))}. If the "
+        "service has one, start the command in the service's directory, or set HOOKMILL_CONFIG to the file."
+    )
 
 
 def _refuse_invalid_utf8(arguments: Sequence[str]) -> None:
