@@ -373,6 +373,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             _BACKUP + "test_killed_restore_leaves_an_empty_database_and_can_be_started_again",
             _BACKUP + "test_restore_that_is_interrupted_after_its_commit_keeps_everything",
+            _BACKUP + "test_restore_whose_commit_is_not_answered_keeps_everything",
         ),
     ),
     "F45": ToleratedFault(
