@@ -1,5 +1,6 @@
 """Attempts of single runs, performed without the durable engine."""
 
+import errno
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -33,8 +34,11 @@ class FunctionRunner:
 
     act: Callable[[Package, NextInstruction], Ended | Abandoned]
     grace_seconds: float = 0
+    error_of_earlier_attempts: OSError | None = None
 
-    def end_earlier_attempts(self, run: Run) -> None: ...
+    def end_earlier_attempts(self, run: Run) -> None:
+        if self.error_of_earlier_attempts is not None:
+            raise self.error_of_earlier_attempts
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         return self.act(package, next_instruction)
@@ -222,6 +226,23 @@ def test_run_that_breaks_its_guard_at_each_attempt_is_interrupted(sqlite_backlog
     run = sqlite_backlog.run(key)
     assert (run.state, run.attempt) == (RunState.INTERRUPTED, ATTEMPTS_MAX)
     assert run.reason == "The process that guards a command ended with a fault. It was attempt 3, the last."
+
+
+def test_earlier_attempt_that_can_not_be_ended_pauses_its_runner_alone(sqlite_backlog):
+    key = claimed_run(sqlite_backlog, runner="function")
+    requeue(sqlite_backlog, key)
+    claim(sqlite_backlog)
+    failures: list[Any] = []
+    error = OSError(errno.ETIMEDOUT, "podman did not remove a container in time")
+    runner = FunctionRunner(lambda *_: SUCCEEDED, error_of_earlier_attempts=error)
+    performer = new_performer(sqlite_backlog, failures, function=runner)
+
+    performer.perform(key, sqlite_backlog.run(key).attempt)
+
+    assert sqlite_backlog.run(key).state is RunState.QUEUED
+    assert "could not end an earlier attempt of a run: podman did not remove a container in time." in str(failures[0])
+    assert performer.health.may_claim()
+    assert list(performer.health.runners_at_fault()) == ["function"]
 
 
 def test_payload_is_read_again_after_a_database_failure(sqlite_backlog, monkeypatch):

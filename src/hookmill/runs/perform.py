@@ -185,8 +185,7 @@ class Performer:
             return _failed(str(error))
         package_descriptor: int | None = None
         try:
-            if run.attempt > 1:
-                runner.end_earlier_attempts(run)
+            self._end_earlier_attempts(runner, run)
             package = write_package(
                 self.packages,
                 run,
@@ -226,6 +225,17 @@ class Performer:
             with suppress(OSError):
                 remove_workspace(self.packages, run.id)
         return masked_result(result, masker)
+
+    def _end_earlier_attempts(self, runner: Runner, run: Run) -> None:
+        if run.attempt == 1:
+            return
+        try:
+            runner.end_earlier_attempts(run)
+        except OSError as error:
+            raise HostFault(
+                f"The runner {run.runner!r} could not end an earlier attempt of a run: {reason_of(error)}.",
+                runner=run.runner,
+            ) from error
 
     def _accepted_report(self, run: Run) -> PlatformReport | None:
         def read() -> PlatformReport | None:

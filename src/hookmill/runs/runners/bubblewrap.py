@@ -274,7 +274,7 @@ class Bubblewrap:
         return "without a cgroup" if delegated_cgroup() is None else "with a cgroup"
 
     def check_paths(self, data: Path) -> None:
-        """Raises `Invalid` if a command would see the service's own files."""
+        """Raises `Invalid` if a command would see the whole data directory, through a directory that contains it."""
         real_data = data.resolve()
         for path in ("/usr", *self.settings.read_only, *self.settings.writable):
             if real_data.is_relative_to(Path(path).resolve()):
