@@ -27,9 +27,9 @@ hookmill webhook create repo --mode signature --scheme github
 In the table below, the column **Covers** lists what nobody can change without the secret.
 
 - If a scheme does not cover the body, an attacker who sees one delivery can send any other body.
-- If a scheme covers no time, an attacker can send a captured delivery again. With the same event
-  id, the copy is a Duplicate. If the event id is not covered either, the attacker can change it,
-  and the copy is accepted.
+- Unless the scheme limits the age of a signature, an attacker can send a captured delivery again.
+  With the same event id, the copy is a Duplicate. If the scheme does not cover the event id, the
+  attacker can change it, and the copy is accepted.
 - Replay protection: some schemes limit the age of a signature. Their sections give the limit. Until
   the signature reaches this age, a captured delivery that is sent again is a Duplicate, whatever
   its event id. After that, it is refused.
