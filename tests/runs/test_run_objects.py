@@ -299,7 +299,7 @@ def test_objects_of_a_removed_run_are_deleted_after_an_outage(backlog, tmp_path,
     assert hosts.uploads.run_pass()
     assert len(server.object_keys()) == 8
     with backlog.database.write() as tx:
-        removal.remove_with_delivery(tx, [backlog.column(removed_key, "delivery_id")])
+        removal.remove_runs_and_payloads(tx, [backlog.column(removed_key, "delivery_id")])
         while removal.remove_files(tx, 2):
             pass
     server.stop()

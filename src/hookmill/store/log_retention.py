@@ -13,7 +13,7 @@ from hookmill.domain.ids import time_ordered_key
 from hookmill.domain.limits import LOG_DAYS_KEPT, LOG_ROWS_KEPT
 from hookmill.store import dialect
 from hookmill.store.database import Database, Row, Transaction
-from hookmill.store.runs.removal import remove_with_delivery
+from hookmill.store.runs.removal import remove_runs_and_payloads
 
 DAY_US: Final = 86_400_000_000
 ROWS_PER_SCAN: Final = 1_000
@@ -111,7 +111,7 @@ def remove(tx: Transaction, keys: Sequence[bytes]) -> int:
         """,
         **selected,
     )
-    remove_with_delivery(tx, [bytes(row["id"]) for row in removed if row["label"] == Label.ACCEPTED])
+    remove_runs_and_payloads(tx, [bytes(row["id"]) for row in removed if row["label"] == Label.ACCEPTED])
     return len(removed)
 
 

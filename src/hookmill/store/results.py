@@ -28,7 +28,7 @@ from hookmill.store.runs.executors import ExecutorId
 START: Final = 1
 END: Final = 2
 """The phases of a run about which messages are sent."""
-OPENED_AT_ONCE: Final = 100
+QUEUED_AT_ONCE: Final = 100
 PROBLEM_CHARACTERS_MAX: Final = 500
 DIED: Final = "The worker ended before it knew the result. The message may have arrived."
 _CLAIM_LOCK: Final = 0x72736C74
@@ -206,7 +206,7 @@ def claim(tx: Transaction, now: int, *, public_url: str, executor: ExecutorId | 
     `executor` is the worker that claims it, for `release`.
     """
     dialect.lock(tx, _CLAIM_LOCK)
-    _open_ended(tx, now)
+    _queue_messages_about_ended_runs(tx, now)
     while True:
         row = tx.one(
             f"""
@@ -285,7 +285,7 @@ def release(tx: Transaction, executor: ExecutorId) -> None:
         )
 
 
-def _open_ended(tx: Transaction, now: int) -> None:
+def _queue_messages_about_ended_runs(tx: Transaction, now: int) -> None:
     """Let the messages about runs that have ended wait to be sent.
 
     A status is superseded instead if another run has begun for its commit and name since then, and has not ended.
@@ -301,7 +301,7 @@ def _open_ended(tx: Transaction, now: int) -> None:
         FROM run_results o JOIN runs r ON r.id = o.run_id
         WHERE o.state = 'open' AND r.finished_at IS NOT NULL
         ORDER BY r.finished_at, o.run_id, o.number
-        LIMIT {OPENED_AT_ONCE}
+        LIMIT {QUEUED_AT_ONCE}
         """
     )
     for row in rows:

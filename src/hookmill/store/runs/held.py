@@ -26,7 +26,7 @@ DECISIONS_MAX: Final = 500
 """The maximum number of runs that each query of a decision returns, so that the transaction stays short."""
 _DECISIONS_LOCK: Final = 7_246_001
 """The number of PostgreSQL's advisory lock for decisions."""
-_IS_PAST_DEBOUNCE: Final = 0
+_PAST_DEBOUNCE: Final = 0
 """Marks a run that waits for the end of an active run. It is stored instead of the latest due time, also if the run was
 never debounced."""
 
@@ -43,7 +43,7 @@ class _HeldRun:
     @property
     def has_waited(self) -> bool:
         """Whether the run has waited for the end of an active run. Such a run is not debounced again."""
-        return self.latest_due_at == _IS_PAST_DEBOUNCE
+        return self.latest_due_at == _PAST_DEBOUNCE
 
 
 def lock_decisions(tx: Transaction) -> None:
@@ -229,7 +229,7 @@ def _start_oldest(tx: Transaction, policy_key: bytes, candidates: Sequence[_Held
     """Let the candidates wait behind the runs that wait already. Then start the oldest ones, up to `free_capacity`."""
     for run in candidates:
         tx.run(
-            f"UPDATE runs SET hold = {Hold.BUSY:d}, due_at = NULL, due_at_most = {_IS_PAST_DEBOUNCE} WHERE id = :id",
+            f"UPDATE runs SET hold = {Hold.BUSY:d}, due_at = NULL, due_at_most = {_PAST_DEBOUNCE} WHERE id = :id",
             id=run.id,
         )
     if free_capacity > 0:

@@ -14,7 +14,7 @@ BYTES_PER_STEP: Final = 4_194_304
 """About how many bytes of contents one transaction removes. One file may be larger."""
 
 
-def remove_with_delivery(tx: Transaction, deliveries: Sequence[bytes]) -> None:
+def remove_runs_and_payloads(tx: Transaction, deliveries: Sequence[bytes]) -> None:
     """Remove the payloads and the runs of these deliveries, and note the runs that have files.
 
     A run without a delivery has its own id in place of the delivery's.

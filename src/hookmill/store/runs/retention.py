@@ -7,7 +7,7 @@ from hookmill.domain.limits import LOG_DAYS_KEPT, LOG_ROWS_KEPT
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
 from hookmill.store.runs.parts import WITHOUT_DELIVERY
-from hookmill.store.runs.removal import remove_with_delivery
+from hookmill.store.runs.removal import remove_runs_and_payloads
 
 DAY_US: Final = 86_400_000_000
 
@@ -59,7 +59,7 @@ def prune_without_delivery(tx: Transaction, automation: AutomationId, now: int, 
         at_most=at_most,
     )
     # A run without a delivery has its own id in place of the delivery's, also in `payloads`.
-    remove_with_delivery(tx, [bytes(row["id"]) for row in rows])
+    remove_runs_and_payloads(tx, [bytes(row["id"]) for row in rows])
     return len(rows)
 
 
