@@ -75,7 +75,7 @@ class AlarmScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmNotice:
-    """The content of a message that a destination sends."""
+    """The content of a message that a destination gets."""
 
     id: str
     """`alm_…`"""

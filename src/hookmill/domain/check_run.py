@@ -1,7 +1,7 @@
 """The check run of GitHub about a run: its state, its text, and the annotations that the run wrote.
 
-Texts and annotations are untrusted, like every text of a run. A check run must always be completed, so annotations that
-can't be used are left out, and its summary says why.
+Texts and annotations are untrusted, like every text of a run. A check run must always be completed. So if one
+annotation can't be used, all are left out, and the summary says why.
 """
 
 import json

@@ -72,7 +72,10 @@ class EgressRules:
         )
 
     def permits_address(self, destination: Destination, address: Address) -> bool:
-        """Whether the address may be used for a permitted destination. If it is not public, a rule must contain it."""
+        """Whether the address may be used for a permitted destination.
+
+        If it is not public, the rules must name this address, or a private network with it.
+        """
         return is_public(address) or destination.host == str(address) or self.private_networks.includes(address)
 
 

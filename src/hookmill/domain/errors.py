@@ -14,7 +14,7 @@ HookmillError
 ├── SignInRefused      the OpenID Connect provider refused the sign-in, or its answer can't be trusted
 ├── ProviderUnavailable      the OpenID Connect provider does not give a valid response: the caller may try again later
 ├── ObjectStoreUnavailable   the object store does not answer, or refuses a request: the caller may try again later
-├── DestinationUnavailable   the destination of an alarm did not accept a notice
+├── DestinationUnavailable   a destination did not accept a message about an alarm or a run
 └── StoreUnavailable   the database does not answer or is locked: the caller may try again later
     └── DiskFull       the disk has no room for the change, which was not made
 """

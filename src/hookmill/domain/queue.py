@@ -138,7 +138,7 @@ class Queue:
     """At most `RUNNING_MAX`, oldest first."""
     workers: Sequence[Worker]
     waiting: Sequence[WaitingRun]
-    """One page, in the order in which the runs start."""
+    """One page: ready runs by priority and age, then held runs by age."""
     read_at: int
     """When the queue was read, in µs since 1970."""
 

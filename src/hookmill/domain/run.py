@@ -134,7 +134,7 @@ class Run:
     failures: int = 0
     """How many attempts failed and were followed by another one."""
     stopped_attempts: int = 0
-    """How many attempts an orderly stop of their worker ended."""
+    """How many attempts ended because their worker was stopped in an orderly way, or lost track of the run."""
     policy: RunPolicy = NO_POLICY
     """The policy of the automation's version."""
     options: RunOptions = NO_OPTIONS

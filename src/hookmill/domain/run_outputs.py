@@ -1,4 +1,4 @@
-"""The texts that a run writes for people and for the delivery of its results: the summary.
+"""The texts that a run writes for people and for the delivery of its results: summary, comment and annotations.
 
 If an agent wrote no summary, its last message is the summary. A command may have followed instructions in a payload, so
 these texts are untrusted.

@@ -11,7 +11,7 @@ from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_DAYS_KEPT
 
 DAY_US: Final = 86_400_000_000
 OBSERVED_DAYS_MIN: Final = 1.0
-"""With deliveries of less time, there is no forecast: most traffic differs between day and night."""
+"""If the recent deliveries span less than this, there is no forecast: most traffic differs between day and night."""
 DELIVERY_BYTES: Final = 500
 """A row of the log with its entries in the indexes, and what the payload needs besides its own bytes."""
 SQLITE_IDENTITY_BYTES: Final = 60

@@ -26,7 +26,7 @@ BASE_REF: Final = "refs/hookmill/base"
 BASE_REF_NAME: Final = BASE_REF.removeprefix("refs/")
 """The same for commands. A branch or tag with this name would not hide it."""
 BASE_DEPTHS: Final = (100, 1_000)
-"""With a base, this much history is fetched before all of it."""
+"""With a base, so many commits are fetched first; the whole history only if these don't suffice."""
 REF_CHARACTERS_MAX: Final = 200
 _REPOSITORY: Final = re.compile(rf"{REPOSITORY_PATTERN}\Z")
 _COMMIT: Final = re.compile(r"(?:[0-9a-fA-F]{40}|[0-9a-fA-F]{64})\Z")

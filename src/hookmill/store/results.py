@@ -382,7 +382,8 @@ def _check_run_at_start(tx: Transaction, row: Row) -> tuple[int | None, bool]:
     )
     if start is None:
         return None, True
-    # In a restored backup, a message that was never sent may have been sent by the original.
+    # A restore marks waiting messages `failed`, and the original may have sent them. So only `superseded` without
+    # attempts proves that there is no check run.
     was_never_sent = start["state"] == "superseded" and start["attempts"] == 0
     return start["check_run"], not was_never_sent
 

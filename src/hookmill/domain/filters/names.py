@@ -6,8 +6,8 @@ from typing import Any, Final
 from hookmill.domain.payload import Json
 
 CONTRACT_OPERATORS: Final = ("in", "not_in", "exists")
-"""The contract's operators. The names of all other operators start with `$`, so that they are no names of fields in
-older stored filters."""
+"""The contract's operators. The names of all other operators start with `$`, so that they can't be mistaken for fields:
+migration 0009 has moved such fields of stored filters below `$fields`."""
 FIELDS_OPERATOR: Final = "$fields"
 """The operator whose operand contains only fields."""
 

@@ -1,8 +1,7 @@
 """The operator table, which defines every operator of filters.
 
 Compilation, evaluation, explanations, error texts, the JSON Schema, the help of the dashboard's editor and the table in
-docs/filters.md all use it. To add an operator, add an entry, run `python -m scripts.filter_operators`, and add its
-cases to `tests/domain/test_filter_operators.py`.
+docs/filters.md all use it. To add an operator, add an entry, and follow the other steps in CONTRIBUTING.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence

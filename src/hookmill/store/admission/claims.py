@@ -131,8 +131,8 @@ def _claim_digests(
     if claims and _CLAIM.execute(tx, list(claims.values())) < len(claims):
         present_owners = _owners(tx, [claim[:3] for claim in claims.values()])
         owners |= present_owners
-        # `_owners` has also deleted the digests of bodies that the statement above has inserted, because their log rows
-        # are inserted later in this transaction. So these are inserted again, with those that were free to claim.
+        # `_owners` releases two kinds of body digests: those of deliveries that retention has removed, and those that
+        # were just inserted above, because their log rows are inserted later. Both are claimed now.
         if free := [claim for identity, claim in claims.items() if identity not in present_owners]:
             _CLAIM.execute(tx, free)
     return owners

@@ -48,7 +48,7 @@ StartWriter = Callable[[socket.socket], None]
 
 
 class GroupCommit(asyncio.Protocol):
-    """Admits plans for one event loop, which must call every method."""
+    """Admits plans for one event loop. Call its methods only on this event loop."""
 
     def __init__(
         self,

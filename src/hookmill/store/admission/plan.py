@@ -25,7 +25,8 @@ class RunToStart(msgspec.Struct, frozen=True, array_like=True, gc=False):
     automation_version: int
     priority: int = Priority.NORMAL.rank
     policy_key: bytes | None = None
-    """None if the automation's policy has no limits. Otherwise, a worker decides when the run starts."""
+    """None if the automation's policy has neither concurrency nor debounce. Otherwise, a worker decides when the run
+    starts."""
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=True, gc=False):
@@ -49,6 +50,7 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
     """Additional columns of the log row; None if all are empty."""
 
     rate_limit: ClassVar[int] = _DELIVERIES_RATE_LIMIT
+    """The number of the `RateLimit` that the attempt counts against. `per_minute` is the limit itself."""
 
     @property
     def size(self) -> int:
@@ -74,7 +76,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=
     rate_limit: int
     """The number of the `RateLimit` that the attempt counts against."""
     per_minute: int
-    """That rate limit in attempts per sliding minute."""
+    """That limit in attempts per sliding minute."""
     size: int
     """The size of the body in bytes, or the declared size if the body was not read."""
     log_details: LogDetails | None = None

@@ -299,7 +299,10 @@ def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutco
 def _limit_rates(
     tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutcome | None], has_window_counts: bool
 ) -> None:
-    """Set the outcomes of plans that exceed a rate limit, which counts the log rows in a sliding window."""
+    """Set the outcomes of plans that exceed a rate limit, which counts the log rows in a sliding window.
+
+    `plan.rate_limit` is the number of the `RateLimit`, and `plan.per_minute` is the limit itself.
+    """
     groups_by_limit: dict[tuple[int, int], list[tuple[int, Plan]]] = defaultdict(list)
     for position, plan in _undecided(plans, outcomes):
         groups_by_limit[plan.webhook_no, plan.rate_limit].append((position, plan))
@@ -353,8 +356,8 @@ def _refuse_excess(
         if len(in_window) < plan.per_minute:
             received_times.append(plan.received_at)
             continue
-        # The limit admits a delivery again when `per_minute - 1` of these rows are left in the window. Then this row,
-        # and all before it, have left.
+        # When this row leaves the window, only `per_minute - 1` of these rows remain, so the limit admits a delivery
+        # again.
         last_to_leave = in_window[len(in_window) - plan.per_minute]
         outcomes[position] = rate_limited(plan.received_at, last_to_leave + WINDOW_US)
 

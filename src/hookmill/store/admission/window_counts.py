@@ -1,7 +1,8 @@
 """Counts log rows by webhook, rate limit and period, for rate limits that are too high to count the rows themselves.
 
 The sliding window of a rate limit of 100,000 a minute holds 100,000 rows, which every transaction would count again.
-The sum of a few counts is at most one period too high. If even this sum permits a plan, no row is counted.
+The sum of a few counts may include the deliveries of one period too many. If even this sum permits a plan, no row is
+counted.
 """
 
 from collections import defaultdict
@@ -13,16 +14,17 @@ from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Transaction
 
 ROWS_COUNTED_MAX: Final = 1_000
-"""Up to this rate limit, rows are counted, and no counts are kept."""
+"""Up to this limit in attempts per minute, rows are counted, and no counts are kept."""
 PERIOD_US: Final = 4_000_000
 _SLOTS: Final = 40
 """The periods for which a webhook has counts: 160 s, more than two windows. A new period replaces the oldest."""
 COMPLETE_AFTER_SECONDS: Final = WINDOW_SECONDS + PERIOD_US / 1_000_000
 """A process that keeps counts can rely on them after this time. Before, the log may contain rows without a count: a
-process with a lower rate limit has written them."""
+process whose configured limit is at most `ROWS_COUNTED_MAX` has written them."""
 
 Window = tuple[int, int, int, int, int]
-"""The webhook's number, the rate limit, the stored rows that are allowed, and the time range (exclusive, inclusive)."""
+"""The webhook's number, the number of the `RateLimit`, the stored rows that are allowed, and the time range (exclusive,
+inclusive)."""
 
 # A count of a later period means that the clock was set back, and that counts of this window may have been replaced.
 _MAY_EXCEED: Final = RowStatement(
@@ -70,7 +72,7 @@ def remove_of_webhook(tx: Transaction, webhook_no: int) -> None:
 
 
 def add(tx: Transaction, rows: Iterable[tuple[int, int, int]]) -> None:
-    """Count new log rows, each with its webhook number, its rate limit, and its time in µs since 1970."""
+    """Count new log rows: the webhook's number, the number of the `RateLimit`, and the time in µs since 1970."""
     counts: dict[tuple[int, int, int], int] = defaultdict(int)
     for webhook_no, rate_limit, received_at in rows:
         counts[webhook_no, rate_limit, received_at // PERIOD_US] += 1

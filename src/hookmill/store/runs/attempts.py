@@ -251,6 +251,6 @@ def release(
     notify_workers(tx)
     if row["cancel_requested_at"] is not None:
         return cancellation.end_unperformed(tx, key, replaced_by=row["replaced_by"], now=now)
-    # The requeued run is still active, and `decide` finds that the next run must still wait.
+    # A precaution: the requeued run is still active, so `decide` normally lets the next run wait again.
     held.reconsider(tx, key)
     return RunState.QUEUED

@@ -199,7 +199,7 @@ def request_cancel_of_batch(
 
 
 def _end_with_reports(tx: Transaction, condition: str, parameters: Mapping[str, RunKey], now: int) -> None:
-    """End the queued runs about which a platform's report was accepted with their reports, so that none is lost."""
+    """For queued runs with an accepted report: end them with the report's result, so that no report is lost."""
     rows = tx.all(
         f"""
         SELECT id

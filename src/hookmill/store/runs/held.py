@@ -107,7 +107,9 @@ def decide(tx: Transaction, now: int) -> None:
 
 
 def reconsider(tx: Transaction, run: RunKey) -> None:
-    """Let `decide` look again at the policy key of `run`, which ends in this transaction. Call `lock_decisions` first.
+    """Let `decide` look again at the policy key of `run`, which ends or is requeued in this transaction.
+
+    Call `lock_decisions` first.
 
     The oldest run that waits for the key becomes new again. Without such a run, nothing changes.
     """

@@ -63,7 +63,8 @@ def token_digest(tx: Transaction, run: RunKey, attempt: int) -> bytes | None:
 def receive(tx: Transaction, run: RunKey, attempt: int, token_digest: bytes, report: PlatformReport) -> Reception:
     """Store a report about an attempt, if the attempt is the run's latest one and has not ended."""
     # Locked, so that no later attempt can begin, and no other report can arrive, before this transaction ends. After a
-    # wait for the lock, PostgreSQL reads only the locked row again, so its hold must show a recorded failure, too.
+    # wait for the lock, PostgreSQL reads only the locked row again. So `_HAS_NOT_FAILED` can miss a failure that was
+    # recorded meanwhile, and the condition on `hold` detects it.
     row = tx.one(
         f"""
         SELECT p.report
@@ -150,11 +151,11 @@ def runs_with_accepted_report(tx: Transaction, runs: Sequence[RunKey]) -> list[R
 
 
 def end_with_report(tx: Transaction, run: RunKey, *, now: int) -> RunState | None:
-    """End a run that no worker performs with its accepted report. Returns its state; None, and writes nothing, if the
-    run has no report.
+    """Let a run that no worker performs end with the result of its accepted report. Returns its state; None, and writes
+    nothing, if the run has no report.
 
-    The caller has locked the run's row, so that no report can be accepted after this look. It then lets other runs
-    with the same policy key start.
+    The caller has locked the run's row, so that no report can be accepted after this look. The caller must then call
+    `held.reconsider`.
     """
     report = accepted_report(tx, run)
     if report is None:
