@@ -380,8 +380,7 @@ def _check_run_at_start(tx: Transaction, row: Row) -> tuple[int | None, bool]:
         """,
         **(_key(row) | {"phase": START}),
     )
-    if start is None:
-        return None, True
+    assert start is not None, "`begin` adds it with the message about the end"
     # A restore marks waiting messages `failed`, and the original may have sent them. So only `superseded` without
     # attempts proves that there is no check run.
     was_never_sent = start["state"] == "superseded" and start["attempts"] == 0
