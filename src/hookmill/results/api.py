@@ -18,7 +18,8 @@ PAGE_CHARACTERS_MAX: Final = 500
 _OK: Final = range(200, 300)
 _REDIRECTS: Final = range(300, 400)
 _TEMPORARY: Final = frozenset({401, 403, 408, 409, 425, 429})
-"""Statuses from 400 to 499 after which another attempt may succeed: the operator may correct the token meanwhile."""
+"""Statuses from 400 to 499 after which another attempt may succeed. After 401 and 403, the operator may correct the
+token; the others say that the problem may end by itself."""
 
 Reply = tuple[Sent | NotSent, Any]
 """The outcome of a request, and the JSON value of the response's body if there is one."""

@@ -29,7 +29,8 @@ TOKENS_MAX: Final = 1_000
 MARGIN_US: Final = 300_000_000
 """A token is not used in its last five minutes, because the clocks of the hosts may differ."""
 _USED_US_MAX: Final = 3_600_000_000 - MARGIN_US
-"""The longest time for which a token is used. It ends the use of a token if the clock of this host is late."""
+"""The longest time for which a token is used. If this host's clock is late, GitHub's expiry seems too far away; this
+limit then applies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

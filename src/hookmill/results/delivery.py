@@ -69,8 +69,8 @@ class ResultDelivery:
     def check(self, name: str, seconds: float) -> str:
         """Connect to the destination, and ask GitHub or Gitea about the credential. Sends no message.
 
-        Returns what the destination proved, as a predicate. Raises `DestinationUnavailable`, also for an unusable
-        credential.
+        Returns what the destination proved, as the end of a sentence, such as "accepts the token". Raises
+        `DestinationUnavailable`, also for an unusable credential.
         """
         destination = self._destinations[name]
         secret = destination.secret()

@@ -67,7 +67,7 @@ class _Destination(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     allow_http: bool = Field(
-        default=False, description="Whether the URL may begin with http://, so that credentials are not encrypted."
+        default=False, description="Whether the URL may begin with http://. Credentials are then not encrypted."
     )
     factories: tuple[str, ...] | None = Field(
         default=None, description="The names of the factories whose automations may use it. Unset: all."

@@ -77,7 +77,7 @@ def _existing_comment(claimed: ClaimedResult, access: RepositoryAccess, path: st
 def _send_check_run(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome:
     """Create the check run when the run starts, and complete it when the run has ended.
 
-    If GitHub has none when the run has ended, or no longer, a completed one is created.
+    If GitHub has no check run when the run has ended, or has it no longer, a completed one is created.
     """
     number = claimed.check_run
     if number is None and claimed.may_have_check_run:

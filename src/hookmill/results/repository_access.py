@@ -83,7 +83,10 @@ def check_credential(
     tokens: AppTokens,
     deadline: MessageDeadline,
 ) -> str:
-    """What the destination says about its credential, as a predicate. Raises `DestinationUnavailable`."""
+    """What the destination says about its credential, as the end of a sentence, such as "accepts the token".
+
+    Raises `DestinationUnavailable`.
+    """
     match destination.credential:
         case TokenCredential():
             return _check_token(destination, secret, api, deadline)

@@ -39,7 +39,9 @@ class ResultSender:
         public_url: str,
         report_failure: ReportFailure,
     ) -> None:
-        """`now_us`: the time in µs since 1970. `report_failure` is called for each message that is given up."""
+        """`now_us`: the time in µs since 1970. `report_failure` is called when a message is given up after an attempt,
+        and for faults. A message whose worker died in the last attempt is given up without a report.
+        """
         self._database = database
         self._send = send
         self._now_us = now_us

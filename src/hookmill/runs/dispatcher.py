@@ -408,7 +408,8 @@ class Dispatcher:
             now=self._clock(),
         )
         if claimed:
-            # If the claim has left slots free, it has claimed the whole backlog, unless there are limits.
+            # If the claim has left slots free, it has claimed the whole backlog, unless limits keep runs in it. So the
+            # next call looks again.
             self._backlog = _Backlog.PROBABLY_MORE if len(claimed) == free_slots else _Backlog.UNKNOWN
         else:
             # Another worker was faster, or limits keep all runs in the backlog. Only a later commit can change that.

@@ -115,6 +115,7 @@ class RunFileWriter:
             for name in (OUTPUT_FILE, *prepared):
                 if name not in sizes and (size := self._size_of(run, name)) is not None:
                     sizes[name] = size
+        # The command has removed these.
         files = [FileToStore(name=name, size=None) for name in prepared if name not in sizes]
         large_files = []
         files_left, bytes_left = limits.files_max, limits.run_bytes_max

@@ -115,7 +115,10 @@ class HostHealth:
             return frozenset(name for name, pause in self._runner_pauses.items() if pause.is_on)
 
     def report_fault(self, fault: HostFault) -> None:
-        """Begin a pause for the runner, or for all runs if the fault is not of one runner. It is never extended."""
+        """Begin a pause for the runner, or for all runs if the fault is not of one runner.
+
+        A fault during a pause does not extend it.
+        """
         with self._lock:
             pause = self._host_pause if fault.runner is None else self._runner_pauses[fault.runner]
             if pause.is_on:

@@ -78,7 +78,8 @@ def forms_of(value: bytes) -> Iterator[bytes]:
     """The forms in which a value is masked. A value that is too short has none.
 
     They are the value itself, each line of it, and the value in JSON, in a URL, in hexadecimal digits and in base64.
-    In base64, the value may also be a part of a longer text, whose other characters decide the first and the last one.
+    In base64, the value may also be a part of a longer text, whose other characters may share bits with the value's
+    first and last base64 character; these two are not compared then.
     """
     if len(value) < SECRET_BYTES_MIN:
         return

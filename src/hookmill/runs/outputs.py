@@ -1,4 +1,4 @@
-"""The directory of a package to which a command writes its results.
+"""The directory of a package to which a command writes its outputs.
 
 One rule for every kind of runner that starts a command: when the command has ended, the texts that the service shows
 or delivers are read, and then all regular files directly in the directory become files of the package. Secrets are

@@ -103,7 +103,7 @@ def write_package(
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
-        # An earlier attempt has left its package, or its command something else with this name.
+        # An earlier attempt has left its package there, or its command has put something else there.
         remove_or_set_aside(directory)
         draft.rename(directory)
     commit = commits.commit if commits is not None else None

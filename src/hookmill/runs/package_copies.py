@@ -30,8 +30,8 @@ class CopiedPackages:
     files: int = 0
     file_bytes: int = 0
     omitted_files: int = 0
-    """Files that are larger than `FILE_BYTES_MAX`, that could not be read, or that exceed the number of files of a
-    package."""
+    """Files that are larger than `FILE_BYTES_MAX` or that could not be read. All files beyond `LISTED_ENTRIES_MAX` of a
+    package count as one, because the list does not contain them."""
 
 
 def read_packages(packages: Path, copied: CopiedPackages) -> Iterator[PackageFile]:

@@ -334,8 +334,8 @@ class Performer:
 
         Returns False if the attempt is outdated, or if the service stops while the database is unavailable.
         """
-        # A success after another success changes no count, so it needs no transaction. If a run fails meanwhile, the
-        # next success resets the count.
+        # A success after another success changes no count, so it needs no transaction. `has_failures_in_row` was read
+        # when the attempt started. If a run has failed since, the next success resets the count.
         counts_failures = (
             has_failures_in_row or result.state is not RunState.SUCCEEDED or run.policy.pause_after_failures is not None
         )
@@ -381,8 +381,8 @@ class Performer:
     def _schedule_retry(self, run: Run, result: Ended, *, default: Retry | None = None) -> bool:
         """Schedule the next attempt. Returns False if there is none, so that the caller must record the result.
 
-        `default` is for an attempt that ended before its command began. It applies if the run has no retry rule, and
-        the exit codes of a rule are ignored.
+        `default` is for an attempt that ended before its command began. With `default`, a rule's exit codes are
+        ignored; `default` replaces a missing rule.
 
         There is no next attempt if the retry rule, or a requested cancellation, allows none, or if this attempt is
         outdated. If the service stops before the database is available, this returns True, and the run is requeued.

@@ -16,13 +16,13 @@ DELEGATION: Final = "user.delegate"
 """The attribute with which systemd marks the cgroup of a unit with the setting Delegate."""
 CONTROLLERS: Final = ("cpu", "memory")
 MOVES_MAX: Final = 100
-"""How many times the processes that are left are moved."""
+"""How often the list is read and its processes moved, at most."""
 REMOVAL_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.01
 
 
 def enter_own_cgroup() -> None:
-    """If systemd has delegated the cgroup of this process to it, move its processes into one below.
+    """If systemd has delegated the cgroup of this process, move the cgroup's processes into a cgroup below it.
 
     The kernel lets a cgroup limit those below it only if it has no processes itself.
     """

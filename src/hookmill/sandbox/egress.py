@@ -33,7 +33,7 @@ REPORTED_MAX: Final = 20
 
 
 class _Refused(Exception):
-    """The request is refused. The first argument is the status line's end, the second one the text of the answer."""
+    """The request is refused. The arguments are the status code with its text, and the text of the answer."""
 
 
 def serve(listener: socket.socket, rules: EgressRules, report: Callable[[str], None]) -> None:

@@ -67,7 +67,8 @@ def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
 
     The spec: `arguments` (bubblewrap and its arguments), `rlimits` (numbers by their names in `resource`),
     `memory_bytes` (how much the processes may use together, or None), `directories` and `disk_bytes` (how much these
-    directories may have together), and `egress` (`destinations` and `private_networks`, or None).
+    directories may have together), and `egress` (`destinations` and `private_networks`, or None). The key `cgroup` is
+    for the guard.
     """
     _end_with_parent()
     status_read_end, status_write_end = os.pipe()
@@ -254,8 +255,8 @@ def start_egress(process: int, egress: Mapping[str, Any]) -> int:
             _end_with_parent()
             # A signal to the group of the launching process must not cut the connections.
             os.setpgid(0, 0)
-            # The gate opens only when no process has its pipe open, and the guard continues only when none has the
-            # guard's pipe open. So this process closes both.
+            # bubblewrap's `--block-fd` waits until no process has the gate's pipe open for writing. The guard waits
+            # until none has the guard's error pipe open for writing. So this process closes both.
             os.closerange(3, listener.fileno())
             os.closerange(listener.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
             serve(listener, rules, lambda text: print(text, flush=True))

@@ -12,8 +12,8 @@ _PROPORTIONAL: Final = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
 def memory_bytes(processes: Collection[int], bytes_max: int) -> int:
     """The memory of the processes together, without that of files.
 
-    If the sum is above `bytes_max`, no page counts twice. Otherwise, pages that processes share may do so: the kernel
-    counts these processes quickly.
+    If the sum is above `bytes_max`, shared pages count once, unless smaps_rollup can't be read. Otherwise shared pages
+    may count twice, because this sum is cheaper.
     """
     resident = {process: _sum(f"/proc/{process}/status", _RESIDENT) for process in processes}
     total = sum(size or 0 for size in resident.values())

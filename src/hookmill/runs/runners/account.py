@@ -81,8 +81,10 @@ ACCOUNT_CHECK_SECONDS: Final = 20.0
 
 
 def _failure_as(account: UnixAccount, script: str, path: Path) -> str:
-    """What the script printed about the path in a process of the account, or else the last line of its traceback; empty
-    if it succeeded. Raises `Invalid` if the process takes too long."""
+    """Execute the script about the path in a process of the account. Raises `Invalid` if the process takes too long.
+
+    Returns an empty text if the script succeeded. Otherwise what it printed, or the last line of its traceback.
+    """
     arguments = (account.name, str(account.uid), str(account.gid), path)
     try:
         process = subprocess.run(

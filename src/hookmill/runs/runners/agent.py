@@ -46,7 +46,7 @@ from hookmill.runs.runners.kind import RunnerContext, SystemText, VariableName
 from hookmill.runs.runners.programs import Program
 
 TAIL_BYTES: Final = 262_144
-"""How much of the end of the output is read, even if `output.log` is full: there, most agents report their result."""
+"""How much of the output's end is read, even if `output.log` is full: most agents report their result at the end."""
 LINE_BYTES_MAX: Final = 1_048_576
 """Longer lines of the output are not read."""
 OUTPUT_BYTES_MAX: Final = 16_777_216
@@ -67,7 +67,7 @@ class Agent:
     def command_line(self, argv: Iterable[str], package: Package, directory: PurePath) -> tuple[str, ...]:
         """The configured program and arguments, and those of this run. `directory`: where the agent sees the package.
 
-        In a workspace, the files of the package have absolute paths.
+        If the run has a workspace, the files of the package have absolute paths.
         """
         payload_arguments = self.preset.payload_arguments if package.run.has_payload else ()
         if package.workspace is None:
@@ -185,7 +185,9 @@ def _with_path(text: str, package: PurePath) -> str:
 class AgentSettings(SandboxableSettings):
     """The settings of an agent that performs runs."""
 
-    kind: Literal["agent"] = Field(default="agent", description="`agent` starts a known agent there.")
+    kind: Literal["agent"] = Field(
+        default="agent", description="`agent` starts a known agent in the package or the checkout."
+    )
     agent: str = Field(description=f"The agent: {', '.join(f'`{name}`' for name in AGENT_PRESETS)}.")
     program: SystemText | None = Field(
         default=None, min_length=1, description="The agent's program. Unset: its usual name, such as `claude`."

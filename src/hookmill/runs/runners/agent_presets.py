@@ -61,10 +61,10 @@ class AgentPreset:
     payload_arguments: tuple[str, ...] = ()
     """Arguments for runs with a payload. Agents that read files with tools need none, because the prompt names it."""
     workspace_arguments: tuple[str, ...] = ()
-    """Arguments for runs with a workspace, in which the agent then starts. They let the agent use the package, whose
-    path replaces the placeholders."""
+    """Arguments for runs with a workspace. They let an agent that starts there use the package, whose path replaces the
+    placeholders."""
     workspace_environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables with JSON for runs with a workspace, for the same purpose."""
+    """Variables with JSON for runs with a workspace. They permit the use of the package, likewise."""
     starts_in_workspace: bool = True
     """Whether it starts in the workspace of a run that has one. False: in the package, because it would execute what
     configuration files in its working directory say."""
@@ -341,7 +341,7 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
     "gemini": AgentPreset(
         program="gemini",
         installation="npm install --global @google/gemini-cli",
-        # It does not start in a folder that it does not trust. The package has no settings that it would obey.
+        # It refuses folders that it does not trust. `--skip-trust` is safe, because the package has no settings.
         arguments=("--output-format", "stream-json", "--skip-trust"),
         # In the workspace, it would execute the hooks of .gemini/settings.json.
         starts_in_workspace=False,
@@ -355,6 +355,8 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
         installation="npm install --global opencode-ai",
         arguments=("run", "--format", "json"),
         key_variable="ANTHROPIC_API_KEY",
+        # It dates from the time when opencode started in the workspace. In the package, where it starts now, it should
+        # need no permission, but no test has shown this.
         workspace_environment={
             "OPENCODE_CONFIG_CONTENT": (
                 f'{{"permission": {{"external_directory": {{"{PACKAGE_IN_JSON_PLACEHOLDER}/**": "allow"}}}}}}'

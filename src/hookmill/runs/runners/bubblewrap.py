@@ -217,7 +217,7 @@ class Bubblewrap:
             "arguments": bubblewrap_arguments(settings, package, start=start),
             "rlimits": {
                 "RLIMIT_CORE": 0,
-                # A cgroup counts memory when it is used, and names the limit if that is too much.
+                # A cgroup counts memory when it is used, and reports that this limit was reached.
                 **({"RLIMIT_DATA": memory_bytes} if above is None else {}),
                 "RLIMIT_FSIZE": settings.disk_mb * _MIB,
                 "RLIMIT_NPROC": settings.processes_max,

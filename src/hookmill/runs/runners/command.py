@@ -134,6 +134,7 @@ class CommandRunner:
         if isinstance(result, Abandoned):
             return result
         outputs = collect_outputs(package.directory, self._secrets_to_mask(package))
+        # With a summary in a file, an agent's last message is no summary, so it is dropped.
         return replace(result, outputs=outputs if SUMMARY_FILE in outputs else {**result.outputs, **outputs})
 
     def _secrets_to_mask(self, package: Package) -> list[bytes]:

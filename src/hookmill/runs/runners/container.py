@@ -198,7 +198,7 @@ class ContainerRunner(CommandRunner):
     def end_earlier_attempts(self, run: Run) -> None:
         CommandRunner.end_earlier_attempts(self, run)
         first = max(1, run.attempt - REMOVED_NAMES_MAX + 1)
-        # The present number was used before, if the host had a fault.
+        # After a fault of the host, the attempt may have the same number again.
         self._remove([container_name(run, attempt) for attempt in range(first, run.attempt + 1)])
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:

@@ -1,8 +1,9 @@
 """The guard of one command: starts it, collects its output, and ends it with every process that it started.
 
 The guard is a separate program whose standard input is a pipe from the worker. When the pipe is closed, the guard ends
-the command. The worker closes it to stop the command, and the system closes it when the worker dies. The guard uses
-only the standard library, and keeps the command's output out of the worker's memory.
+the command. The worker closes it to stop the command, and the system closes it when the worker dies. The guard, and the
+modules of Hookmill that it loads, use only the standard library. The guard keeps the command's output out of the
+worker's memory.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ KILL_SECONDS: Final = 5.0
 """The maximum wait for killed processes to end. A process that waits for a broken disk doesn't end."""
 POLL_SECONDS: Final = 0.01
 LIMIT_BYTES_MAX: Final = 100
-"""The size of the longest name of a limit."""
+"""More than the size of the longest name of a limit."""
 ENDED_BY_TIME_LIMIT: Final = "time limit"
 ENDED_BY_WORKER: Final = "worker"
 """The worker closed the pipe, or died."""
@@ -206,7 +207,8 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     grace_seconds, output_bytes_max, open_files_max (the soft limit, or None), working_directory (where the command
     starts, or None for `directory`), standard_input (the name of a file in `directory`, or None), masked_variables
     (whose values the output must not contain), tail_bytes, sandbox (as `create_sandbox` needs it, or None), and
-    network (as `prepare_network` needs it, or None).
+    network (as `prepare_network` needs it, or None). The sandbox also has the key cgroup: its directory and limits (as
+    `create_cgroup` needs them), or None.
 
     The report: `start_error` or `host_fault`, the reason why the command did not start. Otherwise `exit_status` (if
     a signal ended the command, minus its number), `ended_by` (`ENDED_BY_TIME_LIMIT`, `ENDED_BY_WORKER`, a limit of the

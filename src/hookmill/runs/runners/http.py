@@ -213,7 +213,7 @@ class HttpSettings(RunnerSettings):
     kind: Literal["http"] = Field(default="http", description="`http` sends the run to an agent platform.")
     url: str = Field(max_length=2_000, description="The URL of the platform, to which the run is sent.")
     allow_http: bool = Field(
-        default=False, description="Whether `url` may begin with http://, so that payloads are not encrypted."
+        default=False, description="Whether `url` may begin with http://. Payloads are then not encrypted."
     )
     secret_from: VariableName = Field(
         description="The service's environment variable that contains the secret to sign requests with (`whsec_…`)."
