@@ -16,7 +16,7 @@ from hookmill.domain.run_outputs import LAST_MESSAGE, OUTPUT_BYTES_MAX, OutputTe
 from hookmill.runs.masking import Masker
 from hookmill.runs.package import Package, write_package
 from hookmill.runs.runners import AgentSettings, RunnerContext
-from hookmill.runs.runners.agent import TAIL_BYTES
+from hookmill.runs.runners.agent import AGENT_TAIL_BYTES
 from hookmill.runs.runners.agent_presets import AGENT_PRESETS
 from hookmill.runs.runners.guard import CapturedOutput
 from tests.runs.samples import always_continue, sample_run
@@ -113,7 +113,7 @@ print('{{"type": "result", "result": "{"y" * 5000}", "usage": {{"input_tokens": 
     assert (package.directory / "output.log").stat().st_size == 2_000
     assert result.report == AgentReport(result="y" * 5000, input_tokens=3, output_tokens=4)
     assert len(result.output_tail or "") < 4_200
-    assert TAIL_BYTES < 200 * 5_000
+    assert AGENT_TAIL_BYTES < 200 * 5_000
 
 
 def test_agent_that_reports_a_failure_has_failed_whatever_its_status(package, tmp_path):

@@ -82,7 +82,7 @@ class _Destination(BaseModel):
         value = os.environ.get(self.credential.variable, "").strip()
         return SecretValue(value) if value else None
 
-    def _users(self) -> str:
+    def _factories_text(self) -> str:
         """The end of the summary."""
         return "" if self.factories is None else f", used by {' and '.join(self.factories) or 'no factory'}"
 
@@ -173,7 +173,7 @@ class RepositoryDestination(_Destination):
                 credential = f"as the app {app_id} with the key in {variable}"
             case never:
                 assert_never(never)
-        return f"{self.kind} at {self.url}, {credential}, for {names}{self._users()}"
+        return f"{self.kind} at {self.url}, {credential}, for {names}{self._factories_text()}"
 
 
 class SlackDestination(_Destination):
@@ -188,7 +188,7 @@ class SlackDestination(_Destination):
         return DestinationRules(kind=ResultDestinationKind.SLACK, factories=self.factories)
 
     def summary(self) -> str:
-        return f"slack at the URL in {self.secret_from}{self._users()}"
+        return f"slack at the URL in {self.secret_from}{self._factories_text()}"
 
 
 class WebhookDestination(_Destination):
@@ -219,7 +219,7 @@ class WebhookDestination(_Destination):
         # The path may contain a token.
         parts = urlsplit(self.url)
         server = f"{parts.scheme}://{parts.netloc}"
-        return f"webhook at {server}, signed with the secret in {self.secret_from}{self._users()}"
+        return f"webhook at {server}, signed with the secret in {self.secret_from}{self._factories_text()}"
 
 
 AnyDestination = Annotated[RepositoryDestination | SlackDestination | WebhookDestination, Field(discriminator="kind")]

@@ -45,7 +45,7 @@ from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.runs.runners.kind import RunnerContext, SystemText, VariableName
 from hookmill.runs.runners.programs import Program
 
-TAIL_BYTES: Final = 262_144
+AGENT_TAIL_BYTES: Final = 262_144
 """How much of the output's end is read, even if `output.log` is full: most agents report their result at the end."""
 LINE_BYTES_MAX: Final = 1_048_576
 """Longer lines of the output are not read."""
@@ -289,7 +289,7 @@ class AgentSettings(SandboxableSettings):
             "open_files_max": context.open_files_max,
             "standard_input": PROMPT_FILE if preset.is_prompt_on_stdin else None,
             "masked_variables": (self._key_variable,),
-            "tail_bytes": TAIL_BYTES,
+            "tail_bytes": AGENT_TAIL_BYTES,
         }
         if (container := self.container) is None:
             return AgentRunner(**options, sandbox=self._sandbox, program=self._host_program)
