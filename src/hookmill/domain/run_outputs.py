@@ -12,7 +12,7 @@ from typing import Final
 from hookmill.domain.text import printable
 
 OUTPUTS_DIRECTORY: Final = "outputs"
-"""The directory of a package to which the command writes its results."""
+"""The directory of a package to which the command writes its outputs."""
 SUMMARY_FILE: Final = "summary.md"
 COMMENT_FILE: Final = "comment.json"
 """A comment to deliver instead of the summary: an object with the text `body`."""

@@ -21,6 +21,7 @@ from hookmill.runs.runners.allowed_destinations import (
 )
 from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT
 from hookmill.sandbox.cgroup import cgroup_limits, delegated_cgroup
+from hookmill.sandbox.launch import ENTRIES_MAX
 from hookmill.sandbox.seccomp import open_filter
 
 PROGRAM: Final = "bwrap"
@@ -236,7 +237,10 @@ class Bubblewrap:
         if ended_by == MEMORY_LIMIT:
             return f"The sandbox was ended: its processes used more than {self.settings.memory_mb:,} MiB of memory."
         if ended_by == DISK_LIMIT:
-            return f"The sandbox was ended: the run's files needed more than {self.settings.disk_mb:,} MiB."
+            return (
+                f"The sandbox was ended: the run's files needed more than {self.settings.disk_mb:,} MiB, or were more "
+                f"than {ENTRIES_MAX:,}."
+            )
         return None
 
     def refuse_unusable(self, account: UnixAccount | None) -> None:
