@@ -261,7 +261,8 @@ class Settings(BaseSettings):
         default=12,
         ge=1,
         le=SESSION_HOURS,
-        description="After this time, a member who signed in at the provider must sign in again.",
+        description="After this time, a member who signed in at the provider, or with a link that set no password, "
+        "must sign in again.",
     )
     oidc_ca_file: Path | None = Field(
         default=None,

@@ -1,6 +1,6 @@
 """The image and the compose file as an operator uses them: built by `scripts/image`, started as docs/operating.md says.
 
-The engine is Podman with runc. Images of Debian's packages stand in for those of a registry: Python, PostgreSQL and
+The engine is Podman with runc. Images built from Debian packages replace those of a registry: Python, PostgreSQL and
 Caddy.
 """
 
