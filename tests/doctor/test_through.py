@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hookmill.app.doctor.exchange import Origin, tls_context
+from hookmill.app.doctor.exchange import Connection, NoResponse, Origin, request_head, tls_context
 from hookmill.app.doctor.through import SLOW_BODY, OneWebhook, Options, advice, examine_from_outside, examine_through
 from hookmill.app.doctor.through.connections import check_redirect
 from hookmill.app.doctor.through.deployment import Deployment, ProbeWebhook
@@ -530,3 +530,23 @@ def test_host_where_nothing_listens_is_a_problem(service: Service, proxy: Proxy)
     (complaint,) = complaints(examination)
     assert "refused the connection: nothing listens there" in complaint.observation
     assert leftovers(service) == []
+
+
+def test_missing_answer_names_the_deadline_that_applied():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        origin = Origin.of(f"http://127.0.0.1:{server.getsockname()[1]}")
+        with Connection(origin, 0.1) as connection:
+            connection.send(request_head("GET", "/", [("Host", origin.authority)]))
+            with pytest.raises(NoResponse, match=r"^did not answer within 0\.1 s$"):
+                connection.response("GET")
+
+
+def test_limit_of_requests_is_not_reported_as_lack_of_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hookmill.app.doctor.through.deployment.REQUESTS_MAX", 0)
+    webhook = ProbeWebhook(uid="wh_x", auth_mode=AuthMode.TOKEN, secret="private")
+
+    examination = examine_from_outside(Origin.of("http://127.0.0.1:1"), webhook, Options())
+
+    (complaint,) = complaints(examination)
+    assert complaint.check == "delivery"
+    assert complaint.observation == "The checks have sent 0 requests, and may not send more."

@@ -99,6 +99,7 @@ class Connection:
 
         `tls`: None for the system's certificate authorities; ignored unless the URL has https.
         """
+        self._seconds = seconds
         self.deadline = Deadline(seconds)
         self.origin = origin
         self._socket: socket.socket | ssl.SSLSocket
@@ -129,7 +130,7 @@ class Connection:
     def send(self, content: bytes) -> None:
         """Send bytes. A server that has answered and closed the connection is no error: its response can be read."""
         try:
-            with _raising_no_response(ANSWER_SECONDS):
+            with _raising_no_response(self._seconds):
                 self._socket.settimeout(max(self.deadline.remaining(), 0.001))
                 self._socket.sendall(content)
         except NoResponse as error:
@@ -138,7 +139,7 @@ class Connection:
 
     def receive(self, bytes_max: int) -> bytes:
         """The next bytes, at least one. Raises `NoResponse`, also if the server closes the connection."""
-        with _raising_no_response(ANSWER_SECONDS):
+        with _raising_no_response(self._seconds):
             content = self._reader.read1(bytes_max)
         if not content:
             raise NoResponse("closed the connection without an answer")
@@ -146,20 +147,18 @@ class Connection:
 
     def waits_for_body(self, seconds: float) -> bool:
         """Whether the server sends a status line 100 within `seconds`. False if it sends another status, or none."""
-        deadline, self._reader.raw.deadline = (
-            self._reader.raw.deadline,
-            Deadline(min(seconds, self.deadline.remaining())),
-        )
+        previous = self._reader.raw.deadline
+        self._reader.raw.deadline = Deadline(min(seconds, self.deadline.remaining()))
         try:
             return self._reader.peek(12)[:12].endswith(b" 100")
         except OSError:
             return False
         finally:
-            self._reader.raw.deadline = deadline
+            self._reader.raw.deadline = previous
 
     def response(self, method: str = "POST") -> Response:
         """The next response; one with status 100 is skipped. Raises `NoResponse`."""
-        with _raising_no_response(ANSWER_SECONDS):
+        with _raising_no_response(self._seconds):
             parsed = HTTPResponse(cast(socket.socket, _ReaderAsSocket(self._reader)), method=method)
             parsed.begin()
             body = parsed.read(RESPONSE_BYTES_MAX)
@@ -256,7 +255,7 @@ class _ReaderAsSocket:
 
 @contextmanager
 def _raising_no_response(seconds: float) -> Iterator[None]:
-    """Convert errors of sockets, TLS and HTTP to `NoResponse`."""
+    """Convert errors of sockets, TLS and HTTP to `NoResponse`. `seconds`: the deadline that its text names."""
     try:
         yield
     except (OSError, HTTPException) as error:
@@ -266,7 +265,7 @@ def _raising_no_response(seconds: float) -> Iterator[None]:
 def _reason_of(error: OSError | HTTPException, seconds: float) -> str:
     match error:
         case TimeoutError():
-            return f"did not answer within {seconds:g} s"
+            return f"did not answer within {round(seconds, 1):g} s"
         case ConnectionRefusedError():
             return "refused the connection: nothing listens there"
         case ConnectionResetError() | BrokenPipeError():

@@ -22,6 +22,7 @@ from hookmill.app.doctor.through.deployment import (
     ProbedInstallation,
     ProbeWebhook,
     ProbeWebhooks,
+    TooManyRequests,
 )
 from hookmill.app.doctor.through.temporary import temporary_webhooks
 from hookmill.domain.errors import HookmillError
@@ -185,6 +186,8 @@ def _results_of(
         yield problem(name, f"{deployment.origin} {error}", advice.REACH)
     except OutOfTime as error:
         yield problem(name, str(error), "Run the command again on a host that is nearer to the proxy.")
+    except TooManyRequests as error:
+        yield problem(name, str(error), "Report this as a fault of `hookmill doctor`.")
     except HookmillError as error:
         yield problem(name, str(error), "")
 

@@ -26,7 +26,7 @@ from hookmill.app.doctor.exchange import (
 from hookmill.app.doctor.through import advice
 from hookmill.app.doctor.through.comparison import delivery_id, description, is_from_hookmill
 from hookmill.app.doctor.through.deliveries import body_of, finding_of_arrival
-from hookmill.app.doctor.through.deployment import USER_AGENT, Deployment, OutOfTime
+from hookmill.app.doctor.through.deployment import USER_AGENT, Deployment, OutOfTime, TooManyRequests
 from hookmill.app.doctor.through.responses import WRONG_TOKEN
 from hookmill.domain.delivery import Label
 from hookmill.domain.finding import Finding, ok, problem, warning
@@ -123,7 +123,7 @@ def _is_safe(deployment: Deployment, response: Response, body: bytes) -> bool:
         return stored is None or stored.rstrip() == body
     if identifier is not None:
         return True
-    # Hookmill refuses invalid JSON with this code if the proxy took the chunks for the body.
+    # Hookmill refuses invalid JSON with this code if the proxy passed on the chunk framing as part of the body.
     return not (is_from_hookmill(response) and b'"invalid_json"' in response.body)
 
 
@@ -190,7 +190,7 @@ class SlowDelivery:
                         connection.send(part)
                     time.sleep(pause_seconds)
                 self._response = self._deployment.exchange(connection)
-        except (NoResponse, OutOfTime) as error:
+        except (NoResponse, OutOfTime, TooManyRequests) as error:
             self._failure = str(error)
 
     @property

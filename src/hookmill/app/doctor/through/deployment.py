@@ -31,6 +31,10 @@ class OutOfTime(HookmillError):
     """The checks took so long that the remaining ones are not made."""
 
 
+class TooManyRequests(HookmillError):
+    """The checks have sent `REQUESTS_MAX` requests, so they send no more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeWebhook:
     """A webhook that requests are sent to."""
@@ -138,10 +142,12 @@ class Deployment:
         self._requests = 0
 
     def connect(self, *, origin: Origin | None = None, seconds: float = ANSWER_SECONDS) -> Connection:
-        """Raises `NoResponse` and `OutOfTime`."""
+        """Raises `NoResponse`, `OutOfTime` and `TooManyRequests`."""
         remaining = self.deadline.remaining()
-        if remaining <= 0 or self._requests >= REQUESTS_MAX:
+        if remaining <= 0:
             raise OutOfTime("The time for all checks is over.")
+        if self._requests >= REQUESTS_MAX:
+            raise TooManyRequests(f"The checks have sent {self._requests} requests, and may not send more.")
         return Connection(origin or self.origin, min(seconds, remaining), tls=self.tls)
 
     def head(self, method: str, path: str, headers: Headers) -> bytes:
