@@ -1,7 +1,7 @@
 """Evaluates the conditions of alarms every minute, and raises and resolves alarms.
 
-One worker evaluates for the installation. It only reads what the service stores anyway, so deliveries and runs take no
-part in it. If no worker is left, an ingress process raises the alarm about that.
+One worker evaluates for the installation, and each worker for its host. They only read what the service stores anyway,
+so deliveries and runs take no part in it. If no worker is left, an ingress process raises the alarm about that.
 """
 
 import os

@@ -26,10 +26,11 @@ RESTART_SECONDS: Final = 0.5
 
 
 class ForkServer:
-    """Starts processes that perform one of the `jobs`. Later forks of this process can use the fork server too.
+    """Starts processes that perform one of the `jobs`.
 
-    Create it before this process has threads, whose locks would be copied, or an open database, because a fork does not
-    inherit SQLite's locks. A restart forks later, while there are threads: `at_fork` makes it safe.
+    Processes that are forked from this one later can also order starts. Create it before this process has threads,
+    whose locks would be copied, or an open database, because a fork does not inherit SQLite's locks. A restart forks
+    later, while there are threads: `at_fork` makes it safe.
     """
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:

@@ -94,7 +94,7 @@ def _counted_component(component: str) -> str:
 
 
 def warning(component: str, reason: str) -> None:
-    """Log what the operator should change, although everything works."""
+    """Log what the operator should change, although the service works: a setting, an unusable runner, a missing git."""
     with suppress(OSError, ValueError), no_fork:
         structlog.get_logger().warning("check this", where=component, why=reason)
 

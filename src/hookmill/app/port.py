@@ -52,8 +52,8 @@ def _reserve(host: str, port: int) -> socket.socket:
         if sys.platform == "linux":
             # Two processes that start at the same time can both bind. Linux lets only one of them listen.
             reservation.listen()
-        # While this socket listens, no other reservation can succeed. Without SO_REUSEADDR, none can afterwards either,
-        # so it is removed before listening ends.
+        # While this socket listens, no other reservation can succeed. SO_REUSEADDR is removed before listening ends, so
+        # that none can succeed afterwards either.
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         if sys.platform == "linux":
             # The socket no longer listens, and stays bound.

@@ -157,8 +157,8 @@ def restore(
 ) -> RestoreResult:
     """Restore the backup into the database that the settings name, which must be empty.
 
-    `ask_passphrase` is called if only the backup has its master keys. If this raises, or the process is killed, the
-    database is still empty; a killed process may leave packages and the key file. From the COMMIT on, SIGINT is
+    `ask_passphrase` is called if only the backup has its master keys. If `restore` raises, or the process is killed,
+    the database is still empty; a killed process may leave packages and the key file. From the COMMIT on, SIGINT is
     ignored. Without PostgreSQL's answer to the COMMIT, nothing is undone. Raises
 
     - `UnusableBackup` for a file that is not a backup, or was cut or altered;

@@ -1,6 +1,6 @@
 """The worker process: `hookmill worker`, and the worker that `serve` starts.
 
-It performs runs and maintenance, and evaluates the conditions of alarms.
+It performs runs and maintenance, evaluates the conditions of alarms, and sends messages about alarms and results.
 """
 
 import os
@@ -211,7 +211,10 @@ def _serve_metrics(
 
 
 def _build_uploads(settings: Settings, store: Store) -> "Uploads | None":
-    """The uploads to the object store, if the settings name one. They also remove objects of earlier settings."""
+    """The uploads to the object store, if the settings name one.
+
+    They are also needed to remove objects that were stored under earlier settings.
+    """
     objects = object_store(settings)
     if objects is None:
         return None

@@ -61,7 +61,7 @@ class AlarmEvent(StrEnum):
 class AlarmState(StrEnum):
     OPEN = "open"
     SNOOZED = "snoozed"
-    """Open, but nobody gets a notice, and pages don't mark it."""
+    """Open, but nobody gets a notice that it is raised, and pages don't mark it."""
     RESOLVED = "resolved"
 
 

@@ -5,7 +5,9 @@ permission, which only `access` grants. A change is one transaction, which also 
 effect in every process before the call returns.
 
 The exceptions are: setting up and signing in need no permission. `PlatformReports` grants permission for its reports
-itself, and writes no line to the audit log. `Runs.cancel_many` uses several transactions.
+itself. `Runs.cancel_many` uses several transactions. These add no line to the audit log: reports, the sign-in link for
+the first admin, sign-outs, times of the last use of keys and sessions, the responses that `Idempotency` stores,
+`DefinitionRuns.store`, and the rows of the log that `Probes` adds and removes.
 """
 
 from collections.abc import Callable

@@ -68,10 +68,11 @@ class Alarms:
     def snooze(
         self, may: MayManage | MayAdminister, alarm_id: str, *, hours: int | None = None, until: int | None = None
     ) -> Alarm:
-        """Send no messages about an open alarm for some hours, or until a time in µs since 1970.
+        """Send no messages that an open alarm was raised, for some hours or until a time in µs since 1970.
 
-        It also applies to the next alarms of the kind and subject. Raises `Conflict` if the alarm is resolved.
-        Raises `Invalid` unless exactly one of `hours` and `until` is given, and it is within the next 30 days.
+        If such a message was sent before, the message that the alarm was resolved is still sent. The snooze also
+        applies to the next alarms of the kind and subject. Raises `Conflict` if the alarm is resolved. Raises `Invalid`
+        unless exactly one of `hours` and `until` is given, and it is within the next 30 days.
         """
         if (hours is None) == (until is None):
             raise Invalid("Set either hours or until, and not both.", pointer="")

@@ -214,7 +214,7 @@ class Installation:
 
     @contextmanager
     def locking_set_up(self) -> Iterator[Transaction]:
-        """A transaction for creating the first team, for creating the first sign-in link or accepting any, and for
+        """A transaction for creating the first team or the first sign-in link, for accepting any sign-in link, and for
         signing in at the provider. Only one of these is open at a time."""
         with self._database.write() as tx:
             factories.lock_creation_of_first_team(tx)

@@ -83,8 +83,8 @@ class Log:
     ) -> Sequence[tuple[Delivery, str | None]]:
         """A page like that of `oldest`, each delivery with the SHA-256 of its stored payload, if any.
 
-        It omits deliveries of the last `SETTLED_SECONDS`. A delivery that is received earlier than these may be
-        committed after them, and a reader that continues after the page's last delivery would miss it.
+        It omits deliveries of the last `SETTLED_SECONDS`. A delivery may be committed after one that was received
+        later, and a reader that continues after the page's last delivery would miss it.
         """
         until = self._installation.now() - SETTLED_SECONDS * 1_000_000
         with self._installation.reading() as tx:
@@ -125,7 +125,7 @@ class Log:
     ) -> Sequence[DroppedAttempts]:
         """The numbers of dropped attempts, by minute and kind. Returns the newest thousand, newest first.
 
-        `since` and `until` are µs since 1970. They select the minutes that end after `since` and not after `until`.
+        `since` and `until` are µs since 1970. They select the minutes that end in (since, until].
         """
         with self._installation.reading() as tx:
             uid = uid_of(tx, may, webhook)

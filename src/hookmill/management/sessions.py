@@ -88,9 +88,10 @@ class Sessions:
         return token
 
     def create_link(self, may: MayAdminister, id_or_email: str) -> SecretValue:
-        """Create a link with which the member can choose a password, valid for a day, and return its token.
+        """Create a link with which the member can sign in, valid for a day, and return its token.
 
-        The token is shown only once. The member's previous link stops working. Raises `NotFound`.
+        `link_target` says whether the member must then choose a password. The token is shown only once. The member's
+        previous link stops working. Raises `NotFound`.
         """
         token = new_token()
         with self._installation.changing(may) as change:

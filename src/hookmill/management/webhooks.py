@@ -34,7 +34,7 @@ UNSET: Final = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class WebhookWithSecret:
-    """A webhook with its secret and complete URL, which are shown only once, after `create` or `rotate`."""
+    """A webhook with its secret and complete URL. Pages and API responses show them only after `create` or `rotate`."""
 
     webhook: Webhook
     url: str = field(repr=False)
@@ -69,7 +69,7 @@ class Webhooks:
         expect_every: str | None = None,
         enabled: bool = True,
     ) -> WebhookWithSecret:
-        """Create a webhook. No later result has this new secret and this complete URL.
+        """Create a webhook. Later, only `secret_for_sending` returns this secret and this complete URL again.
 
         If `secret_name` names an existing team secret, the webhook uses its value, which is not shown. If only the
         provider can make the secret and `secret` is None, the webhook is created disabled. It can be enabled after

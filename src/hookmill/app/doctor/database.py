@@ -34,7 +34,7 @@ CLOCK_SECONDS_MAX: Final = 30.0
 CONNECTIONS_OF_INGRESS: Final = 4
 """The connections of an ingress process and of its writer process, without those for management."""
 CONNECTIONS_OF_ENGINE: Final = 5
-"""The connections of a worker's engine, without one for each run, and the one that listens for notifications."""
+"""The connections of a worker's engine, and the worker's connection that listens. One for each run is extra."""
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def _exists(database: Database) -> bool:
 @contextmanager
 def inspected(settings: Settings, *, is_sqlite: bool | None = None) -> Iterator[Transaction | None]:
     """A read transaction; None if there is no database yet, or if `is_sqlite` excludes it."""
-    if is_sqlite is settings.on_postgres:
+    if is_sqlite is not None and is_sqlite == settings.on_postgres:
         yield None
         return
     with _database(settings) as database:

@@ -68,7 +68,7 @@ def check_port(settings: Settings) -> Iterator[Finding]:
 
 def _finding_without_answer(name: str, settings: Settings, no_response: NoResponse) -> Finding:
     place = f"{settings.host} port {settings.port}"
-    # The address is free again before a service that starts at this moment gives up.
+    # A starting service retries for `PORT_SECONDS`, so this probe does not disturb it.
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         with socket.socket(family) as probe:
