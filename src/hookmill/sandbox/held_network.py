@@ -8,6 +8,7 @@ executes the command. No image has a program that only waits, so this module con
 import os
 import struct
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
@@ -19,6 +20,8 @@ HOLDER_FILE: Final = ".hookmill-holder"
 HOLDER_PATH: Final = "/hookmill-holder"
 """The program in its container."""
 ANSWER_BYTES_MAX: Final = 1_000
+START_SECONDS_MAX: Final = 5.0
+"""How long the process of a holder whose container was started may take until it executes the program."""
 
 _INSTRUCTIONS: Final[Mapping[str, tuple[int, bytes]]] = {
     # mov eax, 34 (pause); syscall; jmp to the first instruction
@@ -91,15 +94,19 @@ def _write_program(path: str) -> None:
 
 def _holder_process(inspect: Sequence[str]) -> int:
     """The process of the holder on this machine. Raises `OSError`."""
-    answer = subprocess.run(inspect, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout[:ANSWER_BYTES_MAX]
-    try:
-        process = int(answer)
-        with open(f"/proc/{process}/cmdline", "rb") as file:  # noqa: PTH123 - pathlib loads slowly
-            # The engine may be on another machine, where the number means another process.
-            if file.read(len(HOLDER_PATH)) == HOLDER_PATH.encode():
-                return process
-    except (OSError, ValueError):
-        pass
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        answer = subprocess.run(inspect, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout[:ANSWER_BYTES_MAX]
+        try:
+            process = int(answer)
+            with open(f"/proc/{process}/cmdline", "rb") as file:  # noqa: PTH123 - pathlib loads slowly
+                # The engine may be on another machine, where the number means another process.
+                if file.read(len(HOLDER_PATH)) == HOLDER_PATH.encode():
+                    return process
+        except (OSError, ValueError):
+            pass
+        # The client of the engine may end before the process executes the program.
+        time.sleep(0.02)
     raise OSError(0, "the container that holds its network has no process on this machine")
 
 
