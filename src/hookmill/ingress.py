@@ -115,6 +115,7 @@ class Ingress:
         self._public_url = public_url
         self._trusted_proxies = trusted_proxies
         self._metrics = metrics or Metrics()
+        # The first call creates the counters of all kinds. They must exist before their first increase.
         self._metrics.number(DROPPED_ATTEMPTS, RATE_LIMITED)
         self._tracing = tracing
         self._row_keys = _RowKeyGenerator()

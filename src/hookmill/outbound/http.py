@@ -73,7 +73,7 @@ def request(
 ) -> DestinationResponse:
     """Send the request, and read so much of the response. Raises `DestinationUnavailable` if there is none.
 
-    It is a `NoDestinationResponse` if the request may have arrived.
+    The exception is a `NoDestinationResponse` if the request may have arrived.
     """
     where = url.origin
     is_open = False

@@ -38,7 +38,7 @@ class DestinationApi:
     ) -> Reply:
         """Send the request. Raises `DestinationUnavailable` if there is no response.
 
-        It is a `NoDestinationResponse` if the request may have changed something.
+        The exception is a `NoDestinationResponse` if the request may have changed something.
         """
         try:
             response = http.request(

@@ -29,7 +29,7 @@ TOKENS_MAX: Final = 1_000
 MARGIN_US: Final = 300_000_000
 """A token is not used in its last five minutes, because the clocks of the hosts may differ."""
 _USED_US_MAX: Final = 3_600_000_000 - MARGIN_US
-"""The longest time for which a token is used. If this host's clock is late, GitHub's expiry seems too far away; this
+"""The longest time for which a token is used. If this host's clock is behind, GitHub's expiry seems too far away; this
 limit then applies."""
 
 
@@ -66,7 +66,7 @@ class AppTokens:
     ) -> InstallationToken | NotSent:
         """A token, or why there is none. `rejected`: GitHub has refused the one that is kept.
 
-        Raises `DestinationUnavailable`, which never means that a message may have arrived.
+        Raises `DestinationUnavailable`, but never its subclass `NoDestinationResponse`, because no message was sent.
         """
         with self._lock:
             kept = self._tokens.pop(purpose, None)

@@ -80,6 +80,7 @@ def _send_check_run(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome
     If GitHub has no check run when the run has ended, or has it no longer, a completed one is created.
     """
     number = claimed.check_run
+    # `may_have_arrived` is about this message only. The message about the start may also have created a check run.
     if number is None and claimed.may_have_check_run:
         existing = _existing_check_run(claimed, access)
         if isinstance(existing, NotSent) or (existing is not None and not claimed.result.has_ended):

@@ -123,7 +123,8 @@ class _Backlog(Enum):
     EMPTY = auto()
     """The last query or claim found no run that may start. Only a later commit can change that."""
     PROBABLY_MORE = auto()
-    """The last query found a run, or the last claim filled every free slot. The next claim does not query first."""
+    """The query in `_decide` found a run, or the last claim filled every free slot. The next claim does not query
+    first, unless it skips runners at fault."""
 
 
 class WorkerLost(HookmillError):

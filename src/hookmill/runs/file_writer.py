@@ -104,7 +104,8 @@ class RunFileWriter:
     def _files_to_store(self, run: Run, payload: bytes | None) -> tuple[list[FileToStore], list[tuple[str, int]], bool]:
         """The files, the names and sizes of those whose content is stored later, and whether there are more files.
 
-        Prepared files that the command left unchanged are omitted.
+        Prepared files that the command left unchanged are omitted, because other hosts derive them. In a run with a
+        workspace, the envelope has commits that other hosts don't know, so it is not omitted.
         """
         limits, is_uploading = self._settings.limits, self._settings.storage.is_uploading
         listed_files, has_more = list_files(self._packages, run.id)
@@ -129,6 +130,7 @@ class RunFileWriter:
             is_to_upload = False
             if files_left > 0 and size <= min(limits.file_bytes_max, bytes_left):
                 files_left, bytes_left = files_left - 1, bytes_left - size
+                # The row has a short output as a whole, and an empty file needs no object.
                 if is_uploading and size > (OUTPUT_END_BYTES if name == OUTPUT_FILE else 0):
                     is_to_upload = True
                 elif size <= first_bytes_left:

@@ -1,7 +1,7 @@
 """Masks secrets in the files of a run whose command has ended.
 
 Until this is done, only the output is shown, which is masked as it is written. Files that can't be masked are moved to
-a subdirectory of the package, of which nothing is shown or stored.
+a subdirectory of their directory. Nothing in it is shown or stored.
 """
 
 import os

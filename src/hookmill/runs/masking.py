@@ -30,7 +30,7 @@ class Masker:
         self._held = b""
         """The end of the text if a value may begin there."""
         self._covered_bytes = 0
-        """How many bytes at the beginning of `_held` a mask has already replaced."""
+        """If an earlier mask reaches into `_held`: how many of its first bytes it covers. Otherwise 0."""
 
     @property
     def is_needed(self) -> bool:
@@ -78,8 +78,8 @@ def forms_of(value: bytes) -> Iterator[bytes]:
     """The forms in which a value is masked. A value that is too short has none.
 
     They are the value itself, each line of it, and the value in JSON, in a URL, in hexadecimal digits and in base64.
-    In base64, the value may also be a part of a longer text, whose other characters may share bits with the value's
-    first and last base64 character; these two are not compared then.
+    In base64, the value may also be a part of a longer text. At the value's edges, a base64 character may then also
+    contain bits of the surrounding text. Such a first or last character is not compared.
     """
     if len(value) < SECRET_BYTES_MIN:
         return

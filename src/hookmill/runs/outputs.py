@@ -51,6 +51,7 @@ def collect_outputs(package: Path, secrets: Sequence[bytes] = ()) -> dict[str, O
                 _move_files(source, target)
             finally:
                 os.close(source)
+            # This fails if something stays, such as a link, or the subdirectory of files that could not be masked.
             os.rmdir(OUTPUTS_DIRECTORY, dir_fd=target)
         finally:
             os.close(target)

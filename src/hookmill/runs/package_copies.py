@@ -20,6 +20,8 @@ from hookmill.store.directories import remove_directory
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 """The largest file that is copied."""
 PART_BYTES: Final = 4 * 1024 * 1024
+_DRAFTS: Final = f".{run_id(b'')}*"
+"""Matches the names of all drafts. A draft has the name of its package, with a dot in front."""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class PackageRestorer:
         """Remove what this restore, or an earlier one that was killed, has written but not published."""
         self._draft_of.clear()
         if self._packages.is_dir():
-            for draft in self._packages.glob(f".{run_id(b'')}*"):
+            for draft in self._packages.glob(_DRAFTS):
                 remove_directory(draft)
 
     def add(self, part: PackageFile) -> None:

@@ -381,8 +381,8 @@ class Performer:
     def _schedule_retry(self, run: Run, result: Ended, *, default: Retry | None = None) -> bool:
         """Schedule the next attempt. Returns False if there is none, so that the caller must record the result.
 
-        `default` is for an attempt that ended before its command began. With `default`, a rule's exit codes are
-        ignored; `default` replaces a missing rule.
+        `default`: the rule if neither the run nor its runner has one. Pass it if the attempt ended before its command
+        began; the exit codes of a rule are then ignored.
 
         There is no next attempt if the retry rule, or a requested cancellation, allows none, or if this attempt is
         outdated. If the service stops before the database is available, this returns True, and the run is requeued.

@@ -158,7 +158,7 @@ class Uploads:
             if failure_count == FAILURES_PER_PASS_MAX or (is_last_page and self._resume_after is None):
                 break
             if is_last_page:
-                # This pass began after the files that an earlier pass had tried. Now these are tried again.
+                # The previous pass ended early, so this one began in the middle. Now it takes the files before that.
                 last = self._resume_after = None
         if first_failure is not None:
             raise first_failure

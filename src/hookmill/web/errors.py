@@ -11,8 +11,8 @@ Header = tuple[bytes, bytes]
 class ErrorResponse:
     """An error response.
 
-    `closes_connection` is true if the bytes after the request can't be trusted, or if the client is unauthenticated.
-    Such a client could send endless requests, use memory and never read a response.
+    `closes_connection` is true if the bytes after the request can't be trusted, or if the client may be
+    unauthenticated, as with a 429. Such a client could send endless requests, use memory and never read a response.
     """
 
     status: int
