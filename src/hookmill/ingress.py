@@ -238,8 +238,8 @@ class Ingress:
         reason = None
         if isinstance(authentication, Refused):
             reason = str(authentication.reason)
-            is_recorded = (webhook.no, int(limit)) not in self._limited_until
-            if authentication.is_by_signature and isinstance(body, bytes) and is_recorded:
+            may_get_row = (webhook.no, int(limit)) not in self._limited_until
+            if authentication.is_by_signature and isinstance(body, bytes) and may_get_row:
                 # A diagnosis costs many times as much as verification. It is skipped if the attempt gets no row anyway.
                 reason = diagnosis(webhook, attempt, body, public_url=self._public_url)
         return self._rejection(webhook, attempt, Label.REJECTED_AUTH, limit, size, reason=reason)

@@ -85,7 +85,7 @@ class RunFileWriter:
 
     def _store_files(self, run: Run, payload: bytes | None) -> None:
         storage = self._settings.storage
-        files, names_of_large_files, has_more = self._files_to_store(run, payload)
+        files, large_files, has_more = self._files_to_store(run, payload)
         attempt = self._attempt_of(run)
         with self._database.write() as tx:
             is_current = storage.replace(tx, attempt, files, has_more=has_more)
@@ -93,7 +93,7 @@ class RunFileWriter:
         if is_current and wake_uploads is not None and any(file.is_to_upload for file in files):
             wake_uploads()
         # On SQLite, a short transaction for each file lets deliveries in between.
-        for name, size in names_of_large_files:
+        for name, size in large_files:
             if not is_current or self._should_stop():
                 return
             content = self._read(run, name, size)

@@ -215,8 +215,8 @@ class Uploads:
             return None
         listed = self._objects.list_page(directory, after)
         self._has_used_store = True
-        oldest = self._clock() - ORPHANED_AFTER_US
+        removable_before = self._clock() - ORPHANED_AFTER_US
         with self._database.read() as tx:
-            orphans = files.keys_without_row(tx, [each.key for each in listed if each.changed_at < oldest])
+            orphans = files.keys_without_row(tx, [each.key for each in listed if each.changed_at < removable_before])
         self._objects.remove(orphans)
         return listed[-1].key if len(listed) == OBJECTS_PER_PAGE else None
