@@ -169,8 +169,9 @@ SNAPSHOT_WEBHOOKS: Final = MetricDefinition(
 SNAPSHOT_AGE: Final = MetricDefinition(
     name="hookmill_snapshot_age_seconds",
     kind=MetricKind.GAUGE,
-    meaning="Time since an ingress process last compared webhooks in its memory with the database. It does so at its "
-    "start, after a change, and before a 404. A high age is normal: each transaction also compares the revisions.",
+    meaning="Time since an ingress process last read webhooks from the database. It does so at its start, after a "
+    "change, and before it answers 404 or 429 without a transaction. A high age is normal: the transaction of each "
+    "delivery detects a changed webhook.",
 )
 ATTEMPTS: Final = MetricDefinition(
     name="hookmill_attempts_total",
@@ -280,7 +281,8 @@ RUNS_READY: Final = MetricDefinition(
 RUNS_HELD: Final = MetricDefinition(
     name="hookmill_runs_held",
     kind=MetricKind.GAUGE,
-    meaning="Runs that a run policy holds, by reason. At most 10,000 are counted.",
+    meaning="Runs that a run policy holds, by reason. `new`: no worker has applied the policy yet. At most 10,000 are "
+    "counted.",
     labels={"reason": ("new", "busy", "debounce", "retry")},
 )
 RUNS_RUNNING: Final = MetricDefinition(

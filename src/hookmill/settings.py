@@ -141,7 +141,7 @@ class Settings(BaseSettings):
         ge=1,
         le=100,
         description="After this many attempts in which its worker died, or its host had a fault, a run ends as "
-        "`interrupted`. Failed and stopped attempts don't count.",
+        "`interrupted`. Attempts that failed, or that an ordinary stop of the service ended, don't count.",
     )
     default_runner: str = Field(
         default=PACKAGE_RUNNER, description="The runner of automations that don't name a runner."

@@ -52,8 +52,8 @@ includes a drill of 40 faults on each database. Tests of single faults are in `t
 | Duplicates | 3 % of the events are sent again; 3 % of the requests are sent twice at the same time | the same |
 | Runs | 8 % of the events start a run that writes its package, and 3 % a command that records its attempts | the same |
 
-The setting `deliveries_per_minute` is raised, so that no rate limit interferes. Supervisors that
-end are started again, as a service manager does. Nothing else is repaired.
+The setting `deliveries_per_minute` is raised, so that no rate limit interferes. A service or worker
+that has ended is started again, as a service manager does. Nothing else is repaired.
 
 A seed determines the order of the faults and how long they last. The exact moment of a fault
 relative to a delivery is different in each drill.
@@ -101,9 +101,10 @@ A recovery time begins with the end of a fault, and ends when every affected ser
 delivery again. If the fault ended a process, the recovery time begins at this moment, and includes
 the next start.
 
-In the tables, `copies at one instant` means that many copies of one event are sent at the same
-moment. `connections that stay silent` are open connections to the database that no longer transfer
-any bytes.
+In the tables, `service killed` means that all processes of a service are killed, and `supervisor
+killed` means only its main process. `copies at one instant` means that many copies of one event are
+sent at the same moment. `connections that stay silent` are open connections to the database that no
+longer transfer any bytes.
 
 {figures}
 """

@@ -452,8 +452,8 @@ class SandboxableSettings(ProcessSettings):
 
     sandbox: Literal["none", "bubblewrap", "container"] = Field(
         default="none",
-        description="What separates the command from the host: `none`, or for each attempt a sandbox of `bubblewrap` "
-        "or, for an agent, a `container`.",
+        description="What separates the command from the host. `none`; `bubblewrap`: a sandbox for each attempt; "
+        "`container`: a container for each attempt (agents only).",
     )
     bubblewrap: BubblewrapSettings | None = Field(
         default=None, description="What the sandbox of bubblewrap contains, and its limits. Unset: the defaults."
