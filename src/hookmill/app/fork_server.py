@@ -35,7 +35,7 @@ class ForkServer:
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         self._jobs = tuple(jobs.items())
-        self._order_by_job_name = {name: bytes([number]) for number, name in enumerate(jobs)}
+        self._order_byte_of_job = {name: bytes([number]) for number, name in enumerate(jobs)}
         _open_missing_standard_streams()
         # An order is one byte, so orders of several processes can't interleave. This process keeps both ends open, so
         # that orders wait while the fork server is restarted.
@@ -53,7 +53,7 @@ class ForkServer:
         process can't be forked, its copy of the channel is closed. Raises `OSError` if there is no room for the order;
         then no process starts.
         """
-        socket.send_fds(self._order_sender, [self._order_by_job_name[job_name]], [channel.fileno()])
+        socket.send_fds(self._order_sender, [self._order_byte_of_job[job_name]], [channel.fileno()])
 
     def close(self) -> None:
         """End the fork server. Processes that it started end with their channels."""

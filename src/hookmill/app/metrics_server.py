@@ -122,7 +122,7 @@ class MetricsSource:
                     ((process.name, *labels), numbers)
                     for process in processes
                     for labels, numbers in process.values.get(definition.name, ())
-                    if len(labels) == len(definition.labels) and len(numbers) == _numbers_of(definition)
+                    if len(labels) == len(definition.labels) and len(numbers) == _value_count(definition)
                 ],
                 process_label=True,
             )
@@ -164,7 +164,8 @@ class _ListCollector(Collector):
         return self._families
 
 
-def _numbers_of(definition: MetricDefinition) -> int:
+def _value_count(definition: MetricDefinition) -> int:
+    # Of a histogram: the counts of its buckets, then that of the bucket +Inf, and the sum.
     return len(definition.bounds) + 2 if definition.kind is MetricKind.HISTOGRAM else 1
 
 

@@ -257,7 +257,7 @@ def _build_dispatcher(
     tracing: Tracing | None,
 ) -> "Dispatcher":
     # Imported here, because it takes a second, and a worker that performs no runs does not need these modules.
-    with _without_running_the_file_program():
+    with _without_running_file_command():
         from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
     from hookmill.runs.file_writer import RunFileSettings
 
@@ -321,7 +321,7 @@ def _build_workspaces(settings: Settings, store: Store) -> "Workspaces":
 
 
 @contextmanager
-def _without_running_the_file_program() -> Iterator[None]:
+def _without_running_file_command() -> Iterator[None]:
     """Keep `platform.architecture`, which a library of the engine calls during import, from running `file`.
 
     The program `file` would inherit this process's environment, which contains keys, without its memory protection.

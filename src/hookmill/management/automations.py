@@ -221,7 +221,7 @@ class Automations:
             *self._workspace_warnings(may, automation),
             *self._result_warnings(may, automation),
             *(_unreadable_warning(trigger) for trigger in automation.unreadable_triggers),
-            *(f"{_missing_secret(may, name)} Until then, its runs fail." for name in missing_secrets.values()),
+            *(f"{_missing_secret_text(may, name)} Until then, its runs fail." for name in missing_secrets.values()),
             *(
                 warning
                 for uid in uids
@@ -243,7 +243,7 @@ class Automations:
             if (problem := rule.problem_of(automation.runner, secret.variable)) is not None:
                 raise Invalid(problem, pointer=f"/secrets/{index}")
         for index, name in _missing_secrets(tx, may, automation).items():
-            raise Invalid(_missing_secret(may, name), pointer=f"/secrets/{index}")
+            raise Invalid(_missing_secret_text(may, name), pointer=f"/secrets/{index}")
 
     def _workspace_warnings(self, may: MayView, automation: Automation) -> list[str]:
         workspace = automation.options.workspace
@@ -336,7 +336,7 @@ def _missing_secrets(tx: Transaction, may: MayView, automation: Automation) -> d
     }
 
 
-def _missing_secret(may: MayView, name: str) -> str:
+def _missing_secret_text(may: MayView, name: str) -> str:
     # The text is the same for secrets of webhooks and of other factories, of which the caller may not know.
     return (
         f"Factory {may.factory.name!r} has no secret for runs named {name}. Create it: "
