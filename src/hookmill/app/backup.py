@@ -88,7 +88,7 @@ def back_up(
     # A thread of its own, because niceness is per thread on Linux and can't be lowered again.
     with ThreadPoolExecutor(max_workers=1, initializer=os.nice, initargs=(NICENESS,)) as thread:
         try:
-            # The thread may have begun before `submit` returns, so an interruption of `submit` must also end it.
+            # Ctrl-C can arrive inside `submit`, when the thread already runs. So `submit` is inside the `try`.
             return thread.submit(
                 _back_up, settings, target, replaces, key_passphrase, with_packages, report, is_interrupted
             ).result()

@@ -16,7 +16,8 @@ def refuse_lost_database(settings: Settings, database: Database) -> None:
 
     A first start sets up the database before it creates other files. So a killed first start does not raise this.
     """
-    # The files are checked before the database, because another start may be creating them in the opposite order.
+    # The files are checked first, because another start creates the database before them. So if this start sees one of
+    # these files, it also finds the database.
     if not (traces := _traces(settings, database)) or _is_set_up(database):
         return
     names = ", ".join(trace.name for trace in traces)

@@ -95,7 +95,7 @@ def pass_on_first_signal() -> None:
 
 
 def _deliver(number: int) -> None:
-    """Signal this process. The event loop calls this. So the loop runs, and this is the thread that gets signals."""
+    """Signal this process. Runs in the event loop's thread, which gets the signals. So the loop still runs."""
     # The signal is still blocked. So it is delivered once, even if it has come again meanwhile.
     os.kill(os.getpid(), number)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])

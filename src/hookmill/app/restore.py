@@ -65,6 +65,7 @@ class RestoreResult:
     header: Header
     loaded: LoadedBackup
     adopted: AdoptedWork
+    """How many runs were requeued and messages discarded, because the copy is an installation of its own."""
     is_upgraded: bool
     """Whether the backup has an older schema."""
     packages: CopiedPackages
@@ -186,6 +187,7 @@ def restore(
                 backup.reader.require_proof(_proof_key(ring, backup.header))
                 is_upgraded = restoring.finish_schema(tx, backup.header)
                 now = now_us()
+                # The copy becomes an installation of its own: this requeues runs, and discards unsent messages.
                 adopted = adopt(tx, now)
                 _record(tx, TeamId(backup.header.team), loaded.snapshot, now)
                 key_file = _create_key_file(settings, new_keys, on_failure)

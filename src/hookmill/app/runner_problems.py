@@ -14,8 +14,8 @@ from hookmill.settings import Settings
 LOOK_SECONDS: Final = 30.0
 """When a worker starts, no further runner is examined after this time.
 
-One runner takes up to 40 s. That is longer than the deadline of the check `runners` of `hookmill doctor`, which then
-reports a problem in addition to the findings until then."""
+One runner takes up to 40 s. That is longer than the deadline of the check `runners` of `hookmill doctor`. If the check
+exceeds its deadline, `doctor` reports this as a problem, and keeps the earlier findings."""
 
 
 def examined_runners(settings: Settings) -> Iterator[tuple[str, str, bool]]:

@@ -1,8 +1,8 @@
 """The operations of operators, members and keys on factories, webhooks, automations, the log and runs.
 
 The API, the dashboard, the command line and definition files (the *channels*) all call them. An operation requires a
-permission, which only `access` grants. A change is one transaction, which also adds a line to the audit log, and takes
-effect in every process before the call returns.
+permission as its argument `may`. Only `access` grants one. A change is one transaction, which also adds a line to the
+audit log, and takes effect in every process before the call returns.
 
 The exceptions are: setting up and signing in need no permission. `PlatformReports` grants permission for its reports
 itself. `Runs.cancel_many` uses several transactions. These add no line to the audit log: reports, the sign-in link for

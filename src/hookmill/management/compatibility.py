@@ -108,7 +108,9 @@ def compatible_event_header(scheme: "Scheme | None", scheme_name: str | None, he
 
 def defines_event_type(webhook: Webhook) -> bool:
     """Whether the webhook's configuration defines where its deliveries have their event type."""
-    if webhook.event_header is not None or webhook.auth_mode is not AuthMode.SIGNATURE:
-        return webhook.event_header is not None
+    if webhook.event_header is not None:
+        return True
+    if webhook.auth_mode is not AuthMode.SIGNATURE:
+        return False
     scheme = scheme_named(webhook.signature_scheme, webhook.signature_options)
     return scheme.event_for(webhook.signature_scheme) is not None

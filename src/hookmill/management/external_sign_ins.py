@@ -37,7 +37,7 @@ from hookmill.store.keys.sealing import WrongKey
 ATTEMPT_SECONDS: Final = 600
 """How long a person has to sign in at the provider."""
 _ATTEMPT_CONTEXT: Final = "sign-in attempt"
-"""Takes the place of a row's id when attempts are sealed."""
+"""Takes the place of a row's id when attempts are sealed, so that no other sealed value passes as an attempt."""
 _USED_STATES_MAX: Final = 10_000
 _RANDOM_BYTES: Final = 32
 _NAME_CHARACTERS_MAX: Final = 100

@@ -81,7 +81,8 @@ class RunFileReader:
         sizes = {name: len(content) for name, content in texts.items()}
         if payload_size is not None:
             sizes[PAYLOAD_FILE] = payload_size
-        # A row replaces the prepared file of this name, or states that the command removed it.
+        # A stored row replaces the file that the service wrote into the package before the command, or says that the
+        # command removed it.
         changed_names = {file.name for file in package.files}
         files = [RunFile(name=name, size=size) for name, size in sizes.items() if name not in changed_names]
         files += [

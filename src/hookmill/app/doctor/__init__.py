@@ -1,6 +1,6 @@
 """`hookmill doctor`: checks an installation and says what to do. It needs no running service.
 
-It changes no data of the installation. The check `object store` stores an object, and removes it.
+These checks change no data of the installation. The check `object store` stores an object, and removes it.
 Each check has a deadline. A check whose prerequisite has a problem is not made.
 """
 
