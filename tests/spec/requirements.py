@@ -129,7 +129,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "AUTOMATION-4": "`filter.webhook_ids` lists uids; names of webhooks or files are refused.",
         "AUTOMATION-5": "`filter.payload` is optional; a trigger without it matches all deliveries to its webhooks.",
         "AUTOMATION-6": "A delivery without a matching automation is accepted and logged like any other.",
-        "AUTOMATION-7": "A 202 confirms that the delivery will be evaluated; it does not promise a run.",
+        "AUTOMATION-7": "A 202 means that the delivery was accepted for evaluation, not that a run started.",
         "AUTOMATION-8": "A trigger that selects an unknown, disabled or deleted webhook causes a warning.",
     },
     "Payload filters": {
@@ -181,12 +181,13 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "MANAGE-3": "The HTTP API under `/api/v1` offers the same operations on webhooks.",
     },
     "Events": {
-        "EVENT-1": "The service sends out no events or notifications of its own.",
+        "EVENT-1": "The service sends no events or notifications of its own, unless an admin or operator has "
+        "configured a destination for them.",
     },
 }
 """The requirements of each topic, by id. The ids of a topic share a prefix."""
 
 REQUIREMENTS: Final[Mapping[str, str]] = {id_: sentence for topic in TOPICS.values() for id_, sentence in topic.items()}
 
-NOT_YET_COVERED: Final[Mapping[str, str]] = {"EVENT-1": "the service sends none, so there is nothing to test"}
+NOT_YET_COVERED: Final[Mapping[str, str]] = {"EVENT-1": "no test can show that nothing is ever sent"}
 """The requirements that no test shows yet, and why."""
