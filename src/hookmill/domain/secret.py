@@ -52,8 +52,8 @@ def suggested_secret_name(webhook_name: str) -> str:
     return f"WEBHOOK_{middle[:48].rstrip('_')}_SECRET"
 
 
-def missing_text(value: str | None) -> str | None:
-    """What is wrong if the environment variable for a secret has this value: it is not set, or empty. None: neither."""
+def problem_of_variable(value: str | None) -> str | None:
+    """Why this value of a secret's variable is unusable: it `is not set` or `is empty`. Otherwise None."""
     if value is None:
         return "is not set"
     return None if value.strip() else "is empty"

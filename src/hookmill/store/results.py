@@ -405,9 +405,9 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
         case NotSent() as failure:
             problem = failure.problem[:PROBLEM_CHARACTERS_MAX]
             log.append(SendAttempt(at=claimed.claimed_at, status=failure.status, problem=problem))
-            is_final = failure.is_final or claimed.is_last_attempt
-            state = ("refused" if failure.is_final else "failed") if is_final else "waiting"
-            changes = {"state": state, "finished_at": now if is_final else None, "failure": problem, "url": None}
+            is_given_up = failure.is_final or claimed.is_last_attempt
+            state = ("refused" if failure.is_final else "failed") if is_given_up else "waiting"
+            changes = {"state": state, "finished_at": now if is_given_up else None, "failure": problem, "url": None}
     delay_us = 0
     if isinstance(outcome, NotSent):
         delay_us = min(max(retry_us(claimed.attempt), outcome.retry_after_seconds * 1_000_000), RETRY_US_MAX)

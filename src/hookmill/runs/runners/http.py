@@ -24,7 +24,7 @@ from hookmill.domain.moment import iso
 from hookmill.domain.platform_report import PlatformReport
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_secrets import RunSecretRule
-from hookmill.domain.secret import missing_text
+from hookmill.domain.secret import problem_of_variable
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.scheme import Scheme
 from hookmill.domain.signatures.sign import sign
@@ -199,8 +199,8 @@ def _failure_of(response: int | RequestFailed, endpoint: Endpoint) -> Ended | No
 
 
 def _secret_problem(variable: str) -> str:
-    missing = missing_text(os.environ.get(variable))
-    problem = f"{missing}. It must contain" if missing is not None else "has no usable secret. It must be"
+    cause = problem_of_variable(os.environ.get(variable))
+    problem = f"{cause}. It must contain" if cause is not None else "has no usable secret. It must be"
     return (
         f"The variable {variable} {problem} whsec_ and at least 24 bytes in base64. Set it for every process that "
         "performs runs, or correct the runner's secret_from."

@@ -9,7 +9,7 @@ from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.domain.ids import TeamId
 from hookmill.domain.run import Run
 from hookmill.domain.run_files import parsed_payload
-from hookmill.domain.secret import SecretValue, missing_text, usable_secret
+from hookmill.domain.secret import SecretValue, problem_of_variable, usable_secret
 from hookmill.domain.workspace import CheckoutCommits, Workspace
 from hookmill.runs.runner import HostFault, Instruction, NextInstruction
 from hookmill.runs.workspaces.checkouts import Checkouts, WorkspaceRefused, WorkspaceStopped, WorkspaceUnavailable
@@ -114,10 +114,10 @@ def credential_of_environment(name: str, repository: RepositorySettings) -> Cred
     if repository.secret_from is None:
         return None
     value = os.environ.get(repository.secret_from)
-    if (missing := missing_text(value)) is not None:
+    if (problem := problem_of_variable(value)) is not None:
         raise WorkspaceUnavailable(
             f"The variable {repository.secret_from}, which must contain the password of the repository {name!r}, "
-            f"{missing}. Set it for every process that performs runs, or correct the repository's secret_from."
+            f"{problem}. Set it for every process that performs runs, or correct the repository's secret_from."
         )
     password = _usable_password(value or "")
     if password is None:

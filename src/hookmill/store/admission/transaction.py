@@ -356,10 +356,10 @@ def _refuse_excess(
         if len(in_window) < plan.per_minute:
             received_times.append(plan.received_at)
             continue
+        row_that_opens_the_limit = in_window[len(in_window) - plan.per_minute]
         # When this row leaves the window, only `per_minute - 1` of these rows remain, so the limit admits a delivery
         # again.
-        last_to_leave = in_window[len(in_window) - plan.per_minute]
-        outcomes[position] = rate_limited(plan.received_at, last_to_leave + WINDOW_US)
+        outcomes[position] = rate_limited(plan.received_at, row_that_opens_the_limit + WINDOW_US)
 
 
 def add_dropped_counts(tx: Transaction, counts: Iterable[tuple[int, int, str, int]]) -> None:
