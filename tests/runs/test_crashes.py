@@ -155,7 +155,10 @@ def test_run_that_kills_its_worker_is_interrupted_after_three_attempts(sqlite_ba
 
     poison_run = sqlite_backlog.run(poison)
     assert poison_run.state is RunState.INTERRUPTED
-    assert poison_run.reason == "Its worker died while it ran. After 3 such attempts, it is not started again."
+    assert poison_run.reason == (
+        "Its worker died while it ran. It is not started again, because a dead worker or a fault of the host ended 3 "
+        "attempts."
+    )
     assert performed_attempts(sqlite_backlog) == {(run_id(poison), attempt): 1 for attempt in (1, 2, 3)}
     assert {run.state for run in runs} == {RunState.SUCCEEDED}
 

@@ -350,7 +350,10 @@ def test_run_whose_workers_died_too_often_is_interrupted(backlog):
 
     run = backlog.run(key)
     assert (run.state, run.attempt, run.finished_at) == (RunState.INTERRUPTED, 3, 9)
-    assert run.reason == "Its worker died while it ran. After 3 such attempts, it is not started again."
+    assert run.reason == (
+        "Its worker died while it ran. It is not started again, because a dead worker or a fault of the host ended 3 "
+        "attempts."
+    )
 
 
 def test_run_of_orderly_stopped_workers_is_never_interrupted(backlog):

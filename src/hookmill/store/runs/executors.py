@@ -147,7 +147,8 @@ def _interrupt(tx: Transaction, key: RunKey, attempts_max: int, now: int) -> Non
         "UPDATE runs SET state = 'interrupted', finished_at = :now, reason = :reason WHERE id = :id",
         id=key,
         now=now,
-        reason=f"Its worker died while it ran. After {attempts_max} such attempts, it is not started again.",
+        reason="Its worker died while it ran. It is not started again, because a dead worker or a fault of the host "
+        f"ended {attempts_max} attempts.",
     )
     automations.record_result(tx, key, failed=True)
     held.reconsider(tx, key)
