@@ -29,7 +29,7 @@ class AgentReport:
     cost_microusd: int | None = None
     """In millionths of a US dollar."""
     input_tokens: int | None = None
-    """With the tokens that a cache had, or that were written to it."""
+    """Includes tokens that were read from a cache or written to it."""
     output_tokens: int | None = None
 
     def with_result(self, text: str) -> "AgentReport":

@@ -28,7 +28,7 @@ PERMISSIONS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
     ResultKind.GITHUB_STATUS: ("statuses",),
     ResultKind.GITHUB_COMMENT: ("issues", "pull_requests"),
 }
-"""The permissions to write that an app can send a result with. One of them is enough."""
+"""To send a result, an app needs write permission for one of these."""
 
 
 def app_key(text: SecretValue) -> RSAPrivateKey:

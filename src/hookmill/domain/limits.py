@@ -23,7 +23,8 @@ LOG_DAYS_KEPT: Final = 7
 """The newest `LOG_ROWS_KEPT` rows of a webhook, its newest `LOG_ROWS_KEPT` Accepted rows, and all rows younger than
 `LOG_DAYS_KEPT` are kept."""
 IDENTITIES_KEPT_DAYS: Final = 30
-"""How long ids of senders and providers are stored as identities. A body's digest is stored as long as its delivery."""
+"""How long ids of senders and providers are stored as identities. A body's digest counts as long as the log has its
+delivery, and is removed later."""
 
 IDENTITY_SHOWN_CHARACTERS: Final = 255
 """The maximum length of an event id in the log. The log shortens longer ids, but their digest covers the whole id."""

@@ -35,4 +35,4 @@ class ResultMessage:
     url: str | None
     """The page of what was delivered, if its response named one."""
     is_uncertain: bool
-    """Whether an attempt may have arrived although it was repeated."""
+    """Whether an unsuccessful attempt may have arrived. If the state is `sent`, the message may have arrived twice."""

@@ -38,8 +38,8 @@ class RunState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """The run was given up: its worker died, or its host had a fault, in too many attempts, or its workspace could not
-    be fetched."""
+    """The run was given up: its workspace could not be fetched, or a dead worker or a fault of the host ended too many
+    attempts."""
     SKIPPED = "skipped"
     """The run did not start, because as many runs with the same key were active as the policy allows."""
     REPLACED = "replaced"
@@ -134,7 +134,8 @@ class Run:
     failures: int = 0
     """How many attempts failed and were followed by another one."""
     stopped_attempts: int = 0
-    """How many attempts ended because their worker was stopped in an orderly way, or lost track of the run."""
+    """How many attempts ended because their worker was stopped in an orderly way, or had claimed the run and no thread
+    performed it."""
     policy: RunPolicy = NO_POLICY
     """The policy of the automation's version."""
     options: RunOptions = NO_OPTIONS

@@ -5,7 +5,7 @@ The first attempt of a run inserts the rows. A row about the end is `open`, and 
 finishes it. If the sender dies in between, its claim is released or expires, and the message is sent again.
 
 Messages with the same lane are sent in their order. A newer commit status replaces an older one that still waits. Each
-run has its own check run, so the end of a run replaces only its own start.
+run has its own check run, so the message about a run's end replaces only that run's message about its start.
 """
 
 import json
@@ -460,8 +460,8 @@ def _may_have_arrived(outcome: Outcome) -> bool:
 def _send_newer_state_again(tx: Transaction, claimed: ClaimedResult, check_run: int | None, now: int) -> None:
     """Send the newest state of the lane again, because this older one may have arrived after it.
 
-    The sender of the older one was frozen, so another worker has sent the message and its successor. The older one may
-    also have created a second check run, which the newest state must complete.
+    Its sender was frozen. Another worker has meanwhile sent the older message and a newer one. The older one may also
+    have created a second check run, which the newest state must complete.
     """
     key = {"run": claimed.result.run, "number": claimed.result.number, "phase": claimed.phase}
     if check_run is not None:

@@ -369,8 +369,8 @@ runs: Final = Table(
     _time("due_at_most"),
     Column("replaced_by", LargeBinary(16)),
     Column("failures", SmallInteger, nullable=False, server_default="0"),
-    # Attempts that ended because their worker was stopped in an orderly way, or lost track of the run. They don't count
-    # towards `run_attempts_max`.
+    # Attempts that ended because their worker was stopped in an orderly way, or had claimed the run and no thread
+    # performed it. They don't count towards `run_attempts_max`.
     Column("stopped_attempts", Integer, nullable=False, server_default="0"),
     # A run without a delivery has the webhook number 0, and its own id as the delivery id. Its payload, if any, is
     # stored under that id. A schedule started it, or else the person in `started_by`.

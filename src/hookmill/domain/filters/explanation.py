@@ -132,8 +132,8 @@ def _object_to_explain(rule: ObjectRule, value: Json) -> tuple[int | None, dict[
 def _decisive_value(condition: Condition, value: Json, at: str) -> tuple[str, Json]:
     """The value from which the result follows, with its pointer.
 
-    For an array, it is the first element that alone changes the result from that for an empty array. If no element
-    does, it is the whole array.
+    For an array whose result is not that for `[]`, it is the first element `e` for which `[e]` and `[]` give different
+    results. If there is none, it is the whole array.
     """
     if type(value) is not list or condition.operator.parts(condition.operand):
         return at, value

@@ -42,8 +42,8 @@ _RELEASE: Final = RowStatement(
     ("int", "int", "bytea"),
 )
 
-# A retry with a new signature has signed content of its own, and is a Duplicate by its id. Its signed content then
-# belongs to its original, because only an Accepted delivery has identities.
+# A retry that was signed again is a Duplicate by its id. Its signed content is then stored for the original delivery,
+# because only an Accepted delivery has identities.
 _GIVE_TO_ORIGINAL: Final = RowStatement(
     """
     WITH retries (webhook_no, segment, digest, original) AS ({rows})
@@ -93,6 +93,7 @@ def claim_identities(
                 claims_of_retries.append((plan.webhook_no, segments.open_segment, bytearray(digest), bytearray(owner)))
     if claims_of_retries:
         _GIVE_TO_ORIGINAL.execute(tx, claims_of_retries)
+        # A replay of a retry in this batch is a Duplicate of the retry's original.
         for position, owner in originals_by_position.items():
             originals_by_position[position] = originals_of_retries.get(owner, owner)
     return originals_by_position
@@ -131,8 +132,7 @@ def _claim_digests(
     if claims and _CLAIM.execute(tx, list(claims.values())) < len(claims):
         present_owners = _owners(tx, [claim[:3] for claim in claims.values()])
         owners |= present_owners
-        # `_owners` releases two kinds of body digests: those of deliveries that retention has removed, and those that
-        # were just inserted above, because their log rows are inserted later. Both are claimed now.
+        # The digests that `_owners` has released are claimed now.
         if free := [claim for identity, claim in claims.items() if identity not in present_owners]:
             _CLAIM.execute(tx, free)
     return owners
@@ -141,7 +141,8 @@ def _claim_digests(
 def _owners(tx: Transaction, places: Sequence[tuple[int, int, bytearray]]) -> dict[_Identity, bytes]:
     """The owners of identities, which are searched by webhook, segment and digest.
 
-    Releases the digests of bodies whose deliveries retention has removed.
+    Releases the digests of bodies whose deliveries are not in the log: retention has removed the delivery, or this
+    transaction has claimed the digest and inserts the log row later.
     """
     owners: dict[_Identity, bytes] = {}
     released: list[tuple[Any, ...]] = []

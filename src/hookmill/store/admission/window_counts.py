@@ -1,8 +1,8 @@
 """Counts log rows by webhook, rate limit and period, for rate limits that are too high to count the rows themselves.
 
 The sliding window of a rate limit of 100,000 a minute holds 100,000 rows, which every transaction would count again.
-The sum of a few counts may include the deliveries of one period too many. If even this sum permits a plan, no row is
-counted.
+The sum of a few counts may cover one period more than the window, so it can be too high. If even this sum permits a
+plan, no row is counted.
 """
 
 from collections import defaultdict

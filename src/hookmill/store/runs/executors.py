@@ -98,8 +98,8 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
     """Requeue runs. But cancel runs with a requested cancellation, and interrupt runs with too many attempts.
 
     Returns the runs that ended, so that the caller can kill their commands. `attempts_max` applies to runs whose
-    worker died. It is None if the worker was stopped, or lost track of the run (`Dispatcher._requeue_lost`). Neither
-    may end a run, so such an attempt does not count later either.
+    worker died. It is None if the worker was stopped, or the run was lost (`Dispatcher._requeue_lost`). A stop or a
+    lost run must not end a run, so these attempts never count.
     """
     held.lock_decisions(tx)
     notify_workers(tx)

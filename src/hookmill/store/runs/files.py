@@ -149,8 +149,8 @@ class FilesInDatabase:
         claimed_run = _locked_run(tx, attempt)
         if claimed_run is None:
             return False
-        # The conditions here save statements. In a first attempt, rows have objects only if an earlier call for this
-        # attempt has stored some.
+        # The conditions here save statements. Without an object store, a first attempt can't have objects, so nothing
+        # is noted.
         if attempt.attempt > 1 or self.objects is not None:
             _note_objects(tx, attempt.run)
         tx.run("DELETE FROM run_files WHERE run_id = :run", run=attempt.run)

@@ -27,8 +27,7 @@ DECISIONS_MAX: Final = 500
 _DECISIONS_LOCK: Final = 7_246_001
 """The number of PostgreSQL's advisory lock for decisions."""
 _PAST_DEBOUNCE: Final = 0
-"""Marks a run that waits for the end of an active run. It is stored instead of the latest due time, also if the run was
-never debounced."""
+"""A value of `due_at_most`: see `_HeldRun.latest_due_at`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +35,13 @@ class _HeldRun:
     id: RunKey
     created_at: int
     latest_due_at: int | None
-    """When the debounce time of the run's key ends at the latest; None if this is not decided yet. Or a marker: see
-    `has_waited`."""
+    """`due_at_most`: the latest due time of a debounced run, or None if it is not decided yet. 0 marks a run that has
+    waited for the end of an active run, debounced or not."""
     policy: RunPolicy
 
     @property
     def has_waited(self) -> bool:
-        """Whether the run has waited for the end of an active run. Such a run is not debounced again."""
+        """Whether the run is not debounced again, because it has waited for the end of an active run."""
         return self.latest_due_at == _PAST_DEBOUNCE
 
 

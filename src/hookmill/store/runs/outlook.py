@@ -18,7 +18,7 @@ class Outlook:
     run_due_at: int | None
     """When the next held run is due."""
     schedule_due_at: int | None
-    """When the next schedule is due, as of `schedules.next_due_at`."""
+    """When the next schedule is due, as `schedules.next_due_at` returns it."""
 
 
 def outlook(tx: Transaction, now: int) -> Outlook:
