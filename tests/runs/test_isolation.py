@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from hookmill.runs.runners.guard import limit_that_ended
 from hookmill.sandbox import DISK_LIMIT, egress
 from hookmill.sandbox.cgroup import cgroup_limits, has_exceeded_memory
 from hookmill.sandbox.memory import memory_bytes
+from tests.runs.answering import answering
 from tests.runs.samples import always_continue, instruct_when, sample_run
 from tests.support.debian import program
 from tests.support.docker import docker
@@ -525,17 +525,7 @@ except OSError as error:
 
 
 def test_sandbox_reaches_only_the_allowed_destinations(package):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        server.settimeout(30)
-
-        def answer() -> None:
-            with suppress(TimeoutError), server.accept()[0] as connection:
-                connection.recv(1_000)
-                connection.sendall(b"the end")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
+    with answering(b"the end") as port:
         requests = [
             f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\nhello",
             f"CONNECT localhost:{port + 1} HTTP/1.1\r\n\r\n",
@@ -551,7 +541,6 @@ def test_sandbox_reaches_only_the_allowed_destinations(package):
         )  # fmt: skip
 
         result = perform(command, package)
-        thread.join()
 
     assert result.state is RunState.SUCCEEDED, result
     assert (result.output_tail or "").splitlines() == [

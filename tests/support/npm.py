@@ -1,14 +1,13 @@
 """Programs that npm installs into a cache."""
 
-import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from tests.support.debian import ProgramUnavailable
+from tests.support.program_cache import cached
 
 INSTALL_SECONDS: Final = 400
 
@@ -18,34 +17,23 @@ def npm_package(package: str) -> Path:
 
     Its programs are in `node_modules/.bin`.
     """
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = caches / "hookmill-tests" / package.rpartition("/")[2]
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    with Path(f"{cache}.lock").open("ab") as lock:
-        # Several test processes may find at the same moment that it is missing.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not cache.exists():
-            _install(package, cache)
-    return cache
+    return cached(package.rpartition("/")[2], lambda content: _install(package, content))
 
 
-def _install(package: str, cache: Path) -> None:
+def _install(package: str, content: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise ProgramUnavailable(f"The tests install {package} with npm, and there is no npm. Install Node.js.")
-    with tempfile.TemporaryDirectory(dir=cache.parent) as directory:
-        content = Path(directory, "content")
-        content.mkdir()
-        process = subprocess.run(
-            [npm, "install", "--no-audit", "--no-fund", "--prefix", content, package],
-            cwd=content,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_SECONDS,
-        )
-        if process.returncode != 0:
-            raise ProgramUnavailable(f"npm could not install {package}: {process.stderr.strip()[-400:]}")
-        content.rename(cache)
+    content.mkdir()
+    process = subprocess.run(
+        [npm, "install", "--no-audit", "--no-fund", "--prefix", content, package],
+        cwd=content,
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_SECONDS,
+    )
+    if process.returncode != 0:
+        raise ProgramUnavailable(f"npm could not install {package}: {process.stderr.strip()[-400:]}")
 
 
 def linked(tree: Path, directory: Path) -> Path:
