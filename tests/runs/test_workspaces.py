@@ -539,8 +539,7 @@ def test_workspace_belongs_to_the_user_of_the_runner():
 
 AGENT = """
 import json, os, sys
-print(json.dumps({"type": "result", "result": json.dumps([os.getcwd(), sys.argv[1:], sys.stdin.read()[:6],
-    os.environ.get("OPENCODE_CONFIG_CONTENT")])}))
+print(json.dumps({"type": "result", "result": json.dumps([os.getcwd(), sys.argv[1:], sys.stdin.read()[:6]])}))
 """
 
 
@@ -560,7 +559,7 @@ def test_agent_starts_in_the_workspace_and_may_read_the_package(tmp_path: Path, 
 
     assert isinstance(result, Ended)
     assert result.report is not None
-    directory, arguments, prompt, _ = json.loads(result.report.result or "")
+    directory, arguments, prompt = json.loads(result.report.result or "")
     assert directory == str(package.workspace)
     assert json.loads(arguments[-1].removeprefix("--settings=")) == {
         "permissions": {"additionalDirectories": [str(package.directory)]}
@@ -595,15 +594,6 @@ def test_arguments_of_agents_name_files_of_the_package_by_absolute_paths(tmp_pat
     assert [argument for argument in without if argument.startswith("--settings")] == []
     for name in {"prompt.md", "event-payload.json"} & {*without}:
         assert str(package.directory / name) in with_workspace
-
-
-def test_opencode_gets_permission_to_read_the_package(tmp_path: Path):
-    package = package_with_workspace(tmp_path)
-    runner = AgentSettings(agent="opencode").create_runner(RunnerContext())
-
-    content = json.loads(runner._environment(package)["OPENCODE_CONFIG_CONTENT"])
-
-    assert content == {"permission": {"external_directory": {f"{package.directory}/**": "allow"}}}
 
 
 def test_container_mounts_the_workspace_writable(tmp_path: Path):

@@ -77,14 +77,10 @@ class Agent:
         arguments = (*argv, *payload_arguments, *workspace_arguments, *self.preset.last_arguments)
         return tuple(paths.get(argument, argument) for argument in arguments)
 
-    def complete(self, environment: Mapping[str, str], package: Package, directory: PurePath) -> dict[str, str]:
-        """The environment of a command, with what the agent needs in addition."""
-        completed = dict(environment)
-        if package.workspace is not None:
-            for name, value in self.preset.workspace_environment.items():
-                completed.setdefault(name, _with_path(value, directory))
+    def complete(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a command, with the agent's key."""
         key = os.environ.get(self.key_from)
-        return completed if key is None else {**completed, self.key_variable: key}
+        return dict(environment) if key is None else {**environment, self.key_variable: key}
 
     def evaluate(self, result: Ended, lines: Iterator[bytes], secrets: Iterable[bytes]) -> Ended:
         """The result of a command, with what the lines of its output report. `secrets` are masked."""
@@ -120,7 +116,7 @@ class AgentRunner(CommandRunner):
 
     def _environment(self, package: Package) -> dict[str, str]:
         # `super()` does not work in a dataclass with slots.
-        return self.agent.complete(CommandRunner._environment(self, package), package, package.directory)
+        return self.agent.complete(CommandRunner._environment(self, package))
 
     def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
         result = CommandRunner._result_from(self, package, instruction, report)
@@ -142,7 +138,7 @@ class AgentContainerRunner(ContainerRunner):
         return self.paths.workspace if has_workspace and self.agent.preset.starts_in_workspace else PACKAGE_PATH
 
     def _environment(self, package: Package) -> dict[str, str]:
-        return self.agent.complete(ContainerRunner._environment(self, package), package, PurePath(PACKAGE_PATH))
+        return self.agent.complete(ContainerRunner._environment(self, package))
 
     def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
         result = ContainerRunner._result_from(self, package, instruction, report)

@@ -63,8 +63,6 @@ class AgentPreset:
     workspace_arguments: tuple[str, ...] = ()
     """Arguments for runs with a workspace. They let an agent that starts there use the package, whose path replaces the
     placeholders."""
-    workspace_environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables with JSON for runs with a workspace. They permit the use of the package, likewise."""
     starts_in_workspace: bool = True
     """Whether it starts in the workspace of a run that has one. False: in the package, because it would execute what
     configuration files in its working directory say."""
@@ -355,13 +353,6 @@ AGENT_PRESETS: Final[Mapping[str, AgentPreset]] = {
         installation="npm install --global opencode-ai",
         arguments=("run", "--format", "json"),
         key_variable="ANTHROPIC_API_KEY",
-        # It dates from the time when opencode started in the workspace. In the package, where it starts now, it should
-        # need no permission, but no test has shown this.
-        workspace_environment={
-            "OPENCODE_CONFIG_CONTENT": (
-                f'{{"permission": {{"external_directory": {{"{PACKAGE_IN_JSON_PLACEHOLDER}/**": "allow"}}}}}}'
-            )
-        },
         environment={
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
             # Anybody may have written the AGENTS.md, the CLAUDE.md and the skills of a workspace, so none is read.
