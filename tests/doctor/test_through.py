@@ -549,4 +549,4 @@ def test_limit_of_requests_is_not_reported_as_lack_of_time(monkeypatch: pytest.M
 
     (complaint,) = complaints(examination)
     assert complaint.check == "delivery"
-    assert complaint.observation == "The checks have sent 0 requests, and may not send more."
+    assert complaint.observation == "The checks have sent 0 requests, and may not send another one."

@@ -190,8 +190,10 @@ class SlowDelivery:
                         connection.send(part)
                     time.sleep(pause_seconds)
                 self._response = self._deployment.exchange(connection)
-        except (NoResponse, OutOfTime, TooManyRequests) as error:
-            self._failure = str(error)
+        except NoResponse as error:
+            self._failure = f"the proxy {error}"
+        except (OutOfTime, TooManyRequests) as error:
+            self._failure = str(error).removesuffix(".")
 
     @property
     def _seconds(self) -> float:
@@ -203,8 +205,8 @@ class SlowDelivery:
         subject = f"a body that took {sum(self._pauses_seconds):g} s"
         self._thread.join(max(0.0, min(self._seconds, deployment.deadline.remaining())))
         if self._response is None:
-            reason = self._failure or "was not answered in time"
-            yield problem(name, f"{subject}: the proxy {reason}", advice.SLOW_BODY)
+            reason = self._failure or "the proxy did not answer in time"
+            yield problem(name, f"{subject}: {reason}", advice.SLOW_BODY)
         else:
             yield finding_of_arrival(deployment, name, self._response, self._body, subject, advice.SLOW_BODY)
 

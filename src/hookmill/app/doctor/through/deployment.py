@@ -32,7 +32,7 @@ class OutOfTime(HookmillError):
 
 
 class TooManyRequests(HookmillError):
-    """The checks have sent `REQUESTS_MAX` requests, so they send no more."""
+    """The checks have sent `REQUESTS_MAX` requests, and may not send another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class Deployment:
         if remaining <= 0:
             raise OutOfTime("The time for all checks is over.")
         if self._requests >= REQUESTS_MAX:
-            raise TooManyRequests(f"The checks have sent {self._requests} requests, and may not send more.")
+            raise TooManyRequests(f"The checks have sent {self._requests} requests, and may not send another one.")
         return Connection(origin or self.origin, min(seconds, remaining), tls=self.tls)
 
     def head(self, method: str, path: str, headers: Headers) -> bytes:
