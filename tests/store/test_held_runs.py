@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -439,11 +440,8 @@ def test_pages_contain_held_and_skipped_runs(backlog):
     assert backlog.run(waiting[1]).hold is Hold.BUSY
 
 
-def test_policy_of_the_newest_held_run_applies_to_its_key(backlog):
-    automation = backlog.automation(policy=concurrency_policy())
-    first, second, third, fourth = arrive(backlog, automation, 1, 1, 1, 1)
-    decide(backlog)
-    claim(backlog)
+def change_policy(backlog: Backlog, automation: str, policy: RunPolicy, *runs: RunKey) -> None:
+    """Give the automation a second version with this policy, to which these runs belong."""
     with backlog.database.write() as tx:
         tx.run(
             "INSERT INTO automation_versions"
@@ -451,14 +449,45 @@ def test_policy_of_the_newest_held_run_applies_to_its_key(backlog):
             " SELECT automation_id, 2, name, prompt, runner, triggers, :policy, 0 FROM automation_versions"
             " WHERE automation_id = :id",
             id=automation,
-            policy=json.dumps(concurrency_policy(limit=2).as_json()),
+            policy=json.dumps(policy.as_json()),
         )
-        tx.run("UPDATE runs SET automation_version = 2 WHERE id = :id", id=fourth)
+        for key in runs:
+            tx.run("UPDATE runs SET automation_version = 2 WHERE id = :id", id=key)
+
+
+def test_policy_of_the_newest_held_run_applies_to_its_key(backlog):
+    automation = backlog.automation(policy=concurrency_policy())
+    first, second, third, fourth = arrive(backlog, automation, 1, 1, 1, 1)
+    decide(backlog)
+    claim(backlog)
+    change_policy(backlog, automation, concurrency_policy(limit=2), fourth)
 
     end(backlog, first)
     decide(backlog)
 
     assert claim(backlog) == [second, third]
+
+
+@pytest.mark.parametrize("is_released", [True, False], ids=["active run released", "another waiting run cancelled"])
+def test_waiting_run_is_not_skipped_while_the_active_run_stays_active(backlog, is_released):
+    automation = backlog.automation(policy=concurrency_policy())
+    active, waiting, other_waiting = arrive(backlog, automation, 1, 1, 1)
+    decide(backlog)
+    assert claim(backlog) == [active]
+    skip = concurrency_policy(WhenBusy.SKIP)
+    (debounced,) = arrive(backlog, automation, 1)
+    newer_policy = replace(skip, debounce=Debounce(seconds=10, max_seconds=25))
+    change_policy(backlog, automation, newer_policy, debounced)
+    decide(backlog)
+    assert states(backlog, waiting, other_waiting, debounced) == ["BUSY", "BUSY", "DEBOUNCE"]
+
+    if is_released:
+        release(backlog, active)
+    else:
+        backlog.request_cancel(other_waiting)
+    decide(backlog)
+
+    assert states(backlog, waiting, debounced) == ["BUSY", "DEBOUNCE"]
 
 
 def test_many_due_retries_are_decided_in_parts(backlog, monkeypatch):

@@ -251,7 +251,5 @@ def release(
     notify_workers(tx)
     if row["cancel_requested_at"] is not None:
         return cancellation.end_unperformed(tx, key, replaced_by=row["replaced_by"], now=now)
-    # The requeued run is still active, so usually the next run waits again. But a debounced run may have a newer
-    # policy, which `decide` then applies to the next run, too. So the next run may start or be skipped.
-    held.reconsider(tx, key)
+    # The requeued run is still active, so no waiting run is reconsidered.
     return RunState.QUEUED

@@ -247,7 +247,9 @@ def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = 
             id=key,
             now=now,
         )
-    held.reconsider(tx, key)
+    if run.hold in (None, Hold.RETRY):
+        # The run was active. The end of another one lets no waiting run start.
+        held.reconsider(tx, key)
     return state
 
 

@@ -106,9 +106,10 @@ def decide(tx: Transaction, now: int) -> None:
 
 
 def reconsider(tx: Transaction, run: RunKey) -> None:
-    """Let `decide` look again at the policy key of `run`, which ends or is requeued in this transaction.
+    """Let `decide` look again at the policy key of `run`, an active run that ends in this transaction.
 
-    Call `lock_decisions` first.
+    Call `lock_decisions` first. Don't call it for a run that stays active, or that was not active: `decide` would apply
+    the policy of the newest held run to a run that waits already, and might skip it.
 
     The oldest run that waits for the key becomes new again. Without such a run, nothing changes.
     """
