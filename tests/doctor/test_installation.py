@@ -1,6 +1,7 @@
 """`hookmill doctor` finds what is wrong with an installation, changes nothing, and ends in time."""
 
 import json
+import re
 import shutil
 import socket
 import sqlite3
@@ -100,6 +101,7 @@ def test_service_on_postgresql_has_no_problem(tmp_path: Path, postgres_store: st
     assert {finding.check for finding in complaints(examination)} <= {"durability"}
     names = {finding.check for finding in examination.findings}
     assert {"pooler", "privileges", "durability", "connections", "database clock", "master key"} <= names
+    assert re.search(r"enough for \d+ hosts? with these settings", findings(examination, "connections")[0].observation)
 
 
 def test_installation_before_its_first_start_is_unchanged(tmp_path: Path):

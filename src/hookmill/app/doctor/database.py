@@ -223,16 +223,18 @@ def check_connections(settings: Settings) -> Iterator[Finding]:
     needed = settings.processes * (CONNECTIONS_OF_INGRESS + POSTGRES_CONNECTIONS)
     needed += POSTGRES_CONNECTIONS + 2 * settings.runs_at_once + CONNECTIONS_OF_ENGINE
     available = state.connections_max - state.connections_of_others
+    hosts = max(available, 0) // needed
     text = (
-        f"this host needs up to {needed} connections to PostgreSQL. Of {state.connections_max} that the server, the "
-        f"database and the role allow, other programs use {state.connections_of_others} now"
+        f"this host needs up to {needed} connections to PostgreSQL. The server, the database and the role allow "
+        f"{state.connections_max}, of which other programs use {state.connections_of_others} now. That is enough for "
+        f"{hosts} {'host' if hosts == 1 else 'hosts'} with these settings"
     )
     if needed > available:
         yield warning(
             name,
             text,
             "Raise max_connections (or the CONNECTION LIMIT of the role or database), or lower processes or "
-            "runs_at_once. Add up the hosts if there are several.",
+            "runs_at_once.",
         )
     else:
         yield ok(name, text)
