@@ -182,14 +182,16 @@ class LogWriter:
         output_tail: str | None = None,
         reason: str | None = None,
         exit_status: int | None = None,
+        executor: str | None = None,
     ) -> str:
         key = self._key(at)
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute(
                 """
                 INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state,
-                                  attempt, created_at, started_at, finished_at, output_tail, reason, exit_status)
-                SELECT ?, d.id, d.webhook_no, a.factory_id, a.id, a.version, ?, ?, ?, ?, ?, ?, ?, ?
+                                  attempt, created_at, started_at, finished_at, output_tail, reason, exit_status,
+                                  executor)
+                SELECT ?, d.id, d.webhook_no, a.factory_id, a.id, a.version, ?, ?, ?, ?, ?, ?, ?, ?, ?
                 FROM deliveries d JOIN automations a ON a.id = ?
                 WHERE d.id = ?
                 """,
@@ -203,6 +205,7 @@ class LogWriter:
                     output_tail,
                     reason,
                     exit_status,
+                    executor,
                     automation_id,
                     ids.delivery_key(delivery_id),
                 ),

@@ -92,6 +92,8 @@ def test_export_has_every_field_of_a_run(
         "hold": None,
         "due_at": None,
         "replaced_by": None,
+        "executor": None,
+        "host": None,
         "state": "failed",
         "attempt": 2,
         "created_at": "2026-11-21T09:12:36.000000Z",
@@ -157,6 +159,17 @@ def test_show_names_the_package_and_its_files(
     assert "            a\\u001b[31m (0 bytes)\n" in output
     assert shown["package"] == str(package)
     assert {"name": "event-payload.json", "size": 2, "only_on_host": None} in shown["files"]
+
+
+def test_show_names_the_worker_of_a_run(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+    run = log.add_run(
+        delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, executor="worker-host-4711-0a1b"
+    )
+
+    shown = hookmill("run", "show", run, "--json").json
+
+    assert "Worker      worker-host, process 4711\n" in hookmill("run", "show", run).out
+    assert (shown["executor"], shown["host"]) == ("worker-host-4711-0a1b", "worker-host")
 
 
 def test_show_names_the_directory_of_a_package_that_does_not_exist(

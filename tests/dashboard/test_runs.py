@@ -1,5 +1,6 @@
 """The pages of runs and of the queue: live while runs are in progress, then with the result and the files."""
 
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -117,6 +118,7 @@ def test_run_page_follows_the_output_and_the_state_of_a_run(
 
     expect(progress).to_contain_text("and ends")
     expect(progress).to_contain_text("succeeded")
+    expect(progress).to_contain_text(f"{socket.gethostname()}, process ")
     assert progress.get_attribute("hx-trigger") is None
 
 

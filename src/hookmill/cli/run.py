@@ -271,6 +271,8 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         ("Started", utc_with_zone(run.started_at)),
         ("Finished", utc_with_zone(run.finished_at)),
     ]
+    if run.executor is not None:
+        pairs.append(("Worker", shown(worker_text(run.executor))))
     if run.exit_status is not None:
         pairs.append(("Exit status", str(run.exit_status)))
     if (hold_reason := hold_text(run)) is not None:

@@ -148,6 +148,8 @@ class Run:
     """When a debounced run starts, unless a newer run arrives. After a failure: when the next attempt starts."""
     replaced_by: RunKey | None = None
     """The other run because of which this run was skipped, replaced or superseded."""
+    executor: str | None = None
+    """The worker that has claimed the run, or that performed its latest attempt; None while no worker has it."""
 
     @property
     def counted_attempts(self) -> int:

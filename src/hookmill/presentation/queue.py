@@ -135,18 +135,14 @@ class WorkerView(View, frozen=True):
 class RunningRunView(RunView, frozen=True):
     """A run that a worker has claimed, and the worker."""
 
-    executor: Annotated[str, Meta(description="The worker's id.")]
-    host: str
-    pid: int | None
+    pid: Annotated[int | None, Meta(description="The worker's process.")]
     worker_is_alive: bool
 
     @classmethod
     def with_worker(cls, running_run: RunningRun, now: int) -> Self:
-        host, pid = host_and_pid(running_run.executor)
+        _, pid = host_and_pid(running_run.executor)
         return RunView.of(running_run.run).extended(
             cls,
-            executor=running_run.executor,
-            host=host,
             pid=pid,
             worker_is_alive=running_run.has_live_worker(now),
         )

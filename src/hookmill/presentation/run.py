@@ -11,6 +11,7 @@ from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.filters import exact_json
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso, iso_or_none, utc
+from hookmill.domain.queue import host_and_pid
 from hookmill.domain.result_message import ResultMessage
 from hookmill.domain.results import ResultKind
 from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, FailedAttempt, Hold, Run, RunState
@@ -120,6 +121,13 @@ class RunView(View, frozen=True):
     replaced_by: Annotated[
         str | None, Meta(description="The run because of which this one was skipped, replaced or superseded.")
     ]
+    executor: Annotated[
+        str | None,
+        Meta(
+            description="The id of the worker that performs the run, or performed its latest attempt. Null without one."
+        ),
+    ]
+    host: Annotated[str | None, Meta(description="The host of this worker.")]
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -148,6 +156,8 @@ class RunView(View, frozen=True):
             hold=_HOLD_NAMES[run.hold] if run.hold is not None else None,
             due_at=iso_or_none(run.due_at),
             replaced_by=run_id(run.replaced_by) if run.replaced_by is not None else None,
+            executor=run.executor,
+            host=host_and_pid(run.executor)[0] if run.executor is not None else None,
         )
 
 

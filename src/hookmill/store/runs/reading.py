@@ -23,7 +23,7 @@ from hookmill.store.database import Row, Transaction
 _RUN_COLUMNS: Final = """
         runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
         runs.attempt, runs.created_at, runs.claimed_at, runs.started_at, runs.finished_at,
-        runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
+        runs.executor, runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
         runs.policy_key, runs.hold, runs.due_at, runs.replaced_by, runs.failures,
         runs.stopped_attempts,
         runs.schedule, runs.schedule_timezone, runs.scheduled_at, runs.started_by,
@@ -210,6 +210,7 @@ def run_from_row(row: Row) -> Run:
         hold=Hold(row["hold"]) if row["hold"] is not None else None,
         due_at=row["due_at"],
         replaced_by=RunKey(bytes(row["replaced_by"])) if row["replaced_by"] is not None else None,
+        executor=row["executor"],
     )
 
 
