@@ -113,7 +113,7 @@ def test_snooze_also_applies_to_the_next_alarm_of_the_subject(watch: Watch, worl
     assert watch.events() == []
 
 
-def test_one_process_evaluates_and_another_takes_over_when_it_stops(watch: Watch, world: World):
+def test_one_process_evaluates_and_another_takes_over_when_it_dies(watch: Watch, world: World):
     other = Watch(world, watch.notices, world.another_process().database)
     fail(world, world.webhook(), 5)
     first = watch.evaluate()
@@ -126,6 +126,28 @@ def test_one_process_evaluates_and_another_takes_over_when_it_stops(watch: Watch
     assert [first, second, third, fourth] == [True, False, False, True]
     assert watch.evaluator.evaluate() is False
     assert len(watch.events()) == 1
+
+
+def test_another_process_evaluates_directly_after_one_was_stopped(
+    watch: Watch, world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(alarm_watch, "FIRST_EVALUATION_SECONDS", 0.01)
+    other = Watch(world, watch.notices, world.another_process().database)
+    world.clock.advance(seconds=240)
+
+    def last_evaluation() -> str | None:
+        with world.database.read() as tx:
+            return alarms.last_evaluation(tx)
+
+    before = last_evaluation()
+    stopped = AlarmWatch(world.database, watch.config, world.clock)
+    until(lambda: last_evaluation() != before, "the watch evaluates")
+    assert not other.evaluator.evaluate()
+
+    stopped.close()
+
+    assert other.evaluator.evaluate()
+    assert not watch.evaluator.evaluate()
 
 
 def test_process_evaluates_after_the_clock_was_set_back(watch: Watch, world: World):

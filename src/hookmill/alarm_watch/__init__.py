@@ -126,6 +126,11 @@ class AlarmEvaluator:
         self._apply(open_by_key, conditions, undecided, now)
         return True
 
+    def release(self) -> None:
+        """Let another process evaluate the conditions of the installation next, without waiting for this one."""
+        with self._database.write() as tx:
+            alarms.release_evaluation(tx, self._id)
+
     def evaluate_host(self) -> None:
         """Evaluate the conditions of this host, which only its own processes can."""
         now, host = self._now_us(), self._config.host
@@ -290,6 +295,7 @@ class AlarmWatch:
     def _run(self) -> None:
         seconds_to_next = FIRST_EVALUATION_SECONDS
         last_removal_at = time.monotonic()
+        is_evaluator = False
         while not self._stop.wait(seconds_to_next):
             began_at = time.monotonic()
             try:
@@ -303,6 +309,12 @@ class AlarmWatch:
                 self._report_once(error)
             long_pause = min(PAUSE_FACTOR * (time.monotonic() - began_at), PAUSE_SECONDS_MAX)
             seconds_to_next = max(float(EVALUATION_SECONDS), long_pause)
+        if is_evaluator:
+            try:
+                self._evaluator.release()
+            except Exception as error:
+                # Another process takes over later.
+                self._report_once(error)
 
     def _report_once(self, error: BaseException) -> None:
         name, text = type(error).__name__, str(error)

@@ -54,12 +54,21 @@ def claim_evaluation(tx: Transaction, evaluator: str, now: int, times: Evaluatio
         last = json.loads(stored)
         # If the clock was set back, the last time is in the future.
         elapsed = abs(now - last["at"])
-        if last["by"] != evaluator and elapsed < times.takeover_us:
+        if last["by"] not in (evaluator, None) and elapsed < times.takeover_us:
             return None
         if elapsed < times.interruption_us:
             since = min(last["since"], now)
     metadata.set_value(tx, _EVALUATION, json.dumps({"by": evaluator, "at": now, "since": since}))
     return since
+
+
+def release_evaluation(tx: Transaction, evaluator: str) -> None:
+    """Let any process evaluate next, if this process was the last one."""
+    dialect.lock(tx, _LOCK)
+    stored = metadata.value(tx, _EVALUATION)
+    last = json.loads(stored) if stored is not None else None
+    if last is not None and last["by"] == evaluator:
+        metadata.set_value(tx, _EVALUATION, json.dumps({**last, "by": None}))
 
 
 def last_evaluation(tx: Transaction) -> str | None:
