@@ -134,9 +134,9 @@ def tls_server(directory: Path, *, days: int) -> Iterator[int]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("days", [13, -1])
+@pytest.mark.parametrize(("days", "text"), [(13, "is valid until"), (-1, "expired on")])
 def test_certificate_that_ends_soon_is_reported_until_it_is_renewed(
-    present: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int
+    present: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, text: str
 ):
     monkeypatch.setattr(installation, "CERTIFICATE_PAUSE_SECONDS", 0)
     with tls_server(tmp_path, days=days) as port:
@@ -153,7 +153,7 @@ def test_certificate_that_ends_soon_is_reported_until_it_is_renewed(
         assert renewed.evaluate()
 
     assert list(raised) == list(unreachable) == [CERTIFICATE]
-    assert raised[CERTIFICATE].summary.startswith("The certificate is valid until 20")
+    assert raised[CERTIFICATE].summary.startswith(f"The certificate {text} 20")
     assert present.open() == {}
 
 

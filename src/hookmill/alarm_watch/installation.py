@@ -112,8 +112,9 @@ class CertificateWatch:
             self._next_read_at = time.monotonic() + pause
         if self._expiry is None or not certificate_expires(self._expiry, self._days, now):
             return None
+        text = "expired on" if self._expiry <= now else "is valid until"
         return AlarmCondition(
             kind=AlarmKind.CERTIFICATE_EXPIRING,
             subject=self._subject(self._host),
-            summary=f"The certificate is valid until {moment.utc(self._expiry)} UTC.",
+            summary=f"The certificate {text} {moment.utc(self._expiry)} UTC.",
         )
