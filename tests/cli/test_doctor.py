@@ -12,7 +12,6 @@ NOWHERE = "http://127.0.0.1:1/webhooks/w/wh_x"
     [
         (["--factory", "shop"], "--factory needs --through"),
         (["--secret-from-stdin"], "--secret-from-stdin needs --webhook-url"),
-        (["--ca-file", "ca.pem"], "--ca-file needs --through or --webhook-url"),
         (["--through", "http://127.0.0.1:1", "--webhook-url", NOWHERE], "at most one of"),
         (["--webhook-url", NOWHERE, "--secret-from-stdin", "--json"], "--yes"),
     ],

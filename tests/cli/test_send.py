@@ -1,6 +1,7 @@
 """`hookmill send`, to a server that stores the requests."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from hookmill.cli.send import Answer, summary
 from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id
 from tests.cli.conftest import Hookmill, LogWriter, Receiver
+from tests.notices.receivers import http_receiver
+from tests.support.certificates import write_certificates
 from tests.support.ports import free_port
 
 
@@ -199,6 +202,35 @@ def test_error_says_that_nothing_listens(webhook: Any, hookmill: Hookmill):
     result = hookmill("send", "source", "--url", url, exit_code=1)
 
     assert result.err == f"Nothing listens at {url}. Start the service: hookmill serve\n"
+
+
+@pytest.mark.parametrize(
+    ("days", "trusts_authority", "error"),
+    [
+        (1, False, "unable to get local issuer certificate"),
+        (-1, True, "certificate has expired"),
+        (1, True, None),
+    ],
+)
+def test_certificate_that_cannot_be_verified_is_named(
+    webhook: Any, hookmill: Hookmill, tmp_path: Path, days: int, trusts_authority: bool, error: str | None
+):
+    ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
+    write_certificates(ca, certificate, key, days=days)
+    options = ["--ca-file", str(ca)] if trusts_authority else []
+    with http_receiver((certificate, key)) as https:
+        url = f"https://127.0.0.1:{https.port}"
+
+        result = hookmill("send", "source", "--url", url, *options, exit_code=1)
+
+    if error is None:
+        assert len(https.requests) == 1
+    else:
+        assert result.err == (
+            f"{url} has an invalid certificate: {error}. Renew it, or trust the authority that issued it with "
+            "--ca-file.\n"
+        )
+        assert https.requests == []
 
 
 @pytest.mark.parametrize("url", ["localhost:8420", "ftp://x", "http://", "http://[", "http://x:99999", "http://x/a b"])

@@ -5,6 +5,7 @@ import re
 import shutil
 import socket
 import sqlite3
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,10 +16,12 @@ import pytest
 
 from hookmill.app.doctor import CHECKS, SETTINGS, examine
 from hookmill.app.doctor.alarms import check_alarm_destinations
+from hookmill.app.doctor.base_url import check_base_url
 from hookmill.app.doctor.check import Check, findings_of
 from hookmill.app.doctor.database import clock_finding
 from hookmill.app.doctor.destinations import check_destinations
 from hookmill.app.doctor.directory import file_system_of
+from hookmill.app.doctor.exchange import tls_context
 from hookmill.app.doctor.repositories import check_repositories
 from hookmill.app.doctor.runs import check_workers
 from hookmill.domain.alarm_destination import DestinationKind
@@ -39,8 +42,8 @@ HARMLESS = {"port", "workers", "file system", "disk sync", "open files"}
 """Checks with warnings that depend on the machine, or on a service that does not run."""
 
 
-def examined(settings: Settings) -> Examination:
-    return examine(LoadedSettings(settings=settings, problems=(), file=None))
+def examined(settings: Settings, tls: ssl.SSLContext | None = None) -> Examination:
+    return examine(LoadedSettings(settings=settings, problems=(), file=None), tls=tls)
 
 
 def findings(examination: Examination, check: str) -> list[Finding]:
@@ -345,6 +348,54 @@ def test_networks_without_trusted_proxies_are_a_warning(stopped: Service):
     assert finding.status is Status.WARNING
     assert "'ci' of factory 'default'" in finding.observation
     assert "trusted_proxies" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (502, "The proxy can't reach a ready Hookmill."),
+        (503, "The proxy can't reach a ready Hookmill."),
+        (504, "The proxy can't reach a ready Hookmill."),
+        (200, "Let the proxy pass /webhooks/w/ to the service unchanged."),
+    ],
+)
+def test_proxy_that_does_not_reach_the_service_is_told_from_one_that_changes_paths(
+    tmp_path: Path, status: int, advice: str
+):
+    with http_receiver() as proxy:
+        settings = Settings(data_dir=tmp_path / "data", base_url=proxy.url(f"/status/{status}"))
+        complaint = next(check_base_url(settings))
+
+    assert (complaint.status, f"answered {status} to" in complaint.observation) == (Status.PROBLEM, True)
+    assert complaint.advice.startswith(advice)
+
+
+def test_authority_of_base_url_is_trusted_in_addition(tmp_path: Path):
+    ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
+    write_certificates(ca, certificate, key)
+    with http_receiver((certificate, key)) as proxy:
+        settings = Settings(
+            data_dir=tmp_path / "data",
+            base_url=f"https://127.0.0.1:{proxy.port}",
+            free_space_min_mb=1,
+            port=free_port(),
+        )
+        untrusted, trusted = (findings(examined(settings, tls), "base_url")[0] for tls in (None, tls_context(ca)))
+
+    assert untrusted.status is Status.PROBLEM
+    assert "--ca-file" in untrusted.advice
+    assert "is valid for 1 days" in trusted.observation
+
+
+def test_expired_certificate_of_base_url_is_to_be_renewed(tmp_path: Path):
+    ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
+    write_certificates(ca, certificate, key, days=-1)
+    with http_receiver((certificate, key)) as proxy:
+        settings = Settings(data_dir=tmp_path / "data", base_url=f"https://127.0.0.1:{proxy.port}")
+        complaint = next(check_base_url(settings, tls_context(ca)))
+
+    assert "certificate has expired" in complaint.observation
+    assert complaint.advice == "Renew the certificate, and check why it was not renewed automatically."
 
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")

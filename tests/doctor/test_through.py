@@ -352,6 +352,7 @@ def test_expired_certificate_is_a_problem_and_the_other_checks_are_made(service:
     (complaint,) = complaints(examination)
     assert (complaint.check, complaint.status) == ("TLS", Status.PROBLEM)
     assert "certificate has expired" in complaint.observation
+    assert "authority" not in complaint.advice
     assert "query" in {finding.check for finding in examination.findings}
 
 

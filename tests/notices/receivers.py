@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "/close":
                 pass
             case path:
-                status = path.removeprefix("/status/")
+                status = path.removeprefix("/status/").partition("/")[0]
                 self.send_response(int(status) if status.isdigit() else 200)
                 self.send_header("X-Secret", "secret-of-the-receiver")
                 self.end_headers()

@@ -45,10 +45,7 @@ def doctor(
         ),
     ] = None,
     secret_from_stdin: options.SecretFromStdin = False,
-    ca_file: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="A PEM file with certificate authorities to trust in addition."),
-    ] = None,
+    ca_file: options.CaFile = None,
     factory: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="With --through: the factory of the temporary webhooks."),
@@ -62,8 +59,6 @@ def doctor(
         raise typer.BadParameter("--factory needs --through")
     if webhook_url is None and secret_from_stdin:
         raise typer.BadParameter("--secret-from-stdin needs --webhook-url")
-    if through is None and webhook_url is None and ca_file is not None:
-        raise typer.BadParameter("--ca-file needs --through or --webhook-url")
     if webhook_url is not None:
         inputs.require_yes_with_json(json, yes)
         examination = _examine_from_outside(webhook_url, secret_from_stdin, ca_file, yes, json)
@@ -71,9 +66,11 @@ def doctor(
         examination = _examine_through(through, ca_file, factory, json)
     else:
         from hookmill.app.doctor import examine
+        from hookmill.app.doctor.exchange import tls_context
         from hookmill.settings import load_settings
 
-        examination = examine(load_settings(), _reporter(json))
+        tls = tls_context(Path(ca_file)) if ca_file is not None else None
+        examination = examine(load_settings(), _reporter(json), tls)
     _print_result(examination, json)
 
 

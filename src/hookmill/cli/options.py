@@ -17,6 +17,10 @@ Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=1000, metavar="N", hel
 OutputFile: TypeAlias = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of standard output.")
 ]
+CaFile: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--ca-file", metavar="FILE", help="A PEM file with certificate authorities to trust in addition."),
+]
 FromStdin: TypeAlias = Annotated[
     bool, typer.Option("--from-stdin", help="Read the value from standard input instead of generating one.")
 ]

@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, assert_never
 from urllib.parse import urlsplit
 
@@ -91,6 +92,7 @@ def send(
     times: Annotated[
         int, typer.Option(min=1, max=100_000, metavar="N", help="The number of deliveries, sent one after the other.")
     ] = 1,
+    ca_file: options.CaFile = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -106,7 +108,7 @@ def send(
         located_event = (_event_location(target.webhook, scheme), event) if event is not None else None
         signer = _signer(target, scheme, clock_skew, signing_key, located_event)
 
-    sender = Sender(base, target, event_id, signer, located_event)
+    sender = Sender(base, target, event_id, signer, located_event, ca_file)
     answers = []
     if not json:
         print_line(f"To {sender.shown_url} (webhook {shown(target.webhook.name)}):")
@@ -211,6 +213,7 @@ class Sender:
         event_id: str | None,
         signer: Signer | None = None,
         located_event: tuple[str, str] | None = None,
+        ca_file: str | None = None,
     ) -> None:
         self._shown_base = shown(base[:200])
         try:
@@ -239,8 +242,14 @@ class Sender:
         if located_event is not None and signer is None:
             location, event_type = located_event
             self._headers[location.removeprefix("header:")] = event_type.encode()
-        connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection = connection_class(host, port, timeout=ANSWER_SECONDS)
+        self._connection: HTTPConnection
+        if parts.scheme == "https":
+            from hookmill.app.doctor.exchange import tls_context
+
+            tls = tls_context(Path(ca_file) if ca_file is not None else None)
+            self._connection = HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=tls)
+        else:
+            self._connection = HTTPConnection(host, port, timeout=ANSWER_SECONDS)
 
     def post(self, body: bytes) -> Answer:
         """Send one delivery, and wait for its response.
@@ -261,6 +270,12 @@ class Sender:
                 self._connection.request("POST", path, body, headers)
             response = self._connection.getresponse()
             answer_body = response.read(ANSWER_BYTES_MAX)
+        except ssl.SSLCertVerificationError as error:
+            # Also a ValueError, so it precedes the next clause.
+            raise Conflict(
+                f"{self._shown_base} has an invalid certificate: {error.verify_message}. Renew it, or trust the "
+                "authority that issued it with --ca-file."
+            ) from None
         except ValueError:
             raise Invalid(
                 "The secret, the event id or the event type has a character that a request can't contain."

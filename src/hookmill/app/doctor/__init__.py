@@ -4,8 +4,10 @@ These checks change no data of the installation. The check `object store` stores
 Each check has a deadline. A check whose prerequisite has a problem is not made.
 """
 
+import ssl
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from hookmill.app.doctor import alarms, base_url, database, destinations, directory, host, repositories, runs, sign_in
@@ -72,8 +74,15 @@ class _Progress:
             self.failed.add(name)
 
 
-def examine(loaded: LoadedSettings, report: Callable[[Finding], None] = lambda _: None) -> Examination:
-    """Make every check. `report` is called with each finding, as soon as it is known."""
+def examine(
+    loaded: LoadedSettings,
+    report: Callable[[Finding], None] = lambda _: None,
+    tls: ssl.SSLContext | None = None,
+) -> Examination:
+    """Make every check. `report` is called with each finding, as soon as it is known.
+
+    `tls` verifies the certificate of `base_url`; None for the system's certificate authorities.
+    """
     progress = _Progress()
 
     def make(name: str, findings: Iterator[Finding]) -> None:
@@ -85,7 +94,10 @@ def examine(loaded: LoadedSettings, report: Callable[[Finding], None] = lambda _
     make(SETTINGS, _settings_findings(loaded))
     for general_check in _WITHOUT_SETTINGS:
         make(general_check.name, findings_of(general_check, None))
-    for check in CHECKS:
+    for general in CHECKS:
+        check = general
+        if check.examine is base_url.check_base_url:
+            check = replace(general, examine=partial(base_url.check_base_url, tls=tls))
         if loaded.settings is None or not progress.failed.isdisjoint(check.needs):
             progress.not_checked.append(check.name)
         else:

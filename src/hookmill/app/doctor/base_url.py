@@ -25,8 +25,22 @@ UNKNOWN_UID: Final = "wh_" + "0" * 27
 WIDE_PREFIX: Final = 7
 """A trusted network with at most this many bits of prefix contains public addresses, whose clients are no proxies."""
 
+GATEWAY_ERRORS: Final = frozenset({502, 503, 504})
+"""The statuses of proxies that can't reach the service."""
+UPSTREAM: Final = (
+    "The proxy can't reach a ready Hookmill. Check that the service runs, and the address after `proxy_pass` (nginx) "
+    "or `reverse_proxy` (Caddy)."
+)
+_PASS_UNCHANGED: Final = "Let the proxy pass /webhooks/w/ to the service unchanged."
+_RENEW: Final = "Renew the certificate, and check why it was not renewed automatically."
+_REPAIR_OR_TRUST: Final = (
+    "Check the names in the certificate, and let the proxy send the whole chain. If your own certificate authority has "
+    "issued it, add the authority to those of this host, or name its file with --ca-file."
+)
 
-def check_base_url(settings: Settings) -> Iterator[Finding]:
+
+def check_base_url(settings: Settings, tls: ssl.SSLContext | None = None) -> Iterator[Finding]:
+    """`tls` verifies the certificate; None for the system's certificate authorities."""
     name = "base_url"
     if settings.base_url is None:
         if _is_loopback(settings.host):
@@ -39,7 +53,7 @@ def check_base_url(settings: Settings) -> Iterator[Finding]:
             )
         return
     origin = Origin.of(settings.base_url)
-    yield from certificate_findings(name, origin)
+    yield from certificate_findings(name, origin, tls)
     if not origin.is_https and not _is_loopback(origin.host):
         yield warning(
             name,
@@ -65,7 +79,7 @@ def check_base_url(settings: Settings) -> Iterator[Finding]:
         yield problem(
             name,
             f"{origin} answered {response.status} to a delivery, which is not Hookmill's answer",
-            "Let the proxy pass /webhooks/w/ to the service unchanged.",
+            UPSTREAM if response.status in GATEWAY_ERRORS else _PASS_UNCHANGED,
         )
     yield from _clock_findings(response, sent_at, origin)
 
@@ -81,12 +95,7 @@ def certificate_findings(name: str, origin: Origin, tls: ssl.SSLContext | None =
             certificate, version = tls_socket.getpeercert(), tls_socket.version()
     except NoResponse as error:
         if "certificate" in str(error):
-            yield problem(
-                name,
-                f"{origin} {error}",
-                "Renew the certificate, and let the proxy send the whole chain. If your own certificate authority has "
-                "issued it, add the authority to those of this host, or name its file in SSL_CERT_FILE.",
-            )
+            yield problem(name, f"{origin} {error}", _RENEW if "has expired" in str(error) else _REPAIR_OR_TRUST)
         # Any other error is found by the request that follows.
         return
     assert certificate is not None

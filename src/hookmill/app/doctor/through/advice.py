@@ -112,7 +112,3 @@ REACH: Final = (
     "Check the DNS name, the firewall, and that the proxy passes /webhooks/w/ to the service. nginx: `proxy_pass "
     "http://127.0.0.1:8420;`. Caddy: `reverse_proxy 127.0.0.1:8420`."
 )
-UPSTREAM: Final = (
-    "The proxy can't reach Hookmill. Check that the service runs, and the address after `proxy_pass` (nginx) or "
-    "`reverse_proxy` (Caddy)."
-)

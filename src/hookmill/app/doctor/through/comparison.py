@@ -3,6 +3,7 @@
 import json
 from typing import Any, Final
 
+from hookmill.app.doctor.base_url import GATEWAY_ERRORS
 from hookmill.app.doctor.exchange import Response
 from hookmill.app.doctor.through.deployment import Deployment, ProbeWebhook
 from hookmill.domain.delivery import Label
@@ -26,7 +27,7 @@ def is_from_hookmill(response: Response) -> bool:
 
 def is_gateway_error(response: Response) -> bool:
     """Whether a proxy got no response from Hookmill that it could pass on."""
-    return response.status in {502, 503, 504} and not is_from_hookmill(response)
+    return response.status in GATEWAY_ERRORS and not is_from_hookmill(response)
 
 
 def description(response: Response) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hookmill.app import now_us
+from hookmill.app.doctor.base_url import UPSTREAM
 from hookmill.app.doctor.exchange import Headers, NoResponse, Response, request_head
 from hookmill.app.doctor.through import advice
 from hookmill.app.doctor.through.comparison import (
@@ -58,9 +59,7 @@ def check_delivery(deployment: Deployment) -> Iterator[Finding]:
     identifier = delivery_id(response)
     if identifier is None:
         text = f"a delivery was answered {description(response)}{reason_of_failure(deployment, webhook)}"
-        yield problem(
-            name, text, _advice_for(response, advice.UPSTREAM if is_gateway_error(response) else advice.REACH)
-        )
+        yield problem(name, text, _advice_for(response, UPSTREAM if is_gateway_error(response) else advice.REACH))
         return
     installation = deployment.installation
     if installation is not None and installation.delivery(identifier) is None:
