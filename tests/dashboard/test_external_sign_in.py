@@ -31,6 +31,9 @@ MAPPED: Final = {
     },
 }
 
+NO_ROLE: Final = (
+    "The sign-in of the subject 'ada' was refused: none of the groups has a role in oidc_roles or oidc_admin_groups."
+)
 CreateDashboard = Callable[..., Dashboard]
 
 
@@ -210,6 +213,76 @@ def test_session_ends_and_the_provider_decides_again(browser: Browser, provider:
     assert answer.status == 403
     assert "none of your groups has a role in Hookmill" in problem_on(answer)
     assert not browser.is_signed_in()
+    assert take_failures(browser.dashboard) == [f"{NO_ROLE} The provider sent no groups."]
+
+
+@pytest.mark.parametrize(
+    ("rules", "person", "text"),
+    [
+        ({}, {"groups": ["b'", "a\n"]}, f"{NO_ROLE} The provider sent these groups: 'a\\n', \"b'\"."),
+        (
+            {},
+            {"groups": [f"{number}" * 300 for number in range(1, 8)]},
+            f"{NO_ROLE} The provider sent these groups: "
+            + ", ".join(f"'{str(number) * 100}'" for number in range(1, 6))
+            + ", and 2 more.",
+        ),
+        (
+            {"allowed_groups": frozenset({"staff"})},
+            {"groups": ["admins"]},
+            "The sign-in of the subject 'ada' was refused: none of the groups is in oidc_allowed_groups. The provider "
+            "sent these groups: 'admins'.",
+        ),
+        (
+            {"admin_groups": frozenset(), "roles_by_group": {}},
+            {"groups": []},
+            "The sign-in of the subject 'ada' was refused: no member is connected to the subject. The provider sent no "
+            "groups.",
+        ),
+        (
+            {},
+            {"groups": ["admins"], "email": None},
+            "The sign-in of the subject 'ada' was refused: the provider sent no usable e-mail address. The provider "
+            "sent these groups: 'admins'.",
+        ),
+    ],
+)
+def test_refused_person_is_logged_once_with_the_groups(
+    create_dashboard: CreateDashboard, provider: SigningProvider, rules: Any, person: Any, text: str
+):
+    provider.behaviour.person |= person
+    browser = Browser(create_dashboard(**rules))
+
+    answers = [browser.sign_in(provider) for _ in range(3)]
+
+    assert [answer.status for answer in answers] == [403] * 3
+    assert take_failures(browser.dashboard) == [text]
+
+
+def test_address_of_another_member_is_logged_without_the_address(browser: Browser, provider: SigningProvider):
+    dashboard = browser.dashboard
+    dashboard.management.members.add(dashboard.may_administer, "ada@example.com", "Ada")
+    provider.behaviour.person["groups"] = ["admins"]
+
+    answer = browser.sign_in(provider)
+
+    assert "ada@example.com exists, and is not connected" in problem_on(answer)
+    assert take_failures(dashboard) == [
+        "The sign-in of the subject 'ada' was refused: another member has the e-mail address. The provider sent these "
+        "groups: 'admins'."
+    ]
+
+
+def test_many_refused_people_fill_no_log(browser: Browser, provider: SigningProvider):
+    for number in range(limits.REFUSALS_MAX + 2):
+        provider.behaviour.person |= {"sub": f"person {number}", "groups": []}
+        browser.sign_in(provider)
+    logged = take_failures(browser.dashboard)
+    provider.clock.advance(seconds=limits.REFUSAL_SECONDS)
+    browser.sign_in(provider)
+
+    assert len(logged) == limits.REFUSALS_MAX
+    assert len(take_failures(browser.dashboard)) == 1
 
 
 # Answers that do not belong to the browser's attempt
@@ -468,7 +541,9 @@ def test_factory_of_the_settings_that_does_not_exist_is_reported(
     answer = browser.sign_in(provider)
 
     assert answer.status == status
-    assert take_failures(browser.dashboard) == ["The setting oidc_roles names factories that do not exist: not there."]
+    assert take_failures(browser.dashboard)[-1:] == [
+        "The setting oidc_roles names factories that do not exist: not there."
+    ]
 
 
 def test_hostile_claims_are_escaped(browser: Browser, provider: SigningProvider):

@@ -53,11 +53,15 @@ class ExternalSession:
     """Factories of the settings that do not exist, so that the member got no role in them."""
 
 
-class NoRole(Forbidden):
-    """The person's groups give no role. `unknown_factories` is like that of `ExternalSession`."""
+class PersonRefused(Forbidden):
+    """The provider has signed the person in, and the person may not use Hookmill.
 
-    def __init__(self, message: str, unknown_factories: tuple[str, ...]) -> None:
+    The message is for the person, and `reason` for the operator. `unknown_factories` is like that of `ExternalSession`.
+    """
+
+    def __init__(self, message: str, reason: str, unknown_factories: tuple[str, ...] = ()) -> None:
         super().__init__(message)
+        self.reason = reason
         self.unknown_factories = unknown_factories
 
 
@@ -136,15 +140,16 @@ class ExternalSignIns:
         `link_token`: connects the link's member to the identity first, instead of looking the member up. The member
         then has no password, and all earlier sessions of the member end. `client`: the client's address.
 
-        Raises `Forbidden` if the person may not sign in (`NoRole` without a role), `Conflict` if another member has the
-        address or the identity, and `NotFound` for a link that is unknown, used or expired.
+        Raises `PersonRefused` if the person may not sign in, `Conflict` if another member has the address or the
+        identity, and `NotFound` for a link that is unknown, used or expired.
         """
         rules = self._installation.config.external_sign_in
         assert rules is not None, "only a provider that the settings name has identities"
         if not rules.allows(identity.groups):
-            raise Forbidden(
+            raise PersonRefused(
                 f"{rules.provider_name} signed you in, but you are not in a group that may use Hookmill. Ask the "
-                "operator of Hookmill, or an administrator of your groups."
+                "operator of Hookmill, or an administrator of your groups.",
+                "none of the groups is in oidc_allowed_groups",
             )
         token = new_token()
         with self._installation.locking_set_up() as tx:
@@ -158,9 +163,10 @@ class ExternalSignIns:
             )
             unknown_factories = tuple(sorted(wanted.roles.keys() - names))
             if rules.assigns_roles and not assignment:
-                raise NoRole(
+                raise PersonRefused(
                     f"{rules.provider_name} signed you in, but none of your groups has a role in Hookmill. Ask the "
                     "operator of Hookmill, or an administrator of your groups.",
+                    "none of the groups has a role in oidc_roles or oidc_admin_groups",
                     unknown_factories,
                 )
             now = self._installation.now()
@@ -200,17 +206,19 @@ class ExternalSignIns:
         return member
 
     def _add(self, change: Change, team: TeamId, identity: ExternalIdentity, rules: ExternalSignIn) -> Member:
-        """A new member with this identity. Raises `Forbidden` and `Conflict` like `sign_in`."""
+        """A new member with this identity. Raises `PersonRefused` and `Conflict` like `sign_in`."""
         if not rules.assigns_roles:
-            raise Forbidden(
+            raise PersonRefused(
                 f"{rules.provider_name} signed you in, but you are not a member. Ask an admin for a sign-in link, open "
-                f"it, and choose {rules.provider_name} there."
+                f"it, and choose {rules.provider_name} there.",
+                "no member is connected to the subject",
             )
         email = _address_of(identity)
         if email is None:
-            raise Forbidden(
+            raise PersonRefused(
                 f"{rules.provider_name} sent no e-mail address, which a new member needs. Ask the operator of Hookmill "
-                "to check oidc_scopes, and the claims that the provider sends."
+                "to check oidc_scopes, and the claims that the provider sends.",
+                "the provider sent no usable e-mail address",
             )
         if members.by_email(change.tx, team, email) is not None:
             raise Conflict(

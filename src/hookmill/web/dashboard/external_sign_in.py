@@ -19,10 +19,11 @@ from hookmill.domain.errors import (
     ProviderUnavailable,
     SignInRefused,
 )
-from hookmill.domain.external_identity import ExternalSignIn, SignInAttempt
+from hookmill.domain.external_identity import ExternalIdentity, ExternalSignIn, SignInAttempt
+from hookmill.domain.finding import listed
 from hookmill.domain.secret import SecretValue
 from hookmill.management import ExternalSession
-from hookmill.management.external_sign_ins import ATTEMPT_SECONDS, NoRole
+from hookmill.management.external_sign_ins import ATTEMPT_SECONDS, PersonRefused
 from hookmill.web.dashboard import sign_in_limits as limits
 from hookmill.web.dashboard.access import cookie_name, require_nothing
 from hookmill.web.dashboard.application import Page
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 NEXT_CHARACTERS_MAX: Final = 1_000
 """A longer target path is dropped, because browsers limit the size of a cookie."""
 PROVIDER_RETRY_SECONDS: Final = 5
+SHOWN_CHARACTERS_MAX: Final = 100
+"""How much of a group's name is logged."""
 TOO_MANY_FAILURES_TEXT: Final = (
     f"Too many of your sign-ins failed. Wait {limits.WINDOW_SECONDS // 60} minutes, and sign in again.\n"
 )
@@ -121,7 +124,7 @@ async def finish(context: PageContext) -> Response:
             service.report_failure(_LOG_COMPONENT, error)
         return await _problem_page(context, 403, error, attempt)
     except (Forbidden, Conflict, NotFound) as error:
-        if isinstance(error, NoRole):
+        if isinstance(error, PersonRefused):
             _report_unknown_factories(context, error.unknown_factories)
         return await _problem_page(context, 403, error, attempt)
     _report_unknown_factories(context, session.unknown_factories)
@@ -140,9 +143,29 @@ async def _session(
     except (SignInRefused, ProviderUnavailable):
         context.service.guess_counter.add(_failure_key(context), context.service.now_us())
         raise
-    return await context.in_thread(
-        context.management.external_sign_ins.sign_in, identity, link_token=attempt.link_token, client=context.client
+    try:
+        return await context.in_thread(
+            context.management.external_sign_ins.sign_in, identity, link_token=attempt.link_token, client=context.client
+        )
+    except PersonRefused as error:
+        _report_refusal(context, identity, error.reason)
+        raise
+    except Conflict:
+        # A link was used by a member, and the page says all that there is to know.
+        if not attempt.link_token:
+            _report_refusal(context, identity, "another member has the e-mail address")
+        raise
+
+
+def _report_refusal(context: PageContext, identity: ExternalIdentity, reason: str) -> None:
+    """Log why the person may not sign in, with what the provider sent. The page for the person shows less."""
+    groups = [repr(name[:SHOWN_CHARACTERS_MAX]) for name in sorted(identity.groups)]
+    text = (
+        f"The sign-in of the subject {identity.key.subject!r} was refused: {reason}. The provider sent "
+        f"{f'these groups: {listed(groups)}' if groups else 'no groups'}."
     )
+    if context.service.refusal_reports.may_report(text, context.service.now_us()):
+        context.service.report_failure(_LOG_COMPONENT, Forbidden(text))
 
 
 def _report_unknown_factories(context: PageContext, names: tuple[str, ...]) -> None:

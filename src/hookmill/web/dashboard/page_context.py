@@ -19,7 +19,7 @@ from hookmill.management import Management, SignedInMember
 from hookmill.management.alarms import OpenAlarms
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.effective_setting import EffectiveSetting
-from hookmill.web.dashboard.sign_in_limits import GuessCounter, ProviderSlots, SignInQueue
+from hookmill.web.dashboard.sign_in_limits import GuessCounter, ProviderSlots, RefusalReports, SignInQueue
 from hookmill.web.dashboard.urls import url
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class Service:
     alarm_test_limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     """Limits tests of alarm destinations, which may be slow. Other pages don't wait for these threads."""
     guess_counter: GuessCounter = field(default_factory=GuessCounter)
+    refusal_reports: RefusalReports = field(default_factory=RefusalReports)
     sign_in_queue: SignInQueue = field(default_factory=SignInQueue)
     known_browser_queue: SignInQueue = field(default_factory=SignInQueue)
     """The queue of browsers that signed in to the same account before. Such browsers don't wait for other clients."""

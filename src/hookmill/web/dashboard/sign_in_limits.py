@@ -30,6 +30,9 @@ WAITING_PER_ADDRESS: Final = 8
 WAITING_MAX: Final = 64
 """The maximum of attempts in a queue."""
 _GUESS_KEYS_MAX: Final = 10_000
+REFUSALS_MAX: Final = 5
+"""How many refused people are logged within `REFUSAL_SECONDS`. More would look like faults of the service."""
+REFUSAL_SECONDS: Final = 900
 
 
 class TooManyWaiting(Exception):
@@ -67,6 +70,26 @@ class GuessCounter:
         with self._lock:
             if at_us in self._guess_times.get(key, ()):
                 self._guess_times[key].remove(at_us)
+
+
+class RefusalReports:
+    """Limits the lines of the service log about people whom the provider signs in, and who may not use Hookmill.
+
+    Its users are on one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._reported_at: dict[str, int] = {}
+
+    def may_report(self, text: str, now_us: int) -> bool:
+        """Whether to log the text: each text once within `REFUSAL_SECONDS`, and at most `REFUSALS_MAX` texts."""
+        self._reported_at = {
+            reported: at for reported, at in self._reported_at.items() if at > now_us - REFUSAL_SECONDS * 1_000_000
+        }
+        if text in self._reported_at or len(self._reported_at) >= REFUSALS_MAX:
+            return False
+        self._reported_at[text] = now_us
+        return True
 
 
 class SignInQueue:
