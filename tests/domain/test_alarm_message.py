@@ -128,6 +128,15 @@ def test_hostile_name_is_inert_in_every_format(name: str):
     assert json.loads(as_json(message))["data"]["subject"] == name
 
 
+def test_name_of_a_host_can_be_copied_from_a_message():
+    subject = "disk of db1.example.com"
+    notice = replace(NOTICE, kind=AlarmKind.DISK_LOW, factory=None, subject=subject)
+    message = AlarmMessage(id="ntc_1", notice=notice)
+
+    assert f"\nSubject: {subject}\n" in as_text(message)
+    assert subject_line(message) == f"[Hookmill] Alarm: {subject}"
+
+
 def test_long_names_are_shortened():
     message = AlarmMessage(id="ntc_1", notice=replace(NOTICE, summary="x" * 100_000))
 

@@ -1,6 +1,7 @@
 """The messages that destinations get: as text, for Slack, and as JSON.
 
 A notice contains names, which users chose. In a text, nothing of it can become a mention, a link or a command.
+A notice about the installation contains only names of its hosts, which stay as they are: people copy them.
 """
 
 import json
@@ -8,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hookmill.domain.alarm import AlarmEvent, AlarmNotice
+from hookmill.domain.alarm import ALARM_RULES, AlarmEvent, AlarmNotice, AlarmScope
 from hookmill.domain.moment import iso, utc
 from hookmill.domain.text import shown
 
@@ -37,12 +38,19 @@ def inert(text: str) -> str:
     return _BREAK_POSITIONS.sub(_ZERO_WIDTH_SPACE, shown(text[:FIELD_CHARACTERS_MAX]))
 
 
+def _subject(notice: AlarmNotice) -> str:
+    """The subject, in which only the names of hosts can be copied: users chose the others."""
+    if notice.kind is not None and ALARM_RULES[notice.kind].scope is AlarmScope.INSTALLATION:
+        return shown(notice.subject[:FIELD_CHARACTERS_MAX])
+    return inert(notice.subject)
+
+
 def subject_line(message: AlarmMessage) -> str:
     """The subject of an e-mail."""
     notice = message.notice
     place = f" ({inert(notice.factory)})" if notice.factory is not None else ""
     more = f" and {message.more:,} more" if message.more else ""
-    return f"[Hookmill] {_WORDS[notice.event]}: {inert(notice.subject)}{place}{more}"
+    return f"[Hookmill] {_WORDS[notice.event]}: {_subject(notice)}{place}{more}"
 
 
 def as_text(message: AlarmMessage) -> str:
@@ -59,7 +67,7 @@ def as_text(message: AlarmMessage) -> str:
     lines.append("")
     if notice.factory is not None:
         lines.append(f"Factory: {inert(notice.factory)}")
-    lines.append(f"Subject: {inert(notice.subject)}")
+    lines.append(f"Subject: {_subject(notice)}")
     lines.append(f"Time: {utc(notice.at)} UTC")
     if notice.url is not None:
         lines.append(f"Details: {notice.url}")
