@@ -32,7 +32,7 @@ def test_alarm_in_json_says_what_is_wrong_and_what_to_do(log: LogWriter, webhook
     alarm = hookmill("alarm", "show", alarm_id, "--json").json
     shown = hookmill("alarm", "show", alarm_id).out
 
-    assert alarm.pop("action").startswith("Look up the reason in the delivery log.")
+    assert alarm.pop("action").startswith("Look up the reason in the delivery log: hookmill delivery list")
     assert alarm == {
         "id": alarm_id,
         "kind": "authentication_failing",
@@ -46,7 +46,7 @@ def test_alarm_in_json_says_what_is_wrong_and_what_to_do(log: LogWriter, webhook
         "resolved_at": None,
         "snoozed_until": None,
     }
-    assert "What to do  Look up the reason in the delivery log." in " ".join(shown.split()).replace(
+    assert "What to do  Look up the reason in the delivery log: " in " ".join(shown.split()).replace(
         "do Look", "do  Look"
     )
 

@@ -85,7 +85,7 @@ def test_viewer_sees_what_to_do_and_no_button(dashboard: Dashboard):
 
     text = text_of(viewer.get(f"{LIST}/{add(dashboard)}").body)
 
-    assert "What to do Look up the reason in the delivery log." in text
+    assert "What to do Look up the reason in the delivery log: " in text
     assert "Snooze" not in text
 
 

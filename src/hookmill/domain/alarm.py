@@ -119,7 +119,8 @@ ALARM_RULES: Final[Mapping[AlarmKind, AlarmRule]] = {
     AlarmKind.AUTHENTICATION_FAILING: AlarmRule(
         scope=AlarmScope.WEBHOOK,
         title="Authentication fails",
-        action="Look up the reason in the delivery log. Give the sender the current secret, or rotate the secret.",
+        action="Look up the reason in the delivery log: hookmill delivery list --label rejected_auth, and then "
+        "hookmill delivery show. Give the sender the current secret, or rotate the secret.",
     ),
     AlarmKind.RATE_LIMITED: AlarmRule(
         scope=AlarmScope.WEBHOOK,
