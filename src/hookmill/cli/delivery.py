@@ -288,11 +288,16 @@ def print_deliveries(deliveries: Sequence[Delivery]) -> None:
     )
 
 
+def _label_names(label: Label) -> str:
+    name = label.name.lower()
+    return name if name == label.wording.lower() else f'{name} or "{label.wording}"'
+
+
 def _label_named(text: str) -> Label:
     for label in Label:
         if text.lower() in {label.wording.lower(), label.name.lower()}:
             return label
-    names = ", ".join(label.name.lower() for label in Label)
+    names = ", ".join(_label_names(label) for label in Label)
     raise typer.BadParameter(f"there is no label {shown(text)!r}. Labels are: {names}", param_hint="--label")
 
 
