@@ -53,7 +53,10 @@ def activity_bar(description: str) -> Iterator[None]:
 
 @contextmanager
 def phases() -> Iterator[ReportRows]:
-    """A bar for each phase on a terminal's standard error. Otherwise lines, a few for each phase."""
+    """A bar for each phase on a terminal's standard error. Otherwise lines, a few for each phase.
+
+    Phases without rows are not shown.
+    """
     if not sys.stderr.isatty():
         yield _ProgressLines().report
         return
@@ -64,6 +67,8 @@ def phases() -> Iterator[ReportRows]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
 
         def report(phase: str, rows: int, total: int) -> None:
+            if total == 0:
+                return
             if phase not in task_by_phase:
                 task_by_phase[phase] = progress.add_task(phase, total=total)
             progress.advance(task_by_phase[phase], rows)
@@ -80,6 +85,8 @@ class _ProgressLines:
         self._printed_at = 0.0
 
     def report(self, phase: str, rows: int, total: int) -> None:
+        if total == 0:
+            return
         is_new = phase != self._phase
         was_finished = not is_new and self._rows >= total
         self._phase, self._rows = phase, rows if is_new else self._rows + rows
