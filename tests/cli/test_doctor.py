@@ -22,6 +22,13 @@ def test_option_without_the_one_that_it_needs_is_refused(hookmill: Hookmill, arg
     assert message in " ".join(refused.err.split())
 
 
+def test_help_says_that_the_secret_is_read_and_not_generated(hookmill: Hookmill):
+    text = " ".join(hookmill("doctor", "--help").out.split())
+
+    assert "With --webhook-url: read the secret" in text
+    assert "generating" not in text
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -44,7 +44,12 @@ def doctor(
             "Its automations start runs.",
         ),
     ] = None,
-    secret_from_stdin: options.SecretFromStdin = False,
+    secret_from_stdin: Annotated[
+        bool,
+        typer.Option(
+            "--secret-from-stdin", help="With --webhook-url: read the secret of that webhook from standard input."
+        ),
+    ] = False,
     ca_file: options.CaFile = None,
     factory: Annotated[
         str | None,
