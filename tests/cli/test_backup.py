@@ -155,6 +155,8 @@ def test_a_backup_and_a_restore_say_what_they_did_and_what_to_do_next(
     assert "and has the deliveries until 2026-11-21 09:12:36 UTC." in restored.out
     assert "1 unfinished run will start when the service performs runs." in restored.out
     assert "1. Stop the original installation" in restored.out
+    assert "2. Check what was restored: " in restored.out
+    assert "3. Start the service: " in restored.out
     assert restored.err.splitlines() == [
         f"{phase}: {number} of {rows} rows" for phase in ("restoring", "comparing") for number in (0, rows)
     ]
@@ -377,7 +379,7 @@ def test_secrets_work_where_the_backup_was_restored_with_its_key(
     refused = into("copy", "1", key=False, exit_code=1)
 
     assert "need the master key " in refused.err
-    assert "Put the key into master.key in the data directory" in refused.err
+    assert "/copy/master.key. Put the key into this file. Without it, no secret can be read." in refused.err
     assert list((tmp_path / "copy").iterdir()) == []
     shutil.copy(tmp_path / "data" / "master.key", tmp_path / "copy")
     into("copy", "1")
@@ -396,13 +398,18 @@ def test_restore_with_another_master_key_is_refused(
     (tmp_path / "copy").mkdir(mode=0o700)
     KeyFile(tmp_path / "copy" / "master.key").create([new_master_key()])
 
-    for backup, advice in (("1", "Put the key into master.key"), ("2", "The backup has this key: to use it, move")):
+    for backup, advice in (("1", "Without it, no secret"), ("2", "to use it instead, move master.key away, and")):
         printed = into("copy", backup, exit_code=1)
+        assert "). Add it to the file master.key. " in printed.err
+        assert "HOOKMILL_MASTER_KEY" not in printed.err
         assert "The secrets of the backup need another master key. Master key " in printed.err
         assert advice in printed.err
         assert [path.name for path in (tmp_path / "copy").iterdir()] == ["master.key"]
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
-    assert "need another master key" in into("other", "1", key=False, exit_code=1).err
+    printed = into("other", "1", key=False, exit_code=1)
+    assert "need another master key" in printed.err
+    assert "Set HOOKMILL_MASTER_KEY to it" in printed.err
+    assert "master.key" not in printed.err
     assert not (tmp_path / "other").exists()
 
 

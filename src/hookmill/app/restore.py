@@ -289,11 +289,13 @@ def _ring_for(
         try:
             return _present_ring(settings, backup.header), []
         except WrongKey as error:
-            raise WrongKey(f"The secrets of the backup need another master key. {error} {_advice(backup)}") from None
+            raise WrongKey(
+                f"The secrets of the backup need another master key. {error} {_hint(backup, file)}"
+            ) from None
     if backup.sealed_keys is None:
         raise WrongKey(
             f"The secrets of the backup need the master key {backup.header.sealing_key}, and there is no "
-            f"{file.path.absolute()}. {_advice(backup)}"
+            f"{file.path.absolute()}. Put the key into this file. {_hint(backup, file)}"
         )
     plain = passphrase.unseal(backup.sealed_keys.salt, backup.sealed_keys.sealed, ask_passphrase())
     new_keys = [master_key_from_text(line) for line in plain.decode().splitlines()]
@@ -303,15 +305,14 @@ def _ring_for(
     return ring, new_keys
 
 
-def _advice(backup: _Backup) -> str:
-    if backup.sealed_keys is not None:
-        return (
-            "The backup has this key: to use it, move master.key away, unset HOOKMILL_MASTER_KEY, and restore with the "
-            "backup's passphrase. Nothing was changed."
-        )
+def _hint(backup: _Backup, file: KeyFile | None) -> str:
+    """What else to know about the missing key. `file`: of the available keys; None if they are settings."""
+    if backup.sealed_keys is None:
+        return "Without it, no secret can be read. Nothing was changed."
+    first = "move master.key away" if file is not None else "unset HOOKMILL_MASTER_KEY"
     return (
-        "Put the key into master.key in the data directory, or set HOOKMILL_MASTER_KEY to it. Without it, no secret "
-        "can be read. Nothing was changed."
+        f"The backup has this key: to use it instead, {first}, and restore with the backup's passphrase. Nothing was "
+        "changed."
     )
 
 

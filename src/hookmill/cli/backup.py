@@ -275,11 +275,12 @@ def _print_restore(result: RestoreResult, settings: Settings, file: str, json: b
     print_line()
     print_line("What to do next:")
     if settings.performs_runs:
-        print_line("1. Stop the original installation, if it still runs: both would perform the same runs.")
+        print_line("1. Stop the original installation, if it still runs: both would perform the same runs. Or set")
+        print_line("   performs_runs to false here.")
     else:
         print_line("1. While the original installation runs, keep performs_runs false, and start no worker here.")
-    print_line(f"2. Start the service: {program()} serve")
-    print_line(f"3. Check what was restored: {program()} verify")
+    print_line(f"2. Check what was restored: {program()} verify")
+    print_line(f"3. Start the service: {program()} serve")
 
 
 def _restore_lines(result: RestoreResult) -> Iterable[str]:

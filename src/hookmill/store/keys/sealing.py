@@ -19,6 +19,8 @@ from hookmill.domain.secret import SecretValue
 
 KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
+_ADD_TO_FILE: Final = "Add it to the file master.key."
+_ADD_TO_SETTINGS: Final = "Set HOOKMILL_MASTER_KEY to it, or add it to HOOKMILL_MASTER_KEY_PREVIOUS."
 
 
 class WrongKey(Invalid):
@@ -54,7 +56,7 @@ class MasterKey:
     def named(self, key_id: str) -> "MasterKey":
         """This key, if it has the id; otherwise raises `WrongKey`. So a single key can be used as `MasterKeys`."""
         if key_id != self.id:
-            raise WrongKey(_missing_key_message(key_id, [self.id]))
+            raise WrongKey(_missing_key_message(key_id, [self.id], _ADD_TO_SETTINGS))
         return self
 
     def proof_key(self) -> bytes:
@@ -87,9 +89,9 @@ class MasterKeys(Protocol):
 
 
 class KeyRing:
-    """Several master keys, newest first.
+    """Several master keys, newest first. `reread` reads their file; keys that are settings have none.
 
-    A missing key is looked up in their source again, because a rotation adds a key while other processes run.
+    A missing key is looked up in the file again, because a rotation adds a key while other processes run.
     """
 
     def __init__(self, keys: Sequence[MasterKey], reread: Callable[[], Sequence[MasterKey]] | None = None) -> None:
@@ -115,7 +117,8 @@ class KeyRing:
         self.refresh()
         if (key := self._find(key_id)) is not None:
             return key
-        raise WrongKey(_missing_key_message(key_id, self.ids))
+        advice = _ADD_TO_SETTINGS if self._reread is None else _ADD_TO_FILE
+        raise WrongKey(_missing_key_message(key_id, self.ids, advice))
 
     def refresh(self) -> None:
         """Read added keys from the source. Present keys stay: this process may still handle values that they sealed."""
@@ -132,11 +135,8 @@ class KeyRing:
         return next((key for key in self._keys if key.id == key_id), None)
 
 
-def _missing_key_message(key_id: str, available: Sequence[str]) -> str:
-    return (
-        f"Master key {key_id} is not available (available: {', '.join(available)}). "
-        "Add it to HOOKMILL_MASTER_KEY_PREVIOUS or to the master.key file."
-    )
+def _missing_key_message(key_id: str, available: Sequence[str], advice: str) -> str:
+    return f"Master key {key_id} is not available (available: {', '.join(available)}). {advice}"
 
 
 def master_key_from_text(text: str) -> MasterKey:
