@@ -558,6 +558,42 @@ def test_disk_guard_fails_if_the_directory_is_missing(tmp_path):
     assert not DiskGuard(tmp_path / "missing", 0)()
 
 
+def test_disk_guard_reports_a_full_disk_once_and_its_end(tmp_path, monkeypatch):
+    disk = list(os.statvfs(tmp_path))
+    disk[1:5] = [2**20, 10_000, 2_000, 2_000]
+    disk[5:8] = [10**6, 10**6, 10**6]
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(disk))
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    lines = []
+    guard = DiskGuard(
+        tmp_path,
+        1_000 * 2**20,
+        report_failure=lambda where, error: lines.append((where, str(error))),
+        report_recovery=lambda where, what: lines.append((where, what)),
+    )
+
+    for free_mb, free_inodes in [(2_000, 10**6), (900, 10**6), (800, 10**6), (2_000, 10**6), (2_000, 10)]:
+        disk[3] = disk[4] = free_mb
+        disk[6] = disk[7] = free_inodes
+        now += 2.0
+        guard()
+
+    assert lines == [
+        (
+            "disk",
+            f"Deliveries get a 503. The disk of {tmp_path} has 900 MB free, less than free_space_min_mb (1,000 MB). "
+            "Free disk space, move data_dir to a larger disk, or lower free_space_min_mb.",
+        ),
+        ("disk", f"{tmp_path} has enough free space: deliveries are accepted again."),
+        (
+            "disk",
+            f"Deliveries get a 503. The disk of {tmp_path} has 10 free inodes, fewer than 1,000. Remove files from "
+            "this disk, or move data_dir to another one.",
+        ),
+    ]
+
+
 @pytest.mark.parametrize(("files", "free", "has_room"), [(60, 30, False), (10**6, 10**5, True), (0, 0, True)])
 def test_disk_guard_requires_free_inodes_if_the_disk_counts_them(tmp_path, monkeypatch, files, free, has_room):
     disk = list(os.statvfs(tmp_path))

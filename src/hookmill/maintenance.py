@@ -68,6 +68,7 @@ ABANDONED_AFTER_SECONDS: Final = 3_600.0
 """The age at which a draft or a probe file counts as abandoned. A worker needs only seconds to write one.
 
 A draft is a package that is not complete yet. Its name begins with a dot."""
+_MEGABYTE: Final = 1024 * 1024
 _RETENTION_LOCK: Final = 0x73776570
 """The number of PostgreSQL's advisory lock for retention. Every version must use the same one."""
 
@@ -99,24 +100,70 @@ def disk_space(directory: Path, free_bytes_min: int) -> DiskSpace:
     )
 
 
-class DiskGuard:
-    """Whether the disk has room for another delivery. Each delivery calls it, so the result is cached for a second."""
+class NoRoomForDeliveries(HookmillError):
+    """The data directory has too little space or too few inodes for deliveries, or they can't be read."""
 
-    def __init__(self, directory: Path, free_bytes_min: int) -> None:
+
+class DiskGuard:
+    """Whether the disk has room for another delivery. Each delivery calls it, so the result is cached for a second.
+
+    `report_failure` is called once when there is no more room, and `report_recovery` when there is room again.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        free_bytes_min: int,
+        *,
+        report_failure: ReportFailure = lambda _component, _error: None,
+        report_recovery: Callable[[str, str], None] = lambda _component, _what: None,
+    ) -> None:
         self._directory = directory
         self._free_bytes_min = free_bytes_min
+        self._report_failure = report_failure
+        self._report_recovery = report_recovery
         self._checked_at = 0.0
         self._has_room = True
+        self._lock = threading.Lock()
 
     def __call__(self) -> bool:
-        now = time.monotonic()
-        if now - self._checked_at > 1.0:
-            self._checked_at = now
+        # While one thread checks, others use the last result.
+        if time.monotonic() - self._checked_at > 1.0 and self._lock.acquire(blocking=False):
             try:
-                self._has_room = disk_space(self._directory, self._free_bytes_min).has_room
-            except OSError:
-                self._has_room = False
+                self._check()
+            finally:
+                self._lock.release()
         return self._has_room
+
+    def _check(self) -> None:
+        fault = self._fault()
+        had_room, self._has_room = self._has_room, fault is None
+        self._checked_at = time.monotonic()
+        if fault is not None and had_room:
+            self._report_failure("disk", NoRoomForDeliveries(f"Deliveries get a 503. {fault}"))
+        elif fault is None and not had_room:
+            self._report_recovery("disk", f"{self._directory} has enough free space: deliveries are accepted again.")
+
+    def _fault(self) -> str | None:
+        """Why there is no room, and what to do; None if there is room."""
+        try:
+            space = disk_space(self._directory, self._free_bytes_min)
+        except OSError as error:
+            return (
+                f"The free space of {self._directory} can't be read: {error.strerror}. Make the directory accessible."
+            )
+        if space.has_room:
+            return None
+        if space.free_bytes < space.free_bytes_min:
+            return (
+                f"The disk of {self._directory} has {space.free_bytes // _MEGABYTE:,} MB free, less than "
+                f"free_space_min_mb ({space.free_bytes_min // _MEGABYTE:,} MB). Free disk space, move data_dir to a "
+                "larger disk, or lower free_space_min_mb."
+            )
+        return (
+            f"The disk of {self._directory} has {space.free_inodes or 0:,} free inodes, fewer than "
+            f"{FREE_INODES_MIN:,}. Remove files from this disk, or move data_dir to another one."
+        )
 
 
 class PackagesNotRemoved(HookmillError):

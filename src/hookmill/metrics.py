@@ -79,6 +79,7 @@ COMPONENTS: Final = (
     "automation",
     "connections",
     "dashboard",
+    "disk",
     "engine",
     "fork server",
     "identities",

@@ -4,6 +4,7 @@ Senders get a 503 in time, no accepted delivery is lost, and the service recover
 """
 
 import contextlib
+import json
 import random
 import shutil
 import sqlite3
@@ -415,6 +416,7 @@ def test_low_disk_space_blocks_deliveries_and_new_webhooks(tmp_path: Path):
 
         statuses = [send_timed(service, delivery_request(webhook, unique_body()))[0] for _ in range(3)]
         unknown = send_timed(service, request_to_unknown_webhook())[0]
+        readiness = service.request("GET", "/readyz").status
         webhooks = "/api/v1/factories/default/webhooks"
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         created = service.request("POST", webhooks, headers=headers, body=b'{"name": "new"}')
@@ -430,8 +432,42 @@ def test_low_disk_space_blocks_deliveries_and_new_webhooks(tmp_path: Path):
 
     assert statuses == [503] * 3
     assert unknown == 404
+    assert readiness == 200, "the dashboard stays reachable through a proxy"
     assert list(log) == []
+    [fault] = [line for line in log_lines(service) if line.get("where") == "disk"]
+    assert fault["event"] == "failed"
+    assert f"less than free_space_min_mb ({more_than_is_free:,} MB). Free disk space" in fault["why"]
     assert (created.status, created.json["code"]) == (503, "unavailable")
     assert disabled.status == 200
     assert states == {"first": WebhookState.ENABLED, "source": WebhookState.DISABLED}
     assert output.read_text() == f"{created.json['detail']}\n"
+
+
+def test_host_without_disk_space_is_not_ready_if_postgresql_stores_the_deliveries(postgres_url: str, tmp_path: Path):
+    data, away = tmp_path / "data", tmp_path / "away"
+    with serving(data, database_url=postgres_url, performs_runs=False) as service:
+        webhook = webhook_of(service)
+
+        def readiness() -> int:
+            return service.request("GET", "/readyz").status
+
+        # Without the directory, the free space can't be read, which counts as no space.
+        data.rename(away)
+        until(lambda: readiness() == 503, "the host is not ready")
+        while_full = send_timed(service, delivery_request(webhook, unique_body()))[0]
+        away.rename(data)
+        until(lambda: readiness() == 200, "the host is ready again")
+        afterwards = send_timed(service, delivery_request(webhook, unique_body()))[0]
+        lines = [line for line in log_lines(service) if line.get("where") == "disk"]
+
+    assert (while_full, afterwards) == (503, 202)
+    assert [(line["level"], line["event"]) for line in lines] == [("error", "failed"), ("info", "recovered")]
+    assert lines[0]["why"] == (
+        f"Deliveries get a 503. The free space of {data} can't be read: No such file or directory. Make the directory "
+        "accessible."
+    )
+    assert lines[1]["what"] == f"{data} has enough free space: deliveries are accepted again."
+
+
+def log_lines(service: Service) -> list[dict[str, str]]:
+    return [json.loads(line) for line in service.log().splitlines() if line.startswith("{")]

@@ -35,6 +35,7 @@ WRITE_DROPPED_SECONDS: Final = 1.0
 """Interval between writes of the counters of dropped attempts."""
 CHECK_MASTER_KEYS_SECONDS: Final = 1.0
 """Interval between checks whether this process has begun to use another master key."""
+CHECK_DISK_SECONDS: Final = 1.0
 CHECK_SUPERVISOR_SECONDS: Final = 0.5
 """Interval between checks whether the supervisor is alive."""
 WORKER_WATCH_SECONDS: Final = 1.0
@@ -84,7 +85,12 @@ class IngressService:
         self._snapshot = Snapshot(store.database, store.master_keys, report_failure=log.failure)
         self._group_commit = GroupCommit(self._start_writer, metrics=metrics, report_failure=log.error)
         await self._group_commit.open()
-        self._disk_guard = DiskGuard(settings.data_dir, settings.free_space_min_bytes)
+        self._disk_guard = DiskGuard(
+            settings.data_dir.absolute(),
+            settings.free_space_min_bytes,
+            report_failure=log.failure,
+            report_recovery=log.recovery,
+        )
         self._trace_exporter = build_trace_exporter(settings, "hookmill-ingress", metrics)
         if self._trace_exporter is not None:
             self._trace_exporter.start()
@@ -112,6 +118,7 @@ class IngressService:
         )
         self._connection_closer = StalledConnectionCloser(settings.port, allowed_connections(), log.failure)
         self._write_dropped_task = asyncio.create_task(self._write_dropped())
+        self._disk_check_task = asyncio.create_task(self._check_disk())
         self._log_new_master_keys_task = asyncio.create_task(self._log_new_master_keys())
         self._worker_watch = WorkerWatch(settings, store, report_failure=log.failure)
         self._worker_watch.start()
@@ -145,6 +152,12 @@ class IngressService:
             await asyncio.sleep(WRITE_DROPPED_SECONDS)
             self._ingress.write_dropped()
 
+    async def _check_disk(self) -> None:
+        """Log a full disk, and its end, even if no deliveries arrive."""
+        while True:
+            self._disk_guard()
+            await asyncio.sleep(CHECK_DISK_SECONDS)
+
     async def _log_new_master_keys(self) -> None:
         """Log each master key that this process starts to use. Deliveries and management requests load them."""
         logged_ids = set(self._store.master_keys.ids)
@@ -165,6 +178,7 @@ class IngressService:
     async def _stop(self) -> None:
         # A part stops before the parts that it sends to.
         self._write_dropped_task.cancel()
+        self._disk_check_task.cancel()
         self._log_new_master_keys_task.cancel()
         self._supervisor_check_task.cancel()
         self._connection_closer.close()
@@ -222,6 +236,10 @@ class IngressService:
 
     def _is_ready(self) -> bool:
         if not self._group_commit.is_ready:
+            return False
+        # On PostgreSQL, a proxy can send the deliveries to another host. On SQLite there is no other host, and a proxy
+        # that leaves out this one would also make the dashboard unreachable.
+        if self._settings.on_postgres and not self._disk_guard():
             return False
         try:
             return dialect.accepts_writes(self._store.database)

@@ -39,7 +39,8 @@ class Routes:
     /api/…          management for programs
     /, /f/…, …      management for people
     /healthz        the process answers
-    /readyz         the process answers, the database accepts writes, and the writer process has started
+    /readyz         the process answers, the database accepts writes, and the writer process has started; on
+                    PostgreSQL, the disk also has room for deliveries
     """
 
     def __init__(

@@ -54,8 +54,8 @@ def check_port(settings: Settings) -> Iterator[Finding]:
     elif ready.status == 503 and ready.body == b"not ready\n":
         yield problem(
             name,
-            f"the Hookmill at {place} is not ready: its database does not answer or accepts no writes, or it has just "
-            "started",
+            f"the Hookmill at {place} is not ready: its database does not answer or accepts no writes, its disk is "
+            "full, or it has just started",
             "Look at the other results, and into the service's log.",
         )
     else:
