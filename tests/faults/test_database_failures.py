@@ -177,6 +177,34 @@ def test_requests_get_503_while_postgresql_is_down(own_server: PostgresServer, t
     assert (health, readiness) == (200, 503)
 
 
+def test_log_has_one_line_per_component_while_postgresql_is_down(own_server: PostgresServer, tmp_path: Path):
+    url = own_server.create_database()
+    with serving(tmp_path / "data", database_url=url, deliveries_per_minute=1_000) as service:
+        webhook = webhook_of(service)
+        wait_until_announced(service)
+
+        def faults() -> list[dict[str, str]]:
+            return [line for line in log_lines(service) if line["event"] == "failed"]
+
+        def recovered() -> list[str]:
+            return [line["what"] for line in log_lines(service) if line["event"] == "recovered"]
+
+        with own_server.down():
+            for _ in range(10):
+                send_timed(service, delivery_request(webhook, unique_body()))
+            until(
+                lambda: {"runs"} < {line["where"] for line in faults()} - {"engine", "alarms", "alarm destinations"},
+                lambda: f"the worker and the ingress report faults:\n{service.log()}",
+            )
+            found = faults()
+        until(lambda: len(recovered()) == 2, lambda: f"both processes report the end:\n{service.log()}")
+        require_recovery(service, webhook)
+
+    assert max(Counter(line["where"] for line in found).values()) == 1
+    assert not [line["why"] for line in found if "a fault of type" in line["why"] or "\n" in line["why"]]
+    assert set(recovered()) == {"The database accepts transactions again."}
+
+
 # PostgreSQL does not respond
 
 

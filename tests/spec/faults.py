@@ -92,6 +92,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _DATABASE + "test_postgresql_restarts_under_load_lose_and_double_no_delivery",
             "runs/test_faults.py::test_restarts_of_the_database",
             _DATABASE + "test_requests_get_503_while_postgresql_is_down",
+            _DATABASE + "test_log_has_one_line_per_component_while_postgresql_is_down",
         ),
         in_drill=(
             "database restarted (fast)",

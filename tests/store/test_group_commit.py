@@ -62,7 +62,7 @@ async def group_commit_to(store: ManagedStore) -> AsyncIterator[RunningGroupComm
 async def open_group_commit(start_writer: Callable[[socket.socket], None]) -> AsyncIterator[RunningGroupCommit]:
     failures: list[tuple[str, str]] = []
     group_commit = GroupCommit(
-        start_writer, report_failure=lambda component, reason: failures.append((component, reason))
+        start_writer, report_failure=lambda component, error: failures.append((component, str(error)))
     )
     await group_commit.open()
     try:

@@ -82,8 +82,9 @@ class IngressService:
         pass_on_first_signal()
         self._supervisor_check_task = asyncio.create_task(self._end_with_supervisor())
         self._store = store = open_store(settings)
+        log.watch_outages(store.database)
         self._snapshot = Snapshot(store.database, store.master_keys, report_failure=log.failure)
-        self._group_commit = GroupCommit(self._start_writer, metrics=metrics, report_failure=log.error)
+        self._group_commit = GroupCommit(self._start_writer, metrics=metrics, report_failure=log.failure)
         await self._group_commit.open()
         self._disk_guard = DiskGuard(
             settings.data_dir.absolute(),

@@ -12,9 +12,12 @@ from typing import Final
 import structlog
 
 from hookmill.app.at_fork import no_fork
-from hookmill.domain.errors import HookmillError
+from hookmill.app.outage import DatabaseOutage
+from hookmill.domain.errors import DatabaseUnreachable, HookmillError
 from hookmill.metrics import COMPONENTS, FAULTS, Metrics
 from hookmill.settings import Settings
+from hookmill.store.database import Database, unavailable_error
+from hookmill.store.dialect import accepts_writes
 
 REPEATS_LOGGED: Final = 5
 """The maximum number of equal error lines in `REPEATS_SECONDS`. The first later line has the number of suppressed
@@ -47,6 +50,7 @@ class RepeatedErrorLimiter:
 
 _limiter: Final = RepeatedErrorLimiter()
 _metrics = Metrics()
+_outage: DatabaseOutage | None = None
 
 
 def configure(settings: Settings, metrics: Metrics | None = None) -> None:
@@ -104,7 +108,21 @@ def recovery(component: str, what: str) -> None:
     event("recovered", where=component, what=what)
 
 
+def watch_outages(database: Database) -> None:
+    """From now on, `failure` logs an outage of `database` once per component, and its end once."""
+    global _outage
+    _outage = DatabaseOutage(lambda: accepts_writes(database), report_recovery=recovery)
+
+
 def failure(component: str, exception: BaseException) -> None:
-    """Log an exception as a fault. Only the text of our own exceptions is logged: others may quote sensitive data."""
+    """Log an exception as a fault. Only the text of our own exceptions is logged: others may quote sensitive data.
+
+    Errors of the database's driver are logged with the driver's reason, which has no statement and no parameters.
+    """
+    if not isinstance(exception, HookmillError):
+        exception = unavailable_error(exception) or exception
+    if isinstance(exception, DatabaseUnreachable) and _outage is not None and not _outage.begins_for(component):
+        _metrics.number(FAULTS, _counted_component(component)).add()
+        return
     is_ours = isinstance(exception, HookmillError)
     error(component, str(exception) if is_ours else f"a fault of type {type(exception).__name__}")

@@ -100,6 +100,7 @@ def work(
         connections=POSTGRES_CONNECTIONS + settings.runs_at_once,
         idle_seconds=timeouts.WORKER_IDLE_SECONDS,
     )
+    log.watch_outages(store.database)
     uploads = _build_uploads(settings, store)
     trace_exporter = build_trace_exporter(settings, "hookmill-worker", metrics)
     dispatcher = None

@@ -90,6 +90,10 @@ class StoreUnavailable(HookmillError):
     """The database does not answer or is locked. Except for `DiskFull`, the operation may have been performed."""
 
 
+class DatabaseUnreachable(StoreUnavailable):
+    """The database's server does not answer, or has ended the connection."""
+
+
 class DiskFull(StoreUnavailable):
     """The disk is full, or almost full. The change was not made. The text names no file or host."""
 

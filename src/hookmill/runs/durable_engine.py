@@ -15,7 +15,7 @@ from typing import Final
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
 from dbos import error as dbos_error
 
-from hookmill.domain.errors import HookmillError, ReportFailure
+from hookmill.domain.errors import DatabaseUnreachable, HookmillError, ReportFailure
 from hookmill.domain.ids import RunKey, run_id, run_key
 from hookmill.store import timeouts
 from hookmill.store.autocommit import autocommit, prepare_connection
@@ -208,6 +208,10 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
     }
 
 
+_CONNECTION_FAILED: Final = "Database connection failed: "
+"""How the engine's message about a lost connection begins."""
+
+
 class _ForwardingHandler(logging.Handler):
     """Forwards the engine's log records to `report_failure`."""
 
@@ -217,4 +221,7 @@ class _ForwardingHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        self._report_failure("engine", error or EngineError(record.getMessage()[:500]))
+        # The other lines of a message have the statement and its parameters.
+        message = record.getMessage().split("\n")[0][:500]
+        error_type = DatabaseUnreachable if message.startswith(_CONNECTION_FAILED) else EngineError
+        self._report_failure("engine", error or error_type(message))

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, Textual
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from hookmill.domain.errors import DiskFull, Invalid, StoreUnavailable
+from hookmill.domain.errors import DatabaseUnreachable, DiskFull, Invalid, StoreUnavailable
 from hookmill.store import sqlite_engine, timeouts
 from hookmill.store.autocommit import autocommit
 
@@ -288,10 +288,16 @@ class Database:
     @contextmanager
     def dedicated_connection(self) -> Iterator["psycopg.Connection[Any]"]:
         """A connection to PostgreSQL outside the pool, in autocommit mode. Raises `StoreUnavailable`."""
-        with raising_unavailable():
-            pooled = self._write_engine.raw_connection()
-            connection = cast("psycopg.Connection[Any]", pooled.driver_connection)
-            pooled.detach()
+        try:
+            with raising_unavailable():
+                pooled = self._write_engine.raw_connection()
+                connection = cast("psycopg.Connection[Any]", pooled.driver_connection)
+                pooled.detach()
+        except Exception as error:
+            # Unlike a transaction, `raw_connection` raises the driver's errors.
+            if (unavailable := unavailable_error(error)) is not None:
+                raise unavailable from error
+            raise
         try:
             connection.autocommit = True
             yield connection
@@ -381,24 +387,45 @@ def raising_unavailable() -> Iterator[None]:
     """Convert errors of the driver and the pool to `StoreUnavailable`."""
     try:
         yield
-    except (OperationalError, InterfaceError, PoolTimeout) as error:
-        raise _unavailable_error(error) from error
-    except DBAPIError as error:
-        if error.connection_invalidated or type(error.orig).__name__ in _TEMPORARY_ERRORS | _UNUSABLE_DATABASE_ERRORS:
-            raise _unavailable_error(error) from error
+    except SQLAlchemyError as error:
+        if (unavailable := unavailable_error(error)) is not None:
+            raise unavailable from error
         raise
 
 
-def _unavailable_error(error: SQLAlchemyError) -> StoreUnavailable:
-    cause = error.orig if isinstance(error, DBAPIError) else None
-    if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or type(cause).__name__ == "DiskFull":
+def unavailable_error(error: BaseException) -> StoreUnavailable | None:
+    """`StoreUnavailable` for an error of SQLAlchemy or of a driver; None if the cause is not the database's state."""
+    if isinstance(error, PoolTimeout):
+        return StoreUnavailable(_driver_message(error))
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    if not isinstance(error, DBAPIError) and type(error).__module__.partition(".")[0] not in _DRIVERS:
+        return None
+    is_operational = isinstance(error, (OperationalError, InterfaceError)) or any(
+        base.__name__ in {"OperationalError", "InterfaceError"} for base in type(cause).__mro__
+    )
+    is_invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
+    name = type(cause).__name__
+    if not is_operational and not is_invalidated and name not in _TEMPORARY_ERRORS | _UNUSABLE_DATABASE_ERRORS:
+        return None
+    if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or name == "DiskFull":
         return disk_full()
+    # psycopg has no SQLSTATE if it can't connect, or if the connection was lost without a message from the server.
+    is_of_connection = name in _CONNECTION_ERRORS or (
+        type(cause).__module__.startswith("psycopg") and getattr(cause, "sqlstate", None) is None and is_operational
+    )
+    if is_invalidated or is_of_connection:
+        return DatabaseUnreachable(_driver_message(error))
     return StoreUnavailable(_driver_message(error))
 
 
 def disk_full() -> DiskFull:
     return DiskFull("The database can't be changed, because its disk is full. Free disk space, and then retry.")
 
+
+_DRIVERS: Final = {"sqlite3", "psycopg"}
+
+_CONNECTION_ERRORS: Final = {"AdminShutdown", "CrashShutdown", "CannotConnectNow", "ReadOnlySqlTransaction"}
+"""Class names of the errors of a server that stops, starts, or has become a standby."""
 
 _TEMPORARY_ERRORS: Final = {
     "LockNotAvailable",
@@ -413,7 +440,7 @@ _UNUSABLE_DATABASE_ERRORS: Final = {"DatabaseError", "UndefinedTable", "Undefine
 """Class names of errors for a damaged or foreign file, for another version's schema, and for missing privileges."""
 
 
-def _driver_message(error: SQLAlchemyError) -> str:
+def _driver_message(error: BaseException) -> str:
     """The driver's message. It excludes the statement and its parameters, which may contain a body."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     message = str(cause).strip().split("\n")[0][:200]

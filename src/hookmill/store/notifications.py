@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from hookmill.domain.errors import StoreUnavailable
-from hookmill.store.database import Database, Transaction
+from hookmill.store.database import Database, Transaction, unavailable_error
 
 _CHANNEL: Final = "hookmill_backlog"
 
@@ -48,8 +47,8 @@ def listening(database: Database) -> Iterator[Callable[[float], bool]]:
                 try:
                     return any(list(connection.notifies(timeout=seconds, stop_after=1)))
                 except psycopg.Error as error:
-                    raise StoreUnavailable(str(error)) from error
+                    raise unavailable_error(error) or error from error
 
             yield wait
         except psycopg.Error as error:
-            raise StoreUnavailable(str(error)) from error
+            raise unavailable_error(error) or error from error

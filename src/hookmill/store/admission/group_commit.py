@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hookmill.domain.delivery import Unavailable
+from hookmill.domain.errors import DatabaseUnreachable, HookmillError, ReportFailure
 from hookmill.metrics import (
     COMMIT_DELIVERIES,
     COMMIT_SECONDS,
@@ -47,6 +48,10 @@ StartWriter = Callable[[socket.socket], None]
 """Starts a writer that uses the given end of a socket pair, and ends when the other end is closed. Raises `OSError`."""
 
 
+class AdmissionFault(HookmillError):
+    """The writer process failed, or could not commit a batch. The text is for the service's log."""
+
+
 class GroupCommit(asyncio.Protocol):
     """Admits plans for one event loop. Call its methods only on this event loop."""
 
@@ -55,9 +60,9 @@ class GroupCommit(asyncio.Protocol):
         start_writer: StartWriter,
         *,
         metrics: Metrics | None = None,
-        report_failure: Callable[[str, str], None] = lambda _component, _reason: None,
+        report_failure: ReportFailure = lambda _component, _error: None,
     ) -> None:
-        """`report_failure` gets the component and the reason.
+        """`report_failure` is called for each batch that was not committed, and if the writer ends or can't be started.
 
         It is called for each batch that was not committed, and for a writer that ended.
         """
@@ -149,7 +154,8 @@ class GroupCommit(asyncio.Protocol):
             report = decode_report(message)
             if report.failure:
                 self._failed_commits.value += 1
-                self._report_failure("admission", report.failure)
+                error_type = DatabaseUnreachable if report.is_unreachable else AdmissionFault
+                self._report_failure("admission", error_type(report.failure))
             elif report.results:
                 self._commit_seconds.observe(report.seconds)
                 self._commit_deliveries.observe(len(report.results))
@@ -173,7 +179,7 @@ class GroupCommit(asyncio.Protocol):
         self.writer_usage = None
         if not self._is_closing:
             self._writer_restarts.value += 1
-            self._report_failure("writer", "the writer process ended; starting another")
+            self._report_failure("writer", AdmissionFault("the writer process ended; starting another"))
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
 
     async def _reopen(self) -> None:
@@ -182,7 +188,7 @@ class GroupCommit(asyncio.Protocol):
         try:
             await self.open()
         except OSError as error:
-            self._report_failure("writer", f"the writer process can't be started: {error}")
+            self._report_failure("writer", AdmissionFault(f"the writer process can't be started: {error}"))
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
 
     def _schedule_sending(self) -> None:

@@ -40,13 +40,15 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     """A message from the writer. The first one is empty, and means that the writer is ready.
 
     `failure` is the reason why a batch was not committed, for the service's log. `seconds` is the duration of the
-    batch's transaction. `usage` is that of the writer process; most messages don't have it.
+    batch's transaction. `usage` is that of the writer process; most messages don't have it. `is_unreachable`: the
+    batch was not committed because the database's server can't be reached.
     """
 
     results: list[Result]
     failure: str = ""
     seconds: float = 0.0
     usage: ProcessUsage | None = None
+    is_unreachable: bool = False
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from hookmill.domain.delivery import Accepted, Unavailable
-from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.errors import DatabaseUnreachable, StoreUnavailable
 from hookmill.metrics import process_usage
 from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Acceptance, Plan, memory_bytes
@@ -76,7 +76,7 @@ def serve_ingress(channel: socket.socket, database: Database) -> None:
         if not batch and not dropped_counts:
             continue
         began_at = time.monotonic()
-        outcomes, failure = _admit_batch(
+        outcomes, failure, is_unreachable = _admit_batch(
             database,
             batch,
             dropped_counts,
@@ -99,7 +99,7 @@ def serve_ingress(channel: socket.socket, database: Database) -> None:
             usage = None
             if ended_at - usage_reported_at >= USAGE_SECONDS:
                 usage, usage_reported_at = process_usage(), ended_at
-            _send(channel, Report(results, failure, ended_at - began_at, usage))
+            _send(channel, Report(results, failure, ended_at - began_at, usage, is_unreachable=is_unreachable))
         if not database.on_sqlite and any(
             _starts_runs(numbered_plan.plan, outcome) for numbered_plan, outcome in zip(batch, outcomes, strict=True)
         ):
@@ -149,10 +149,11 @@ def _admit_batch(
     *,
     segments: SegmentCache,
     has_window_counts: bool,
-) -> tuple[Sequence[PlanOutcome], str]:
+) -> tuple[Sequence[PlanOutcome], str, bool]:
     """Admit the plans, and add the counts, in one transaction.
 
-    Returns the outcome of each plan, and the reason why the batch was not committed; "" if it was.
+    Returns the outcome of each plan; the reason why the batch was not committed, "" if it was; and whether that is
+    because the database's server can't be reached.
     """
     try:
         with database.write() as tx:
@@ -161,11 +162,11 @@ def _admit_batch(
             add_dropped_counts(tx, dropped_counts)
     except StoreUnavailable as error:
         database.discard_connections()
-        return [_UNAVAILABLE] * len(batch), str(error)
+        return [_UNAVAILABLE] * len(batch), str(error), isinstance(error, DatabaseUnreachable)
     except Exception as error:
         # A defect must not end the process, because the next batch may succeed. The error's text may contain a body.
-        return [_UNAVAILABLE] * len(batch), f"a fault of type {type(error).__name__}"
-    return outcomes, ""
+        return [_UNAVAILABLE] * len(batch), f"a fault of type {type(error).__name__}", False
+    return outcomes, "", False
 
 
 def _starts_runs(plan: Plan, outcome: PlanOutcome) -> bool:
