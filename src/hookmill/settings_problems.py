@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 from pydantic import BaseModel
 
 _UNKNOWN_KEY: Final = "extra_forbidden"
+_NOT_INTEGERS: Final = {"int_parsing", "int_type", "int_from_float"}
 _UNKNOWN_KIND: Final = "union_tag_invalid"
 
 
@@ -39,6 +40,9 @@ def describe_problem(
     message = str(details["msg"]).removeprefix("Value error, ")
     if details["type"] == _UNKNOWN_KIND:
         message = f"kind must be one of: {details['ctx']['expected_tags'].replace(chr(39), '')}"
+    if details["type"] in _NOT_INTEGERS:
+        # A number is no secret, but a text in its place may be one.
+        message = "must be a whole number"
     return f"{source}: {message}" if source == variable else f"{source}: {'.'.join(keys)}: {message}"
 
 

@@ -1,6 +1,7 @@
 """The command line. Its commands call the same operations as the API."""
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
@@ -120,10 +121,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except DiskFull as error:
         print_error(str(error))
     except StoreUnavailable as error:
-        print_error(
-            f"The database can't be used now: {error}\n"
-            "Check that it runs, that its disk has free space, and that the settings are right."
+        is_missing = re.search(r'database ".*" does not exist$', str(error)) is not None
+        advice = (
+            "Create it, or correct database_url."
+            if is_missing
+            else "Check that it runs, that its disk has free space, and that the settings are right."
         )
+        print_error(f"The database can't be used now: {error}\n{advice}")
     except HookmillError as error:
         print_error(str(error) + _note_without_settings_file(error))
     except OSError as error:

@@ -36,7 +36,10 @@ class KeyFile:
         try:
             return _keys_in(self.path)
         except FileNotFoundError:
-            raise Invalid(f"The master key {self.path} is missing. Restore it, or set HOOKMILL_MASTER_KEY.") from None
+            raise Invalid(
+                f"The master key {self.path} is missing. Restore it, copy it from another host of this installation, "
+                "or set HOOKMILL_MASTER_KEY."
+            ) from None
 
     def create(self, keys: Sequence[MasterKey] = ()) -> None:
         """Create the file with these keys, or with a new one, unless another process has created it."""
