@@ -559,7 +559,7 @@ class Settings(BaseSettings):
         elif not self.password_sign_in:
             problems.append("password_sign_in: nobody could sign in; set oidc_issuer, or set this to true")
         if problems:
-            raise ValueError("; ".join(problems))
+            raise ValueError("\n".join(problems))
         return self
 
     def _problems_of_object_store(self) -> list[str]:
@@ -782,9 +782,8 @@ def load_settings() -> LoadedSettings:
     try:
         settings = Settings(**{name: value for name, value in file_settings.items() if name in names})
     except ValidationError as error:
-        problems += [
-            describe_problem(Settings, details, path, environment) for details in error.errors(include_input=False)
-        ]
+        for details in error.errors(include_input=False):
+            problems += describe_problem(Settings, details, path, environment).splitlines()
     except SettingsError as error:
         # The environment's values of tables are JSON. The error stops at the first value that is not.
         field = re.search(r'field "(\w+)"', str(error))

@@ -26,10 +26,14 @@ def suggestion(name: str, names: Iterable[str], *, variables: bool = False) -> s
 def describe_problem(
     settings: type[BaseModel], details: Mapping[str, Any], path: Path, environment: Mapping[str, str]
 ) -> str:
-    """One line for an error that pydantic found. `settings`: the model of all settings. `path`: that of the file."""
+    """One line for an error that pydantic found; for settings that contradict each other, one for each.
+
+    `settings`: the model of all settings. `path`: that of the file.
+    """
     keys, models = _resolved(settings, [str(part) for part in details["loc"]])
     if not keys:
-        return str(details["msg"]).removeprefix("Value error, ")
+        lines = str(details["msg"]).removeprefix("Value error, ").splitlines()
+        return "\n".join(_with_source(line, path, environment) for line in lines)
     variable = f"HOOKMILL_{keys[0].upper()}"
     source = variable if variable in environment else str(path)
     if details["type"] == _UNKNOWN_KEY and len(keys) > 1:
@@ -44,6 +48,15 @@ def describe_problem(
         # A number is no secret, but a text in its place may be one.
         message = "must be a whole number"
     return f"{source}: {message}" if source == variable else f"{source}: {'.'.join(keys)}: {message}"
+
+
+def _with_source(problem: str, path: Path, environment: Mapping[str, str]) -> str:
+    """The problem `NAME: …` with the setting's variable, or the file, in front, if one of them has the setting."""
+    name, colon, reason = problem.partition(": ")
+    variable = f"HOOKMILL_{name.upper()}"
+    if colon and variable in environment:
+        return f"{variable}: {reason}"
+    return f"{path}: {problem}" if path.exists() else problem
 
 
 def _resolved(settings: type[BaseModel], location: Sequence[str]) -> tuple[list[str], Sequence[type[BaseModel]]]:

@@ -278,11 +278,11 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
             '{"a": {"argv": ["x"], "environment": {"A=B": ""}}}',
             "variable names that are not empty and do not contain =",
         ),
-        ("RUN_FILES", "s3", "run_files: s3 needs a bucket; set s3_bucket"),
+        ("RUN_FILES", "s3", "HOOKMILL_RUN_FILES: s3 needs a bucket; set s3_bucket"),
         ("S3_BUCKET", "files", "s3_secret_access_key: set it, because s3_bucket is set"),
         ("S3_ENDPOINT_URL", "https://key:canary@s3.test", "HOOKMILL_S3_ENDPOINT_URL: must be an https URL without"),
         ("S3_PREFIX", "a/../b", "HOOKMILL_S3_PREFIX: must have only letters"),
-        ("METRICS_PORT", "8420", "metrics_port: must differ from port"),
+        ("METRICS_PORT", "8420", "HOOKMILL_METRICS_PORT: must differ from port"),
         ("METRICS_HOST", "localhost", "HOOKMILL_METRICS_HOST: must be an IP address"),
         ("METRICS_TOKEN", "too-short", "HOOKMILL_METRICS_TOKEN: must have at least 16 characters"),
         ("OTLP_ENDPOINT", "http://user:canary@otlp.test", "HOOKMILL_OTLP_ENDPOINT: must be a URL without a password"),
@@ -298,7 +298,7 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
         ("OIDC_ROLES", '{"developers": "viewer"}', "'viewer' is not viewer@FACTORY or manager@FACTORY"),
         ("OIDC_ROLES", '{"developers": 5}', "must be a role and a factory, such as manager@default"),
         ("OIDC_ADMIN_GROUPS", '["a", ', "HOOKMILL_OIDC_ADMIN_GROUPS: not valid JSON"),
-        ("PASSWORD_SIGN_IN", "false", "password_sign_in: nobody could sign in; set oidc_issuer"),
+        ("PASSWORD_SIGN_IN", "false", "HOOKMILL_PASSWORD_SIGN_IN: nobody could sign in; set oidc_issuer"),
     ],
 )
 def test_invalid_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str):
@@ -330,6 +330,28 @@ url = "https://git.example.com/api/v1"
 secret_frm = "TOKEN"
 repositories = ["acme/shop"]
 """
+
+
+def test_contradictory_settings_are_on_separate_lines_with_their_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "own.toml"
+    file.write_text('default_runner = "agnet"\nprocesses = 2\n')
+    monkeypatch.setenv("HOOKMILL_CONFIG", str(file))
+    monkeypatch.setenv("HOOKMILL_PROCESSES", "3")
+
+    assert load_settings().problems == (
+        "HOOKMILL_PROCESSES: more than one needs PostgreSQL; set database_url",
+        f"{file}: default_runner: no runner is named 'agnet'; choose one of: package",
+    )
+
+
+def test_text_in_place_of_a_number_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "own.toml"
+    file.write_text('port = "canary"\n')
+    monkeypatch.setenv("HOOKMILL_CONFIG", str(file))
+
+    assert load_settings().problems == (f"{file}: port: must be a whole number",)
 
 
 def test_misspelled_keys_of_the_file_are_named_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -407,7 +429,9 @@ def test_object_store_without_tls_requires_a_setting(monkeypatch: pytest.MonkeyP
     for name, value in values.items():
         monkeypatch.setenv(f"HOOKMILL_S3_{name}", value)
 
-    with pytest.raises(Invalid, match="s3_endpoint_url: must begin with https://, unless s3_allow_http is true"):
+    with pytest.raises(
+        Invalid, match="HOOKMILL_S3_ENDPOINT_URL: must begin with https://, unless s3_allow_http is true"
+    ):
         read_settings()
     monkeypatch.setenv("HOOKMILL_S3_ALLOW_HTTP", "true")
     settings = read_settings()
