@@ -10,6 +10,7 @@ import os
 import random
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from statistics import median, quantiles
 from typing import Any
@@ -65,7 +66,7 @@ _IDENTITIES = RowStatement(
 
 
 def measure_by_log_size(storage: Storage, *, size_max: int, rounds: int, seconds: float) -> Iterator[Row]:
-    """Fill the log to each size up to `size_max`, and measure."""
+    """Fill the log to each size up to `size_max`, and measure. `rounds` is the number of comparisons at each size."""
     stored = 0
     try:
         with service.installed(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as installation:
@@ -91,27 +92,46 @@ def _measure_at_size(
     with service.started(installation) as running:
         yield _measure_steady(running, what, seconds, scale, storage.value, size)
         yield _measure_pages(running, what, storage.value, size)
-        rates, cpu_us = [], []
-        fresh_rates = []
-        for _ in range(rounds if size >= COMPARED_SIZE_MIN else 1):
-            if size >= COMPARED_SIZE_MIN:
-                with service.serving(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as fresh:
-                    fresh_rates.append(_measure_flat_out(fresh, seconds)[0])
-            rate, cpu = _measure_flat_out(running, seconds)
-            rates.append(rate)
-            cpu_us.append(cpu)
-        ratios = [rate / fresh_rate for rate, fresh_rate in zip(rates, fresh_rates, strict=False)]
+        fresh: list[_FlatOut] = []
+        if size < COMPARED_SIZE_MIN:
+            grown = [_measure_flat_out(running, seconds)]
+        else:
+            grown, fresh = _measure_beside_fresh(storage, running, rounds=rounds, seconds=seconds)
+    rate = median(each.per_second for each in grown)
     yield Row(
         what=f"{what}, flat out",
-        per_second=median(rates),
-        server_cores=median(rates) * median(cpu_us) / 1e6,
-        remark=(
-            f"{median(ratios):.2f} of a fresh database, wanted {SHARE_OF_FRESH_MIN} "
-            f"(rounds: {', '.join(f'{ratio:.2f}' for ratio in ratios)})"
-            if ratios
-            else ""
-        ),
-        points=(Point("Deliveries per second, flat out", scale, storage.value, size, median(rates)),),
+        per_second=rate,
+        server_cores=rate * median(each.cpu_us for each in grown) / 1e6,
+        remark=_comparison(grown, fresh) if fresh else "",
+        points=(Point("Deliveries per second, flat out", scale, storage.value, size, rate),),
+    )
+
+
+def _measure_beside_fresh(
+    storage: Storage, running: Service, *, rounds: int, seconds: float
+) -> tuple[list[_FlatOut], list[_FlatOut]]:
+    """Measure the service with its log, and a fresh one in the same round.
+
+    Each begins in every other round, because the disk may still write what the first one has left.
+    """
+    grown: list[_FlatOut] = []
+    fresh: list[_FlatOut] = []
+    for number in range(rounds):
+        if number % 2:
+            grown.append(_measure_flat_out(running, seconds))
+        with service.serving(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as fresh_service:
+            fresh.append(_measure_flat_out(fresh_service, seconds))
+        if not number % 2:
+            grown.append(_measure_flat_out(running, seconds))
+    return grown, fresh
+
+
+def _comparison(grown: Sequence[_FlatOut], fresh: Sequence[_FlatOut]) -> str:
+    rates = [one.per_second / other.per_second for one, other in zip(grown, fresh, strict=True)]
+    times = [one.cpu_us / other.cpu_us for one, other in zip(grown, fresh, strict=True)]
+    return (
+        f"{median(rates):.2f} of a fresh database, wanted {SHARE_OF_FRESH_MIN} "
+        f"(rounds: {', '.join(f'{rate:.2f}' for rate in rates)}), with {median(times):.2f} of its processor time"
     )
 
 
@@ -122,11 +142,12 @@ def measure_by_webhooks(storage: Storage, *, seconds: float) -> Iterator[Row]:
         try:
             with service.serving(storage, webhooks=number, environment=NO_LIMIT) as running:
                 yield _measure_steady(running, what, seconds, "webhooks", storage.value, number)
-                rate, cpu_us = _measure_flat_out(running, seconds)
+                flat_out = _measure_flat_out(running, seconds)
+                rate = flat_out.per_second
                 yield Row(
                     what=f"{what}, flat out",
                     per_second=rate,
-                    server_cores=rate * cpu_us / 1e6,
+                    server_cores=rate * flat_out.cpu_us / 1e6,
                     points=(Point("Deliveries per second, flat out", "webhooks", storage.value, number, rate),),
                 )
         except NotMeasured as reason:
@@ -216,13 +237,19 @@ def _measure_pages(running: Service, what: str, curve: str, size: int) -> Row:
     )
 
 
-def _measure_flat_out(running: Service, seconds: float) -> tuple[float, float]:
-    """Deliveries per second, and the server's processor time for each, in µs."""
+@dataclass(frozen=True, slots=True)
+class _FlatOut:
+    per_second: float
+    cpu_us: float
+    """The server's processor time for each delivery, in µs."""
+
+
+def _measure_flat_out(running: Service, seconds: float) -> _FlatOut:
     load.run(plan(running, WARM_UP_SECONDS))
     cpu_before = running.served.cpu_seconds()
     record: Record = load.run(plan(running, seconds))
     cpu_seconds = running.served.cpu_seconds() - cpu_before
-    return record.requests_per_second, cpu_seconds / record.seconds / record.requests_per_second * 1e6
+    return _FlatOut(record.requests_per_second, cpu_seconds / record.seconds / record.requests_per_second * 1e6)
 
 
 def plan(running: Service, seconds: float, rate_per_second: float | None = None) -> Plan:

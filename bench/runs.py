@@ -169,8 +169,8 @@ def _round(setup: Setup) -> _Round:
         assert running.settings is not None
         store_url = running.settings.store_url()
         burst_targets, other_targets = running.webhooks[:-4], running.webhooks[-4:]
-        _send(running, other_targets[:1], WARM_UP_RUNS)
-        _wait_for_runs(store_url, WARM_UP_RUNS)
+        send_matching(running, other_targets[:1], WARM_UP_RUNS)
+        wait_for_runs(store_url, WARM_UP_RUNS)
 
         cpu_before = _cpu_seconds(processes)
         time.sleep(IDLE_SECONDS)
@@ -179,11 +179,11 @@ def _round(setup: Setup) -> _Round:
         steady_service = Service(served=running.served, webhooks=other_targets[1:], settings=running.settings)
         starts = service.seconds_to_run_start(steady_service, deliveries=service.RUN_STARTS)
         run_count = WARM_UP_RUNS + service.RUN_STARTS
-        _wait_for_runs(store_url, run_count)
+        wait_for_runs(store_url, run_count)
 
         cpu_before, started_at = _cpu_seconds(processes), time.monotonic()
-        _send(running, burst_targets, BURST)
-        _wait_for_runs(store_url, run_count + BURST)
+        send_matching(running, burst_targets, BURST)
+        wait_for_runs(store_url, run_count + BURST)
         seconds = time.monotonic() - started_at
         return _Round(
             runs_per_second=BURST / seconds,
@@ -216,7 +216,7 @@ def _serving(setup: Setup, *, webhooks: int) -> Iterator[tuple[Service, Sequence
         yield running, processes
 
 
-def _send(running: Service, targets: Sequence[load.Target], count: int) -> None:
+def send_matching(running: Service, targets: Sequence[load.Target], count: int) -> None:
     """Send matching deliveries as fast as possible."""
     per_target = -(-count // len(targets))
     load.run(
@@ -231,7 +231,8 @@ def _send(running: Service, targets: Sequence[load.Target], count: int) -> None:
     )
 
 
-def _wait_for_runs(store_url: str, wanted: int) -> None:
+def wait_for_runs(store_url: str, wanted: int) -> None:
+    """Wait until so many runs of the database have ended. Raises `LoadFailed`."""
     deadline = time.monotonic() + BURST_SECONDS_MAX
     with open_database(store_url) as database:
         while time.monotonic() < deadline:

@@ -8,7 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from bench import capacity, connections, databases, grown, load, machine, noop, observed, pages, runs, service, window
+from bench import (
+    capacity,
+    connections,
+    databases,
+    disk,
+    grown,
+    load,
+    machine,
+    noop,
+    observed,
+    pages,
+    runs,
+    service,
+    window,
+)
 from bench.load import SERIAL_LENGTH, Body, Plan, Record, Target
 from bench.observed import Observed
 from bench.process import Served
@@ -45,7 +59,8 @@ class Effort:
     seconds: float
     rounds: int
     rounds_of_busiest: int
-    """The number of rounds with `BUSIEST` traffic. Its rate has a minimum, so its median must be more reliable."""
+    """The number of rounds of figures that have a minimum, so that their medians are more reliable: with `BUSIEST`
+    traffic, and with a grown log."""
     against: Path | None = None
     """Another checkout, which the scenario `runs` also measures."""
     log_size_max: int = grown.DEFAULT_SIZE_MAX
@@ -374,7 +389,7 @@ def _capacity(effort: Effort) -> Sequence[Row]:
 def _grown(effort: Effort) -> Iterator[Row]:
     for storage in Storage:
         yield from grown.measure_by_log_size(
-            storage, size_max=effort.log_size_max, rounds=effort.rounds, seconds=effort.seconds
+            storage, size_max=effort.log_size_max, rounds=effort.rounds_of_busiest, seconds=effort.seconds
         )
         yield from grown.measure_by_webhooks(storage, seconds=effort.seconds)
         yield from grown.measure_during_retention(storage, rounds=effort.rounds, seconds=effort.seconds)
@@ -393,6 +408,11 @@ def _connections(effort: Effort) -> Sequence[Row]:
     return [row for storage in Storage for row in connections.measure(storage, seconds=seconds)]
 
 
+def _disk(effort: Effort) -> Iterator[Row]:
+    for storage in Storage:
+        yield from disk.measure(storage)
+
+
 SCENARIOS = (
     Scenario(name="small", measure=_flat_out_small),
     Scenario(name="large", measure=_flat_out_large),
@@ -406,5 +426,6 @@ SCENARIOS = (
     Scenario(name="window", measure=_window),
     Scenario(name="connections", measure=_connections),
     Scenario(name="capacity", measure=_capacity),
+    Scenario(name="disk", measure=_disk),
     Scenario(name="databases", measure=lambda effort: databases.simulate()),
 )
