@@ -11,7 +11,6 @@ from typing import Final
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import time_ordered_key
 from hookmill.domain.limits import LOG_DAYS_KEPT, LOG_ROWS_KEPT
-from hookmill.store import dialect
 from hookmill.store.database import Database, Row, Transaction
 from hookmill.store.runs.removal import remove_runs_and_payloads
 
@@ -88,19 +87,11 @@ def remove(tx: Transaction, keys: Sequence[bytes]) -> int:
 
     A row stays if it has got an unfinished run, or if a replay is adding one.
     """
-    # On PostgreSQL, a replay keeps its delivery's row locked, and SKIP LOCKED omits the row.
-    selected = _parameters(keys)
-    locked = tx.all(
-        f"""
-        SELECT id FROM deliveries
-        WHERE id IN ({_names(selected)})
-        {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
-        """,
-        **selected,
-    )
-    if not locked:
+    if not tx.on_sqlite:
+        keys = _locked(tx, keys)
+    if not keys:
         return 0
-    selected = _parameters([row["id"] for row in locked])
+    selected = _parameters(keys)
     # The runs are checked after the rows are locked, because a replay may have added one before.
     removed = tx.all(
         f"""
@@ -113,6 +104,13 @@ def remove(tx: Transaction, keys: Sequence[bytes]) -> int:
     )
     remove_runs_and_payloads(tx, [bytes(row["id"]) for row in removed if row["label"] == Label.ACCEPTED])
     return len(removed)
+
+
+def _locked(tx: Transaction, keys: Sequence[bytes]) -> Sequence[bytes]:
+    """Those of the keys whose rows this transaction could lock. A replay keeps its delivery's row locked."""
+    selected = _parameters(keys)
+    rows = tx.all(f"SELECT id FROM deliveries WHERE id IN ({_names(selected)}) FOR UPDATE SKIP LOCKED", **selected)
+    return [bytes(row["id"]) for row in rows]
 
 
 def _parameters(keys: Sequence[bytes]) -> dict[str, bytes]:

@@ -12,6 +12,8 @@ from hookmill.store.runs.files import note_objects_to_remove
 
 BYTES_PER_STEP: Final = 4_194_304
 """About how many bytes of contents one transaction removes. One file may be larger."""
+RUNS_PER_STATEMENT: Final = 500
+"""Databases limit the parameters of a statement."""
 
 
 def remove_runs_and_payloads(tx: Transaction, deliveries: Sequence[bytes]) -> None:
@@ -23,19 +25,28 @@ def remove_runs_and_payloads(tx: Transaction, deliveries: Sequence[bytes]) -> No
         return
     keys = {f"key_{number}": delivery for number, delivery in enumerate(deliveries)}
     in_deliveries = f"delivery_id IN ({', '.join(f':{name}' for name in keys)})"
+    tx.run(f"DELETE FROM payloads WHERE {in_deliveries}", **keys)
+    # Most deliveries start no run. Then no further statement is executed, because deliveries wait for this transaction.
+    runs = [bytes(row["id"]) for row in tx.all(f"SELECT id FROM runs WHERE {in_deliveries}", **keys)]
+    for start in range(0, len(runs), RUNS_PER_STATEMENT):
+        _remove_runs(tx, runs[start : start + RUNS_PER_STATEMENT])
+
+
+def _remove_runs(tx: Transaction, runs: Sequence[bytes]) -> None:
+    keys = {f"run_{number}": run for number, run in enumerate(runs)}
+    selected = ", ".join(f":{name}" for name in keys)
     tx.run(
         f"""
         INSERT INTO removed_runs (run_id)
         SELECT r.id
         FROM runs r
-        WHERE r.{in_deliveries} AND EXISTS (SELECT 1 FROM run_files f WHERE f.run_id = r.id)
+        WHERE r.id IN ({selected}) AND EXISTS (SELECT 1 FROM run_files f WHERE f.run_id = r.id)
         """,
         **keys,
     )
-    tx.run(f"DELETE FROM payloads WHERE {in_deliveries}", **keys)
     for table in ("failed_attempts", "attempt_reports", "run_outputs", "run_results", "platform_attempts"):
-        tx.run(f"DELETE FROM {table} WHERE run_id IN (SELECT id FROM runs WHERE {in_deliveries})", **keys)
-    tx.run(f"DELETE FROM runs WHERE {in_deliveries}", **keys)
+        tx.run(f"DELETE FROM {table} WHERE run_id IN ({selected})", **keys)
+    tx.run(f"DELETE FROM runs WHERE id IN ({selected})", **keys)
 
 
 def remove_files(tx: Transaction, at_most: int) -> bool:
