@@ -9,32 +9,29 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 
 import psycopg
 
-from bench import load, runs, service
+from bench import grown, load, runs, service
 from bench.load import Body, Plan
 from bench.machine import bytes_written_to_disk
 from bench.service import NotMeasured, Service, Storage
 from bench.table import Row
 
-WEBHOOKS = 200
-CONNECTIONS = 256
 BODY_BYTES = 1_000
 SECONDS = 10.0
-WARM_UP_SECONDS = 1.0
 STEADY_RATE_PER_SECOND = 100.0
 """So slow that nearly every delivery has a transaction and a sync of its own."""
 RUNS = 2_000
-NO_LIMIT = {"HOOKMILL_DELIVERIES_PER_MINUTE": "100000"}
 
 
 def measure(storage: Storage) -> Iterator[Row]:
     """Deliveries of 1 KB, flat out and one by one, and then deliveries of which each starts a run."""
     what = f"Disk, {storage.value}"
     try:
-        with service.serving(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as running:
-            load.run(_plan(running, WARM_UP_SECONDS))
+        with service.serving(storage, webhooks=grown.WEBHOOKS, environment=grown.NO_LIMIT) as running:
+            load.run(_plan(running, grown.WARM_UP_SECONDS))
             for name, rate in (
                 ("a delivery, flat out", None),
                 (f"a delivery, steady {STEADY_RATE_PER_SECOND:,.0f}/s", STEADY_RATE_PER_SECOND),
@@ -96,12 +93,5 @@ class _Disk:
 
 def _plan(running: Service, seconds: float, rate_per_second: float | None = None) -> Plan:
     """Bodies that match no automation, for all webhooks in turn. Without a rate, flat out."""
-    return Plan(
-        port=running.served.port,
-        targets=running.webhooks,
-        bodies=[Body(before='{"kind":"other","id":"', after=f'","text":"{"x" * (BODY_BYTES - 64)}"}}')],
-        seconds=seconds,
-        requests_per_target=1_000_000,
-        rate_per_second=rate_per_second,
-        connections=CONNECTIONS,
-    )
+    body = Body(before='{"kind":"other","id":"', after=f'","text":"{"x" * (BODY_BYTES - 64)}"}}')
+    return replace(grown.plan(running, seconds, rate_per_second), bodies=[body])

@@ -107,7 +107,7 @@ class NoRoomForDeliveries(HookmillError):
 class DiskGuard:
     """Whether the disk has room for another delivery. Each delivery calls it, so the result is cached for a second.
 
-    `report_failure` is called once when there is no more room, and `report_recovery` when there is room again.
+    `report_failure` is called once when there is no longer any room, and `report_recovery` when there is room again.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, TextualSelect, column, make_url, text
-from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hookmill.domain.errors import DatabaseUnreachable, DiskFull, Invalid, StoreUnavailable
@@ -288,16 +288,10 @@ class Database:
     @contextmanager
     def dedicated_connection(self) -> Iterator["psycopg.Connection[Any]"]:
         """A connection to PostgreSQL outside the pool, in autocommit mode. Raises `StoreUnavailable`."""
-        try:
-            with raising_unavailable():
-                pooled = self._write_engine.raw_connection()
-                connection = cast("psycopg.Connection[Any]", pooled.driver_connection)
-                pooled.detach()
-        except Exception as error:
-            # Unlike a transaction, `raw_connection` raises the driver's errors.
-            if (unavailable := unavailable_error(error)) is not None:
-                raise unavailable from error
-            raise
+        with raising_unavailable():
+            pooled = self._write_engine.raw_connection()
+            connection = cast("psycopg.Connection[Any]", pooled.driver_connection)
+            pooled.detach()
         try:
             connection.autocommit = True
             yield connection
@@ -384,10 +378,10 @@ class _FairLock:
 
 @contextmanager
 def raising_unavailable() -> Iterator[None]:
-    """Convert errors of the driver and the pool to `StoreUnavailable`."""
+    """Convert errors of SQLAlchemy, of its pool and of the driver to `StoreUnavailable`."""
     try:
         yield
-    except SQLAlchemyError as error:
+    except Exception as error:
         if (unavailable := unavailable_error(error)) is not None:
             raise unavailable from error
         raise

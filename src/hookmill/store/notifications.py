@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from hookmill.store.database import Database, Transaction, unavailable_error
+from hookmill.store.database import Database, Transaction, raising_unavailable
 
 _CHANNEL: Final = "hookmill_backlog"
 
@@ -36,19 +36,11 @@ def listening(database: Database) -> Iterator[Callable[[float], bool]]:
     Yields a function that waits up to a number of seconds, and returns whether a notification arrived. Entering the
     context and calling the function raise `StoreUnavailable` if the connection fails.
     """
-    # Loading the driver takes 0.2 s, and SQLite does not need it.
-    import psycopg
+    with database.dedicated_connection() as connection, raising_unavailable():
+        connection.execute(f"LISTEN {_CHANNEL}")
 
-    with database.dedicated_connection() as connection:
-        try:
-            connection.execute(f"LISTEN {_CHANNEL}")
+        def wait(seconds: float) -> bool:
+            with raising_unavailable():
+                return any(list(connection.notifies(timeout=seconds, stop_after=1)))
 
-            def wait(seconds: float) -> bool:
-                try:
-                    return any(list(connection.notifies(timeout=seconds, stop_after=1)))
-                except psycopg.Error as error:
-                    raise unavailable_error(error) or error from error
-
-            yield wait
-        except psycopg.Error as error:
-            raise unavailable_error(error) or error from error
+        yield wait
