@@ -1,6 +1,9 @@
 """The service's log: repeated errors are suppressed, and other errors are not."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -8,6 +11,8 @@ import pytest
 from hookmill.app import log
 from hookmill.app.log import REPEATS_LOGGED, REPEATS_SECONDS, RepeatedErrorLimiter
 from hookmill.settings import Settings
+
+CONFIGURE = "from hookmill.app import log; from hookmill.settings import Settings; log.configure(Settings()); "
 
 
 def test_repeated_error_is_counted_instead_of_logged():
@@ -52,3 +57,18 @@ def test_log_line_has_the_number_of_suppressed_lines(
 
     assert [line.get("left_out") for line in lines] == [None] * REPEATS_LOGGED + [20 - REPEATS_LOGGED]
     assert {(line["event"], line["where"], line["why"]) for line in lines} == {("failed", "runs", "the disk is full")}
+
+
+def test_line_and_its_end_are_written_together():
+    logs_two_lines = "log.event('starting'); log.error('runs', 'the disk is full')"
+    # In packet mode, each read returns the bytes of one write.
+    reader, writer = os.pipe2(os.O_DIRECT)
+    try:
+        subprocess.run([sys.executable, "-c", f"{CONFIGURE}{logs_two_lines}"], stderr=writer, timeout=60, check=True)
+        writes = [os.read(reader, 4_096) for _ in range(2)]
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+    assert [json.loads(write)["event"] for write in writes] == ["starting", "failed"]
+    assert all(write.endswith(b"}\n") for write in writes)
