@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from hookmill.app import now_us
 from hookmill.app.doctor import CHECKS, SETTINGS, examine
 from hookmill.app.doctor.alarms import check_alarm_destinations
 from hookmill.app.doctor.base_url import check_base_url
 from hookmill.app.doctor.check import Check, findings_of
-from hookmill.app.doctor.database import clock_finding
+from hookmill.app.doctor.database import check_connections, clock_finding
 from hookmill.app.doctor.destinations import check_destinations
 from hookmill.app.doctor.directory import file_system_of
 from hookmill.app.doctor.exchange import tls_context
@@ -29,6 +30,9 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.finding import Examination, Finding, Status, ok
 from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.settings import LoadedSettings, Settings, load_settings
+from hookmill.store.database import open_database
+from hookmill.store.runs import executors
+from hookmill.store.runs.executors import ExecutorId
 from tests.notices.receivers import closed_port, http_receiver, mail_server
 from tests.results.github import CLIENT_ID, TOKEN, app_private_key, github_server, pem
 from tests.support.certificates import write_certificates
@@ -105,6 +109,21 @@ def test_service_on_postgresql_has_no_problem(tmp_path: Path, postgres_store: st
     names = {finding.check for finding in examination.findings}
     assert {"pooler", "privileges", "durability", "connections", "database clock", "master key"} <= names
     assert re.search(r"enough for \d+ hosts? with these settings", findings(examination, "connections")[0].observation)
+
+
+def test_too_few_connections_for_the_hosts_with_live_workers(tmp_path: Path, postgres_store: str):
+    settings = Service(tmp_path / "data", database_url=postgres_store, port=free_port()).read_settings()
+    enough = next(check_connections(settings))
+    hosts = int(re.search(r"enough for (\d+) hosts?", enough.observation)[1])  # type: ignore[index]
+    with open_database(postgres_store) as database, database.write() as tx:
+        for number in range(hosts + 1):
+            executors.heartbeat(tx, ExecutorId(f"host-{number}-1-ab"), now_us())
+        executors.heartbeat(tx, ExecutorId("host-0-2-ab"), now_us())
+
+    too_few = next(check_connections(settings))
+
+    assert (enough.status, too_few.status) == (Status.OK, Status.WARNING)
+    assert too_few.observation == f"{enough.observation}, and {hosts + 1} hosts have live workers"
 
 
 def test_installation_before_its_first_start_is_unchanged(tmp_path: Path):

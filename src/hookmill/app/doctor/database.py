@@ -8,6 +8,7 @@ from hookmill.app import keys, now_us
 from hookmill.app.first_start import refuse_lost_database
 from hookmill.domain.errors import Invalid
 from hookmill.domain.finding import Finding, ok, problem, warning
+from hookmill.domain.queue import host_and_pid, is_recent_heartbeat
 from hookmill.settings import Settings
 from hookmill.store import metadata, moved, secrets
 from hookmill.store.database import POSTGRES_CONNECTIONS, Database, Transaction, open_database
@@ -22,6 +23,7 @@ from hookmill.store.keys import binding
 from hookmill.store.migrate import stored_revision
 from hookmill.store.privileges import refuse_missing_privileges
 from hookmill.store.revision import revisions
+from hookmill.store.runs import executors
 
 INTEGRITY_SECONDS: Final = 10.0
 """How long the check of a SQLite file may take."""
@@ -219,7 +221,12 @@ def check_connections(settings: Settings) -> Iterator[Finding]:
     with inspected(settings, is_sqlite=False) as tx:
         if tx is None:
             return
-        state = postgres_state(tx, now_us())
+        now = now_us()
+        state = postgres_state(tx, now)
+        heartbeats = executors.last_heartbeats(tx) if metadata.table_exists(tx) else {}
+    live_hosts = {
+        host_and_pid(executor)[0] for executor, seen_at in heartbeats.items() if is_recent_heartbeat(seen_at, now)
+    }
     needed = settings.processes * (CONNECTIONS_OF_INGRESS + POSTGRES_CONNECTIONS)
     needed += POSTGRES_CONNECTIONS + 2 * settings.runs_at_once + CONNECTIONS_OF_ENGINE
     available = state.connections_max - state.connections_of_others
@@ -229,10 +236,10 @@ def check_connections(settings: Settings) -> Iterator[Finding]:
         f"{state.connections_max}, of which other programs use {state.connections_of_others} now. That is enough for "
         f"{hosts} {'host' if hosts == 1 else 'hosts'} with these settings"
     )
-    if needed > available:
+    if hosts < max(len(live_hosts), 1):
         yield warning(
             name,
-            text,
+            f"{text}, and {len(live_hosts)} hosts have live workers" if len(live_hosts) > 1 else text,
             "Raise max_connections (or the CONNECTION LIMIT of the role or database), or lower processes or "
             "runs_at_once.",
         )

@@ -86,7 +86,10 @@ def _finding_without_answer(name: str, settings: Settings, no_response: NoRespon
             errno.EADDRNOTAVAIL: "Set HOOKMILL_HOST to an address of this host, such as 127.0.0.1.",
         }.get(error.errno or 0, "Set HOOKMILL_HOST and HOOKMILL_PORT to another address.")
         return problem(name, f"the service can't listen at {place}: {error.strerror}", advice)
-    return warning(name, f"nothing listens at {place}: the service does not run here", "Start it: hookmill serve")
+    advice = "Start it: hookmill serve"
+    if settings.on_postgres:
+        advice += ". A host on which only `hookmill worker` runs does not need it."
+    return warning(name, f"nothing listens at {place}: the service does not run here", advice)
 
 
 def _get(settings: Settings, path: str) -> Response:

@@ -13,6 +13,7 @@ from hookmill.domain.moment import utc
 from hookmill.domain.queue import is_recent_heartbeat
 from hookmill.settings import Settings
 from hookmill.store import automations, factories, metadata
+from hookmill.store.dialect import server_time
 from hookmill.store.runs import executors, queue
 
 PROBE_BYTES: Final = 1_024
@@ -83,10 +84,10 @@ def check_object_store(settings: Settings) -> Iterator[Finding]:
 
 def check_workers(settings: Settings) -> Iterator[Finding]:
     name = "workers"
-    now = now_us()
     with inspected_tables(settings) as tx:
         if tx is None:
             return
+        now = server_time(tx) or now_us()
         heartbeats = executors.last_heartbeats(tx)
         oldest = min(
             (
