@@ -161,6 +161,7 @@ def test_disk_must_have_more_space_again_than_raised_the_alarm(space, is_open, i
         (NOW + 30_000_008, None, "differ by more than 30 s"),
         (NOW - 30_000_008, None, "differ by more than 30 s"),
         (NOW, NOW - 48 * HOUR, None),
+        (NOW, NOW + 48 * HOUR, None),
     ],
 )
 def test_clock_is_compared_with_the_server_and_with_retention(server_at, retention_at, problem):
