@@ -1,15 +1,20 @@
 """The service's log: repeated errors are suppressed, and other errors are not."""
 
+import errno
 import json
+import logging
 import os
+import ssl
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from hookmill.app import log
 from hookmill.app.log import REPEATS_LOGGED, REPEATS_SECONDS, RepeatedErrorLimiter
+from hookmill.app.serve import _create_server
 from hookmill.settings import Settings
 
 CONFIGURE = "from hookmill.app import log; from hookmill.settings import Settings; log.configure(Settings()); "
@@ -72,3 +77,43 @@ def test_line_and_its_end_are_written_together():
 
     assert [json.loads(write)["event"] for write in writes] == ["starting", "failed"]
     assert all(write.endswith(b"}\n") for write in writes)
+
+
+@pytest.mark.parametrize(
+    ("exception", "why"),
+    [
+        (OSError(errno.ENOSPC, "canary"), "a fault of type OSError: No space left on device"),
+        (PermissionError(errno.EACCES, "canary"), "a fault of type PermissionError: Permission denied"),
+        (OSError("canary"), "a fault of type OSError"),
+        (ssl.SSLError(1, "canary"), "a fault of type SSLError"),
+    ],
+)
+def test_fault_of_the_operating_system_is_logged_with_its_reason(
+    exception: OSError, why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(log, "_limiter", RepeatedErrorLimiter())
+    log.configure(Settings())
+
+    log.failure("metrics", exception)
+
+    assert json.loads(capsys.readouterr().err)["why"] == why
+
+
+def test_messages_of_the_http_server_are_logged_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(log, "_limiter", RepeatedErrorLimiter())
+    settings = Settings(data_dir=tmp_path)
+    log.configure(settings)
+    _create_server(settings)
+
+    logger = logging.getLogger("_granian")
+    logger.warning("Killing worker-2 after it refused to gracefully stop")
+    logger.error("Application callable raised an exception\nTraceback: canary")
+
+    output = capsys.readouterr()
+    killed, raised = map(json.loads, output.err.splitlines())
+    assert killed["level"] == "info"
+    assert killed["what"] == "Killing ingress process 2 after it refused to gracefully stop"
+    assert (raised["where"], raised["why"]) == ("ingress", "Application callable raised an exception")
+    assert "canary" not in output.out + output.err

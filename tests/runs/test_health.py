@@ -2,8 +2,10 @@
 
 import errno
 import os
+import re
 import resource
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -134,6 +136,15 @@ def package(tmp_path: Path) -> Package:
 
 def test_failure_to_start_the_guard_is_a_host_fault(package: Package):
     with exhausted_file_descriptors(), pytest.raises(HostFault, match="Too many open files"):
+        CommandRunner(argv=("true",)).run(package, always_continue)
+
+
+def test_program_that_a_guard_needs_is_named(package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    python = tmp_path / "python"
+    python.touch(mode=0o600)
+    monkeypatch.setattr(sys, "executable", str(python))
+
+    with pytest.raises(HostFault, match=f"could not be started: {re.escape(str(python))}: Permission denied"):
         CommandRunner(argv=("true",)).run(package, always_continue)
 
 

@@ -4,6 +4,7 @@ Log lines never contain a header, body, token or path of a request.
 """
 
 import logging
+import os
 import sys
 import time
 from contextlib import suppress
@@ -127,4 +128,13 @@ def failure(component: str, exception: BaseException) -> None:
         _metrics.number(FAULTS, _counted_component(component)).add()
         return
     is_ours = isinstance(exception, HookmillError)
-    error(component, str(exception) if is_ours else f"a fault of type {type(exception).__name__}")
+    why = str(exception) if is_ours else f"a fault of type {type(exception).__name__}{_errno_text(exception)}"
+    error(component, why)
+
+
+def _errno_text(exception: BaseException) -> str:
+    """`: No space left on device`; empty for an exception without a number of the operating system."""
+    # Errors of libraries, such as `SSLError`, have numbers of their own.
+    if isinstance(exception, OSError) and type(exception).__module__ == "builtins" and exception.errno:
+        return f": {os.strerror(exception.errno)}"
+    return ""

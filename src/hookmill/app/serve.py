@@ -19,7 +19,7 @@ from granian.log import LogLevels
 
 from hookmill.app import log
 from hookmill.app.fork_server import ForkServer
-from hookmill.app.http_server import HttpServer, block_stop_signals, serve_until_interrupted
+from hookmill.app.http_server import LOGGING, HttpServer, block_stop_signals, serve_until_interrupted
 from hookmill.app.ingress_process import WRITER, IngressService
 from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import allowed_connections
@@ -96,6 +96,7 @@ def _create_server(settings: Settings) -> HttpServer:
         backpressure=allowed_connections(),
         log_access=False,
         log_level=LogLevels.warning,
+        log_dictconfig=LOGGING,
         respawn_failed_workers=True,
         respawn_interval=0.5,
         workers_kill_timeout=STOP_SECONDS,

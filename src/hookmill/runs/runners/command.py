@@ -148,7 +148,8 @@ class CommandRunner:
         except (OSError, MemoryError) as error:
             if isinstance(error, OSError) and error.errno == errno.E2BIG:
                 return Ended(state=RunState.FAILED, reason=f"The command could not be started: {error.strerror}.")
-            raise HostFault(f"The command of a run could not be started: {reason_of(error)}.") from error
+            path = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+            raise HostFault(f"The command of a run could not be started: {path}{reason_of(error)}.") from error
         # The time that the guard gets to exit before it is killed: none, unless it has reported.
         exit_seconds = 0.0
         try:
