@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 _UNKNOWN_KEY: Final = "extra_forbidden"
 _NOT_INTEGERS: Final = {"int_parsing", "int_type", "int_from_float"}
+_NOT_LISTS: Final = {"list_type", "tuple_type"}
 _UNKNOWN_KIND: Final = "union_tag_invalid"
 
 
@@ -39,7 +40,8 @@ def describe_problem(
     if details["type"] == _UNKNOWN_KEY and len(keys) > 1:
         *table, key = keys
         known = sorted({name for model in models for name in model.model_fields})
-        hint = suggestion(key, known) or f"; known keys: {', '.join(known)}"
+        setting_hint = "; as a setting, it belongs above the first table" if key in settings.model_fields else ""
+        hint = setting_hint or suggestion(key, known) or f"; known keys: {', '.join(known)}"
         return f"{source}: unknown key {key!r} in the table {'.'.join(table)}{hint}"
     message = str(details["msg"]).removeprefix("Value error, ")
     if details["type"] == _UNKNOWN_KIND:
@@ -47,6 +49,8 @@ def describe_problem(
     if details["type"] in _NOT_INTEGERS:
         # A number is no secret, but a text in its place may be one.
         message = "must be a whole number"
+    if details["type"] in _NOT_LISTS:
+        message = 'must be a list, such as ["one", "two"]'
     return f"{source}: {message}" if source == variable else f"{source}: {'.'.join(keys)}: {message}"
 
 

@@ -264,6 +264,7 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
         ("DATA_DIR", "data-\udcff", "HOOKMILL_DATA_DIR: not valid UTF-8"),
         ("RUNNERS", '{"a": ', "HOOKMILL_RUNNERS: not valid JSON: Expecting value"),
         ("RUNNERS", '{"a": {"argv": ["x\\u0000y"]}}', "HOOKMILL_RUNNERS: must not contain a NUL character"),
+        ("RUNNERS", '{"a": {"argv": "agent --flag"}}', 'HOOKMILL_RUNNERS: must be a list, such as ["one", "two"]'),
         ("RUNNERS", '{"a": {"kind": "robot"}}', "HOOKMILL_RUNNERS: kind must be one of: agent, command"),
         ("RUNNERS", '{"a": {"kind": ["command"]}}', "HOOKMILL_RUNNERS: kind must be one of: agent, command"),
         (
@@ -352,6 +353,29 @@ def test_text_in_place_of_a_number_is_not_shown(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("HOOKMILL_CONFIG", str(file))
 
     assert load_settings().problems == (f"{file}: port: must be a whole number",)
+
+
+def test_setting_below_a_table_is_named_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "own.toml"
+    file.write_text('[runners.agent]\nargv = ["true"]\nlog_level = "debug"\n')
+    monkeypatch.setenv("HOOKMILL_CONFIG", str(file))
+
+    assert load_settings().problems == (
+        f"{file}: unknown key 'log_level' in the table runners.agent; as a setting, it belongs above the first table",
+    )
+
+
+def test_settings_that_an_unreadable_file_may_have_are_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "own.toml"
+    file.write_text("smtp_user = \n")
+    monkeypatch.setenv("HOOKMILL_CONFIG", str(file))
+    monkeypatch.setenv("HOOKMILL_SMTP_PASSWORD", "canary")
+    monkeypatch.setenv("HOOKMILL_PORT", "0")
+
+    not_toml, port = load_settings().problems
+
+    assert not_toml.startswith(f"{file}: not valid TOML: ")
+    assert port.startswith("HOOKMILL_PORT: ")
 
 
 def test_misspelled_keys_of_the_file_are_named_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
