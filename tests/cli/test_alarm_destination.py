@@ -98,6 +98,19 @@ def test_email_destination_needs_a_mail_server_in_the_settings(
     assert "Secret" not in output
 
 
+def test_add_says_that_alarms_are_open_already(log: LogWriter, hookmill: Hookmill):
+    add = ("alarm", "destination", "add", "slack", "--url-from-stdin", "--installation")
+    without_alarms = hookmill(*add, stdin=URL).out
+    log.add_alarm(None, "disk@here")
+
+    output = hookmill(*add, stdin=URL).out
+
+    assert "were raised before" not in without_alarms
+    last_line = output.splitlines()[-1]
+    assert last_line.startswith("Alarms that were raised before are not sent. To list those that are open: ")
+    assert last_line.endswith(" alarm list --open --installation")
+
+
 def test_test_says_whether_the_destination_accepted_it(
     log: LogWriter, hookmill: Hookmill, receiver: Any, monkeypatch: pytest.MonkeyPatch
 ):

@@ -275,6 +275,19 @@ def test_log_of_a_run_without_output_says_so(automation: Any, delivery: str, log
     assert (result.out, result.err) == ("", f"No output of run {run} is stored.\n")
 
 
+def test_log_of_a_queued_run_says_that_it_has_not_started(
+    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
+):
+    run = log.add_run(delivery, automation["automation_id"])
+
+    result = hookmill("run", "log", run)
+
+    assert (result.out, result.err) == (
+        "",
+        f"Run {run} has not started. `hookmill run queue` shows why it waits.\n",
+    )
+
+
 def test_log_of_a_running_run_may_be_on_another_host(
     automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
 ):

@@ -65,6 +65,7 @@ def add(
             alarm_kinds=[each.value for each in alarm or ()],
             includes_factories=include_factories,
         )
+        has_open_alarms = bool(session.management.alarms.newest(session.may, is_open=True, limit=1))
     if json:
         print_json(AlarmDestinationWithSecretView.showing_secret(created))
         return
@@ -79,6 +80,11 @@ def add(
     if created.signing_secret is not None:
         print_line("Save the secret now: it is not shown again. The receiver verifies signatures with it.")
     print_line(f"To send a test: {_command(f'alarm destination test {destination.id}', factory, installation)}")
+    if has_open_alarms:
+        print_line(
+            "Alarms that were raised before are not sent. To list those that are open: "
+            + _command("alarm list --open", factory, installation)
+        )
 
 
 @commands.command("list")

@@ -361,6 +361,8 @@ def log(identifier: RunArgument, factory: options.FactoryName = "default", json:
         print_line(shown_lines(run.output_tail))
     elif run.state.is_final:
         print_error(f"No output of run {run_id(run.id)} is stored.")
+    elif not run.attempt:
+        print_error(f"Run {run_id(run.id)} has not started. `hookmill run queue` shows why it waits.")
     elif run_files.has_storage:
         print_error(f"Run {run_id(run.id)} has no output yet.")
     else:

@@ -433,6 +433,8 @@ def _secret_state(webhook: Webhook, factory: str) -> str:
 
 
 def _state_text(webhook: Webhook) -> str:
+    if webhook.state is WebhookState.DELETED:
+        return webhook.state.value
     if not webhook.has_secret:
         return f"{webhook.state.value}, waiting for the provider's secret"
     if webhook.secret_is_current:

@@ -113,8 +113,11 @@ def _factory_of(may: MayView | MayAdminister) -> FactoryId | None:
 def _alarm_of(tx: Transaction, may: MayView | MayAdminister, alarm_id: str) -> Alarm:
     alarm = alarms.by_key(tx, _factory_of(may), ids.alarm_key(alarm_id))
     if alarm is None:
-        owner = f"Factory {may.factory.name!r}" if isinstance(may, MayView) else "The installation"
-        raise NotFound(f"{owner} has no alarm {alarm_id}, or it was removed because it is too old.")
+        if isinstance(may, MayView):
+            owner, elsewhere = f"Factory {may.factory.name!r}", "belong to another factory or to the installation"
+        else:
+            owner, elsewhere = "The installation", "belong to a factory"
+        raise NotFound(f"{owner} has no alarm {alarm_id}. It may {elsewhere}, or was removed because it is old.")
     return alarm
 
 

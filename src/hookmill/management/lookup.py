@@ -29,7 +29,8 @@ def webhook_named(tx: Transaction, may: MayView, uid_or_name: str) -> Webhook:
         webhook = webhooks.live_by_name(tx, may.factory.id, uid_or_name)
     if webhook is None:
         raise NotFound(
-            f"Factory {may.factory.name!r} has no webhook {uid_or_name[:100]!r}. `hookmill webhook list` shows them."
+            f"Factory {may.factory.name!r} has no webhook {uid_or_name[:100]!r}. `hookmill webhook list` shows them, "
+            "and with --deleted also those that were deleted."
         )
     return webhook
 
