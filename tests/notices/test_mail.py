@@ -94,16 +94,14 @@ def test_server_that_never_answers_is_cut_off():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         for security in ("starttls", "tls"):
-            with pytest.raises(
-                DestinationUnavailable, match=f"mail server 127.0.0.1:{port} did not answer within 0.4 s"
-            ):
+            with pytest.raises(DestinationUnavailable, match=f"127.0.0.1:{port} did not answer within 0.4 s"):
                 outgoing(port, security, host="127.0.0.1", seconds=0.4).send(EmailTarget("ops@example.com"), MESSAGE)
 
     assert time.monotonic() - began_at < 10
 
 
 def test_server_that_is_down_is_reported():
-    with closed_port() as port, pytest.raises(DestinationUnavailable, match="Could not connect to The mail server"):
+    with closed_port() as port, pytest.raises(DestinationUnavailable, match="Could not connect to localhost:"):
         outgoing(port, "starttls").send(EmailTarget("ops@example.com"), MESSAGE)
 
 

@@ -93,7 +93,7 @@ def check(server: MailServer, deadline: MessageDeadline, *, tls: Callable[[], ss
 @contextmanager
 def _signed_in(server: MailServer, deadline: MessageDeadline, tls: Callable[[], ssl.SSLContext]) -> Iterator[_Client]:
     """A client that is connected as the settings require. Converts its errors to `DestinationUnavailable`."""
-    where = f"The mail server {server.host}:{server.port}"
+    where = f"{server.host}:{server.port}"
     with (
         # The operator has chosen this server, so it may have any address.
         connected(server.host, server.port, deadline, where=where, permits=lambda _address: True) as connection,
