@@ -114,16 +114,16 @@ def test_service_on_postgresql_has_no_problem(tmp_path: Path, postgres_store: st
 def test_too_few_connections_for_the_hosts_with_live_workers(tmp_path: Path, postgres_store: str):
     settings = Service(tmp_path / "data", database_url=postgres_store, port=free_port()).read_settings()
     enough = next(check_connections(settings))
-    hosts = int(re.search(r"enough for (\d+) hosts?", enough.observation)[1])  # type: ignore[index]
+    # No test server allows so many connections.
     with open_database(postgres_store) as database, database.write() as tx:
-        for number in range(hosts + 1):
+        for number in range(200):
             executors.heartbeat(tx, ExecutorId(f"host-{number}-1-ab"), now_us())
         executors.heartbeat(tx, ExecutorId("host-0-2-ab"), now_us())
 
     too_few = next(check_connections(settings))
 
     assert (enough.status, too_few.status) == (Status.OK, Status.WARNING)
-    assert too_few.observation == f"{enough.observation}, and {hosts + 1} hosts have live workers"
+    assert too_few.observation.endswith(" with these settings, and 200 hosts have live workers")
 
 
 def test_installation_before_its_first_start_is_unchanged(tmp_path: Path):

@@ -12,6 +12,7 @@ from hookmill.domain.queue import host_and_pid, is_recent_heartbeat
 from hookmill.settings import Settings
 from hookmill.store import metadata, moved, secrets
 from hookmill.store.database import POSTGRES_CONNECTIONS, Database, Transaction, open_database
+from hookmill.store.dialect import server_time
 from hookmill.store.inspection import (
     PostgresState,
     inspecting,
@@ -221,8 +222,8 @@ def check_connections(settings: Settings) -> Iterator[Finding]:
     with inspected(settings, is_sqlite=False) as tx:
         if tx is None:
             return
-        now = now_us()
-        state = postgres_state(tx, now)
+        state = postgres_state(tx, now_us())
+        now = server_time(tx) or now_us()
         heartbeats = executors.last_heartbeats(tx) if metadata.table_exists(tx) else {}
     live_hosts = {
         host_and_pid(executor)[0] for executor, seen_at in heartbeats.items() if is_recent_heartbeat(seen_at, now)
