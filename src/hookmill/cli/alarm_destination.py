@@ -57,6 +57,8 @@ def add(
     """Add a destination of alarms. The signing secret of a webhook is printed only once."""
     url = inputs.read_secret() if url_from_stdin else None
     with factory_or_team_session(factory, of_team=installation) as session:
+        # Before, because an error after it would lose the signing secret.
+        has_open_alarms = bool(session.management.alarms.newest(session.may, is_open=True, limit=1))
         created = session.management.alarm_destinations.create(
             session.may,
             kind,
@@ -65,7 +67,6 @@ def add(
             alarm_kinds=[each.value for each in alarm or ()],
             includes_factories=include_factories,
         )
-        has_open_alarms = bool(session.management.alarms.newest(session.may, is_open=True, limit=1))
     if json:
         print_json(AlarmDestinationWithSecretView.showing_secret(created))
         return
