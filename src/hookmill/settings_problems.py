@@ -40,8 +40,11 @@ def describe_problem(
     if details["type"] == _UNKNOWN_KEY and len(keys) > 1:
         *table, key = keys
         known = sorted({name for model in models for name in model.model_fields})
-        setting_hint = "; as a setting, it belongs above the first table" if key in settings.model_fields else ""
-        hint = setting_hint or suggestion(key, known) or f"; known keys: {', '.join(known)}"
+        if key in settings.model_fields:
+            place = "above the first table" if source != variable else f"into HOOKMILL_{key.upper()}"
+            hint = f"; as a setting, it belongs {place}"
+        else:
+            hint = suggestion(key, known) or f"; known keys: {', '.join(known)}"
         return f"{source}: unknown key {key!r} in the table {'.'.join(table)}{hint}"
     message = str(details["msg"]).removeprefix("Value error, ")
     if details["type"] == _UNKNOWN_KIND:

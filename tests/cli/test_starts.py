@@ -272,6 +272,12 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
             '{"a": {"kind": "package", "argv": ["x"]}}',
             "HOOKMILL_RUNNERS: unknown key 'argv' in the table runners.a; known keys: kind, retry",
         ),
+        (
+            "RUNNERS",
+            '{"a": {"argv": ["x"], "log_level": "debug"}}',
+            "HOOKMILL_RUNNERS: unknown key 'log_level' in the table runners.a; as a setting, it belongs into "
+            "HOOKMILL_LOG_LEVEL",
+        ),
         ("RUNNERS", '{"a": {"kind": "command"}}', "HOOKMILL_RUNNERS: Field required"),
         ("RUNNERS", '{"a": {"argv": ["x"], "environment": {"A": "\\u0000"}}}', "must not contain a NUL character"),
         (
