@@ -68,12 +68,16 @@ def test_line_and_its_end_are_written_together():
     logs_two_lines = "log.event('starting'); log.error('runs', 'the disk is full')"
     # In packet mode, each read returns the bytes of one write.
     reader, writer = os.pipe2(os.O_DIRECT)
-    try:
-        subprocess.run([sys.executable, "-c", f"{CONFIGURE}{logs_two_lines}"], stderr=writer, timeout=60, check=True)
-        writes = [os.read(reader, 4_096) for _ in range(2)]
-    finally:
-        os.close(reader)
-        os.close(writer)
+    with os.fdopen(reader, "rb", buffering=0) as packets:
+        with os.fdopen(writer, "wb") as stderr:
+            subprocess.run(
+                [sys.executable, "-c", f"{CONFIGURE}{logs_two_lines}"],
+                stderr=stderr,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                timeout=60,
+                check=True,
+            )
+        writes = [packets.read(4_096) for _ in range(2)]
 
     assert [json.loads(write)["event"] for write in writes] == ["starting", "failed"]
     assert all(write.endswith(b"}\n") for write in writes)
@@ -109,11 +113,13 @@ def test_messages_of_the_http_server_are_logged_as_json(
 
     logger = logging.getLogger("_granian")
     logger.warning("Killing worker-2 after it refused to gracefully stop")
+    logger.error("Worker crash loop detected, exiting")
     logger.error("Application callable raised an exception\nTraceback: canary")
 
     output = capsys.readouterr()
-    killed, raised = map(json.loads, output.err.splitlines())
+    killed, crashed, raised = map(json.loads, output.err.splitlines())
     assert killed["level"] == "info"
     assert killed["what"] == "Killing ingress process 2 after it refused to gracefully stop"
+    assert crashed["why"] == "Ingress process crash loop detected, exiting"
     assert (raised["where"], raised["why"]) == ("ingress", "Application callable raised an exception")
     assert "canary" not in output.out + output.err

@@ -34,7 +34,9 @@ class ServerLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage().split("\n")[0][:500]
         # Elsewhere, a worker performs runs.
-        text = re.sub(r"\bworker-([0-9]+)", r"ingress process \1", message)
+        text = re.sub(r"\bworker-([0-9]+)", r"ingress process \1", message).replace(
+            "Worker crash", "Ingress process crash"
+        )
         if record.levelno >= logging.ERROR:
             log.error("ingress", text)
         else:

@@ -69,8 +69,8 @@ def configure(settings: Settings, metrics: Metrics | None = None) -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        # Writes a line and its end with one call. `print` needs two, and the lines of processes that share
-        # standard error could run into each other.
+        # Writes a line and its end with one call. With PYTHONUNBUFFERED, `print` needs two, and the lines of processes
+        # that share standard error could run into each other.
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
