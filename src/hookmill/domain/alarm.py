@@ -327,7 +327,7 @@ def clock_problem(now: int, *, server_at: int | None, retention_at: int | None, 
 
     `now`: the clock's time. `server_at`: the time of the database server, read within `elapsed_us` after `now`; None
     for SQLite. `retention_at`: the time that retention has reached, which follows the clock with a limited speed; None
-    before its first pass. All times are in µs since 1970.
+    before its first pass. It is ignored if `server_at` is given. All times are in µs since 1970.
     """
     tolerance_us = int(CLOCK_SECONDS_MAX * _SECOND_US)
     if server_at is not None:
