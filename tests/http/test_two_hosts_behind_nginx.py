@@ -1,8 +1,10 @@
 """nginx in front of two hosts, with the configuration in the documentation."""
 
 import http.client
+import os
 import re
 import shutil
+import signal
 import ssl
 from collections import Counter
 from pathlib import Path
@@ -47,6 +49,9 @@ def test_delivery_goes_to_the_other_host_if_one_ended_or_has_a_full_disk(tmp_pat
                 with_upstream_only = statuses_of_deliveries(proxy, path, token, "not repeated")
             with proxy.nginx(full.port, upstream | location):
                 with_both_full = statuses_of_deliveries(proxy, path, token, "both full")
+            os.killpg(full.process.pid, signal.SIGSTOP)
+            with proxy.nginx(first.port, {**upstream, **location, "proxy_read_timeout 8s;": "proxy_read_timeout 3s;"}):
+                with_second_paused = statuses_of_deliveries(proxy, path, token, "paused", deliveries=2)
         finally:
             full.kill()
         with first.management() as management:
@@ -54,8 +59,9 @@ def test_delivery_goes_to_the_other_host_if_one_ended_or_has_a_full_disk(tmp_pat
 
     assert (without_second, with_full_second) == ({202: DELIVERIES}, {202: DELIVERIES})
     assert {delivery.label for delivery in recorded} == {Label.ACCEPTED}
-    assert len(recorded) == 2 * DELIVERIES + with_upstream_only[202]
+    assert len(recorded) == 2 * DELIVERIES + with_upstream_only[202] + 2
     assert with_upstream_only[503] > 0
+    assert with_second_paused == {202: 2}
     assert with_both_full == {503: DELIVERIES}
 
 
@@ -91,11 +97,13 @@ def send_large_bodies_of_a_stranger(proxy: Proxy) -> None:
             connection.close()
 
 
-def statuses_of_deliveries(proxy: Proxy, path: str, token: str, name: str) -> Counter[int]:
+def statuses_of_deliveries(
+    proxy: Proxy, path: str, token: str, name: str, *, deliveries: int = DELIVERIES
+) -> Counter[int]:
     """Send deliveries one after the other, and count the statuses of the responses."""
     tls = ssl.create_default_context(cafile=proxy.ca_file)
     statuses: Counter[int] = Counter()
-    for number in range(DELIVERIES):
+    for number in range(deliveries):
         connection = http.client.HTTPSConnection("127.0.0.1", proxy.port, context=tls, timeout=20)
         try:
             connection.request("POST", path, f'"{name} {number}"', {"Authorization": f"Bearer {token}"})
