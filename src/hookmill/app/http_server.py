@@ -6,9 +6,7 @@ signals are blocked: the kernel keeps them until a thread waits for them.
 """
 
 import asyncio
-import logging
 import os
-import re
 import signal
 import threading
 import time
@@ -26,27 +24,6 @@ RESTART_SECONDS: Final = 1.0
 STOP_INTERVAL_SECONDS: Final = 0.1
 """Interval between orders to stop, because the server's main loop may overlook one."""
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-
-class ServerLogHandler(logging.Handler):
-    """Logs the HTTP server's records as JSON. Only their first line is logged, because the others are tracebacks."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage().split("\n")[0][:500]
-        # Elsewhere, a worker performs runs.
-        text = re.sub(r"\bworker-([0-9]+)", r"ingress process \1", message).replace(
-            "Worker crash", "Ingress process crash"
-        )
-        if record.levelno >= logging.ERROR:
-            log.error("ingress", text)
-        else:
-            log.event("http server", what=text)
-
-
-LOGGING: Final = {
-    "handlers": {"console": {"()": ServerLogHandler}, "access": {"()": logging.NullHandler}},
-}
-"""What replaces the HTTP server's own handlers, for `logging.config.dictConfig`."""
 
 
 def block_stop_signals() -> None:

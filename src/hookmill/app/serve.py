@@ -19,7 +19,8 @@ from granian.log import LogLevels
 
 from hookmill.app import log
 from hookmill.app.fork_server import ForkServer
-from hookmill.app.http_server import LOGGING, HttpServer, block_stop_signals, serve_until_interrupted
+from hookmill.app.http_server import HttpServer, block_stop_signals, serve_until_interrupted
+from hookmill.app.http_server_log import LOGGING
 from hookmill.app.ingress_process import WRITER, IngressService
 from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import allowed_connections
