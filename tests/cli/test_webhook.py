@@ -286,6 +286,16 @@ def test_answer_yes_deletes_the_webhook(webhook: Any, hookmill: Hookmill):
     assert (deleted["uid"], deleted["state"]) == (webhook["uid"], "deleted")
 
 
+def test_deleted_webhook_waits_for_no_secret(log: LogWriter, hookmill: Hookmill):
+    hookmill("webhook", "create", "pulls", "--mode", "signature", "--scheme", "github")
+    hookmill("webhook", "delete", "pulls", "--yes")
+
+    output = hookmill("webhook", "list", "--deleted").out
+
+    assert "deleted" in output
+    assert "waiting for" not in output
+
+
 def test_delete_with_json_requires_yes(webhook: Any, hookmill: Hookmill):
     refused = hookmill("webhook", "delete", "source", "--json", exit_code=2)
     deleted = hookmill("webhook", "delete", "source", "--json", "--yes").json
