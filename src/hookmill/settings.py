@@ -751,7 +751,7 @@ def load_settings() -> LoadedSettings:
     path = Path(configured_path or CONFIG_FILE)
     problems: list[str] = []
     file_settings: dict[str, Any] = {}
-    is_complete = True
+    is_file_read = True
     # lexists, to report a dangling link, too. (A container may also have created a directory instead of the file.)
     if configured_path or os.path.lexists(path):
         try:
@@ -762,7 +762,7 @@ def load_settings() -> LoadedSettings:
             problems.append(f"{path}: can't be read: {error.strerror}")
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             problems.append(f"{path}: not valid TOML: {error}")
-        is_complete = not problems
+        is_file_read = not problems
     problems += [
         f"{name}: not valid UTF-8"
         for name, value in sorted(environment.items())
@@ -785,8 +785,8 @@ def load_settings() -> LoadedSettings:
         settings = Settings(**{name: value for name, value in file_settings.items() if name in names})
     except ValidationError as error:
         for details in error.errors(include_input=False):
-            if not details["loc"] and not is_complete:
-                # What contradicts or misses another setting may be right with the settings in the file.
+            if not details["loc"] and not is_file_read:
+                # The settings in the file may be those that this problem misses.
                 continue
             problems += describe_problem(Settings, details, path, environment).splitlines()
     except SettingsError as error:

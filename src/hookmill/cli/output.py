@@ -68,6 +68,7 @@ def print_json(value: Any) -> None:
 
 def print_error(text: str) -> None:
     """Print an error or a warning to standard error. The text says what happened, to what, and what to do."""
+    # With one call, because processes that log may share standard error.
     sys.stderr.write(f"{shown_lines(text)}\n")
 
 
