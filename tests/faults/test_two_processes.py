@@ -396,9 +396,12 @@ def test_run_records_the_version_whose_filter_matched_its_delivery(pair: Pair):
 
         with LoadGenerator(pair.ports, new_event, random.Random(8), senders=CONCURRENT_SENDERS, per_second=200) as load:
             for number in range(1, ROUNDS + 1):
-                accepted = load.accepted
-                management.automations.change(may, automation.id, triggers=triggers(sides[number % 2]))
-                until(lambda: load.accepted > accepted, "a delivery is accepted")  # noqa: B023
+                changed = management.automations.change(may, automation.id, triggers=triggers(sides[number % 2]))
+                runs_of_version = (
+                    f"SELECT 1 FROM runs WHERE webhook_no = {webhook.webhook.no}"
+                    f" AND automation_version = {changed.version} LIMIT 1"
+                )
+                until(lambda: pair.rows(runs_of_version), "a delivery matches the new filter")  # noqa: B023
             load.drain(30)
 
     runs = pair.rows(
