@@ -36,7 +36,9 @@ def test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed(postgres
         fault.fail_at("INSERT INTO runs", "stop")
         first_sender = threading.Thread(target=lambda: first_answers.append(exchange(winner.port, request)))
         first_sender.start()
-        until(fault.take_failed_step, "the winner is stopped in its transaction")
+        until(
+            fault.take_failed_step, lambda: f"the winner is stopped in its transaction (first answer: {first_answers})"
+        )
         connections = [stack.enter_context(PersistentConnection(other.port)) for _ in range(COPIES)]
         for connection in connections:
             assert connection.send(request)

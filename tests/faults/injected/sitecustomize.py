@@ -80,8 +80,11 @@ def _fail_at_steps(order_file: Path) -> None:
             return
         if order["step"] not in (steps_reached, name):
             return
-        order_file.with_suffix(".failed").write_text(name)
+        # The test polls for this file and removes it: it must never see it without its content.
+        prepared = order_file.with_suffix(".failing")
+        prepared.write_text(name)
         order_file.unlink()
+        prepared.rename(order_file.with_suffix(".failed"))
         if order["how"] == "raise":
             raise OperationalError(name, None, Exception("injected"))
         os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[order["how"]])
