@@ -321,6 +321,7 @@ def test_scrape_does_not_wait_long_for_a_database_that_hangs(monkeypatch: pytest
     reader = StateReader(read, fails)
 
     assert [reader.latest(), reader.latest()] == [None, None]
+    until(lambda: reads, "the database is read")
     assert len(reads) == 1
     answer.set()
     assert until(reader.latest, "the state is read") == STATE

@@ -164,12 +164,19 @@ def test_prometheus_has_latencies_and_commits(monitored: Monitored):
 
     until(lambda: monitored.total("hookmill_delivery_seconds_count") >= 1, "the delivery is counted")
     until(lambda: monitored.total("hookmill_commit_deliveries_sum") >= 1, "its commit is counted")
-    assert monitored.total("hookmill_delivery_seconds_sum") > 0
-    assert 0 < monitored.total("hookmill_commit_seconds_sum") < 60
-    kinds = {series["process"].partition("-")[0] for series, _ in monitored.prometheus.query(CPU)}
-    assert kinds == {"supervisor", "ingress", "writer", "worker"}
-    ingress = monitored.prometheus.query('count(hookmill_process_cpu_seconds_total{process=~"ingress-.*"})')
-    assert ingress == [({}, 1 if monitored.database == "sqlite" else 2)]
+    # Prometheus has no value while the latest scrape failed, for example by taking longer than a second.
+    until(lambda: monitored.total("hookmill_delivery_seconds_sum") > 0, "the latency is scraped")
+    until(lambda: 0 < monitored.total("hookmill_commit_seconds_sum") < 60, "the time of commits is scraped")
+    until(
+        lambda: (
+            {series["process"].partition("-")[0] for series, _ in monitored.prometheus.query(CPU)}
+            == {"supervisor", "ingress", "writer", "worker"}
+        ),
+        "every kind of process is scraped",
+    )
+    ingress = 'count(hookmill_process_cpu_seconds_total{process=~"ingress-.*"})'
+    count = 1 if monitored.database == "sqlite" else 2
+    until(lambda: monitored.prometheus.query(ingress) == [({}, count)], "every ingress process is scraped")
 
 
 CPU = "hookmill_process_cpu_seconds_total > 0"
@@ -180,7 +187,11 @@ def test_prometheus_counts_attempts_of_runs(monitored: Monitored):
     failed = 'hookmill_attempts_total{runner="agent",result="failed"}'
     # Runs of earlier tests may not have ended yet.
     until(
-        lambda: monitored.total("hookmill_runs_running") + monitored.total("hookmill_runs_ready") == 0, "no run waits"
+        lambda: (
+            monitored.prometheus.value("up") == 1
+            and monitored.total("hookmill_runs_running") + monitored.total("hookmill_runs_ready") == 0
+        ),
+        "no run waits",
     )
     before = monitored.total(succeeded), monitored.total(failed)
 
@@ -189,19 +200,19 @@ def test_prometheus_counts_attempts_of_runs(monitored: Monitored):
 
     until(lambda: monitored.total(succeeded) > before[0], "a run succeeds")
     until(lambda: monitored.total(failed) == before[1] + 1, "a run fails")
-    assert monitored.total("hookmill_run_wait_seconds_count") >= 2
-    assert monitored.total('hookmill_attempt_seconds_sum{runner="agent"}') > 0
+    until(lambda: monitored.total("hookmill_run_wait_seconds_count") >= 2, "both waits are counted")
+    until(lambda: monitored.total('hookmill_attempt_seconds_sum{runner="agent"}') > 0, "their time is counted")
     assert monitored.total('hookmill_attempts_total{runner="package"}') == 0
 
 
 def test_prometheus_has_the_state_of_the_installation_and_the_host(monitored: Monitored):
     until(lambda: monitored.prometheus.value("hookmill_workers") == 1, "the worker is counted")
-    assert monitored.prometheus.value("hookmill_database_up") == 1
-    assert monitored.total("hookmill_database_bytes") > 100_000
-    assert monitored.prometheus.value("hookmill_disk_full") == 0
-    assert (monitored.prometheus.value("hookmill_disk_free_bytes") or 0) > 1_000_000
-    assert monitored.prometheus.value("sum(hookmill_run_slots)") == 4
-    [(build, _)] = monitored.prometheus.query("hookmill_build_info")
+    until(lambda: monitored.prometheus.value("hookmill_database_up") == 1, "the database is up")
+    until(lambda: monitored.total("hookmill_database_bytes") > 100_000, "the size of the database is scraped")
+    until(lambda: monitored.prometheus.value("hookmill_disk_full") == 0, "the disk is not full")
+    until(lambda: (monitored.prometheus.value("hookmill_disk_free_bytes") or 0) > 1_000_000, "the disk has space")
+    until(lambda: monitored.prometheus.value("sum(hookmill_run_slots)") == 4, "the run slots are scraped")
+    [(build, _)] = until(lambda: monitored.prometheus.query("hookmill_build_info"), "the build is scraped")
     assert build["database"] == ("sqlite" if monitored.database == "sqlite" else "postgresql")
 
 
@@ -227,12 +238,25 @@ def test_prometheus_accepts_every_query_of_the_files(monitored: Monitored):
     if monitored.database == "sqlite":
         for query in [*rule_queries().values(), *dashboard_queries(), *page_queries()]:
             monitored.prometheus.query(query)
-    assert [alert for alert, query in rule_queries().items() if fires(monitored, query)] == []
+    # After a scrape that failed, the alert of a target that is down has a result until the next scrape.
+    until(
+        lambda: not any(fires(monitored, query) for query in rule_queries().values()),
+        lambda: f"no alert fires: {[alert for alert, query in rule_queries().items() if fires(monitored, query)]}",
+    )
 
 
 def fires(monitored: Monitored, query: str) -> bool:
-    """Whether the query of an alert has a result now. The tests cause failures, so those alerts may fire."""
-    expected = ("rejected_auth", 'result="failed"', "hookmill_faults_total", "host_fault")
+    """Whether the query of an alert has a result now. The tests cause failures, so those alerts may fire.
+
+    On a busy machine, deliveries may also be slow.
+    """
+    expected = (
+        "rejected_auth",
+        'result="failed"',
+        "hookmill_faults_total",
+        "host_fault",
+        "hookmill_delivery_seconds_bucket",
+    )
     return not any(word in query for word in expected) and bool(monitored.prometheus.query(query))
 
 
@@ -380,7 +404,7 @@ def test_killed_ingress_is_a_counter_reset(monitored: Monitored):
 
     accepted = f'hookmill_deliveries_total{{outcome="accepted",process="ingress-{new}"}}'
     until(lambda: monitored.total(accepted) > 0, "the new process counts")
-    assert monitored.prometheus.value("up") == 1
+    until(lambda: monitored.prometheus.value("up") == 1, "the target is up")
 
 
 def test_killed_worker_serves_metrics_again(monitored: Monitored):
@@ -405,14 +429,14 @@ WORKER_MEMORY = 'hookmill_process_resident_memory_bytes{process=~"worker-.*"}'
 def test_scrape_succeeds_while_the_database_does_not_answer(monitored: Monitored):
     if monitored.link is None:
         # SQLite has no server that could be lost.
-        assert monitored.prometheus.value("hookmill_database_up") == 1
+        until(lambda: monitored.prometheus.value("hookmill_database_up") == 1, "the database counts as up")
         return
     monitored.link.cut()
     try:
         until(lambda: monitored.prometheus.value("hookmill_database_up") == 0, "the database counts as down")
         assert monitored.prometheus.query("hookmill_runs_ready") == []
-        assert monitored.prometheus.value("up") == 1
-        assert monitored.total("hookmill_process_resident_memory_bytes") > 0
+        until(lambda: monitored.prometheus.value("up") == 1, "the target is up")
+        until(lambda: monitored.total("hookmill_process_resident_memory_bytes") > 0, "processes are scraped")
     finally:
         monitored.link.restore()
     until(lambda: monitored.prometheus.value("hookmill_database_up") == 1, "the database counts as up")

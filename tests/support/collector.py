@@ -74,7 +74,7 @@ def collecting() -> Iterator[Collector]:
                 collector.stopping.wait()
             status = collector.status if self.path == "/v1/traces" else 404
             if status == 200:
-                collector.spans += spans_of(body)
+                collector.spans += list(spans_of(body))
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
