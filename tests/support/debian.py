@@ -52,7 +52,9 @@ def _unpack(package: str, cache: Path) -> None:
             "and Ubuntu, the tests download it.)"
         )
     tried = []
-    with tempfile.TemporaryDirectory(dir=cache.parent) as directory:
+    with (cache.parent / "apt-get.lock").open("ab") as lock, tempfile.TemporaryDirectory(dir=cache.parent) as directory:
+        # Of two `apt-get update` at once, one fails.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         for command in (["apt-get", "download", package], ["apt-get", "update"], ["apt-get", "download", package]):
             process = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)
             if archives := list(Path(directory).glob("*.deb")):

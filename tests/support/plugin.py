@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,7 @@ from hypothesis import settings
 
 from tests.support import counts
 from tests.support.browser import BrowserUnavailable, chromium
-from tests.support.debian import ProgramUnavailable
+from tests.support.debian import ProgramUnavailable, program
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres_for_a_session
 from tests.support.prometheus import prometheus
 from tests.support.strace import StraceUnavailable, strace
@@ -191,7 +191,14 @@ def pytest_configure_node(node: Any) -> None:
     stash = node.config.stash
     if _SHARED_POSTGRES not in stash:
         # Installed here, so that no test's time includes it. If that fails, the tests that need it fail.
-        for folder, install in (("dashboard", chromium), ("faults", strace), ("monitoring", prometheus)):
+        installations: list[tuple[str, Callable[[], object]]] = [
+            ("dashboard", chromium),
+            ("doctor", lambda: program("caddy", package="caddy")),
+            ("faults", strace),
+            ("http", lambda: program("nginx", package="nginx")),
+            ("monitoring", prometheus),
+        ]
+        for folder, install in installations:
             if _is_selected(node.config, folder):
                 with contextlib.suppress(*_UNAVAILABLE, subprocess.SubprocessError):
                     install()

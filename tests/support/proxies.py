@@ -5,9 +5,10 @@ The programs come from the system, or from Debian's packages.
 
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ from tests.support.certificates import write_certificates
 from tests.support.debian import program
 from tests.support.ports import free_port, is_free
 from tests.support.processes import end_with_the_tests
-from tests.support.waiting import until
+from tests.support.waiting import LONG_SECONDS, until
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 
@@ -111,13 +112,20 @@ class Proxy:
                 preexec_fn=end_with_the_tests,
             )
         try:
-            until(lambda: process.poll() is not None or not is_free(self.port), "the proxy listens")
+            until(lambda: process.poll() is not None or accepts_connections(self.port), "the proxy listens")
             assert process.poll() is None, output_file.read_text()
             yield
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
             until(lambda: is_free(self.port), "the port is free for the next proxy")
+
+
+def accepts_connections(port: int) -> bool:
+    """`is_free` listens at the port for a moment, in which the proxy could not."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=LONG_SECONDS):
+        return True
+    return False
 
 
 PROXY_ADDRESS: Final = "127.0.0.9"
