@@ -19,7 +19,7 @@ from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
 from hookmill.runs.package import write_package
 from tests.support.sqlite_usually import store_url
-from tests.support.world import PUBLIC_URL, Answer, World
+from tests.support.world import PUBLIC_URL, Answer, World, world_for_test
 
 __all__ = ["store_url"]
 
@@ -30,10 +30,7 @@ EVENT = "order.größer"
 @pytest.fixture
 def wide_world(store_url: str) -> Iterator[World]:
     """A world whose factory may have a webhook for every provider."""
-    world = World(store_url, webhooks_per_factory=200)
-    yield world
-    world.close()
-    assert world.failures == []
+    yield from world_for_test(store_url, webhooks_per_factory=200)
 
 
 class Provider:

@@ -18,7 +18,7 @@ from hookmill.maintenance import DiskGuard, Maintenance, advance_retention_time,
 from hookmill.management import WebhookWithSecret
 from hookmill.metrics import RETENTION_PASS, RETENTION_ROWS, Metrics
 from hookmill.runs.package import directory_of
-from hookmill.store import metadata
+from hookmill.store import metadata, timeouts
 from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.runs import removal
 from tests.support.loaded import Forked
@@ -81,7 +81,8 @@ def test_pass_works_in_small_steps_with_pauses_between_them(world, tmp_path, mon
     assert counts[:4] == [75, 65, 55, 50]
 
 
-def test_time_that_waits_for_the_write_lock_lengthens_no_pause(tmp_path):
+def test_time_that_waits_for_the_write_lock_lengthens_no_pause(tmp_path, monkeypatch):
+    monkeypatch.setattr(timeouts, "BUSY_SECONDS", 50)
     shutil.copyfile(migrated_sqlite_file(), tmp_path / "hookmill.db")
     url = sqlite_url(tmp_path / "hookmill.db")
     steps: list[tuple[float, float]] = []

@@ -207,7 +207,7 @@ def test_write_is_unavailable_if_the_database_stays_locked(store_url, monkeypatc
 
 
 def test_statement_that_exceeds_its_timeout_is_unavailable(postgres_store, monkeypatch):
-    monkeypatch.setattr(timeouts, "STATEMENT_SECONDS", 1)
+    monkeypatch.setattr(timeouts, "STATEMENT_SECONDS", 3)
     with open_database(postgres_store) as database:
         # Connect in advance, because this can take as long on a busy machine.
         with database.read() as tx:

@@ -96,7 +96,8 @@ def test_each_caller_gets_the_outcome_of_its_own_plan(store):
     ]
 
 
-def test_each_of_a_thousand_plans_gets_its_outcome_and_is_stored(store):
+def test_each_of_a_thousand_plans_gets_its_outcome_and_is_stored(store, monkeypatch):
+    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 60.0)
     webhook = store.webhook()
     plans = [store.plan(webhook, body=b"x" * (i % 3_000)) for i in range(1_000)]
 
@@ -177,7 +178,8 @@ def test_retry_after_a_lost_report_of_the_commit_is_a_duplicate(store):
     assert asyncio.run(scene()) == (Unavailable(), [Duplicate(retry.delivery_key, plan.delivery_key)])
 
 
-def test_closing_waits_for_plans_in_flight(store):
+def test_closing_waits_for_plans_in_flight(store, monkeypatch):
+    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 60.0)
     webhook = store.webhook()
     plans = [store.plan(webhook) for _ in range(300)]
 
@@ -342,7 +344,7 @@ def test_plans_are_unavailable_while_the_database_is_locked(store, monkeypatch):
 
 
 def test_locked_webhook_is_unavailable_and_delays_no_other(store_on_postgres, monkeypatch):
-    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 3.0)
+    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 6.0)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.1)
     store = store_on_postgres
     locked, other = store.webhook("locked"), store.webhook("other")

@@ -33,6 +33,7 @@ from hookmill.store.schema import metadata
 from tests.store.managed_store import ManagedStore
 from tests.store.test_identity_segments import wait_for_filters
 from tests.support.counts import only_in_proof
+from tests.support.waiting import until
 from tests.support.world import Clock
 
 MIGRATE_AND_DIE = """
@@ -326,6 +327,9 @@ def test_migration_is_refused_while_another_version_uses_postgresql(postgres_url
             with pytest.raises(Conflict, match=r"processes of another version of Hookmill use it, on 127\.0\.0\.1\."):
                 migrate(database)
             before = revision(database)
+        others = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'hookmill'"
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            until(lambda: connection.execute(others).fetchone() is None, "the session of the other version has ended")
         # Processes of this version and other programs may use the database.
         with (
             psycopg.connect(postgres_url, application_name=f"{application_name()} runs"),
@@ -359,8 +363,8 @@ def revision(database: Database) -> str:
 
 
 def test_migration_waits_longer_than_the_statement_timeout(postgres_url, monkeypatch):
-    monkeypatch.setattr(timeouts, "STATEMENT_SECONDS", 1)
-    monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
+    monkeypatch.setattr(timeouts, "STATEMENT_SECONDS", 3)
+    monkeypatch.setattr(timeouts, "BUSY_SECONDS", 3)
     with open_database(postgres_url) as first, open_database(postgres_url) as second, ThreadPoolExecutor(1) as threads:
         # Connect in advance, because this can take as long on a busy machine.
         with second.read() as tx:
@@ -369,7 +373,7 @@ def test_migration_waits_longer_than_the_statement_timeout(postgres_url, monkeyp
             tx.run("SET LOCAL statement_timeout = 0")
             tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=0x686F6F6B)
             migration = threads.submit(migrate, second)
-            tx.one("SELECT pg_sleep(1.5)")
+            tx.one("SELECT pg_sleep(4)")
             assert not migration.done()
 
         assert migration.result() is True

@@ -11,7 +11,9 @@ from contextlib import ExitStack, suppress
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
+from hookmill import ingress
 from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.external_identity import ExternalSignIn
 from hookmill.domain.ids import DeliveryKey
@@ -22,6 +24,7 @@ from hookmill.ingress import Ingress, Limits
 from hookmill.management import InstallationConfig, Management, WebhookWithSecret
 from hookmill.management.alarm_destinations import SendAlarm
 from hookmill.runs.package import PackagesOnHost
+from hookmill.store.admission import group_commit, snapshot
 from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.plan import Rejection
 from hookmill.store.admission.snapshot import Snapshot
@@ -329,9 +332,15 @@ def _merged(defaults: Mapping[str, str], headers: Headers) -> list[tuple[str, st
 
 def world_for_test(url: str, **choices: Any) -> Iterator[World]:
     """A world for one test. It fails if `failures` is not empty at the end, so a test clears those that it expects."""
-    world = World(url, **choices)
-    yield world
-    world.close()
+    # A delivery must not be unavailable because the machine stands still for seconds.
+    with (
+        patch.object(group_commit, "PLAN_TIMEOUT_SECONDS", 50.0),
+        patch.object(snapshot, "REVALIDATION_TIMEOUT_SECONDS", 50.0),
+        patch.object(ingress, "REEVALUATE_SECONDS_MAX", 50.0),
+    ):
+        world = World(url, **choices)
+        yield world
+        world.close()
     possible = world.possible_failure
     failures = [(part, reason) for part, reason in world.failures if possible is None or possible not in reason]
     assert not failures, f"the service reported failures: {failures}"
