@@ -521,7 +521,7 @@ def test_container_can_change_its_workspace(engine, tmp_path):
 
 def test_container_has_limits_and_no_rights(engine, package):
     rights = perform(runner(engine, "cat /proc/self/status"), package).output_tail or ""
-    script = "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 1 & done; wait"
+    script = "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 60 & done; wait"
     result = perform(runner(engine, script, processes_max=8), package)
 
     assert "CapEff:\t0000000000000000\n" in rights
@@ -538,11 +538,21 @@ def test_container_that_uses_too_much_memory_is_killed(engine, package):
 
 
 def test_container_ends_at_the_time_limit(engine, package):
-    result = perform(runner(engine, "echo begun; sleep 60", time_limit_seconds=2), package)
+    check_time_limit(engine, package)
 
-    assert (result.state, result.reason) == (RunState.FAILED, "The command was ended after its time limit of 2 s.")
-    assert result.output_tail == "begun\n"
     assert containers(engine) == []
+
+
+def check_time_limit(engine, package) -> None:
+    seconds = 2
+    result = perform(runner(engine, "echo begun; sleep 60", time_limit_seconds=seconds), package)
+    while not result.output_tail and seconds < 20:
+        # A busy machine may need more than two seconds to start a container.
+        seconds *= 5
+        result = perform(runner(engine, "echo begun; sleep 60", time_limit_seconds=seconds), package)
+
+    reason = f"The command was ended after its time limit of {seconds} s."
+    assert (result.state, result.reason, result.output_tail) == (RunState.FAILED, reason, "begun\n")
 
 
 def test_cancelled_container_ends(engine, package):
@@ -656,7 +666,7 @@ def test_container_of_docker_has_its_files_its_limits_and_no_rights(docker_engin
         exec 2>&1
         cat event-payload.json > /output/copy; touch /package/x; touch /x; id -u; ls /; ls /sys/class/net
         grep -E "CapEff|NoNewPrivs" /proc/self/status
-        for n in 1 2 3 4 5 6 7 8 9 10; do sleep 1 & done; wait
+        for n in 1 2 3 4 5 6 7 8 9 10; do sleep 60 & done; wait
     """
 
     result = perform(runner(docker_engine, script, processes_max=8), package)
@@ -681,10 +691,8 @@ def test_container_of_docker_that_uses_too_much_memory_is_killed(docker_engine, 
 
 @pytest.mark.proof
 def test_container_of_docker_ends_at_the_time_limit(docker_engine, package):
-    result = perform(runner(docker_engine, "echo begun; sleep 60", time_limit_seconds=2), package)
+    check_time_limit(docker_engine, package)
 
-    assert (result.state, result.reason) == (RunState.FAILED, "The command was ended after its time limit of 2 s.")
-    assert result.output_tail == "begun\n"
     assert containers(docker_engine) == []
 
 

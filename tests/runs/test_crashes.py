@@ -95,8 +95,8 @@ def test_interrupted_run_restarts_soon_after_the_next_worker_starts(backlog):
         until(lambda: processes_of(run_id(key)))
         worker.kill()
 
-    started = microseconds()
     with stalls() as stall_seconds, Worker(backlog, command=["true"]):
+        started = microseconds()
         (run,) = backlog.wait_for_end(key)
 
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
@@ -166,9 +166,10 @@ def test_run_that_kills_its_worker_is_interrupted_after_three_attempts(sqlite_ba
 def test_two_workers_share_runs_and_perform_each_once(postgres_backlog):
     are_full = postgres_backlog.data.parent / "both-workers-are-full"
     command = recording_command(postgres_backlog, wait_for_file(are_full))
+    # On a busy machine, one of them may get no processor time for some seconds.
     with (
-        Worker(postgres_backlog, command=command, slots=SLOTS) as one,
-        Worker(postgres_backlog, command=command, slots=SLOTS) as two,
+        Worker(postgres_backlog, command=command, slots=SLOTS, dead_after_seconds=60) as one,
+        Worker(postgres_backlog, command=command, slots=SLOTS, dead_after_seconds=60) as two,
     ):
         keys = []
         for factory in ("fac_a", "fac_b", "fac_c", "fac_d"):
@@ -219,8 +220,9 @@ def test_runs_of_a_worker_frozen_in_a_transaction_are_requeued_soon(postgres_bac
         trigger_file.touch()
         keys += postgres_backlog.queue_many(automation, 1)
         until(lambda: not trigger_file.exists(), "the worker is frozen")
-        began = time.monotonic()
         with stalls() as stall_seconds, Worker(postgres_backlog, command=["true"]):
+            # A busy machine needs seconds to start a worker.
+            began = time.monotonic()
             runs = postgres_backlog.wait_for_end(*keys)
         seconds = time.monotonic() - began - sum(stall_seconds)
         frozen.kill()

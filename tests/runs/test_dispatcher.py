@@ -325,7 +325,7 @@ def test_running_command_can_be_cancelled_from_another_process(backlog):
         worker.stop()
 
     assert (run.state, run.reason) == (RunState.CANCELLED, "It was cancelled while it ran.")
-    assert seconds < 20
+    assert seconds < 50
     assert processes_of(run_id(key)) == []
 
 
@@ -336,7 +336,7 @@ def test_run_that_ends_within_the_grace_period_succeeds(sqlite_backlog):
     key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
 
     with running(sqlite_backlog, command="sleep 0.5") as dispatcher:
-        until(has_begun(sqlite_backlog, key))
+        until(lambda: dispatcher.runs_in_flight, "the run is in flight")
         dispatcher.shutdown(30)
         state = sqlite_backlog.run(key).state
 

@@ -37,6 +37,7 @@ from tests.runs.samples import always_continue, instruct_when, sample_run
 from tests.support.debian import program
 from tests.support.docker import docker
 from tests.support.podman import PYTHON_IMAGE, import_python, podman
+from tests.support.ports import free_port
 from tests.support.python_programs import python
 from tests.support.waiting import until
 
@@ -369,7 +370,9 @@ def test_sandbox_ends_with_its_guard(package):
             inside = processes_in(package)
             guards = [pid for pid in inside if b"guard.py" in cmdline(pid)]
             for pid in guards:
-                os.kill(pid, 9)
+                # The end of the first one ends the second.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, 9)
         return Instruction.CONTINUE
 
     result = perform(command, package, kill_guard)
@@ -525,16 +528,17 @@ except OSError as error:
 
 
 def test_sandbox_reaches_only_the_allowed_destinations(package):
+    closed = free_port()
     with answering(b"the end") as port:
         requests = [
             f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\nhello",
-            f"CONNECT localhost:{port + 1} HTTP/1.1\r\n\r\n",
+            f"CONNECT localhost:{closed} HTTP/1.1\r\n\r\n",
             "CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n",
             f"GET http://localhost:{port}/ HTTP/1.1\r\n\r\n",
             "CONNECT nonsense HTTP/1.1\r\n\r\n",
             "CONNECT " + "x" * 10_000,
         ]
-        allowed = [f"localhost:{number}" for number in (port, port + 1)]
+        allowed = [f"localhost:{number}" for number in (port, closed)]
         command = runner(
             python(), "-I", "-S", "-c", REQUESTS, json.dumps(requests), str(port),
             bubblewrap={"network_allow": allowed, "network_private": ["127.0.0.1"]},
@@ -546,7 +550,7 @@ def test_sandbox_reaches_only_the_allowed_destinations(package):
     assert (result.output_tail or "").splitlines() == [
         "The sandbox refused a connection to 127.0.0.1:1: network_allow does not list it.",
         "HTTP/1.1 200 Connection established|the end",
-        f"HTTP/1.1 502 Bad Gateway|localhost:{port + 1} could not be reached.",
+        f"HTTP/1.1 502 Bad Gateway|localhost:{closed} could not be reached.",
         "HTTP/1.1 403 Forbidden|The sandbox's network_allow does not list 127.0.0.1:1.",
         "HTTP/1.1 405 Method Not Allowed|The sandbox's proxy supports CONNECT only. Use an https URL.",
         "HTTP/1.1 400 Bad Request|CONNECT needs a host and a port.",

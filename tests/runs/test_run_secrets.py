@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -435,7 +436,7 @@ def test_audit_log_names_secrets_and_no_value(installation):
     automation = installation.automation()
     installation.management.automations.change(installation.may, automation, options={"secrets": None})
 
-    with sqlite3.connect(installation.backlog.url.removeprefix("sqlite:///")) as connection:
+    with closing(sqlite3.connect(installation.backlog.url.removeprefix("sqlite:///"))) as connection:
         details = [json.loads(row[0]) for row in connection.execute("SELECT details FROM audit_log ORDER BY id")]
     assert {"for_runs": True} in details
     assert any(each.get("changed") == ["secrets"] for each in details)
