@@ -20,6 +20,7 @@ from tests.definitions import samples
 from tests.definitions.conftest import Contents, Folder
 from tests.support.loaded import Forked
 from tests.support.sqlite_usually import store_url
+from tests.support.waiting import stalls
 from tests.support.world import World
 
 __all__ = ["store_url"]
@@ -265,7 +266,7 @@ def test_changes_do_not_wait_for_a_large_plan(applied_repository: Repository):
         assert len(definitions.plan(management, may, files).steps) == 200
         return time.monotonic() - start
 
-    with ThreadPoolExecutor(1) as thread:
+    with stalls() as stalls_seconds, ThreadPoolExecutor(1) as thread:
         planning = thread.submit(plan)
         while not planning.done():
             start = time.monotonic()
@@ -273,7 +274,8 @@ def test_changes_do_not_wait_for_a_large_plan(applied_repository: Repository):
                 tx.run("UPDATE webhooks SET revision = revision + 1 WHERE uid = :uid", uid=uid)
             waits.append(time.monotonic() - start)
 
-    assert max(waits) < planning.result() / 2
+    # A stall of the machine makes one of the waits as much longer as the plan.
+    assert max(waits) - sum(stalls_seconds) < planning.result() / 2
 
 
 def test_apply_performs_exactly_the_plan(applied_repository: Repository):
