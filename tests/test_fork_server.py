@@ -23,7 +23,7 @@ from hookmill.app.worker_supervisor import READY, WORKER
 from hookmill.settings import Settings
 from tests.faults.parts import still_running
 from tests.support.loaded import Forked
-from tests.support.waiting import until
+from tests.support.waiting import LONG_SECONDS, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -51,7 +51,7 @@ def fork_server() -> Iterator[ForkServer]:
 def order_process(fork_server: ForkServer, job: str = "answer") -> socket.socket:
     """Order a process. Returns the channel to it."""
     channel, channel_of_process = socket.socketpair()
-    channel.settimeout(20)
+    channel.settimeout(LONG_SECONDS)
     with channel_of_process, contextlib.ExitStack() as on_failure:
         on_failure.callback(channel.close)
         fork_server.start(job, channel_of_process)
@@ -94,7 +94,7 @@ def test_each_order_starts_a_process_with_its_own_channel_and_name(fork_server: 
 def test_process_ends_with_its_channel_and_leaves_no_zombie(fork_server: ForkServer):
     with order_process(fork_server) as channel:
         process = process_at(channel)
-    process.wait(20)
+    process.wait(LONG_SECONDS)
 
     until(lambda: not running_fork_server().children(), "no zombie is left")
 
@@ -221,7 +221,7 @@ def test_worker_ends_with_its_channel_although_it_has_unread_messages(tmp_path: 
             process = psutil.Process(int(channel.recv(100, socket.MSG_PEEK).split()[0]))
             assert process.name() == "hookmill:worker"
 
-        process.wait(20)
+        process.wait(LONG_SECONDS)
 
 
 def test_closed_fork_server_ends_and_its_processes_continue():
@@ -230,6 +230,6 @@ def test_closed_fork_server_ends_and_its_processes_continue():
     with order_process(server) as channel:
         started = process_at(channel)
         server.close()
-        process.wait(20)
+        process.wait(LONG_SECONDS)
 
         assert process_at(channel) == started

@@ -56,7 +56,7 @@ def test_environment_of_an_unprotected_process_is_readable():
     with subprocess.Popen([*UNPRIVILEGED, "sleep", "60"]) as process:
         try:
             until(lambda: psutil.Process(process.pid).name() == "sleep", "the command has started")
-            assert has_readable_environment(process.pid)
+            until(lambda: has_readable_environment(process.pid), "its environment is readable")
         finally:
             process.kill()
 

@@ -23,8 +23,8 @@ from hookmill.app import http_server
 from hookmill.app.http_server import HttpServer
 from hookmill.app.worker_process import StopSignal
 
-STOP_SECONDS_MAX = 6.0
-KILL_SECONDS = 20
+STOP_SECONDS_MAX = 30.0
+KILL_SECONDS = 60
 """After this time, the server kills a process that did not react to a signal. It is longer than `STOP_SECONDS_MAX`, so
 that a kill can't hide a lost signal."""
 

@@ -315,6 +315,8 @@ def stalled_backup(filled: Installation) -> Iterator[subprocess.Popen[bytes]]:
         stderr=subprocess.PIPE,
         # A shell starts background jobs, such as the tests themselves, with SIGINT ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        # In the session of the tests, its low priority could leave it no processor time.
+        start_new_session=True,
     ) as command:
         try:
             until(lambda: bytes_to_read(command) > PIPE_BYTES_MIN, "the backup fills the pipe")

@@ -81,7 +81,9 @@ class TlsProxy:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, suppress(OSError), socket.create_connection(("127.0.0.1", self._target)) as server:
+        # A client that is killed may send only a part.
+        ends = (OSError, ValueError, struct.error)
+        with client, suppress(*ends), socket.create_connection(("127.0.0.1", self._target)) as server:
             (code,) = struct.unpack("!4xI", client.recv(8))
             if code != SSL_REQUEST:
                 self.unencrypted += 1

@@ -570,5 +570,5 @@ def test_cookie_shows_nothing_of_the_attempt(world: World):
     attempt, cookie = world.management.external_sign_ins.start(link_token="link-token")
 
     assert not any(
-        secret in cookie.reveal() for secret in (attempt.state, attempt.nonce, attempt.code_verifier, "link")
+        secret in cookie.reveal() for secret in (attempt.state, attempt.nonce, attempt.code_verifier, "link-token")
     )

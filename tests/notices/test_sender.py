@@ -57,7 +57,7 @@ def sender_of(world: World) -> NoticeSender:
     return NoticeSender(
         world.database,
         world.key,
-        outgoing(seconds=2).send,
+        outgoing(seconds=60).send,
         world.clock,
         report_failure=lambda component, error: world.failures.append((component, str(error))),
     )
@@ -116,7 +116,7 @@ def test_thread_sends_and_survives_a_fault(world_on_sqlite: World, receiver: Rec
     monkeypatch.setattr("hookmill.notices.sender.FAULT_SECONDS", 0.01)
     add_destination(world, receiver.url())
     enqueue(world)
-    real_send = outgoing(seconds=2).send
+    real_send = outgoing(seconds=60).send
     attempts: list[AlarmMessage] = []
 
     def fail_first(target: object, message: AlarmMessage) -> None:
@@ -167,7 +167,7 @@ def test_slow_destination_delays_only_its_own_messages(
 
     sender.start()
     try:
-        until(lambda: waiting() == [0, 2])
+        until(lambda: waiting() == [0, 2] and len(receiver.requests) == 3)
         assert sorted(request.path for request in receiver.requests) == ["/held", "/ok", "/ok"]
         receiver.release.set()
         until(lambda: waiting() == [0, 0])

@@ -295,7 +295,7 @@ def test_destination_that_does_not_answer_may_have_got_the_message(scene, receiv
     ended(scene, WEBHOOK)
     ci = WebhookDestination(url=receiver.url("/silent"), allow_http=True, secret_from="CI_SECRET")
 
-    outcome = delivery(monkeypatch, ci=ci, seconds=0.3).send(claimed(scene))
+    outcome = delivery(monkeypatch, ci=ci, seconds=2).send(claimed(scene))
 
     assert isinstance(outcome, NotSent)
     assert (outcome.is_final, outcome.may_have_arrived) == (False, True)

@@ -290,6 +290,13 @@ def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(
         run = ended_run(management)
         assert run.state is RunState.SUCCEEDED, (run.reason, run.output_tail)
         until(lambda: github.comments and github.states()[-1:] == ["success"], "the results have arrived")
+        until(
+            lambda: (
+                {each.state for each in management.runs.results(operator(management), run_id(run.id))}
+                <= {"sent", "superseded"}
+            ),
+            "the results are recorded",
+        )
         view, page = shown(service, management, run)
 
     # GitHub has the words of the summary, which mention nobody.

@@ -26,9 +26,9 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
         yield backlog
 
 
-def state(backlog: Backlog, files: dict[str, Path] | None = None) -> InstallationState:
+def state(backlog: Backlog, files: dict[str, Path] | None = None, *, now: int = 0) -> InstallationState:
     with backlog.database.read() as tx:
-        return installation_state(tx, microseconds(), files or {})
+        return installation_state(tx, now or microseconds(), files or {})
 
 
 def test_runs_of_all_factories_are_counted_by_part_of_the_queue(backlog):
@@ -66,12 +66,13 @@ def test_counts_end_at_their_maximum(backlog):
 
 
 def test_only_workers_with_a_recent_heartbeat_count(backlog):
+    now = microseconds()
     with backlog.database.write() as tx:
-        executors.heartbeat(tx, ExecutorId("live-1-aa"), microseconds() - 29_000_000)
-        executors.heartbeat(tx, ExecutorId("dead-2-bb"), microseconds() - 31_000_000)
+        executors.heartbeat(tx, ExecutorId("live-1-aa"), now - 29_000_000)
+        executors.heartbeat(tx, ExecutorId("dead-2-bb"), now - 31_000_000)
         registered = len(executors.last_heartbeats(tx))
 
-    assert state(backlog).live_workers == registered - 1
+    assert state(backlog, now=now).live_workers == registered - 1
 
 
 def test_size_of_the_database_is_known(backlog, tmp_path: Path):

@@ -52,8 +52,9 @@ def agent_platform(*, answers: bool = True) -> Iterator[AgentPlatform]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             message = Webhook(SECRET).verify(body, {name.lower(): value for name, value in self.headers.items()})
-            platform.messages.append({"id": self.headers["webhook-id"], **message})
+            # Tests wait for the message.
             platform.paths.append(self.path)
+            platform.messages.append({"id": self.headers["webhook-id"], **message})
             platform.answers.wait(30)
             self.send_response(platform.status)
             for name, value in platform.headers.items():

@@ -64,7 +64,7 @@ def test_unplugged_host_is_unreachable_until_it_is_plugged_in(network: Network, 
     one.unplug()
     with network.open_socket() as connection:
         connection.settimeout(CONNECT_SECONDS)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(OSError, match=r"timed out|No route to host"):
             connection.connect((one.address, PORT))
     with two.connect(PORT) as connection:
         assert connection.recv(5) == b"reply"
@@ -84,10 +84,11 @@ def test_closed_network_leaves_no_process_and_no_network_namespace(tmp_path: Pat
         namespaces = {network_namespace(pid) for pid in pids}
         assert len(pids) == 4
         assert len(namespaces) == 2
+        earlier_pids = set(psutil.pids())
 
     assert server_pids(tmp_path) == []
-    # The kernel removes a namespace and its interfaces with its last process.
-    assert namespaces.isdisjoint(map(network_namespace, psutil.pids()))
+    # The kernel removes a namespace and its interfaces with its last process. Later processes may get its number.
+    assert namespaces.isdisjoint(map(network_namespace, earlier_pids.intersection(psutil.pids())))
 
 
 def network_namespace(pid: int) -> str | None:
