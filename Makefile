@@ -8,6 +8,8 @@ export PYTHON
 # What is compiled is kept, whatever the environment says of it: else each of the many processes of a test run, and each
 # start of the service, would compile everything again.
 export PYTHONDONTWRITEBYTECODE =
+# Unbuffered, a line that a command prints and its end would be two writes, between which another process may write.
+export PYTHONUNBUFFERED =
 
 .PHONY: help setup setup-run run test proof check format bench drill dist image chart lock clean
 
