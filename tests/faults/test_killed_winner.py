@@ -1,6 +1,7 @@
 """Copies of a delivery wait for the transaction of the first one, whose process is then killed."""
 
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ def test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed(postgres
         connections = [stack.enter_context(PersistentConnection(other.port)) for _ in range(COPIES)]
         for connection in connections:
             assert connection.send(request)
+        # The copies reach the database while the winner holds its locks.
+        time.sleep(0.5)
         kill_part(winner, Part.WRITER)
         answers = [connection.read_answer() for connection in connections]
         first_sender.join()

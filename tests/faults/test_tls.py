@@ -82,8 +82,8 @@ class TlsProxy:
 
     def _serve(self, client: socket.socket) -> None:
         # A client that is killed may send only a part.
-        ends = (OSError, ValueError, struct.error)
-        with client, suppress(*ends), socket.create_connection(("127.0.0.1", self._target)) as server:
+        errors = (OSError, ValueError, struct.error)
+        with client, suppress(*errors), socket.create_connection(("127.0.0.1", self._target)) as server:
             (code,) = struct.unpack("!4xI", client.recv(8))
             if code != SSL_REQUEST:
                 self.unencrypted += 1

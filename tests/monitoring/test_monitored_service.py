@@ -193,7 +193,12 @@ def test_prometheus_counts_attempts_of_runs(monitored: Monitored):
         ),
         "no run waits",
     )
-    before = monitored.total(succeeded), monitored.total(failed)
+
+    def totals() -> tuple[float, float] | None:
+        numbers = monitored.total(succeeded), monitored.total(failed)
+        return numbers if monitored.prometheus.value("up") == 1 else None
+
+    before = until(totals, "the attempts are scraped")
 
     monitored.deliver("run-1")
     monitored.deliver("run-2", exit=3)

@@ -123,6 +123,25 @@ def test_full_queue_drops_spans_and_never_blocks(collector, monkeypatch: pytest.
     assert seconds < LONG_SECONDS / 10
 
 
+def test_stopping_process_waits_only_briefly_for_a_stuck_collector(collector, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(otlp, "CLOSE_SECONDS", 0.2)
+    collector.is_stuck = True
+    with exporting(collector.url) as running:
+        running.record(SPAN)
+        until(lambda: collector.raw, "a request is stuck")
+        began_at = time.monotonic()
+
+    assert time.monotonic() - began_at < LONG_SECONDS / 2
+
+
+def test_span_is_lost_if_the_collector_is_stuck(collector, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", 0.2)
+    collector.is_stuck = True
+    with exporting(collector.url) as running:
+        running.record(SPAN)
+        until(lambda: running.counted("failed") == 1, "the span is lost", seconds=LONG_SECONDS / 2)
+
+
 @pytest.mark.parametrize("status", [400, 503])
 def test_failure_is_reported_once_until_the_collector_recovers(collector, status: int):
     collector.status = status

@@ -25,7 +25,8 @@ SOON_SECONDS = 10 if are_full() else 20
 """The documented limit is ten. Other tests may delay this one."""
 
 FROZEN_SECONDS = 13
-"""A worker is dead after 5 s without a heartbeat. Its locks last for 15 s. A busy machine takes longer."""
+"""After the start of another worker. A worker is dead after 5 s without a heartbeat. Its locks last for 15 s, of which
+a busy machine needs some for that start."""
 
 
 def recording_command(backlog: Backlog, script: str) -> list[str]:

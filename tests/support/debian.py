@@ -53,7 +53,7 @@ def _unpack(package: str, cache: Path) -> None:
         )
     tried = []
     with (cache.parent / "apt-get.lock").open("ab") as lock, tempfile.TemporaryDirectory(dir=cache.parent) as directory:
-        # Of two `apt-get update` at once, one fails.
+        # If two `apt-get update` run at the same time, one fails.
         fcntl.flock(lock, fcntl.LOCK_EX)
         for command in (["apt-get", "download", package], ["apt-get", "update"], ["apt-get", "download", package]):
             process = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)

@@ -122,7 +122,7 @@ class Proxy:
 
 
 def accepts_connections(port: int) -> bool:
-    """`is_free` listens at the port for a moment, in which the proxy could not."""
+    """Whether a server listens at the port. `is_free` would listen there for a moment, in which the proxy could not."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=LONG_SECONDS):
         return True
     return False
