@@ -158,7 +158,12 @@ def test_files_are_uploaded_later_if_the_object_store_is_down(sqlite_backlog, tm
 
         server.start()
 
-        until(lambda: hosts.recoveries, "the files are uploaded")
+        # An upload that the object store does not answer is repeated after 70 s.
+        until(
+            lambda: hosts.recoveries,
+            lambda: f"the files are uploaded. Failures: {hosts.failures}. Object store: {server.log()[-2_000:]}",
+            seconds=90,
+        )
     finally:
         hosts.uploads.close(5)
     assert hosts.other_host.content(second, "small") == b"small"

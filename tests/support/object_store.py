@@ -92,6 +92,9 @@ class ObjectServer:
     def client(self, **changes: Any) -> ObjectStore:
         return ObjectStore(replace(self.config, **changes))
 
+    def log(self) -> str:
+        return (self._directory / "server.log").read_text()
+
     def object_keys(self) -> list[str]:
         """The keys of all objects."""
         return sorted(str(path.relative_to(self.bucket)) for path in self.bucket.rglob("*") if path.is_file())
@@ -110,7 +113,7 @@ class ObjectServer:
 
     def _is_listening(self) -> bool:
         assert self._process is not None
-        assert self._process.poll() is None, (self._directory / "server.log").read_text()
+        assert self._process.poll() is None, self.log()
         connections = psutil.Process(self._process.pid).net_connections("tcp")
         return any(each.status == psutil.CONN_LISTEN for each in connections)
 
