@@ -1,7 +1,6 @@
 """Copies of a delivery wait for the transaction of the first one, whose process is then killed."""
 
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -40,12 +39,10 @@ def test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed(postgres
         until(
             fault.take_failed_step, lambda: f"the winner is stopped in its transaction (first answer: {first_answers})"
         )
-        rows_meanwhile = count_rows(postgres_url, webhook.webhook.no)
         connections = [stack.enter_context(PersistentConnection(other.port)) for _ in range(COPIES)]
         for connection in connections:
             assert connection.send(request)
-        # The copies reach the database while the winner holds its locks.
-        time.sleep(0.5)
+        rows_meanwhile = count_rows(postgres_url, webhook.webhook.no)
         kill_part(winner, Part.WRITER)
         answers = [connection.read_answer() for connection in connections]
         first_sender.join()

@@ -26,7 +26,7 @@ from tests.faults.parts import (
 from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request, exchange
 from tests.support.loaded import Command
 from tests.support.service import Service, operator, serving
-from tests.support.waiting import LONG_SECONDS, until
+from tests.support.waiting import until
 
 STOP_SECONDS_MAX = 15.0
 RECOVERY_SECONDS_MAX = 30.0
@@ -75,7 +75,7 @@ def test_request_that_was_read_before_the_stop_is_answered(service, webhook):
         for connection in connections:
             connection.send(request[-1:])
         answers = [connection.read_answer() for connection in connections]
-        exit_code = service.process.wait(LONG_SECONDS)
+        exit_code = service.process.wait(STOP_SECONDS_MAX + 10)
         stop_seconds = time.monotonic() - signalled_at
 
     assert [answer.status if answer else None for answer in answers] == [202] * 8
@@ -132,8 +132,8 @@ def test_sigterm_to_the_whole_process_group_stops_the_service(service, webhook):
     with killed_afterwards(processes):
         os.killpg(service.process.pid, signal.SIGTERM)
 
-        assert service.process.wait(LONG_SECONDS) == 0
-        until(lambda: not still_running(processes), "all its processes have ended")
+        assert service.process.wait(STOP_SECONDS_MAX + 10) == 0
+        until(lambda: not still_running(processes), "all its processes have ended", seconds=STOP_SECONDS_MAX)
 
 
 def test_all_processes_end_after_their_supervisor_was_killed(service, webhook):
@@ -155,7 +155,7 @@ def test_all_processes_end_after_their_supervisor_was_killed(service, webhook):
             service.process.kill()
             service.process.wait()
 
-            until(lambda: not still_running(processes), "all its processes have ended")
+            until(lambda: not still_running(processes), "all its processes have ended", seconds=STOP_SECONDS_MAX)
         finally:
             is_over.set()
             sender.join()
@@ -174,7 +174,7 @@ def test_all_processes_end_after_a_supervisor_was_killed_at_its_start(service, w
             service.process.kill()
             service.process.wait()
 
-            until(lambda: not all_processes_of(service), "all its processes have ended")
+            until(lambda: not all_processes_of(service), "all its processes have ended", seconds=STOP_SECONDS_MAX)
 
     service.start()
     assert service.post(webhook).status == 202

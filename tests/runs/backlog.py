@@ -7,19 +7,18 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey, time_ordered_key
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.run import Hold, Run
 from hookmill.domain.run_options import NO_OPTIONS, RunOptions
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy
-from hookmill.store import timeouts
 from hookmill.store.database import open_database
 from hookmill.store.notifications import notify_workers
 from hookmill.store.runs import cancellation, pages, reading
 from tests.runs.worker import microseconds, run_worker
 from tests.support.loaded import fork_context
+from tests.support.stores import longer_timeouts
 from tests.support.waiting import LONG_SECONDS, until
 
 
@@ -29,8 +28,7 @@ class Backlog:
     def __init__(self, url: str, data: Path) -> None:
         self.url = url
         self.data = data
-        # Tests must not fail because the machine is busy. `Stores.acquire` has the same times.
-        with patch.multiple(timeouts, BUSY_SECONDS=8, STATEMENT_SECONDS=9):
+        with longer_timeouts():
             self.database = open_database(url)
         self._webhooks: dict[str, int] = {}
         self._policies: dict[str, RunPolicy] = {}

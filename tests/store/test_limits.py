@@ -3,29 +3,25 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_policy import Priority, RunPolicy
-from hookmill.store import factories, timeouts
+from hookmill.store import factories
 from hookmill.store.runs import attempts, claims, executors
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
+from tests.support.stores import longer_timeouts
 
 WORKERS = [ExecutorId(f"worker-{number}") for number in range(6)]
 
 
 @pytest.fixture
 def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
-    # `Backlog` lengthens the times of PostgreSQL; on SQLite, they are read for each transaction.
-    with (
-        patch.multiple(timeouts, BUSY_SECONDS=8, STATEMENT_SECONDS=9),
-        Backlog(store_url, tmp_path / "data") as backlog,
-    ):
+    with longer_timeouts(), Backlog(store_url, tmp_path / "data") as backlog:
         with backlog.database.write() as tx:
             for worker in WORKERS:
                 executors.heartbeat(tx, worker, 1)

@@ -16,7 +16,7 @@ from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.domain.secret import SecretValue
 from hookmill.management import Management
 from hookmill.settings import Settings
-from hookmill.store import alarm_destinations, timeouts
+from hookmill.store import alarm_destinations
 from hookmill.store.database import Row, open_database
 from hookmill.store.keys import binding, rotation
 from hookmill.store.keys.key_file import KeyFile
@@ -24,6 +24,7 @@ from hookmill.store.keys.rotation import RotationResult
 from hookmill.store.keys.sealing import MasterKey, WrongKey, as_text, new_master_key
 from hookmill.store.migrate import migrate
 from hookmill.store.schema import metadata
+from tests.support.stores import longer_timeouts
 
 NAMES = ("token", "other", "third")
 ANSWER = b'{"secret": "shown once"}'
@@ -249,9 +250,8 @@ def test_secrets_created_during_a_rotation_are_sealed_with_the_new_key(installat
         assert installation.revealed(management) == installation.values
 
 
-def test_rotation_waits_for_a_transaction_that_seals_with_the_old_key(installation, monkeypatch):
-    monkeypatch.setattr(timeouts, "BUSY_SECONDS", 8)
-    monkeypatch.setattr(timeouts, "STATEMENT_SECONDS", 9)
+@longer_timeouts()
+def test_rotation_waits_for_a_transaction_that_seals_with_the_old_key(installation):
     has_sealed, may_commit = threading.Event(), threading.Event()
     values: dict[str, str] = {}
 
@@ -273,9 +273,8 @@ def test_rotation_waits_for_a_transaction_that_seals_with_the_old_key(installati
         assert management.webhooks.secret_for_sending(installation.may, "slow").reveal() == values["slow"]
 
 
-def test_rotation_waits_for_a_sealing_transaction_without_a_team_lock(installation, monkeypatch):
-    monkeypatch.setattr(timeouts, "BUSY_SECONDS", 8)
-    monkeypatch.setattr(timeouts, "STATEMENT_SECONDS", 9)
+@longer_timeouts()
+def test_rotation_waits_for_a_sealing_transaction_without_a_team_lock(installation):
     with installation.store.database.write() as tx:
         binding.sealing_key(tx, installation.store.master_keys)
         rotating_thread = threading.Thread(target=installation.rotate)

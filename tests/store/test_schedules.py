@@ -12,11 +12,12 @@ from hookmill.domain.automation import Automation
 from hookmill.domain.ids import RunKey, time_ordered_key
 from hookmill.domain.moment import iso, parse_iso
 from hookmill.domain.run import BySchedule, Hold, Run, RunState
-from hookmill.store import automations, firing, schedules, timeouts
+from hookmill.store import automations, firing, schedules
 from hookmill.store.database import Transaction, open_database
 from hookmill.store.runs import adding, pages, reading, retention
 from tests.store.managed_store import ManagedStore
 from tests.store.query_plans import query_plans
+from tests.support.stores import longer_timeouts
 
 MINUTE = 60_000_000
 FINISHED_RUNS = 1_000
@@ -364,10 +365,8 @@ def test_change_of_the_automation_keeps_unreadable_schedules(store):
 # Several workers
 
 
-def test_each_time_fires_once_with_several_workers(store, monkeypatch):
-    # A worker on a busy machine may hold the lock for some seconds.
-    monkeypatch.setattr(timeouts, "BUSY_SECONDS", 8)
-    monkeypatch.setattr(timeouts, "STATEMENT_SECONDS", 9)
+@longer_timeouts()
+def test_each_time_fires_once_with_several_workers(store):
     for number in range(8):
         automation(store, trigger("* * * * *"), name=f"report {number}")
     minutes = [parse_iso("2026-11-23T10:01:00Z") + number * MINUTE for number in range(12)]

@@ -69,6 +69,19 @@ _STRUCTURE = """
 _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
 
 
+@contextmanager
+def longer_timeouts() -> Iterator[None]:
+    """Lengthen the database's timeouts: tests that are not about them must not fail because the machine is busy.
+
+    But a connection without a response is closed after 10 s. On PostgreSQL, a database keeps the timeouts with which it
+    was opened; on SQLite, they are read for each transaction.
+    """
+    from hookmill.store import timeouts
+
+    with patch.multiple(timeouts, BUSY_SECONDS=8, STATEMENT_SECONDS=9):
+        yield
+
+
 class Stores:
     """A pool of empty PostgreSQL databases, which tests acquire and release."""
 
@@ -98,11 +111,8 @@ class Stores:
         if self._free:
             return self._free.pop()
         url = self._server.create_database(template=self._template)
-        from hookmill.store import timeouts
-
-        # Tests must not fail because the machine is busy. But a connection without a response is closed after 10 s.
         # Tests about timeouts open the database themselves.
-        with patch.multiple(timeouts, BUSY_SECONDS=8, STATEMENT_SECONDS=9):
+        with longer_timeouts():
             _OPEN_DATABASES[url] = open_database(url)
         self._connections[url] = psycopg.connect(url, autocommit=True)
         return url
