@@ -15,6 +15,7 @@ from hookmill.domain.permission import Role
 from hookmill.management import WebhookWithSecret
 from tests.dashboard.conftest import PASSWORD, Installation, create_first_admin
 from tests.support.service import serving
+from tests.support.waiting import stalls
 
 LOG = "/f/default/deliveries"
 ON_SCREEN_MS = 500
@@ -57,18 +58,19 @@ def test_delivery_is_on_screen_soon_after_its_202(page: Page, installation: Inst
     open_live_log(page, installation)
     page.evaluate(RECORD_ARRIVALS)
     answers: dict[str, float] = {}
-    for _ in range(12):
-        delivery = deliver(installation, webhook)
-        answers[delivery] = page.evaluate(NOW)
-        # Not a multiple of the interval between polls.
-        page.wait_for_timeout(70)
+    with stalls() as stall_seconds:
+        for _ in range(12):
+            delivery = deliver(installation, webhook)
+            answers[delivery] = page.evaluate(NOW)
+            # Not a multiple of the interval between polls.
+            page.wait_for_timeout(70)
 
-    expect(page.locator(f"#{max(answers)}")).to_be_visible()
+        expect(page.locator(f"#{max(answers)}")).to_be_visible()
 
     arrivals: dict[str, float] = page.evaluate("window.arrivals")
     delays = sorted(arrivals[delivery] - answered_at for delivery, answered_at in answers.items())
     print(f"on screen after {delays[0]:.0f} to {delays[-1]:.0f} ms, median {delays[len(delays) // 2]:.0f} ms")
-    assert delays[len(delays) // 2] < ON_SCREEN_MS
+    assert delays[-4] - 1_000 * sum(stall_seconds) < ON_SCREEN_MS
     assert delays[-1] < STALLED_MS
     ids = [row.get_attribute("id") or "" for row in page.locator("#log tr[data-key]").all()]
     assert ids == sorted(ids, reverse=True)

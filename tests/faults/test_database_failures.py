@@ -34,13 +34,13 @@ from tests.support.counts import count
 from tests.support.loaded import Command
 from tests.support.postgres import PostgresServer
 from tests.support.service import Answer, Service, operator, serving
-from tests.support.waiting import LONG_SECONDS, stalls, until
+from tests.support.waiting import stalls, until
 
 RESTARTS = count(6, usually=2)
 ANSWER_SECONDS_MAX = 9.0
 """The service answers 503 after 5 s, and later on a busy machine. Without this limit of its own, it would answer after
 10 s."""
-RECOVERY_SECONDS_MAX = LONG_SECONDS
+RECOVERY_SECONDS_MAX = 15.0
 LARGE_VALUE = b'"' + b"x" * 250_000 + b'"'
 MEGABYTE = 1024 * 1024
 
