@@ -21,7 +21,7 @@ from hookmill.runs.durable_engine import DurableEngine
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
-from hookmill.store.runs import executors
+from hookmill.store.runs import claims, executors
 from tests.results.scene import SLACK, WORKER, Scene
 from tests.runs.backlog import Backlog, Worker, processes_of
 from tests.runs.worker import microseconds
@@ -342,6 +342,36 @@ def test_run_that_ends_within_the_grace_period_succeeds(sqlite_backlog):
         state = sqlite_backlog.run(key).state
 
     assert state is RunState.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("drain_seconds", "command", "state"), [(30, "sleep 0.5", RunState.SUCCEEDED), (0, "sleep 60", RunState.QUEUED)]
+)
+def test_shutdown_waits_for_a_run_that_was_just_claimed(
+    sqlite_backlog, monkeypatch, drain_seconds: int, command: str, state: RunState
+):
+    """The claim is committed, but the run is not in flight yet."""
+    claim_and_beat = claims.claim_and_beat
+    is_claimed = threading.Event()
+
+    def claim_and_pause(*arguments: Any, **options: Any) -> Any:
+        claimed = claim_and_beat(*arguments, **options)
+        if claimed:
+            is_claimed.set()
+            time.sleep(0.5)
+        return claimed
+
+    monkeypatch.setattr(claims, "claim_and_beat", claim_and_pause)
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
+
+    with running(sqlite_backlog, command=command) as dispatcher:
+        assert is_claimed.wait(LONG_SECONDS)
+        dispatcher.shutdown(drain_seconds)
+        run = sqlite_backlog.run(key)
+        processes = processes_of(run_id(key))
+
+    assert run.state is state
+    assert processes == []
 
 
 @ON_POSTGRES_IN_PROOF

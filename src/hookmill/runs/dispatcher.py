@@ -85,7 +85,7 @@ RECONSIDER_SECONDS: Final = 60.0
 """The time between two searches for waiting runs whose policy key has no active run."""
 STOPPING_SECONDS: Final = 5.0
 """How long a shutdown waits for stopped runs, in addition to the longest grace period of the runners. Also how long it
-then waits for each thread."""
+waits for each thread, and then for the runs of a claim that ended late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +272,11 @@ class Dispatcher:
     def _shutdown(self, drain_seconds: float) -> None:
         self._stop_claiming.set()
         self.wake()
-        if not self._in_flight.wait_until_empty(drain_seconds):
+        drain_until = time.monotonic() + drain_seconds
+        for claiming in self._threads[:1]:
+            # It may just have claimed runs that are not in flight yet.
+            claiming.join(STOPPING_SECONDS)
+        if not self._in_flight.wait_until_empty(max(drain_until - time.monotonic(), 0)):
             self._abandon_runs.set()
             graces = (runner.grace_seconds for runner in self._settings.runners.values())
             if not self._in_flight.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
@@ -282,6 +286,9 @@ class Dispatcher:
         for thread in self._threads:
             # A thread that waits for a dead disk may never end.
             thread.join(STOPPING_SECONDS)
+        # A claim that ended late may have put runs in flight.
+        if not self._in_flight.wait_until_empty(STOPPING_SECONDS):
+            kill_processes_of_runs(*map(run_id, self._in_flight.keys))
         with suppress(StoreUnavailable), self._database.write() as tx:
             executors.deregister(tx, self.executor)
             self._requeue(tx, executors.runs_claimed_by(tx, self.executor), attempts_max=None)
