@@ -461,6 +461,35 @@ def test_memory_that_processes_share_counts_once_near_the_limit():
     assert memory_bytes([process.pid], 0) == 0
 
 
+class EndsBetweenTwoReadings(list[int]):
+    """Processes, the first of which is killed after all have been read once."""
+
+    def __init__(self, first: subprocess.Popen[bytes], *others: int) -> None:
+        super().__init__((first.pid, *others))
+        self._first = first
+        self._readings = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self._readings += 1
+        if self._readings == 2:
+            self._first.kill()
+            self._first.wait()
+        return super().__iter__()
+
+
+def test_process_that_ends_during_the_measurement_counts_no_memory():
+    with subprocess.Popen(
+        [python(), "-I", "-S", "-c", f"import time; x = b'x' * {32 * MIB}; print(flush=True); time.sleep(60)"],
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+
+        assert memory_bytes(EndsBetweenTwoReadings(process, os.getpid()), 1) == pytest.approx(
+            memory_bytes([os.getpid()], 1), abs=16 * MIB
+        )
+
+
 @pytest.mark.parametrize(
     ("events", "is_exceeded"),
     [

@@ -15,14 +15,18 @@ def memory_bytes(processes: Collection[int], bytes_max: int) -> int:
     If the sum is above `bytes_max`, shared pages count once, unless smaps_rollup can't be read. Otherwise shared pages
     may count twice, because this sum is cheaper.
     """
-    resident = {process: _sum(f"/proc/{process}/status", _RESIDENT) for process in processes}
-    total = sum(size or 0 for size in resident.values())
+    total = sum(map(_resident_bytes, processes))
     if total <= bytes_max:
         return total
     return sum(
-        (resident[process] or 0) if (size := _sum(f"/proc/{process}/smaps_rollup", _PROPORTIONAL)) is None else size
+        # Read again: a process that has ended since then has no memory.
+        _resident_bytes(process) if (size := _sum(f"/proc/{process}/smaps_rollup", _PROPORTIONAL)) is None else size
         for process in processes
     )
+
+
+def _resident_bytes(process: int) -> int:
+    return _sum(f"/proc/{process}/status", _RESIDENT) or 0
 
 
 def _sum(path: str, names: Iterable[bytes]) -> int | None:
