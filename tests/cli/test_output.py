@@ -1,5 +1,9 @@
 """The format of times, counts and JSON in the output."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from hookmill.cli import output
@@ -29,3 +33,16 @@ def test_count_is_printed_with_its_noun(number: int, text: str):
 
 def test_json_is_one_line_of_ascii():
     assert output.json_line({"a": "ü\x9b\u2028\n"}) == '{"a": "\\u00fc\\u009b\\u2028\\n"}'
+
+
+def test_printed_line_and_its_end_are_written_together():
+    prints = "from hookmill.cli.output import print_json, print_line; print_line('one'); print_json({'two': 2})"
+    # In packet mode, each read returns the bytes of one write.
+    reader, writer = os.pipe2(os.O_DIRECT)
+    with os.fdopen(reader, "rb", buffering=0) as packets:
+        with os.fdopen(writer, "wb") as stdout:
+            environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+            subprocess.run([sys.executable, "-c", prints], stdout=stdout, env=environment, timeout=60, check=True)
+        writes = [packets.read(4_096) for _ in range(2)]
+
+    assert writes == [b"one\n", b'{"two": 2}\n']

@@ -39,7 +39,8 @@ def utc_with_zone(at_us: int | None) -> str:
 
 def print_line(text: str = "") -> None:
     """Print one line of any length. The terminal folds it, so that it is copied as one line."""
-    print(text)
+    # With one call: with PYTHONUNBUFFERED, `print` needs two, and a line of the log could come between them.
+    print(f"{text}\n", end="")
 
 
 def json_line(value: Any) -> str:
@@ -63,7 +64,7 @@ def _exact_json(value: Any) -> str:
 
 def print_json(value: Any) -> None:
     """Print one JSON value, which may contain views, on one line."""
-    print(json_line(value))
+    print_line(json_line(value))
 
 
 def print_error(text: str) -> None:
