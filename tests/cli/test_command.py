@@ -1,11 +1,13 @@
 """The command `hookmill`: its version, its help, and the modules that it does not load for them."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 
 from hookmill import __version__
+from hookmill.build import build_id
 from tests.cli.conftest import Hookmill
 
 GROUPS = (
@@ -26,13 +28,13 @@ SLOW_MODULES = ("dbos", "granian", "sqlalchemy", "alembic", "pydantic", "cryptog
 
 
 def test_version_is_printed(hookmill: Hookmill):
-    assert hookmill("--version").out == f"hookmill {__version__}\n"
+    assert re.fullmatch(rf"hookmill {re.escape(__version__)} \(build [0-9a-f]{{12}}\)\n", hookmill("--version").out)
 
 
 def test_python_dash_m_runs_the_same_command():
     output = subprocess.check_output([sys.executable, "-m", "hookmill", "--version"], text=True)
 
-    assert output == f"hookmill {__version__}\n"
+    assert output == f"hookmill {__version__} (build {build_id()})\n"
 
 
 def test_help_names_every_command(hookmill: Hookmill):

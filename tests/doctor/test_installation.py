@@ -25,6 +25,7 @@ from hookmill.app.doctor.directory import file_system_of
 from hookmill.app.doctor.exchange import tls_context
 from hookmill.app.doctor.repositories import check_repositories
 from hookmill.app.doctor.runs import check_workers
+from hookmill.build import build_id
 from hookmill.domain.alarm_destination import DestinationKind
 from hookmill.domain.errors import Invalid
 from hookmill.domain.finding import Examination, Finding, Status, ok
@@ -130,6 +131,7 @@ def test_installation_before_its_first_start_is_unchanged(tmp_path: Path):
     examination = examined(Settings(data_dir=tmp_path / "data", port=free_port(), free_space_min_mb=1))
 
     assert complaints(examination) == []
+    assert f"(build {build_id()})" in findings(examination, "version")[0].observation
     assert list(tmp_path.iterdir()) == []
 
 

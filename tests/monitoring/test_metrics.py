@@ -54,6 +54,7 @@ def source(directory: Path, **changes: Any) -> MetricsSource:
         "read_state": lambda: STATE,
         "read_disk": lambda: DISK,
         "database_kind": "sqlite",
+        "build_id": "0123456789ab",
         "now_us": lambda: 1_090 * SECOND,
     }
     return MetricsSource(**{**values, **changes})

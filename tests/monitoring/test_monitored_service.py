@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from hookmill.build import build_id
 from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
 from tests.faults.parts import Part, kill_part, parts_of, wait_until_announced
@@ -218,6 +219,7 @@ def test_prometheus_has_the_state_of_the_installation_and_the_host(monitored: Mo
     until(lambda: (monitored.prometheus.value("hookmill_disk_free_bytes") or 0) > 1_000_000, "the disk has space")
     until(lambda: monitored.prometheus.value("sum(hookmill_run_slots)") == 4, "the run slots are scraped")
     [(build, _)] = until(lambda: monitored.prometheus.query("hookmill_build_info"), "the build is scraped")
+    assert build["build"] == build_id()
     assert build["database"] == ("sqlite" if monitored.database == "sqlite" else "postgresql")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hookmill import __version__
+from hookmill.build import build_id
 from scripts.dist import problem_of_checkout, problem_of_tag, write_distribution
 from tests.packaging.wheels import base_python, link_files, write_wheels
 from tests.support.ports import free_port
@@ -115,6 +116,24 @@ def test_list_of_components_has_every_locked_library_and_vendored_file(distribut
     script = (ROOT / "src/hookmill/web/dashboard/static/htmx.min.js").read_bytes()
     assert components["htmx.org"]["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(script).hexdigest()}]
     assert all(component["purl"].endswith(f"@{component['version']}") for component in components.values())
+
+
+def test_build_is_that_of_the_checkout_until_a_file_differs(wheel: Path, tmp_path: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    # Its process has compiled files before it computes the id.
+    command = [sys.executable, "-m", "hookmill", "--version"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+
+    printed = subprocess.check_output(command, env=environment, text=True, timeout=LONG_SECONDS)
+    style = next((tmp_path / "hookmill/web/dashboard/static").glob("*.css"))
+    style.write_bytes(style.read_bytes() + b"\n")
+    printed_later = subprocess.check_output(command, env=environment, text=True, timeout=LONG_SECONDS)
+
+    assert printed == f"hookmill {__version__} (build {build_id()})\n"
+    assert re.fullmatch(rf"hookmill {re.escape(__version__)} \(build [0-9a-f]{{12}}\)\n", printed_later)
+    assert printed_later != printed
 
 
 @pytest.mark.parametrize("tag", ["v0.0.1", f"v{__version__}.1", f"w{__version__}"])

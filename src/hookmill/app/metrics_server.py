@@ -102,6 +102,7 @@ class MetricsSource:
     read_disk: Callable[[], DiskSpace]
     """Returns the free space for the data directory. May raise `OSError`."""
     database_kind: str
+    build_id: str
     now_us: Callable[[], int]
     """Microseconds since 1970."""
 
@@ -144,7 +145,9 @@ class MetricsSource:
         yield _family(defined.DATABASE_BYTES, [((part,), [size]) for part, size in state.bytes_by_part.items()])
 
     def _of_host(self) -> Iterable[Metric]:
-        yield _family(defined.BUILD_INFO, [((__version__, platform.python_version(), self.database_kind), [1])])
+        yield _family(
+            defined.BUILD_INFO, [((__version__, self.build_id, platform.python_version(), self.database_kind), [1])]
+        )
         try:
             disk = self.read_disk()
         except OSError:

@@ -24,6 +24,7 @@ from hookmill.app.runner_problems import log_problems_meanwhile
 from hookmill.app.tls import client_context
 from hookmill.app.tracing import build_trace_exporter
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
+from hookmill.build import build_id
 from hookmill.domain.alarm import FreeSpace
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run_policy import retry_from_json
@@ -195,6 +196,7 @@ def _serve_metrics(
         read_state=StateReader(read_state, log.failure).latest,
         read_disk=lambda: disk_space(data_dir, settings.free_space_min_bytes),
         database_kind="postgresql" if settings.on_postgres else "sqlite",
+        build_id=build_id(),
         now_us=now_us,
     )
     token = settings.metrics_token

@@ -11,6 +11,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from hookmill import __version__
+from hookmill.build import build_id
 from hookmill.cli import (
     alarm,
     alarm_destination,
@@ -59,7 +60,7 @@ app = typer.Typer(
 
 def _print_version(requested: bool) -> None:
     if requested:
-        print_line(f"hookmill {__version__}")
+        print_line(f"hookmill {__version__} (build {build_id()})")
         raise typer.Exit
 
 

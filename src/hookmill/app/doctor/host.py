@@ -10,6 +10,7 @@ from typing import Final
 from hookmill import __version__
 from hookmill.app.doctor.exchange import Connection, NoResponse, Origin, Response, request_head
 from hookmill.app.open_files import CONNECTIONS_MAX, FILES_MIN, FILES_RESERVED
+from hookmill.build import build_id
 from hookmill.domain.finding import Finding, ok, problem, warning
 from hookmill.settings import Settings
 from hookmill.store.inspection import sqlite_version
@@ -23,7 +24,7 @@ _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - look
 def check_version() -> Iterator[Finding]:
     yield ok(
         "version",
-        f"Hookmill {__version__}, Python {platform.python_version()}, SQLite {sqlite_version()}, "
+        f"Hookmill {__version__} (build {build_id()}), Python {platform.python_version()}, SQLite {sqlite_version()}, "
         f"{platform.system()} {platform.release()}",
     )
 
