@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from hookmill.domain.ids import RunKey
 from hookmill.domain.run import Run, RunState
 from hookmill.management import Management, WebhookWithSecret
 from tests.support.counts import count, only_in_proof
@@ -104,6 +105,18 @@ def service_with_workers(database_url: str, directory: Path) -> Iterator[Service
         yield ServiceWithWorkers(service, management, stack, directory)
 
 
+def not_replaced(run: Run, by_id: dict[RunKey, Run]) -> Run:
+    """The run at the end of the replacements that begin with this run."""
+    for _ in by_id:
+        if run.state is not RunState.REPLACED:
+            return run
+        assert run.replaced_by is not None
+        other = by_id[run.replaced_by]
+        assert other.policy_key == run.policy_key
+        run = other
+    raise AssertionError(f"The replacements are a circle, also of {run.id.hex()}.")
+
+
 @pytest.mark.parametrize("when_busy", [only_in_proof("queue"), only_in_proof("skip"), "replace"])
 def test_no_key_has_more_active_runs_than_its_limit(postgres_store: str, tmp_path: Path, when_busy: str):
     with service_with_workers(postgres_store, tmp_path) as service:
@@ -121,7 +134,9 @@ def test_no_key_has_more_active_runs_than_its_limit(postgres_store: str, tmp_pat
             assert states.keys() <= {RunState.SUCCEEDED, RunState.SKIPPED}
         case "replace":
             assert states.keys() <= {RunState.SUCCEEDED, RunState.REPLACED}
-            assert {group[-1].state for group in groups} == {RunState.SUCCEEDED}
+            assert all(not_replaced(run, by_id).state is RunState.SUCCEEDED for run in by_id.values())
+            # Processes that receive deliveries at the same moment may record them in the other order. This is rare.
+            assert sum(group[-1].state is RunState.REPLACED for group in groups) <= KEYS // 4
     for run in by_id.values():
         if run.state is RunState.SKIPPED:
             assert run.replaced_by is not None
