@@ -298,6 +298,126 @@ def test_replace_with_a_limit_of_two_keeps_the_two_newest(backlog):
     assert claim(backlog) == [third]
 
 
+def arrive_at(backlog: Backlog, automation: str, *seconds: float) -> list[RunKey]:
+    """Runs of one key, recorded in this order, whose deliveries arrived this many seconds after a fixed time."""
+    base = 1_700_000_000 * SECOND
+    return [backlog.queue(automation, payload=b'{"pr": 1}', now=base + int(at * SECOND)) for at in seconds]
+
+
+def test_delivery_that_is_recorded_late_does_not_replace_the_newer_run(backlog):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE))
+    (newer,) = arrive_at(backlog, automation, 0.001)
+    decide(backlog)
+    claim(backlog)
+
+    (older,) = arrive_at(backlog, automation, 0)
+    decide(backlog)
+    decide(backlog)
+
+    assert states(backlog, newer, older) == ["running", "replaced"]
+    assert backlog.run(newer).cancel_requested_at is None
+    assert backlog.run(older).replaced_by == newer
+
+
+def test_late_delivery_replaces_only_runs_that_are_older(backlog):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE, limit=2))
+    second, fourth = arrive_at(backlog, automation, 2, 4)
+    decide(backlog)
+    claim(backlog)
+
+    (first,) = arrive_at(backlog, automation, 1)
+    decide(backlog)
+    stopping_after_first = [backlog.run(run).cancel_requested_at is not None for run in (second, fourth)]
+    (third,) = arrive_at(backlog, automation, 3)
+    decide(backlog)
+    stopping_after_third = [backlog.run(run).cancel_requested_at is not None for run in (second, fourth)]
+    end(backlog, second, RunState.CANCELLED)
+    decide(backlog)
+
+    assert states(backlog, first) == ["replaced"]
+    assert backlog.run(first).replaced_by == fourth
+    assert stopping_after_first == [False, False]
+    assert stopping_after_third == [True, False]
+    assert claim(backlog) == [third]
+
+
+def test_late_delivery_starts_after_a_newer_run_that_is_being_cancelled(backlog):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE))
+    (newer,) = arrive_at(backlog, automation, 1)
+    decide(backlog)
+    claim(backlog)
+    backlog.request_cancel(newer)
+
+    (older,) = arrive_at(backlog, automation, 0)
+    decide(backlog)
+    assert states(backlog, newer, older) == ["running", "BUSY"]
+    end(backlog, newer, RunState.CANCELLED)
+    decide(backlog)
+
+    assert states(backlog, newer) == ["cancelled"]
+    assert claim(backlog) == [older]
+
+
+@pytest.mark.parametrize("is_active", [True, False], ids=["active", "waiting"])
+@pytest.mark.parametrize(("seconds_ahead", "stays"), [(29, True), (31, False)])
+def test_run_of_a_host_whose_clock_is_far_ahead_is_replaced(backlog, seconds_ahead: int, stays: bool, is_active: bool):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE))
+    if not is_active:
+        (active,) = arrive_at(backlog, automation, -1)
+        decide(backlog)
+        assert claim(backlog) == [active]
+    (ahead,) = arrive_at(backlog, automation, seconds_ahead)
+    decide(backlog)
+    assert claim(backlog) == ([ahead] if is_active else [])
+
+    (present,) = arrive_at(backlog, automation, 0)
+    decide(backlog)
+    decide(backlog)
+
+    if is_active:
+        is_replaced = [backlog.run(ahead).cancel_requested_at is not None, states(backlog, present) == ["replaced"]]
+    else:
+        is_replaced = [state == "replaced" for state in states(backlog, ahead, present)]
+    assert is_replaced == [not stays, stays]
+
+
+def test_new_run_stops_all_active_runs_above_a_lower_limit(backlog):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE, limit=3))
+    active = arrive(backlog, automation, 1, 1, 1)
+    decide(backlog)
+    assert claim(backlog) == active
+    (newest,) = arrive(backlog, automation, 1)
+    change_policy(backlog, automation, concurrency_policy(WhenBusy.REPLACE, limit=2), newest)
+
+    decide(backlog)
+    is_stopping = [backlog.run(run).cancel_requested_at is not None for run in active]
+    for run in active[:2]:
+        end(backlog, run, RunState.CANCELLED)
+        decide(backlog)
+
+    assert is_stopping == [True, True, False]
+    assert claim(backlog) == [newest]
+
+
+def test_more_runs_may_wait_than_one_decision_considers(backlog, monkeypatch):
+    monkeypatch.setattr(held, "DECISIONS_MAX", 2)
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE, limit=4))
+    active = arrive(backlog, automation, 1, 1, 1, 1)
+    for _ in range(3):
+        decide(backlog)
+    assert claim(backlog) == active
+
+    newer = arrive(backlog, automation, 1, 1, 1, 1)
+    for _ in range(3):
+        decide(backlog)
+    with backlog.database.read() as tx:
+        needs_decision = held.needs_decision(tx, microseconds())
+
+    assert all(backlog.run(run).cancel_requested_at is not None for run in active)
+    assert states(backlog, *newer) == ["BUSY"] * 4
+    assert not needs_decision
+
+
 # Debounce
 
 

@@ -41,7 +41,7 @@ class WhenBusy(StrEnum):
     SKIP = "skip"
     """The new run ends as skipped."""
     REPLACE = "replace"
-    """The oldest active run is stopped, and ends as replaced. Then the new run starts."""
+    """The oldest active run is stopped, and ends as replaced. Then the new run starts. A newer run is not stopped."""
 
 
 class Priority(StrEnum):

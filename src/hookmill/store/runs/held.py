@@ -10,11 +10,11 @@ A run is *active* if it has not ended, and is in the backlog, claimed by a worke
 (`Hold.RETRY`). A run that waits for the end of an active run has `Hold.BUSY`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hookmill.domain.ids import RunKey, run_id
+from hookmill.domain.ids import RunKey, run_id, time_of
 from hookmill.domain.run import Hold, RunState
 from hookmill.domain.run_policy import Debounce, RunPolicy, WhenBusy, policy_from_stored
 from hookmill.store import dialect
@@ -26,6 +26,11 @@ DECISIONS_MAX: Final = 500
 """The maximum number of runs that each query of a decision returns, so that the transaction stays short."""
 _DECISIONS_LOCK: Final = 7_246_001
 """The number of PostgreSQL's advisory lock for decisions."""
+CLOCK_TOLERANCE_SECONDS: Final = 30
+"""How much later the id of a run may be than that of a run that was recorded after it, if the clocks are right.
+
+Recording a delivery takes less than this. A greater difference means that the clock of a host is wrong.
+"""
 _PAST_DEBOUNCE: Final = 0
 """A value of `due_at_most`: see `_HeldRun.latest_due_at`."""
 
@@ -196,12 +201,7 @@ def _decide_key(tx: Transaction, policy_key: bytes, now: int) -> None:
             for run in candidates[: max(free_capacity, 0)]:
                 _start_held_run(tx, run)
         case WhenBusy.REPLACE:
-            remaining = _replace_older(tx, policy_key, candidates, limit, now)
-            if not remaining:
-                return
-            _start_oldest(tx, policy_key, remaining, free_capacity)
-            for active_run in _oldest_active_runs(tx, policy_key, len(remaining) - max(free_capacity, 0)):
-                _stop_active_run(tx, active_run, replaced_by=remaining[-1].id, now=now)
+            _replace_older(tx, policy_key, candidates, limit, free_capacity, now)
 
 
 def _debounced(tx: Transaction, debounce: Debounce, candidates: Sequence[_HeldRun], now: int) -> list[_HeldRun]:
@@ -240,18 +240,46 @@ def _start_oldest(tx: Transaction, policy_key: bytes, candidates: Sequence[_Held
 
 
 def _replace_older(
-    tx: Transaction, policy_key: bytes, candidates: Sequence[_HeldRun], limit: int, now: int
-) -> list[_HeldRun]:
-    """End all but the newest `limit` of the candidates and waiting runs. Returns the remaining runs.
+    tx: Transaction, policy_key: bytes, candidates: Sequence[_HeldRun], limit: int, free_capacity: int, now: int
+) -> None:
+    """Keep the newest `limit` of the candidates, waiting and active runs. The newest of all replaces the others.
 
-    If too many runs wait for one transaction, it ends only some of them, and returns an empty list. The candidates that
-    remain are decided in the next transaction.
+    Active runs that are being stopped keep their place until they end, but are not among the runs to keep. If too many
+    runs wait for one transaction, it ends only some of them; the candidates are decided in the next transaction.
     """
-    waiting = _held_runs_with_key(tx, policy_key, Hold.BUSY, limit=DECISIONS_MAX)
-    runs = sorted([*waiting, *candidates], key=lambda run: run.id)
-    for run in runs[:-limit]:
-        _end_held_run(tx, run.id, RunState.REPLACED, runs[-1].id, now)
-    return runs[-limit:] if len(waiting) < DECISIONS_MAX else []
+    waiting_at_most = limit + DECISIONS_MAX
+    waiting = _held_runs_with_key(tx, policy_key, Hold.BUSY, limit=waiting_at_most)
+    held = [*waiting, *candidates]
+    active = _newest_active_runs(tx, policy_key, limit + DECISIONS_MAX)
+    runs = sorted([*(run.id for run in held), *active], key=_order_of_arrival(candidates))
+    kept = set(runs[-limit:])
+    for run in held:
+        if run.id not in kept:
+            _end_held_run(tx, run.id, RunState.REPLACED, runs[-1], now)
+    if len(waiting) == waiting_at_most:
+        return
+    remaining = [run for run in held if run.id in kept]
+    if not remaining:
+        return
+    _start_oldest(tx, policy_key, remaining, free_capacity)
+    for active_run in active:
+        if active_run not in kept:
+            _stop_active_run(tx, active_run, replaced_by=runs[-1], now=now)
+
+
+def _order_of_arrival(candidates: Sequence[_HeldRun]) -> Callable[[RunKey], tuple[bool, RunKey]]:
+    """The key that sorts the runs of a policy key by age, oldest first.
+
+    Processes may record deliveries in another order than they received them, so ids determine the order. But a run
+    whose id is much later than those of all runs that have arrived since is older: the clock of its host was ahead.
+    """
+    arrived_at = max((time_of(run.id) for run in candidates if not run.has_waited), default=None)
+
+    def key(run: RunKey) -> tuple[bool, RunKey]:
+        clock_was_ahead = arrived_at is not None and time_of(run) > arrived_at + CLOCK_TOLERANCE_SECONDS * 1_000_000
+        return not clock_was_ahead, run
+
+    return key
 
 
 def _held_runs_with_key(
@@ -305,15 +333,17 @@ def _oldest_active_run(tx: Transaction, policy_key: bytes) -> RunKey | None:
     return None if row is None else RunKey(bytes(row["id"]))
 
 
-def _oldest_active_runs(tx: Transaction, policy_key: bytes, count: int) -> list[RunKey]:
-    """The oldest `count` active runs, including those that are being stopped.
-
-    So a decision that is made again stops the same runs, and no further ones.
-    """
-    if count <= 0:
-        return []
+def _newest_active_runs(tx: Transaction, policy_key: bytes, at_most: int) -> list[RunKey]:
+    """The newest active runs that are not being stopped, newest first."""
     rows = tx.all(
-        f"SELECT id FROM runs WHERE {_IS_ACTIVE_WITH_KEY} ORDER BY id LIMIT :count", policy_key=policy_key, count=count
+        f"""
+        SELECT id FROM runs
+        WHERE {_IS_ACTIVE_WITH_KEY} AND cancel_requested_at IS NULL
+        ORDER BY id DESC
+        LIMIT :at_most
+        """,
+        policy_key=policy_key,
+        at_most=at_most,
     )
     return [RunKey(bytes(row["id"])) for row in rows]
 
