@@ -215,7 +215,8 @@ def test_fork_server_works_without_standard_streams(tmp_path: Path):
 def test_worker_ends_with_its_channel_although_it_has_unread_messages(tmp_path: Path):
     settings = Settings(data_dir=tmp_path)
     app.open_store(settings, create=True).close()
-    with contextlib.closing(ForkServer({WORKER: partial(work_beside_serve, settings=settings)})) as fork_server:
+    jobs = {WORKER: partial(work_beside_serve, settings=settings, build="0123456789ab")}
+    with contextlib.closing(ForkServer(jobs)) as fork_server:
         with order_process(fork_server, WORKER) as channel:
             until(lambda: READY in channel.recv(100, socket.MSG_PEEK), "the worker is ready")
             process = psutil.Process(int(channel.recv(100, socket.MSG_PEEK).split()[0]))

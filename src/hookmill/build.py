@@ -10,8 +10,10 @@ def build_id() -> str:
     """The first twelve hexadecimal digits of a SHA-256 over the names and contents of the package's files.
 
     Builds with the same version have different ids if any file differs. A checkout, its wheel and its image have the
-    same id. The result is that of the first call in the process, about 25 ms. A service calls it at its start, because
-    an upgrade may replace the files under a running process.
+    same id. The first call in a process reads all files, which takes about 25 ms. Later calls return the same result.
+
+    An upgrade may replace the files while a service runs. So `serve` calls this function before it forks its first
+    process, and passes the result to each worker that it starts. `hookmill worker` calls it when it begins.
     """
     package = Path(__file__).parent
     # Python adds compiled files next to the package's own.

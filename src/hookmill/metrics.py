@@ -356,7 +356,8 @@ DISK_FULL: Final = MetricDefinition(
 BUILD_INFO: Final = MetricDefinition(
     name="hookmill_build_info",
     kind=MetricKind.GAUGE,
-    meaning="Always 1. The labels have Hookmill's version and build, Python's version, and the kind of database.",
+    meaning="Always 1. The labels have the version of Hookmill, the build with which the service was started, the "
+    "version of Python, and the kind of database.",
     labels={"version": (), "build": (), "python": (), "database": ("sqlite", "postgresql")},
 )
 

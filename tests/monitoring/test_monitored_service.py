@@ -472,6 +472,30 @@ def test_service_without_runs_starts_and_works_while_another_program_uses_the_po
     assert "hookmill_run_slots{" not in monitored
 
 
+def test_build_is_that_at_the_start_although_the_worker_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    package, port = tmp_path / "package", free_port()
+    package.mkdir()
+    (package / "code.py").write_text("old")
+    # The service computes its build from the files of this directory.
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import hookmill.build; hookmill.build.__file__ = {str(package / 'build.py')!r}"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with serving(tmp_path / "data", performs_runs="false", metrics_port=port) as service:
+        before = until(lambda: build_at(port), "the metrics are served")
+        (package / "code.py").write_text("new")
+        kill_part(service, Part.WORKER)
+        # The killed worker no longer answers.
+        after = until(lambda: build_at(port), "another worker serves the metrics")
+
+    assert before == after != build_id()
+
+
+def build_at(port: int) -> str | None:
+    build = re.search(r'hookmill_build_info\{.*build="([0-9a-f]{12})"', scraped(port) or "")
+    return build[1] if build is not None else None
+
+
 def scraped(port: int) -> str | None:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:

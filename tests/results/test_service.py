@@ -89,6 +89,7 @@ def work_until_ready(started_by_serve: bool) -> None:
         settings,
         stop,
         lambda: print("threads:", sorted({thread.name for thread in threading.enumerate()}), flush=True),
+        build="0123456789ab",
         started_by_serve=started_by_serve,
     )
 

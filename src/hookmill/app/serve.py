@@ -26,6 +26,7 @@ from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import allowed_connections
 from hookmill.app.worker_process import work_beside_serve
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, WORKER, WorkerSupervisor
+from hookmill.build import build_id
 from hookmill.domain.errors import Conflict
 from hookmill.metrics import Metrics
 from hookmill.settings import Settings
@@ -51,7 +52,7 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         # threads, because only a process without threads can be forked safely.
         jobs = {
             WRITER: partial(writer.main, url=settings.store_url()),
-            WORKER: partial(work_beside_serve, settings=settings),
+            WORKER: partial(work_beside_serve, settings=settings, build=build_id()),
         }
         fork_server = resources.enter_context(closing(ForkServer(jobs)))
         if not settings.on_postgres:

@@ -83,10 +83,11 @@ def work(
     stop: StopSignal,
     report_ready: Callable[[], None] = lambda: None,
     *,
+    build: str,
     started_by_serve: bool = False,
 ) -> None:
     """Perform runs, send their results, and do maintenance until `stop` is sent. `report_ready` is called once the
-    worker performs runs.
+    worker performs runs. `build` is the id of the build with which the service was started.
 
     The setting `performs_runs` applies only to a worker that `serve` started. `hookmill worker` always performs runs,
     so that all hosts can share one configuration.
@@ -135,7 +136,7 @@ def work(
     metrics_threads: list[MetricsPublisher | MetricsServer] = []
     try:
         if settings.metrics_port is not None:
-            metrics_threads += _serve_metrics(settings, settings.metrics_port, store, dispatcher, metrics)
+            metrics_threads += _serve_metrics(settings, settings.metrics_port, store, dispatcher, metrics, build)
         if trace_exporter is not None:
             trace_exporter.start()
         if dispatcher is not None:
@@ -172,7 +173,7 @@ def _free_space(settings: Settings) -> FreeSpace:
 
 
 def _serve_metrics(
-    settings: Settings, port: int, store: Store, dispatcher: "Dispatcher | None", metrics: Metrics
+    settings: Settings, port: int, store: Store, dispatcher: "Dispatcher | None", metrics: Metrics, build: str
 ) -> "list[MetricsPublisher | MetricsServer]":
     """Start to publish the metrics of this process, and to serve those of all processes. The caller closes both."""
     # Imported here, because most services have no metrics.
@@ -196,7 +197,7 @@ def _serve_metrics(
         read_state=StateReader(read_state, log.failure).latest,
         read_disk=lambda: disk_space(data_dir, settings.free_space_min_bytes),
         database_kind="postgresql" if settings.on_postgres else "sqlite",
-        build_id=build_id(),
+        build_id=build,
         now_us=now_us,
     )
     token = settings.metrics_token
@@ -369,15 +370,16 @@ def work_until_signalled(announce: Callable[[], None]) -> None:
 
     `announce` is called once these signals have handlers, so that they end the worker like a shutdown of the service.
     """
+    build = build_id()
     stop = StopSignal()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.send())
     announce()
-    work(read_settings(), stop)
+    work(read_settings(), stop, build=build)
     log.event("stopped", what="worker")
 
 
-def work_beside_serve(channel: socket.socket, settings: Settings) -> None:
+def work_beside_serve(channel: socket.socket, settings: Settings, build: str) -> None:
     """Run the worker that `serve` starts. It stops when `serve` sends `STOP` or the channel is closed.
 
     If the channel is closed without `STOP`, `serve` was killed. The worker then stops immediately. The next `serve`
@@ -398,4 +400,4 @@ def work_beside_serve(channel: socket.socket, settings: Settings) -> None:
 
     send_message(b"%d\n" % os.getpid())
     threading.Thread(target=wait_for_stop, daemon=True).start()
-    work(settings, stop, report_ready=lambda: send_message(READY), started_by_serve=True)
+    work(settings, stop, report_ready=lambda: send_message(READY), build=build, started_by_serve=True)
