@@ -361,7 +361,16 @@ def test_shutdown_waits_for_a_run_that_was_just_claimed(
             time.sleep(0.5)
         return claimed
 
+    deregister = executors.deregister
+    runs_in_flight: list[int] = []
+
+    def count_and_deregister(*arguments: Any) -> None:
+        # The shutdown now requeues all runs that this worker has claimed.
+        runs_in_flight.append(dispatcher.runs_in_flight)
+        deregister(*arguments)
+
     monkeypatch.setattr(claims, "claim_and_beat", claim_and_pause)
+    monkeypatch.setattr(executors, "deregister", count_and_deregister)
     key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
 
     with running(sqlite_backlog, command=command) as dispatcher:
@@ -372,6 +381,7 @@ def test_shutdown_waits_for_a_run_that_was_just_claimed(
 
     assert run.state is state
     assert processes == []
+    assert runs_in_flight[0] == 0
 
 
 @ON_POSTGRES_IN_PROOF
