@@ -172,6 +172,18 @@ def test_show_names_the_worker_of_a_run(automation: Any, delivery: str, log: Log
     assert (shown["executor"], shown["host"]) == ("worker-host-4711-0a1b", "worker-host")
 
 
+@pytest.mark.parametrize(("exit_status", "lines"), [(3, ["Exit status  3"]), (0, ["Exit status  0"]), (-15, [])])
+def test_show_has_the_exit_status_unless_a_signal_ended_the_command(
+    exit_status: int, lines: list[str], automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
+):
+    run = log.add_run(delivery, automation["automation_id"], RunState.FAILED, attempt=1, exit_status=exit_status)
+
+    printed = hookmill("run", "show", run).out.splitlines()
+
+    assert [line for line in printed if "Exit status" in line] == lines
+    assert hookmill("run", "show", run, "--json").json["exit_status"] == exit_status
+
+
 def test_show_names_the_directory_of_a_package_that_does_not_exist(
     automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, data_dir: Path
 ):

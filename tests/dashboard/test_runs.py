@@ -118,6 +118,7 @@ def test_run_page_follows_the_output_and_the_state_of_a_run(
 
     expect(progress).to_contain_text("and ends")
     expect(progress).to_contain_text("succeeded")
+    expect(progress.locator("dt", has_text="Exit status").locator("+ dd")).to_have_text("0")
     expect(progress).to_contain_text(f"{socket.gethostname()}, process ")
     assert progress.get_attribute("hx-trigger") is None
 
@@ -176,6 +177,8 @@ def test_run_is_cancelled(page: Page, installation: Installation, webhooks: dict
 
     expect(page.get_by_role("status")).to_contain_text("Cancellation requested")
     expect(page.locator("#progress")).to_contain_text("cancelled")
+    # It would be that of the signal.
+    expect(page.get_by_text("Exit status")).to_have_count(0)
 
 
 def test_cancellation_of_a_run_that_has_ended_is_rejected(

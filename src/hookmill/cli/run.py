@@ -269,11 +269,12 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         ),
         ("Created", utc_with_zone(run.created_at)),
         ("Started", utc_with_zone(run.started_at)),
-        ("Finished", utc_with_zone(run.finished_at)),
+        ("Ended", utc_with_zone(run.finished_at)),
     ]
     if run.executor is not None:
         pairs.append(("Worker", shown(worker_text(run.executor))))
-    if run.exit_status is not None:
+    # A negative status is the number of a signal. The reason says why the command was ended.
+    if run.exit_status is not None and run.exit_status >= 0:
         pairs.append(("Exit status", str(run.exit_status)))
     if (hold_reason := hold_text(run)) is not None:
         pairs.append(("Waiting", hold_reason))

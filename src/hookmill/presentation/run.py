@@ -111,7 +111,9 @@ class RunView(View, frozen=True):
     started_at: Annotated[Timestamp | None, Meta(description="When the latest attempt began.")]
     finished_at: Timestamp | None
     cancel_requested_at: Timestamp | None
-    exit_status: int | None
+    exit_status: Annotated[
+        int | None, Meta(description="The command's exit code; if a signal ended the command, minus its number.")
+    ]
     reason: Annotated[str | None, Meta(description="Why the run ended in this state.")]
     hold: Annotated[
         Literal["new", "busy", "debounce", "retry"] | None,
@@ -202,7 +204,9 @@ class FailedAttemptView(View, frozen=True):
     attempt: int
     started_at: Timestamp
     finished_at: Timestamp
-    exit_status: int | None
+    exit_status: Annotated[
+        int | None, Meta(description="The command's exit code; if a signal ended the command, minus its number.")
+    ]
     reason: str | None
     output_tail: str | None
     agent_report: AgentReportView | None
