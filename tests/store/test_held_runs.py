@@ -381,22 +381,35 @@ def test_run_of_a_host_whose_clock_is_far_ahead_is_replaced(backlog, seconds_ahe
     assert is_replaced == [not stays, stays]
 
 
-def test_new_run_stops_all_active_runs_above_a_lower_limit(backlog):
+def test_clock_is_not_ahead_if_one_of_several_new_runs_is_as_late(backlog):
+    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE))
+    (active,) = arrive_at(backlog, automation, 40)
+    decide(backlog)
+    assert claim(backlog) == [active]
+
+    late, older = arrive_at(backlog, automation, 0, 39)
+    decide(backlog)
+
+    assert backlog.run(active).cancel_requested_at is None
+    assert states(backlog, late, older) == ["replaced", "replaced"]
+
+
+@pytest.mark.parametrize("seconds", [4, 0], ids=["newest", "late"])
+def test_new_run_stops_all_active_runs_above_a_lower_limit(backlog, seconds: int):
     automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE, limit=3))
-    active = arrive(backlog, automation, 1, 1, 1)
+    active = arrive_at(backlog, automation, 1, 2, 3)
     decide(backlog)
     assert claim(backlog) == active
-    (newest,) = arrive(backlog, automation, 1)
-    change_policy(backlog, automation, concurrency_policy(WhenBusy.REPLACE, limit=2), newest)
+    (new,) = arrive_at(backlog, automation, seconds)
+    change_policy(backlog, automation, concurrency_policy(WhenBusy.REPLACE, limit=1), new)
 
     decide(backlog)
-    is_stopping = [backlog.run(run).cancel_requested_at is not None for run in active]
-    for run in active[:2]:
-        end(backlog, run, RunState.CANCELLED)
-        decide(backlog)
 
-    assert is_stopping == [True, True, False]
-    assert claim(backlog) == [newest]
+    newest = max(active[-1], new)
+    for run in active:
+        assert backlog.run(run).replaced_by == (newest if run != newest else None)
+        assert (backlog.run(run).cancel_requested_at is not None) == (run != newest)
+    assert states(backlog, new) == (["BUSY"] if new == newest else ["replaced"])
 
 
 def test_more_runs_may_wait_than_one_decision_considers(backlog, monkeypatch):
@@ -467,6 +480,26 @@ def test_steady_stream_starts_a_run_after_the_maximum_time(backlog):
 
     assert claim(backlog) == [newest]
     assert backlog.states() == {"superseded": 3, "running": 1}
+
+
+def test_debounced_run_of_a_host_whose_clock_is_far_ahead_is_superseded(backlog):
+    automation = backlog.automation(policy=debounce_policy())
+    base = 1_700_000_000 * SECOND
+
+    def arrive_and_decide(at: int, *, id_at: int | None = None) -> RunKey:
+        key: RunKey = backlog.queue(automation, now=base + (at if id_at is None else id_at) * SECOND)
+        decide(backlog, at=base + at * SECOND)
+        return key
+
+    ahead = arrive_and_decide(0, id_at=3_600)
+    first, second, third = (arrive_and_decide(at) for at in (1, 9, 18))
+    decide(backlog, at=base + 25 * SECOND)
+    before_the_maximum_time = claim(backlog)
+    decide(backlog, at=base + 26 * SECOND)
+
+    assert states(backlog, ahead, first, second) == ["superseded"] * 3
+    assert before_the_maximum_time == []
+    assert claim(backlog) == [third]
 
 
 def test_debounced_run_waits_for_the_active_run_of_its_key(backlog):
@@ -638,8 +671,35 @@ def test_many_waiting_runs_are_replaced_in_parts(backlog, monkeypatch):
 
     for _ in range(5):
         decide(backlog)
+    assert set(states(backlog, *waiting)) == {"replaced"}
+    assert backlog.run(first).cancel_requested_at is not None
     end(backlog, first, RunState.CANCELLED)
     decide(backlog)
 
     assert claim(backlog) == [newest]
-    assert set(states(backlog, *waiting)) == {"replaced"}
+
+
+def test_late_delivery_lets_all_waiting_runs_be_replaced(backlog, monkeypatch):
+    monkeypatch.setattr(held, "DECISIONS_MAX", 3)
+    automation = backlog.automation(policy=concurrency_policy())
+    (first,) = arrive_at(backlog, automation, 0)
+    waiting = arrive_at(backlog, automation, *range(2, 12))
+    for _ in range(5):
+        decide(backlog)
+    claim(backlog)
+    with backlog.database.write() as tx:
+        tx.run(
+            "UPDATE automation_versions SET policy = :policy",
+            policy=json.dumps(concurrency_policy(WhenBusy.REPLACE).as_json()),
+        )
+    (late,) = arrive_at(backlog, automation, 1)
+
+    for _ in range(6):
+        decide(backlog)
+    with backlog.database.read() as tx:
+        needs_decision = held.needs_decision(tx, microseconds())
+
+    assert set(states(backlog, late, *waiting[:-1])) == {"replaced"}
+    assert states(backlog, waiting[-1]) == ["BUSY"]
+    assert backlog.run(first).cancel_requested_at is not None
+    assert not needs_decision

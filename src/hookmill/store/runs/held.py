@@ -166,8 +166,13 @@ def reconsider_all(tx: Transaction) -> None:
         """
     )
     for row in rows:
-        for run in _held_runs_with_key(tx, bytes(row["policy_key"]), Hold.BUSY, limit=1):
-            tx.run(f"UPDATE runs SET hold = {Hold.NEW:d} WHERE id = :id", id=run.id)
+        _decide_again(tx, bytes(row["policy_key"]))
+
+
+def _decide_again(tx: Transaction, policy_key: bytes) -> None:
+    """Make the oldest run that waits for the key new again, if there is one."""
+    for run in _held_runs_with_key(tx, policy_key, Hold.BUSY, limit=1):
+        tx.run(f"UPDATE runs SET hold = {Hold.NEW:d} WHERE id = :id", id=run.id)
 
 
 _IS_WAITING: Final = f"policy_key IS NOT NULL AND finished_at IS NULL AND hold = {Hold.BUSY:d}"
@@ -208,10 +213,14 @@ def _debounced(tx: Transaction, debounce: Debounce, candidates: Sequence[_HeldRu
     """Supersede all candidates but the newest one. Returns the newest one if it is due; otherwise it stays held."""
     if not candidates:
         return []
-    *older, newest = candidates
+    undecided = [run for run in candidates if run.latest_due_at is None]
+    order = _order_of_arrival(undecided)
+    *older, newest = sorted(candidates, key=lambda run: order(run.id))
     latest_due_at = min(
-        [run.latest_due_at for run in candidates if run.latest_due_at is not None]
-        or [candidates[0].created_at + debounce.max_seconds * 1_000_000]
+        [
+            candidates[0].created_at + debounce.max_seconds * 1_000_000,
+            *(run.latest_due_at for run in candidates if run.latest_due_at is not None),
+        ]
     )
     due_at = min(newest.created_at + debounce.seconds * 1_000_000, latest_due_at)
     for run in older:
@@ -245,7 +254,7 @@ def _replace_older(
     """Keep the newest `limit` of the candidates, waiting and active runs. The newest of all replaces the others.
 
     Active runs that are being stopped keep their place until they end, but are not among the runs to keep. If too many
-    runs wait for one transaction, it ends only some of them; the candidates are decided in the next transaction.
+    runs wait for one transaction, it ends only some of them, and the next one decides again.
     """
     waiting_at_most = limit + DECISIONS_MAX
     waiting = _held_runs_with_key(tx, policy_key, Hold.BUSY, limit=waiting_at_most)
@@ -257,23 +266,21 @@ def _replace_older(
         if run.id not in kept:
             _end_held_run(tx, run.id, RunState.REPLACED, runs[-1], now)
     if len(waiting) == waiting_at_most:
+        _decide_again(tx, policy_key)
         return
-    remaining = [run for run in held if run.id in kept]
-    if not remaining:
-        return
-    _start_oldest(tx, policy_key, remaining, free_capacity)
+    _start_oldest(tx, policy_key, [run for run in held if run.id in kept], free_capacity)
     for active_run in active:
         if active_run not in kept:
             _stop_active_run(tx, active_run, replaced_by=runs[-1], now=now)
 
 
-def _order_of_arrival(candidates: Sequence[_HeldRun]) -> Callable[[RunKey], tuple[bool, RunKey]]:
-    """The key that sorts the runs of a policy key by age, oldest first.
+def _order_of_arrival(arrived: Sequence[_HeldRun]) -> Callable[[RunKey], tuple[bool, RunKey]]:
+    """The key that sorts runs by age, oldest first, while the runs `arrived` are decided.
 
     Processes may record deliveries in another order than they received them, so ids determine the order. But a run
     whose id is much later than those of all runs that have arrived since is older: the clock of its host was ahead.
     """
-    arrived_at = max((time_of(run.id) for run in candidates if not run.has_waited), default=None)
+    arrived_at = max((time_of(run.id) for run in arrived), default=None)
 
     def key(run: RunKey) -> tuple[bool, RunKey]:
         clock_was_ahead = arrived_at is not None and time_of(run) > arrived_at + CLOCK_TOLERANCE_SECONDS * 1_000_000
