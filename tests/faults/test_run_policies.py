@@ -105,7 +105,7 @@ def service_with_workers(database_url: str, directory: Path) -> Iterator[Service
         yield ServiceWithWorkers(service, management, stack, directory)
 
 
-def not_replaced(run: Run, by_id: dict[RunKey, Run]) -> Run:
+def last_replacement(run: Run, by_id: dict[RunKey, Run]) -> Run:
     """The run at the end of the replacements that begin with this run."""
     for _ in by_id:
         if run.state is not RunState.REPLACED:
@@ -134,7 +134,7 @@ def test_no_key_has_more_active_runs_than_its_limit(postgres_store: str, tmp_pat
             assert states.keys() <= {RunState.SUCCEEDED, RunState.SKIPPED}
         case "replace":
             assert states.keys() <= {RunState.SUCCEEDED, RunState.REPLACED}
-            assert all(not_replaced(run, by_id).state is RunState.SUCCEEDED for run in by_id.values())
+            assert all(last_replacement(run, by_id).state is RunState.SUCCEEDED for run in by_id.values())
             assert {group[-1].state for group in groups} == {RunState.SUCCEEDED}
     for run in by_id.values():
         if run.state is RunState.SKIPPED:

@@ -40,6 +40,11 @@ def decide(backlog: Backlog, *, at: int | None = None) -> None:
         held.decide(tx, at or microseconds())
 
 
+def needs_decision(backlog: Backlog) -> bool:
+    with backlog.database.read() as tx:
+        return held.needs_decision(tx, microseconds())
+
+
 def claim(backlog: Backlog, *, at_most: int = 10) -> list[RunKey]:
     with backlog.database.write() as tx:
         claimed = claims.claim(tx, executor=WORKER, at_most=at_most, after=FactoryId(""), now=microseconds())
@@ -423,12 +428,10 @@ def test_more_runs_may_wait_than_one_decision_considers(backlog, monkeypatch):
     newer = arrive(backlog, automation, 1, 1, 1, 1)
     for _ in range(3):
         decide(backlog)
-    with backlog.database.read() as tx:
-        needs_decision = held.needs_decision(tx, microseconds())
 
     assert all(backlog.run(run).cancel_requested_at is not None for run in active)
     assert states(backlog, *newer) == ["BUSY"] * 4
-    assert not needs_decision
+    assert not needs_decision(backlog)
 
 
 # Debounce
@@ -608,6 +611,12 @@ def change_policy(backlog: Backlog, automation: str, policy: RunPolicy, *runs: R
             tx.run("UPDATE runs SET automation_version = 2 WHERE id = :id", id=key)
 
 
+def change_stored_policy(backlog: Backlog, policy: RunPolicy) -> None:
+    """Change the policy of all runs, also of those that wait already."""
+    with backlog.database.write() as tx:
+        tx.run("UPDATE automation_versions SET policy = :policy", policy=json.dumps(policy.as_json()))
+
+
 def test_policy_of_the_newest_held_run_applies_to_its_key(backlog):
     automation = backlog.automation(policy=concurrency_policy())
     first, second, third, fourth = arrive(backlog, automation, 1, 1, 1, 1)
@@ -662,11 +671,7 @@ def test_many_waiting_runs_are_replaced_in_parts(backlog, monkeypatch):
     for _ in range(4):
         decide(backlog)
     claim(backlog)
-    with backlog.database.write() as tx:
-        tx.run(
-            "UPDATE automation_versions SET policy = :policy",
-            policy=json.dumps(concurrency_policy(WhenBusy.REPLACE).as_json()),
-        )
+    change_stored_policy(backlog, concurrency_policy(WhenBusy.REPLACE))
     (newest,) = arrive(backlog, automation, 1)
 
     for _ in range(5):
@@ -687,19 +692,13 @@ def test_late_delivery_lets_all_waiting_runs_be_replaced(backlog, monkeypatch):
     for _ in range(5):
         decide(backlog)
     claim(backlog)
-    with backlog.database.write() as tx:
-        tx.run(
-            "UPDATE automation_versions SET policy = :policy",
-            policy=json.dumps(concurrency_policy(WhenBusy.REPLACE).as_json()),
-        )
+    change_stored_policy(backlog, concurrency_policy(WhenBusy.REPLACE))
     (late,) = arrive_at(backlog, automation, 1)
 
     for _ in range(6):
         decide(backlog)
-    with backlog.database.read() as tx:
-        needs_decision = held.needs_decision(tx, microseconds())
 
     assert set(states(backlog, late, *waiting[:-1])) == {"replaced"}
     assert states(backlog, waiting[-1]) == ["BUSY"]
     assert backlog.run(first).cancel_requested_at is not None
-    assert not needs_decision
+    assert not needs_decision(backlog)

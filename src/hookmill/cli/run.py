@@ -273,7 +273,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
     ]
     if run.executor is not None:
         pairs.append(("Worker", shown(worker_text(run.executor))))
-    # A negative status is the number of a signal. The reason says why the command was ended.
+    # A negative status is minus the number of a signal. The reason says why the command was ended.
     if run.exit_status is not None and run.exit_status >= 0:
         pairs.append(("Exit status", str(run.exit_status)))
     if (hold_reason := hold_text(run)) is not None:

@@ -29,7 +29,8 @@ _DECISIONS_LOCK: Final = 7_246_001
 CLOCK_TOLERANCE_SECONDS: Final = 30
 """How much later the id of a run may be than that of a run that was recorded after it, if the clocks are right.
 
-Recording a delivery takes less than this. A greater difference means that the clock of a host is wrong.
+A greater difference means that the clock of a host is wrong, or that a process was frozen while it recorded a
+delivery.
 """
 _PAST_DEBOUNCE: Final = 0
 """A value of `due_at_most`: see `_HeldRun.latest_due_at`."""
