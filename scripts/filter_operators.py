@@ -66,7 +66,6 @@ def _filter() -> dict[str, Any]:
         },
         "set": {
             "type": "array",
-            "minItems": 1,
             "maxItems": SET_VALUES_MAX,
             "items": {
                 "description": "A value that the field may hold.",

@@ -446,7 +446,7 @@ def test_every_error_in_a_filter_is_named_by_its_json_pointer(api: Api, stocked:
         {
             "provider": "webhook",
             "event": "received",
-            "filter": {"webhook_ids": [stocked.webhook.webhook.uid], "payload": {"a": {"in": 5}, "b": []}},
+            "filter": {"webhook_ids": [stocked.webhook.webhook.uid], "payload": {"a": {"in": 5}, "b": {}}},
         }
     ]
 

@@ -108,12 +108,12 @@ def test_create_refuses_contradicting_options(hookmill: Hookmill, options: list[
     [
         ("{", "The payload filter is not JSON: Expecting property name enclosed in double quotes at line 1, column 2."),
         ("null", "The payload filter is null."),
-        ('{"a": {"in": []}}', "/a/in: An empty array matches no value."),
+        ('{"a": {"b": {}}}', "/a/b: An empty object contains no condition."),
         ('{"a": 1, "b": 2}', "/b: Write the values as an array"),
         ("[" * 100_000, "nested too deep"),
         (f'{{"a": [{"9" * 5000}]}}', "too many digits"),
     ],
-    ids=["no JSON", "null", "empty array", "two problems", "nested too deep", "too many digits"],
+    ids=["no JSON", "null", "empty object", "two problems", "nested too deep", "too many digits"],
 )
 def test_invalid_filter_is_refused_with_the_location_of_the_problem(
     webhook: Any, hookmill: Hookmill, filter_json: str, problem: str
@@ -287,7 +287,7 @@ def test_list_shows_the_state_of_the_selected_webhooks(automation: Any, hookmill
 
 
 def test_list_in_json_has_the_automation(automation: Any, hookmill: Hookmill):
-    (automation_in_list,) = hookmill("automation", "list", "--json").json["automations"]
+    (automation_in_list,) = hookmill("automation", "list", "--json").json["items"]
 
     assert automation_in_list["automation_id"] == automation["automation_id"]
 
@@ -296,7 +296,7 @@ def test_deleted_automation_is_no_longer_listed_or_shown(automation: Any, hookmi
     deleted = hookmill("automation", "delete", "triage", "--json").json
 
     assert deleted["deleted"] is True
-    assert hookmill("automation", "list", "--json").json == {"automations": []}
+    assert hookmill("automation", "list", "--json").json == {"items": []}
     assert "no automation 'triage'" in hookmill("automation", "show", "triage", exit_code=1).err
 
 
@@ -531,7 +531,7 @@ def test_run_that_is_started_by_hand_is_queued_and_shown(log: LogWriter, hookmil
     create_report(hookmill, "--schedule", "a=@daily")
 
     output = hookmill("automation", "run", "report").out
-    [run] = hookmill("run", "list", "--json").json["runs"]
+    [run] = hookmill("run", "list", "--json").json["items"]
 
     assert output.startswith(f"Run {run['run_id']} of report is queued. To see its state: ")
     assert (run["started_by"], run["delivery_id"], run["webhook_uid"]) == ("person", None, None)
@@ -615,7 +615,7 @@ def test_fields_are_created_shown_replaced_and_removed(webhook: Any, hookmill: H
     shown = hookmill("automation", "show", "a").out
     replaced = hookmill("automation", "change", "a", "--field", "action=/action", "--json").json
     removed = hookmill("automation", "change", "a", "--no-fields", "--json").json
-    audited = hookmill("audit", "list", "--limit", "1", "--json").json["entries"][0]
+    audited = hookmill("audit", "list", "--limit", "1", "--json").json["items"][0]
 
     assert created["fields"] == {
         "pr": {"pointer": "/pull_request/number", "max_characters": 200},
@@ -665,7 +665,7 @@ def test_workspace_is_created_shown_replaced_and_removed(webhook: Any, hookmill:
     ).json
     shown_with_base = hookmill("automation", "show", "a").out
     removed = hookmill("automation", "change", "a", "--no-workspace", "--json").json
-    audited = hookmill("audit", "list", "--limit", "1", "--json").json["entries"][0]
+    audited = hookmill("audit", "list", "--limit", "1", "--json").json["items"][0]
 
     assert created["workspace"] == {
         "repository": "app",

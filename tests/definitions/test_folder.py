@@ -1,11 +1,11 @@
-"""Which files of a folder are definitions. No file outside the folder is opened, and no unexpected file is ignored."""
+"""Which files of a folder are definitions. No file outside the folder is opened, and no misspelt name is ignored."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from hookmill.definitions.folder import read_folder
+from hookmill.definitions.folder import read_folder, stem_of
 from hookmill.domain.errors import NotFound
 from tests.definitions.conftest import Folder
 
@@ -26,7 +26,7 @@ def test_definitions_are_found_by_their_paths(folder: Folder):
     assert files.problems == ()
 
 
-def test_other_folders_readmes_and_hidden_files_are_ignored(folder: Folder):
+def test_unrelated_files_are_ignored(folder: Folder, tmp_path: Path):
     root = folder(
         {
             "README.md": "",
@@ -38,10 +38,32 @@ def test_other_folders_readmes_and_hidden_files_are_ignored(folder: Folder):
             "automations/.hidden/notes.txt": "",
             "automations/x/README.txt": "",
             "automations/x/automation.md": "x",
+            "automations/x/notes.md": "",
+            "automations/x/automation.md.orig": "",
+            "automations/x/scripts/check.sh": "",
+            "automations/Notes.md": "# Notes",
+            "automations/Shared scripts/check.sh": "",
+            "webhooks/sample.json": "{}",
+            "webhooks/samples/push.json": "{}",
         }
     )
+    (root / "automations" / "AGENTS.md").symlink_to(tmp_path)
+    (root / "webhooks" / "sample").symlink_to(tmp_path)
 
-    assert problems_in(root) == []
+    files = read_folder(root)
+
+    assert files.problems == ()
+    assert list(files.webhook_contents) == []
+    assert list(files.automation_contents) == ["automations/x/automation.md"]
+
+
+def test_automation_may_be_a_single_file(folder: Folder):
+    root = folder({"automations/nightly.md": "---\n", "automations/triage/automation.md": "---\n"})
+
+    files = read_folder(root)
+
+    assert files.problems == ()
+    assert [stem_of(path) for path in files.automation_contents] == ["nightly", "triage"]
 
 
 @pytest.mark.parametrize(
@@ -50,11 +72,12 @@ def test_other_folders_readmes_and_hidden_files_are_ignored(folder: Folder):
         ("webhooks/a.yml", "webhooks/a.yml:1:1: Files of webhooks end in .yaml. Rename it."),
         ("webhooks/a.yaml.orig", "webhooks/a.yaml.orig:1:1: This is not a webhook's file: those end in .yaml."),
         ("webhooks/a.yaml~", "webhooks/a.yaml~:1:1: This is not a webhook's file: those end in .yaml."),
-        ("webhooks/a.json", "webhooks/a.json:1:1: This is not a webhook's file: those end in .yaml."),
+        ("webhooks/a.YAML", "webhooks/a.YAML:1:1: This is not a webhook's file: those end in .yaml."),
         ("webhooks/sub/a.yaml", "webhooks/sub:1:1: This is a folder. Webhooks are files"),
-        ("automations/triage.md", "automations/triage.md:1:1: This is not a folder."),
-        ("automations/x/notes.txt", "automations/x/notes.txt:1:1: Only automation.md and a README may be here."),
-        ("automations/x/automation.md/y", "automations/x/automation.md:1:1: Only automation.md and a README may be"),
+        ("automations/x/Automation.md", "automations/x:1:1: The folder has no file automation.md."),
+        ("automations/x/automation.yaml", "automations/x:1:1: The folder has no file automation.md."),
+        ("automations/x/prompt.md", "automations/x:1:1: The folder has no file automation.md."),
+        ("automations/x/automation.md/y", "automations/x/automation.md:1:1: This is not a regular file."),
         ("automations/x/.keep", "automations/x:1:1: The folder has no file automation.md."),
         (
             "webhooks/GitHub main.yaml",
@@ -65,11 +88,12 @@ def test_other_folders_readmes_and_hidden_files_are_ignored(folder: Folder):
         ("webhooks/ä.yaml", "webhooks/ä.yaml:1:1: Names have"),
         (f"webhooks/{'a' * 64}.yaml", f"webhooks/{'a' * 64}.yaml:1:1: Names have"),
         ("automations/X/automation.md", "automations/X:1:1: Names have"),
+        ("automations/X.md", "automations/X.md:1:1: Names have"),
         ("webhooks/a\n.yaml", "webhooks/a\\n.yaml:1:1: Names have"),
     ],
 )
 def test_file_that_is_not_a_definition_is_reported(folder: Folder, path: str, message: str):
-    (problem,) = problems_in(folder({path: "x"}))
+    (problem,) = problems_in(folder({path: "---"}))
 
     assert problem.startswith(message)
 
@@ -103,9 +127,11 @@ def test_symbolic_link_to_a_file_is_refused_unread(folder: Folder, tmp_path: Pat
     assert files.webhook_contents == {}
 
 
-@pytest.mark.parametrize("linked", ["webhooks", "automations", "automations/x", "automations/x/automation.md"])
+@pytest.mark.parametrize(
+    "linked", ["webhooks", "automations", "automations/x", "automations/x/automation.md", "automations/y.md"]
+)
 def test_symbolic_link_in_a_path_is_refused_unread(folder: Folder, tmp_path: Path, linked: str):
-    root = folder({"webhooks/a.yaml": WEBHOOK, "automations/x/automation.md": "x"})
+    root = folder({"webhooks/a.yaml": WEBHOOK, "automations/x/automation.md": "x", "automations/y.md": "---"})
     (root / linked).rename(tmp_path / "outside")
     (root / linked).symlink_to(tmp_path / "outside")
 
@@ -133,6 +159,20 @@ def test_folder_without_both_subfolders_is_refused(tmp_path: Path):
     (problem,) = problems_in(tmp_path)
 
     assert problem.startswith(f"There is neither a folder webhooks nor a folder automations in {tmp_path}.")
+
+
+def test_folder_above_the_definitions_is_refused_with_their_path(tmp_path: Path):
+    (tmp_path / "factory" / "webhooks").mkdir(parents=True)
+
+    (problem,) = problems_in(tmp_path)
+
+    assert problem.endswith(f"contains them: is it {tmp_path}/factory?")
+
+
+def test_folder_with_only_a_factory_file_has_no_definitions(tmp_path: Path):
+    (tmp_path / "factory.yaml").write_text("name: demo\n")
+
+    assert problems_in(tmp_path) == []
 
 
 def test_message_about_the_working_directory_says_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

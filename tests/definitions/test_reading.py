@@ -126,7 +126,7 @@ def test_webhook_may_have_windows_line_endings():
         ("- a\n", ["1:1: A webhook must be a mapping with the keys name, authMode"]),
         ("just words\n", ["1:1: A webhook must be a mapping"]),
         ("authMode: token\n", ["1:1: secretName is missing."]),
-        ("secretName:\n", ["1:12: secretName has no value. Write one, or remove the line."]),
+        ("secretName:\n", ["1:12: secretName is missing. Name the team secret"]),
         ("secretName: 5\n", ["1:13: secretName must be text. Put it in quotes."]),
         ("secretName: [S]\n", ["1:13: secretName must be text, not a list or a mapping."]),
         ("secretName: no-dash\n", ["1:13: This can't name a team secret"]),
@@ -142,7 +142,7 @@ def test_webhook_may_have_windows_line_endings():
         ("secretName: S\nenabled: no\n", ["2:10: enabled must be true or false. (no is text.)"]),
         ("secretName: S\nenabled: on\n", ["2:10: enabled must be true or false. (on is text.)"]),
         ("secretName: S\nenabled: 1\n", ["2:10: enabled must be true or false."]),
-        ("secretName: S\nenabled: \n", ["2:9: enabled must be true or false."]),
+        ('secretName: S\nname: ""\n', ["2:7: name has no value. Write one, or remove the line."]),
         ("secretName: S\nenabled: {}\n", ["2:10: enabled must be true or false."]),
         ("secretName: S\nname: 2026\n", ["2:7: name must be text. Put it in quotes."]),
         ('secretName: S\nname: "a\\nb"\n', ["2:7: A webhook's name must have 1 to 100 characters"]),
@@ -348,12 +348,12 @@ def test_prompt_may_contain_single_merge_markers():
             [
                 "3:31: 'push' is not supported. The event of a schedule is cron_fired.",
                 "3:64: Unknown key 'nam'. Did you mean name?",
-                "3:73: Unknown key 'filter'",
+                "3:73: A schedule has no filter.",
             ],
         ),
         (
             automation_text("- {provider: schedule, event: cron_fired}\n"),
-            ["3:3: schedule is missing. Write `schedule:`, and below it `name` and `cron`."],
+            ["3:3: schedule is missing. Write `schedule:`, and below it `cron`."],
         ),
         (
             automation_text(
@@ -372,13 +372,26 @@ def test_prompt_may_contain_single_merge_markers():
             ["4:60: Another schedule of the automation is named 'a'. Names of schedules are unique."],
         ),
         (
-            automation_text("- event: push\n  provider: github\n  filter: {}\n"),
+            automation_text("- {provider: schedule, event: cron_fired, filter: {schedule_ids: [a]}}\n"),
+            ["3:43: A schedule has no filter. Write `schedule:`, and below it `cron`."],
+        ),
+        (
+            automation_text(2 * "- {provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}\n"),
+            ["4:53: Another schedule of the automation is named 'triage'. Names of schedules are unique."],
+        ),
+        (
+            automation_text("- event: push\n  provider: github\n  filter: {repos: [a/b]}\n"),
             [
-                "3:10: 'push' is not supported. The only event is received.",
-                "4:13: 'github' is not supported. Providers are webhook and schedule.",
-                "5:11: webhook_ids is missing.",
+                "4:13: There are no triggers of 'github' here. Create a webhook with signatureScheme: github to which "
+                "it sends its events, and select it with provider: webhook, filter.webhook_ids, filter.event and "
+                "filter.payload (docs/definition-files.md#triggers-of-other-providers)."
             ],
         ),
+        (
+            automation_text("- {provider: pigeon, event: arrived}\n"),
+            ["3:14: There are no triggers of 'pigeon' here. Create a webhook to which it sends its events"],
+        ),
+        (automation_text("- {provider: Webhooks}\n"), ["3:14: 'Webhooks' is not a provider. Did you mean webhook?"]),
         (automation_text("- {provider: webhook, event: received}\n"), ["3:3: filter is missing."]),
         (
             automation_text("- {provider: webhook, event: received, filters: {}}\n"),
@@ -402,7 +415,7 @@ def test_prompt_may_contain_single_merge_markers():
             ),
             ["7:7: This is not a webhook's uid (wh_…).", "8:7: '7' is not a webhook's uid (wh_…)."],
         ),
-        (with_payload("a: []"), ["8:10: /a: An empty array matches no value."]),
+        (with_payload("a: {}"), ["8:10: /a: An empty object contains no condition."]),
         (with_event_types("push"), ["7:12: Event types must be a list of one or more texts, such as push."]),
         (with_event_types("[]"), ["7:12: Event types must be a list of one or more texts, such as push."]),
         (with_event_types("{in: [push]}"), ["7:12: Event types must be a list of one or more texts, such as push."]),
@@ -448,7 +461,77 @@ def test_every_problem_of_an_automation_is_reported_with_its_place(content: str,
     assert all(problem.startswith(message) for problem, message in zip(problems, messages, strict=True)), problems
 
 
-@pytest.mark.parametrize("value", ["null", "[a]", "text", "5"])
+def test_null_counts_as_an_absent_key():
+    definition = webhook("secretName: S\ndeliveryIdHeader: null\nenabled:\nsignatureScheme: ~\nname: null\n")
+    assert definition == webhook("secretName: S\n")
+
+    schedule = "- {provider: schedule, event: cron_fired, filter: null, schedule: {name: null, cron: '@daily'}}\n"
+    assert automation(automation_text(schedule, "runner: null\nworkerHost: null\nconcurrency: null\n")) == automation(
+        automation_text("- {provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}\n")
+    )
+
+
+def test_schedule_without_a_name_has_the_name_of_its_automation():
+    (trigger,) = automation(
+        automation_text("- {provider: schedule, event: cron_fired, schedule: {cron: '0 3 ? * 1'}}\n", "name: Nightly\n")
+    ).triggers
+
+    assert trigger.as_json()["schedule"] == {"name": "Nightly", "cron": "0 3 * * 1"}
+
+
+def test_webhook_ids_may_be_written_with_in():
+    in_form = automation_text(f"- provider: webhook\n  event: received\n  filter:\n    webhook_ids: {{in: [{UID}]}}\n")
+
+    assert automation(in_form).triggers == automation(automation_text()).triggers
+
+
+@pytest.mark.parametrize(
+    ("content", "warnings"),
+    [
+        (automation_text(other_keys="model: auto\n"), ["7:1: model has no effect here. It chooses the agent's model."]),
+        (
+            automation_text(other_keys="agent: fixer\nharness: {type: claude}\nmcpServers: {a: {url: b}}\n"),
+            ["7:1: agent has no effect here.", "8:1: harness has no effect here.", "9:1: mcpServers has no effect"],
+        ),
+        (
+            automation_text(other_keys="workerHost: w\nenvironmentId: e\ncomputerUseModel: c\n"),
+            ["7:1: workerHost has no effect", "8:1: environmentId has no effect", "9:1: computerUseModel has no effec"],
+        ),
+        (
+            with_payload("a: []\nb: {in: [], exists: false}\nc: {not_in: []}"),
+            ["8:10: An empty array matches no value.", "9:15: An empty array matches no value."],
+        ),
+        (
+            automation_text(
+                f"- provider: webhook\n  event: received\n  filter:\n    webhook_ids: [{UID}]\n    payload:\n"
+            ),
+            ["7:13: payload has no value, so every delivery of these webhooks starts a run."],
+        ),
+        (
+            automation_text("- {provider: schedule, event: cron_fired, schedule: {cron: 0 0 */2 * 1}}\n"),
+            ["3:60: '0 0 */2 * 1' fires on the days that both day fields select, as in Debian's cron."],
+        ),
+    ],
+)
+def test_what_has_another_effect_than_elsewhere_is_a_warning(content: str, warnings: list[str]):
+    definitions = read_automation(content)
+
+    found = [str(warning).removeprefix("automations/triage/automation.md:") for warning in definitions.warnings]
+    assert definitions.problems == ()
+    assert len(found) == len(warnings), found
+    assert all(warning.startswith(start) for warning, start in zip(found, warnings, strict=True)), found
+
+
+def test_runner_in_a_tree_that_describes_compute_is_a_warning():
+    contents = {"automations/triage/automation.md": automation_text(other_keys="runner: big\n").encode()}
+
+    (warning,) = read_definitions(Files({}, contents, belongs_to_another_implementation=True)).warnings
+
+    assert str(warning).startswith("automations/triage/automation.md:7:9: Here, runner names a command")
+    assert read_definitions(Files({}, contents)).warnings == ()
+
+
+@pytest.mark.parametrize("value", ["[a]", "text", "5"])
 def test_payload_filter_that_is_not_an_object_is_refused(value: str):
     content = with_payload("x: [1]").replace("payload:\n      x: [1]", f"payload: {value}")
 

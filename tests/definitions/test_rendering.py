@@ -67,6 +67,7 @@ def plan_text(
         webhooks=(webhook,) if webhook else (),
         automations=(automation,) if automation else (),
         has_value_by_secret_name={"S": True, "T": True},
+        own_secret_names=("S", "T"),
         default_runner="package",
     )
     plan = plan_of(definitions, state)

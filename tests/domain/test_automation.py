@@ -122,7 +122,7 @@ def test_too_many_triggers_or_webhooks_are_refused():
 
 def test_every_problem_of_a_payload_filter_has_its_pointer():
     with pytest.raises(InvalidFilter) as refused:
-        triggers_from_json([trigger_json(["wh_a"], {"a": [], "b": {"c": "d"}})])
+        triggers_from_json([trigger_json(["wh_a"], {"a": {}, "b": {"c": "d"}})])
 
     assert [fault.pointer for fault in refused.value.faults] == [
         "/triggers/0/filter/payload/a",
@@ -197,7 +197,7 @@ def test_impossible_event_types_are_refused_with_their_pointers(events, pointers
 
 def test_problems_of_event_types_and_payload_filter_are_reported_together():
     with pytest.raises(InvalidFilter) as refused:
-        triggers_from_json([event_trigger_json([1], {"a": []})])
+        triggers_from_json([event_trigger_json([1], {"a": {}})])
 
     assert [fault.pointer for fault in refused.value.faults] == [
         "/triggers/0/filter/event/0",

@@ -144,7 +144,7 @@ class FilesChannel(CommandChannel):
             file.unlink()
         else:
             file.write_text(f"secretName: {self.secret_name}\n{text}")
-        self.run("apply", str(self.directory), *options, exit_code=2)
+        self.run("apply", str(self.directory), *options)
 
     def create(self) -> None:
         self.apply("")

@@ -1,13 +1,12 @@
 """`hookmill plan`, `apply`, `validate` and `export`: webhooks and automations as files in git.
 
-Exit codes, for scripts: 0 without changes, 2 with changes (planned or applied), 1 for failure. Wrong usage ends with 1
-too, because 2 means changes here.
+Exit codes, for scripts: 0 for success, 1 for failure. `plan`, and `apply` with `--detailed-exitcode`, end with 2 if
+there are changes. So wrong usage ends with 1, too.
 """
 
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from hookmill.cli.output import (
     Column,
     command_line,
     count,
+    new_console,
     on_terminal,
     print_error,
     print_json,
@@ -52,12 +52,15 @@ AllowDeletions: TypeAlias = Annotated[
         "At the first apply, also allow deleting automations that have no file.",
     ),
 ]
+DetailedExitCode: TypeAlias = Annotated[
+    bool, typer.Option("--detailed-exitcode", help="End with 2 instead of 0 if there were changes.")
+]
 ContractOnly: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--contract-only",
-        help="Refuse all extensions: event types, schedules, run policies, and operators other than in, not_in and "
-        "exists.",
+        help="Also refuse what other implementations of the contract don't have: event types, run policies, run "
+        "options except secrets, timezone and catch_up of schedules, and operators other than in, not_in and exists.",
     ),
 ]
 
@@ -92,10 +95,19 @@ def validate(folder: Folder, contract_only: ContractOnly = False, json: options.
         validated_definitions = definitions.validated_definitions(Path(folder), contract_only=contract_only)
     webhook_count, automation_count = len(validated_definitions.webhooks), len(validated_definitions.automations)
     if json:
-        print_json({"webhook_count": webhook_count, "automation_count": automation_count, "problems": []})
+        warnings = [warning.as_json() for warning in validated_definitions.warnings]
+        print_json(
+            {
+                "webhook_count": webhook_count,
+                "automation_count": automation_count,
+                "problems": [],
+                "warnings": warnings,
+            }
+        )
         return
     counts_text = f"{count(webhook_count, 'webhook')} and {count(automation_count, 'automation')}"
     print_line(f"{shown(folder)} has {counts_text}, and no problem that can be detected without the factory.")
+    _print_warnings(validated_definitions.warnings)
 
 
 def plan(
@@ -124,10 +136,11 @@ def plan(
 def apply(
     folder: Folder,
     allow_deletions: AllowDeletions = False,
+    detailed_exitcode: DetailedExitCode = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Change a factory to match definition files, all or nothing. The exit code is 2 if there were changes."""
+    """Change a factory to match definition files, all or nothing."""
     from hookmill import definitions
 
     with _open_session(factory) as session, _report_problems(json):
@@ -140,7 +153,7 @@ def apply(
             raise typer.Exit(EXIT_FAILED) from None
         warnings = [*result.plan.warnings, *_filter_warnings(session, may, desired)]
         _print_plan(session, factory, result.plan, result.webhooks, warnings, json, is_applied=True)
-    if result.plan.has_changes:
+    if detailed_exitcode and result.plan.has_changes:
         raise typer.Exit(EXIT_CHANGES)
 
 
@@ -256,7 +269,11 @@ def _print_plan(
             [Column("WEBHOOK"), Column("UID", no_wrap=True), Column("URL", no_wrap=True, moves_below_if_narrow=True)],
             [(webhook.name, webhook.uid, session.management.webhooks.url(webhook)) for webhook in webhooks],
         )
-    for warning in sorted(warnings):
+    _print_warnings(sorted(warnings))
+
+
+def _print_warnings(warnings: Sequence[Problem]) -> None:
+    for warning in warnings:
         print_error(shown(f"Warning: {warning}"))
 
 
@@ -268,9 +285,8 @@ def _print_diff(lines: Iterator[str]) -> None:
         for plan_line in lines:
             print_line(shown(plan_line))
         return
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = new_console(soft_wrap=True)
     for plan_line in lines:
         console.print(Text(shown(plan_line), style=_STYLES_BY_SIGN.get(plan_line.lstrip()[:1], "")))

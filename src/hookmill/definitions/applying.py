@@ -74,12 +74,16 @@ def definitions_for(management: Management, may: MayManage, folder: Path) -> Def
 
 def state_of(management: Management, may: MayManage) -> State:
     """The present state of the factory."""
+    secrets = management.secrets.all(may)
     return State(
         factory_name=may.factory.name,
         defined_by_files=may.factory.defined_by_files,
         webhooks=tuple(management.webhooks.all(may, with_deleted=True)),
         automations=tuple(management.automations.all(may)),
-        has_value_by_secret_name={secret.name: secret.has_value for secret in management.secrets.all(may)},
+        has_value_by_secret_name={secret.name: secret.has_value for secret in secrets},
+        own_secret_names=tuple(
+            secret.name for secret in secrets if not secret.for_runs and (secret.created_here or secret.used_by)
+        ),
         default_runner=management.config.default_runner,
     )
 

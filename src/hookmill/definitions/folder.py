@@ -1,10 +1,10 @@
 """Find and read the definition files of a folder. Nothing outside the folder is ever opened.
 
     webhooks/<name>.yaml
-    automations/<name>/automation.md
+    automations/<name>/automation.md, or automations/<name>.md
 
-Names are short and plain, and links are not followed. Hidden files and READMEs are ignored. Every other file that is
-not a definition is a problem: otherwise a definition with a misspelt file name would count as removed.
+Names are short and plain, and links are not followed. Unrelated files are ignored. A file that may be a definition with
+a misspelt name is a problem: otherwise this definition would count as removed.
 """
 
 import os
@@ -22,6 +22,7 @@ from hookmill.domain.errors import NotFound
 WEBHOOKS: Final = "webhooks"
 AUTOMATIONS: Final = "automations"
 AUTOMATION_FILE: Final = "automation.md"
+AUTOMATION_SUFFIX: Final = ".md"
 WEBHOOK_SUFFIX: Final = ".yaml"
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 
@@ -30,6 +31,12 @@ AUTOMATION_BYTES_MAX: Final = 524_288
 """Enough for the longest allowed prompt in any language."""
 ENTRIES_MAX: Final = 1_000
 """The limit of files and folders in one folder: far more webhooks than a factory may have."""
+FACTORY_FILE: Final = "factory.yaml"
+"""A file of other implementations of the contract. A tree that has it is a factory, even without definitions."""
+RUNNERS: Final = "runners"
+"""A folder of other implementations, which describes the compute of runs."""
+_LOOKS_LIKE_WEBHOOK: Final = re.compile(r"\.ya?ml", re.IGNORECASE)
+_LOOKS_LIKE_AUTOMATION: Final = re.compile(r"automation|.*\.(?:md|markdown)\Z", re.IGNORECASE | re.DOTALL)
 
 _IGNORED: Final = re.compile(r"\..*|README(?:\.[a-z]+)?\Z", re.IGNORECASE | re.DOTALL)
 _NAME_RULE: Final = "Names have lower-case letters, digits and dashes (63 at most, no dash in front)"
@@ -42,12 +49,14 @@ class Files:
     webhook_contents: Mapping[str, bytes]
     automation_contents: Mapping[str, bytes]
     problems: tuple[Problem, ...] = ()
+    belongs_to_another_implementation: bool = False
+    """Whether the key `runner` may name compute that the tree describes, instead of a runner."""
 
 
 def stem_of(file: str) -> str:
     """The name that the file's path gives to a webhook or automation. The key `name` in the file overrides it."""
-    parts = file.split("/")
-    return parts[1] if parts[0] == AUTOMATIONS else parts[1].removesuffix(WEBHOOK_SUFFIX)
+    part, name = file.split("/")[:2]
+    return name.removesuffix(AUTOMATION_SUFFIX if part == AUTOMATIONS else WEBHOOK_SUFFIX)
 
 
 def read_folder(folder: Path) -> Files:
@@ -58,15 +67,29 @@ def read_folder(folder: Path) -> Files:
     reader = _FolderReader(webhook_contents={}, automation_contents={}, problems=[])
     with _closing(_open(folder)) as root:
         existing = [name for name in (WEBHOOKS, AUTOMATIONS) if _exists(root, name)]
-        if not existing:
-            location = "here" if folder == Path() else f"in {printable_path(str(folder))}"
-            message = f"There is neither a folder {WEBHOOKS} nor a folder {AUTOMATIONS} {location}."
-            reader.problems.append(Problem(".", NOWHERE, f"{message} Give the path of the folder that contains them."))
+        has_factory_file = _exists(root, FACTORY_FILE)
+        if not existing and not has_factory_file:
+            reader.problems.append(Problem(".", NOWHERE, _no_definitions_message(root, folder)))
         if WEBHOOKS in existing:
             reader.read_webhook_files(root)
         if AUTOMATIONS in existing:
             reader.read_automation_files(root)
-    return Files(reader.webhook_contents, reader.automation_contents, tuple(reader.problems))
+        is_foreign = has_factory_file or _exists(root, RUNNERS)
+    return Files(reader.webhook_contents, reader.automation_contents, tuple(reader.problems), is_foreign)
+
+
+def _no_definitions_message(root: int, folder: Path) -> str:
+    location = "here" if folder == Path() else f"in {printable_path(str(folder))}"
+    with os.scandir(root) as dir_entries:
+        names = sorted(entry.name for entry in dir_entries if entry.is_dir(follow_symlinks=False))
+    inner = next(
+        (name for name in names if any(_exists(root, f"{name}/{part}") for part in (WEBHOOKS, AUTOMATIONS))), None
+    )
+    example = f": is it {printable_path(str(folder / inner))}?" if inner is not None else "."
+    return (
+        f"There is neither a folder {WEBHOOKS} nor a folder {AUTOMATIONS} {location}. "
+        f"Give the path of the folder that contains them{example}"
+    )
 
 
 # After a file was checked, a link or a pipe may replace it: don't follow a link, and don't wait for a pipe.
@@ -88,12 +111,13 @@ def _open(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _FolderEntry:
-    """An entry of an open folder that is not a link."""
+    """An entry of an open folder. A link is not a folder, wherever it leads."""
 
     folder_descriptor: int
     name: str
     path: str
     is_folder: bool
+    is_link: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +135,10 @@ class _FolderReader:
         for entry in self._entries(root, WEBHOOKS, WEBHOOKS):
             stem = entry.name.removesuffix(WEBHOOK_SUFFIX)
             if entry.is_folder:
-                self.report(entry.path, f"This is a folder. Webhooks are files: {WEBHOOKS}/<name>{WEBHOOK_SUFFIX}.")
+                if any(_LOOKS_LIKE_WEBHOOK.search(inner.name) for inner in self._inner_entries(entry)):
+                    self.report(entry.path, f"This is a folder. Webhooks are files: {WEBHOOKS}/<name>{WEBHOOK_SUFFIX}.")
+            elif not _LOOKS_LIKE_WEBHOOK.search(entry.name):
+                continue
             elif entry.name.endswith(".yml"):
                 self.report(entry.path, f"Files of webhooks end in {WEBHOOK_SUFFIX}. Rename it.")
             elif stem == entry.name:
@@ -123,27 +150,39 @@ class _FolderReader:
 
     def read_automation_files(self, root: int) -> None:
         for entry in self._entries(root, AUTOMATIONS, AUTOMATIONS):
-            if not entry.is_folder:
-                self.report(
-                    entry.path, f"This is not a folder. An automation is {AUTOMATIONS}/<name>/{AUTOMATION_FILE}."
-                )
-            elif self._has_valid_name(entry.path, entry.name):
-                self._read_automation(entry)
+            stem = entry.name.removesuffix(AUTOMATION_SUFFIX)
+            if entry.is_folder:
+                self._read_automation_folder(entry)
+            elif entry.is_link:
+                # A link may lead to the folder or the file of an automation.
+                if NAME.match(stem):
+                    self.report(entry.path, _IS_A_LINK)
+            elif stem != entry.name:
+                content = self._content(entry, AUTOMATION_BYTES_MAX)
+                # Other Markdown files have no front matter.
+                if (
+                    content is not None
+                    and content.removeprefix(b"\xef\xbb\xbf").startswith(b"---")
+                    and self._has_valid_name(entry.path, stem)
+                ):
+                    self.automation_contents[entry.path] = content
 
-    def _read_automation(self, entry: _FolderEntry) -> None:
+    def _read_automation_folder(self, folder: _FolderEntry) -> None:
         problem_count = len(self.problems)
-        has_definition = False
-        for inner in self._entries(entry.folder_descriptor, entry.name, entry.path):
-            if inner.name == AUTOMATION_FILE and not inner.is_folder:
-                has_definition = True
-                self._read_file(self.automation_contents, inner, AUTOMATION_BYTES_MAX)
-            else:
-                self.report(inner.path, f"Only {AUTOMATION_FILE} and a README may be here. Move it elsewhere.")
-        if not has_definition and len(self.problems) == problem_count:
-            self.report(entry.path, f"The folder has no file {AUTOMATION_FILE}. Add it, or remove the folder.")
+        names = []
+        for entry in self._inner_entries(folder):
+            names.append(entry.name)
+            if entry.name == AUTOMATION_FILE and self._has_valid_name(folder.path, folder.name):
+                self._read_file(self.automation_contents, entry, AUTOMATION_BYTES_MAX)
+        is_other_folder = bool(names) and not any(map(_LOOKS_LIKE_AUTOMATION.match, names))
+        if AUTOMATION_FILE not in names and not is_other_folder and len(self.problems) == problem_count:
+            self.report(folder.path, f"The folder has no file {AUTOMATION_FILE}. Add it, or remove the folder.")
+
+    def _inner_entries(self, folder: _FolderEntry) -> Iterator[_FolderEntry]:
+        return self._entries(folder.folder_descriptor, folder.name, folder.path)
 
     def _entries(self, parent: int, name: str, path: str) -> Iterator[_FolderEntry]:
-        """The entries of a folder, without ignored ones. Reports links, and a folder that can't be opened."""
+        """The entries of a folder, without ignored ones. Reports a folder that can't be opened."""
         try:
             descriptor = os.open(name, _INNER_FOLDER_FLAGS, dir_fd=parent)
         except OSError as error:
@@ -160,12 +199,13 @@ class _FolderReader:
                 self.report(path, f"{message} Is it the right folder?")
                 return
             for dir_entry in entries:
-                if dir_entry.is_symlink():
-                    self.report(f"{path}/{dir_entry.name}", _IS_A_LINK)
-                else:
-                    yield _FolderEntry(
-                        folder, dir_entry.name, f"{path}/{dir_entry.name}", dir_entry.is_dir(follow_symlinks=False)
-                    )
+                yield _FolderEntry(
+                    folder_descriptor=folder,
+                    name=dir_entry.name,
+                    path=f"{path}/{dir_entry.name}",
+                    is_folder=dir_entry.is_dir(follow_symlinks=False),
+                    is_link=dir_entry.is_symlink(),
+                )
 
     def _has_valid_name(self, path: str, name: str) -> bool:
         """Whether the name is valid. If not, the problem is reported."""
@@ -181,19 +221,24 @@ class _FolderReader:
         return False
 
     def _read_file(self, contents: dict[str, bytes], entry: _FolderEntry, limit: int) -> None:
+        if (content := self._content(entry, limit)) is not None:
+            contents[entry.path] = content
+
+    def _content(self, entry: _FolderEntry, limit: int) -> bytes | None:
+        """The file's content; None after reporting why it is not read."""
         try:
             with _closing(os.open(entry.name, _FILE_FLAGS, dir_fd=entry.folder_descriptor)) as file:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     self.report(entry.path, "This is not a regular file. Definitions are regular files.")
-                    return
+                    return None
                 content = _read_at_most(file, limit + 1)
         except OSError as error:
             self.report(entry.path, _unreadable_message(entry.folder_descriptor, entry.name, error))
-            return
+            return None
         if len(content) > limit:
             self.report(entry.path, f"The file is larger than the limit of {limit // 1024} KB.")
-            return
-        contents[entry.path] = content
+            return None
+        return content
 
 
 _IS_A_LINK: Final = "This is a symbolic link, which is not followed. Put the file itself here."

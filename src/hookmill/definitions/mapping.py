@@ -12,21 +12,25 @@ from hookmill.domain.errors import Invalid
 
 
 class ProblemReporter:
-    """Collects the problems of one file."""
+    """Collects the problems and warnings of one file."""
 
-    def __init__(self, file: str, problems: list[Problem]) -> None:
+    def __init__(self, file: str, problems: list[Problem], warnings: list[Problem]) -> None:
         self._file = file
         self._problems = problems
+        self._warnings = warnings
         self.count = 0
 
     def report(self, place: Place, message: str) -> None:
         self.count += 1
         self._problems.append(Problem(self._file, place, message))
 
+    def warn(self, place: Place, message: str) -> None:
+        self._warnings.append(Problem(self._file, place, message))
+
 
 @dataclass(frozen=True, slots=True)
 class MappingReader:
-    """Reads the values of one mapping, and reports problems with these values.
+    """Reads the values of one mapping, and reports problems with these values. A key with `null` counts as absent.
 
     `text` and `boolean` return None if the key is absent, and after reporting a value of another type.
     """
@@ -42,7 +46,7 @@ class MappingReader:
 
     def value_node(self, key: str) -> Node | None:
         entry = self.node.entries.get(key)
-        return entry.value if entry is not None else None
+        return entry.value if entry is not None and not _is_null(entry.value) else None
 
     def text(self, key: str) -> str | None:
         node = self.value_node(key)
@@ -51,7 +55,7 @@ class MappingReader:
         if isinstance(node, ScalarNode):
             if type(node.value) is str and node.value:
                 return node.value
-            if node.value is None or node.value == "":
+            if node.value == "":
                 self.report(key, f"{key} has no value. Write one, or remove the line.")
                 return None
             self.report(key, f"{key} must be text. Put it in quotes.")
@@ -68,7 +72,7 @@ class MappingReader:
     def report_missing(self, key: str, advice: str) -> None:
         """Report the missing key, unless a misspelling of it is already reported. `advice` says what to write."""
         if key not in self.already_reported_keys:
-            self.reporter.report(self.node.place, f"{key} is missing. {advice}.")
+            self.report(key, f"{key} is missing. {advice}.")
 
     def boolean(self, key: str) -> bool | None:
         node = self.value_node(key)
@@ -91,6 +95,10 @@ class MappingReader:
         return True
 
 
+def _is_null(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value is None
+
+
 _YES_AND_NO: Final = {"yes", "no", "on", "off", "y", "n"}
 
 
@@ -101,11 +109,12 @@ def mapping_reader(
     reporter: ProblemReporter,
     *,
     hint_by_wrong_key: Mapping[str, str] | None = None,
+    meaning_by_foreign_key: Mapping[str, str] | None = None,
 ) -> MappingReader | None:
     """A reader of this mapping. Reports unknown keys. None without a node, or after reporting another kind of node.
 
     `subject` begins the error text for a node that is not a mapping. `hint_by_wrong_key` has an error text for each key
-    that authors write by mistake.
+    that authors write by mistake. `meaning_by_foreign_key` has keys of other implementations, which get a warning.
     """
     if node is None:
         return None
@@ -114,9 +123,11 @@ def mapping_reader(
         return None
     reported_keys: set[str] = set()
     for key, entry in node.entries.items():
-        if key in keys:
+        if key in keys or _is_null(entry.value):
             continue
-        if (hint := (hint_by_wrong_key or {}).get(key)) is not None:
+        if (meaning := (meaning_by_foreign_key or {}).get(key)) is not None:
+            reporter.warn(entry.place, f"{key} has no effect here. {meaning}")
+        elif (hint := (hint_by_wrong_key or {}).get(key)) is not None:
             # The hint may name the right key, whose absence is then no further problem.
             reported_keys.update(re.findall(r"\w+", hint))
             reporter.report(entry.place, hint)

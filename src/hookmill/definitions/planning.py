@@ -88,6 +88,8 @@ class State:
     automations: tuple[Automation, ...]
     has_value_by_secret_name: Mapping[str, bool]
     """For each team secret: whether it has a value."""
+    own_secret_names: tuple[str, ...]
+    """The team secrets for webhooks that this factory created or uses."""
     default_runner: str
 
     def live_webhooks_by_name(self) -> dict[str, Webhook]:
@@ -154,7 +156,9 @@ def plan_of(definitions: Definitions, state: State) -> Plan:
         unchanged_count=len(definitions.webhooks) + len(definitions.automations) - len(creations_and_changes),
         files_take_over=files_take_over,
         problems=tuple(sorted((*definitions.problems, *_secret_problems(definitions, state, live_webhooks)))),
-        warnings=tuple(sorted(_warnings(definitions, state, live_webhooks, webhook_removals))),
+        warnings=tuple(
+            sorted((*definitions.warnings, *_warnings(definitions, state, live_webhooks, webhook_removals)))
+        ),
         consent_reason=_consent_reason(definitions, state, steps, files_take_over=files_take_over),
     )
 
@@ -282,7 +286,7 @@ def _secret_problems(definitions: Definitions, state: State, live_webhooks: Mapp
         # An existing webhook that waits for its provider's secret is no problem, unless the file enables it.
         may_wait = existing is not None and not existing.has_secret and definition.enabled is not True
         if has_value is None:
-            matches = get_close_matches(name, state.has_value_by_secret_name, n=1)
+            matches = get_close_matches(name, state.own_secret_names, n=1)
             suggestion = f", or did you mean {matches[0]}?" if matches else "."
             message = f"No team secret is named {name}. Create it first: hookmill secret create {name}{suggestion}"
             yield definition.problem(f"/{WebhookKey.SECRET_NAME}", message)
@@ -341,7 +345,7 @@ def _counted_names(noun: str, names: list[str]) -> str:
 def _warnings(
     definitions: Definitions, state: State, live_webhooks: Mapping[str, Webhook], webhook_removals: Iterable[Step]
 ) -> Iterable[Problem]:
-    """A warning for each webhook that a trigger selects, but that will start no runs."""
+    """A warning for each webhook that triggers select, but that will start no runs, at the first of these triggers."""
     enabled_by_uid = {
         live_webhooks[definition.name].uid: definition.enabled
         for definition in definitions.webhooks
@@ -349,13 +353,19 @@ def _warnings(
     }
     removed_ids = {step.id for step in webhook_removals}
     webhooks_by_uid = {webhook.uid: webhook for webhook in state.webhooks}
+    uses_by_uid: dict[WebhookUid, list[tuple[AutomationDefinition, str]]] = {}
     for automation in definitions.automations:
         for trigger_index, trigger in automation.webhook_triggers():
             for uid_index, uid in enumerate(trigger.webhook_ids):
-                reason = _inactive_reason(uid, webhooks_by_uid.get(uid), removed_ids, enabled_by_uid, state)
-                if reason is not None:
-                    pointer = f"/triggers/{trigger_index}/filter/webhook_ids/{uid_index}"
-                    yield automation.problem(pointer, reason)
+                pointer = f"/triggers/{trigger_index}/filter/webhook_ids/{uid_index}"
+                uses_by_uid.setdefault(uid, []).append((automation, pointer))
+    for uid, uses in uses_by_uid.items():
+        reason = _inactive_reason(uid, webhooks_by_uid.get(uid), removed_ids, enabled_by_uid, state)
+        if reason is not None:
+            first_automation, pointer = uses[0]
+            others = len(uses) - 1
+            remark = f" {others} more trigger{'s' if others > 1 else ''} select{'' if others > 1 else 's'} it."
+            yield first_automation.problem(pointer, reason + (remark if others else ""))
 
 
 def _inactive_reason(

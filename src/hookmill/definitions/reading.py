@@ -9,7 +9,8 @@ column. Only the plan can check what depends on the factory: whether a secret, a
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from hookmill.definitions.folder import Files, stem_of
@@ -40,10 +41,10 @@ from hookmill.domain.name import usable_name
 from hookmill.domain.networks import usable_networks
 from hookmill.domain.run_options import NO_OPTIONS, RunOptions, options_from_json
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy, policy_from_json
-from hookmill.domain.schedule import SCHEDULE_FIELDS
+from hookmill.domain.schedule import SCHEDULE_FIELDS, ambiguity_of
 from hookmill.domain.secret import usable_secret_name
 from hookmill.domain.signatures.generic import GENERIC_SCHEME, GenericHmac
-from hookmill.domain.signatures.rule import scheme_named
+from hookmill.domain.signatures.rule import allowed_names, scheme_named
 from hookmill.domain.signatures.scheme import Scheme
 from hookmill.domain.webhook import AuthMode
 from hookmill.management.compatibility import compatible_delivery_id_header, compatible_event_header
@@ -107,37 +108,59 @@ class AutomationDefinition(Definition):
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """The definitions of a folder in the order of the files, and the problems. An unusable file has no definition."""
+    """The definitions of a folder in the order of the files. An unusable file has problems, and no definition."""
 
     webhooks: tuple[WebhookDefinition, ...]
     automations: tuple[AutomationDefinition, ...]
     problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...] = ()
 
 
 def read_definitions(files: Files, uid_by_name: Mapping[str, str] | None = None) -> Definitions:
     """The definitions in the files. `uid_by_name` has the uids of the factory's webhooks; None without a factory."""
-    problems = list(files.problems)
-    webhooks = [_webhook(file, content, problems) for file, content in files.webhook_contents.items()]
+    problems, warnings = list(files.problems), list[Problem]()
+    webhooks = [
+        _webhook(content, ProblemReporter(file, problems, warnings), file)
+        for file, content in files.webhook_contents.items()
+    ]
     hints = _UidHints({stem_of(file) for file in files.webhook_contents}, uid_by_name)
-    automations = [_automation(file, content, hints, problems) for file, content in files.automation_contents.items()]
+    automations = [
+        _automation(content, ProblemReporter(file, problems, warnings), file, hints)
+        for file, content in files.automation_contents.items()
+    ]
     usable_webhooks = tuple(webhook for webhook in webhooks if webhook is not None)
     usable_automations = tuple(automation for automation in automations if automation is not None)
     _report_same_names("webhook", usable_webhooks, problems)
     _report_same_names("automation", usable_automations, problems)
-    return Definitions(usable_webhooks, usable_automations, tuple(sorted(problems)))
+    if files.belongs_to_another_implementation:
+        warnings += [
+            automation.problem("/runner", _RUNNER_IS_A_COMMAND)
+            for automation in usable_automations
+            if automation.runner is not None
+        ]
+    return Definitions(usable_webhooks, usable_automations, tuple(sorted(problems)), tuple(sorted(warnings)))
+
+
+_RUNNER_IS_A_COMMAND: Final = (
+    "Here, runner names a command that the operator of the service configured, not the compute of a run. "
+    "Folders such as runners are not read."
+)
 
 
 def problems_beyond_contract(definitions: Definitions) -> list[Problem]:
-    """A problem for each use of what the contract of `validate --contract-only` lacks: run policies, run options,
-    schedules, event types and some operators."""
+    """A problem for each extension of the contract: run policies, run options except secrets, time zones and catch-up
+    of schedules, event types, and some operators. Other implementations have schedules and secrets, too."""
     problems: list[Problem] = []
     for automation in definitions.automations:
         problems += [automation.problem(f"/{key}", _NO_POLICIES) for key in automation.policy.as_json()]
-        problems += [automation.problem(f"/{key}", _NO_OPTIONS) for key in automation.options.as_json()]
+        options = replace(automation.options, secrets=()).as_json()
+        problems += [automation.problem(f"/{key}", _NO_OPTIONS) for key in options]
         problems += [
-            automation.problem(f"/triggers/{index}", _NO_SCHEDULES)
+            automation.problem(f"/triggers/{index}/schedule/{key}", _NO_SCHEDULE_OPTIONS)
             for index, trigger in enumerate(automation.triggers)
             if isinstance(trigger, ScheduleTrigger)
+            for key in trigger.schedule_json()
+            if key not in {"name", "cron"}
         ]
         for index, trigger in automation.webhook_triggers():
             filter_pointer = f"/triggers/{index}/filter"
@@ -153,7 +176,7 @@ def problems_beyond_contract(definitions: Definitions) -> list[Problem]:
 
 _NO_POLICIES: Final = "The contract has no run policies. Remove this key."
 _NO_OPTIONS: Final = "The contract has no run options. Remove this key."
-_NO_SCHEDULES: Final = "The contract has no schedules. Remove this trigger."
+_NO_SCHEDULE_OPTIONS: Final = "Other implementations have schedules without this key. Remove it."
 _NO_EVENT_TYPES: Final = "The contract has no event types in filters. Use a condition on the payload instead."
 _BEYOND_CONTRACT: Final = f"This operator is not one of the contract's, which are {', '.join(CONTRACT_OPERATORS)}."
 
@@ -166,8 +189,7 @@ def normalized_prompt(text: str) -> str:
 # One file
 
 
-def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefinition | None:
-    reporter = ProblemReporter(file, problems)
+def _webhook(content: bytes, reporter: ProblemReporter, file: str) -> WebhookDefinition | None:
     text = text_of(content, reporter)
     if text is None or has_unresolved_merge(text, reporter) or not has_only_visible_characters(text, reporter):
         return None
@@ -212,8 +234,9 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
     )
 
 
-def _automation(file: str, content: bytes, hints: "_UidHints", problems: list[Problem]) -> AutomationDefinition | None:
-    reporter = ProblemReporter(file, problems)
+def _automation(
+    content: bytes, reporter: ProblemReporter, file: str, hints: "_UidHints"
+) -> AutomationDefinition | None:
     text = text_of(content, reporter)
     parts = split_front_matter(text, reporter) if text is not None else None
     if parts is None:
@@ -230,12 +253,17 @@ def _automation(file: str, content: bytes, hints: "_UidHints", problems: list[Pr
         reporter.report(Place(2, 1), "The front matter is empty. An automation needs at least triggers.")
     prompt = _prompt(prompt_text, prompt_line, reporter)
     mapping = mapping_reader(
-        node, "The front matter", AUTOMATION_KEYS, reporter, hint_by_wrong_key=_WRONG_AUTOMATION_KEYS
+        node,
+        "The front matter",
+        AUTOMATION_KEYS,
+        reporter,
+        hint_by_wrong_key=_WRONG_AUTOMATION_KEYS,
+        meaning_by_foreign_key=_FOREIGN_AUTOMATION_KEYS,
     )
     if mapping is None:
         return None
     name, enabled, runner = _name(mapping, "automation", file), mapping.boolean("enabled"), mapping.text("runner")
-    triggers = _triggers(mapping, hints)
+    triggers = _triggers(mapping, hints, name)
     policy = _read_keys(mapping, POLICY_KEYS, policy_from_json) or NO_POLICY
     options = _read_keys(mapping, OPTION_KEYS, options_from_json) or NO_OPTIONS
     if reporter.count:
@@ -299,6 +327,17 @@ _WRONG_AUTOMATION_KEYS: Final = {
     "prompt": "The prompt belongs below the front matter. Move it there.",
     "trigger": "Write `triggers:` and a list, even for one trigger.",
 }
+_RUNNER_DECIDES: Final = "The operator's runner, which the key runner names, decides this."
+_FOREIGN_AUTOMATION_KEYS: Final = {
+    "agent": "It names the agent whose instructions a run gets. Write them into the prompt.",
+    "model": f"It chooses the agent's model. {_RUNNER_DECIDES}",
+    "harness": f"It chooses the agent's program and its model. {_RUNNER_DECIDES}",
+    "workerHost": f"It chooses the host that performs a run. {_RUNNER_DECIDES}",
+    "environmentId": f"It chooses the environment of a run. {_RUNNER_DECIDES}",
+    "mcpServers": f"It chooses the agent's MCP servers. {_RUNNER_DECIDES}",
+    "computerUseModel": f"It chooses the agent's model for computer use. {_RUNNER_DECIDES}",
+}
+"""The keys of other implementations of the contract, with their meaning there."""
 
 
 def _name(mapping: MappingReader, kind: str, file: str) -> str:
@@ -359,7 +398,7 @@ def _signature_settings(mapping: MappingReader, mode: AuthMode) -> tuple[str | N
     if options_node is not None:
         # The reader is not needed here, but creating it reports unknown keys.
         mapping_reader(options_node, WebhookKey.SIGNATURE_OPTIONS, GenericHmac.__struct_fields__, mapping.reporter)
-    options = to_json(options_node) if options_node else None
+    options = _without_nulls(options_node) if options_node else None
     answers_handshakes = bool(mapping.boolean(WebhookKey.ANSWERS_HANDSHAKES))
     return mapping.text(WebhookKey.SIGNATURE_SCHEME), options, answers_handshakes
 
@@ -436,7 +475,7 @@ class _UidHints:
         return "`hookmill webhook list` shows the uids."
 
 
-def _triggers(mapping: MappingReader, hints: _UidHints) -> tuple[Trigger | ScheduleTrigger, ...]:
+def _triggers(mapping: MappingReader, hints: _UidHints, automation_name: str) -> tuple[Trigger | ScheduleTrigger, ...]:
     node = mapping.value_node("triggers")
     if node is None:
         mapping.report_missing("triggers", "List at least one")
@@ -452,7 +491,7 @@ def _triggers(mapping: MappingReader, hints: _UidHints) -> tuple[Trigger | Sched
     triggers: list[Trigger | ScheduleTrigger] = []
     schedule_names: set[str] = set()
     for item in node.items:
-        trigger = _trigger(item, hints, mapping.reporter)
+        trigger = _trigger(item, hints, automation_name, mapping.reporter)
         if trigger is None:
             continue
         if isinstance(trigger, ScheduleTrigger):
@@ -464,19 +503,22 @@ def _triggers(mapping: MappingReader, hints: _UidHints) -> tuple[Trigger | Sched
     return tuple(triggers)
 
 
-def _trigger(node: Node, hints: _UidHints, reporter: ProblemReporter) -> Trigger | ScheduleTrigger | None:
-    provider_node = node.entries.get("provider") if isinstance(node, MappingNode) else None
-    provider = provider_node.value if provider_node is not None else None
-    if isinstance(provider, ScalarNode) and provider.value == SCHEDULE_PROVIDER:
-        return _schedule_trigger(node, reporter)
+def _trigger(
+    node: Node, hints: _UidHints, automation_name: str, reporter: ProblemReporter
+) -> Trigger | ScheduleTrigger | None:
+    provider_entry = node.entries.get("provider") if isinstance(node, MappingNode) else None
+    provider_node = provider_entry.value if provider_entry is not None else None
+    provider = provider_node.value if isinstance(provider_node, ScalarNode) else None
+    if provider == SCHEDULE_PROVIDER:
+        return _schedule_trigger(node, automation_name, reporter)
+    if provider_node is not None and type(provider) is str and provider != TRIGGER_PROVIDER:
+        # The other keys have the meaning that this provider gives them.
+        reporter.report(provider_node.place, _unsupported_provider_message(provider))
+        return None
     mapping = mapping_reader(node, "A trigger", ("provider", "event", "filter"), reporter)
     if mapping is None:
         return None
-    value = mapping.required_text("provider", f"Write provider: {TRIGGER_PROVIDER}")
-    if value is not None and value != TRIGGER_PROVIDER:
-        mapping.report(
-            "provider", f"{value[:40]!r} is not supported. Providers are {TRIGGER_PROVIDER} and {SCHEDULE_PROVIDER}."
-        )
+    mapping.required_text("provider", f"Write provider: {TRIGGER_PROVIDER}")
     value = mapping.required_text("event", f"Write event: {TRIGGER_EVENT}")
     if value is not None and value != TRIGGER_EVENT:
         mapping.report("event", f"{value[:40]!r} is not supported. The only event is {TRIGGER_EVENT}.")
@@ -492,8 +534,22 @@ def _trigger(node: Node, hints: _UidHints, reporter: ProblemReporter) -> Trigger
     )
 
 
-def _schedule_trigger(node: Node, reporter: ProblemReporter) -> ScheduleTrigger | None:
-    mapping = mapping_reader(node, "A trigger", ("provider", "event", "schedule"), reporter)
+def _unsupported_provider_message(provider: str) -> str:
+    closest = get_close_matches(provider.lower(), (TRIGGER_PROVIDER, SCHEDULE_PROVIDER), n=1, cutoff=0.8)
+    if closest:
+        return f"{provider[:40]!r} is not a provider. Did you mean {closest[0]}?"
+    scheme = f" with {WebhookKey.SIGNATURE_SCHEME}: {provider}" if provider in allowed_names() else ""
+    return (
+        f"There are no triggers of {provider[:40]!r} here. Create a webhook{scheme} to which it sends its events, and "
+        f"select it with provider: {TRIGGER_PROVIDER}, filter.webhook_ids, filter.event and filter.payload "
+        "(docs/definition-files.md#triggers-of-other-providers)."
+    )
+
+
+def _schedule_trigger(node: Node, automation_name: str, reporter: ProblemReporter) -> ScheduleTrigger | None:
+    mapping = mapping_reader(
+        node, "A trigger", ("provider", "event", "schedule"), reporter, hint_by_wrong_key=_WRONG_SCHEDULE_TRIGGER_KEYS
+    )
     if mapping is None:
         return None
     value = mapping.required_text("event", f"Write event: {SCHEDULE_EVENT}")
@@ -501,25 +557,40 @@ def _schedule_trigger(node: Node, reporter: ProblemReporter) -> ScheduleTrigger 
         mapping.report("event", f"{value[:40]!r} is not supported. The event of a schedule is {SCHEDULE_EVENT}.")
     schedule_node = mapping.value_node("schedule")
     if schedule_node is None:
-        mapping.report_missing("schedule", "Write `schedule:`, and below it `name` and `cron`")
+        mapping.report_missing("schedule", "Write `schedule:`, and below it `cron`")
         return None
     fields = mapping_reader(schedule_node, "schedule", SCHEDULE_FIELDS, reporter)
     if fields is None:
         return None
-    fields.required_text("name", "Name the schedule, such as nightly")
     fields.required_text("cron", 'Write cron: "0 3 * * *", for example')
     if reporter.count:
         return None
     try:
-        return schedule_trigger(to_json(schedule_node))
+        trigger = schedule_trigger({"name": automation_name} | _without_nulls(schedule_node))
     except Invalid as error:
         for fault in error.faults:
             reporter.report(place_at(schedule_node, fault.pointer), fault.message)
         return None
+    if (warning := ambiguity_of(trigger.cron)) is not None:
+        reporter.warn(place_at(schedule_node, "/cron"), warning)
+    return trigger
+
+
+_WRONG_SCHEDULE_TRIGGER_KEYS: Final = {
+    "filter": "A schedule has no filter. Write `schedule:`, and below it `cron`.",
+}
+
+
+def _without_nulls(node: Node) -> dict[str, Any]:
+    """The values of a mapping's keys, without those that are `null`."""
+    return {key: value for key, value in to_json(node).items() if value is not None}
 
 
 def _webhook_ids(mapping: MappingReader, hints: _UidHints) -> tuple[WebhookUid, ...]:
     node = mapping.value_node("webhook_ids")
+    if isinstance(node, MappingNode) and list(node.entries) == ["in"]:
+        # The contract's rule for filters: a list is short for `in`.
+        node = node.entries["in"].value
     if node is None:
         mapping.report_missing("webhook_ids", "List the uids of the webhooks that start a run")
         return ()
@@ -556,11 +627,29 @@ def _event_types(mapping: MappingReader) -> tuple[str, ...]:
 def _payload(mapping: MappingReader) -> CompiledFilter | None:
     node = mapping.value_node("payload")
     if node is None:
+        if (entry := mapping.node.entries.get("payload")) is not None:
+            message = "payload has no value, so every delivery of these webhooks starts a run. Write a filter, or {}."
+            mapping.reporter.warn(entry.value.place, message)
         return None
     compiled = compile_filter(to_json(node))
     if isinstance(compiled, CompiledFilter):
+        for empty_set in _empty_sets(node):
+            mapping.reporter.warn(empty_set.place, "An empty array matches no value. List the values, or remove it.")
         return compiled
     for fault in compiled:
         place = place_at(node, fault.pointer)
         mapping.reporter.report(place, f"{fault.pointer}: {fault.message}" if fault.pointer else fault.message)
     return None
+
+
+def _empty_sets(node: Node) -> Iterator[Node]:
+    """The empty arrays in a filter that no value of a field can match."""
+    if isinstance(node, ListNode):
+        if not node.items:
+            yield node
+        for item in node.items:
+            yield from _empty_sets(item)
+    elif isinstance(node, MappingNode):
+        for key, entry in node.entries.items():
+            if key != "not_in":
+                yield from _empty_sets(entry.value)

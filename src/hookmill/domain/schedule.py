@@ -133,6 +133,24 @@ def latest_time(schedule: Schedule, after: int, until: int, anchor: int) -> int 
     return latest
 
 
+def ambiguity_of(cron: str) -> str | None:
+    """A warning about an expression that other programs read differently. None if all agree.
+
+    If both day fields are restricted, either one suffices, unless one begins with `*`. Many programs make this
+    exception only for a plain `*`, and not for `*/2`.
+    """
+    fields = cron.split()
+    if len(fields) != 5:
+        return None
+    days = (fields[2], fields[4])
+    if "*" in days or not any(field.startswith("*/") for field in days):
+        return None
+    return (
+        f"{cron!r} fires on the days that both day fields select, as in Debian's cron. In some other programs, one of "
+        "the fields suffices. For this, write 1-31/2 instead of */2, or 0-6/2 for the day of the week."
+    )
+
+
 def resume_time(last_at: int, now: int) -> int:
     """The time after which a schedule continues. Up to `last_at`, its times were already considered.
 
@@ -219,8 +237,15 @@ def _usable_cron(source: Any) -> str:
                 pointer="/cron",
             )
         return cron
-    if len(cron.split()) != 5:
+    fields = cron.split()
+    if fields and fields[0].startswith(("TZ=", "CRON_TZ=")):
+        zone = fields[0].partition("=")[2][:TIMEZONE_CHARACTERS_MAX]
+        raise Invalid(f"cron can't contain the time zone. Write it as timezone: {zone}.", pointer="/cron")
+    if len(fields) != 5:
         raise _invalid_cron_error()
+    # Other programs write a day field without a restriction as a question mark.
+    minute, hour, day, month, weekday = fields
+    cron = " ".join((minute, hour, day.replace("?", "*"), month, weekday.replace("?", "*")))
     try:
         first = _next_date(cron, _SEARCH_START, UTC)
     except Exception as error:

@@ -159,7 +159,8 @@ class FilterCompiler:
         exists = rules.get("exists")
         if isinstance(exists, Condition) and exists.operand is False:
             for name, rule in rules.items():
-                if rule is not exists and not rule.holds(MISSING):
+                is_empty_set = isinstance(rule, Condition) and not rule.source and name == "in"
+                if rule is not exists and not rule.holds(MISSING) and not is_empty_set:
                     self.report(
                         at.operand("exists"), f"`{name}` fails for an absent field. Remove `exists` or `{name}`."
                     )

@@ -40,9 +40,6 @@ def _read_set(compiler: OperandReader, source: Json, at: Position) -> ValueSet |
     if type(source) is not list:
         compiler.report(at, 'Write an array of values, such as ["opened", "closed"].')
         return None
-    if not source:
-        compiler.report(at, "An empty array matches no value. List at least one, or leave the field out.")
-        return None
     if len(source) > SET_VALUES_MAX:
         compiler.report(at, f"{len(source)} values in one array. Keep to {SET_VALUES_MAX} or fewer.")
         return None
