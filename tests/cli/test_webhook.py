@@ -132,9 +132,30 @@ def test_sync_adopts_the_newest_value_of_the_team_secret(webhook: Any, hookmill:
     second = hookmill("webhook", "sync", "source").out
 
     assert "with an older value of its secret" in before
-    assert f"webhook sync {webhook['uid']})" in before
+    assert "webhook sync source)" in before
     assert first == "Webhook source now uses only the newest value of team secret WEBHOOK_SOURCE_SECRET.\n"
     assert second == "Webhook source already uses the newest value of team secret WEBHOOK_SOURCE_SECRET.\n"
+
+
+def test_enable_syncs_the_secret(webhook: Any, hookmill: Hookmill):
+    hookmill("webhook", "disable", "source")
+    hookmill("secret", "replace", "WEBHOOK_SOURCE_SECRET")
+
+    output = hookmill("webhook", "enable", "source").out
+
+    assert output.endswith("is enabled. Deliveries with the newest value of WEBHOOK_SOURCE_SECRET are accepted.\n")
+    assert hookmill("webhook", "show", "source", "--json").json["secret_is_current"] is True
+    actions = [entry["action"] for entry in hookmill("audit", "list", "--json").json["items"]]
+    assert actions[:2] == ["webhook.enable", "webhook.sync"]
+
+
+@pytest.mark.parametrize(("name", "argument"), [("ci", "ci"), ("our ci", "wh_"), ("wh_ci", "wh_")])
+def test_hint_names_the_webhook_and_the_factory(log: LogWriter, hookmill: Hookmill, name: str, argument: str):
+    hookmill("factory", "create", "pay")
+
+    created = hookmill("webhook", "create", name, "--factory", "pay", "--secret-from-stdin", stdin=b"x" * 40).out
+
+    assert re.search(f"hookmill send {argument}[A-Za-z0-9_-]* --factory pay\n", created)
 
 
 def test_rotate_names_the_other_webhooks_with_the_same_secret(webhook: Any, hookmill: Hookmill):
@@ -281,8 +302,8 @@ def test_answer_no_deletes_no_webhook(webhook: Any, hookmill: Hookmill):
 def test_answer_yes_deletes_the_webhook(webhook: Any, hookmill: Hookmill):
     hookmill("webhook", "delete", "source", stdin=b"y\n")
 
-    assert hookmill("webhook", "list", "--json").json == {"webhooks": []}
-    (deleted,) = hookmill("webhook", "list", "--deleted", "--json").json["webhooks"]
+    assert hookmill("webhook", "list", "--json").json == {"items": []}
+    (deleted,) = hookmill("webhook", "list", "--deleted", "--json").json["items"]
     assert (deleted["uid"], deleted["state"]) == (webhook["uid"], "deleted")
 
 

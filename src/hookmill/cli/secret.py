@@ -80,7 +80,7 @@ def list_secrets(factory: options.FactoryName = "default", json: options.AsJson 
     with factory_session(factory) as session:
         secrets = session.management.secrets.all(session.may)
     if json:
-        print_json({"secrets": [SecretView.of(secret) for secret in secrets]})
+        print_json({"items": [SecretView.of(secret) for secret in secrets]})
         return
     if not secrets:
         create_command = command_line("secret create NAME", factory)
@@ -175,7 +175,9 @@ def print_unsynced(webhooks: Sequence[Webhook], factory: str) -> None:
     print_line("These webhooks keep the old value until you sync each of them:")
     for webhook in webhooks:
         state = "" if webhook.state is WebhookState.ENABLED else f", {webhook.state.value}"
-        print_line(f"  {command_line(f'webhook sync {webhook.uid}', factory)}  # {shown(webhook.name)}{state}")
+        print_line(
+            f"  {command_line(f'webhook sync {webhook.command_argument}', factory)}  # {shown(webhook.name)}{state}"
+        )
 
 
 def _print_generated(generated_value: str | None) -> None:

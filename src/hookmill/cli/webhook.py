@@ -124,9 +124,9 @@ def create(
         _print_with_secret(created)
     else:
         _print_with_hidden_secret(webhook, url, is_supplied=secret is not None)
-        print_line(f"To send a sample: {command_line(f'send {webhook.uid}', factory)}")
+        print_line(f"To send a sample: {command_line(f'send {webhook.command_argument}', factory)}")
     if webhook.state is WebhookState.DISABLED:
-        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.uid}', factory)}")
+        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.command_argument}', factory)}")
 
 
 @commands.command("list")
@@ -139,7 +139,7 @@ def list_webhooks(
     with factory_session(factory) as session:
         webhooks = session.management.webhooks.all(session.may, with_deleted=deleted)
         if json:
-            print_json({"webhooks": [WebhookView.of(session.management, webhook) for webhook in webhooks]})
+            print_json({"items": [WebhookView.of(session.management, webhook) for webhook in webhooks]})
             return
     if not webhooks:
         print_line(
@@ -306,7 +306,7 @@ def sync(name_or_uid: WebhookArgument, factory: options.FactoryName = "default",
         return
     print_line(f"Webhook {shown(webhook.name)} now uses only the newest value of team secret {webhook.secret_name}.")
     if webhook.state is WebhookState.DISABLED:
-        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.uid}', factory)}")
+        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.command_argument}', factory)}")
 
 
 @commands.command()
@@ -335,7 +335,7 @@ def rotate(
         print_line()
         _print_with_secret(rotated)
     if webhook.state is WebhookState.DISABLED:
-        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.uid}', factory)}")
+        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.command_argument}', factory)}")
     if others_to_sync:
         print_line(f"Other webhooks use team secret {webhook.secret_name} too.")
         print_unsynced(others_to_sync, factory)
@@ -374,7 +374,13 @@ def _set_enabled(name_or_uid: str, factory: str, json: bool, *, enabled: bool) -
     if json:
         print_json(view)
         return
-    effect = "Deliveries are accepted." if enabled else "Senders get 404. Its log and automations stay."
+    if not enabled:
+        effect = "Senders get 404. Its log and automations stay."
+    elif webhook.secret_is_current:
+        effect = f"Deliveries with the newest value of {webhook.secret_name} are accepted."
+    else:
+        sync_command = command_line(f"webhook sync {webhook.command_argument}", factory)
+        effect = f"It uses an older value of {webhook.secret_name}. To use the newest: {sync_command}"
     print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is {webhook.state.value}. {effect}")
 
 
@@ -419,13 +425,13 @@ def _print_without_secret(created: WebhookWithSecret, factory: str) -> None:
         "and enable the webhook:"
     )
     print_line()
-    print_line(f"  {command_line(f'webhook rotate {webhook.uid} --secret-from-stdin', factory)}")
-    print_line(f"  {command_line(f'webhook enable {webhook.uid}', factory)}")
+    print_line(f"  {command_line(f'webhook rotate {webhook.command_argument} --secret-from-stdin', factory)}")
+    print_line(f"  {command_line(f'webhook enable {webhook.command_argument}', factory)}")
 
 
 def _secret_state(webhook: Webhook, factory: str) -> str:
     if not webhook.secret_is_current:
-        return f"it has a newer value; to use it: {command_line(f'webhook sync {webhook.uid}', factory)}"
+        return f"it has a newer value; to use it: {command_line(f'webhook sync {webhook.command_argument}', factory)}"
     if not webhook.has_secret:
         rotate_command = command_line(f"webhook rotate {webhook.uid} --secret-from-stdin", factory)
         return f"no value yet; to supply the provider's secret: {rotate_command}"

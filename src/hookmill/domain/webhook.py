@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TOKEN_PLACEHOLDER: Final = "{token}"
 INGRESS_PREFIX: Final = "/webhooks/w/"
+_PLAIN_NAME: Final = re.compile(r"(?!wh_)[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 
 class AuthMode(StrEnum):
@@ -68,6 +69,11 @@ class Webhook:
     def expect_every(self) -> str | None:
         """`expect_every_seconds` as people write it, such as `1h`."""
         return expect_every_text(self.expect_every_seconds) if self.expect_every_seconds is not None else None
+
+    @property
+    def command_argument(self) -> str:
+        """The webhook as the argument of a command: its name, or its uid if the name needs quotes."""
+        return self.name if _PLAIN_NAME.match(self.name) else self.uid
 
     def ingress_path(self) -> str:
         """The path of the URL, with a placeholder instead of a URL token."""

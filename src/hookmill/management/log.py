@@ -185,7 +185,7 @@ class Log:
             if not matching:
                 raise Conflict(
                     f"Delivery {delivery_id} triggers no enabled automation. Nothing was started.",
-                    command=f"hookmill delivery show {delivery_id}",
+                    command=f"hookmill delivery show {delivery_id}{may.factory.command_option}",
                 )
             return matching
         automation = automation_named(tx, may, id_or_name)
@@ -194,6 +194,6 @@ class Log:
         if not any_trigger_matches(automation, delivery, parsed):
             raise Conflict(
                 f"Delivery {delivery_id} does not trigger automation {automation.name!r}. Nothing was started.",
-                command=f"hookmill delivery show {delivery_id}",
+                command=f"hookmill delivery show {delivery_id}{may.factory.command_option}",
             )
         return [automation]

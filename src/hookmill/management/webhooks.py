@@ -193,17 +193,20 @@ class Webhooks:
             return _reload(change.tx, webhook.uid)
 
     def set_enabled(self, may: MayManage, uid_or_name: str, enabled: bool) -> Webhook:
-        """Enable or disable the webhook. While it is disabled, senders get a 404.
+        """Enable or disable the webhook. While it is disabled, senders get a 404. Enabling it syncs its secret, too.
 
-        Raises `Conflict` if the webhook is deleted, or is to be enabled and has no secret.
+        Raises `Conflict` if the webhook is deleted, or is to be enabled and has no secret; otherwise like `sync`.
         """
         state = WebhookState.ENABLED if enabled else WebhookState.DISABLED
         with self._installation.changing(may) as change:
             webhook = live_webhook_named(change.tx, may, uid_or_name)
+            if enabled and webhook.state is not state and not webhook.secret_is_current:
+                webhook = self._sync(change, webhook)
             if enabled and not webhook.has_secret:
                 raise Conflict(
                     f"Webhook {webhook.name!r} has no secret yet. Supply the provider's secret first: "
-                    f"hookmill webhook rotate {webhook.uid} --secret-from-stdin"
+                    f"hookmill webhook rotate {webhook.command_argument} --secret-from-stdin"
+                    f"{may.factory.command_option}"
                 )
             if webhook.state is state:
                 change.skip_audit()
@@ -229,7 +232,8 @@ class Webhooks:
             if value is None:
                 raise Invalid(
                     f"Only the provider can make the secret of {webhook.name!r}. Supply it: "
-                    f"hookmill webhook rotate {webhook.uid} --secret-from-stdin"
+                    f"hookmill webhook rotate {webhook.command_argument} --secret-from-stdin"
+                    f"{may.factory.command_option}"
                 )
             secret_id, _ = webhooks.secret_of(tx, webhook.uid)
             refuse_shared_secret(tx, may, secret_id, webhook.secret_name)
@@ -249,12 +253,7 @@ class Webhooks:
             if webhook.secret_is_current:
                 change.skip_audit()
                 return webhook
-            secret_id, _ = webhooks.secret_of(change.tx, webhook.uid)
-            scheme = compatibility.scheme_of(webhook)
-            version_id = self._usable_version_id(change.tx, secret_id, webhook.secret_name, webhook.auth_mode, scheme)
-            webhooks.use_secret_version(change.tx, webhook.uid, version_id)
-            change.record("sync", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
-            return _reload(change.tx, webhook.uid)
+            return self._sync(change, webhook)
 
     def delete(self, may: MayManage, uid_or_name: str) -> Webhook:
         """Delete the webhook. Senders get a 404 once the call returns. The log stays until retention prunes it."""
@@ -403,6 +402,14 @@ class Webhooks:
             webhooks.set_expect_every(change.tx, webhook.uid, _seconds(expect_every), change.now)
             change.record("change", "webhook", webhook.uid, webhook.name, expect_every=expect_every)
             return _reload(change.tx, webhook.uid)
+
+    def _sync(self, change: Change, webhook: Webhook) -> Webhook:
+        secret_id, _ = webhooks.secret_of(change.tx, webhook.uid)
+        scheme = compatibility.scheme_of(webhook)
+        version_id = self._usable_version_id(change.tx, secret_id, webhook.secret_name, webhook.auth_mode, scheme)
+        webhooks.use_secret_version(change.tx, webhook.uid, version_id)
+        change.record("sync", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
+        return _reload(change.tx, webhook.uid)
 
     def _usable_version_id(
         self, tx: Transaction, secret_id: SecretId, secret_name: str, mode: AuthMode, scheme: "Scheme | None"
