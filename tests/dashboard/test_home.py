@@ -244,6 +244,21 @@ def test_first_steps_are_shown_until_a_run_has_succeeded(dashboard: Dashboard, m
     assert "A factory groups" not in home_text(manager)
 
 
+def test_schedule_and_its_run_complete_no_first_step(dashboard: Dashboard, manager: Visitor):
+    world = dashboard.world
+    world.webhook("ci")
+    schedule = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "a", "cron": "@daily"}}
+    automation = world.management.automations.create(world.may, "nightly", prompt="x", triggers=[schedule])
+    world.management.automations.start_run(world.may, automation.id)
+    with world.database.write() as tx:
+        tx.run("UPDATE runs SET state = 'succeeded'")
+
+    steps = home_text(manager).partition("First steps")[2].partition("Webhooks")[0]
+
+    assert "nightly" not in steps
+    assert steps.count("done") == 1
+
+
 @pytest.mark.parametrize(("role", "may_create"), [(Role.MANAGER, True), (Role.VIEWER, False)])
 def test_home_of_an_empty_factory_explains_the_start(dashboard: Dashboard, role: Role, may_create: bool):
     member = dashboard.member("new@example.com", roles={"default": role})

@@ -70,9 +70,10 @@ class FirstSteps:
     delivery: Delivery | None
     """The newest one of the factory."""
     automation: Automation | None
-    """The one that the first start of the service created, if it still has its first name and prompt; else any."""
+    """The one that the first start of the service created, if it still has its first name and prompt; else one that
+    deliveries start."""
     run: Run | None
-    """A successful one if there is one, else the newest."""
+    """A successful one that a delivery started if there is one, else the newest that a delivery started."""
     starts_first_automation: bool
     """Whether `webhook` starts the automation that the first start of the service created, and this automation still
     has its first name and prompt."""
@@ -149,11 +150,12 @@ def _first_steps(context: PageContext, may: MayView) -> FirstSteps | None:
     first_automation = unchanged_first_automation(automations)
     selected_uids = first_automation.selected_webhook_uids() if first_automation is not None else frozenset()
     selected_webhook = next((webhook for webhook in webhooks if webhook.uid in selected_uids), None)
+    runs = [run for run in runs if run.delivery_key is not None]
     successful_runs = (run for run in runs if run.state is RunState.SUCCEEDED)
     return FirstSteps(
         webhook=selected_webhook or webhooks[0],
         delivery=next(iter(context.management.log.newest(may, limit=1)), None),
-        automation=first_automation or next(iter(automations), None),
+        automation=first_automation or next((each for each in automations if each.selected_webhook_uids()), None),
         run=next(successful_runs, runs[0] if runs else None),
         starts_first_automation=selected_webhook is not None,
     )
