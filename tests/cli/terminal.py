@@ -6,16 +6,17 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Mapping
 from fcntl import ioctl
 
 
-def terminal_output(*arguments: str) -> str:
-    """The output of the command on a terminal with 80 columns."""
+def terminal_output(*arguments: str, variables: Mapping[str, str] | None = None) -> str:
+    """The output of the command on a terminal with 80 columns. `variables` are added to its environment."""
     controller, terminal = pty.openpty()
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}}
     command = [sys.executable, "-m", "hookmill", *arguments]
-    environment["TERM"] = "xterm-256color"
+    environment |= {"TERM": "xterm-256color", **(variables or {})}
     process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
     os.close(terminal)
     output = b""

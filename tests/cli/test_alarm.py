@@ -16,7 +16,7 @@ def test_list_shows_the_alarms_of_a_factory_newest_first(log: LogWriter, webhook
     log.add_alarm(None, "disk@here")
 
     header, *rows = hookmill("alarm", "list").out.splitlines()
-    only_open = hookmill("alarm", "list", "--open", "--json").json["alarms"]
+    only_open = hookmill("alarm", "list", "--open", "--json").json["items"]
 
     assert header.split() == ["RAISED", "(UTC)", "STATE", "KIND", "SUBJECT", "ID"]
     assert [row.split() for row in rows] == [
@@ -54,7 +54,7 @@ def test_alarm_in_json_says_what_is_wrong_and_what_to_do(log: LogWriter, webhook
 def test_alarms_of_the_installation_have_an_option(log: LogWriter, webhook: Any, hookmill: Hookmill):
     alarm_id = log.add_alarm(None, "disk@here")
 
-    listed = hookmill("alarm", "list", "--installation", "--json").json["alarms"]
+    listed = hookmill("alarm", "list", "--installation", "--json").json["items"]
     snoozed = hookmill("alarm", "snooze", alarm_id, "--hours", "1", "--installation", "--json").json
 
     assert [alarm["id"] for alarm in listed] == [alarm_id]
@@ -75,7 +75,7 @@ def test_alarm_is_snoozed_and_woken(log: LogWriter, webhook: Any, hookmill: Hook
     assert re.search(r"Raised +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC\n", shown)
     assert woken == f"Alarm {alarm_id} is not snoozed.\n"
     assert hookmill("alarm", "show", alarm_id, "--json").json["state"] == "open"
-    actions = [entry["action"] for entry in hookmill("audit", "list", "--json").json["entries"]]
+    actions = [entry["action"] for entry in hookmill("audit", "list", "--json").json["items"]]
     assert actions[:2] == ["alarm.wake", "alarm.snooze"]
 
 
@@ -110,7 +110,7 @@ def test_printed_options_list_the_next_page_of_alarms(log: LogWriter, webhook: A
     ids = [log.add_alarm("default", f"wh_{number}", at=START_US + number) for number in range(3)]
 
     last_line = hookmill("alarm", "list", "--open", "--limit", "2").out.splitlines()[-1]
-    rest = hookmill("alarm", "list", "--open", "--limit", "2", "--before", ids[1], "--json").json["alarms"]
+    rest = hookmill("alarm", "list", "--open", "--limit", "2", "--before", ids[1], "--json").json["items"]
 
     assert last_line.endswith(f"alarm list --open --limit 2 --before {ids[1]}")
     assert [alarm["id"] for alarm in rest] == ids[:1]

@@ -30,7 +30,7 @@ def test_add_prints_the_signing_secret_once_and_never_the_url(log: LogWriter, ho
 
 
 def test_list_in_json_has_every_field_but_the_secret(webhook_destination: Any, hookmill: Hookmill):
-    (row,) = hookmill("alarm", "destination", "list", "--json").json["destinations"]
+    (row,) = hookmill("alarm", "destination", "list", "--json").json["items"]
 
     assert row == {name: value for name, value in webhook_destination.items() if name != "signing_secret"}
     assert row == {

@@ -24,7 +24,7 @@ def test_list_shows_actor_action_and_channel_newest_first(webhook: Any, hookmill
 def test_entry_in_json_names_actor_and_subject(webhook: Any, hookmill: Hookmill):
     hookmill("webhook", "rename", "source", "orders")
 
-    entry = hookmill("audit", "list", "--limit", "1", "--json").json["entries"][0]
+    entry = hookmill("audit", "list", "--limit", "1", "--json").json["items"][0]
 
     assert entry.pop("entry_id").startswith("aud_")
     assert entry.pop("at").endswith("Z")
@@ -42,7 +42,7 @@ def test_entry_in_json_names_actor_and_subject(webhook: Any, hookmill: Hookmill)
 def test_only_the_list_of_the_team_has_entries_without_a_factory(webhook: Any, hookmill: Hookmill):
     hookmill("key", "create", "ci", "--role", "viewer", "--expires-in-days", "1")
 
-    factory_entries = hookmill("audit", "list", "--json").json["entries"]
+    factory_entries = hookmill("audit", "list", "--json").json["items"]
     header, newest, *_ = hookmill("audit", "list", "--team").out.splitlines()
 
     assert "key.create" not in [entry["action"] for entry in factory_entries]
@@ -60,10 +60,10 @@ def test_list_excludes_entries_of_other_factories(webhook: Any, hookmill: Hookmi
 def test_printed_options_list_the_next_page(webhook: Any, hookmill: Hookmill):
     hookmill("webhook", "disable", "source")
 
-    entry_ids = [entry["entry_id"] for entry in hookmill("audit", "list", "--json").json["entries"]]
+    entry_ids = [entry["entry_id"] for entry in hookmill("audit", "list", "--json").json["items"]]
     lines = hookmill("audit", "list", "--limit", "2").out.splitlines()
     options = lines[-1].partition("audit list ")[2].split()
-    next_page = hookmill("audit", "list", *options, "--json").json["entries"]
+    next_page = hookmill("audit", "list", *options, "--json").json["items"]
 
     assert options == ["--limit", "2", "--before", entry_ids[1]]
     assert [entry["entry_id"] for entry in next_page] == entry_ids[2:]

@@ -163,7 +163,7 @@ def test_a_backup_and_a_restore_say_what_they_did_and_what_to_do_next(
     assert stat.S_IMODE((tmp_path / "1.hookmill").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "copy" / "hookmill.db").stat().st_mode) == 0o600
     assert {path.name for path in (tmp_path / "copy").iterdir()} == {"hookmill.db", "master.key"}
-    (entry, *_) = hookmill("audit", "list", "--team", "--json").json["entries"]
+    (entry, *_) = hookmill("audit", "list", "--team", "--json").json["items"]
     assert entry["action"] == "installation.restore"
 
 
@@ -575,7 +575,7 @@ def test_runs_continue_as_their_states_say(
     assert printed.json["requeued_runs"] == 1
     assert printed.json["ended_runs"] == 1
     assert printed.json["unfinished_runs"] == 2
-    restored = {run["run_id"]: run for run in hookmill("run", "list", "--limit", "100", "--json").json["runs"]}
+    restored = {run["run_id"]: run for run in hookmill("run", "list", "--limit", "100", "--json").json["items"]}
     assert restored[runs[RunState.RUNNING]]["state"] == "queued"
     assert restored[runs[RunState.RUNNING]]["attempt"] == 0
     assert restored[runs[RunState.FAILED]]["state"] == "cancelled"
@@ -605,7 +605,7 @@ def test_messages_about_alarms_that_waited_are_not_sent_by_the_copy(
     printed = into("copy", "1")
 
     assert "2 messages about alarms waited in the backup." in printed.out
-    (restored,) = hookmill("alarm", "destination", "list", "--json").json["destinations"]
+    (restored,) = hookmill("alarm", "destination", "list", "--json").json["items"]
     assert (restored["waiting"], restored["failed"]) == (0, 3)
     assert restored["last_problem"] == "Not sent, because the installation was restored from a backup."
     assert into("second-copy", "1", "--json").json["unsent_messages"] == 2
@@ -749,7 +749,7 @@ def test_backup_of_an_older_schema_is_restored_and_migrated(
     printed = into("copy", "old.hookmill", url=url)
 
     assert "It was made by Hookmill 0.0.9. The database now has this version's schema." in printed.out
-    assert [factory["name"] for factory in hookmill("factory", "list", "--json").json["factories"]] == ["default"]
+    assert [factory["name"] for factory in hookmill("factory", "list", "--json").json["items"]] == ["default"]
     assert hookmill("migrate", "--json").json == {"changed": False}
 
 

@@ -44,7 +44,7 @@ def test_event_type_is_listed_shown_exported_and_usable_as_a_filter(webhook: Any
         ["Duplicate", "Tag", "Push", "Hook"],
         ["Accepted", "push"],
     ]
-    assert [row["delivery_id"] for row in filtered["deliveries"]] == [tagged]
+    assert [row["delivery_id"] for row in filtered["items"]] == [tagged]
     assert filtered["dropped_attempts"] == []
     assert [(row["delivery_id"], row["event"], row["event_signed"]) for row in exported] == [
         (pushed, "push", False),
@@ -81,7 +81,7 @@ def test_list_in_json_has_every_field(webhook: Any, log: LogWriter, hookmill: Ho
 
     page = hookmill("delivery", "list", "--json").json
 
-    assert page["deliveries"] == [
+    assert page["items"] == [
         {
             "delivery_id": second,
             "webhook_uid": webhook["uid"],
@@ -120,7 +120,7 @@ def test_list_is_filtered_by_label(webhook: Any, log: LogWriter, hookmill: Hookm
     log.add_delivery(webhook["uid"])
     rejected = log.add_delivery(webhook["uid"], Label.REJECTED_AUTH)
 
-    (row,) = hookmill("delivery", "list", "--label", label, "--json").json["deliveries"]
+    (row,) = hookmill("delivery", "list", "--label", label, "--json").json["items"]
 
     assert row["delivery_id"] == rejected
 
@@ -137,7 +137,7 @@ def test_list_is_filtered_by_webhook(webhook: Any, log: LogWriter, hookmill: Hoo
     log.add_delivery(webhook["uid"])
     of_other_webhook = log.add_delivery(other["uid"])
 
-    (row,) = hookmill("delivery", "list", "--webhook", "other", "--json").json["deliveries"]
+    (row,) = hookmill("delivery", "list", "--webhook", "other", "--json").json["items"]
 
     assert row["delivery_id"] == of_other_webhook
 
@@ -146,7 +146,7 @@ def test_list_is_filtered_by_time_range(webhook: Any, log: LogWriter, hookmill: 
     delivery_ids = [log.add_delivery(webhook["uid"], at=START_US + number * 60_000_000) for number in range(4)]
     time_range = ("--since", "2026-11-21 09:13:36", "--until", "2026-11-21T09:15:36Z")
 
-    rows = hookmill("delivery", "list", *time_range, "--json").json["deliveries"]
+    rows = hookmill("delivery", "list", *time_range, "--json").json["items"]
 
     assert [row["delivery_id"] for row in rows] == [delivery_ids[2], delivery_ids[1]]
 
@@ -164,7 +164,7 @@ def test_list_is_filtered_by_identity(webhook: Any, log: LogWriter, hookmill: Ho
     log.add_delivery(webhook["uid"], identity="evt_1", identity_kind=IdentityKind.SENDER)
     second = log.add_delivery(webhook["uid"], identity="evt_2", identity_kind=IdentityKind.PROVIDER)
 
-    (row,) = hookmill("delivery", "list", "--identity", "evt_2", "--json").json["deliveries"]
+    (row,) = hookmill("delivery", "list", "--identity", "evt_2", "--json").json["items"]
 
     assert row["delivery_id"] == second
 
@@ -189,14 +189,14 @@ def test_command_for_the_next_page_keeps_the_filters(webhook: Any, log: LogWrite
     next_page = hookmill("delivery", "list", *shlex.split(command.partition("delivery list ")[2]), "--json").json
 
     assert command.endswith(f"--label accepted --since '2026-11-21 09:12' --limit 2 --before {delivery_ids[3]}")
-    assert [row["delivery_id"] for row in next_page["deliveries"]] == [delivery_ids[2], delivery_ids[1]]
+    assert [row["delivery_id"] for row in next_page["items"]] == [delivery_ids[2], delivery_ids[1]]
 
 
 def test_before_lists_the_next_page(webhook: Any, log: LogWriter, hookmill: Hookmill):
     delivery_ids = [log.add_delivery(webhook["uid"], at=START_US + number) for number in range(5)]
 
-    first = hookmill("delivery", "list", "--limit", "3", "--json").json["deliveries"]
-    second = hookmill("delivery", "list", "--before", first[-1]["delivery_id"], "--json").json["deliveries"]
+    first = hookmill("delivery", "list", "--limit", "3", "--json").json["items"]
+    second = hookmill("delivery", "list", "--before", first[-1]["delivery_id"], "--json").json["items"]
 
     assert [row["delivery_id"] for row in first + second] == delivery_ids[::-1]
 
@@ -442,7 +442,7 @@ def test_export_of_an_empty_log_is_empty(log: LogWriter, hookmill: Hookmill):
     assert hookmill("delivery", "export").out_bytes == b""
 
 
-def test_export_ends_without_a_traceback_if_its_reader_exits(webhook: Any, log: LogWriter):
+def test_export_ends_without_an_error_if_its_reader_exits(webhook: Any, log: LogWriter):
     log.add_deliveries(webhook["uid"], 3_000)
 
     with subprocess.Popen(
@@ -455,9 +455,7 @@ def test_export_ends_without_a_traceback_if_its_reader_exits(webhook: Any, log: 
         errors = process.stderr.read()
 
     assert json.loads(first_line)["webhook_uid"] == webhook["uid"]
-    assert process.returncode == 1
-    assert b"Traceback" not in errors
-    assert b"Exception ignored" not in errors
+    assert (process.returncode, errors) == (0, b"")
 
 
 def test_list_fits_80_columns_without_cutting_ids(webhook: Any, log: LogWriter):

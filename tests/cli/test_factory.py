@@ -15,7 +15,7 @@ def test_create_prints_how_to_add_a_webhook_to_the_empty_factory(hookmill: Hookm
 
     assert output.startswith("Factory our payments is ready. ")
     assert output.endswith("webhook create NAME --factory 'our payments'\n")
-    assert hookmill("webhook", "list", "--factory", "our payments", "--json").json == {"webhooks": []}
+    assert hookmill("webhook", "list", "--factory", "our payments", "--json").json == {"items": []}
 
 
 def test_list_shows_whether_files_define_each_factory(hookmill: Hookmill):
@@ -27,7 +27,7 @@ def test_list_shows_whether_files_define_each_factory(hookmill: Hookmill):
         ["default", "hand", "no", "limit"],
         ["payments", "hand", "no", "limit"],
     ]
-    assert factory in hookmill("factory", "list", "--json").json["factories"]
+    assert factory in hookmill("factory", "list", "--json").json["items"]
 
 
 def test_second_factory_of_the_same_name_is_refused(hookmill: Hookmill):
@@ -46,7 +46,7 @@ def test_printed_command_names_the_factory(hookmill: Hookmill):
 
 def test_limit_of_running_runs_is_set_and_removed(hookmill: Hookmill):
     output = hookmill("factory", "change", "default", "--max-running", "3").out
-    factories = hookmill("factory", "list", "--json").json["factories"]
+    factories = hookmill("factory", "list", "--json").json["items"]
     unlimited = hookmill("factory", "change", "default", "--no-max-running", "--json").json
 
     assert output == "Workers perform at most 3 runs of factory default at the same time.\n"

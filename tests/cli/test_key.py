@@ -73,7 +73,7 @@ def test_key_is_created_for_another_factory(log: LogWriter, hookmill: Hookmill):
 
 
 def test_list_in_json_has_every_field_but_the_token(key: Any, hookmill: Hookmill):
-    (row,) = hookmill("key", "list", "--json").json["keys"]
+    (row,) = hookmill("key", "list", "--json").json["items"]
 
     assert row == {name: value for name, value in key.items() if name != "token"}
     assert (row["name"], row["expires_at"], row["revoked_at"]) == ("ci", None, None)
@@ -153,11 +153,11 @@ def test_stored_expiry_outside_the_calendar_is_shown_as_its_edge(
         connection.execute("UPDATE audit_log SET details = ?", (f'{{"expires_at": {expires_at}}}',))
     edge = "9999-12-31" if expires_at > 0 else "0001-01-01"
 
-    (shown,) = hookmill("key", "list", "--json").json["keys"]
+    (shown,) = hookmill("key", "list", "--json").json["items"]
 
     assert shown["expires_at"].startswith(edge)
     assert edge in hookmill("key", "list").out
     assert f"expires_at {edge}" in hookmill("audit", "list", "--team").out
-    assert hookmill("audit", "list", "--team", "--json").json["entries"][0]["details"] == {
+    assert hookmill("audit", "list", "--team", "--json").json["items"][0]["details"] == {
         "expires_at": shown["expires_at"]
     }

@@ -52,7 +52,7 @@ def test_list_shows_the_roles_of_each_member(ada: Any, hookmill: Hookmill):
         "ada@example.com  Ada   none     default: manager, payments: viewer",
         "bob@example.com  Bob   none     admin of the team",
     ]
-    (first, _) = hookmill("member", "list", "--json").json["members"]
+    (first, _) = hookmill("member", "list", "--json").json["items"]
     assert first["roles"] == {"default": "manager", "payments": "viewer"}
 
 
@@ -66,7 +66,7 @@ def test_role_is_removed(ada: Any, hookmill: Hookmill):
     output = hookmill("member", "role", "ada@example.com", "none").out
 
     assert output == "Ada (ada@example.com) is now without a role in factory default.\n"
-    assert hookmill("member", "list", "--json").json["members"][0]["roles"] == {}
+    assert hookmill("member", "list", "--json").json["items"][0]["roles"] == {}
 
 
 def test_admin_is_refused_as_a_role_in_one_factory(ada: Any, hookmill: Hookmill):
@@ -93,14 +93,14 @@ def test_answer_no_removes_no_member(ada: Any, hookmill: Hookmill):
     result = hookmill("member", "remove", "ada@example.com", stdin=b"n\n", exit_code=1)
 
     assert result.err.startswith("Remove Ada (ada@example.com) from the team?")
-    assert len(hookmill("member", "list", "--json").json["members"]) == 1
+    assert len(hookmill("member", "list", "--json").json["items"]) == 1
 
 
 def test_removed_member_is_no_longer_listed(ada: Any, hookmill: Hookmill):
     removed = hookmill("member", "remove", "ada@example.com", "--yes", "--json").json
 
     assert removed["removed"] is True
-    assert hookmill("member", "list", "--json").json == {"members": []}
+    assert hookmill("member", "list", "--json").json == {"items": []}
 
 
 def test_markup_in_a_name_has_no_effect_in_the_output(log: LogWriter, hookmill: Hookmill):

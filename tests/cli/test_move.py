@@ -112,7 +112,7 @@ def test_moved_sqlite_database_is_refused_until_the_move_is_undone(webhook: Any,
     undo = hookmill("move", "--undo", "--yes", "--json")
 
     assert undo.json["moved_to"] == url_without_password(postgres_url)
-    assert [row["name"] for row in hookmill("webhook", "list", "--json").json["webhooks"]] == ["source"]
+    assert [row["name"] for row in hookmill("webhook", "list", "--json").json["items"]] == ["source"]
     assert "is not marked as moved" in hookmill("move", "--undo", "--yes", exit_code=1).err
     assert "is not empty" in move(hookmill, postgres_url, exit_code=1).err
     password = postgres_url.partition("@")[0].rpartition(":")[2]

@@ -53,7 +53,7 @@ def test_list_is_filtered_by_state(automation: Any, webhook: Any, log: LogWriter
         log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.INTERRUPTED, attempt=3
     )
 
-    (row,) = hookmill("run", "list", "--state", "interrupted", "--json").json["runs"]
+    (row,) = hookmill("run", "list", "--state", "interrupted", "--json").json["items"]
 
     assert row["run_id"] == interrupted
 
@@ -62,7 +62,7 @@ def test_list_is_filtered_by_automation(automation: Any, delivery: str, log: Log
     log.add_run(delivery, automation["automation_id"])
 
     output = hookmill("run", "list", "--automation", "triage", "--limit", "1").out
-    (row,) = hookmill("run", "list", "--automation", automation["automation_id"], "--json").json["runs"]
+    (row,) = hookmill("run", "list", "--automation", automation["automation_id"], "--json").json["items"]
 
     assert "run list --automation triage --limit 1 --before run_" in output
     assert row["automation"] == "triage"
@@ -127,7 +127,7 @@ def test_full_page_prints_the_command_for_the_next_one(
     ]
 
     command = hookmill("run", "list", "--webhook", "source", "--limit", "2").out.splitlines()[-1]
-    next_page = hookmill("run", "list", *command.partition("run list ")[2].split(), "--json").json["runs"]
+    next_page = hookmill("run", "list", *command.partition("run list ")[2].split(), "--json").json["items"]
 
     assert command.endswith(f"run list --webhook source --limit 2 --before {run_ids[1]}")
     assert [run["run_id"] for run in next_page] == run_ids[:1]

@@ -8,16 +8,22 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Hookmill, LogWriter, Receiver
+from tests.cli.terminal import terminal_output
 
 SECRET = "a secret from GitHub"
 
 
 def test_schemes_are_listed_without_an_installation(hookmill: Hookmill):
     output = hookmill("scheme", "list").out
-    names = [scheme["name"] for scheme in hookmill("scheme", "list", "--json").json["schemes"]]
+    names = [scheme["name"] for scheme in hookmill("scheme", "list", "--json").json["items"]]
 
     assert len(names) >= 85
     assert all(name in output for name in names)
+
+
+def test_no_color_leaves_no_styles_on_a_terminal(hookmill: Hookmill):
+    assert "\x1b[1m" in terminal_output("scheme", "list")
+    assert "\x1b" not in terminal_output("scheme", "list", variables={"NO_COLOR": "1"})
 
 
 def test_show_has_the_setup_and_the_signed_parts(hookmill: Hookmill):
@@ -49,7 +55,7 @@ def test_alias_without_an_event_type_shows_none(hookmill: Hookmill):
 
 def test_unconfirmed_scheme_is_shown_as_experimental(hookmill: Hookmill):
     experimental = [
-        scheme["name"] for scheme in hookmill("scheme", "list", "--json").json["schemes"] if scheme["experimental"]
+        scheme["name"] for scheme in hookmill("scheme", "list", "--json").json["items"] if scheme["experimental"]
     ]
 
     assert "(experimental)" in hookmill("scheme", "show", experimental[0]).out

@@ -50,11 +50,15 @@ def test_secret_is_not_printed(webhook: Any, hookmill: Hookmill, receiver: Recei
     assert webhook["secret"] not in result.out + result.err
 
 
-def test_chosen_body_is_sent_byte_for_byte(webhook: Any, hookmill: Hookmill, receiver: Receiver):
-    hookmill("send", "source", "--url", receiver.url, "--body", "-", stdin=b"{not \xff json\r\n")
+def test_chosen_body_is_sent_byte_for_byte(webhook: Any, hookmill: Hookmill, receiver: Receiver, tmp_path: Path):
+    content = b"{not \xff json\r\n"
+    (tmp_path / "body").write_bytes(content)
+
+    hookmill("send", "source", "--url", receiver.url, "--body", "-", stdin=content)
+    hookmill("send", "source", "--url", receiver.url, "--data", f"@{tmp_path}/body")
     hookmill("send", "source", "--url", receiver.url, "--data", '{"ü": 1}')
 
-    assert [body for _, _, body in receiver.requests] == [b"{not \xff json\r\n", '{"ü": 1}'.encode()]
+    assert [body for _, _, body in receiver.requests] == [content, content, '{"ü": 1}'.encode()]
 
 
 def test_each_sample_has_a_different_body(webhook: Any, hookmill: Hookmill, receiver: Receiver):

@@ -137,7 +137,7 @@ def test_first_start_prints_a_curl_command_that_starts_a_run(data_dir: Path, cur
 
 def _finished_run(hookmill: Hookmill) -> dict[str, str]:
     def succeeded_runs() -> list[dict[str, str]]:
-        return [run for run in hookmill("run", "list", "--json").json["runs"] if run["state"] == "succeeded"]
+        return [run for run in hookmill("run", "list", "--json").json["items"] if run["state"] == "succeeded"]
 
     return until(succeeded_runs, "the delivery's run has succeeded")[0]
 
@@ -431,7 +431,7 @@ def test_worker_command_ignores_the_setting_performs_runs(
     with started() as service:
         service.announcement()
         hookmill("send", "first")
-        (run,) = hookmill("run", "list", "--json").json["runs"]
+        (run,) = hookmill("run", "list", "--json").json["items"]
         output = data_dir / "worker.json"
         output.touch()
         worker = Command(["worker", "--json"], os.environ, Path.cwd(), output, data_dir / "worker.log")

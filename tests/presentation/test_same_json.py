@@ -107,18 +107,18 @@ def add_variants(world: World, api: Api, stocked: StockedFactory) -> None:
 
 
 LISTS = [
-    ("/factories", ("factory", "list"), "factories"),
-    (f"{FACTORY}/webhooks?deleted=true", ("webhook", "list", "--deleted"), "webhooks"),
-    (f"{FACTORY}/secrets", ("secret", "list"), "secrets"),
-    (f"{FACTORY}/automations", ("automation", "list"), "automations"),
-    (f"{FACTORY}/deliveries", ("delivery", "list"), "deliveries"),
+    ("/factories", ("factory", "list"), "items"),
+    (f"{FACTORY}/webhooks?deleted=true", ("webhook", "list", "--deleted"), "items"),
+    (f"{FACTORY}/secrets", ("secret", "list"), "items"),
+    (f"{FACTORY}/automations", ("automation", "list"), "items"),
+    (f"{FACTORY}/deliveries", ("delivery", "list"), "items"),
     (f"{FACTORY}/dropped-attempts", ("delivery", "list"), "dropped_attempts"),
-    (f"{FACTORY}/runs", ("run", "list"), "runs"),
-    (f"{FACTORY}/audit-log?limit=200", ("audit", "list", "--limit", "200"), "entries"),
-    ("/audit-log?limit=200", ("audit", "list", "--team", "--limit", "200"), "entries"),
-    ("/members", ("member", "list"), "members"),
-    ("/keys", ("key", "list"), "keys"),
-    ("/schemes?limit=200", ("scheme", "list"), "schemes"),
+    (f"{FACTORY}/runs", ("run", "list"), "items"),
+    (f"{FACTORY}/audit-log?limit=200", ("audit", "list", "--limit", "200"), "items"),
+    ("/audit-log?limit=200", ("audit", "list", "--team", "--limit", "200"), "items"),
+    ("/members", ("member", "list"), "items"),
+    ("/keys", ("key", "list"), "items"),
+    ("/schemes?limit=200", ("scheme", "list"), "items"),
 ]
 
 

@@ -46,7 +46,7 @@ def list_alarms(
         )
         now = session.management.alarms.now()
     if json:
-        print_json({"alarms": [AlarmView.of(alarm, now) for alarm in alarms]})
+        print_json({"items": [AlarmView.of(alarm, now) for alarm in alarms]})
         return
     if not alarms:
         print_line("There are no older alarms." if before is not None else "There are no alarms.")

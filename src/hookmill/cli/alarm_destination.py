@@ -96,7 +96,7 @@ def list_destinations(
     with factory_or_team_session(factory, of_team=installation) as session:
         destinations = session.management.alarm_destinations.all(session.may)
     if json:
-        print_json({"destinations": [AlarmDestinationView.of(destination) for destination in destinations]})
+        print_json({"items": [AlarmDestinationView.of(destination) for destination in destinations]})
         return
     if not destinations:
         example = _command("alarm destination add email --to ops@example.com", factory, installation)

@@ -49,7 +49,7 @@ def list_entries(
         with factory_session(factory) as session:
             entries = session.management.audit.of_factory(session.may, before=before_key, limit=limit)
     if json:
-        print_json({"entries": [AuditEntryView.of(entry) for entry in entries]})
+        print_json({"items": [AuditEntryView.of(entry) for entry in entries]})
         return
     if not entries:
         print_line("There are no older entries." if before is not None else "The audit log has no entries yet.")

@@ -128,7 +128,7 @@ def list_automations(factory: options.FactoryName = "default", json: options.AsJ
             warnings_of = session.management.automations.warnings
             print_json(
                 {
-                    "automations": [
+                    "items": [
                         AutomationInListView.of(
                             automation, warnings_of(session.may, automation), next_times.get(automation.id, {})
                         )

@@ -100,7 +100,7 @@ def list_deliveries(
     if json:
         print_json(
             {
-                "deliveries": [DeliveryView.of(delivery) for delivery in deliveries],
+                "items": [DeliveryView.of(delivery) for delivery in deliveries],
                 "dropped_attempts": [DroppedAttemptsView.of(time_range) for time_range in dropped_ranges],
             }
         )

@@ -36,7 +36,7 @@ def list_factories(json: options.AsJson = False) -> None:
     with team_session() as session:
         factories = session.management.factories.all(session.may)
     if json:
-        print_json({"factories": [FactoryView.of(factory) for factory in factories]})
+        print_json({"items": [FactoryView.of(factory) for factory in factories]})
         return
     print_table(
         [Column("NAME"), Column("DEFINED BY", no_wrap=True), Column("MAX RUNNING", no_wrap=True)],

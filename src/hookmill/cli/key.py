@@ -74,7 +74,7 @@ def list_keys(json: options.AsJson = False) -> None:
     with team_session() as session:
         keys = session.management.keys.all(session.may)
     if json:
-        print_json({"keys": [KeyView.of(key) for key in keys]})
+        print_json({"items": [KeyView.of(key) for key in keys]})
         return
     if not keys:
         print_line(f"There are no API keys yet. Create one: {command_line('key create NAME --role viewer')}")

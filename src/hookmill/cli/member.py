@@ -69,7 +69,7 @@ def list_members(json: options.AsJson = False) -> None:
     with team_session() as session:
         members = session.management.members.all(session.may)
     if json:
-        print_json({"members": [MemberView.of(member) for member in members]})
+        print_json({"items": [MemberView.of(member) for member in members]})
         return
     if not members:
         print_line(f"The team has no members yet. Add one: {command_line('member add EMAIL --name NAME')}")

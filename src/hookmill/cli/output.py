@@ -6,6 +6,7 @@ Names, identities and payloads come from others, and are printed as text, withou
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -17,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import typer
 
 from hookmill.domain import moment
+from hookmill.domain.factory import DEFAULT_FACTORY
 from hookmill.domain.filters import exact_json
 from hookmill.domain.text import shown, shown_lines
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
-
-DEFAULT_FACTORY: Final = "default"
 
 
 def utc(at_us: int | None) -> str:
@@ -108,9 +109,7 @@ class Column:
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
     """Print a table: folded to the terminal's width, or one line per row in a pipe."""
-    from rich.console import Console
-
-    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    console = new_console()
     cells = [tuple(shown(cell) for cell in row) for row in rows]
     headers = tuple(column.header for column in columns)
     rich_table = _rich_table(columns, headers, cells)
@@ -164,6 +163,20 @@ def _stack(columns: Sequence[Column], cells: Sequence[str]) -> tuple[str, ...]:
     stacked = [cell for column, cell in zip(columns, cells, strict=True) if column.moves_below_if_narrow]
     others = [cell for column, cell in zip(columns, cells, strict=True) if not column.moves_below_if_narrow]
     return ("\n".join([others[0], *stacked]), *others[1:])
+
+
+def new_console(*, soft_wrap: bool = False) -> Console:
+    """A console on standard output that prints text as it is. With NO_COLOR, it has no styles at all."""
+    from rich.console import Console
+
+    return Console(
+        file=sys.stdout,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=soft_wrap,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+    )
 
 
 def on_terminal() -> bool:

@@ -101,7 +101,7 @@ def list_runs(
             limit=limit,
         )
     if json:
-        print_json({"runs": [RunView.of(run) for run in runs]})
+        print_json({"items": [RunView.of(run) for run in runs]})
         return
     if not runs:
         matching = " that match" if webhook or automation or state or before else " yet"

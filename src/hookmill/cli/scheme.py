@@ -20,7 +20,7 @@ def list_schemes(json: options.AsJson = False) -> None:
 
     all_schemes = schemes()
     if json:
-        print_json({"schemes": [SchemeView.of(scheme) for scheme in all_schemes]})
+        print_json({"items": [SchemeView.of(scheme) for scheme in all_schemes]})
         return
     print_table(
         [

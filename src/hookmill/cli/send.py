@@ -61,7 +61,9 @@ def send(
     body: Annotated[
         str | None, typer.Option(metavar="FILE", help="Send the bytes of this file; - for standard input.")
     ] = None,
-    data: Annotated[str | None, typer.Option(metavar="JSON", help="Send this text.")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Send this text; after @, the name of a file, as in curl.")
+    ] = None,
     event_id: Annotated[
         str | None,
         typer.Option("--id", metavar="ID", help="The event id. A second delivery with the same id is a Duplicate."),
@@ -98,6 +100,9 @@ def send(
 ) -> None:
     """Post a sample delivery to a webhook. It has the token or signature that the webhook expects."""
     inputs.require_at_most_one(body=body, data=data)
+    if data is not None and data.startswith("@"):
+        # No JSON text begins with this character.
+        body, data = data[1:], None
     content = inputs.read_bytes(body, "The body file", SENT_BYTES_MAX) if body is not None else None
     if data is not None:
         content = data.encode()
@@ -131,7 +136,7 @@ def send(
         # The log of another installation has the ids of its own deliveries only.
         print_line(summary(answers, logged))
     if not json and any(answer.status == HTTP_UNAUTHORIZED for answer in answers):
-        list_command = command_line("delivery list", factory, webhook=target.webhook.uid)
+        list_command = command_line("delivery list", factory, webhook=target.webhook.command_argument)
         print_line(f"To see why: {list_command}, then delivery show with the id.")
     if any(answer.status != HTTP_ACCEPTED for answer in answers):
         raise typer.Exit(1)
