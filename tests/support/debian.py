@@ -4,9 +4,11 @@ import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+from tests.support.program_cache import cached
 
 DOWNLOAD_SECONDS: Final = 400
 _DIRECTORIES: Final = ("usr/bin", "usr/sbin", "bin", "sbin")
@@ -35,32 +37,24 @@ def unpacked(package: str) -> Path:
 
     Raises `ProgramUnavailable`.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookmill-tests" / package
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    with cache.with_suffix(".lock").open("ab") as lock:
-        # Several test processes may find at the same moment that it is missing.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not cache.exists():
-            _unpack(package, cache)
-    return cache
+    return cached(package, partial(_unpack, package))
 
 
-def _unpack(package: str, cache: Path) -> None:
+def _unpack(package: str, content: Path) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise ProgramUnavailable(
             f"There is no {package}, and these tests need it. Install your system's package of that name. (On Debian "
             "and Ubuntu, the tests download it.)"
         )
     tried = []
-    with (cache.parent / "apt-get.lock").open("ab") as lock, tempfile.TemporaryDirectory(dir=cache.parent) as directory:
+    directory = content.parent
+    with (directory.parent / "apt-get.lock").open("ab") as lock:
         # If two `apt-get update` run at the same time, one fails.
         fcntl.flock(lock, fcntl.LOCK_EX)
         for command in (["apt-get", "download", package], ["apt-get", "update"], ["apt-get", "download", package]):
             process = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)
-            if archives := list(Path(directory).glob("*.deb")):
-                content = Path(directory, "content")
+            if archives := list(directory.glob("*.deb")):
                 subprocess.run(["dpkg-deb", "-x", archives[0], content], check=True, timeout=DOWNLOAD_SECONDS)
-                content.rename(cache)
                 return
             tried.append(f"`{' '.join(command)}`: {process.stderr.strip()[-200:]}")
     raise ProgramUnavailable(f"There is no {package}, and it could not be downloaded. {' '.join(tried)}")
