@@ -8,6 +8,7 @@ import pytest
 from hookmill.domain.delivery import Label
 from tests.cli.conftest import START_US, Hookmill, LogWriter
 from tests.cli.terminal import terminal_output
+from tests.inputs.extreme_payloads import EXTREME_VALUES, payload_with
 
 
 def test_filter_is_tested_on_a_body_without_an_installation(hookmill: Hookmill, data_dir: Path):
@@ -271,3 +272,22 @@ def test_backtest_requires_exactly_one_filter(hookmill: Hookmill):
     assert "give at least one of --filter, --filter-file, --event" in hookmill("filter", "backtest", exit_code=2).err
     error = hookmill("filter", "backtest", "--filter", "{}", "--filter-file", "x", exit_code=2).err
     assert "at most one of --filter, --filter-file" in error
+
+
+def test_commands_show_extreme_payloads(
+    webhook: Any, automation: Any, log: LogWriter, hookmill: Hookmill, subtests: pytest.Subtests
+):
+    hookmill("automation", "change", "triage", "--field", "k=/k", "--concurrency-key", "/k")
+    filter_json = '{"k": {"$any": [{"$gt": 1}, {"k": {"exists": true}}, ["a"]]}}'
+    for name, value in EXTREME_VALUES.items():
+        with subtests.test(name):
+            body = payload_with(value)
+            delivery = log.add_delivery(webhook["uid"], body=body)
+            run = log.add_run(delivery, automation["automation_id"])
+
+            assert hookmill("delivery", "payload", delivery).out_bytes == body
+            hookmill("filter", "test", "--body", "-", "--filter", filter_json, stdin=body)
+            hookmill("filter", "backtest", "--filter", filter_json)
+            for shown in (("delivery", "show", delivery), ("run", "show", run)):
+                hookmill(*shown)
+                hookmill(*shown, "--json")

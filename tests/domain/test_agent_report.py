@@ -29,7 +29,7 @@ def test_unusable_numbers_of_tokens_are_left_out(value: Any):
     assert agent_report("done", input_tokens=value, output_tokens=value) == AgentReport(result="done")
 
 
-@pytest.mark.parametrize("value", [True, -0.1, "0.1", math.nan, math.inf, 1e300, None, {}])
+@pytest.mark.parametrize("value", [True, -0.1, "0.1", math.nan, math.inf, 1e300, 1e308, 10**4_000, None, {}])
 def test_unusable_cost_is_left_out(value: Any):
     assert agent_report("done", cost_usd=value) == AgentReport(result="done")
 

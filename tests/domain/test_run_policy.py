@@ -1,6 +1,7 @@
 """Run policies: which fields are accepted, which payloads share a key, retries and debouncing."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from hookmill.domain.run_policy import (
     policy_from_stored,
     superseded_by_debounce,
 )
+from tests.inputs.extreme_payloads import EXTREME_VALUES, payload_with
 
 
 def key(payload: str, *pointers: str, automation: str = "aut_a") -> bytes | None:
@@ -200,3 +202,25 @@ def test_debounce_supersedes_all_deliveries_of_a_group_but_the_newest(
     superseded = superseded_by_debounce(debounce, [(key.encode(), at * 1_000_000) for key, at in arrivals])
 
     assert superseded == expected
+
+
+@pytest.mark.parametrize("value", EXTREME_VALUES.values(), ids=EXTREME_VALUES.keys())
+def test_extreme_value_has_a_key_in_a_thread_with_a_small_stack(value: bytes):
+    keys: list[bytes | None] = []
+    # The smallest default among the common platforms.
+    previous_size = threading.stack_size(512 * 1024)
+    try:
+        thread = threading.Thread(target=lambda: keys.append(key(payload_with(value).decode(), "/k")))
+        thread.start()
+    finally:
+        threading.stack_size(previous_size)
+    thread.join()
+
+    assert [type(key) for key in keys] == [bytes]
+
+
+def test_keys_are_the_same_in_every_version():
+    # The database has keys of held runs, which a later version must not compute in another way.
+    value = '{"b": [1.50, -100, 0, 1e30, true, null, "é"], "a": {}}'
+
+    assert (key(f'{{"a": {value}}}', "/a") or b"").hex() == "334e543c6e26c2442a6ad027ac9159e5"

@@ -49,21 +49,33 @@ class InProcessService:
             "secret": stocked.secret_name,
         }
 
-    def get_everything(self) -> Iterator[tuple[str, Answer]]:
-        """Send every GET request of the API and of the dashboard. Yields the path and the answer."""
+    def get_everything(self, *variables: str) -> Iterator[tuple[str, Answer]]:
+        """Send every GET request of the API and of the dashboard. Yields the path and the answer.
+
+        With `variables`, such as `{run}`, only requests whose path has one of them.
+        """
+
+        def is_wanted(path: str) -> bool:
+            return not variables or any(variable in path for variable in variables)
+
         for operation in api.operations(api.application()):
-            if operation.method == "GET":
+            if operation.method == "GET" and is_wanted(operation.path):
                 path = operation.path.removeprefix(api.PREFIX).format(**self.path_values)
                 yield path, self.api.get(path, key=self.api.admin)
         for page in dashboard.PAGES:
-            if page.method == "GET" and page.path not in EXCLUDED_PAGES:
+            if page.method == "GET" and page.path not in EXCLUDED_PAGES and is_wanted(page.path):
                 path = page.path.format(**self.path_values)
                 yield path, self.admin.get(path)
 
-    def require_success_everywhere(self) -> None:
-        """Require that every GET request succeeds, and that no request has failed unexpectedly."""
+    def require_success_everywhere(self, *variables: str) -> None:
+        """Require that every GET request succeeds, and that no request has failed unexpectedly.
+
+        `variables`: those of `get_everything`.
+        """
         failures = {
-            path: answer.status for path, answer in self.get_everything() if answer.status not in SUCCESS_STATUSES
+            path: answer.status
+            for path, answer in self.get_everything(*variables)
+            if answer.status not in SUCCESS_STATUSES
         }
 
         assert failures == {}

@@ -19,6 +19,7 @@ from hookmill.runs.runners import AgentSettings, RunnerContext
 from hookmill.runs.runners.agent import AGENT_TAIL_BYTES
 from hookmill.runs.runners.agent_presets import AGENT_PRESETS
 from hookmill.runs.runners.guard import CapturedOutput
+from tests.inputs.extreme_payloads import EXTREME_VALUES
 from tests.runs.samples import always_continue, sample_run
 from tests.support.claude_code import claude_code
 from tests.support.model_endpoint import ANSWER, model_endpoint
@@ -453,6 +454,42 @@ def test_output_of_each_agent_is_read(case):
 
     assert (outcome.report, outcome.has_failed) == (report, has_failed)
     assert outcome.last_message == (report.result if report is not None else None)
+
+
+def variants(event: Any, replacement: str) -> Iterator[Any]:
+    """The event with each of its values replaced, one at a time."""
+    if isinstance(event, dict | list):
+        items = list(event.items() if isinstance(event, dict) else enumerate(event))
+        for key, value in items:
+            for variant in variants(value, replacement):
+                copy = event.copy()
+                copy[key] = variant
+                yield copy
+    yield replacement
+
+
+@pytest.mark.parametrize("case", OUTPUTS)
+def test_output_with_extreme_values_is_read(case):
+    extremes = [*EXTREME_VALUES.values(), b"1" + b"0" * 400, b"1e305", b"-1", b"NaN", b"Infinity"]
+    for index, event in enumerate(OUTPUTS[case][0]):
+        if isinstance(event, bytes):
+            continue
+        for variant in variants(event, "replaced"):
+            for extreme in extremes:
+                output = list(lines(*OUTPUTS[case][0]))
+                output[index] = json.dumps(variant).encode().replace(b'"replaced"', extreme)
+
+                AGENT_PRESETS[case.partition(",")[0]].read(output)
+
+
+def test_aider_with_numbers_of_any_length_is_read():
+    number = b"9" * 400
+
+    outcome = AGENT_PRESETS["aider"].read(
+        [b"Tokens: %bM sent, %b received. Cost: $%b message, $%b session.\n" % ((number,) * 4)]
+    )
+
+    assert outcome.report is None
 
 
 UNAUTHORIZED: Final = "unexpected status 401 Unauthorized"

@@ -47,20 +47,13 @@ def print_line(text: str = "") -> None:
 def json_line(value: Any) -> str:
     """One line of JSON. The value may contain views."""
     plain_value = plain(value)
+    separators = (", ", ": ")
     # ASCII only: no text of a sender can control a terminal, and programs read the same value.
     try:
-        return json.dumps(plain_value, separators=(", ", ": "))
-    except (TypeError, ValueError):
-        return _exact_json(plain_value)
-
-
-def _exact_json(value: Any) -> str:
-    """Like `json_line`, for a value with numbers of a payload filter, which may be exact decimals."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(name)}: {_exact_json(inner)}" for name, inner in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_exact_json, value)) + "]"
-    return json.dumps(value) if isinstance(value, str) else exact_json(value)
+        return json.dumps(plain_value, separators=separators)
+    except (TypeError, ValueError, RecursionError):
+        # Numbers of a payload filter may be exact decimals.
+        return exact_json(plain_value, separators=separators)
 
 
 def print_json(value: Any) -> None:

@@ -6,7 +6,6 @@ to people, and decide nothing.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Any, Final
 
 from hookmill.domain.text import printable
@@ -79,8 +78,10 @@ def reason_with_error(reason: str | None, error: str, mask: Callable[[str], str]
     return f'{reason or "The run failed."} The agent\'s error: "{quoted}"'
 
 
+def is_cost(value: Any) -> bool:
+    """Whether the value can be a cost in US dollars. Numbers that are too large for a float can't."""
+    return type(value) in (int, float) and 0 <= value <= COST_MICROUSD_MAX // 1_000_000
+
+
 def _microusd(cost_usd: Any) -> int | None:
-    if type(cost_usd) not in (int, float) or not isfinite(cost_usd) or cost_usd < 0:
-        return None
-    cost = round(cost_usd * 1_000_000)
-    return cost if cost <= COST_MICROUSD_MAX else None
+    return round(cost_usd * 1_000_000) if is_cost(cost_usd) else None

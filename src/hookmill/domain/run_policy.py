@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from hookmill.domain import json_pointer
 from hookmill.domain.errors import Invalid
+from hookmill.domain.filters.rendering import text_of
 from hookmill.domain.filters.values import MISSING
 from hookmill.domain.ids import AutomationId
 from hookmill.domain.payload import Json, Parsed, VastNumber
@@ -31,6 +32,8 @@ ATTEMPTS_MAX: Final = 20
 BACKOFF_SECONDS_MAX: Final = 86_400
 EXIT_CODES_MAX: Final = 32
 _KEY_BYTES: Final = 16
+_SHORT_INT: Final = 10**18
+"""Numbers below it are converted to text without Decimal, which takes several times as long."""
 
 
 class WhenBusy(StrEnum):
@@ -305,23 +308,25 @@ def _number(source: Any, pointer: str, maximum: int) -> int:
 
 def _canonical(value: Json) -> str:
     """A text that is equal for equal JSON values only."""
+    return text_of(value, _canonical_scalar, has_sorted_names=True)
+
+
+def _canonical_scalar(value: Json) -> str:
     if value is MISSING:
         return "missing"
-    if type(value) is dict:
-        return "{" + ",".join(f"{json.dumps(name)}:{_canonical(value[name])}" for name in sorted(value)) + "}"
-    if type(value) is list:
-        return "[" + ",".join(map(_canonical, value)) + "]"
+    if type(value) is int and -_SHORT_INT < value < _SHORT_INT:
+        digits = str(abs(value))
+        return _number_text(value < 0, digits, 0)
     if type(value) is int or type(value) is Decimal:
-        return _canonical_number(Decimal(value))
+        sign, digits_of_number, exponent = Decimal(value).as_tuple()
+        assert isinstance(exponent, int), "JSON has no infinity and no NaN"
+        return _number_text(sign == 1, "".join(map(str, digits_of_number)).lstrip("0"), exponent)
     # Equal VastNumbers have the same text.
     return str(value) if type(value) is VastNumber else json.dumps(value)
 
 
-def _canonical_number(number: Decimal) -> str:
-    sign, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int), "JSON has no infinity and no NaN"
-    significant = "".join(map(str, digits)).lstrip("0")
-    stripped = significant.rstrip("0")
-    if not stripped:
+def _number_text(is_negative: bool, digits: str, exponent: int) -> str:
+    significant = digits.rstrip("0")
+    if not significant:
         return "0"
-    return f"{'-' * sign}{stripped}E{exponent + len(significant) - len(stripped)}"
+    return f"{'-' * is_negative}{significant}E{exponent + len(digits) - len(significant)}"

@@ -32,7 +32,7 @@ from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX
 from hookmill.domain.filters.names import CONTRACT_OPERATORS, fields_in, with_fields
 from hookmill.domain.filters.operators import ALTERNATIVES_MAX, OPERATORS, SET_VALUES_MAX
 from hookmill.domain.filters.position import Position
-from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, exact_json, pointer_step
+from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, exact_json, pointer_step, text_of
 from hookmill.domain.filters.rules import Rule
 from hookmill.domain.filters.shortcut import REQUIRED_MAX, required_groups_of
 from hookmill.domain.payload import Json, Parsed
@@ -115,5 +115,6 @@ __all__ = [
     "exact_json",
     "fields_in",
     "pointer_step",
+    "text_of",
     "with_fields",
 ]

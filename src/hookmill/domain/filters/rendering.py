@@ -1,6 +1,7 @@
 """A filter's values as text: exact for storage; shortened and printable for display."""
 
 import json
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Final
 
@@ -12,35 +13,71 @@ SHOWN_CHARACTERS_MAX: Final = 200
 """The maximum length of a value in an explanation. Longer values are cut and end with an ellipsis."""
 
 
-def exact_json(source: Json, *, indent: int | None = None, level: int = 0) -> str:
+def exact_json(source: Json, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
     """Any JSON value as JSON in ASCII, with exact numbers. From a compiled filter's source, an equal filter can be
     compiled.
 
-    With `indent`, objects and arrays are laid out as by `json.dumps`. `level` is the number of objects and arrays
-    around the value.
+    `indent` and `separators` are those of `json.dumps`; without either, the text has no spaces.
     """
-    if type(source) is dict:
-        colon = ":" if indent is None else ": "
-        members = [
-            f"{json.dumps(name)}{colon}{exact_json(value, indent=indent, level=level + 1)}"
-            for name, value in source.items()
-        ]
-        return "{" + _laid_out(members, indent, level) + "}"
-    if type(source) is list:
-        return (
-            "["
-            + _laid_out([exact_json(value, indent=indent, level=level + 1) for value in source], indent, level)
-            + "]"
-        )
-    return json.dumps(source) if type(source) is str else _plain_text(source)
+    return text_of(source, _exact_scalar, indent=indent, separators=separators)
 
 
-def _laid_out(items: list[str], indent: int | None, level: int) -> str:
-    """The items of an object or array, separated by commas and, with `indent`, each on a line of its own."""
-    if indent is None or not items:
-        return ",".join(items)
-    line_start = "\n" + " " * (indent * (level + 1))
-    return line_start + f",{line_start}".join(items) + "\n" + " " * (indent * level)
+def text_of(
+    source: Json,
+    scalar_text: Callable[[Json], str],
+    *,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    has_sorted_names: bool = False,
+) -> str:
+    """A JSON value as text in ASCII. `scalar_text` renders what is neither an object nor an array.
+
+    `separators` are those of `json.dumps`. The function is not recursive: a payload may be nested 512 levels deep, and
+    the caller's stack may be small.
+    """
+    comma, colon = separators or (",", ": " if indent is not None else ":")
+    texts: list[str] = []
+    # For each level that is open: its items, and the text after the last item.
+    levels: list[tuple[Iterator[tuple[str, Json]], str]] = [(iter([("", source)]), "")]
+    while levels:
+        items, end = levels[-1]
+        for start, value in items:
+            texts.append(start)
+            if type(value) is not dict and type(value) is not list and type(value) is not tuple:
+                texts.append(scalar_text(value))
+                continue
+            opening, closing = ("{", "}") if type(value) is dict else ("[", "]")
+            texts.append(opening)
+            if not value:
+                texts.append(closing)
+                continue
+            names = (sorted(value) if has_sorted_names else value) if type(value) is dict else None
+            line_start = "\n" + " " * (indent * len(levels)) if indent is not None else ""
+            levels.append((_items(value, names, comma, colon, line_start), line_start[: -(indent or 1)] + closing))
+            break
+        else:
+            levels.pop()
+            texts.append(end)
+    return "".join(texts)
+
+
+def _items(
+    value: Json, names: Iterable[str] | None, comma: str, colon: str, line_start: str
+) -> Iterator[tuple[str, Json]]:
+    """The members of an object with these names, or the elements of an array, each after the text that precedes it."""
+    separator = line_start
+    if names is None:
+        for element in value:
+            yield separator, element
+            separator = comma + line_start
+        return
+    for name in names:
+        yield f"{separator}{json.dumps(name)}{colon}", value[name]
+        separator = comma + line_start
+
+
+def _exact_scalar(value: Json) -> str:
+    return json.dumps(value) if type(value) is str else _plain_text(value)
 
 
 def pointer_step(name: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from json import loads
 from typing import Any, Final
 
-from hookmill.domain.agent_report import AgentReport, agent_report, sum_of_counts
+from hookmill.domain.agent_report import TOKENS_MAX, AgentReport, agent_report, is_cost, sum_of_counts
 from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.domain.run_files import PROMPT_FILE
 
@@ -203,7 +203,7 @@ def _read_opencode(lines: Iterable[bytes]) -> AgentOutcome:
                 error = _text(
                     _at(event, "error", "data", "message"), _at(event, "error", "message"), _at(event, "error", "name")
                 )
-    costs = [cost for step in steps if type(cost := _at(step, "cost")) in (int, float)]
+    costs = [cost for step in steps if is_cost(cost := _at(step, "cost"))]
     input_counts = (
         count
         for step in steps
@@ -256,7 +256,9 @@ def _number(digits: bytes) -> float | None:
 
 def _rounded_count(digits: bytes, unit: bytes) -> int | None:
     number = _number(digits)
-    return round(number * {b"": 1, b"k": 1_000, b"M": 1_000_000}[unit]) if number is not None else None
+    if number is None or number > TOKENS_MAX:
+        return None
+    return round(number * {b"": 1, b"k": 1_000, b"M": 1_000_000}[unit])
 
 
 _GOOSE_ERROR: Final = "Ran into this error:"
