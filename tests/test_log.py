@@ -4,17 +4,20 @@ import errno
 import json
 import logging
 import os
+import re
 import ssl
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from hookmill.app import log
 from hookmill.app.log import REPEATS_LOGGED, REPEATS_SECONDS, RepeatedErrorLimiter
 from hookmill.app.serve import _create_server
+from hookmill.domain import json_pointer
 from hookmill.settings import Settings
 
 CONFIGURE = "from hookmill.app import log; from hookmill.settings import Settings; log.configure(Settings()); "
@@ -123,3 +126,18 @@ def test_messages_of_the_http_server_are_logged_as_json(
     assert crashed["why"] == "Ingress process crash loop detected, exiting"
     assert (raised["where"], raised["why"]) == ("ingress", "Application callable raised an exception")
     assert "canary" not in output.out + output.err
+
+
+def test_unexpected_fault_is_logged_with_its_place_without_its_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(log, "_limiter", RepeatedErrorLimiter())
+    log.configure(Settings())
+
+    try:
+        json_pointer.escape(cast("str", 5))
+    except AttributeError as error:
+        log.failure("metrics", error)
+
+    why = json.loads(capsys.readouterr().err)["why"]
+    assert re.fullmatch(r"a fault of type AttributeError in hookmill\.domain\.json_pointer, line [0-9]+", why)

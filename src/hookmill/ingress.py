@@ -24,6 +24,7 @@ from hookmill.domain.authentication import (
     needs_body,
     refuse_client,
 )
+from hookmill.domain.automation import Subscription
 from hookmill.domain.client import FORWARDED_FOR, client_ip
 from hookmill.domain.delivery import (
     Accepted,
@@ -41,7 +42,7 @@ from hookmill.domain.delivery import (
     identify,
     rate_limited,
 )
-from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.errors import ReportFailure, StoreUnavailable
 from hookmill.domain.event import event_type
 from hookmill.domain.ids import DeliveryKey, delivery_id, time_ordered_key
 from hookmill.domain.limits import WINDOW_SECONDS
@@ -102,8 +103,10 @@ class Ingress:
         trusted_proxies: Sequence[Network] = (),
         metrics: Metrics | None = None,
         tracing: Tracing | None = None,
+        report_failure: ReportFailure = lambda _component, _error: None,
     ) -> None:
         """`has_room`: whether the disk has room for another delivery. `public_url`: the base of the webhooks' URLs.
+        `report_failure` gets exceptions that nobody expected.
 
         `trusted_proxies`: the proxies whose `X-Forwarded-For` determines the client's address. Without `tracing`, no
         spans are recorded.
@@ -118,6 +121,7 @@ class Ingress:
         # The first call creates the counters of all kinds. They must exist before their first increase.
         self._metrics.number(DROPPED_ATTEMPTS, RATE_LIMITED)
         self._tracing = tracing
+        self.report_failure = report_failure
         self._row_keys = _RowKeyGenerator()
         self._limited_until: dict[tuple[int, int], int] = {}
         """When an exceeded limit admits deliveries again, in µs since 1970: by webhook number and `RateLimit`."""
@@ -197,15 +201,9 @@ class Ingress:
         runs: tuple[RunToStart, ...] = ()
         if webhook.subscriptions and proof.challenge_reply is None:
             runs = tuple(
-                RunToStart(
-                    self._row_keys.next_key(attempt.received_at),
-                    subscription.automation_id,
-                    subscription.version,
-                    subscription.policy.priority.rank,
-                    subscription.policy.policy_key(subscription.automation_id, parsed),
-                )
+                run
                 for subscription in webhook.subscriptions
-                if subscription.matches(event, parsed)
+                if (run := self._run_of(subscription, attempt, event, parsed)) is not None
             )
         return Acceptance(
             proof=proof,
@@ -219,6 +217,35 @@ class Ingress:
             body=body,
             runs=runs,
             log_details=log_details,
+        )
+
+    def _run_of(
+        self, subscription: Subscription, attempt: Attempt, event: str | None, parsed: payload.Parsed
+    ) -> RunToStart | None:
+        """The automation's run of the delivery; None if no trigger matches.
+
+        A defect in the evaluation of one automation must cost neither the delivery nor the runs of others. Its run is
+        recorded as interrupted, so that the loss is visible and the delivery can be replayed.
+        """
+        policy_key: bytes | None = None
+        interrupted_because: str | None = None
+        try:
+            if not subscription.matches(event, parsed):
+                return None
+            policy_key = subscription.policy.policy_key(subscription.automation_id, parsed)
+        except Exception as error:
+            self.report_failure(f"automation {subscription.automation_id}", error)
+            interrupted_because = (
+                f"Hookmill failed to evaluate this automation for the delivery: a fault of type {type(error).__name__}."
+                " Look for it in the log of the service, and report it. Then replay the delivery."
+            )
+        return RunToStart(
+            self._row_keys.next_key(attempt.received_at),
+            subscription.automation_id,
+            subscription.version,
+            subscription.policy.priority.rank,
+            policy_key,
+            interrupted_because,
         )
 
     def _authentication_failure(

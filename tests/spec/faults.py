@@ -582,6 +582,16 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "out.",
         (_DATABASE + "test_host_without_disk_space_is_not_ready_if_postgresql_stores_the_deliveries",),
     ),
+    "F71": ToleratedFault(
+        "The evaluation of one automation, or the admission of one delivery, raises an unexpected exception: other "
+        "runs and deliveries are not affected, and the run or the attempt has a visible outcome.",
+        (
+            "test_ingress.py::test_fault_in_one_automation_interrupts_only_its_run",
+            "test_ingress.py::test_fault_in_one_trigger_leaves_the_others_of_its_automation",
+            "test_ingress.py::test_unexpected_fault_is_answered_503_and_reported",
+            "store/test_group_commit.py::test_faulty_plan_fails_no_other_plan_of_its_batch",
+        ),
+    ),
 }
 
 NO_FAULTS: Final[Mapping[str, str]] = {

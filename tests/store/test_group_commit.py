@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -122,7 +123,7 @@ def test_plans_that_wait_at_the_same_time_share_a_commit(store):
     assert commit_count() <= 3
 
 
-def test_faulty_plan_fails_its_batch_but_not_the_next(store):
+def test_faulty_plan_fails_no_other_plan_of_its_batch(store):
     webhook = store.webhook()
     # A delivery can't have two runs of one automation.
     faulty = store.plan(webhook, runs=[store.run("aut_a"), store.run("aut_a")])
@@ -134,26 +135,28 @@ def test_faulty_plan_fails_its_batch_but_not_the_next(store):
 
     faulty_batch, next_batch, failures = asyncio.run(scene())
 
-    assert faulty_batch == [Unavailable(), Unavailable()]
+    assert faulty_batch == [Unavailable(), Accepted(in_same_batch.delivery_key)]
     assert next_batch == [Accepted(later.delivery_key)]
-    assert failures == [("admission", "a fault of type IntegrityError")]
-    assert store.count("deliveries") == 1
+    [(component, reason)] = failures
+    assert component == "admission"
+    assert re.fullmatch(r"a fault of type IntegrityError in hookmill\.store\.[a-z.]+, line [0-9]+", reason)
+    assert store.count("deliveries") == 2
 
 
-def test_failed_commit_stores_nothing_and_the_retry_is_accepted(store):
+def test_plan_that_fails_at_commit_stores_nothing_and_fails_no_other(store):
     webhook = store.webhook()
     fail_commits_with(store, "poison")
 
     async def scene():
         async with group_commit_to(store) as running:
-            failed = await running.admit(store.plan(webhook, "poison"), store.plan(webhook, "a"))
-            return failed, await running.admit(store.plan(webhook, "a"), store.plan(webhook, "b"))
+            batch = await running.admit(store.plan(webhook, "poison"), store.plan(webhook, "a"))
+            return batch, await running.admit(store.plan(webhook, "a"), store.plan(webhook, "b"))
 
-    failed, retried = asyncio.run(scene())
+    batch, later = asyncio.run(scene())
 
-    assert failed == [Unavailable(), Unavailable()]
-    assert [type(outcome) for outcome in retried] == [Accepted, Accepted]
-    assert sorted(row["identity"] for row in store.rows("deliveries")) == ["a", "b"]
+    assert [type(outcome) for outcome in batch] == [Unavailable, Accepted]
+    assert [type(outcome) for outcome in later] == [Duplicate, Accepted]
+    assert sorted(row["identity"] for row in store.rows("deliveries")) == ["a", "a", "b"]
 
 
 def test_retry_after_a_lost_report_of_the_commit_is_a_duplicate(store):

@@ -232,6 +232,7 @@ class World:
             has_room=lambda: self.has_room,
             public_url=PUBLIC_URL,
             trusted_proxies=[ip_network("192.0.2.0/24")],
+            report_failure=self._report_failure,
         )
         self.routes = Routes(IngressEndpoint(self.ingress, self.clock), lambda: True, public_url=PUBLIC_URL)
 

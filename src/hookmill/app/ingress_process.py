@@ -107,6 +107,7 @@ class IngressService:
             trusted_proxies=settings.proxy_networks(),
             metrics=metrics,
             tracing=self._trace_exporter.tracing if self._trace_exporter is not None else None,
+            report_failure=log.failure,
         )
         self._routes = Routes(
             IngressEndpoint(self._ingress, now_us, metrics=metrics),

@@ -14,7 +14,7 @@ import structlog
 
 from hookmill.app.at_fork import no_fork
 from hookmill.app.outage import DatabaseOutage
-from hookmill.domain.errors import DatabaseUnreachable, HookmillError
+from hookmill.domain.errors import DatabaseUnreachable, HookmillError, describe_fault
 from hookmill.metrics import COMPONENTS, FAULTS, Metrics
 from hookmill.settings import Settings
 from hookmill.store.database import Database, unavailable_error
@@ -128,7 +128,7 @@ def failure(component: str, exception: BaseException) -> None:
         _metrics.number(FAULTS, _counted_component(component)).add()
         return
     is_ours = isinstance(exception, HookmillError)
-    why = str(exception) if is_ours else f"a fault of type {type(exception).__name__}{_errno_text(exception)}"
+    why = str(exception) if is_ours else f"{describe_fault(exception)}{_errno_text(exception)}"
     error(component, why)
 
 

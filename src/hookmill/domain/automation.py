@@ -172,15 +172,20 @@ class Subscription:
     policy: RunPolicy = NO_POLICY
 
     def matches(self, event: str | None, payload: Parsed) -> bool:
-        """Whether a delivery starts a run. The delivery starts only one run, even if several triggers match."""
-        return any(_matches(trigger, event, payload) for trigger in self.triggers)
+        """Whether a delivery starts a run. The delivery starts only one run, even if several triggers match.
 
-
-def _matches(trigger: DeliveryFilter, event: str | None, payload: Parsed) -> bool:
-    """Whether the trigger matches. If a defect makes its evaluation raise, only this trigger does not match."""
-    try:
-        return trigger.matches(event, payload)
-    except Exception:
+        If a defect makes the evaluation of a trigger raise, the others are still evaluated. If none of them matches,
+        the exception is raised.
+        """
+        fault: Exception | None = None
+        for trigger in self.triggers:
+            try:
+                if trigger.matches(event, payload):
+                    return True
+            except Exception as error:
+                fault = error
+        if fault is not None:
+            raise fault
         return False
 
 

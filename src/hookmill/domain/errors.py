@@ -26,6 +26,21 @@ ReportFailure = Callable[[str, BaseException], None]
 """Reports a failure to the operator: the component that failed, and the exception."""
 
 
+def describe_fault(error: BaseException) -> str:
+    """The type of an exception that nobody expected, and the line of ours at which it was raised.
+
+    Its text is left out, because it may quote sensitive data.
+    """
+    place = ""
+    traceback = error.__traceback__
+    while traceback is not None:
+        module = traceback.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] == "hookmill":
+            place = f" in {module}, line {traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return f"a fault of type {type(error).__name__}{place}"
+
+
 class HookmillError(Exception):
     """The base class of errors that a person can fix. `str(error)` may be displayed: it contains no secret."""
 

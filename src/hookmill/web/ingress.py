@@ -5,7 +5,7 @@ the routing of a framework would take as much time as the delivery itself.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, assert_never
 
 from hookmill.domain.client import FORWARDED_FOR
@@ -17,11 +17,12 @@ from hookmill.domain.delivery import (
     HandshakeReply,
     Label,
     NoSuchWebhook,
+    Outcome,
     RateLimited,
     Rejected,
     Unavailable,
 )
-from hookmill.ingress import Body, Ingress
+from hookmill.ingress import Ingress
 from hookmill.metrics import DELIVERIES, DELIVERY_SECONDS, Metrics
 from hookmill.web import errors
 from hookmill.web.asgi import Receive, Scope, Send, send_error
@@ -57,24 +58,23 @@ class IngressEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began_at = time.monotonic()
-        attempt = _read_attempt(scope, self._now_us())
-        if isinstance(attempt, ErrorResponse):
-            await self._send_error(send, attempt, _INVALID_REQUESTS[attempt.status])
-            return
-        headers = attempt.headers
-
-        async def read_body() -> Body:
-            return await self._bodies.read(receive, headers)
-
+        outcome: Outcome | ErrorResponse
         try:
-            outcome = await self._ingress.receive(attempt, read_body)
+            attempt = _read_attempt(scope, self._now_us())
+            outcome = attempt if isinstance(attempt, ErrorResponse) else await self._receive(attempt, receive)
         except BodyTooSlow:
             await self._send_error(send, errors.BODY_TOO_SLOW, "too_slow")
             return
         except BodyEvicted:
             await self._send_error(send, errors.BUSY, "evicted")
             return
+        except Exception as error:
+            # The server would answer 500, and nobody would know why.
+            self._ingress.report_failure("ingress", error)
+            outcome = Unavailable()
         match outcome:
+            case ErrorResponse():
+                await self._send_error(send, outcome, _INVALID_REQUESTS[outcome.status])
             case Accepted(delivery_key) | Duplicate(delivery_key):
                 (self._accepted if isinstance(outcome, Accepted) else self._duplicates).value += 1
                 self._seconds.observe(time.monotonic() - began_at)
@@ -86,6 +86,9 @@ class IngressEndpoint:
                 await _send_handshake_reply(send, outcome)
             case _:
                 await self._send_error(send, *_error_for(outcome))
+
+    def _receive(self, attempt: Attempt, receive: Receive) -> Awaitable[Outcome]:
+        return self._ingress.receive(attempt, lambda: self._bodies.read(receive, attempt.headers))
 
     async def _send_error(self, send: Send, error: ErrorResponse, counted_as: str) -> None:
         self._count(counted_as)

@@ -27,6 +27,8 @@ class RunToStart(msgspec.Struct, frozen=True, array_like=True, gc=False):
     policy_key: bytes | None = None
     """None if the automation's policy has neither concurrency nor debounce. Otherwise, a worker decides when the run
     starts."""
+    interrupted_because: str | None = None
+    """Why the run is recorded as interrupted instead of starting, for people; None if it starts."""
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=True, gc=False):

@@ -145,6 +145,15 @@ _INSERT_RUNS_WITH_POLICY: Final = RowStatement(
     ("bytea", "bytea", "int", "text", "text", "int", "text", "int", "bigint", "smallint", "bytea", "smallint"),
 )
 
+_INSERT_INTERRUPTED_RUNS: Final = RowStatement(
+    """
+    INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
+                      state, attempt, created_at, finished_at, reason)
+    {rows}
+    """,
+    ("bytea", "bytea", "int", "text", "text", "int", "text", "int", "bigint", "bigint", "text"),
+)
+
 
 def admit(
     tx: Transaction,
@@ -171,6 +180,7 @@ def admit(
     run_rows: list[RowValues] = []
     run_rows_with_policy: list[RowValues] = []
     """The rows of runs with a policy key, or with another priority than normal."""
+    interrupted_run_rows: list[RowValues] = []
     counted_rows: list[tuple[int, int, int]] = []
     for position, plan in _undecided(plans, outcomes):
         if plan.per_minute > window_counts.ROWS_COUNTED_MAX:
@@ -191,7 +201,10 @@ def admit(
                     log_rows.append(_identified_log_row(plan, Label.ACCEPTED, None))
                 body_rows.append((key, bytearray(plan.body)))
                 for run in plan.runs:
-                    if run.policy_key is None and run.priority == Priority.NORMAL.rank:
+                    if run.interrupted_because is not None:
+                        row = _run_row(plan, run, RunState.INTERRUPTED)
+                        interrupted_run_rows.append((*row, plan.received_at, run.interrupted_because))
+                    elif run.policy_key is None and run.priority == Priority.NORMAL.rank:
                         run_rows.append(_run_row(plan, run))
                     else:
                         run_rows_with_policy.append((*_run_row(plan, run), *_policy_values(run)))
@@ -203,6 +216,7 @@ def admit(
         (_INSERT_LOG_ROWS, log_rows),
         (_INSERT_RUNS, run_rows),
         (_INSERT_RUNS_WITH_POLICY, run_rows_with_policy),
+        (_INSERT_INTERRUPTED_RUNS, interrupted_run_rows),
     ):
         if rows:
             statement.execute(tx, rows)
@@ -259,7 +273,7 @@ def _log_detail_values(plan: Plan) -> RowValues:
     return msgspec.structs.astuple(plan.log_details) if plan.log_details is not None else _NO_LOG_DETAILS
 
 
-def _run_row(plan: Acceptance, run: RunToStart) -> RowValues:
+def _run_row(plan: Acceptance, run: RunToStart, state: RunState = RunState.QUEUED) -> RowValues:
     return (
         run.key,
         plan.delivery_key,
@@ -267,7 +281,7 @@ def _run_row(plan: Acceptance, run: RunToStart) -> RowValues:
         plan.factory_id,
         run.automation_id,
         run.automation_version,
-        RunState.QUEUED.value,
+        state.value,
         0,
         plan.received_at,
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from hookmill.domain.delivery import Accepted, Unavailable
-from hookmill.domain.errors import DatabaseUnreachable, StoreUnavailable
+from hookmill.domain.errors import DatabaseUnreachable, StoreUnavailable, describe_fault
 from hookmill.metrics import process_usage
 from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Acceptance, Plan, memory_bytes
@@ -150,10 +150,10 @@ def _admit_batch(
     segments: SegmentCache,
     has_window_counts: bool,
 ) -> tuple[Sequence[PlanOutcome], str, bool]:
-    """Admit the plans, and add the counts, in one transaction.
+    """Admit the plans, and add the counts, in one transaction; after an unexpected fault, each in its own.
 
-    Returns the outcome of each plan; the reason why the batch was not committed, "" if it was; and whether that is
-    because the database's server can't be reached.
+    Returns the outcome of each plan; the reason why a plan or a count was not committed, "" if all were; and whether
+    that is because the database's server can't be reached.
     """
     try:
         with database.write() as tx:
@@ -164,9 +164,24 @@ def _admit_batch(
         database.discard_connections()
         return [_UNAVAILABLE] * len(batch), str(error), isinstance(error, DatabaseUnreachable)
     except Exception as error:
-        # A defect must not end the process, because the next batch may succeed. The error's text may contain a body.
-        return [_UNAVAILABLE] * len(batch), f"a fault of type {type(error).__name__}", False
-    return outcomes, "", False
+        # A defect must not end the process, because the next batch may succeed.
+        if len(batch) + len(dropped_counts) <= 1:
+            return [_UNAVAILABLE] * len(batch), describe_fault(error), False
+    else:
+        return outcomes, "", False
+    # One plan must not fail the others of its batch: senders such as GitHub never retry.
+    parts = [
+        _admit_batch(database, [numbered_plan], [], segments=segments, has_window_counts=has_window_counts)
+        for numbered_plan in batch
+    ]
+    parts += [
+        _admit_batch(database, [], [count], segments=segments, has_window_counts=False) for count in dropped_counts
+    ]
+    return (
+        [outcome for part_outcomes, _, _ in parts for outcome in part_outcomes],
+        next((failure for _, failure, _ in parts if failure), ""),
+        any(is_unreachable for _, _, is_unreachable in parts),
+    )
 
 
 def _starts_runs(plan: Plan, outcome: PlanOutcome) -> bool:

@@ -211,10 +211,8 @@ def _check_runs(
         triggers = snapshot.triggers_of(run["automation_id"], run["automation_version"])
         if run["replay"] or payload is None or triggers is None or triggers.unreadable_triggers:
             continue
-        if not any(
-            uid in trigger.webhook_ids and trigger.matches(row["event"], payload)
-            for trigger in triggers.delivery_triggers
-        ):
+        selecting = [trigger for trigger in triggers.delivery_triggers if uid in trigger.webhook_ids]
+        if _matches(selecting, row["event"], payload) is False:
             yield DatabaseProblem(
                 kind="run_unmatched",
                 row=run_name,
@@ -226,7 +224,7 @@ def _check_runs(
         if (
             selection.automation not in started
             and selection.unchanged_since + CLOCK_TOLERANCE_US < row["received_at"]
-            and any(trigger.matches(row["event"], payload) for trigger in selection.triggers)
+            and _matches(selection.triggers, row["event"], payload)
         ):
             yield DatabaseProblem(
                 kind="run_missing",
@@ -234,6 +232,14 @@ def _check_runs(
                 text=f"It matches automation {selection.automation}, but has started no run of it.",
                 advice=_REPLAY,
             )
+
+
+def _matches(triggers: Sequence[Trigger], event: str | None, payload: Parsed) -> bool | None:
+    """Whether a trigger matches. None if the evaluation fails, which admission records as an interrupted run."""
+    try:
+        return any(trigger.matches(event, payload) for trigger in triggers)
+    except Exception:
+        return None
 
 
 def _selections(snapshot: DatabaseSnapshot) -> Mapping[int, Sequence[_Selection]]:
