@@ -40,13 +40,71 @@ def test_pass_prunes_every_webhook_and_returns_the_number_of_rows(world, tmp_pat
     assert run_retention(world.database, tmp_path, world.clock()) == 0
 
 
-def test_log_of_a_deleted_webhook_is_pruned(world, tmp_path):
-    webhook = world.webhook()
-    post_deliveries(world, webhook, 60)
+def test_log_of_a_deleted_webhook_is_removed_after_seven_days(world, tmp_path):
+    webhook, other = world.webhook(), world.webhook("other")
+    world.automation("reader", webhook)
+    post_deliveries(world, webhook, 3)
+    world.post(webhook, token="wrong")
+    post_deliveries(world, other, 3)
+    unfinished = world.runs(webhook)[0]
+    with world.database.write() as tx:
+        tx.run("UPDATE runs SET state = 'failed', finished_at = 1 WHERE id <> :id", id=unfinished.id)
+    world.clock.advance(days=30)
     world.management.webhooks.delete(world.may, "source")
+    world.clock.advance(days=6)
+    assert run_retention(world.database, tmp_path, world.clock()) == 0
+    world.clock.advance(days=2)
+
+    assert run_retention(world.database, tmp_path, world.clock()) == 3
+
+    # The payload of the unfinished run stays until it ends, and the other webhook's newest fifty stay for good.
+    assert [run.id for run in world.runs(webhook)] == [unfinished.id]
+    assert (row_count(world, "deliveries"), row_count(world, "payloads"), row_count(world, "runs")) == (4, 4, 1)
+    with world.database.write() as tx:
+        tx.run("UPDATE runs SET state = 'failed', finished_at = 1")
+    assert run_retention(world.database, tmp_path, world.clock()) == 1
+    assert (row_count(world, "deliveries"), row_count(world, "payloads"), row_count(world, "runs")) == (3, 3, 0)
+
+
+def test_runs_of_a_deleted_automation_are_removed_after_seven_days(world, tmp_path):
+    webhook = world.webhook()
+    deleted, kept = world.automation("deleted", webhook), world.automation("kept", webhook)
+    post_deliveries(world, webhook, 2)
+    for automation in (deleted, kept):
+        world.management.automations.start_run(world.may, automation.id, b"[1]")
+    packages = [directory_of(tmp_path, run.id) for run in world.management.runs.newest(world.may, limit=10)]
+    for package in packages:
+        package.mkdir()
+    with world.database.write() as tx:
+        tx.run("UPDATE runs SET state = 'failed', finished_at = 1")
+        tx.run("INSERT INTO run_outputs (run_id, name, content, is_cut) SELECT id, 'summary.md', 'x', FALSE FROM runs")
+    world.clock.advance(days=30)
+    world.management.automations.delete(world.may, "deleted")
+    world.clock.advance(days=6)
+    run_retention(world.database, tmp_path, world.clock())
+    assert (row_count(world, "runs"), row_count(world, "automation_versions")) == (6, 2)
+    world.clock.advance(days=2)
+
+    run_retention(world.database, tmp_path, world.clock())
+
+    # The payloads belong to the deliveries, and to the run that was started by hand.
+    assert (row_count(world, "runs"), row_count(world, "run_outputs"), row_count(world, "payloads")) == (3, 3, 3)
+    assert {run.automation_name for run in world.management.runs.newest(world.may, limit=10)} == {"kept"}
+    assert (row_count(world, "automations"), row_count(world, "automation_versions")) == (1, 1)
+    assert sum(package.exists() for package in packages) == 3
+
+
+def test_unfinished_run_keeps_its_deleted_automation(world, tmp_path):
+    webhook = world.webhook()
+    deleted = world.automation("deleted", webhook)
+    run = world.management.automations.start_run(world.may, deleted.id, b"[1]")
+    world.management.automations.delete(world.may, "deleted")
     world.clock.advance(days=8)
 
-    assert run_retention(world.database, tmp_path, world.clock()) == 10
+    run_retention(world.database, tmp_path, world.clock())
+
+    assert [kept.prompt for kept in world.management.runs.newest(world.may, limit=10)] == [run.prompt]
+    assert row_count(world, "payloads") == 1
 
 
 def test_pass_removes_old_identities_and_dropped_attempts(world, tmp_path):
@@ -404,7 +462,6 @@ def test_runs_without_a_delivery_are_pruned_with_their_rows_and_files(world, tmp
             "INSERT INTO run_files (run_id, name, attempt, size, host) SELECT id, :name, 1, 1, 'host' FROM runs",
             name=b"output.log",
         )
-    world.management.automations.delete(world.may, "often")
 
     run_retention(world.database, tmp_path, world.clock())
     assert row_count(world, "runs") == 63

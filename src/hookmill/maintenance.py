@@ -355,13 +355,13 @@ def _remove_old_rows(steps: _Steps, now: int) -> int:
         if steps_done >= STEPS_PER_PASS:
             break
     with steps.database.read() as tx:
-        automation_ids = runs_retention.automations_with_old_runs(tx, now)
+        automation_ids = runs_retention.automations_to_prune(tx, now)
     for automation_id in automation_ids:
         while steps_done < STEPS_PER_PASS:
             with steps.write() as tx:
                 if not dialect.try_lock(tx, _RETENTION_LOCK):
                     return removed_log_rows
-                pruned = runs_retention.prune_without_delivery(tx, automation_id, now, ROWS_PER_STEP)
+                pruned = runs_retention.prune(tx, automation_id, now, ROWS_PER_STEP)
             steps_done += pruned > 0
             if steps.pause():
                 return removed_log_rows

@@ -458,8 +458,8 @@ def test_pages_of_runs_without_a_delivery_are_index_scans(store, state):
         for automation_id in (None, report.id):
             pages.page_of_runs(tx, factory=store.factory.id, automation=automation_id, state=state)
         reading.newest_by_automation(tx, store.factory.id)
-        retention.automations_with_old_runs(tx, store.clock.now)
-        retention.prune_without_delivery(tx, report.id, store.clock.now, 10)
+        retention.automations_to_prune(tx, store.clock.now)
+        retention.prune(tx, report.id, store.clock.now, 10)
 
     executed = query_plans(store.database, read_runs)
 

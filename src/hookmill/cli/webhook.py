@@ -348,7 +348,7 @@ def delete(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Delete a webhook. Its URL answers 404 permanently. Its log stays until retention deletes it."""
+    """Delete a webhook. Its URL answers 404 permanently. Its log is removed after 7 days."""
     inputs.require_yes_with_json(json, yes)
     with factory_session(factory) as session:
         webhook = session.management.webhooks.get(session.may, name_or_uid)

@@ -21,7 +21,7 @@ BACKTEST_DELIVERIES_MAX: Final = 200
 LOG_ROWS_KEPT: Final = 50
 LOG_DAYS_KEPT: Final = 7
 """The newest `LOG_ROWS_KEPT` rows of a webhook, its newest `LOG_ROWS_KEPT` Accepted rows, and all rows younger than
-`LOG_DAYS_KEPT` are kept."""
+`LOG_DAYS_KEPT` are kept. Of a deleted webhook or automation, nothing is kept `LOG_DAYS_KEPT` after the deletion."""
 IDENTITIES_KEPT_DAYS: Final = 30
 """How long ids of senders and providers are stored as identities. A body's digest counts as long as the log has its
 delivery, and is removed later."""

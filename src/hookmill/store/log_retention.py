@@ -40,8 +40,10 @@ def removable(database: Database, now: int, *, at_most: int) -> Iterator[Sequenc
     """The keys of the rows that the log does not keep, oldest first, in batches of up to `at_most`.
 
     The log keeps rows younger than `LOG_DAYS_KEPT`, each webhook's newest `LOG_ROWS_KEPT` rows, and deliveries with an
-    unfinished run. `now` is in microseconds since 1970. A batch is empty if a part of the log has no removable
-    rows. Between two batches, no transaction is open.
+    unfinished run. Of a webhook that was deleted `LOG_DAYS_KEPT` ago, it keeps only the last of these.
+
+    `now` is in microseconds since 1970. A batch is empty if a part of the log has no removable rows. Between two
+    batches, no transaction is open.
     """
     cutoff = max(now - LOG_DAYS_KEPT * DAY_US, 0)
     kept, last_key = _webhooks_to_prune(database, cutoff)
@@ -127,9 +129,10 @@ def _webhooks_to_prune(database: Database, cutoff: int) -> tuple[dict[int, _Kept
     with database.read() as tx:
         webhooks = tx.all(
             """
-            SELECT no, oldest
+            SELECT no, deleted_at, oldest
             FROM (
-                SELECT w.no, (SELECT MIN(d.received_at) FROM deliveries d WHERE d.webhook_no = w.no) AS oldest
+                SELECT w.no, w.deleted_at,
+                       (SELECT MIN(d.received_at) FROM deliveries d WHERE d.webhook_no = w.no) AS oldest
                 FROM webhooks w
             ) AS webhooks_with_oldest
             WHERE oldest < :cutoff
@@ -141,6 +144,10 @@ def _webhooks_to_prune(database: Database, cutoff: int) -> tuple[dict[int, _Kept
     for start in range(0, len(webhooks), WEBHOOKS_PER_READ):
         with database.read() as tx:
             for webhook in webhooks[start : start + WEBHOOKS_PER_READ]:
+                if webhook["deleted_at"] is not None and webhook["deleted_at"] < cutoff:
+                    kept[webhook["no"]] = _Kept(cutoff, cutoff)
+                    first = min(first, webhook["oldest"])
+                    continue
                 since = min(_oldest_kept_at(tx, webhook["no"], only_accepted=False), cutoff)
                 if webhook["oldest"] >= since:
                     continue

@@ -17,10 +17,7 @@ RUNS_PER_STATEMENT: Final = 500
 
 
 def remove_runs_and_payloads(tx: Transaction, deliveries: Sequence[bytes]) -> None:
-    """Remove the payloads and the runs of these deliveries, and note the runs that have files.
-
-    A run without a delivery has its own id in place of the delivery's.
-    """
+    """Remove the payloads and the runs of these deliveries, and note the runs that have files."""
     if not deliveries:
         return
     keys = {f"key_{number}": delivery for number, delivery in enumerate(deliveries)}
@@ -30,6 +27,15 @@ def remove_runs_and_payloads(tx: Transaction, deliveries: Sequence[bytes]) -> No
     runs = [bytes(row["id"]) for row in tx.all(f"SELECT id FROM runs WHERE {in_deliveries}", **keys)]
     for start in range(0, len(runs), RUNS_PER_STATEMENT):
         _remove_runs(tx, runs[start : start + RUNS_PER_STATEMENT])
+
+
+def remove_runs(tx: Transaction, runs: Sequence[bytes]) -> None:
+    """Remove these runs, and note those that have files. The payloads of their deliveries stay."""
+    if runs:
+        # A run without a delivery has its own id in place of the delivery's, also in `payloads`.
+        keys = {f"key_{number}": run for number, run in enumerate(runs)}
+        tx.run(f"DELETE FROM payloads WHERE delivery_id IN ({', '.join(f':{name}' for name in keys)})", **keys)
+        _remove_runs(tx, runs)
 
 
 def _remove_runs(tx: Transaction, runs: Sequence[bytes]) -> None:

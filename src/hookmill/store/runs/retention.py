@@ -1,4 +1,7 @@
-"""Prunes runs without a delivery. `store.log_retention` removes other runs with their deliveries."""
+"""Prunes runs without a delivery, and what deleted automations have left.
+
+`store.log_retention` removes other runs with their deliveries.
+"""
 
 from typing import Final
 
@@ -7,34 +10,39 @@ from hookmill.domain.limits import LOG_DAYS_KEPT, LOG_ROWS_KEPT
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
 from hookmill.store.runs.parts import WITHOUT_DELIVERY
-from hookmill.store.runs.removal import remove_runs_and_payloads
+from hookmill.store.runs.removal import remove_runs
 
 DAY_US: Final = 86_400_000_000
 
 
-def automations_with_old_runs(tx: Transaction, now: int) -> list[AutomationId]:
-    """The automations that have runs without a delivery from before the last `LOG_DAYS_KEPT` days. `now` is in µs since
-    1970."""
+def automations_to_prune(tx: Transaction, now: int) -> list[AutomationId]:
+    """The automations that have runs without a delivery from before the last `LOG_DAYS_KEPT` days, or were deleted
+    before that. `now` is in µs since 1970."""
     rows = tx.all(
         f"""
         SELECT a.id
         FROM automations a
-        WHERE EXISTS (
+        WHERE a.deleted_at < :deleted_before OR EXISTS (
             SELECT 1 FROM runs r
             WHERE r.automation_id = a.id AND r.webhook_no = {WITHOUT_DELIVERY} AND r.id < :cutoff
         )
         ORDER BY a.id
         """,
         cutoff=_cutoff(now),
+        deleted_before=now - LOG_DAYS_KEPT * DAY_US,
     )
     return [AutomationId(row["id"]) for row in rows]
 
 
-def prune_without_delivery(tx: Transaction, automation: AutomationId, now: int, at_most: int) -> int:
+def prune(tx: Transaction, automation: AutomationId, now: int, at_most: int) -> int:
     """Remove up to `at_most` of the automation's runs without a delivery, and return how many were removed.
 
-    It keeps runs younger than `LOG_DAYS_KEPT`, the newest `LOG_ROWS_KEPT` runs, and unfinished runs.
+    It keeps runs younger than `LOG_DAYS_KEPT`, the newest `LOG_ROWS_KEPT` runs, and unfinished runs. Of an automation
+    that was deleted `LOG_DAYS_KEPT` ago, it keeps only unfinished runs, and removes runs of deliveries, too. After its
+    last run, the automation itself is removed with its prompts.
     """
+    if _was_deleted_before(tx, automation, now - LOG_DAYS_KEPT * DAY_US):
+        return _prune_deleted(tx, automation, at_most)
     dialect.force_custom_query_plans(tx)
     rows = tx.all(
         f"""
@@ -58,8 +66,25 @@ def prune_without_delivery(tx: Transaction, automation: AutomationId, now: int, 
         smallest_key=b"",
         at_most=at_most,
     )
-    # A run without a delivery has its own id in place of the delivery's, also in `payloads`.
-    remove_runs_and_payloads(tx, [bytes(row["id"]) for row in rows])
+    remove_runs(tx, [bytes(row["id"]) for row in rows])
+    return len(rows)
+
+
+def _was_deleted_before(tx: Transaction, automation: AutomationId, time: int) -> bool:
+    query = "SELECT 1 FROM automations WHERE id = :id AND deleted_at < :time"
+    return tx.one(query, id=automation, time=time) is not None
+
+
+def _prune_deleted(tx: Transaction, automation: AutomationId, at_most: int) -> int:
+    rows = tx.all(
+        "SELECT id FROM runs WHERE automation_id = :automation AND finished_at IS NOT NULL LIMIT :at_most",
+        automation=automation,
+        at_most=at_most,
+    )
+    remove_runs(tx, [bytes(row["id"]) for row in rows])
+    if tx.one("SELECT 1 FROM runs WHERE automation_id = :id LIMIT 1", id=automation) is None:
+        tx.run("DELETE FROM automation_versions WHERE automation_id = :id", id=automation)
+        tx.run("DELETE FROM automations WHERE id = :id", id=automation)
     return len(rows)
 
 
