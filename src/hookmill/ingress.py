@@ -232,6 +232,7 @@ class Ingress:
         try:
             if not subscription.matches(event, parsed):
                 return None
+            interrupted_because = subscription.policy.reason_against_runs
             policy_key = subscription.policy.policy_key(subscription.automation_id, parsed)
         except Exception as error:
             self.report_failure(f"automation {subscription.automation_id}", error)

@@ -12,6 +12,7 @@ from hookmill.domain.run_options import (
     FIELD_CHARACTERS,
     FIELDS_MAX,
     NO_OPTIONS,
+    OPTION_FIELDS,
     FieldValue,
     RunField,
     RunOptions,
@@ -142,15 +143,20 @@ def test_options_of_a_newer_version_are_kept_and_marked_unreadable(stored: str, 
     options = options_from_stored(stored)
 
     assert options.unreadable is not None
+    assert options.unreadable.stored == stored
     assert options.as_json() == source
     assert options.fields == ()
+    assert changed_options(options, {}) == options
 
 
-def test_change_of_options_that_cannot_be_read_is_refused():
+def test_change_of_options_that_cannot_be_read_is_refused_unless_all_are_replaced():
     options = options_from_stored('{"sandbox": "container"}')
 
-    with pytest.raises(Invalid, match="This version has no option 'sandbox'"):
+    with pytest.raises(Invalid, match="This version has no field 'sandbox', which is stored"):
         changed_options(options, {"fields": {"a": "/a"}})
+
+    all_options: dict[str, Any] = dict.fromkeys(OPTION_FIELDS)
+    assert changed_options(options, all_options | {"fields": {"a": "/a"}}) == options_from_json({"fields": {"a": "/a"}})
 
 
 def test_change_of_the_fields_keeps_the_results():

@@ -11,6 +11,7 @@ from hookmill.domain.ids import AutomationId
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.run_policy import (
     NO_POLICY,
+    POLICY_FIELDS,
     Concurrency,
     Debounce,
     Priority,
@@ -94,9 +95,39 @@ def test_unusable_policy_is_refused_with_its_pointer(source: dict[str, Any], poi
     assert [fault.pointer for fault in refused.value.faults] == [pointer]
 
 
-@pytest.mark.parametrize("stored", ["", "[]", "{", '{"concurrency": 5}', '{"priority": "urgent"}'])
-def test_stored_policy_that_cannot_be_read_counts_as_no_policy(stored: str):
-    assert policy_from_stored(stored) == NO_POLICY
+@pytest.mark.parametrize(
+    "stored",
+    [
+        *("", "[]", "{", '{"concurrency": 5}', '{"priority": "urgent"}', '{"priority": []}', '{"retry": null, "x": 1}'),
+        '{"concurrency": {"key": ' + "[" * 2_000 + "]" * 2_000 + "}}",
+        '{"max_running": ' + "9" * 5_000 + "}",
+    ],
+)
+def test_stored_policy_that_cannot_be_read_is_kept_and_starts_no_runs(stored: str):
+    policy = policy_from_stored(stored)
+
+    assert policy.unreadable is not None
+    assert policy.unreadable.stored == stored
+    assert "can't be read: " in (policy.reason_against_runs or "")
+    assert changed_policy(policy, {}) == policy
+
+
+def test_change_of_a_policy_that_cannot_be_read_must_replace_what_cannot_be_read():
+    policy = policy_from_stored('{"concurrency": {"limit": 2, "per": "hour"}, "priority": "low"}')
+
+    with pytest.raises(Invalid, match="Unknown field 'per'"):
+        changed_policy(policy, {"priority": "high"})
+
+    assert changed_policy(policy, {"concurrency": {"limit": 2}}).priority is Priority.LOW
+
+
+def test_field_of_a_newer_version_is_removed_only_with_all_others():
+    policy = policy_from_stored('{"concurrency": {"limit": 2}, "per_hour": 5}')
+
+    with pytest.raises(Invalid, match="This version has no field 'per_hour', which is stored"):
+        changed_policy(policy, {"concurrency": None})
+
+    assert changed_policy(policy, dict.fromkeys(POLICY_FIELDS)) == NO_POLICY
 
 
 def test_change_leaves_other_fields_alone_and_none_resets_a_field():

@@ -234,10 +234,15 @@ def _automation_step(definition: AutomationDefinition, existing: Automation | No
     if existing.all_triggers != definition.triggers_in_stored_order:
         changes.append(PlannedChange("triggers", [trigger.as_json() for trigger in existing.all_triggers], triggers))
     before, after = _policy_and_options(existing), _policy_and_options(definition)
+    # A part that this version can't read is replaced as a whole.
+    unreadable_keys = {
+        *(POLICY_KEYS if existing.policy.unreadable is not None else ()),
+        *(OPTION_KEYS if existing.options.unreadable is not None else ()),
+    }
     changes += [
         PlannedChange(key, before.get(key), after.get(key))
         for key in (*POLICY_KEYS, *OPTION_KEYS)
-        if before.get(key) != after.get(key)
+        if before.get(key) != after.get(key) or key in unreadable_keys
     ]
     if normalized_prompt(existing.prompt) != definition.prompt:
         changes.append(PlannedChange("prompt", existing.prompt, definition.prompt))

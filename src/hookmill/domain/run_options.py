@@ -3,7 +3,6 @@
 Each option is one field of the automation's JSON, and one attribute of `RunOptions`.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from hookmill.domain.filters.values import KINDS_BY_TYPE, MISSING
 from hookmill.domain.payload import Json, Parsed, VastNumber
 from hookmill.domain.payload_pointer import usable_pointer, value_at
 from hookmill.domain.results import DeclaredResult, results_from_json
+from hookmill.domain.run_policy import UnreadablePart, read_stored, replaced_fields
 from hookmill.domain.run_secrets import RunSecret, run_secrets_from_json
 from hookmill.domain.workspace import Workspace, workspace_from_json
 
@@ -85,14 +85,6 @@ def _field_value(value: Json, max_characters: int) -> FieldValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableOptions:
-    """Stored options that this version can't read. They are stored unchanged for newer versions."""
-
-    source: Mapping[str, Any]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """The parts that the runs of an automation get."""
 
@@ -102,14 +94,14 @@ class RunOptions:
     workspace: Workspace | None = None
     """The checkout that each run gets; None: none."""
     results: tuple[DeclaredResult, ...] = ()
-    unreadable: UnreadableOptions | None = None
+    unreadable: UnreadablePart | None = None
     """Set if this version can't read the stored options. All other attributes then have their defaults, and no run may
     start: an option that this version ignores may restrict what a run can do."""
 
     def as_json(self) -> dict[str, Any]:
         """The options' fields of the automation, without those that have their default."""
         if self.unreadable is not None:
-            return dict(self.unreadable.source)
+            return self.unreadable.as_json()
         options: dict[str, Any] = {}
         if self.fields:
             options["fields"] = {field.name: field.as_json() for field in self.fields}
@@ -137,9 +129,7 @@ def changed_options(options: RunOptions, changes: Mapping[str, Any]) -> RunOptio
     """
     if not changes:
         return options
-    source = {name: value for name, value in {**options.as_json(), **changes}.items() if value is not None}
-    _refuse_unknown_options(source)
-    return options_from_json(source)
+    return options_from_json(replaced_fields(options.as_json(), changes, OPTION_FIELDS))
 
 
 def options_from_json(source: Mapping[str, Any]) -> RunOptions:
@@ -155,23 +145,11 @@ def options_from_json(source: Mapping[str, Any]) -> RunOptions:
 
 def options_from_stored(stored_json: str) -> RunOptions:
     """The options of a stored automation, which another version may have written. Never raises."""
-    try:
-        source = json.loads(stored_json)
-    except ValueError:
-        source = None
-    if not isinstance(source, dict):
-        return RunOptions(unreadable=UnreadableOptions(source={}, reason="They are not a JSON object."))
-    try:
-        _refuse_unknown_options(source)
-        return options_from_json(source)
-    except Invalid as error:
-        return RunOptions(unreadable=UnreadableOptions(source=source, reason=str(error)))
-
-
-def _refuse_unknown_options(source: Mapping[str, Any]) -> None:
-    for name in source:
-        if name not in OPTION_FIELDS:
-            raise Invalid(f"This version has no option {name[:40]!r}.", pointer=f"/{json_pointer.escape(name[:40])}")
+    return read_stored(
+        stored_json,
+        lambda source: options_from_json(replaced_fields(source, {}, OPTION_FIELDS)),
+        lambda unreadable: RunOptions(unreadable=unreadable),
+    )
 
 
 def _fields(source: Any) -> tuple[RunField, ...]:

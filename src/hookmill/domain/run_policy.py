@@ -5,12 +5,12 @@ share a key. A run is *active* while it is ready to start, is performed, or wait
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hookmill.domain import json_pointer
 from hookmill.domain.errors import Invalid
@@ -19,6 +19,8 @@ from hookmill.domain.filters.values import MISSING
 from hookmill.domain.ids import AutomationId
 from hookmill.domain.payload import Json, Parsed, VastNumber
 from hookmill.domain.payload_pointer import usable_pointer, value_at
+
+T = TypeVar("T")
 
 KEY_POINTERS_MAX: Final = 4
 LIMIT_MAX: Final = 1_000
@@ -104,6 +106,19 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadablePart:
+    """A stored part of an automation that this version can't read. It is stored unchanged for newer versions."""
+
+    stored: str
+    """The text in the database."""
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields, as far as the text has any."""
+        return _stored_object(self.stored) or {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPolicy:
     concurrency: Concurrency | None = None
     debounce: Debounce | None = None
@@ -114,6 +129,9 @@ class RunPolicy:
     """The maximum number of runs, with any key, that workers perform at the same time. None: no limit."""
     pause_after_failures: int | None = None
     """The automation is disabled after this many runs in a row have failed or were interrupted. None: never."""
+    unreadable: UnreadablePart | None = None
+    """Set if this version can't read the stored policy. All other attributes then have their defaults, and no run may
+    start: a rule that this version ignores may limit the runs."""
     _key_paths: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
     """The steps of each key pointer, unescaped."""
 
@@ -125,6 +143,16 @@ class RunPolicy:
     def has_key(self) -> bool:
         """Whether a key distinguishes runs. Otherwise, the rules apply to all runs of the automation together."""
         return bool(self._key_paths)
+
+    @property
+    def reason_against_runs(self) -> str | None:
+        """Why a run is recorded as interrupted instead of starting; None if runs may start."""
+        if self.unreadable is None:
+            return None
+        return (
+            f"The run did not start, because the run policy of its automation can't be read: {self.unreadable.reason} "
+            f"{UNREADABLE_POLICY_ADVICE}"
+        )
 
     @property
     def can_hold_runs(self) -> bool:
@@ -146,6 +174,8 @@ class RunPolicy:
 
     def as_json(self) -> dict[str, Any]:
         """The policy's fields of the automation, without those that have their default."""
+        if self.unreadable is not None:
+            return self.unreadable.as_json()
         fields: dict[str, Any] = {}
         if (concurrency := self.concurrency) is not None:
             key = {"key": list(concurrency.key_pointers)} if concurrency.key_pointers else {}
@@ -169,6 +199,9 @@ class RunPolicy:
         return fields
 
 
+UNREADABLE_POLICY_ADVICE: Final = (
+    "Start the version of Hookmill that stored it, or replace all fields of the policy with one request of the API."
+)
 NO_POLICY: Final = RunPolicy()
 POLICY_FIELDS: Final = ("concurrency", "debounce", "retry", "priority", "max_running", "pause_after_failures")
 
@@ -176,9 +209,26 @@ POLICY_FIELDS: Final = ("concurrency", "debounce", "retry", "priority", "max_run
 def changed_policy(policy: RunPolicy, changes: Mapping[str, Any]) -> RunPolicy:
     """The policy with some of its `POLICY_FIELDS` replaced. None resets a field to its default.
 
-    Raises `Invalid` with a JSON pointer.
+    Raises `Invalid` with a JSON pointer, also if fields that this version can't read are not replaced.
     """
-    return policy_from_json({**policy.as_json(), **changes})
+    if not changes:
+        return policy
+    return policy_from_json(replaced_fields(policy.as_json(), changes, POLICY_FIELDS))
+
+
+def replaced_fields(before: Mapping[str, Any], changes: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The fields after the changes. Only changes of all `names` remove fields with other names.
+
+    Raises `Invalid` for a field with another name: a newer version stored it, and this one must not ignore it.
+    """
+    source = {**before, **changes} if any(name not in changes for name in names) else changes
+    for name in source:
+        if name not in names:
+            raise Invalid(
+                f"This version has no field {name[:40]!r}, which is stored.",
+                pointer=f"/{json_pointer.escape(name[:40])}",
+            )
+    return {name: value for name, value in source.items() if value is not None}
 
 
 def policy_from_json(source: Mapping[str, Any]) -> RunPolicy:
@@ -200,12 +250,33 @@ def usable_max_running(source: Any) -> int:
 
 
 def policy_from_stored(stored_json: str) -> RunPolicy:
-    """The policy of a stored automation. If this version can't read it, the policy has no rules, so that runs start."""
+    """The policy of a stored automation, which another version may have written. Never raises."""
+    return read_stored(
+        stored_json,
+        lambda source: policy_from_json(replaced_fields(source, {}, POLICY_FIELDS)),
+        lambda unreadable: RunPolicy(unreadable=unreadable),
+    )
+
+
+def read_stored(text: str, read: Callable[[dict[str, Any]], T], otherwise: Callable[[UnreadablePart], T]) -> T:
+    """What `read` makes of the stored JSON object, or `otherwise` if it can't be read. Never raises."""
+    if (source := _stored_object(text)) is None:
+        return otherwise(UnreadablePart(stored=text, reason="It is not a JSON object."))
     try:
-        source = json.loads(stored_json)
-        return policy_from_json(source) if isinstance(source, dict) else NO_POLICY
-    except (Invalid, ValueError):
-        return NO_POLICY
+        return read(source)
+    except Invalid as error:
+        return otherwise(UnreadablePart(stored=text, reason=str(error)))
+    except Exception as error:
+        # A fault in one automation must not affect the others.
+        return otherwise(UnreadablePart(stored=text, reason=f"A fault of type {type(error).__name__}."))
+
+
+def _stored_object(text: str) -> dict[str, Any] | None:
+    try:
+        source = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return source if isinstance(source, dict) else None
 
 
 def superseded_by_debounce(debounce: Debounce, arrivals: Iterable[tuple[bytes | None, int]]) -> set[int]:

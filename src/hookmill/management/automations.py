@@ -21,8 +21,8 @@ from hookmill.domain.payload import NotJson, Parsed, parse
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.results import DeclaredResult, kind_problem
 from hookmill.domain.run import ByPerson, Run
-from hookmill.domain.run_options import OPTION_FIELDS, RunOptions, UnreadableOptions, changed_options, options_from_json
-from hookmill.domain.run_policy import changed_policy, policy_from_json
+from hookmill.domain.run_options import OPTION_FIELDS, RunOptions, changed_options, options_from_json
+from hookmill.domain.run_policy import UNREADABLE_POLICY_ADVICE, UnreadablePart, changed_policy, policy_from_json
 from hookmill.domain.run_secrets import NO_SECRETS
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management import compatibility
@@ -208,15 +208,16 @@ class Automations:
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
         """Reasons why an enabled automation might not start runs or not deliver results, one sentence each.
 
-        They are options and triggers that can't be read; secrets that were deleted; repositories and destinations that
-        the factory may not use; webhooks that are unknown, deleted or disabled; and event types that a webhook's
-        deliveries don't have.
+        They are policies, options and triggers that can't be read; secrets that were deleted; repositories and
+        destinations that the factory may not use; webhooks that are unknown, deleted or disabled; and event types that
+        a webhook's deliveries don't have.
         """
         uids = sorted(automation.selected_webhook_uids())
         with self._installation.reading() as tx:
             selected_webhooks = webhooks.with_uids(tx, uids)
             missing_secrets = _missing_secrets(tx, may, automation)
         return [
+            *([_unreadable_policy_warning(unreadable)] if (unreadable := automation.policy.unreadable) else []),
             *([_unreadable_options_warning(unreadable)] if (unreadable := automation.options.unreadable) else []),
             *self._workspace_warnings(may, automation),
             *self._result_warnings(may, automation),
@@ -366,7 +367,14 @@ def _usable_prompt(prompt: str) -> str:
     return prompt
 
 
-def _unreadable_options_warning(options: UnreadableOptions) -> str:
+def _unreadable_policy_warning(policy: UnreadablePart) -> str:
+    return (
+        f"Its run policy can't be read, so its runs are recorded as interrupted: {policy.reason} "
+        f"{UNREADABLE_POLICY_ADVICE}"
+    )
+
+
+def _unreadable_options_warning(options: UnreadablePart) -> str:
     return (
         f"Its run options can't be read, so its runs wait until a newer version performs them: {options.reason} "
         "Replace the options, or start the version that wrote them."

@@ -173,10 +173,12 @@ class Performer:
             )
         if payload is None and run.has_payload:
             return _failed("The delivery's payload is no longer stored.")
-        if (unreadable := run.options.unreadable) is not None:
+        for part, unreadable in (("run options", run.options.unreadable), ("run policy", run.policy.unreadable)):
+            if unreadable is None:
+                continue
             raise HostFault(
                 f"Runs of the automation {run.automation_name!r} need a newer version of Hookmill, because this one "
-                f"can't read its run options: {unreadable.reason}",
+                f"can't read its {part}: {unreadable.reason}",
                 runner=run.runner,
             )
         try:

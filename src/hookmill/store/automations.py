@@ -7,8 +7,8 @@ from dataclasses import replace
 from hookmill.domain import payload
 from hookmill.domain.automation import Automation, TriggersByKind, UnreadableTrigger, triggers_from_stored
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey, WebhookUid
-from hookmill.domain.run_options import options_from_stored
-from hookmill.domain.run_policy import policy_from_stored
+from hookmill.domain.run_options import RunOptions, options_from_stored
+from hookmill.domain.run_policy import RunPolicy, policy_from_stored
 from hookmill.store import schedules, webhooks
 from hookmill.store.database import Row, Transaction
 
@@ -47,8 +47,11 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
     tx.run(
         """
         UPDATE automations
-        SET name = :name, enabled = :enabled, version = :version, updated_at = :updated_at, max_running = :max_running,
-            pause_after_failures = :pause_after_failures, failures_in_row = 0,
+        SET name = :name, enabled = :enabled, version = :version, updated_at = :updated_at,
+            max_running = CASE WHEN :is_readable THEN CAST(:max_running AS integer) ELSE max_running END,
+            pause_after_failures =
+                CASE WHEN :is_readable THEN CAST(:pause_after_failures AS integer) ELSE pause_after_failures END,
+            failures_in_row = 0,
             pause_reason = CASE WHEN :enabled THEN NULL ELSE pause_reason END
         WHERE id = :id
         """,
@@ -59,6 +62,7 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
         updated_at=after.updated_at,
         max_running=after.policy.max_running,
         pause_after_failures=after.policy.pause_after_failures,
+        is_readable=after.policy.unreadable is None,
     )
     _store_version(tx, after)
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=after.id)
@@ -208,10 +212,14 @@ def _store_version(tx: Transaction, automation: Automation) -> None:
         prompt=automation.prompt,
         runner=automation.runner,
         triggers=triggers,
-        policy=json.dumps(automation.policy.as_json()),
-        options=json.dumps(automation.options.as_json()),
+        policy=_stored_text(automation.policy),
+        options=_stored_text(automation.options),
         now=automation.updated_at,
     )
+
+
+def _stored_text(part: RunPolicy | RunOptions) -> str:
+    return part.unreadable.stored if part.unreadable is not None else json.dumps(part.as_json())
 
 
 def _store_selected_webhooks(tx: Transaction, automation: AutomationId, uids: frozenset[WebhookUid]) -> None:

@@ -25,6 +25,9 @@ def pause_failing(database: Database, now: int) -> None:
             factories.lock_team(tx, factory.team_id)
             for automation in automations.failing(tx, automation=candidate.id):
                 count = automation.policy.pause_after_failures
+                if count is None:
+                    # The policy can't be read, so no run of the automation starts.
+                    continue
                 reason = "Its last run failed." if count == 1 else f"Its last {count} runs failed."
                 automations.pause(tx, automation, reason, now)
                 audit.add(

@@ -20,7 +20,7 @@ from hookmill.domain.errors import Invalid, ReportFailure, StoreUnavailable
 from hookmill.domain.event import EventSource
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.networks import AllowedNetworks
-from hookmill.domain.run_policy import RunPolicy, policy_from_stored
+from hookmill.domain.run_policy import UNREADABLE_POLICY_ADVICE, RunPolicy, policy_from_stored
 from hookmill.domain.webhook import AuthMode, IngressWebhook, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.bulk import RowStatement
@@ -255,7 +255,7 @@ def read_for_ingress(
 ) -> list[IngressWebhook]:
     """The webhooks with these uids, each with its secret and subscriptions.
 
-    `report_failure` is called once for each automation that has unreadable triggers.
+    `report_failure` is called once for each automation that has unreadable triggers or an unreadable policy.
     """
     rows = [(uid,) for uid in sorted(uids)]
     if not rows:
@@ -263,12 +263,15 @@ def read_for_ingress(
     subscriptions_by_uid: dict[str, list[Subscription]] = {}
     faults_by_automation: dict[str, Invalid] = {}
     for uid, automation, version, triggers_json, policy_json in _SUBSCRIPTIONS.select(tx, rows):
-        triggers = parsed_triggers(triggers_json)
+        triggers, policy = parsed_triggers(triggers_json), policy_from_stored(policy_json)
         subscriptions_by_uid.setdefault(uid, []).append(
-            _subscription(
-                uid, AutomationId(automation), version, triggers.delivery_triggers, policy_from_stored(policy_json)
-            )
+            _subscription(uid, AutomationId(automation), version, triggers.delivery_triggers, policy)
         )
+        if policy.unreadable is not None:
+            faults_by_automation[automation] = Invalid(
+                f"Its run policy can't be read, so its runs are recorded as interrupted: {policy.unreadable.reason} "
+                f"{UNREADABLE_POLICY_ADVICE}"
+            )
         if triggers.unreadable_triggers:
             reasons = " ".join(trigger.reason for trigger in triggers.unreadable_triggers[:REASONS_MAX])
             faults_by_automation[automation] = Invalid(

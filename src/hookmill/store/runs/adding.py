@@ -1,5 +1,7 @@
 """Adds the runs that schedules and people start, and replays. `store.admission` adds the runs of new deliveries."""
 
+from typing import Any
+
 from hookmill.domain.automation import Automation
 from hookmill.domain.ids import DeliveryKey, FactoryId, RunKey
 from hookmill.domain.payload import Parsed
@@ -24,7 +26,8 @@ def add(
     payload: Parsed | None = None,
     body: bytes | None = None,
 ) -> None:
-    """Add a run without a delivery. Like every run, it starts when the automation's policy allows.
+    """Add a run without a delivery. Like every run, it starts when the automation's policy allows. If the policy can't
+    be read, it is recorded as interrupted.
 
     `body` is the run's payload as it is stored, and `payload` is the same, parsed.
     """
@@ -35,15 +38,17 @@ def add(
     tx.run(
         """
         INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state, attempt,
-                          created_at, priority, policy_key, hold, schedule, schedule_timezone, scheduled_at, started_by)
-        VALUES (:id, :id, 0, :factory, :automation, :version, :queued, 0,
-                :now, :priority, :policy_key, :hold, :schedule, :timezone, :scheduled_at, :started_by)
+                          created_at, finished_at, reason, priority, policy_key, hold,
+                          schedule, schedule_timezone, scheduled_at, started_by)
+        VALUES (:id, :id, 0, :factory, :automation, :version, :state, 0,
+                :now, :finished_at, :reason, :priority, :policy_key, :hold,
+                :schedule, :timezone, :scheduled_at, :started_by)
         """,
         id=key,
         factory=automation.factory_id,
         automation=automation.id,
         version=automation.version,
-        queued=RunState.QUEUED.value,
+        **_first_state(automation, now),
         now=now,
         priority=automation.policy.priority.rank,
         policy_key=policy_key,
@@ -73,8 +78,9 @@ def add_replay(
     tx.run(
         f"""
         INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
-                          state, attempt, created_at, priority, policy_key, hold, replay)
-        SELECT :id, d.id, d.webhook_no, :factory, :automation, :version, :queued, 0, :now,
+                          state, attempt, created_at, finished_at, reason, priority, policy_key, hold, replay)
+        SELECT :id, d.id, d.webhook_no, :factory, :automation, :version,
+               :state, 0, :now, CAST(:finished_at AS bigint), CAST(:reason AS text),
                :priority, CAST(:policy_key AS {dialect.bytes_type(tx)}), CAST(:hold AS smallint),
                (SELECT COALESCE(MAX(r.replay), 0) + 1 FROM runs r
                 WHERE r.delivery_id = d.id AND r.automation_id = :automation)
@@ -86,10 +92,18 @@ def add_replay(
         factory=factory,
         automation=automation.id,
         version=automation.version,
-        queued=RunState.QUEUED.value,
+        **_first_state(automation, now),
         priority=automation.policy.priority.rank,
         policy_key=policy_key,
         hold=int(Hold.NEW) if policy_key is not None else None,
         now=now,
     )
     notify_workers(tx)
+
+
+def _first_state(automation: Automation, now: int) -> dict[str, Any]:
+    """The columns that say whether the run is queued, or why it has ended at once."""
+    reason = automation.policy.reason_against_runs
+    if reason is None:
+        return {"state": RunState.QUEUED.value, "finished_at": None, "reason": None}
+    return {"state": RunState.INTERRUPTED.value, "finished_at": now, "reason": reason}

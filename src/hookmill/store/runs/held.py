@@ -188,6 +188,10 @@ def _decide_key(tx: Transaction, policy_key: bytes, now: int) -> None:
     policy_holds = (Hold.NEW, Hold.DEBOUNCE, Hold.BUSY)
     [newest_held_run] = _held_runs_with_key(tx, policy_key, *policy_holds, limit=1, newest_first=True)
     policy = newest_held_run.policy
+    if policy.reason_against_runs is not None:
+        for run in candidates:
+            _interrupt_held_run(tx, run.id, policy.reason_against_runs, now)
+        return
     if policy.debounce is not None:
         waited = [run for run in candidates if run.has_waited]
         arrived = [run for run in candidates if not run.has_waited]
@@ -375,6 +379,20 @@ def _end_held_run(tx: Transaction, run: RunKey, state: RunState, other: RunKey, 
         now=now,
         other=other,
         reason=reason_for(state, other),
+    )
+
+
+def _interrupt_held_run(tx: Transaction, run: RunKey, reason: str, now: int) -> None:
+    tx.run(
+        """
+        UPDATE runs
+        SET state = :state, finished_at = :now, hold = NULL, due_at = NULL, reason = :reason
+        WHERE id = :id AND finished_at IS NULL
+        """,
+        id=run,
+        state=RunState.INTERRUPTED,
+        now=now,
+        reason=reason,
     )
 
 

@@ -1,14 +1,12 @@
 """Checks of what people define: webhooks, automations, secrets; and of the audit log."""
 
-import json
 from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
-from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import audit_entry_id, time_of
 from hookmill.domain.permission import ActorKind, Channel
-from hookmill.domain.run_policy import RunPolicy, policy_from_json
+from hookmill.domain.run_policy import UNREADABLE_POLICY_ADVICE, policy_from_stored
 from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.keys.rotation import SEALED_TABLES
@@ -98,13 +96,13 @@ def check_automations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
                 text=f"A trigger of it can't be read, so it starts no runs: {unreadable.reason}",
                 advice=SAVE_AGAIN,
             )
-        policy = _policy(version["policy"])
-        if policy is None:
+        policy = policy_from_stored(version["policy"])
+        if policy.unreadable is not None:
             yield DatabaseProblem(
                 kind="automation_policy",
                 row=name,
-                text="Its policy can't be read, so its runs have no limits and no retries.",
-                advice=SAVE_AGAIN,
+                text=f"Its policy can't be read, so its runs are recorded as interrupted: {policy.unreadable.reason}",
+                advice=UNREADABLE_POLICY_ADVICE,
             )
         elif (policy.max_running, policy.pause_after_failures) != (
             automation["max_running"],
@@ -135,13 +133,6 @@ def check_automations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
                 text="A schedule of it is not stored, so it starts no runs.",
                 advice=SAVE_AGAIN,
             )
-
-
-def _policy(stored: str) -> RunPolicy | None:
-    try:
-        return policy_from_json(json.loads(stored))
-    except (Invalid, ValueError, AttributeError):
-        return None
 
 
 def check_secrets(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:

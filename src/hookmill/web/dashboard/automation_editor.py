@@ -475,10 +475,16 @@ def _save(context: PageContext, may: MayManage, automation_id: str, draft: Draft
             prompt=draft.prompt if draft.prompt != _with_lf_line_breaks(current.prompt) else None,
             runner=draft.runner if draft.runner != current.runner else None,
             triggers=draft.triggers_json(parsed),
-            policy=draft.policy.as_json(),
-            options=draft.options.as_json(),
+            policy=_changed_fields(PolicyDraft.of(current.policy), draft.policy),
+            options=_changed_fields(OptionsDraft.of(current.options), draft.options),
         )
     return "automation-changed" if new_version.version != current.version else "automation-unchanged"
+
+
+def _changed_fields(before: PolicyDraft | OptionsDraft, after: PolicyDraft | OptionsDraft) -> dict[str, Any]:
+    """The fields that differ from those of the form before it was edited. What can't be read is not in the form."""
+    before_json = before.as_json()
+    return {name: value for name, value in after.as_json().items() if value != before_json[name]}
 
 
 def _is_preview(context: PageContext) -> bool:
