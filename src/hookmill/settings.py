@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
@@ -38,6 +38,7 @@ from hookmill.domain.run_files import (
 )
 from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.domain.workspace import is_repository_name
+from hookmill.outbound.http_url import http_url_parts, is_host_name
 from hookmill.results.destinations import AnyDestination
 from hookmill.runs.runners import AnyRunnerSettings, PackageSettings, RunnerSettings
 from hookmill.runs.workspaces.repository import RepositorySettings
@@ -62,6 +63,7 @@ _VARIABLES_OTHER_THAN_SETTINGS: Final = {
 
 _OTLP_HEADERS: Final = re.compile(r"[\w-]+=[!-+\--~]*(,[\w-]+=[!-+\--~]*)*", re.ASCII)
 """Names and values of headers. A value has visible ASCII characters except the comma."""
+_HEADER_VALUE: Final = re.compile("[ -~]*")
 ALARM_THRESHOLDS: Final = AlarmThresholds()
 """The defaults of the settings of alarms."""
 BUILT_IN_RUNNERS: Final[Mapping[str, RunnerSettings]] = {PACKAGE_RUNNER: PackageSettings()}
@@ -186,7 +188,9 @@ class Settings(BaseSettings):
         description="How many files of one run are stored in the database or the object store.",
     )
     s3_bucket: str | None = Field(
-        default=None, min_length=1, max_length=255, description="The bucket of the object store for files of runs."
+        default=None,
+        pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$",
+        description="The bucket of the object store for files of runs.",
     )
     s3_endpoint_url: str | None = Field(
         default=None,
@@ -428,9 +432,11 @@ class Settings(BaseSettings):
     def _check_base_url(cls, base_url: str | None) -> str | None:
         if base_url is None:
             return None
-        parts = urlsplit(base_url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("must be an http or https URL without a query, such as https://hooks.example.com")
+        parts = http_url_parts(base_url)
+        if parts is None or parts.query:
+            raise ValueError(
+                "must be an http or https URL without a password and query, such as https://hooks.example.com"
+            )
         return base_url.rstrip("/")
 
     @field_validator("otlp_endpoint")
@@ -438,15 +444,19 @@ class Settings(BaseSettings):
     def _check_collector(cls, url: str | None) -> str | None:
         if url is None:
             return None
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in url or parts.query or parts.fragment:
+        parts = http_url_parts(url)
+        if parts is None or parts.query:
             raise ValueError("must be a URL without a password or query, such as http://127.0.0.1:4318")
         return url.rstrip("/")
 
     @field_validator("otlp_headers")
     @classmethod
     def _check_headers(cls, headers: SecretStr | None) -> SecretStr | None:
-        if headers is not None and not _OTLP_HEADERS.fullmatch(headers.get_secret_value()):
+        if headers is not None and not (
+            _OTLP_HEADERS.fullmatch(headers.get_secret_value())
+            # The values are decoded before they are sent.
+            and _HEADER_VALUE.fullmatch(unquote(headers.get_secret_value()))
+        ):
             raise ValueError("must be names and percent-encoded values, such as authorization=Bearer%20TOKEN,x-team=1")
         return headers
 
@@ -462,8 +472,8 @@ class Settings(BaseSettings):
     def _check_endpoint(cls, url: str | None) -> str | None:
         if url is None:
             return None
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in url or parts.query or parts.fragment:
+        parts = http_url_parts(url)
+        if parts is None or parts.query:
             raise ValueError("must be an https URL without a password or query, such as https://s3.example.com")
         return url.rstrip("/")
 
@@ -472,11 +482,17 @@ class Settings(BaseSettings):
     def _check_issuer(cls, issuer: str | None) -> str | None:
         if issuer is None:
             return None
-        parts = urlsplit(issuer)
-        is_private = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts.hostname))
-        if not is_private or not parts.hostname or "@" in issuer or parts.query or parts.fragment:
+        parts = http_url_parts(issuer)
+        if parts is None or parts.query or (parts.scheme == "http" and not _is_loopback(parts.hostname)):
             raise ValueError("must be an https URL without a password or query, such as https://id.example.com")
         return issuer
+
+    @field_validator("smtp_host")
+    @classmethod
+    def _check_mail_server(cls, host: str | None) -> str | None:
+        if host is not None and not is_host_name(host):
+            raise ValueError("must be a host name or an IP address, such as mail.example.com")
+        return host
 
     @field_validator("smtp_sender")
     @classmethod
@@ -568,6 +584,8 @@ class Settings(BaseSettings):
             secret: SecretStr | None = getattr(self, name)
             if secret is None or not secret.get_secret_value():
                 problems.append(f"{name}: set it, because s3_bucket is set")
+            elif not re.fullmatch("[!-~]+", secret.get_secret_value()):
+                problems.append(f"{name}: must have visible ASCII characters only")
         if (self.s3_endpoint_url or "").startswith("http://") and not self.s3_allow_http:
             problems.append("s3_endpoint_url: must begin with https://, unless s3_allow_http is true")
         if not _has_module("obstore"):

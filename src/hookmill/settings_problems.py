@@ -54,7 +54,8 @@ def describe_problem(
         message = "must be a whole number"
     if details["type"] in _NOT_LISTS:
         message = 'must be a list, such as ["one", "two"]'
-    return f"{source}: {message}" if source == variable else f"{source}: {'.'.join(keys)}: {message}"
+    below = keys[1:] if source == variable else keys
+    return ": ".join([source, *([".".join(below)] if below else []), message])
 
 
 def _with_source(problem: str, path: Path, environment: Mapping[str, str]) -> str:

@@ -23,7 +23,6 @@ import pytest
 from pydantic import SecretStr
 
 from hookmill import app
-from hookmill.app.identity_provider import tls_context
 from hookmill.domain.errors import Invalid
 from hookmill.domain.external_identity import GroupRole
 from hookmill.domain.permission import Role
@@ -263,10 +262,14 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
         ("PORT", "0", "HOOKMILL_PORT: "),
         ("DATA_DIR", "data-\udcff", "HOOKMILL_DATA_DIR: not valid UTF-8"),
         ("RUNNERS", '{"a": ', "HOOKMILL_RUNNERS: not valid JSON: Expecting value"),
-        ("RUNNERS", '{"a": {"argv": ["x\\u0000y"]}}', "HOOKMILL_RUNNERS: must not contain a NUL character"),
-        ("RUNNERS", '{"a": {"argv": "agent --flag"}}', 'HOOKMILL_RUNNERS: must be a list, such as ["one", "two"]'),
-        ("RUNNERS", '{"a": {"kind": "robot"}}', "HOOKMILL_RUNNERS: kind must be one of: agent, command"),
-        ("RUNNERS", '{"a": {"kind": ["command"]}}', "HOOKMILL_RUNNERS: kind must be one of: agent, command"),
+        ("RUNNERS", '{"a": {"argv": ["x\\u0000y"]}}', "HOOKMILL_RUNNERS: a.argv.0: must not contain a NUL character"),
+        (
+            "RUNNERS",
+            '{"a": {"argv": "agent --flag"}}',
+            'HOOKMILL_RUNNERS: a.argv: must be a list, such as ["one", "two"]',
+        ),
+        ("RUNNERS", '{"a": {"kind": "robot"}}', "HOOKMILL_RUNNERS: a: kind must be one of: agent, command"),
+        ("RUNNERS", '{"a": {"kind": ["command"]}}', "HOOKMILL_RUNNERS: a: kind must be one of: agent, command"),
         (
             "RUNNERS",
             '{"a": {"kind": "package", "argv": ["x"]}}',
@@ -278,13 +281,38 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
             "HOOKMILL_RUNNERS: unknown key 'log_level' in the table runners.a; as a setting, it belongs into "
             "HOOKMILL_LOG_LEVEL",
         ),
-        ("RUNNERS", '{"a": {"kind": "command"}}', "HOOKMILL_RUNNERS: Field required"),
+        ("RUNNERS", '{"a": {"kind": "command"}}', "HOOKMILL_RUNNERS: a.argv: Field required"),
         ("RUNNERS", '{"a": {"argv": ["x"], "environment": {"A": "\\u0000"}}}', "must not contain a NUL character"),
         (
             "RUNNERS",
             '{"a": {"argv": ["x"], "environment": {"A=B": ""}}}',
             "variable names that are not empty and do not contain =",
         ),
+        ("RUNNERS", '{"a": {"argv": ["./agent.sh"]}}', "HOOKMILL_RUNNERS: a.argv: must not be a relative path"),
+        (
+            "RUNNERS",
+            '{"a": {"kind": "agent", "agent": "claude", "program": "bin/claude"}}',
+            "HOOKMILL_RUNNERS: a.program: must not be a relative path",
+        ),
+        ("RUNNERS", '{"a": {"argv": ["x"], "user": "a\\u0000"}}', "a.user: must not contain a NUL character"),
+        (
+            "RUNNERS",
+            '{"a": {"kind": "http", "url": "https://a..test", "secret_from": "X"}}',
+            "HOOKMILL_RUNNERS: a.url: must be an https URL",
+        ),
+        (
+            "DESTINATIONS",
+            '{"a": {"kind": "webhook", "url": "https://a.test:99999", "secret_from": "X"}}',
+            "HOOKMILL_DESTINATIONS: a.url: must be an https URL",
+        ),
+        ("BASE_URL", "https://hooks.test:99999", "HOOKMILL_BASE_URL: must be an http or https URL"),
+        ("BASE_URL", "https://ada:canary@hooks.test", "HOOKMILL_BASE_URL: must be an http or https URL"),
+        ("OTLP_ENDPOINT", "https://otlp.test:x", "HOOKMILL_OTLP_ENDPOINT: must be a URL"),
+        ("OTLP_HEADERS", "authorization=a%0Ab", "HOOKMILL_OTLP_HEADERS: must be names and percent-encoded values"),
+        ("S3_BUCKET", "a b", "HOOKMILL_S3_BUCKET: "),
+        ("S3_ENDPOINT_URL", "https://s3.test:0", "HOOKMILL_S3_ENDPOINT_URL: must be an https URL"),
+        ("OIDC_ISSUER", f"https://{'a' * 64}.test", "HOOKMILL_OIDC_ISSUER: must be an https URL"),
+        ("SMTP_HOST", "mail..test", "HOOKMILL_SMTP_HOST: must be a host name"),
         ("RUN_FILES", "s3", "HOOKMILL_RUN_FILES: s3 needs a bucket; set s3_bucket"),
         ("S3_BUCKET", "files", "s3_secret_access_key: set it, because s3_bucket is set"),
         ("S3_ENDPOINT_URL", "https://key:canary@s3.test", "HOOKMILL_S3_ENDPOINT_URL: must be an https URL without"),
@@ -509,16 +537,26 @@ def test_groups_and_roles_are_read_from_file_and_environment(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("content", "reason"), [(None, "can't be read"), ("no PEM", "has no certificate in PEM")])
-def test_unusable_certificates_of_the_provider_are_refused(tmp_path: Path, content: str | None, reason: str):
+@pytest.mark.parametrize(
+    "name", ["ALARM_CA_FILE", "OIDC_CA_FILE", "RESULTS_CA_FILE", "S3_CA_FILE", "OTEL_EXPORTER_OTLP_CERTIFICATE"]
+)
+def test_start_refuses_a_file_without_usable_certificates(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    hookmill: Hookmill,
+    name: str,
+    content: str | None,
+    reason: str,
+):
     path = tmp_path / "ca.pem"
     if content is not None:
         path.write_text(content)
-    settings = Settings(
-        base_url="https://hooks.test", oidc_issuer="https://id.test", oidc_client_id="hookmill", oidc_ca_file=path
-    )
+    monkeypatch.setenv("HOOKMILL_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv(name if name.startswith("OTEL") else f"HOOKMILL_{name}", str(path))
 
-    with pytest.raises(Invalid, match=reason):
-        tls_context(settings)
+    result = hookmill("serve", exit_code=1)
+
+    assert re.search(f"The file of {name}, {re.escape(str(path))}, {reason}", result.err, re.IGNORECASE)
 
 
 @pytest.mark.parametrize("is_link", [True, False])
@@ -566,13 +604,19 @@ def test_world_readable_data_directory_causes_one_warning(tmp_path: Path, mode: 
         assert line["why"].startswith(f"every user of this host can open {tmp_path / 'data'} (mode 755)")
 
 
-def test_start_logs_each_runner_whose_runs_would_fail(tmp_path: Path):
+def test_start_logs_what_its_runs_would_lack(tmp_path: Path):
     runners = {"missing": {"argv": ["/nowhere/agent"]}, "usable": {"argv": [sys.executable]}}
-    repositories = {"shop": {"url": "https://127.0.0.1/shop.git"}}
+    repositories = {"shop": {"url": "https://127.0.0.1/shop.git", "secret_from": "SHOP_TOKEN"}}
+    destinations = {"team": {"kind": "webhook", "url": "https://127.0.0.1/", "secret_from": "TEAM_SECRET"}}
 
-    with patch.dict(os.environ, {"PATH": "/nowhere"}):
+    with patch.dict(os.environ, {"PATH": "/nowhere", "TEAM_SECRET": "whsec_!"}):
         service = Service(
-            tmp_path / "data", settings={"RUNNERS": json.dumps(runners), "REPOSITORIES": json.dumps(repositories)}
+            tmp_path / "data",
+            settings={
+                "RUNNERS": json.dumps(runners),
+                "REPOSITORIES": json.dumps(repositories),
+                "DESTINATIONS": json.dumps(destinations),
+            },
         )
         service.start()
     try:
@@ -584,6 +628,16 @@ def test_start_logs_each_runner_whose_runs_would_fail(tmp_path: Path):
     found = [(line["where"], line["why"]) for line in lines if "no sandbox" not in line["why"]]
     assert found == [
         ("repositories", "The program git is not installed on this host, or not in PATH. Install the package git."),
+        (
+            "repository shop",
+            "The variable SHOP_TOKEN, which must contain the password of the repository 'shop', is not set. Set it for "
+            "every process that performs runs, or correct the repository's secret_from.",
+        ),
+        (
+            "destination team",
+            "The variable TEAM_SECRET has no usable secret: it must be whsec_ and at least 24 bytes in base64. Correct "
+            "it for every worker. Its results can't be delivered.",
+        ),
         (
             "runner missing",
             "Its program /nowhere/agent does not exist. Install it, or correct the runner's argv.",

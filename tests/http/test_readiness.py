@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.faults.parts import wait_until_announced
+from tests.faults.parts import Part, kill_part, wait_until_announced
 from tests.http.short_deadlines import short_deadline_service
 from tests.support.ports import free_port
 from tests.support.service import Service, operator
@@ -35,6 +35,44 @@ def test_service_is_ready_only_when_its_writer_has_started(tmp_path: Path):
 
     assert {(answer.status, answer.body) for answer in answers_before} == {(503, b"not ready\n")}
     assert status == 202
+
+
+def test_service_is_not_ready_while_its_first_worker_cannot_start(tmp_path: Path):
+    service = Service(tmp_path / "data", port=free_port())
+    obstacle = service.data_dir / "engine.db"
+    obstacle.mkdir(parents=True)
+    note = b": the worker can't start, so runs wait\n"
+    with ThreadPoolExecutor(1) as pool:
+        start = pool.submit(service.start)
+        try:
+            wait_until_alive(service)
+            until(lambda: service.request("GET", "/readyz").body == b"not ready" + note, service.log)
+            status = service.request("GET", "/readyz").status
+            accepted = deliver(service)
+            obstacle.rmdir()
+            start.result()
+            wait_until_announced(service)
+            ready = service.request("GET", "/readyz")
+            # A worker that ends later does not keep deliveries away, which wait for the next one.
+            obstacle_later(service, obstacle)
+            until(lambda: service.request("GET", "/readyz").body == b"ok" + note, service.log)
+            later_status = service.request("GET", "/readyz").status
+        finally:
+            start.exception()
+            service.kill()
+
+    assert (status, accepted) == (503, 202)
+    assert (ready.status, ready.body) == (200, b"ok\n")
+    assert later_status == 200
+    assert "the worker can't start, so runs wait" in service.log()
+
+
+def obstacle_later(service: Service, obstacle: Path) -> None:
+    """Kill the worker, and keep the next one from starting."""
+    for path in obstacle.parent.glob("engine.db*"):
+        path.unlink()
+    obstacle.mkdir()
+    kill_part(service, Part.WORKER)
 
 
 def wait_until_alive(service: Service) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, delivery_id, run_id
@@ -25,6 +26,7 @@ from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruct
 from hookmill.runs.runners import CommandRunner, CommandSettings, command
 from hookmill.runs.runners.account import unix_account
 from hookmill.runs.runners.guard import CapturedOutput, kill_processes_of_runs
+from hookmill.settings import Settings
 from tests.runs.backlog import processes_of
 from tests.runs.samples import always_continue, has_ended, instruct_when, is_alive, sample_run
 from tests.support.waiting import until
@@ -278,10 +280,13 @@ def test_command_with_a_null_byte_in_an_argument_fails(package):
     assert result.reason == "The command 'true' could not be started: embedded null byte."
 
 
-@pytest.mark.parametrize("argv", [(), ("",), ("./agent.sh",), ("bin/agent",)])
-def test_empty_command_or_relative_program_path_is_rejected(argv):
-    with pytest.raises(Invalid):
-        CommandRunner(argv=argv)
+@pytest.mark.parametrize("argv", [[], [""], ["./agent.sh"], ["bin/agent"], ["~/agent.sh"]])
+@pytest.mark.parametrize("kind", ["command", "container"])
+def test_empty_command_or_relative_program_path_is_rejected(kind, argv):
+    settings = {"kind": kind, "argv": argv, **({"image": "x"} if kind == "container" else {})}
+
+    with pytest.raises(ValidationError, match="argv"):
+        Settings(runners={"agent": settings})  # type: ignore[dict-item]
 
 
 PROCESSES_WITHOUT_SIGTERM = """

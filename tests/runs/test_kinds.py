@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from hookmill.app.worker_process import _create_runner
 from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import write_package
-from hookmill.runs.runners import RUNNER_KINDS, RunnerContext
+from hookmill.runs.runner import HostFault
+from hookmill.runs.runners import RUNNER_KINDS, CommandSettings, RunnerContext
 from hookmill.settings import Settings
 from tests.runs.samples import always_continue, sample_run
 
@@ -54,6 +56,17 @@ def test_every_kind_can_be_named_in_the_settings(kind: str):
     settings = Settings(runners={"agent": {"kind": kind, **REQUIRED[kind]}})  # type: ignore[dict-item]
 
     assert type(settings.runners["agent"]) is RUNNER_KINDS[kind]
+
+
+def test_runner_that_cannot_be_created_makes_only_its_own_runs_wait(tmp_path):
+    settings = CommandSettings(argv=("true",), user="no-such-account")
+
+    runner = _create_runner("agent", settings, RunnerContext())
+    with pytest.raises(HostFault, match="has no account 'no-such-account'") as fault:
+        runner.run(write_package(tmp_path, sample_run(), b"{}"), always_continue)
+
+    assert fault.value.runner == "agent"
+    assert not fault.value.counts_as_attempt
 
 
 def test_built_in_name_is_refused():

@@ -17,6 +17,7 @@ from hookmill.app.http_server import pass_on_first_signal
 from hookmill.app.metrics_files import MetricsPublisher, ProcessMetrics, metrics_directory
 from hookmill.app.open_files import allowed_connections
 from hookmill.app.tracing import build_trace_exporter
+from hookmill.app.worker_supervisor import WorkerStatus
 from hookmill.app.worker_watch import WorkerWatch
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.ingress import Ingress, Limits
@@ -46,9 +47,12 @@ GIL_SWITCH_SECONDS: Final = 0.002
 class IngressService:
     """The service's ASGI application, from start to stop."""
 
-    def __init__(self, settings: Settings, fork_server: ForkServer, supervisor_pid: int) -> None:
+    def __init__(
+        self, settings: Settings, fork_server: ForkServer, worker_status: WorkerStatus, supervisor_pid: int
+    ) -> None:
         """When the process `supervisor_pid` ends, so does the process of this service."""
         self._settings = settings
+        self._worker_status = worker_status
         self._supervisor_pid = supervisor_pid
         self._fork_server = fork_server
         self._routes: Routes | None = None
@@ -117,6 +121,7 @@ class IngressService:
             public_url=settings.public_url(),
             report_failure=log.failure,
             management_requests_max=min(MANAGEMENT_REQUESTS_MAX, allowed_connections() // 2),
+            worker_starts=lambda: self._worker_status.can_start,
         )
         self._connection_closer = StalledConnectionCloser(settings.port, allowed_connections(), log.failure)
         self._write_dropped_task = asyncio.create_task(self._write_dropped())
@@ -238,6 +243,10 @@ class IngressService:
 
     def _is_ready(self) -> bool:
         if not self._group_commit.is_ready:
+            return False
+        # A new version or new settings with which no worker starts must not replace those that work. But if a worker
+        # stops starting later, accepted deliveries wait for it, and without `/readyz` they would be lost at the proxy.
+        if not self._worker_status.can_start and not self._worker_status.has_been_ready:
             return False
         # On PostgreSQL, a proxy can send the deliveries to another host. On SQLite there is no other host, and a proxy
         # that leaves out this one would also make the dashboard unreachable.

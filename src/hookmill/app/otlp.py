@@ -24,6 +24,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from hookmill import __version__
 from hookmill.app import now_us
+from hookmill.app.tls import COLLECTOR_CERTIFICATE
 from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.domain.trace import SAMPLED, AttributeValue, Span, Tracing
 from hookmill.metrics import SPANS, Metrics
@@ -45,7 +46,6 @@ COMPRESSION_LEVEL: Final = 1
 CLOSE_SECONDS: Final = 2.0
 """How long a stopping process waits for its last spans to be sent."""
 TRACES_PATH: Final = "/v1/traces"
-CERTIFICATE_VARIABLE: Final = "OTEL_EXPORTER_OTLP_CERTIFICATE"
 
 
 class CollectorUnavailable(HookmillError):
@@ -153,7 +153,7 @@ class TraceExporter:
                     data=body,
                     headers=self._headers,
                     timeout=deadline - time.monotonic(),
-                    verify=os.environ.get(CERTIFICATE_VARIABLE, True),
+                    verify=os.environ.get(COLLECTOR_CERTIFICATE) or True,
                     allow_redirects=False,
                 )
                 if response.status_code not in TRANSIENT_STATUSES:

@@ -1,4 +1,4 @@
-"""Looks for problems of the runners: for `hookmill doctor`, and for the log when a worker starts."""
+"""Looks for problems of runners and credentials: for `hookmill doctor`, and for the log when a worker starts."""
 
 import shutil
 import threading
@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from hookmill.app import log
-from hookmill.domain.errors import Invalid
+from hookmill.domain.errors import DestinationUnavailable, Invalid
+from hookmill.runs.runner import reason_of
+from hookmill.runs.workspaces.checkouts import WorkspaceUnavailable
 from hookmill.runs.workspaces.git import GIT_MISSING
+from hookmill.runs.workspaces.preparation import credential_of_environment
 from hookmill.settings import Settings
 
 LOOK_SECONDS: Final = 30.0
@@ -26,10 +29,15 @@ def examined_runners(settings: Settings) -> Iterator[tuple[str, str, bool]]:
             yield name, runner.examine(packages), True
         except Invalid as error:
             yield name, str(error), False
+        except OSError as error:
+            yield name, f"It can't be examined: {reason_of(error)}.", False
 
 
 def log_problems_meanwhile(settings: Settings) -> None:
-    """Log the problems of the runners, in a thread. They never prevent a start: other runners may have runs."""
+    """Log the problems of runners, repositories and destinations, in a thread.
+
+    They never prevent a start: other runs need others.
+    """
     threading.Thread(target=_log_problems, args=(settings,), name="runner problems", daemon=True).start()
 
 
@@ -38,6 +46,8 @@ def _log_problems(settings: Settings) -> None:
     try:
         if settings.repositories and shutil.which("git") is None:
             log.warning("repositories", GIT_MISSING)
+        for where, text in _credential_problems(settings):
+            log.warning(where, text)
         for name, text, is_usable in examined_runners(settings):
             if not is_usable:
                 log.warning(f"runner {name}", text)
@@ -45,3 +55,22 @@ def _log_problems(settings: Settings) -> None:
                 return
     except Exception as error:
         log.failure("runs", error)
+
+
+def _credential_problems(settings: Settings) -> Iterator[tuple[str, str]]:
+    """The repositories and destinations whose credential is not usable, and why. Connects to nothing."""
+    for name, repository in sorted(settings.repositories.items()):
+        try:
+            credential_of_environment(name, repository)
+        except WorkspaceUnavailable as error:
+            yield f"repository {name}", str(error)
+    if not settings.destinations:
+        return
+    # Imported here, because few services have destinations.
+    from hookmill.results.delivery import refuse_unusable_credential
+
+    for name, destination in sorted(settings.destinations.items()):
+        try:
+            refuse_unusable_credential(destination)
+        except DestinationUnavailable as error:
+            yield f"destination {name}", f"{error} Its results can't be delivered."

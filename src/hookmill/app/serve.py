@@ -25,7 +25,7 @@ from hookmill.app.ingress_process import WRITER, IngressService
 from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import allowed_connections
 from hookmill.app.worker_process import work_beside_serve
-from hookmill.app.worker_supervisor import DRAIN_SECONDS, WORKER, WorkerSupervisor
+from hookmill.app.worker_supervisor import DRAIN_SECONDS, WORKER, WorkerStatus, WorkerSupervisor
 from hookmill.build import build_id
 from hookmill.domain.errors import Conflict
 from hookmill.metrics import Metrics
@@ -57,7 +57,8 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         fork_server = resources.enter_context(closing(ForkServer(jobs)))
         if not settings.on_postgres:
             resources.enter_context(_lock_data_directory(settings))
-        worker = resources.enter_context(closing(WorkerSupervisor(fork_server)))
+        worker_status = WorkerStatus()
+        worker = resources.enter_context(closing(WorkerSupervisor(fork_server, worker_status)))
         if settings.metrics_port is not None:
             publisher = MetricsPublisher(
                 metrics_directory(settings.data_dir), "supervisor", metrics, report_failure=log.failure
@@ -75,7 +76,7 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         # a request that can end one process must not be able to end the service.
         serve_until_interrupted(
             partial(_create_server, settings),
-            partial(IngressService, settings, fork_server, supervisor_pid),
+            partial(IngressService, settings, fork_server, worker_status, supervisor_pid),
             is_restartable=ready_event.is_set,
         )
 

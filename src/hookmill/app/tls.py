@@ -1,9 +1,30 @@
 """The TLS context of this service's own connections."""
 
+import os
 import ssl
 from pathlib import Path
+from typing import Final
 
 from hookmill.domain.errors import Invalid
+from hookmill.settings import Settings
+
+COLLECTOR_CERTIFICATE: Final = "OTEL_EXPORTER_OTLP_CERTIFICATE"
+"""OpenTelemetry's variable with the authorities to trust for the collector: a file, or a directory of such files."""
+
+
+def refuse_unusable_files(settings: Settings, *, serves: bool, performs_runs: bool) -> None:
+    """Raises `Invalid` if a file with certificates can't be used. Otherwise, only its first use would show that.
+
+    `serves`, `performs_runs`: what this service does with the settings.
+    """
+    names = ["alarm_ca_file", "s3_ca_file", *["oidc_ca_file"] * serves, *["results_ca_file"] * performs_runs]
+    for name in names:
+        if (path := getattr(settings, name)) is not None:
+            client_context(path, name)
+    if settings.otlp_endpoint is not None and (text := os.environ.get(COLLECTOR_CERTIFICATE)):
+        path = Path(text)
+        if not path.is_dir():
+            client_context(path, COLLECTOR_CERTIFICATE)
 
 
 def client_context(ca_file: Path | None, setting: str) -> ssl.SSLContext:

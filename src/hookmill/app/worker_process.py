@@ -33,7 +33,8 @@ from hookmill.maintenance import Maintenance, disk_space
 from hookmill.metrics import RUN_SLOTS, RUNS_IN_FLIGHT, Metrics
 from hookmill.notices.sender import NoticeSender
 from hookmill.runs.run_secrets import RunSecretReader
-from hookmill.runs.runners import RunnerContext
+from hookmill.runs.runner import Runner, UncreatedRunner
+from hookmill.runs.runners import RunnerContext, RunnerSettings
 from hookmill.settings import Settings, read_settings
 from hookmill.store import timeouts
 from hookmill.store.database import POSTGRES_CONNECTIONS
@@ -283,7 +284,7 @@ def _build_dispatcher(
         store.database,
         DispatcherSettings(
             data=settings.data_dir,
-            runners={name: runner.create_runner(context) for name, runner in runners.items()},
+            runners={name: _create_runner(name, runner, context) for name, runner in runners.items()},
             slots=settings.runs_at_once,
             attempts_max=settings.run_attempts_max,
             retry_rules={
@@ -303,6 +304,18 @@ def _build_dispatcher(
         report_failure=log.failure,
         report_recovery=log.recovery,
     )
+
+
+def _create_runner(name: str, settings: RunnerSettings, context: RunnerContext) -> Runner:
+    """The runner. If it can't be created, only its own runs wait.
+
+    The start of the service refuses such settings. But the host may have changed since.
+    """
+    try:
+        return settings.create_runner(context)
+    except Exception as error:
+        log.failure(f"runner {name}", error)
+        return UncreatedRunner(name, partial(settings.create_runner, context))
 
 
 def _build_workspaces(settings: Settings, store: Store) -> "Workspaces":

@@ -59,16 +59,14 @@ def serve(
     settings = read_settings_or_exit()
 
     from hookmill import app
-    from hookmill.app.identity_provider import tls_context
     from hookmill.app.open_files import raise_open_files_limit
     from hookmill.app.port import hold_port
+    from hookmill.app.tls import refuse_unusable_files
     from hookmill.app.worker_process import prepare_host, refuse_unusable_runners
     from hookmill.store.restored import take_announcement
 
     raise_open_files_limit()
-    if settings.oidc_ca_file is not None:
-        # Otherwise, only the first member who signs in would notice an unusable file.
-        tls_context(settings)
+    refuse_unusable_files(settings, serves=True, performs_runs=settings.performs_runs)
     if settings.performs_runs:
         refuse_unusable_runners(settings)
     with hold_port(settings.host, settings.port):
@@ -102,6 +100,7 @@ def worker(json: options.AsJson = False) -> None:
         )
 
     from hookmill.app.open_files import raise_open_files_limit
+    from hookmill.app.tls import refuse_unusable_files
     from hookmill.app.worker_process import prepare_host, refuse_unusable_runners, work_until_signalled
     from hookmill.store.database import open_database
     from hookmill.store.moved import refuse_moved
@@ -109,6 +108,7 @@ def worker(json: options.AsJson = False) -> None:
     from hookmill.store.privileges import refuse_missing_privileges
 
     raise_open_files_limit()
+    refuse_unusable_files(settings, serves=False, performs_runs=True)
     refuse_unusable_runners(settings)
     with open_database(settings.store_url()) as database:
         refuse_pooler(database)

@@ -121,11 +121,7 @@ class AppTokens:
         )
 
     def _headers(self, credential: AppCredential, key: SecretValue) -> dict[str, str]:
-        try:
-            jwt = app_jwt(credential.app_id, app_key(key), self._now_us() // 1_000_000)
-        except Invalid as error:
-            raise DestinationUnavailable(f"The variable {credential.variable} has no usable key. {error}") from None
-        return api_headers(jwt)
+        return app_headers(credential, key, self._now_us() // 1_000_000)
 
     def _request(self, method: str, url: str, headers: dict[str, str], body: Any, deadline: MessageDeadline) -> Reply:
         content = json.dumps(body).encode() if body is not None else None
@@ -162,3 +158,12 @@ def _field(answer: Any, name: str, kind: type[Value]) -> Value:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise DestinationUnavailable(f"GitHub answered without the field {name}.")
     return value
+
+
+def app_headers(credential: AppCredential, key: SecretValue, now_seconds: int) -> dict[str, str]:
+    """The headers of a request as the app. Raises `DestinationUnavailable` for an unusable key."""
+    try:
+        jwt = app_jwt(credential.app_id, app_key(key), now_seconds)
+    except Invalid as error:
+        raise DestinationUnavailable(f"The variable {credential.variable} has no usable key. {error}") from None
+    return api_headers(jwt)

@@ -15,9 +15,10 @@ from hookmill.domain.signatures.sign import RequestToSend, sign
 from hookmill.outbound import http
 from hookmill.outbound.connection import MessageDeadline
 from hookmill.results.api import DestinationApi
-from hookmill.results.app_tokens import AppTokens
+from hookmill.results.app_tokens import AppTokens, api_headers, app_headers
 from hookmill.results.destinations import (
     AnyDestination,
+    AppCredential,
     RepositoryDestination,
     SlackDestination,
     WebhookDestination,
@@ -73,9 +74,9 @@ class ResultDelivery:
         `DestinationUnavailable`, also for an unusable credential.
         """
         destination = self._destinations[name]
+        refuse_unusable_credential(destination)
         secret = destination.secret()
-        if secret is None:
-            raise DestinationUnavailable(f"The variable {destination.credential.variable} is not set.")
+        assert secret is not None, "it would have been refused"
         deadline = MessageDeadline(seconds)
         match destination:
             case RepositoryDestination():
@@ -83,7 +84,6 @@ class ResultDelivery:
             case SlackDestination():
                 url = _chat_url(destination, secret)
             case WebhookDestination(url=url_text):
-                _signed(b"", destination.secret_from, secret, self._now_us(), "msg_check")
                 url = parsed_url(SecretValue(url_text))
             case _:
                 assert_never(destination)
@@ -122,6 +122,24 @@ class ResultDelivery:
         message_id = f"msg_{result.run.hex()}_{result.number}_{claimed.phase}"
         signed = _signed(webhook_body(result), variable, secret, self._now_us(), message_id)
         return self._api.request("POST", parsed_url(SecretValue(url)), signed.body, dict(signed.headers), deadline)[0]
+
+
+def refuse_unusable_credential(destination: AnyDestination) -> None:
+    """Raises `DestinationUnavailable` if the destination's credential can't be used. Sends nothing."""
+    secret = destination.secret()
+    if secret is None:
+        raise DestinationUnavailable(f"The variable {destination.credential.variable} is not set.")
+    match destination:
+        case RepositoryDestination(credential=AppCredential() as credential):
+            app_headers(credential, secret, 0)
+        case RepositoryDestination():
+            api_headers(secret)
+        case SlackDestination():
+            _chat_url(destination, secret)
+        case WebhookDestination():
+            _signed(b"", destination.secret_from, secret, 0, "msg_check")
+        case _:
+            assert_never(destination)
 
 
 def _signed(body: bytes, variable: str, secret: SecretValue, now: int, message_id: str) -> RequestToSend:

@@ -17,10 +17,12 @@ from pydantic import (
     model_validator,
 )
 
+from hookmill.domain.alarm_destination import parsed_url
 from hookmill.domain.filters.globs import read_glob
 from hookmill.domain.github_app import APP_ID_PATTERN
 from hookmill.domain.results import DestinationRules, ResultDestinationKind
 from hookmill.domain.secret import SecretValue
+from hookmill.outbound.http_url import http_url_parts
 
 GITHUB_URL: Final = "https://api.github.com"
 REPOSITORIES_MAX: Final = 1_000
@@ -226,8 +228,12 @@ AnyDestination = Annotated[RepositoryDestination | SlackDestination | WebhookDes
 
 
 def _refuse_unusable(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc or parts.fragment:
-        raise ValueError("must be an https URL without a password")
     if re.fullmatch(r"[!-~]+", url) is None:
         raise ValueError("must have visible ASCII characters only")
+    if http_url_parts(url) is None:
+        raise ValueError("must be an https URL without a password")
+    try:
+        # Messages are sent to the parts that this finds.
+        parsed_url(SecretValue(url))
+    except ValueError:
+        raise ValueError("must be an https URL without a password") from None

@@ -63,3 +63,30 @@ class Runner(Protocol):
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         """Act on the package. A failure of the run is returned. Raises `HostFault` only for a fault of the host."""
         ...
+
+
+class UncreatedRunner:
+    """Takes the place of a runner that could not be created, so that the other runners of the worker still work.
+
+    Its runs wait, because they are not at fault. Each attempt tries to create the runner again.
+    """
+
+    grace_seconds = 0.0
+
+    def __init__(self, name: str, create: Callable[[], Runner]) -> None:
+        self._name = name
+        self._create = create
+
+    def end_earlier_attempts(self, run: Run) -> None:
+        self._created().end_earlier_attempts(run)
+
+    def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
+        return self._created().run(package, next_instruction)
+
+    def _created(self) -> Runner:
+        try:
+            return self._create()
+        except Exception as error:
+            # The texts of other errors may contain values of settings.
+            reason = str(error) if isinstance(error, HookmillError) else f"a fault of type {type(error).__name__}."
+            raise HostFault(f"The runner {self._name!r} can't be created: {reason}", runner=self._name) from error

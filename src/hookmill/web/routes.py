@@ -25,6 +25,7 @@ SLOT_SECONDS: Final = 0.5
 """How long a request to the API or the dashboard waits for a slot, if none is free."""
 _CREDENTIAL_HEADERS: Final = frozenset({b"cookie", b"authorization"})
 _OK: Final = b"ok\n"
+_WORKER_NOTE: Final = b": the worker can't start, so runs wait"
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -39,8 +40,8 @@ class Routes:
     /api/…          management for programs
     /, /f/…, …      management for people
     /healthz        the process answers
-    /readyz         the process answers, the database accepts writes, and the writer process has started; on
-                    PostgreSQL, the disk also has room for deliveries
+    /readyz         the process answers, the database accepts writes, the writer process has started, and the worker
+                    has not failed to start for the first time; on PostgreSQL, the disk also has room for deliveries
     """
 
     def __init__(
@@ -53,15 +54,17 @@ class Routes:
         public_url: str,
         management_requests_max: int = MANAGEMENT_REQUESTS_MAX,
         report_failure: ReportFailure = lambda _where, _error: None,
+        worker_starts: Callable[[], bool] = lambda: True,
     ) -> None:
         """`build_api` and `build_dashboard` are called in a thread, at the first request to the application.
 
         `report_failure` is called if building an application fails. The API and the dashboard accept the host of
         `public_url` (the setting `base_url` or its default), IP addresses, and names without a dot; see `hosts`.
         `management_requests_max` limits the requests in progress to both together, including live pages. The other
-        connections remain free for deliveries.
+        connections remain free for deliveries. `/readyz` says so if `worker_starts` returns False.
         """
         self._ingress = ingress
+        self._worker_starts = worker_starts
         self._is_ready = is_ready
         self._own_hosts = OwnHosts(public_url)
         self._readiness_check: asyncio.Future[bool] | None = None
@@ -87,7 +90,8 @@ class Routes:
             await _send_text(send, 200, _OK)
         elif raw_path == b"/readyz":
             is_ready = await self._check_readiness()
-            await _send_text(send, 200 if is_ready else 503, _OK if is_ready else b"not ready\n")
+            note = b"" if self._worker_starts() else _WORKER_NOTE
+            await _send_text(send, 200 if is_ready else 503, (b"ok" if is_ready else b"not ready") + note + b"\n")
         elif (application := self._application_at(raw_path)) is None:
             await send_error(send, errors.NOT_FOUND)
         elif not self._own_hosts.includes(scope["headers"]):

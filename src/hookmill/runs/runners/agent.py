@@ -42,7 +42,7 @@ from hookmill.runs.runners.container import (
     without_variables_of_the_engine,
 )
 from hookmill.runs.runners.guard import OUTPUT_FILE
-from hookmill.runs.runners.kind import RunnerContext, SystemText, VariableName
+from hookmill.runs.runners.kind import ProgramName, RunnerContext, SystemText, VariableName
 from hookmill.runs.runners.programs import Program
 
 AGENT_TAIL_BYTES: Final = 262_144
@@ -185,8 +185,8 @@ class AgentSettings(SandboxableSettings):
         default="agent", description="`agent` starts a known agent in the package or the checkout."
     )
     agent: str = Field(description=f"The agent: {', '.join(f'`{name}`' for name in AGENT_PRESETS)}.")
-    program: SystemText | None = Field(
-        default=None, min_length=1, description="The agent's program. Unset: its usual name, such as `claude`."
+    program: ProgramName | None = Field(
+        default=None, description="The agent's program. Unset: its usual name, such as `claude`."
     )
     model: SystemText | None = Field(
         default=None, min_length=1, max_length=200, description="The model, as the agent names it. Unset: its default."

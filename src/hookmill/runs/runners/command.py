@@ -40,7 +40,7 @@ from hookmill.runs.runners.guard import (
     kill_descendants,
     kill_processes_of_runs,
 )
-from hookmill.runs.runners.kind import RunnerContext, RunnerSettings, SystemText
+from hookmill.runs.runners.kind import CommandLine, RunnerContext, RunnerSettings, SystemText
 from hookmill.runs.runners.programs import Program
 from hookmill.sandbox import NOT_STARTED
 from hookmill.sandbox.cgroup import enter_own_cgroup
@@ -106,15 +106,6 @@ class CommandRunner:
     """The sandbox of each run; None: the command sees the host."""
     program: Program | None = None
     """What this host starts, for the reason of a run if it is missing; None: the first of `argv`."""
-
-    def __post_init__(self) -> None:
-        if not self.argv or not self.argv[0]:
-            raise Invalid("A command runner needs a command: a list of the program and its arguments.")
-        if "/" in self.argv[0] and not self.argv[0].startswith("/"):
-            # A relative path would refer to the package, which contains no program.
-            raise Invalid(
-                f"The command {self.argv[0]!r} is a relative path. Use an absolute path, or a program's name in PATH."
-            )
 
     def end_earlier_attempts(self, run: Run) -> None:
         kill_processes_of_runs(run_id(run.id), attempt_max=run.attempt)
@@ -377,8 +368,16 @@ class ProcessSettings(RunnerSettings):
             raise ValueError("must have variable names that are not empty and do not contain =")
         return variables
 
+    @field_validator("user")
+    @classmethod
+    def _check_user(cls, user: int | str | None) -> int | str | None:
+        if isinstance(user, str) and "\0" in user:
+            raise ValueError("must not contain a NUL character")
+        return user
+
     def refuse_unusable(self) -> None:
-        self._account()
+        # The worker creates the runner in the same way.
+        self.create_runner(RunnerContext())
 
     def secret_rule(self) -> RunSecretRule:
         return RunSecretRule(allowed=self.secrets_allowed, set_variables=self._set_variables())
@@ -513,7 +512,7 @@ class CommandSettings(SandboxableSettings):
     kind: Literal["command"] = Field(
         default="command", description="`command` starts a command in the run's package directory."
     )
-    argv: tuple[SystemText, ...] = Field(min_length=1, description="The program and its arguments.")
+    argv: CommandLine = Field(description="The program and its arguments.")
 
     @field_validator("sandbox")
     @classmethod

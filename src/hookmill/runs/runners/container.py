@@ -41,7 +41,7 @@ from hookmill.runs.runners.command import (
     ProcessSettings,
     count_of_arguments,
 )
-from hookmill.runs.runners.kind import RunnerContext, SystemText
+from hookmill.runs.runners.kind import CommandLine, RunnerContext
 from hookmill.runs.runners.programs import Program
 from hookmill.sandbox.held_network import HOLDER_FILE, HOLDER_PATH, holder_program
 
@@ -422,7 +422,7 @@ class ContainerSettings(ProcessSettings, ContainerOptions):
     kind: Literal["container"] = Field(
         default="container", description="`container` starts a command in a new container."
     )
-    argv: tuple[SystemText, ...] = Field(min_length=1, description="The program and its arguments.")
+    argv: CommandLine = Field(description="The program and its arguments.")
 
     def secret_rule(self) -> RunSecretRule:
         return without_variables_of_the_engine(ProcessSettings.secret_rule(self))

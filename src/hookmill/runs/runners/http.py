@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -28,6 +27,7 @@ from hookmill.domain.secret import problem_of_variable
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.scheme import Scheme
 from hookmill.domain.signatures.sign import sign
+from hookmill.outbound.http_url import http_url_parts
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.command import CANCELLED_REASON, INSTRUCTION_SECONDS
@@ -225,15 +225,9 @@ class HttpSettings(RunnerSettings):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        try:
-            parts = urlsplit(url)
-            has_host = bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            has_host, parts = False, urlsplit("")
-        is_printable = re.fullmatch(r"[!-~]+", url) is not None
-        if parts.scheme not in {"http", "https"} or not has_host or "@" in parts.netloc or parts.fragment:
+        if http_url_parts(url) is None:
             raise ValueError("must be an https URL without a password, such as https://agents.example.com/runs")
-        if not is_printable:
+        if not re.fullmatch(r"[!-~]+", url):
             raise ValueError("must have visible ASCII characters only")
         return url
 

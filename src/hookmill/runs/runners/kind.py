@@ -35,6 +35,28 @@ SystemText = Annotated[str, AfterValidator(_refuse_nul)]
 """A text that the system accepts as an argument, and as the name or the value of a variable."""
 
 
+def refuse_relative_program(program: str) -> str:
+    """`program`. Raises `ValueError` unless it is an absolute path or the name of a program in PATH."""
+    if not program:
+        raise ValueError("must not be empty: name a program")
+    if "/" in program and not program.startswith("/"):
+        # A relative path would refer to the package, which contains no program.
+        raise ValueError("must not be a relative path: name the program by its absolute path, or by its name in PATH")
+    return program
+
+
+ProgramName = Annotated[SystemText, AfterValidator(refuse_relative_program)]
+
+
+def _check_program(argv: tuple[str, ...]) -> tuple[str, ...]:
+    refuse_relative_program(argv[0])
+    return argv
+
+
+CommandLine = Annotated[tuple[SystemText, ...], Field(min_length=1), AfterValidator(_check_program)]
+"""A program and its arguments."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerContext:
     """The parts of the service that its runners use."""
