@@ -43,6 +43,7 @@ from hookmill.results.destinations import AnyDestination
 from hookmill.runs.runners import AnyRunnerSettings, PackageSettings, RunnerSettings
 from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.settings_problems import describe_problem, suggestion
+from hookmill.store.database import sqlite_path, sqlite_url
 
 CONFIG_FILE: Final = "hookmill.toml"
 _VARIABLES_OTHER_THAN_SETTINGS: Final = {
@@ -522,6 +523,12 @@ class Settings(BaseSettings):
         # `sqlite:///` precedes a path. With an absolute path, the URL has four slashes.
         if url is not None and not url.get_secret_value().startswith(("postgresql://", "postgres://", "sqlite:///")):
             raise ValueError("must start with postgresql:// or sqlite:///")
+        if url is not None and url.get_secret_value().startswith("sqlite:"):
+            if "?" in url.get_secret_value():
+                raise ValueError("must have no parameters after sqlite:///PATH; write %3F for a question mark in PATH")
+            # With these, each process would have a database of its own, in its memory.
+            if sqlite_path(url.get_secret_value()) in (Path(), Path(":memory:")):
+                raise ValueError("must name a file, such as sqlite:////var/lib/hookmill/hookmill.db")
         return url
 
     @field_validator("runners")
@@ -691,7 +698,7 @@ class Settings(BaseSettings):
     def store_url(self) -> str:
         if self.database_url is not None:
             return self.database_url.get_secret_value()
-        return f"sqlite:///{(self.data_dir / 'hookmill.db').absolute()}"
+        return sqlite_url((self.data_dir / "hookmill.db").absolute())
 
     def public_url(self) -> str:
         """The base of the URLs that senders use. Never derived from a request, because its Host can't be trusted."""

@@ -36,7 +36,7 @@ from tests.support.counts import only_in_proof
 from tests.support.loaded import Command, Forked
 from tests.support.ports import free_port
 from tests.support.postgres import Postgres
-from tests.support.service import Service, serving
+from tests.support.service import Service, operator, serving
 from tests.support.waiting import LONG_SECONDS, until
 
 KEY = "A" * 43 + "="
@@ -260,6 +260,9 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
         ("HOST", "localhost", "HOOKMILL_HOST: must be an IP address, such as 127.0.0.1"),
         ("HOST", "", "HOOKMILL_HOST: must be an IP address, such as 127.0.0.1"),
         ("PORT", "0", "HOOKMILL_PORT: "),
+        ("DATABASE_URL", "sqlite:///:memory:", "HOOKMILL_DATABASE_URL: must name a file"),
+        ("DATABASE_URL", "sqlite:///", "HOOKMILL_DATABASE_URL: must name a file"),
+        ("DATABASE_URL", "sqlite:////x.db?mode=memory", "HOOKMILL_DATABASE_URL: must have no parameters"),
         ("DATA_DIR", "data-\udcff", "HOOKMILL_DATA_DIR: not valid UTF-8"),
         ("RUNNERS", '{"a": ', "HOOKMILL_RUNNERS: not valid JSON: Expecting value"),
         ("RUNNERS", '{"a": {"argv": ["x\\u0000y"]}}', "HOOKMILL_RUNNERS: a.argv.0: must not contain a NUL character"),
@@ -602,6 +605,36 @@ def test_world_readable_data_directory_causes_one_warning(tmp_path: Path, mode: 
     for line in lines:
         assert line["where"] == "data directory"
         assert line["why"].startswith(f"every user of this host can open {tmp_path / 'data'} (mode 755)")
+
+
+def test_backup_and_service_work_in_a_directory_with_unusual_characters(
+    monkeypatch: pytest.MonkeyPatch, hookmill: Hookmill, tmp_path: Path
+):
+    top = tmp_path / "top"
+    data_dir = top / "feature%2Fx ?#:&='\"ü"
+    data_dir.mkdir(parents=True)
+    monkeypatch.setenv("HOOKMILL_DATA_DIR", str(data_dir))
+    with serving(data_dir) as service:
+        with service.management() as management:
+            webhook = management.webhooks.create(operator(management), "push")
+            trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+            management.automations.create(operator(management), "all", prompt="Look.", triggers=[trigger])
+        service.post(webhook)
+        until(lambda: list(data_dir.glob("runs/run_*/event-payload.json")), service.log)
+        hookmill("backup", str(tmp_path / "saved"))
+        hookmill("verify")
+        service.stop()
+    copy = top / "restored%2F"
+    copy.mkdir()
+    shutil.copy(data_dir / "master.key", copy)
+    monkeypatch.setenv("HOOKMILL_DATA_DIR", str(copy))
+    hookmill("restore", str(tmp_path / "saved"))
+    listed = hookmill("webhook", "list")
+
+    assert b"push" in listed.out_bytes
+    assert sorted(path.name for path in top.iterdir()) == [data_dir.name, copy.name]
+    assert (data_dir / "hookmill.db.writer").exists()
+    assert (data_dir / "engine.db").stat().st_size
 
 
 def test_start_logs_what_its_runs_would_lack(tmp_path: Path):

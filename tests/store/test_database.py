@@ -12,7 +12,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.store import postgres_engine, sqlite_engine, timeouts
-from hookmill.store.database import Database, Transaction, open_database, restrict_to_owner
+from hookmill.store.database import (
+    Database,
+    Transaction,
+    is_sqlite_file,
+    open_database,
+    restrict_to_owner,
+    sqlite_url,
+)
 from hookmill.store.revision import application_name
 
 
@@ -350,3 +357,16 @@ def test_text_that_cannot_be_stored_is_refused(store_url: str, text: str):
             return
         with pytest.raises(Invalid, match="NUL, or half of a surrogate pair"):
             tx.one("SELECT id FROM factories WHERE name = :name", name=text)
+
+
+@pytest.mark.parametrize("name", ["feature%2Fx", "a?b", "a#b", "50%", "a b+c", "ü", "a&b=c", ":memory:", 'it\'s "x"'])
+def test_database_is_created_in_the_directory_that_the_path_names(tmp_path: Path, name: str):
+    path = tmp_path / name / "hookmill.db"
+    path.parent.mkdir()
+
+    with open_database(sqlite_url(path)) as database, database.write() as tx:
+        tx.run("CREATE TABLE t (x INTEGER)")
+
+    assert database.path == path
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert is_sqlite_file(path)

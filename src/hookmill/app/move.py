@@ -13,7 +13,7 @@ from hookmill.domain.errors import Conflict, HookmillError, Invalid, StoreUnavai
 from hookmill.domain.ids import TeamId
 from hookmill.settings import Settings
 from hookmill.store import factories, moved
-from hookmill.store.database import Database, Transaction, is_sqlite_file, open_database
+from hookmill.store.database import Database, Transaction, is_sqlite_file, open_database, sqlite_path
 from hookmill.store.migrate import refuse_other_revision
 from hookmill.store.move import source, steps, target
 from hookmill.store.move.steps import ReportRows
@@ -182,7 +182,7 @@ def _sqlite_path(settings: Settings) -> Path:
             "The setting database_url names a PostgreSQL database, and this command needs the SQLite database. Unset "
             "HOOKMILL_DATABASE_URL, or database_url in the file, for this command."
         )
-    path = Path(settings.store_url().removeprefix("sqlite:///"))
+    path = sqlite_path(settings.store_url())
     if not is_sqlite_file(path):
         raise Invalid(
             f"There is no SQLite database {path}. Set HOOKMILL_DATA_DIR to the data directory of the service."

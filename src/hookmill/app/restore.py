@@ -28,7 +28,7 @@ from hookmill.store.backup.adopting import AdoptedWork, adopt
 from hookmill.store.backup.container import BackupReader, UnusableBackup
 from hookmill.store.backup.records import BackupSnapshot, Header, Record, SealedKeys, Summary
 from hookmill.store.backup.restoring import LoadedBackup, ReportRows
-from hookmill.store.database import Database, Transaction, open_database, sqlite_url
+from hookmill.store.database import Database, Transaction, open_database, sqlite_path, sqlite_url
 from hookmill.store.keys import passphrase
 from hookmill.store.keys.key_file import KeyFile
 from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey, master_key_from_text
@@ -345,7 +345,7 @@ def _refuse_used(settings: Settings, header: Header) -> None:
 
 
 def _sqlite_path(settings: Settings) -> Path:
-    return Path(settings.store_url().removeprefix("sqlite:///"))
+    return sqlite_path(settings.store_url())
 
 
 def _open_postgres(settings: Settings) -> Database:

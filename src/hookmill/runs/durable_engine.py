@@ -19,7 +19,7 @@ from hookmill.domain.errors import DatabaseUnreachable, HookmillError, ReportFai
 from hookmill.domain.ids import RunKey, run_id, run_key
 from hookmill.store import timeouts
 from hookmill.store.autocommit import autocommit, prepare_connection
-from hookmill.store.database import Database
+from hookmill.store.database import Database, sqlite_url
 from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
 from hookmill.store.postgres_engine import connector_for_durable_engine
 from hookmill.store.privileges import ENGINE_SCHEMA
@@ -202,7 +202,7 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
             "engine", EngineError(f"{engine_db} was damaged. It was moved to {damaged}, and a new one was created.")
         )
     return {
-        "system_database_url": f"sqlite:///{engine_db}",
+        "system_database_url": sqlite_url(engine_db),
         # Only one connection: in SQLite up to 3.51.2, two that checkpoint at the same time can corrupt the WAL.
         "db_engine_kwargs": {"pool_size": 1, "max_overflow": 0, "connect_args": {"factory": EngineDbConnection}},
     }

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, TextualSelect, column, make_url, text
+from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, TextualSelect, column, text
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -32,6 +32,8 @@ T = TypeVar("T")
 Row = RowMapping
 POSTGRES_CONNECTIONS: Final = 16
 """The maximum number of connections in a process's pool for PostgreSQL. A worker adds one for each run at a time."""
+_SQLITE_PREFIX: Final = "sqlite:///"
+"""Precedes a path. With an absolute path, the URL has four slashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ class Database:
         self.on_sqlite = url.startswith("sqlite:")
         self._write_lock = _FairLock() if self.on_sqlite else None
         if self.on_sqlite:
-            self.path: Path | None = Path(make_url(url).database or "")
+            self.path: Path | None = sqlite_path(url)
             """The SQLite file; None on PostgreSQL."""
             self._has_sqlite_file = False
             self._write_engine = sqlite_engine.sqlite_engine(
@@ -317,7 +319,13 @@ class Database:
 
 
 def sqlite_url(path: Path) -> str:
-    return f"sqlite:///{path}"
+    """The URL of a SQLite file. Its path may have any character, so some are escaped."""
+    return _SQLITE_PREFIX + quote(str(path))
+
+
+def sqlite_path(url: str) -> Path:
+    """The file of a URL that begins with `sqlite:///`, as SQLAlchemy reads it."""
+    return Path(unquote(url.removeprefix(_SQLITE_PREFIX)))
 
 
 def is_sqlite_file(path: Path) -> bool:

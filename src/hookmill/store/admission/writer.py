@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Final
 
 from hookmill.domain.delivery import Accepted, Unavailable
@@ -29,7 +28,7 @@ from hookmill.store.admission.protocol import (
     frame,
 )
 from hookmill.store.admission.transaction import LockContended, PlanOutcome, add_dropped_counts, admit
-from hookmill.store.database import Database
+from hookmill.store.database import Database, sqlite_path
 from hookmill.store.identity_segments import SegmentCache
 from hookmill.store.notifications import notify_workers_separately
 from hookmill.store.private_file import open_lock_file
@@ -218,6 +217,7 @@ def _lock_writer(url: str) -> Iterator[None]:
     if not url.startswith("sqlite:"):
         yield
         return
-    with open_lock_file(Path(url.removeprefix("sqlite:///") + ".writer")) as lock:
+    path = sqlite_path(url)
+    with open_lock_file(path.with_name(f"{path.name}.writer")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
