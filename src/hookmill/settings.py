@@ -438,6 +438,11 @@ class Settings(BaseSettings):
             raise ValueError(
                 "must be an http or https URL without a password and query, such as https://hooks.example.com"
             )
+        if parts.path.strip("/"):
+            raise ValueError(
+                "must have no path: the service answers at the root of a host name only. Give it a name of its own, "
+                "such as https://hooks.example.com, and let the proxy pass all paths on unchanged"
+            )
         return base_url.rstrip("/")
 
     @field_validator("otlp_endpoint")

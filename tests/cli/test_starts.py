@@ -309,6 +309,7 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
             "HOOKMILL_DESTINATIONS: a.url: must be an https URL",
         ),
         ("BASE_URL", "https://hooks.test:99999", "HOOKMILL_BASE_URL: must be an http or https URL"),
+        ("BASE_URL", "https://example.com/hooks/", "HOOKMILL_BASE_URL: must have no path"),
         ("BASE_URL", "https://ada:canary@hooks.test", "HOOKMILL_BASE_URL: must be an http or https URL"),
         ("OTLP_ENDPOINT", "https://otlp.test:x", "HOOKMILL_OTLP_ENDPOINT: must be a URL"),
         ("OTLP_HEADERS", "authorization=a%0Ab", "HOOKMILL_OTLP_HEADERS: must be names and percent-encoded values"),
