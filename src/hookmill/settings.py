@@ -41,25 +41,13 @@ from hookmill.domain.workspace import is_repository_name
 from hookmill.outbound.http_url import http_url_parts, is_host_name
 from hookmill.results.destinations import AnyDestination
 from hookmill.runs.runners import AnyRunnerSettings, PackageSettings, RunnerSettings
+from hookmill.runs.runners.run_variables import RunVariable
 from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.settings_problems import describe_problem, suggestion
 from hookmill.store.database import sqlite_path, sqlite_url
 
 CONFIG_FILE: Final = "hookmill.toml"
-_VARIABLES_OTHER_THAN_SETTINGS: Final = {
-    "HOOKMILL_CONFIG",
-    # A run's command has these variables, and can call `hookmill`.
-    "HOOKMILL_RUN_ID",
-    "HOOKMILL_ATTEMPT",
-    "HOOKMILL_DELIVERY_ID",
-    "HOOKMILL_WEBHOOK",
-    "HOOKMILL_AUTOMATION",
-    "HOOKMILL_PROMPT_FILE",
-    "HOOKMILL_ENVELOPE_FILE",
-    "HOOKMILL_PAYLOAD_FILE",
-    "HOOKMILL_WORKSPACE",
-    "HOOKMILL_OUTPUTS_DIR",
-}
+_VARIABLES_OTHER_THAN_SETTINGS: Final = frozenset({"HOOKMILL_CONFIG", *RunVariable})
 
 
 _OTLP_HEADERS: Final = re.compile(r"[\w-]+=[!-+\--~]*(,[\w-]+=[!-+\--~]*)*", re.ASCII)

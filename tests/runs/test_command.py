@@ -19,14 +19,14 @@ from pydantic import ValidationError
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, delivery_id, run_id
-from hookmill.domain.run import Ended, RunState
+from hookmill.domain.run import BySchedule, Ended, RunState
 from hookmill.domain.run_outputs import OutputText
 from hookmill.runs.package import Package, allow_traversal, write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction
 from hookmill.runs.runners import CommandRunner, CommandSettings, command
 from hookmill.runs.runners.account import unix_account
 from hookmill.runs.runners.guard import CapturedOutput, kill_processes_of_runs
-from hookmill.settings import Settings
+from hookmill.settings import Settings, load_settings
 from tests.runs.backlog import processes_of
 from tests.runs.samples import always_continue, has_ended, instruct_when, is_alive, sample_run
 from tests.support.waiting import until
@@ -109,6 +109,21 @@ def test_command_gets_only_its_own_environment(package, monkeypatch):
         "HOOKMILL_PAYLOAD_FILE": str(package.directory / "event-payload.json"),
         "HOOKMILL_OUTPUTS_DIR": str(package.directory / "outputs"),
     }
+
+
+@pytest.mark.parametrize("started_by", ["delivery", "schedule"])
+def test_command_of_a_run_can_call_hookmill(tmp_path, monkeypatch, started_by):
+    schedule = BySchedule(name="nightly", scheduled_at=0, timezone="UTC")
+    run = sample_run(started_by=schedule) if started_by == "schedule" else sample_run()
+    package = write_package(tmp_path, run, b"{}")
+    script = "import json, os; print(json.dumps(dict(os.environ)))"
+
+    environment = json.loads(output_of(CommandRunner(argv=(sys.executable, "-c", script)), package))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert load_settings().problems == ()
+    assert ("HOOKMILL_SCHEDULED_AT" in environment) == (started_by == "schedule")
 
 
 def test_hostile_names_are_in_no_argument_and_no_variable(tmp_path):

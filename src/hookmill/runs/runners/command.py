@@ -29,30 +29,26 @@ from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruct
 from hookmill.runs.runners.account import UnixAccount, unix_account
 from hookmill.runs.runners.bubblewrap import Bubblewrap, BubblewrapSettings
 from hookmill.runs.runners.guard import (
-    ATTEMPT_VARIABLE,
     CHUNK_BYTES,
     ENDED_BY_TIME_LIMIT,
     ENDED_BY_WORKER,
     KILL_SECONDS,
     OUTPUT_FILE,
-    RUN_VARIABLE,
     TAIL_BYTES,
     kill_descendants,
     kill_processes_of_runs,
 )
 from hookmill.runs.runners.kind import CommandLine, RunnerContext, RunnerSettings, SystemText
 from hookmill.runs.runners.programs import Program
+from hookmill.runs.runners.run_variables import RunVariable
 from hookmill.sandbox import NOT_STARTED
 from hookmill.sandbox.cgroup import enter_own_cgroup
 
 GUARD: Final = Path(__file__).with_name("guard.py")
 INSTRUCTION_SECONDS: Final = 0.5
 """The time between two calls of `next_instruction`."""
-WORKSPACE_VARIABLE: Final = "HOOKMILL_WORKSPACE"
 TRACE_VARIABLE: Final = "TRACEPARENT"
 """The variable from which OpenTelemetry's command line tools and SDKs read the trace to continue."""
-OUTPUTS_VARIABLE: Final = "HOOKMILL_OUTPUTS_DIR"
-"""The variable with the directory to which the command writes its results."""
 INHERITED_VARIABLES: Final = ("PATH", "HOME", "LANG", "TZ")
 """The service's variables that every command receives."""
 MARGIN_SECONDS: Final = 15.0
@@ -245,15 +241,8 @@ class CommandRunner:
             **(self.account.variables if self.account is not None else {}),
             **(self.sandbox.environment(self.environment) if self.sandbox is not None else {}),
             **self.environment,
-            RUN_VARIABLE: run_id(package.run.id),
-            ATTEMPT_VARIABLE: str(package.run.attempt),
-            "HOOKMILL_AUTOMATION": package.run.automation_id,
-            "HOOKMILL_PROMPT_FILE": str(package.prompt_file),
-            "HOOKMILL_ENVELOPE_FILE": str(package.envelope_file),
-            **({WORKSPACE_VARIABLE: str(package.workspace)} if package.workspace is not None else {}),
-            OUTPUTS_VARIABLE: str(package.directory / OUTPUTS_DIRECTORY),
+            **_variables_about_run(package),
             **({TRACE_VARIABLE: package.traceparent} if package.traceparent is not None else {}),
-            **_started_by_variables(package),
             **{variable: value.reveal() for variable, value in package.secrets.items()},
         }
 
@@ -566,16 +555,26 @@ def _sandbox_name(run: Run) -> str:
     return f"{run_id(run.id)}-{run.attempt}"
 
 
-def _started_by_variables(package: Package) -> dict[str, str]:
-    """The variables that depend on what started the run."""
-    started_by = package.run.started_by
-    variables = {"HOOKMILL_PAYLOAD_FILE": str(package.payload_file)} if package.run.has_payload else {}
-    if isinstance(started_by, ByDelivery):
-        variables["HOOKMILL_DELIVERY_ID"] = delivery_id(started_by.delivery_key)
-        variables["HOOKMILL_WEBHOOK"] = started_by.webhook_uid
-    elif isinstance(started_by, BySchedule):
-        variables["HOOKMILL_SCHEDULE"] = started_by.name
-        variables["HOOKMILL_SCHEDULED_AT"] = iso(started_by.scheduled_at)
+def _variables_about_run(package: Package) -> dict[str, str]:
+    run = package.run
+    variables: dict[str, str] = {
+        RunVariable.RUN_ID: run_id(run.id),
+        RunVariable.ATTEMPT: str(run.attempt),
+        RunVariable.AUTOMATION: run.automation_id,
+        RunVariable.PROMPT_FILE: str(package.prompt_file),
+        RunVariable.ENVELOPE_FILE: str(package.envelope_file),
+        RunVariable.OUTPUTS_DIR: str(package.directory / OUTPUTS_DIRECTORY),
+    }
+    if package.workspace is not None:
+        variables[RunVariable.WORKSPACE] = str(package.workspace)
+    if run.has_payload:
+        variables[RunVariable.PAYLOAD_FILE] = str(package.payload_file)
+    if isinstance(run.started_by, ByDelivery):
+        variables[RunVariable.DELIVERY_ID] = delivery_id(run.started_by.delivery_key)
+        variables[RunVariable.WEBHOOK] = run.started_by.webhook_uid
+    elif isinstance(run.started_by, BySchedule):
+        variables[RunVariable.SCHEDULE] = run.started_by.name
+        variables[RunVariable.SCHEDULED_AT] = iso(run.started_by.scheduled_at)
     return variables
 
 

@@ -35,14 +35,13 @@ from hookmill.runs.runners.allowed_destinations import (
 )
 from hookmill.runs.runners.command import (
     INHERITED_VARIABLES,
-    OUTPUTS_VARIABLE,
-    WORKSPACE_VARIABLE,
     CommandRunner,
     ProcessSettings,
     count_of_arguments,
 )
 from hookmill.runs.runners.kind import CommandLine, RunnerContext
 from hookmill.runs.runners.programs import Program
+from hookmill.runs.runners.run_variables import RunVariable
 from hookmill.sandbox.held_network import HOLDER_FILE, HOLDER_PATH, holder_program
 
 ENGINES: Final = ("podman", "docker")
@@ -51,7 +50,7 @@ REMOVAL_SECONDS: Final = 60.0
 REMOVED_NAMES_MAX: Final = 20
 ENGINE_FAILED: Final = 125
 """The exit status of the client if the engine could not start the container."""
-_NAMES_OF_FILES: Final = ("HOOKMILL_PROMPT_FILE", "HOOKMILL_ENVELOPE_FILE", "HOOKMILL_PAYLOAD_FILE")
+_NAMES_OF_FILES: Final = (RunVariable.PROMPT_FILE, RunVariable.ENVELOPE_FILE, RunVariable.PAYLOAD_FILE)
 _VARIABLES_OF_THE_HOST: Final = frozenset((*INHERITED_VARIABLES, "USER", "LOGNAME"))
 """What the engine's client gets from the host. It would be wrong in the container."""
 
@@ -236,15 +235,15 @@ class ContainerRunner(CommandRunner):
 
     def _argv(self, package: Package) -> tuple[str, ...]:
         variables = self._environment(package)
-        own_environment = {"HOME": "/tmp", OUTPUTS_VARIABLE: self.paths.outputs}  # noqa: S108 - in the container
+        own_environment: dict[str, str] = {"HOME": "/tmp", RunVariable.OUTPUTS_DIR: self.paths.outputs}  # noqa: S108 - in the container
         if self.limits.network_allow:
             configured = {*self.environment, *self.pass_environment, *package.secrets}
             own_environment |= {name: url for name, url in proxy_variables().items() if name not in configured}
         for name in _NAMES_OF_FILES:
             if name in variables:
                 own_environment[name] = f"{PACKAGE_PATH}/{PurePath(variables[name]).name}"
-        if WORKSPACE_VARIABLE in variables:
-            own_environment[WORKSPACE_VARIABLE] = self.paths.workspace
+        if RunVariable.WORKSPACE in variables:
+            own_environment[RunVariable.WORKSPACE] = self.paths.workspace
         not_inherited = _VARIABLES_OF_THE_HOST.difference(self.environment, self.pass_environment, package.secrets)
         return container_arguments(
             engine=self.engine,
