@@ -262,13 +262,15 @@ def test_log_of_one_line_is_shown_on_a_terminal_in_chunks(package: Path):
 
 
 def test_show_lists_a_limited_number_of_files(package: Path, hookmill: Hookmill):
-    for number in range(LISTED_ENTRIES_MAX + 1):
-        (package / f"{number:04}").touch()
+    for name in (*(f"{number:04}" for number in range(LISTED_ENTRIES_MAX + 1)), "prompt.md", "envelope.json"):
+        (package / name).touch()
 
     shown = hookmill("run", "show", package.name, "--json").json
 
-    assert (len(shown["files"]), shown["more_files"]) == (LISTED_ENTRIES_MAX, True)
-    assert "and more than 980 more\n" in hookmill("run", "show", package.name).out
+    assert LISTED_ENTRIES_MAX - 10 < len(shown["files"]) <= LISTED_ENTRIES_MAX
+    assert shown["more_files"] is True
+    assert [file["name"] for file in shown["files"][:2]] == ["prompt.md", "envelope.json"]
+    assert "and more than 977 more\n" in hookmill("run", "show", package.name).out
 
 
 def test_log_without_a_file_is_the_stored_tail(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):

@@ -134,8 +134,8 @@ def test_page_of_a_finished_run_shows_its_files(
 
     files = [cell.inner_text() for cell in page.locator("table th[scope=row]").all()]
     assert files == [
-        '<b>file \\u202e"; name', "envelope.json", "envelope.txt", "event-payload.json", "no text \\udcff",
-        "output.log", "prompt.md",
+        "prompt.md", "envelope.json", "event-payload.json", '<b>file \\u202e"; name', "envelope.txt",
+        "no text \\udcff", "output.log",
     ]  # fmt: skip
     page.get_by_text("Full prompt").click()
     expect(page.get_by_label("Prompt")).to_contain_text("Look at it.")

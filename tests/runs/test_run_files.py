@@ -35,7 +35,7 @@ from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 
 S3_SETTINGS: dict[str, Any] = {"s3_bucket": "files", "s3_access_key_id": "id", "s3_secret_access_key": "secret"}
-PACKAGE_FILES = ["envelope.json", "envelope.txt", "event-payload.json", "prompt.md"]
+PACKAGE_FILES = ["prompt.md", "envelope.json", "event-payload.json", "envelope.txt"]
 
 
 class Host:
@@ -276,6 +276,7 @@ def test_listing_of_many_files_is_cut(sqlite_backlog, tmp_path):
 
     assert listing.has_more
     assert 990 < len(listing.files) <= 1_010
+    assert [file.name for file in listing.files[:3]] == PACKAGE_FILES[:3]
     assert set(PACKAGE_FILES) < {file.name for file in listing.files}
     assert host.output_bytes(key) == b"output"
 
@@ -342,7 +343,7 @@ def test_files_of_a_failed_attempt_are_shown_until_the_next_one_begins(backlog, 
     with backlog.database.write() as tx:
         tx.run("UPDATE runs SET hold = NULL, due_at = NULL")
     claim(backlog)
-    assert sorted(other_host.files(key)) == PACKAGE_FILES
+    assert list(other_host.files(key)) == PACKAGE_FILES
     perform(backlog, key, writing_runner({"second": b"2"}))
 
     assert sorted(other_host.files(key)) == sorted([*PACKAGE_FILES, "second"])
@@ -380,7 +381,7 @@ def test_requeued_run_shows_nothing_of_an_earlier_attempt(sqlite_backlog, tmp_pa
     requeue(sqlite_backlog, key)
 
     assert (sqlite_backlog.run(key).state, sqlite_backlog.run(key).attempt) == (RunState.QUEUED, 2)
-    assert sorted(other_host.files(key)) == PACKAGE_FILES
+    assert list(other_host.files(key)) == PACKAGE_FILES
     assert b'"name": "Renamed"' in other_host.content(key, "envelope.json")
 
 

@@ -175,7 +175,7 @@ def test_only_the_command_gets_the_value(backlog, tmp_path):
     other_host = Installation(backlog, has_packages=False)
     for host in (installation, other_host):
         names = host.names(run)
-        assert names == ["envelope.json", "envelope.txt", "event-payload.json", "output.log", "prompt.md", "token.txt"]
+        assert names == ["prompt.md", "envelope.json", "event-payload.json", "envelope.txt", "output.log", "token.txt"]
         contents = {name: host.content(run, name) for name in names}
         assert contents["token.txt"] == b"[masked]"
         assert contents["prompt.md"].endswith(b"x [masked] y\n")

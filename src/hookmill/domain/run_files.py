@@ -18,12 +18,20 @@ ENVELOPE_TEXT_FILE: Final = "envelope.txt"
 WORKSPACE_DIRECTORY: Final = "workspace"
 """The directory of the package with the checkout. Only regular files of a package are listed or stored."""
 OUTPUT_FILE: Final = "output.log"
+_FIRST_FILES: Final = (PROMPT_FILE, ENVELOPE_FILE, PAYLOAD_FILE)
+NAMED_FILES: Final = (*_FIRST_FILES, ENVELOPE_TEXT_FILE, OUTPUT_FILE)
+"""The files whose names the service chooses."""
 OUTPUT_END_BYTES: Final = 16_384
 """The size of the end of a command's output that is stored while the command runs, and that a page shows."""
 
 STORED_FILE_BYTES_MAX: Final = 1_048_576
 STORED_RUN_BYTES_MAX: Final = 4_194_304
 STORED_FILES_MAX: Final = 100
+
+
+def listing_order(name: str) -> tuple[int, str]:
+    """The sort key of a file in a list: what the run was given comes first, and the others follow by name."""
+    return (_FIRST_FILES.index(name) if name in _FIRST_FILES else len(_FIRST_FILES), name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +55,7 @@ class RunFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFiles:
-    """The files of a run's latest attempt, by name."""
+    """The files of a run's latest attempt, in the order of `listing_order`."""
 
     files: Sequence[RunFile] = ()
     has_more: bool = False

@@ -17,6 +17,7 @@ from hookmill.domain.run_files import (
     RunOutput,
     fields_of,
     from_first_character,
+    listing_order,
     prepared_texts,
 )
 from hookmill.domain.run_options import FieldValue
@@ -66,7 +67,7 @@ class RunFileReader:
         return self._storage is not None
 
     def files_of(self, may: MayView, run: Run) -> RunFiles:
-        """The files, by name."""
+        """The files, in the order of `listing_order`."""
         _require_same_factory(may, run)
         if self._packages is not None and self._packages.has_package(run):
             names_and_sizes, has_more = self._packages.list_files(run)
@@ -91,7 +92,7 @@ class RunFileReader:
             # Without a size: the command has removed the file.
             if file.size is not None
         ]
-        return RunFiles(files=sorted(files, key=lambda file: file.name), has_more=package.has_more)
+        return RunFiles(files=sorted(files, key=lambda file: listing_order(file.name)), has_more=package.has_more)
 
     def read(self, may: MayView, run: Run, name: str) -> Iterator[bytes]:
         """The content of a file, in chunks. Raises `NotFound`, also if only another host has the file.

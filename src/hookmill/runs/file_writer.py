@@ -111,11 +111,6 @@ class RunFileWriter:
         listed_files, has_more = list_files(self._packages, run.id)
         sizes = dict(listed_files)
         prepared = dict(prepared_files(run, payload))
-        if has_more:
-            # The list is cut, so it may lack these files.
-            for name in (OUTPUT_FILE, *prepared):
-                if name not in sizes and (size := self._size_of(run, name)) is not None:
-                    sizes[name] = size
         # The command has removed these.
         files = [FileToStore(name=name, size=None) for name in prepared if name not in sizes]
         large_files = []

@@ -15,10 +15,12 @@ from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import PAYLOAD_FILE, Run
 from hookmill.domain.run_files import (
     ENVELOPE_FILE,
+    NAMED_FILES,
     OUTPUT_FILE,
     PROMPT_FILE,
     WORKSPACE_DIRECTORY,
     from_first_character,
+    listing_order,
     prepared_files,
 )
 from hookmill.domain.secret import SecretValue
@@ -217,9 +219,10 @@ def read_tail(descriptor: int, bytes_max: int) -> tuple[bytes, int]:
 
 
 def list_files(packages: Path, run: RunKey) -> tuple[list[tuple[str, int]], bool]:
-    """The names and sizes of a package's regular files, by name, and whether the list is cut.
+    """The names and sizes of a package's regular files, in the order of `listing_order`, and whether the list is cut.
 
-    The list is cut if the package has more than `LISTED_ENTRIES_MAX` entries, and empty if there is no package.
+    The list is cut if the package has more than `LISTED_ENTRIES_MAX` entries. It never lacks `NAMED_FILES`. It is empty
+    if there is no package.
     """
     try:
         package = open_package(packages, run)
@@ -227,12 +230,16 @@ def list_files(packages: Path, run: RunKey) -> tuple[list[tuple[str, int]], bool
         return [], False
     try:
         with os.scandir(package) as entries:
-            files = [
-                (entry.name, entry.stat(follow_symlinks=False).st_size)
-                for entry in islice(entries, LISTED_ENTRIES_MAX)
-                if entry.is_file(follow_symlinks=False) and entry.name != MASKED_MARKER
-            ]
-            return sorted(files), next(entries, None) is not None
+            others = (entry.name for entry in entries if entry.name not in {*NAMED_FILES, MASKED_MARKER})
+            names = [*NAMED_FILES, *islice(others, LISTED_ENTRIES_MAX - len(NAMED_FILES))]
+            is_cut = next(others, None) is not None
+        sizes = {}
+        for name in names:
+            with suppress(FileNotFoundError):
+                status = os.stat(name, dir_fd=package, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    sizes[name] = status.st_size
+        return sorted(sizes.items(), key=lambda item: listing_order(item[0])), is_cut
     except OSError:
         return [], False
     finally:
