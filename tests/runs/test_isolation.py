@@ -11,7 +11,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -31,6 +33,7 @@ from hookmill.runs.runners.bubblewrap import Bubblewrap, BubblewrapSettings
 from hookmill.runs.runners.guard import limit_that_ended
 from hookmill.sandbox import DISK_LIMIT, egress
 from hookmill.sandbox.cgroup import cgroup_limits, has_exceeded_memory
+from hookmill.sandbox.disk import disk_use
 from hookmill.sandbox.memory import memory_bytes
 from tests.runs.answering import answering
 from tests.runs.samples import always_continue, instruct_when, sample_run
@@ -52,8 +55,10 @@ ACCOUNT: Final = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).p
 
 @pytest.fixture(scope="module", autouse=True)
 def bubblewrap_in_path() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        directory = Path(program("bwrap", package="bubblewrap")).parent
+    # The cache of programs may be in a home directory, which other accounts can't reach.
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        shutil.copy(program("bwrap", package="bubblewrap"), directory)
         patch.setenv("PATH", f"{directory}{os.pathsep}{os.environ['PATH']}")
         yield
 
@@ -427,9 +432,96 @@ def test_package_that_grows_too_large_ends_its_sandbox(package):
     result = perform(runner("sh", "-c", script), package)
 
     assert (result.state, result.exit_status) == (RunState.FAILED, 137)
-    assert result.reason == (
-        "The sandbox was ended: the run's files needed more than 16 MiB, or were more than 1,000,000."
+    assert result.reason == TOO_LARGE
+
+
+def performed_by_account(command: CommandRunner, package: Package) -> Ended:
+    """The result of a run whose service has the same account as its commands."""
+    if os.geteuid() != 0:
+        return perform(command, package)
+    account = pwd.getpwnam(ACCOUNT)
+    for path in (package.directory.parents[1], *package.directory.parents[1].rglob("*")):
+        shutil.chown(path, ACCOUNT)
+    read_end, write_end = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.setgroups([])
+            os.setgid(account.pw_gid)
+            os.setuid(account.pw_uid)
+            # The one that performs the tests may be in a home directory.
+            sys.executable = python()
+            result = perform(replace(command, account=None), package)
+            os.write(write_end, json.dumps([result.state.value, result.reason]).encode())
+        finally:
+            os._exit(1)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
+        state, reason = json.load(pipe)
+    return Ended(state=RunState(state), reason=reason)
+
+
+TOO_LARGE: Final = "The sandbox was ended: the run's files needed more than 16 MiB, or were more than 1,000,000."
+HIDING_PLACES: Final = {
+    "directory that can't be listed": "mkdir hidden; for n in 1 2; do head -c 10485760 /dev/zero > hidden/$n; done; "
+    "chmod 300 hidden .",
+    "directory that can't be entered": "mkdir hidden; for n in 1 2; do head -c 10485760 /dev/zero > hidden/$n; done; "
+    "chmod 0 hidden",
+    "last moment": "for n in 1 2; do head -c 10485760 /dev/zero > $n; done",
+    "outputs": "for n in 1 2; do head -c 10485760 /dev/zero > outputs/$n; done",
+}
+
+
+@pytest.mark.parametrize("script", HIDING_PLACES.values(), ids=HIDING_PLACES)
+def test_package_left_too_large_fails_the_run_and_is_removed(package, script):
+    result = performed_by_account(runner("sh", "-c", f"echo text > outputs/report; {script}"), package)
+
+    assert (result.state, result.reason) == (RunState.FAILED, TOO_LARGE)
+    files = {name for name, _ in list_files(package.directory.parent, package.run.id)[0]}
+    assert files >= {"prompt.md", "envelope.json", "event-payload.json", "output.log", "report"}
+    assert disk_use([str(package.directory)]).bytes <= 16 * MIB
+
+
+def test_deep_directories_count_as_too_large(package):
+    deep = (
+        "import os\nfor number in range(3000):\n    os.mkdir('directory')\n    os.chdir('directory')\n"
+        "open('file', 'w').close()"
     )
+
+    result = performed_by_account(runner(python(), "-I", "-S", "-c", deep), package)
+
+    assert (result.state, result.reason) == (RunState.FAILED, TOO_LARGE)
+    assert not (package.directory / "directory").exists()
+
+
+DELETED_FILES: Final = """
+import time
+files = []
+for number in range(2):
+    files.append(open("large", "wb"))
+    files[-1].write(bytes(10 * 1048576))
+    files[-1].flush()
+    __import__("os").unlink("large")
+time.sleep(60)
+"""
+
+
+def test_open_files_that_were_deleted_count_for_the_disk(package):
+    result = performed_by_account(runner(python(), "-I", "-S", "-c", DELETED_FILES), package)
+
+    assert (result.state, result.reason) == (RunState.FAILED, TOO_LARGE)
+
+
+def test_growth_of_shared_paths_counts_for_the_disk(package):
+    cache = package.directory.parents[2] / "cache"
+    cache.mkdir()
+    cache.chmod(0o777)
+    (cache / "old").write_bytes(bytes(20 * MIB))
+    assert disk_use([str(cache)], changed_since_ns=time.time_ns()).bytes == 0
+    script = f"for n in 1 2; do head -c 10485760 /dev/zero > {cache}/$n; done; sleep 60"
+
+    result = perform(runner("sh", "-c", script, bubblewrap={"writable": [str(cache)]}), package)
+
+    assert (result.state, result.reason) == (RunState.FAILED, TOO_LARGE)
 
 
 SHARING_PROCESSES: Final = """

@@ -4,8 +4,8 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -23,15 +23,15 @@ from hookmill.domain.run_files import (
     listing_order,
     prepared_files,
 )
+from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.workspace import CheckoutCommits
-from hookmill.store.directories import remove_directory, remove_or_set_aside
+from hookmill.sandbox.disk import BLOCK_BYTES
+from hookmill.store.directories import remove_directory, remove_entry, remove_or_set_aside
 
 LISTED_ENTRIES_MAX: Final = 1_000
 """The maximum number of entries that a listing of a package reads. A command may create any number of files."""
 CHUNK_BYTES: Final = 65_536
-BLOCK_BYTES: Final = 512
-"""The unit of `st_blocks`."""
 MASKED_MARKER: Final = ".masked"
 """A file that exists when the secrets of the run are masked in all other files. It is never listed."""
 ENVELOPE_BYTES_MAX: Final = 1_048_576
@@ -134,6 +134,66 @@ def hand_over(directory: Path, uid: int, gid: int) -> None:
 def remove_workspace(packages: Path, run: RunKey) -> None:
     """Remove the workspace of a run whose processes have ended. Raises `OSError`."""
     remove_directory(directory_of(packages, run) / WORKSPACE_DIRECTORY)
+
+
+def keep_results(package: Path, bytes_max: int) -> None:
+    """Remove what a command whose processes have ended has written, except for results that need at most `bytes_max`.
+
+    Results are `output.log`, the files that the service wrote, and then the files directly in the directory of outputs.
+    Raises `OSError` if something can't be removed.
+    """
+    with _open_directory(str(package)) as top:
+        remaining = bytes_max
+        for name in reversed(NAMED_FILES):
+            remaining -= _keep_if_small(name, top, remaining)
+        _remove_entries(top, kept={*NAMED_FILES, OUTPUTS_DIRECTORY})
+        try:
+            outputs_fd = _open_directory(OUTPUTS_DIRECTORY, top)
+        except FileNotFoundError:
+            return
+        except OSError:
+            remove_entry(OUTPUTS_DIRECTORY, top)
+            return
+        with outputs_fd as outputs:
+            with os.scandir(outputs) as entries:
+                names = sorted(entry.name for entry in islice(entries, LISTED_ENTRIES_MAX))
+            for name in names:
+                remaining -= _keep_if_small(name, outputs, remaining)
+            _remove_entries(outputs, kept=set(names))
+
+
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_directory(path: str, parent: int | None = None) -> AbstractContextManager[int]:
+    """A descriptor of a directory, which is closed at the end of the context. Follows no link. Raises `OSError` now."""
+    return _closing(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent))
+
+
+def _keep_if_small(name: str, directory: int, bytes_max: int) -> int:
+    """The space of a regular file, which is removed if it needs more than `bytes_max`. Removes everything else."""
+    with suppress(FileNotFoundError):
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode) and (size := status.st_blocks * BLOCK_BYTES) <= bytes_max:
+            return size
+        remove_entry(name, directory)
+    return 0
+
+
+def _remove_entries(directory: int, kept: Collection[str]) -> None:
+    # In parts, because a list of all entries could need much memory.
+    while True:
+        with os.scandir(directory) as entries:
+            names = list(islice((entry.name for entry in entries if entry.name not in kept), LISTED_ENTRIES_MAX))
+        if not names:
+            return
+        for name in names:
+            remove_entry(name, directory)
 
 
 def make_packages_directory(packages: Path) -> None:

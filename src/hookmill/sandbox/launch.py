@@ -20,16 +20,13 @@ from io import BufferedReader
 from typing import Any, Final
 
 from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT, NOT_STARTED, PROXY_PORT
-from hookmill.sandbox.memory import memory_bytes
+from hookmill.sandbox.disk import FILES_MAX, deleted_bytes, disk_use
+from hookmill.sandbox.memory import memory_bytes, tmpfs_inode_bytes
 from hookmill.sandbox.seccomp import open_filter
 
 LOOPBACK: Final = "127.0.0.1"
 BACKLOG: Final = 64
 STATUS_BYTES_MAX: Final = 65_536
-BLOCK_BYTES: Final = 512
-"""The unit of `st_blocks`."""
-ENTRIES_MAX: Final = 1_000_000
-"""More files than this count as too many bytes."""
 DISK_WATCH_SECONDS: Final = 1.0
 """The shortest time between two measurements of the disk."""
 MEMORY_WATCH_SECONDS: Final = 0.25
@@ -56,7 +53,10 @@ class Sandbox:
     """What bubblewrap reports."""
     egress: int | None
     """The process of the proxy."""
-    directories: Sequence[str]
+    directory: str
+    """The package."""
+    shared_directories: Sequence[str]
+    """Directories that other sandboxes can change, too."""
     disk_bytes_max: int
     memory_bytes_max: int | None
     """None: a cgroup limits the memory."""
@@ -66,9 +66,9 @@ def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
     """Create a sandbox for the command. Raises `OSError`.
 
     The spec: `arguments` (bubblewrap and its arguments), `rlimits` (numbers by their names in `resource`),
-    `memory_bytes` (how much the processes may use together, or None), `directories` and `disk_bytes` (how much these
-    directories may have together), and `egress` (`destinations` and `private_networks`, or None). The key `cgroup` is
-    for the guard.
+    `memory_bytes` (how much the processes may use together, or None), `directory` (the package), `shared_directories`
+    and `disk_bytes` (how much the package, and what changes in shared directories, may have together), and `egress`
+    (`destinations` and `private_networks`, or None). The key `cgroup` is for the guard.
     """
     _end_with_parent()
     status_read_end, status_write_end = os.pipe()
@@ -100,7 +100,8 @@ def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
         gate=gate_write_end,
         status=status,
         egress=egress,
-        directories=spec["directories"],
+        directory=spec["directory"],
+        shared_directories=spec["shared_directories"],
         disk_bytes_max=spec["disk_bytes"],
         memory_bytes_max=spec["memory_bytes"],
     )
@@ -201,41 +202,24 @@ class _Watch:
 
 
 def _watches(sandbox: Sandbox, descendants_of: Callable[[int], Collection[int]]) -> Sequence[_Watch]:
+    bytes_max, started_at_ns = sandbox.disk_bytes_max, time.time_ns()
+
     def has_too_large_files() -> bool:
-        return disk_bytes(sandbox.directories, sandbox.disk_bytes_max) > sandbox.disk_bytes_max
+        use = disk_use([sandbox.directory], bytes_max=bytes_max)
+        shared = disk_use(sandbox.shared_directories, bytes_max=bytes_max, changed_since_ns=started_at_ns)
+        deleted = deleted_bytes(descendants_of(sandbox.first_process), sandbox.directory)
+        return use.bytes + shared.bytes + deleted > bytes_max or use.files + shared.files > FILES_MAX
 
     watches = [_Watch(DISK_LIMIT, has_too_large_files, DISK_WATCH_SECONDS)]
-    if (bytes_max := sandbox.memory_bytes_max) is not None:
+    if (memory_bytes_max := sandbox.memory_bytes_max) is not None:
 
         def uses_too_much_memory() -> bool:
-            return memory_bytes(descendants_of(sandbox.first_process), bytes_max) > bytes_max
+            # The first process belongs to bubblewrap, and has the sandbox's directories.
+            remaining = memory_bytes_max - tmpfs_inode_bytes(sandbox.first_process)
+            return memory_bytes(descendants_of(sandbox.first_process), remaining) > remaining
 
         watches.append(_Watch(MEMORY_LIMIT, uses_too_much_memory, MEMORY_WATCH_SECONDS))
     return watches
-
-
-def disk_bytes(directories: Sequence[str], bytes_max: int) -> int:
-    """The space that the files in these directories have on the disk. Counts no further than `bytes_max`.
-
-    No link is followed. Directories that this account can't list are not counted.
-    """
-    total, entries = 0, 0
-    waiting = list(directories)
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as listing:
-                for entry in listing:
-                    entries += 1
-                    status = entry.stat(follow_symlinks=False)
-                    total += status.st_blocks * BLOCK_BYTES
-                    if total > bytes_max or entries > ENTRIES_MAX:
-                        return bytes_max + 1
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-        except OSError:
-            # The command may remove or lock anything at any time.
-            continue
-    return total
 
 
 def start_egress(process: int, egress: Mapping[str, Any]) -> int:

@@ -3,6 +3,7 @@
 import os
 import secrets
 import stat
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -29,20 +30,22 @@ def remove_directory(path: Path) -> None:
     At most two directories are open at a time, whatever the depth. Raises `OSError` if a part can't be removed, such as
     a mounted file system.
     """
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
+    with suppress(FileNotFoundError):
+        remove_entry(str(path))
+
+
+def remove_entry(name: str, parent_fd: int | None = None) -> None:
+    """Remove a file, a link, or a directory with its content, as `remove_directory` does. Raises `OSError`."""
+    if not stat.S_ISDIR(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=parent_fd)
         return
-    if not stat.S_ISDIR(mode):
-        path.unlink()
-        return
-    _make_writable(path)
-    top_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    _make_writable(name, parent_fd)
+    top_fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
     try:
         _remove_content(top_fd)
     finally:
         os.close(top_fd)
-    path.rmdir()
+    os.rmdir(name, dir_fd=parent_fd)
 
 
 def _remove_content(top_fd: int) -> None:
@@ -81,7 +84,7 @@ def _remove_files(directory_fd: int) -> list[str]:
     return subdirectories
 
 
-def _make_writable(path: Path | str, parent_fd: int | None = None) -> None:
+def _make_writable(path: str, parent_fd: int | None) -> None:
     """Make a directory writable, because commands may leave read-only ones, such as Go's module cache."""
     # Root needs no permission, and must not change modes: another account could replace the directory by a link.
     if os.geteuid() != 0:

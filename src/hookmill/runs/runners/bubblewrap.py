@@ -21,7 +21,7 @@ from hookmill.runs.runners.allowed_destinations import (
 )
 from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT
 from hookmill.sandbox.cgroup import cgroup_limits, delegated_cgroup
-from hookmill.sandbox.launch import ENTRIES_MAX
+from hookmill.sandbox.disk import FILES_MAX
 from hookmill.sandbox.seccomp import open_filter
 
 PROGRAM: Final = "bwrap"
@@ -227,10 +227,15 @@ class Bubblewrap:
             if above is None
             else {"directory": f"{above}/{name}", "limits": cgroup_limits(memory_bytes, settings.cpus)},
             "memory_bytes": memory_bytes if above is None else None,
-            "directories": [str(package)],
-            "disk_bytes": settings.disk_mb * _MIB,
+            "directory": str(package),
+            "shared_directories": settings.writable,
+            "disk_bytes": self.disk_bytes_max,
             "egress": egress_spec(settings.network_allow, settings.network_private),
         }
+
+    @property
+    def disk_bytes_max(self) -> int:
+        return self.settings.disk_mb * _MIB
 
     def reason_of_end(self, ended_by: str | None) -> str | None:
         """The reason of a run whose sandbox was ended by one of its limits. None if it was not."""
@@ -239,7 +244,7 @@ class Bubblewrap:
         if ended_by == DISK_LIMIT:
             return (
                 f"The sandbox was ended: the run's files needed more than {self.settings.disk_mb:,} MiB, or were more "
-                f"than {ENTRIES_MAX:,}."
+                f"than {FILES_MAX:,}."
             )
         return None
 

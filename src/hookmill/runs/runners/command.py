@@ -24,7 +24,7 @@ from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY, SUMMARY_FILE
 from hookmill.domain.run_secrets import DEFAULT_ALLOWED, RunSecretRule, allowed_pattern
 from hookmill.domain.text import printable
 from hookmill.runs.outputs import collect_outputs, create_outputs_directory
-from hookmill.runs.package import Package, allow_traversal, hand_over, make_packages_directory
+from hookmill.runs.package import Package, allow_traversal, hand_over, keep_results, make_packages_directory
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.account import UnixAccount, unix_account
 from hookmill.runs.runners.bubblewrap import Bubblewrap, BubblewrapSettings
@@ -41,8 +41,9 @@ from hookmill.runs.runners.guard import (
 from hookmill.runs.runners.kind import CommandLine, RunnerContext, RunnerSettings, SystemText
 from hookmill.runs.runners.programs import Program
 from hookmill.runs.runners.run_variables import RunVariable
-from hookmill.sandbox import NOT_STARTED
+from hookmill.sandbox import DISK_LIMIT, NOT_STARTED
 from hookmill.sandbox.cgroup import enter_own_cgroup
+from hookmill.sandbox.disk import FILES_MAX, disk_use
 
 GUARD: Final = Path(__file__).with_name("guard.py")
 INSTRUCTION_SECONDS: Final = 0.5
@@ -108,7 +109,23 @@ class CommandRunner:
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         self._create_outputs_directory(package)
-        return self._with_outputs(package, self._run_command(package, next_instruction))
+        result = self._run_command(package, next_instruction)
+        return self._with_outputs(package, self._within_disk_limit(package, result))
+
+    def _within_disk_limit(self, package: Package, result: Ended | Abandoned) -> Ended | Abandoned:
+        """The result, and a package that has no more than the sandbox may have. All processes have ended."""
+        if self.sandbox is None or isinstance(result, Abandoned):
+            return result
+        bytes_max = self.sandbox.disk_bytes_max
+        use = disk_use([str(package.directory)], bytes_max=bytes_max, command_has_ended=True)
+        if use.bytes <= bytes_max and use.files <= FILES_MAX:
+            return result
+        # What can't be removed now is removed by retention.
+        with contextlib.suppress(OSError):
+            keep_results(package.directory, bytes_max)
+        if result.state is RunState.CANCELLED:
+            return result
+        return replace(result, state=RunState.FAILED, reason=self.sandbox.reason_of_end(DISK_LIMIT))
 
     def _create_outputs_directory(self, package: Package) -> None:
         try:
