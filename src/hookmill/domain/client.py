@@ -1,5 +1,6 @@
 """The address of a request's client: that of the connection, or the address that a trusted proxy reports."""
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -10,6 +11,10 @@ FORWARDED_FOR = b"x-forwarded-for"
 FORWARDED_HOPS_MAX = 32
 ADDRESS_CHARACTERS_MAX = 64
 """Longer texts are no addresses."""
+_HOP = re.compile(
+    r'(?P<quote>"?)(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)(?:%[^\]"]+)?\]|(?P<ipv4>[0-9.]+))(?::[0-9]{1,5})?(?P=quote)\Z'
+)
+"""An address with a port, in brackets or in quotes, as some proxies and RFC 7239 write it."""
 
 
 def client_address(peer: str, forwarded_for: bytes | None, trusted_proxies: Sequence[Network]) -> str | None:
@@ -22,15 +27,19 @@ def client_ip(peer: str, forwarded_for: bytes | None, trusted_proxies: Sequence[
     """The address nearest to this service that is not a trusted proxy; None if the connection has no address.
 
     `peer` is the connection's address. `X-Forwarded-For` is read from the right, as far as trusted proxies added
-    entries. Clients can forge the entries further left. Reading stops at an entry that is not an address. If all
-    addresses are trusted proxies, the leftmost one is returned.
+    entries. Clients can forge the entries further left. Reading stops at an entry that is not an address, such as
+    `unknown`. If all addresses are trusted proxies, the leftmost one is returned.
     """
     nearest = _address(peer)
     if nearest is None:
         return None
     hops = (forwarded_for or b"").decode("latin-1").rsplit(",", FORWARDED_HOPS_MAX)
     while hops and _is_in(nearest, trusted_proxies):
-        next_hop = _address(hops.pop().strip())
+        hop = hops.pop().strip()
+        if not hop:
+            # A list in a header may have empty elements.
+            continue
+        next_hop = _address(hop)
         if next_hop is None:
             break
         nearest = next_hop
@@ -38,7 +47,12 @@ def client_ip(peer: str, forwarded_for: bytes | None, trusted_proxies: Sequence[
 
 
 def _address(text: str) -> Address | None:
-    return _parsed(text) if len(text) <= ADDRESS_CHARACTERS_MAX else None
+    if len(text) > ADDRESS_CHARACTERS_MAX:
+        return None
+    if (hop := _HOP.match(text)) is not None:
+        return _parsed(hop["ipv6"] or hop["ipv4"])
+    # A zone is no part of the client's identity.
+    return _parsed(text.partition("%")[0])
 
 
 # Parsing takes several times as long as all the rest of a check whether a client is in a network.
