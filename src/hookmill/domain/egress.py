@@ -8,7 +8,7 @@ from typing import Final
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.networks import Address, AllowedNetworks, usable_networks
-from hookmill.domain.outgoing import is_public, parsed_address
+from hookmill.domain.outgoing import parsed_address
 
 DESTINATIONS_MAX: Final = 64
 HOST_CHARACTERS_MAX: Final = 253
@@ -71,12 +71,12 @@ class EgressRules:
             for count in range(1, len(labels))
         )
 
-    def permits_address(self, destination: Destination, address: Address) -> bool:
+    def permits_address(self, destination: Destination, address: Address, *, is_public: bool) -> bool:
         """Whether the address may be used for a permitted destination.
 
         If it is not public, the rules must name this address, or a private network with it.
         """
-        return is_public(address) or destination.host == str(address) or self.private_networks.includes(address)
+        return is_public or destination.host == str(address) or self.private_networks.includes(address)
 
 
 def _parse_rule(text: str) -> Destination:

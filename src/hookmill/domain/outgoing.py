@@ -14,6 +14,8 @@ _NOT_PUBLIC: Final = AllowedNetworks.of(
         "10.0.0.0/8",
         "100.64.0.0/10",
         "127.0.0.0/8",
+        # Azure's host service. The metadata services of other clouds are in the private and special networks here.
+        "168.63.129.16",
         "169.254.0.0/16",
         "172.16.0.0/12",
         "192.0.0.0/24",
@@ -40,7 +42,10 @@ _NAT64: Final = AllowedNetworks.of(["64:ff9b::/96"])
 
 
 def is_public(address: Address) -> bool:
-    """Whether the address belongs to the public Internet: not to this host, its networks or a reserved range."""
+    """Whether the address belongs to the public Internet: not to a private or reserved network.
+
+    An interface of this host may have it nevertheless: see `hookmill.outbound.addresses`.
+    """
     if isinstance(address, IPv6Address):
         if address.scope_id is not None:
             return False

@@ -9,13 +9,13 @@ from hookmill.domain.alarm_destination import EmailTarget, SlackTarget, Target, 
 from hookmill.domain.alarm_message import AlarmMessage, as_json, as_slack
 from hookmill.domain.errors import DestinationUnavailable, Invalid
 from hookmill.domain.networks import Address
-from hookmill.domain.outgoing import is_public
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.signatures.rule import scheme_named
 from hookmill.domain.signatures.sign import sign
 from hookmill.notices import mail
 from hookmill.notices.mail import MailServer
 from hookmill.outbound import http
+from hookmill.outbound.addresses import is_public_host
 from hookmill.outbound.connection import MessageDeadline
 
 SEND_SECONDS: Final = 10.0
@@ -89,7 +89,7 @@ class Outgoing:
         )
 
     def _permits(self, address: Address) -> bool:
-        return self._allows_private or is_public(address)
+        return self._allows_private or is_public_host(address)
 
     def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:

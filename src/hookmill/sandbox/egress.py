@@ -15,6 +15,7 @@ from typing import Final
 from hookmill.domain.egress import Destination, EgressRules, parse_destination
 from hookmill.domain.networks import Address
 from hookmill.domain.outgoing import parsed_address
+from hookmill.outbound.addresses import is_public_host
 
 CONNECTIONS_MAX: Final = 64
 """Further connections are closed immediately."""
@@ -95,7 +96,11 @@ class _Proxy:
             self._report_once(destination, "network_allow does not list it")
             raise _Refused("403 Forbidden", f"The sandbox's network_allow does not list {destination}.")
         addresses = await _addresses(destination.host)
-        permitted = [address for address in addresses if self._rules.permits_address(destination, address)]
+        permitted = [
+            address
+            for address in addresses
+            if self._rules.permits_address(destination, address, is_public=is_public_host(address))
+        ]
         if addresses and not permitted:
             self._report_once(destination, "its address is not public, and network_private does not list it")
             raise _Refused("403 Forbidden", f"The address of {destination} is not public, and not in network_private.")
