@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from hookmill.app import log
+from hookmill.app.runner_problems import _log_problems
+from hookmill.settings import read_settings
+from hookmill.store.database import open_database
 from tests.cli.conftest import Hookmill, LogWriter
 
 UNKNOWN_UID = "wh_" + "0" * 27
@@ -81,6 +85,34 @@ def test_deleted_webhook_causes_a_warning_in_json(automation: Any, webhook: Any,
     shown = hookmill("automation", "show", "triage", "--json").json
 
     assert shown["warnings"] == [f"'source' ({webhook['uid']}) is deleted, so it starts no runs."]
+
+
+def test_runner_that_is_no_longer_configured_causes_a_warning(
+    webhook: Any,
+    data_dir: Path,
+    hookmill: Hookmill,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+):
+    monkeypatch.setenv("HOOKMILL_RUNNERS", '{"agent": {"argv": ["true"]}}')
+    hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--runner", "agent")
+    monkeypatch.delenv("HOOKMILL_RUNNERS")
+
+    shown = hookmill("automation", "show", "a").err
+    listed = hookmill("automation", "list").out
+    (in_json,) = hookmill("automation", "list", "--json").json["automations"]
+    settings = read_settings()
+    log.configure(settings)
+    with open_database(settings.store_url()) as database:
+        _log_problems(settings, database)
+
+    assert shown.startswith("Warning: The runner 'agent' is no longer configured, so its runs fail.")
+    assert "agent (missing)" in listed
+    assert in_json["warnings"] == [shown.removeprefix("Warning: ").strip()]
+    assert (
+        "their runner is not in the settings, so their runs fail: 'a' of factory 'default' (agent)"
+        in capsysbinary.readouterr().err.decode()
+    )
 
 
 def test_unknown_webhook_name_is_refused(webhook: Any, hookmill: Hookmill):

@@ -149,7 +149,7 @@ def work(
             result_sender.start(dispatcher.executor)
         report_ready()
         if dispatcher is not None:
-            log_problems_meanwhile(settings)
+            log_problems_meanwhile(settings, store.database)
         stop.wait()
     finally:
         if dispatcher is not None:

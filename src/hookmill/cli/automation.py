@@ -147,7 +147,8 @@ def list_automations(factory: options.FactoryName = "default", json: options.AsJ
             (
                 automation.name,
                 state_text(automation),
-                automation.runner,
+                automation.runner
+                + ("" if automation.runner in session.management.config.runner_names else " (missing)"),
                 ", ".join(_starters(automation, webhooks_by_uid)),
             )
             for automation in automations

@@ -208,9 +208,9 @@ class Automations:
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
         """Reasons why an enabled automation might not start runs or not deliver results, one sentence each.
 
-        They are policies, options and triggers that can't be read; secrets that were deleted; repositories and
-        destinations that the factory may not use; webhooks that are unknown, deleted or disabled; and event types that
-        a webhook's deliveries don't have.
+        They are policies, options and triggers that can't be read; a runner that is not configured; secrets that were
+        deleted; repositories and destinations that the factory may not use; webhooks that are unknown, deleted or
+        disabled; and event types that a webhook's deliveries don't have.
         """
         uids = sorted(automation.selected_webhook_uids())
         with self._installation.reading() as tx:
@@ -219,6 +219,7 @@ class Automations:
         return [
             *([_unreadable_policy_warning(unreadable)] if (unreadable := automation.policy.unreadable) else []),
             *([_unreadable_options_warning(unreadable)] if (unreadable := automation.options.unreadable) else []),
+            *self._runner_warnings(automation),
             *self._workspace_warnings(may, automation),
             *self._result_warnings(may, automation),
             *(_unreadable_warning(trigger) for trigger in automation.unreadable_triggers),
@@ -245,6 +246,14 @@ class Automations:
                 raise Invalid(problem, pointer=f"/secrets/{index}")
         for index, name in _missing_secrets(tx, may, automation).items():
             raise Invalid(_missing_secret_text(may, name), pointer=f"/secrets/{index}")
+
+    def _runner_warnings(self, automation: Automation) -> list[str]:
+        if automation.runner in self._installation.config.runner_names:
+            return []
+        return [
+            f"The runner {automation.runner!r} is no longer configured, so its runs fail. Choose another runner, or "
+            "ask the operator of this installation."
+        ]
 
     def _workspace_warnings(self, may: MayView, automation: Automation) -> list[str]:
         workspace = automation.options.workspace

@@ -6,13 +6,13 @@ from typing import Final
 
 from hookmill.app import now_us, object_store
 from hookmill.app.doctor.database import inspected_tables
-from hookmill.app.runner_problems import examined_runners
+from hookmill.app.runner_problems import automations_without_runner, examined_runners
 from hookmill.domain.errors import ObjectStoreUnavailable
 from hookmill.domain.finding import Finding, listed, ok, problem, warning
 from hookmill.domain.moment import utc
 from hookmill.domain.queue import is_recent_heartbeat
 from hookmill.settings import Settings
-from hookmill.store import automations, factories, metadata
+from hookmill.store import factories, metadata
 from hookmill.store.dialect import server_time
 from hookmill.store.runs import executors, queue
 
@@ -39,12 +39,7 @@ def check_automations(settings: Settings) -> Iterator[Finding]:
     with inspected_tables(settings) as tx:
         if tx is None:
             return
-        unknown = [
-            f"{automation.name!r} of factory {factory.name!r} ({automation.runner})"
-            for factory in factories.all_factories(tx)
-            for automation in automations.in_factory(tx, factory.id)
-            if automation.enabled and automation.runner not in settings.runner_names()
-        ]
+        unknown = automations_without_runner(tx, settings)
     if unknown:
         yield problem(
             name,

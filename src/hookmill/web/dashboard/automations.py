@@ -90,7 +90,6 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
         ],
         schedules=_schedules(context, may, automation),
         warnings=context.management.automations.warnings(may, automation),
-        has_runner=automation.runner in context.management.config.runner_names,
         only_writes_files=automation.runner == PACKAGE_RUNNER,
         policy=[*policy_lines(automation.policy), *option_lines(automation.options)],
         run_list=_run_list(context, may, automation),
