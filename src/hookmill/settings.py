@@ -19,7 +19,14 @@ from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from hookmill.domain import limits
 from hookmill.domain.alarm import RATE_LIMIT_WINDOW_MINUTES, AlarmThresholds
@@ -37,6 +44,7 @@ from hookmill.domain.run_files import (
     RunFileLimits,
 )
 from hookmill.domain.run_secrets import RunSecretRule
+from hookmill.domain.text import trimmed_text
 from hookmill.domain.workspace import is_repository_name
 from hookmill.outbound.http_url import http_url_parts, is_host_name
 from hookmill.results.destinations import AnyDestination
@@ -50,6 +58,12 @@ CONFIG_FILE: Final = "hookmill.toml"
 _VARIABLES_OTHER_THAN_SETTINGS: Final = frozenset({"HOOKMILL_CONFIG", *RunVariable})
 
 
+_LINK_NAME: Final = re.compile(
+    r"HOOKMILL(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?"
+    r"|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+_LINK_VALUE: Final = re.compile(r"(tcp|udp|sctp)://\S+:[0-9]+")
+"""With `_LINK_NAME`, the variables that Kubernetes sets for a Service, such as HOOKMILL_PORT=tcp://10.0.0.1:8420."""
 _OTLP_HEADERS: Final = re.compile(r"[\w-]+=[!-+\--~]*(,[\w-]+=[!-+\--~]*)*", re.ASCII)
 """Names and values of headers. A value has visible ASCII characters except the comma."""
 _HEADER_VALUE: Final = re.compile("[ -~]*")
@@ -517,10 +531,11 @@ class Settings(BaseSettings):
         if url is not None and not url.get_secret_value().startswith(("postgresql://", "postgres://", "sqlite:///")):
             raise ValueError("must start with postgresql:// or sqlite:///")
         if url is not None and url.get_secret_value().startswith("sqlite:"):
-            if "?" in url.get_secret_value():
+            path, parameters, _ = url.get_secret_value().partition("?")
+            if parameters:
                 raise ValueError("must have no parameters after sqlite:///PATH; write %3F for a question mark in PATH")
             # With these, each process would have a database of its own, in its memory.
-            if sqlite_path(url.get_secret_value()) in (Path(), Path(":memory:")):
+            if sqlite_path(path) in (Path(), Path(":memory:")):
                 raise ValueError("must name a file, such as sqlite:////var/lib/hookmill/hookmill.db")
         return url
 
@@ -647,6 +662,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        assert isinstance(env_settings, EnvSettingsSource)
+        env_settings.env_vars = {name.lower(): value for name, value in own_variables(os.environ).items()}
         # The environment takes precedence over the file, whose settings `read_settings` passes to the constructor.
         return env_settings, init_settings
 
@@ -749,6 +766,23 @@ class LoadedSettings:
     """The file that was read; None without a file."""
 
 
+def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables with the prefix `HOOKMILL_`. Values have no white space around them, as they may come from files.
+
+    Empty variables count as unset: Compose sets them for `${NAME}` without a value. Kubernetes sets variables for each
+    Service; those of a Service whose name begins with `hookmill` are left out.
+    """
+    return {
+        name: trimmed
+        for name, value in environment.items()
+        if name.startswith("HOOKMILL_")
+        # Only the line end is never part of a password.
+        and (trimmed := value.strip("\r\n") if name == "HOOKMILL_SMTP_PASSWORD" else trimmed_text(value))
+        and not _LINK_NAME.fullmatch(name)
+        and not (name.endswith("_PORT") and _LINK_VALUE.fullmatch(trimmed))
+    }
+
+
 def read_settings() -> Settings:
     """The effective settings. Raises `Invalid` with all problems."""
     loaded = load_settings()
@@ -759,12 +793,12 @@ def read_settings() -> Settings:
 
 def settings_file_exists() -> bool:
     """Whether `load_settings` reads a file."""
-    return "HOOKMILL_CONFIG" in os.environ or os.path.lexists(CONFIG_FILE)
+    return "HOOKMILL_CONFIG" in own_variables(os.environ) or os.path.lexists(CONFIG_FILE)
 
 
 def load_settings() -> LoadedSettings:
     """The effective settings, or all their problems."""
-    environment = os.environ
+    environment = own_variables(os.environ)
     configured_path = environment.get("HOOKMILL_CONFIG")
     path = Path(configured_path or CONFIG_FILE)
     problems: list[str] = []
@@ -773,19 +807,17 @@ def load_settings() -> LoadedSettings:
     # lexists, to report a dangling link, too. (A container may also have created a directory instead of the file.)
     if configured_path or os.path.lexists(path):
         try:
-            file_settings = tomllib.loads(path.read_text(encoding="utf-8"))
+            file_settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except FileNotFoundError:
             problems.append(f"{'HOOKMILL_CONFIG' if configured_path else path}: there is no file {path.absolute()}")
         except OSError as error:
             problems.append(f"{path}: can't be read: {error.strerror}")
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError:
+            problems.append(f"{path}: not UTF-8; save it in this encoding")
+        except tomllib.TOMLDecodeError as error:
             problems.append(f"{path}: not valid TOML: {error}")
         is_file_read = not problems
-    problems += [
-        f"{name}: not valid UTF-8"
-        for name, value in sorted(environment.items())
-        if name.startswith("HOOKMILL_") and not _is_valid_utf8(value)
-    ]
+    problems += [f"{name}: not valid UTF-8" for name, value in sorted(environment.items()) if not _is_valid_utf8(value)]
     names = set(Settings.model_fields)
     problems += [
         f"{path}: unknown setting {name!r}{suggestion(name, names)}" for name in file_settings if name not in names
@@ -793,8 +825,7 @@ def load_settings() -> LoadedSettings:
     problems += [
         f"{name}: unknown setting{suggestion(name.removeprefix('HOOKMILL_').lower(), names, variables=True)}"
         for name in sorted(environment)
-        if name.startswith("HOOKMILL_")
-        and name.removeprefix("HOOKMILL_").lower() not in names
+        if name.removeprefix("HOOKMILL_").lower() not in names
         and not name.startswith(("HOOKMILL_TEST_", "HOOKMILL_BENCH_"))
         and name not in _VARIABLES_OTHER_THAN_SETTINGS
     ]

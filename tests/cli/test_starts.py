@@ -258,7 +258,6 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
     ("name", "value", "problem"),
     [
         ("HOST", "localhost", "HOOKMILL_HOST: must be an IP address, such as 127.0.0.1"),
-        ("HOST", "", "HOOKMILL_HOST: must be an IP address, such as 127.0.0.1"),
         ("PORT", "0", "HOOKMILL_PORT: "),
         ("DATABASE_URL", "sqlite:///:memory:", "HOOKMILL_DATABASE_URL: must name a file"),
         ("DATABASE_URL", "sqlite:///", "HOOKMILL_DATABASE_URL: must name a file"),
@@ -345,6 +344,67 @@ def test_invalid_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, 
 
     with pytest.raises(Invalid, match=re.escape(problem)):
         read_settings()
+
+
+def test_empty_variable_is_the_same_as_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    default = read_settings()
+
+    for name in Settings.model_fields:
+        for value in ("", "\r\n"):
+            monkeypatch.setenv(f"HOOKMILL_{name.upper()}", value)
+
+            assert (name, read_settings()) == (name, default)
+        monkeypatch.delenv(f"HOOKMILL_{name.upper()}")
+
+
+def test_white_space_and_byte_order_marks_around_values_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    path = tmp_path / "hookmill.toml"
+    path.write_text('\ufeffhost = "127.0.0.9"\n', encoding="utf-8")
+    monkeypatch.setenv("HOOKMILL_CONFIG", f"{path}\n")
+    for variable, value in {
+        "BASE_URL": " https://hooks.test/\r\n",
+        "SMTP_HOST": "mail.test\n",
+        "SMTP_SENDER": "a@mail.test\n",
+        "SMTP_USER": "\ufeffada\n",
+        "SMTP_PASSWORD": " secret \n",
+        "METRICS_TOKEN": "0123456789abcdef\n",
+        "PORT": " 9000\n",
+        "PROCESSES": "",
+    }.items():
+        monkeypatch.setenv(f"HOOKMILL_{variable}", value)
+
+    settings = read_settings()
+
+    assert (settings.host, settings.port, settings.base_url) == ("127.0.0.9", 9000, "https://hooks.test")
+    assert (settings.smtp_host, settings.smtp_sender, settings.smtp_user) == ("mail.test", "a@mail.test", "ada")
+    assert settings.smtp_password is not None
+    assert settings.smtp_password.get_secret_value() == " secret "
+    assert settings.metrics_token is not None
+    assert settings.metrics_token.get_secret_value() == "0123456789abcdef"
+
+
+def test_variables_that_kubernetes_sets_for_services_are_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    for variable, value in {
+        "HOOKMILL_SERVICE_HOST": "10.0.0.1",
+        "HOOKMILL_SERVICE_PORT": "8420",
+        "HOOKMILL_SERVICE_PORT_HTTP": "8420",
+        "HOOKMILL_PORT": "tcp://10.0.0.1:8420",
+        "HOOKMILL_PORT_8420_TCP": "tcp://10.0.0.1:8420",
+        "HOOKMILL_PORT_8420_TCP_PROTO": "tcp",
+        "HOOKMILL_PORT_8420_TCP_PORT": "8420",
+        "HOOKMILL_PORT_8420_TCP_ADDR": "10.0.0.1",
+        # Of a Service hookmill-metrics.
+        "HOOKMILL_METRICS_SERVICE_HOST": "10.0.0.2",
+        "HOOKMILL_METRICS_PORT": "tcp://[fd00::2]:9464",
+        "HOOKMILL_METRICS_PORT_9464_TCP_ADDR": "fd00::2",
+    }.items():
+        monkeypatch.setenv(variable, value)
+
+    settings = read_settings()
+
+    assert (settings.port, settings.metrics_port) == (8420, None)
 
 
 SETTINGS_WITH_TYPOS: Final = """

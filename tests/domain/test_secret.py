@@ -97,3 +97,7 @@ def test_error_message_does_not_contain_the_refused_secret():
         usable_secret("canary\x00")
 
     assert "canary" not in str(refused.value)
+
+
+def test_byte_order_mark_and_white_space_are_no_part_of_a_secret():
+    assert usable_secret("\ufeff abc\r\n") == usable_secret("abc")

@@ -285,7 +285,24 @@ def test_command_whose_interpreter_is_missing_fails_with_the_reason(package, tmp
     result = result_of(CommandRunner(argv=(str(program),)), package)
 
     assert result.state is RunState.FAILED
-    assert result.reason == f"The command '{program}' could not be started: No such file or directory."
+    assert result.reason == (
+        f"The runner command: Its program {program} needs the interpreter /no/such/interpreter, which does not exist. "
+        "Install it, or correct the first line of the file."
+    )
+
+
+@pytest.mark.parametrize("interpreter", ["/bin/sh", "/usr/bin/env sh"])
+def test_script_with_line_ends_of_windows_fails_with_the_cause(package, tmp_path, interpreter):
+    program = tmp_path / "program"
+    program.write_bytes(f"#!{interpreter}\r\necho done\r\n".encode())
+    program.chmod(0o755)
+
+    result = result_of(CommandRunner(argv=(str(program),)), package)
+    with pytest.raises(Invalid, match="CRLF"):
+        CommandSettings(argv=(str(program),)).examine(tmp_path / "runs")
+
+    assert result.state is RunState.FAILED
+    assert f"The lines of its program {program} end as on Windows (CRLF)" in str(result.reason)
 
 
 def test_command_with_a_null_byte_in_an_argument_fails(package):

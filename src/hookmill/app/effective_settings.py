@@ -8,7 +8,7 @@ from hookmill.domain.external_identity import GroupRole
 from hookmill.results.destinations import AnyDestination
 from hookmill.runs.runners import RunnerSettings
 from hookmill.runs.workspaces.repository import RepositorySettings
-from hookmill.settings import Settings, with_built_in_runners
+from hookmill.settings import Settings, own_variables, with_built_in_runners
 from hookmill.web.dashboard.effective_setting import EffectiveSetting
 
 
@@ -22,7 +22,7 @@ def _effective_setting(settings: Settings, name: str) -> EffectiveSetting:
     render = _RENDERERS.get(name, _render_plain)
     variable = f"HOOKMILL_{name.upper()}"
     origin = "default"
-    if variable in os.environ:
+    if variable in own_variables(os.environ):
         origin = "environment"
     elif name in settings.model_fields_set:
         origin = "file"

@@ -126,7 +126,8 @@ def _unreadable_error(path: str, label: str, error: OSError | ValueError) -> Inv
 def read_text(path: str, label: str, bytes_max: int = TEXT_BYTES_MAX) -> str:
     """The text of a file, or of standard input (`-`). Raises `Invalid` unless it is UTF-8 and within the limit."""
     try:
-        return read_bytes(path, label, bytes_max).decode()
+        # Without a byte order mark, which editors on Windows put before a text.
+        return read_bytes(path, label, bytes_max).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Invalid(f"{label} {shown(path)} is not UTF-8: byte {error.start + 1} can't be read.") from None
 
@@ -149,6 +150,6 @@ def read_secret() -> str:
     if sys.stdin.isatty():
         return str(typer.prompt("Secret", hide_input=True, err=True))
     try:
-        return read_bytes(STANDARD_INPUT, "The secret on standard input", SECRET_BYTES_MAX).decode()
+        return read_bytes(STANDARD_INPUT, "The secret on standard input", SECRET_BYTES_MAX).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Invalid("The secret on standard input is not UTF-8. Pipe in the text of the secret.") from None

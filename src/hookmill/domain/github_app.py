@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,10 +15,14 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from hookmill.domain.errors import Invalid
 from hookmill.domain.results import ResultKind
 from hookmill.domain.secret import SecretValue
+from hookmill.domain.text import trimmed_text
 
 APP_ID_PATTERN: Final = "[A-Za-z0-9._-]{1,64}"
 """A client ID, such as Iv23liabcdefghijklmn, or the number that GitHub calls App ID."""
 RSA_BITS_MIN: Final = 2_048
+_PEM: Final = re.compile(
+    rb"(?P<begin>-----BEGIN [A-Z ]+-----)(?P<content>[A-Za-z0-9+/=\s]+)(?P<end>-----END [A-Z ]+-----)"
+)
 _JWT_AGE_SECONDS: Final = 60
 """How far in the past `iat` is, because the clock of GitHub may be late."""
 _JWT_SECONDS: Final = 480
@@ -32,12 +37,20 @@ PERMISSIONS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
 
 
 def app_key(text: SecretValue) -> RSAPrivateKey:
-    """The private key in a PEM file, or in the base64 text of a PEM file. Raises `Invalid` without any part of it."""
+    """The private key in a PEM file, or in the base64 text of a PEM file. Raises `Invalid` without any part of it.
+
+    Lines may be joined by `\\n`, indented or quoted: environment files and YAML often change a text of several lines.
+    """
     try:
         # A variable that is not UTF-8 can't be encoded.
-        source = text.reveal().encode()
+        source = trimmed_text(text.reveal()).encode().replace(b"\\r", b"").replace(b"\\n", b"\n").strip(b"\"' \t\r\n")
         if not source.startswith(b"-----BEGIN"):
             source = base64.b64decode(b"".join(source.split()), validate=True)
+        if (parts := _PEM.fullmatch(source.strip())) is None:
+            raise ValueError("not one key in PEM")
+        content = b"".join(parts["content"].split())
+        lines = [content[start : start + 64] for start in range(0, len(content), 64)]
+        source = b"\n".join([parts["begin"], *lines, parts["end"], b""])
         key = serialization.load_pem_private_key(source, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm, binascii.Error):
         key = None

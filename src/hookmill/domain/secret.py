@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hookmill.domain.errors import Invalid
+from hookmill.domain.text import trimmed_text
 
 GENERATED_BYTES: Final = 32
 RUN_SECRET_CHARACTERS_MIN: Final = 8
@@ -56,7 +57,7 @@ def problem_of_variable(value: str | None) -> str | None:
     """Why this value of a secret's variable is unusable: it `is not set` or `is empty`. Otherwise None."""
     if value is None:
         return "is not set"
-    return None if value.strip() else "is empty"
+    return None if trimmed_text(value) else "is empty"
 
 
 def usable_secret(value: str) -> SecretValue:
@@ -65,7 +66,7 @@ def usable_secret(value: str) -> SecretValue:
     Raises `Invalid` for an empty secret, with which anyone could authenticate; for a secret with a NUL, because HMAC
     pads keys with NULs; and for a secret of more than 4,096 characters.
     """
-    trimmed = value.strip()
+    trimmed = trimmed_text(value)
     if not trimmed:
         raise Invalid("The secret is empty. Paste the value that the sender signs or authenticates with.")
     if "\x00" in trimmed or len(trimmed) > 4096:

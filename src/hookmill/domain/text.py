@@ -32,6 +32,11 @@ def _printable_character(character: str) -> str:
     return character if is_printable else "\N{REPLACEMENT CHARACTER}"
 
 
+def trimmed_text(text: str) -> str:
+    """The text without white space around it, and without a byte order mark, which editors on Windows put before it."""
+    return text.strip().removeprefix("\ufeff").strip()
+
+
 def snake_case(name: str) -> str:
     """A name in camelCase as snake_case: `auth_mode` for `authMode`."""
     return _NEXT_WORD.sub("_", name).lower()

@@ -22,6 +22,7 @@ from hookmill.domain.filters.globs import read_glob
 from hookmill.domain.github_app import APP_ID_PATTERN
 from hookmill.domain.results import DestinationRules, ResultDestinationKind
 from hookmill.domain.secret import SecretValue
+from hookmill.domain.text import trimmed_text
 from hookmill.outbound.http_url import http_url_parts
 
 GITHUB_URL: Final = "https://api.github.com"
@@ -81,7 +82,7 @@ class _Destination(BaseModel):
 
     def secret(self) -> SecretValue | None:
         """The value of the credential's variable; None if it is not set."""
-        value = os.environ.get(self.credential.variable, "").strip()
+        value = trimmed_text(os.environ.get(self.credential.variable, ""))
         return SecretValue(value) if value else None
 
     def _factories_text(self) -> str:

@@ -18,6 +18,7 @@ from hookmill.domain.run import PAYLOAD_FILE, Ended, RunState
 from hookmill.domain.run_files import ENVELOPE_FILE, PROMPT_FILE
 from hookmill.domain.run_outputs import LAST_MESSAGE, NO_OUTPUTS, RunOutputs, output_text
 from hookmill.domain.run_secrets import RunSecretRule
+from hookmill.domain.text import trimmed_text
 from hookmill.runs.masking import Masker
 from hookmill.runs.package import Package, open_file
 from hookmill.runs.runner import Instruction
@@ -80,7 +81,8 @@ class Agent:
     def complete(self, environment: Mapping[str, str]) -> dict[str, str]:
         """The environment of a command, with the agent's key."""
         key = os.environ.get(self.key_from)
-        return dict(environment) if key is None else {**environment, self.key_variable: key}
+        # A key from a file may have a line end, which no header can have.
+        return dict(environment) if key is None else {**environment, self.key_variable: trimmed_text(key)}
 
     def evaluate(self, result: Ended, lines: Iterator[bytes], secrets: Iterable[bytes]) -> Ended:
         """The result of a command, with what the lines of its output report. `secrets` are masked."""

@@ -321,7 +321,10 @@ class CommandRunner:
         if status < 0:
             return replace(result, reason=f"The command was ended by {_signal_name(-status)}.")
         if status > 0:
-            return replace(result, reason=f"The command exited with status {status}.")
+            reason = f"The command exited with status {status}."
+            # With these, `env` and shells report a program that they can't start.
+            problem = self._program_problem(package) if status in (126, 127) else None
+            return replace(result, reason=f"{reason} {problem}" if problem is not None else reason)
         return replace(result, state=RunState.SUCCEEDED)
 
     def _program_problem(self, package: Package) -> str | None:

@@ -27,6 +27,7 @@ from hookmill.domain.secret import problem_of_variable
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.scheme import Scheme
 from hookmill.domain.signatures.sign import sign
+from hookmill.domain.text import trimmed_text
 from hookmill.outbound.http_url import http_url_parts
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
@@ -170,7 +171,7 @@ class HttpRunner:
 
     def _post(self, message_id: str, body: bytes) -> PostRequest | Ended:
         """Begin to send a signed message. Returns the failure of the run if it can't be signed."""
-        secret = os.environ.get(self.secret_from, "")
+        secret = trimmed_text(os.environ.get(self.secret_from, ""))
         try:
             signed = sign(standard_webhooks(), secret, body, self.endpoint.url, time.time_ns() // 1000, message_id)
         except HookmillError:
@@ -239,7 +240,7 @@ class HttpSettings(RunnerSettings):
 
     def examine(self, packages: Any) -> str:
         try:
-            sign(standard_webhooks(), os.environ.get(self.secret_from, ""), b"", self.url, 0, "id")
+            sign(standard_webhooks(), trimmed_text(os.environ.get(self.secret_from, "")), b"", self.url, 0, "id")
         except HookmillError:
             raise Invalid(_secret_problem(self.secret_from)) from None
         return f"sends runs to {Endpoint(self.url).origin}, for at most {self.time_limit_seconds:,} s"

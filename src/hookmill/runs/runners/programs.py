@@ -1,10 +1,16 @@
 """The programs that runners start. A missing one has the same text in `hookmill doctor`, in the log and in a run."""
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from hookmill.domain.text import shown
 from hookmill.runs.runners.account import UnixAccount
+
+_FIRST_LINE_BYTES_MAX: Final = 256
+"""The part of a script in which Linux looks for an interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +44,28 @@ class Program:
                 f"The account {account.name} may not execute {path}. Run chmod o+x on it and on each of its "
                 "directories, or use another program."
             )
+        return _interpreter_problem(path)
+
+
+def _interpreter_problem(path: str) -> str | None:
+    """Why the interpreter in a script's first line can't be started; None if it can, or if there is none."""
+    try:
+        with Path(path).open("rb") as file:
+            line = file.readline(_FIRST_LINE_BYTES_MAX)
+    except OSError:
+        # The service's account need not be able to read it.
         return None
+    if not line.startswith(b"#!"):
+        return None
+    if line.endswith(b"\r\n"):
+        return (
+            f"The lines of its program {path} end as on Windows (CRLF), so its interpreter is not found. Convert the "
+            "file to line ends of Unix, such as with dos2unix."
+        )
+    interpreter = os.fsdecode((line[2:].split() or [b""])[0])
+    if interpreter.startswith("/") and not Path(interpreter).exists():
+        return (
+            f"Its program {path} needs the interpreter {shown(interpreter[:200])}, which does not exist. Install it, "
+            "or correct the first line of the file."
+        )
+    return None

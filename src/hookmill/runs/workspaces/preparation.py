@@ -10,6 +10,7 @@ from hookmill.domain.ids import TeamId
 from hookmill.domain.run import Run
 from hookmill.domain.run_files import parsed_payload
 from hookmill.domain.secret import SecretValue, problem_of_variable, usable_secret
+from hookmill.domain.text import trimmed_text
 from hookmill.domain.workspace import CheckoutCommits, Workspace
 from hookmill.runs.runner import HostFault, Instruction, NextInstruction
 from hookmill.runs.workspaces.checkouts import Checkouts, WorkspaceRefused, WorkspaceStopped, WorkspaceUnavailable
@@ -119,7 +120,7 @@ def credential_of_environment(name: str, repository: RepositorySettings) -> Cred
             f"The variable {repository.secret_from}, which must contain the password of the repository {name!r}, "
             f"{problem}. Set it for every process that performs runs, or correct the repository's secret_from."
         )
-    password = _usable_password(value or "")
+    password = _usable_password(trimmed_text(value or ""))
     if password is None:
         raise WorkspaceUnavailable(
             f"The variable {repository.secret_from} has no usable password for the repository {name!r}: it must be one "
