@@ -57,7 +57,7 @@ chart: setup ## Render the Helm chart again for the tests, with helm
 lock: ## Compile the lock files from pyproject.toml (newer versions: ARGS=--upgrade)
 	@sh scripts/setup lock $(ARGS)
 
-clean: ## Remove everything that make created
+clean: ## Remove everything that make created (stop the service first)
 	@rm -rf .venv .tools dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 setup-run:

@@ -1,6 +1,9 @@
 """Creates .venv from a lock file. It needs only Python and pip: `bootstrap.py run|dev|lock`.
 
 `run` installs what the service needs, and `dev` also what tests and checks need. `lock` writes the lock files.
+
+.venv is a link to the environment in use. Another set of packages gets a new environment, and the old one stays until
+`make clean`: a running service loads some of its modules later.
 """
 
 import fcntl
@@ -10,13 +13,16 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TOOLS: Final = ROOT / ".tools"
 VENV: Final = ROOT / ".venv"
-STAMP: Final = VENV / ".stamp"
+ENVIRONMENTS: Final = TOOLS / "environments"
+STAMP: Final = ".stamp"
+"""The file in a complete environment that identifies its content."""
 UV: Final = TOOLS / "bin" / "uv"
 # In an activated environment, this is the Python that the environment was created from.
 PYTHON: Final = str(Path(sys.executable).resolve())
@@ -34,21 +40,48 @@ COMPILE: Final = (
 
 
 def install(purpose: str) -> None:
-    """Create .venv again, unless it contains what the lock files list, for this Python. `dev` includes `run`."""
+    """Make .venv an environment with what the lock files list, for this Python. `dev` includes `run`."""
     current = {each: _fingerprint(*locks, ROOT / "pyproject.toml") for each, locks in LOCKS.items()}
-    installed = STAMP.read_text() if STAMP.exists() else ""
-    if installed in (current["dev"], current[purpose]):
+    usable = (current["dev"], current[purpose])
+    if _stamp_of(VENV) in usable:
         return
+    for fingerprint in usable:
+        if _stamp_of(environment := _environment_of(fingerprint)) == fingerprint:
+            _use(environment)
+            return
+    environment = _environment_of(current[purpose])
     names = " and ".join(lock.name for lock in LOCKS[purpose])
     print(f"hookmill: installing {names} into .venv", file=sys.stderr, flush=True)
     install_uv()
-    uv("venv", "--clear", "--no-project", "--python", PYTHON, VENV)
+    # An incomplete one is in nobody's use.
+    uv("venv", "--clear", "--no-project", "--prompt", "hookmill", "--python", PYTHON, environment)
     # Otherwise each of many test processes would compile the modules that it loads.
     compiled = ["--compile-bytecode"] if purpose == "dev" else []
-    uv("pip", "sync", "--python", VENV / "bin" / "python", *LOCKED, *compiled, *LOCKS[purpose])
+    uv("pip", "sync", "--python", environment / "bin" / "python", *LOCKED, *compiled, *LOCKS[purpose])
     itself = ["--no-deps", "--no-build-isolation", "--offline", "-e"]
-    uv("pip", "install", "--python", VENV / "bin" / "python", *itself, ROOT)
-    STAMP.write_text(current[purpose])
+    uv("pip", "install", "--python", environment / "bin" / "python", *itself, ROOT)
+    (environment / STAMP).write_text(current[purpose])
+    _use(environment)
+
+
+def _environment_of(fingerprint: str) -> Path:
+    return ENVIRONMENTS / fingerprint[:16]
+
+
+def _stamp_of(environment: Path) -> str:
+    stamp = environment / STAMP
+    return stamp.read_text() if stamp.exists() else ""
+
+
+def _use(environment: Path) -> None:
+    """Make .venv a link to the environment."""
+    if VENV.is_dir() and not VENV.is_symlink():
+        # Earlier versions of this script created the environment there.
+        VENV.rename(tempfile.mkdtemp(prefix="replaced-", dir=TOOLS))
+    draft = TOOLS / "venv"
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(environment.relative_to(ROOT))
+    draft.replace(VENV)
 
 
 def write_locks(options: list[str]) -> None:
