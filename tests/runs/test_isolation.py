@@ -31,8 +31,8 @@ from hookmill.runs.runner import HostFault, Instruction
 from hookmill.runs.runners import AgentSettings, CommandRunner, CommandSettings, ContainerSettings, RunnerContext
 from hookmill.runs.runners.bubblewrap import Bubblewrap, BubblewrapSettings
 from hookmill.runs.runners.guard import limit_that_ended
-from hookmill.sandbox import DISK_LIMIT, egress
-from hookmill.sandbox.cgroup import cgroup_limits, has_exceeded_memory
+from hookmill.sandbox import DISK_LIMIT, cgroup, egress
+from hookmill.sandbox.cgroup import cgroup_limits, has_exceeded_memory, usable_cgroup
 from hookmill.sandbox.disk import disk_use
 from hookmill.sandbox.memory import memory_bytes
 from tests.runs.answering import answering
@@ -48,7 +48,15 @@ ROOT: Final = Path(__file__).parents[2]
 ATTEMPTS: Final = Path(__file__).with_name("escape_attempts.py")
 MIB: Final = 1_048_576
 MANY_BYTES: Final = 2**50
-LIMITS: Final = {"memory_mb": 128, "processes_max": 32, "disk_mb": 16, "tmp_mb": 8}
+LIMITS: Final[dict[str, Any]] = {
+    "memory_mb": 128,
+    "limits": "approximate",
+    "processes_max": 32,
+    "disk_mb": 16,
+    "tmp_mb": 8,
+}
+CGROUPS: Final = ["no cgroup", *(["cgroup"] if usable_cgroup() is not None else [])]
+"""With and without a cgroup, if this account can create one."""
 ACCOUNT: Final = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
 """The account of the service, and of its commands. The sandbox must be sufficient without another account."""
 
@@ -61,6 +69,20 @@ def bubblewrap_in_path() -> Iterator[None]:
         shutil.copy(program("bwrap", package="bubblewrap"), directory)
         patch.setenv("PATH", f"{directory}{os.pathsep}{os.environ['PATH']}")
         yield
+
+
+@pytest.fixture
+def no_cgroup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that can create no cgroup."""
+    monkeypatch.setattr(cgroup, "MOUNT", "/nonexistent")
+
+
+@pytest.fixture(params=CGROUPS)
+def possible_cgroup(request: pytest.FixtureRequest) -> bool:
+    """Whether sandboxes have a cgroup."""
+    if request.param == "no cgroup":
+        request.getfixturevalue("no_cgroup")
+    return bool(request.param == "cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +269,14 @@ def test_hostile_container_reaches_what_the_page_of_isolation_says(installation,
 
 
 @pytest.mark.parametrize(
-    ("column", "changes"), [(0, {"sandbox": "none", "bubblewrap": None}), (1, {})], ids=["none", "bubblewrap"]
+    ("column", "cgroups"),
+    [(0, "no cgroup"), *((1, cgroups) for cgroups in CGROUPS)],
+    ids=["none", *(f"bubblewrap, {cgroups}" for cgroups in CGROUPS)],
 )
-def test_hostile_run_reaches_what_the_page_of_isolation_says(installation, column, changes):
+def test_hostile_run_reaches_what_the_page_of_isolation_says(installation, column, cgroups, request):
+    if cgroups == "no cgroup":
+        request.getfixturevalue("no_cgroup")
+    changes = {"sandbox": "none", "bubblewrap": None} if column == 0 else {}
     script = installation.package.directory / "attempts.py"
     shutil.copy(ATTEMPTS, script)
     target = {**installation.target, "is_memory_watched": column == 1}
@@ -585,7 +612,6 @@ def test_process_that_ends_during_the_measurement_counts_no_memory():
 @pytest.mark.parametrize(
     ("events", "is_exceeded"),
     [
-        ("", False),
         ("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n", False),
         # At its limit, the kernel has found other memory to free.
         ("low 0\nhigh 0\nmax 9\noom 0\noom_kill 0\n", False),
@@ -594,8 +620,11 @@ def test_process_that_ends_during_the_measurement_counts_no_memory():
         ("low 0\nhigh 0\nmax 0\noom 0\noom_kill 1\n", False),
     ],
 )
-def test_events_of_a_cgroup_say_whether_its_memory_was_exceeded(events, is_exceeded):
-    assert has_exceeded_memory(events) == is_exceeded
+def test_events_of_a_cgroup_say_whether_its_memory_was_exceeded(tmp_path, events, is_exceeded):
+    assert not has_exceeded_memory(str(tmp_path))
+    (tmp_path / "memory.events").write_text(events)
+
+    assert has_exceeded_memory(str(tmp_path)) == is_exceeded
 
 
 @pytest.mark.parametrize("measured_limit", [None, DISK_LIMIT])
@@ -608,17 +637,121 @@ def test_cgroup_is_removed_whatever_has_ended_its_sandbox(tmp_path, measured_lim
     assert not directory.exists()
 
 
-def test_cgroup_limits_memory_with_swap_and_processors():
-    assert cgroup_limits(128 * MIB, None) == {
+def test_cgroup_limits_memory_with_swap_and_processors(tmp_path):
+    above = str(tmp_path)
+    assert cgroup_limits(above, 128 * MIB, None) == {
         "memory.max": "134217728", "memory.swap.max": "0", "memory.oom.group": "1"
     }  # fmt: skip
-    assert cgroup_limits(128 * MIB, 1.5)["cpu.max"] == "150000 100000"
-    assert cgroup_limits(128 * MIB, 0.001)["cpu.max"] == "1000 100000"
+    assert cgroup_limits(above, 128 * MIB, 1.5)["cpu.max"] == "150000 100000"
+    assert cgroup_limits(above, 128 * MIB, 0.001)["cpu.max"] == "1000 100000"
 
 
 def test_limit_of_processors_is_refused_where_it_would_not_hold(package):
     with pytest.raises(Invalid, match="The limit cpus needs a cgroup"):
         settings("true", bubblewrap={"cpus": 2}).prepare_host(package.directory.parent)
+
+
+def test_exact_limit_of_memory_is_refused_where_it_would_not_hold(package, no_cgroup):
+    packages = package.directory.parent
+    exact = settings("true", bubblewrap={"limits": "exact"})
+    unset = CommandSettings(argv=("true",), user=ACCOUNT, sandbox="bubblewrap")
+
+    with pytest.raises(Invalid, match='or add limits = "approximate" to the runner\'s bubblewrap'):
+        exact.prepare_host(packages)
+    unset.prepare_host(packages)
+    assert "the memory of its commands is only measured" in (unset.warning() or "")
+    settings("true").prepare_host(packages)
+    assert settings("true").warning() is None
+
+
+MEMORY_USES: Final = {
+    "one process": """
+import sys
+try: x = bytearray(200 * 1048576)
+except MemoryError: sys.exit("refused")
+""",
+    "several processes": """
+import os
+for child in range(8):
+    if os.fork() == 0:
+        x = bytearray(50 * 1048576)
+        input()
+        break
+""",
+    "buffers of sockets": """
+import os, socket
+keep = []
+for child in range(8):
+    if os.fork() == 0:
+        try:
+            while True:
+                keep += socket.socketpair()
+                keep[-1].setblocking(False)
+                try:
+                    while True: keep[-1].send(bytes(65536))
+                except BlockingIOError: pass
+        except OSError:
+            input()
+""",
+    "small datagrams": """
+import os, socket
+keep = []
+for child in range(8):
+    if os.fork() == 0:
+        try:
+            while True:
+                keep += socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+                keep[-1].setblocking(False)
+                try:
+                    while True: keep[-1].send(b"x")
+                except BlockingIOError: pass
+        except OSError:
+            input()
+""",
+    "files in memory (memfd)": """
+import os
+for number in range(10):
+    os.write(os.memfd_create("x"), bytes(20 * 1048576))
+""",
+    "System V segments": """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+for number in range(10):
+    segment = libc.shmget(0, 20 * 1048576, 0o1600)
+    if segment < 0: raise SystemExit("refused")
+    address = libc.shmat(segment, None, 0)
+    ctypes.memset(address, 1, 20 * 1048576)
+    libc.shmdt(ctypes.c_void_p(address))
+""",
+    "empty files in `/tmp`": """
+import itertools
+for number in itertools.count():
+    open(f"/tmp/{number}", "w").close()
+""",
+}
+
+
+@pytest.mark.parametrize("kind", MEMORY_USES)
+def test_memory_is_limited_as_the_page_of_isolation_says(package, kind, possible_cgroup):
+    page = (ROOT / "docs" / "isolation.md").read_text()
+    rows = dict(re.findall(r"^\| (.+?) +\| ((?:ended|refused) +\| (?:ended|refused)) +\|$", page, re.MULTILINE))
+    script = MEMORY_USES[kind] + "\nimport signal; signal.pause()"
+
+    result = perform(runner(python(), "-I", "-S", "-c", script), package)
+
+    assert result.state is RunState.FAILED
+    outcome = "refused" if result.output_tail == "refused\n" else "ended"
+    if outcome == "ended":
+        assert result.reason == "The sandbox was ended: its processes used more than 128 MiB of memory."
+    assert rows.keys() == MEMORY_USES.keys()
+    assert rows[kind].split()[0 if possible_cgroup else -1] == outcome
+
+
+def test_command_is_ended_first_if_the_host_has_no_memory_left(package):
+    result = perform(runner("cat", "/proc/self/oom_score_adj"), package)
+
+    assert result.output_tail == "1000\n"
 
 
 # The network
@@ -766,7 +899,7 @@ def test_sandbox_is_tried_out_before_the_first_run(package, monkeypatch):
         settings("true").refuse_unusable()
 
 
-def test_doctor_describes_the_sandbox_and_finds_hidden_programs(package):
+def test_doctor_describes_the_sandbox_and_finds_hidden_programs(package, possible_cgroup):
     packages = package.directory.parent
     top = packages.parent.parent
     (top / "agent").write_text("#!/bin/sh\n")
@@ -774,10 +907,11 @@ def test_doctor_describes_the_sandbox_and_finds_hidden_programs(package):
     # As before the service's first start, which lets the account pass this directory.
     packages.parent.chmod(0o700)
 
+    how = "with a cgroup" if possible_cgroup else "without a cgroup: its memory is only measured"
     assert (
         settings("sh")
         .examine(packages)
-        .endswith(f" as {ACCOUNT} in a sandbox of bubblewrap without a cgroup, with no network, for at most 60 s")
+        .endswith(f" as {ACCOUNT} in a sandbox of bubblewrap {how}, with no network, for at most 60 s")
     )
     assert " without a sandbox, " in CommandSettings(argv=("sh",)).examine(packages)
     with pytest.raises(
@@ -814,11 +948,11 @@ def test_root_in_a_sandbox_is_refused():
             CommandSettings(argv=("x",), sandbox="bubblewrap").refuse_unusable()
 
 
-def test_summary_says_what_separates_a_command_from_the_host():
+def test_summary_says_what_separates_a_command_from_the_host(no_cgroup):
     allowing = {"network_allow": ["a.example:443", "b.example:443"]}
 
     assert "no sandbox" in CommandSettings(argv=("x",)).summary()
-    assert "in bubblewrap without a cgroup, with no network" in settings("x").summary()
+    assert "in bubblewrap without a cgroup: its memory is only measured, with no network" in settings("x").summary()
     assert "with only a.example:443, b.example:443" in settings("x", bubblewrap=allowing).summary()
     assert "with the host's network" in settings("x", bubblewrap={"network": "full"}).summary()
 

@@ -6,7 +6,18 @@ from typing import Final
 
 import pytest
 
-from hookmill.sandbox.seccomp import DENIED, FAMILIES, IOCTL, SOCKET, TERMINAL_REQUESTS, seccomp_filter
+from hookmill.sandbox.seccomp import (
+    DENIED,
+    FALLOCATE,
+    FAMILIES,
+    FREES_SPACE,
+    IOCTL,
+    NEWEST,
+    SOCKET,
+    SYSTEM_V,
+    TERMINAL_REQUESTS,
+    seccomp_filter,
+)
 
 X86_64, AARCH64, I386 = 0xC000003E, 0xC00000B7, 0x40000003
 MACHINES: Final = {"x86_64": (X86_64, 0), "aarch64": (AARCH64, 1)}
@@ -47,13 +58,33 @@ def test_filter_refuses_the_listed_system_calls_and_no_others(machine):
     assert content is not None
     denied = {numbers[column] for numbers in DENIED.values()}
 
-    answers = {number: answer(content, architecture, number, 0, 0) for number in range(512)}
+    answers = {number: answer(content, architecture, number, 0, 0) for number in range(NEWEST + 1)}
 
-    special = {SOCKET[column], IOCTL[column]}
+    special = {SOCKET[column], IOCTL[column], FALLOCATE[column]}
     assert {number for number, result in answers.items() if result == refused(errno.EPERM)} == denied - {None}
     assert {number for number, result in answers.items() if result == ALLOW} == set(answers) - denied - special | {
         IOCTL[column]
     }
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_newer_system_calls_seem_to_be_missing(machine):
+    architecture, _ = MACHINES[machine]
+    content = seccomp_filter(machine) or b""
+
+    answers = {answer(content, architecture, number) for number in (*range(NEWEST + 1, 600), 0x3FFFFFFF)}
+
+    assert answers == {refused(errno.ENOSYS)}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_a_cgroup_the_filter_refuses_system_v_memory(machine):
+    architecture, column = MACHINES[machine]
+    content = seccomp_filter(machine, with_system_v=False) or b""
+
+    answers = {answer(content, architecture, numbers[column]) for numbers in SYSTEM_V.values()}
+
+    assert answers == {refused(errno.EPERM)}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -66,6 +97,17 @@ def test_filter_allows_four_kinds_of_sockets(machine):
         results = {kind: answer(content, architecture, SOCKET[column], high | kind, 1) for kind in range(50)}
         assert {kind for kind, result in results.items() if result == ALLOW} == set(FAMILIES.values())
         assert results[AF_VSOCK] == refused(errno.EAFNOSUPPORT)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_filter_lets_fallocate_free_space_but_not_reserve_it(machine):
+    architecture, column = MACHINES[machine]
+    content = seccomp_filter(machine) or b""
+
+    results = {mode: answer(content, architecture, FALLOCATE[column], 3, mode) for mode in range(128)}
+
+    assert {mode for mode, result in results.items() if result == ALLOW} == {FREES_SPACE}
+    assert results[0] == refused(errno.EOPNOTSUPP)
 
 
 @pytest.mark.parametrize("machine", MACHINES)

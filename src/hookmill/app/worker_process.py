@@ -268,8 +268,8 @@ def _build_dispatcher(
 
     runners = settings.all_runners()
     for name, runner in runners.items():
-        if not runner.is_isolated:
-            log.warning(f"runner {name}", "its commands have no sandbox: see docs/isolation.md for what they can reach")
+        if (warning := runner.warning()) is not None:
+            log.warning(f"runner {name}", warning)
     context = RunnerContext(
         open_files_max=original_open_files_limit(), database=store.database, public_url=settings.public_url()
     )

@@ -17,6 +17,9 @@ class DiskUse(NamedTuple):
     bytes: int
     files: int
 
+    def is_within(self, bytes_max: int) -> bool:
+        return self.bytes <= bytes_max and self.files <= FILES_MAX
+
 
 UNMEASURABLE: Final = DiskUse(2**63, 2**63)
 """The use of a directory that only a hostile command makes: one that can't be listed."""
@@ -27,20 +30,20 @@ def disk_use(
     *,
     bytes_max: int = UNMEASURABLE.bytes,
     changed_since_ns: int | None = None,
-    command_has_ended: bool = False,
+    repairs: bool = False,
 ) -> DiskUse:
     """What the files in these directories use. Counts only until `bytes_max` or `FILES_MAX` is exceeded.
 
-    `changed_since_ns`: only files that were changed since this time count. No link is followed. While a command runs,
-    a directory that this account can't list does not count, because tests of programs make such directories. When the
-    command has ended, this account makes its own directories readable, and another one is `UNMEASURABLE`.
+    `changed_since_ns`: only files that were changed since this time count. No link is followed. A directory that this
+    account can't list does not count, because tests of programs make such directories. With `repairs`, this account
+    makes its own directories readable, and another one is `UNMEASURABLE`.
     """
     used, files = 0, 0
     waiting = list(directories)
     while waiting:
         directory = waiting.pop()
         try:
-            if command_has_ended:
+            if repairs:
                 _make_readable(directory)
             with os.scandir(directory) as listing:
                 for entry in listing:
@@ -56,7 +59,7 @@ def disk_use(
             # The command may remove anything at any time.
             continue
         except PermissionError:
-            if command_has_ended:
+            if repairs:
                 return UNMEASURABLE
         except OSError:
             # The path is longer than the system allows.

@@ -20,7 +20,8 @@ from io import BufferedReader
 from typing import Any, Final
 
 from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT, NOT_STARTED, PROXY_PORT
-from hookmill.sandbox.disk import FILES_MAX, deleted_bytes, disk_use
+from hookmill.sandbox.cgroup import has_exceeded_memory
+from hookmill.sandbox.disk import DiskUse, deleted_bytes, disk_use
 from hookmill.sandbox.memory import memory_bytes, tmpfs_inode_bytes
 from hookmill.sandbox.seccomp import open_filter
 
@@ -60,6 +61,8 @@ class Sandbox:
     disk_bytes_max: int
     memory_bytes_max: int | None
     """None: a cgroup limits the memory."""
+    cgroup: str | None
+    """The directory of the cgroup."""
 
 
 def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
@@ -68,13 +71,15 @@ def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
     The spec: `arguments` (bubblewrap and its arguments), `rlimits` (numbers by their names in `resource`),
     `memory_bytes` (how much the processes may use together, or None), `directory` (the package), `shared_directories`
     and `disk_bytes` (how much the package, and what changes in shared directories, may have together), and `egress`
-    (`destinations` and `private_networks`, or None). The key `cgroup` is for the guard.
+    (`destinations` and `private_networks`, or None), and `cgroup` (None, or with its `directory`; the guard creates
+    it).
     """
     _end_with_parent()
     status_read_end, status_write_end = os.pipe()
     gate_read_end, gate_write_end = os.pipe()
     inherited = {"--json-status-fd": status_write_end, "--block-fd": gate_read_end}
-    if (system_calls := open_filter()) is not None:
+    # Without a cgroup, nothing counts the memory that belongs to no process.
+    if (system_calls := open_filter(with_system_v=spec["cgroup"] is not None)) is not None:
         inherited["--seccomp"] = system_calls
     for descriptor in inherited.values():
         os.set_inheritable(descriptor, True)
@@ -104,6 +109,7 @@ def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
         shared_directories=spec["shared_directories"],
         disk_bytes_max=spec["disk_bytes"],
         memory_bytes_max=spec["memory_bytes"],
+        cgroup=spec["cgroup"]["directory"] if spec["cgroup"] is not None else None,
     )
 
 
@@ -208,7 +214,7 @@ def _watches(sandbox: Sandbox, descendants_of: Callable[[int], Collection[int]])
         use = disk_use([sandbox.directory], bytes_max=bytes_max)
         shared = disk_use(sandbox.shared_directories, bytes_max=bytes_max, changed_since_ns=started_at_ns)
         deleted = deleted_bytes(descendants_of(sandbox.first_process), sandbox.directory)
-        return use.bytes + shared.bytes + deleted > bytes_max or use.files + shared.files > FILES_MAX
+        return not DiskUse(use.bytes + shared.bytes + deleted, use.files + shared.files).is_within(bytes_max)
 
     watches = [_Watch(DISK_LIMIT, has_too_large_files, DISK_WATCH_SECONDS)]
     if (memory_bytes_max := sandbox.memory_bytes_max) is not None:
@@ -219,6 +225,9 @@ def _watches(sandbox: Sandbox, descendants_of: Callable[[int], Collection[int]])
             return memory_bytes(descendants_of(sandbox.first_process), remaining) > remaining
 
         watches.append(_Watch(MEMORY_LIMIT, uses_too_much_memory, MEMORY_WATCH_SECONDS))
+    if (cgroup := sandbox.cgroup) is not None:
+        # With version 1, the kernel kills single processes, and the command would go on without them.
+        watches.append(_Watch(MEMORY_LIMIT, lambda: has_exceeded_memory(cgroup), MEMORY_WATCH_SECONDS))
     return watches
 
 

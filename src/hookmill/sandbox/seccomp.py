@@ -1,8 +1,9 @@
 """The system calls that a sandbox lacks. Each widens the attack surface of the kernel, and programs do without it.
 
-The filter is a program of seccomp, which the kernel executes at each system call. It lists what is denied, as programs
-need new system calls now and then. Namespaces and the lack of capabilities prevent most of these calls, too. The filter
-prevents them before the kernel's code for them runs.
+The filter is a program of seccomp, which the kernel executes at each system call. It lists what is denied. Calls that
+are newer than this list are denied with ENOSYS, as by an older kernel, so programs use what they have used before.
+Namespaces and the lack of capabilities prevent most of the listed calls, too. The filter prevents them before the
+kernel's code for them runs.
 """
 
 import os
@@ -42,9 +43,15 @@ DENIED: Final[Mapping[str, tuple[int | None, int | None]]] = {
     "fsmount": (432, 432),
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
     "quotactl": (179, 60),
     "quotactl_fd": (443, 443),
     "open_by_handle_at": (304, 265),
+    "name_to_handle_at": (303, 264),
+    # Memory that the kernel can't move to swap.
+    "memfd_secret": (447, 447),
     # The whole machine.
     "kexec_load": (246, 104),
     "kexec_file_load": (320, 294),
@@ -64,6 +71,19 @@ DENIED: Final[Mapping[str, tuple[int | None, int | None]]] = {
     "modify_ldt": (154, None),
 }
 """The numbers of the denied system calls on x86-64 and ARM64."""
+SYSTEM_V: Final[Mapping[str, tuple[int, int]]] = {
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+}
+"""Memory that belongs to no process. Only a cgroup counts it, so without one, these calls are denied, too."""
+NEWEST: Final = 469
+"""The newest known system call, `file_setattr` of Linux 6.17, on both machines."""
+FALLOCATE: Final = (285, 47)
+FREES_SPACE: Final = 3
+"""The mode of `fallocate` that frees space. The others reserve any amount immediately, so that a measurement of the
+disk comes too late. Without them, libraries write the space instead."""
 SOCKET: Final = (41, 198)
 IOCTL: Final = (16, 29)
 FAMILIES: Final = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
@@ -77,17 +97,21 @@ _NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16
 _ALLOW: Final = 0x7FFF0000
 _KILL_PROCESS: Final = 0x80000000
 _ERROR: Final = 0x00050000
-_EPERM, _EAFNOSUPPORT = 1, 97
+_EPERM, _ENOSYS, _EOPNOTSUPP, _EAFNOSUPPORT = 1, 38, 95, 97
 
 _Instruction = tuple[int, int, int, int]
 """The operation, the instructions to skip if a condition is true or false, and the operand."""
 
 
-def seccomp_filter(machine: str) -> bytes | None:
-    """The filter for a machine with this name. None if its system calls are not known here."""
+def seccomp_filter(machine: str, *, with_system_v: bool = True) -> bytes | None:
+    """The filter for a machine with this name. None if its system calls are not known here.
+
+    `with_system_v`: whether the calls of `SYSTEM_V` are allowed.
+    """
     if machine not in _ARCHITECTURES:
         return None
     column = 0 if machine == _X86_64 else 1
+    denied: Mapping[str, tuple[int | None, int | None]] = DENIED if with_system_v else {**DENIED, **SYSTEM_V}
     instructions = (
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         # 32-bit programs have system calls with other numbers.
@@ -95,9 +119,13 @@ def seccomp_filter(machine: str) -> bytes | None:
         (_RETURN, 0, 0, _KILL_PROCESS),
         (_LOAD, 0, 0, _NUMBER_AT),
         *(_answer_if(_IF_GREATER_OR_EQUAL, _X32, _ERROR | _EPERM) if machine == _X86_64 else ()),
-        *_answer_if_any((numbers[column] for numbers in DENIED.values()), _ERROR | _EPERM),
+        *_answer_if(_IF_GREATER_OR_EQUAL, NEWEST + 1, _ERROR | _ENOSYS),
+        *_answer_if_any((numbers[column] for numbers in denied.values()), _ERROR | _EPERM),
         *_for_call(
             SOCKET[column], _FIRST_ARGUMENT_AT, FAMILIES.values(), answer=_ALLOW, otherwise=_ERROR | _EAFNOSUPPORT
+        ),
+        *_for_call(
+            FALLOCATE[column], _SECOND_ARGUMENT_AT, [FREES_SPACE], answer=_ALLOW, otherwise=_ERROR | _EOPNOTSUPP
         ),
         *_for_call(
             IOCTL[column], _SECOND_ARGUMENT_AT, TERMINAL_REQUESTS.values(), answer=_ERROR | _EPERM, otherwise=_ALLOW
@@ -107,9 +135,9 @@ def seccomp_filter(machine: str) -> bytes | None:
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in instructions)
 
 
-def open_filter() -> int | None:
+def open_filter(*, with_system_v: bool) -> int | None:
     """A descriptor from which bubblewrap can read the filter for this machine. None if there is no filter for it."""
-    content = seccomp_filter(os.uname().machine)
+    content = seccomp_filter(os.uname().machine, with_system_v=with_system_v)
     if content is None:
         return None
     read_end, write_end = os.pipe()

@@ -20,13 +20,15 @@ from hookmill.runs.runners.allowed_destinations import (
     proxy_variables,
 )
 from hookmill.sandbox import DISK_LIMIT, MEMORY_LIMIT
-from hookmill.sandbox.cgroup import cgroup_limits, delegated_cgroup
+from hookmill.sandbox.cgroup import cgroup_limits, limits_processors, usable_cgroup
 from hookmill.sandbox.disk import FILES_MAX
 from hookmill.sandbox.seccomp import open_filter
 
 PROGRAM: Final = "bwrap"
 HOME: Final = "/tmp"  # noqa: S108 - a path in the sandbox
 TRIAL_SECONDS: Final = 20.0
+OPEN_FILES_MAX: Final = 1_024
+"""How many files and sockets a process may have open without a cgroup, which would count the memory of sockets."""
 _MIB: Final = 1_048_576
 _SYSTEM_DIRECTORIES: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """With /usr, the directories of programs and libraries. On most systems, they are links into /usr."""
@@ -83,6 +85,11 @@ class BubblewrapSettings(BaseModel):
     )
     memory_mb: int = Field(
         default=4_096, ge=16, le=16_777_216, description="How much memory all processes may use together."
+    )
+    limits: Literal["exact", "approximate"] = Field(
+        default="exact",
+        description="`exact`: if `memory_mb` is set, the service needs a cgroup to start. `approximate`: without a "
+        "cgroup, the service measures the memory.",
     )
     cpus: float | None = Field(
         default=None,
@@ -213,25 +220,30 @@ class Bubblewrap:
         """
         settings = self.settings
         memory_bytes = settings.memory_mb * _MIB
-        above = delegated_cgroup()
+        above = usable_cgroup()
         return {
             "arguments": bubblewrap_arguments(settings, package, start=start),
             "rlimits": {
                 "RLIMIT_CORE": 0,
                 # A cgroup counts memory when it is used, and reports that this limit was reached.
-                **({"RLIMIT_DATA": memory_bytes} if above is None else {}),
+                **({"RLIMIT_DATA": memory_bytes, "RLIMIT_NOFILE": OPEN_FILES_MAX} if above is None else {}),
                 "RLIMIT_FSIZE": settings.disk_mb * _MIB,
                 "RLIMIT_NPROC": settings.processes_max,
             },
             "cgroup": None
             if above is None
-            else {"directory": f"{above}/{name}", "limits": cgroup_limits(memory_bytes, settings.cpus)},
+            else {"directory": f"{above}/{name}", "limits": cgroup_limits(above, memory_bytes, settings.cpus)},
             "memory_bytes": memory_bytes if above is None else None,
             "directory": str(package),
             "shared_directories": settings.writable,
             "disk_bytes": self.disk_bytes_max,
             "egress": egress_spec(settings.network_allow, settings.network_private),
         }
+
+    def cgroup(self, name: str) -> str | None:
+        """The directory of the cgroup of the sandbox with this name; None: it has none."""
+        above = usable_cgroup()
+        return f"{above}/{name}" if above is not None else None
 
     @property
     def disk_bytes_max(self) -> int:
@@ -271,16 +283,33 @@ class Bubblewrap:
 
     def refuse_unlimited(self) -> None:
         """Raises `Invalid` if this process can't set a limit that the settings have."""
-        if self.settings.cpus is not None and delegated_cgroup() is None:
+        settings, above = self.settings, usable_cgroup()
+        if settings.cpus is not None and not limits_processors(above):
             raise Invalid(
-                "The limit cpus needs a cgroup, and this process can create none. Remove cpus from the runner's "
-                "bubblewrap, or delegate a cgroup to the service (docs/isolation.md)."
+                "The limit cpus needs a cgroup of version 2, and this process can create none. Remove cpus from the "
+                "runner's bubblewrap, or delegate a cgroup to the service (docs/isolation.md)."
             )
+        if above is None and settings.limits == "exact" and "memory_mb" in settings.model_fields_set:
+            raise Invalid(
+                "The limit memory_mb needs a cgroup, and this process can create none. Delegate a cgroup to the "
+                'service (docs/isolation.md), or add limits = "approximate" to the runner\'s bubblewrap: the service '
+                "then measures the memory, and a command may use more for a moment."
+            )
+
+    @property
+    def warning(self) -> str | None:
+        """That the memory is only measured, if the operator has not written that this is enough."""
+        if self.settings.limits == "approximate" or usable_cgroup() is not None:
+            return None
+        return (
+            "the memory of its commands is only measured, because this process can create no cgroup: delegate one, or "
+            'accept this with limits = "approximate" (docs/isolation.md)'
+        )
 
     @property
     def limits_text(self) -> str:
         """How this process limits the memory of a sandbox, for people."""
-        return "without a cgroup" if delegated_cgroup() is None else "with a cgroup"
+        return "without a cgroup: its memory is only measured" if usable_cgroup() is None else "with a cgroup"
 
     def check_paths(self, data: Path) -> None:
         """Raises `Invalid` if a command would see the whole data directory, through a directory that contains it."""
@@ -298,7 +327,7 @@ class Bubblewrap:
         if account is not None and not account.is_own:
             groups = os.getgrouplist(account.name, account.gid)
             options = {"user": account.uid, "group": account.gid, "extra_groups": groups}
-        system_calls = open_filter()
+        system_calls = open_filter(with_system_v=usable_cgroup() is not None)
         inherited = [] if system_calls is None else [system_calls]
         filter_options = [text for descriptor in inherited for text in ("--seccomp", str(descriptor))]
         try:

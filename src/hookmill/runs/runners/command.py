@@ -117,7 +117,7 @@ class CommandRunner:
         if self.sandbox is None or isinstance(result, Abandoned):
             return result
         bytes_max = self.sandbox.disk_bytes_max
-        use = disk_use([str(package.directory)], bytes_max=bytes_max, command_has_ended=True)
+        use = disk_use([str(package.directory)], bytes_max=bytes_max, repairs=True)
         if use.bytes <= bytes_max and use.files <= FILES_MAX:
             return result
         # What can't be removed now is removed by retention.
@@ -477,6 +477,11 @@ class SandboxableSettings(ProcessSettings):
     @property
     def is_isolated(self) -> bool:
         return self.sandbox != "none"
+
+    def warning(self) -> str | None:
+        if not self.is_isolated:
+            return "its commands have no sandbox: see docs/isolation.md for what they can reach"
+        return sandbox.warning if (sandbox := self._sandbox) is not None else None
 
     def refuse_unusable(self) -> None:
         ProcessSettings.refuse_unusable(self)

@@ -89,7 +89,7 @@ def kill_processes_of_runs(*runs: str, attempt_max: int | None = None) -> None:
 
 def kill_descendants(ancestor: int) -> None:
     """Kill the processes that `ancestor` started, directly or not. Wait up to `KILL_SECONDS` until they end."""
-    _kill_all(lambda: _descendants_of(ancestor))
+    _kill_all(lambda: descendants_of(ancestor))
 
 
 def _kill_all(find_processes: Callable[[], Collection[int]]) -> None:
@@ -146,7 +146,7 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def _descendants_of(ancestor: int) -> list[int]:
+def descendants_of(ancestor: int) -> list[int]:
     """The living descendants of a process."""
     children: dict[int, list[int]] = {}
     for pid in _other_processes():
@@ -323,6 +323,9 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int, lim
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(output_end, 1)
         os.dup2(output_end, 2)
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123 - pathlib loads slowly
+            # If the host has no memory left, the kernel ends commands before the service.
+            file.write("1000")
         if (files := spec["open_files_max"]) is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         if spec["sandbox"] is not None and spec["sandbox"]["cgroup"] is not None:
@@ -407,9 +410,9 @@ def limit_that_ended(cgroup: Mapping[str, Any] | None, measured_limit: str | Non
     if cgroup is None:
         return measured_limit
     from hookmill.sandbox import MEMORY_LIMIT
-    from hookmill.sandbox.cgroup import has_exceeded_memory, memory_events, remove_cgroup
+    from hookmill.sandbox.cgroup import has_exceeded_memory, remove_cgroup
 
-    limit_of_cgroup = MEMORY_LIMIT if has_exceeded_memory(memory_events(cgroup["directory"])) else None
+    limit_of_cgroup = MEMORY_LIMIT if has_exceeded_memory(cgroup["directory"]) else None
     with contextlib.suppress(OSError):
         remove_cgroup(cgroup["directory"])
     return measured_limit or limit_of_cgroup
@@ -424,7 +427,7 @@ def _execute_in_sandbox(spec: Mapping[str, Any], error_write_end: int, limit_end
     os.close(error_write_end)
     status = NOT_STARTED
     try:
-        status, exceeded_limit = run_command(sandbox, _descendants_of)
+        status, exceeded_limit = run_command(sandbox, descendants_of)
         if exceeded_limit is not None:
             os.write(limit_end, exceeded_limit.encode())
     finally:
@@ -483,7 +486,7 @@ def _kill_children() -> None:
                 pass
         except ChildProcessError:
             return
-        _kill(_descendants_of(os.getpid()))
+        _kill(descendants_of(os.getpid()))
         time.sleep(POLL_SECONDS)
 
 

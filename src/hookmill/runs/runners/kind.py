@@ -132,6 +132,10 @@ class RunnerSettings(BaseModel, ABC):
         """Whether the runs are separated from this host, or execute nothing on it."""
         return True
 
+    def warning(self) -> str | None:
+        """What a worker logs about the runner when it starts; None: nothing."""
+        return None
+
     @abstractmethod
     def create_runner(self, context: RunnerContext) -> Runner: ...
 
