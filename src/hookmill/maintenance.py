@@ -17,6 +17,7 @@ from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.run_files import WORKSPACE_DIRECTORY
 from hookmill.metrics import RETENTION_PASS, RETENTION_ROWS, Metrics
+from hookmill.sandbox.reserve import FREE_INODES_MIN
 from hookmill.store import (
     deliveries,
     dialect,
@@ -62,8 +63,6 @@ PAUSE_FACTOR_ON_SQLITE: Final = 15
 take precedence."""
 PAUSE_FACTOR_ON_POSTGRESQL: Final = 3
 """The same multiple of the time of a step on PostgreSQL, where deliveries don't wait for its locks."""
-FREE_INODES_MIN: Final = 1_000
-"""The minimum number of free inodes. A delivery may start several runs, and each run has about eight files."""
 ABANDONED_AFTER_SECONDS: Final = 3_600.0
 """The age at which a draft or a probe file counts as abandoned. A worker needs only seconds to write one.
 

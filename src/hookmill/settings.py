@@ -51,6 +51,7 @@ from hookmill.results.destinations import AnyDestination
 from hookmill.runs.runners import AnyRunnerSettings, PackageSettings, RunnerSettings
 from hookmill.runs.runners.run_variables import RunVariable
 from hookmill.runs.workspaces.repository import RepositorySettings
+from hookmill.sandbox.reserve import HostReserve
 from hookmill.settings_problems import describe_problem, suggestion
 from hookmill.store.database import sqlite_path, sqlite_url
 
@@ -327,6 +328,12 @@ class Settings(BaseSettings):
         default=256,
         ge=0,
         description="With less free disk space, the service answers deliveries with 503.",
+    )
+    free_memory_min_mb: int | None = Field(
+        default=None,
+        ge=0,
+        description="With less available memory, the run that uses the most is ended. Unset: a tenth of the memory, at "
+        "most 1,024 MiB.",
     )
     alarm_failed_authentications: int = Field(
         default=ALARM_THRESHOLDS.failed_authentications,
@@ -704,6 +711,13 @@ class Settings(BaseSettings):
     @property
     def free_space_min_bytes(self) -> int:
         return self.free_space_min_mb * 1024 * 1024
+
+    def host_reserve(self) -> HostReserve:
+        """What runs must leave of this host."""
+        memory_mb = self.free_memory_min_mb
+        return HostReserve(
+            self.data_dir, self.free_space_min_bytes, None if memory_mb is None else memory_mb * 1024 * 1024
+        )
 
     def store_url(self) -> str:
         if self.database_url is not None:

@@ -32,6 +32,7 @@ from hookmill.domain.trace import Tracing
 from hookmill.maintenance import Maintenance, disk_space
 from hookmill.metrics import RUN_SLOTS, RUNS_IN_FLIGHT, Metrics
 from hookmill.notices.sender import NoticeSender
+from hookmill.runs.reserve import ReserveWatch
 from hookmill.runs.run_secrets import RunSecretReader
 from hookmill.runs.runner import Runner, UncreatedRunner
 from hookmill.runs.runners import RunnerContext, RunnerSettings
@@ -107,12 +108,14 @@ def work(
     uploads = _build_uploads(settings, store)
     trace_exporter = build_trace_exporter(settings, "hookmill-worker", metrics)
     dispatcher = None
+    reserve_watch = None
     result_sender = None
     if settings.performs_runs or not started_by_serve:
         # Without `performs_runs`, the process need not have the credentials of destinations.
         result_sender = _build_result_sender(settings, store)
         tracing = trace_exporter.tracing if trace_exporter is not None else None
-        dispatcher = _build_dispatcher(settings, store, uploads, result_sender, metrics, tracing)
+        reserve_watch = ReserveWatch(settings.host_reserve(), report_failure=log.failure, report_recovery=log.recovery)
+        dispatcher = _build_dispatcher(settings, store, uploads, result_sender, reserve_watch, metrics, tracing)
     if started_by_serve:
         # The service waits until these modules are loaded, so the niceness is set only now. It must be set before the
         # first thread starts, because Linux sets the niceness of one thread.
@@ -140,6 +143,8 @@ def work(
             metrics_threads += _serve_metrics(settings, settings.metrics_port, store, dispatcher, metrics, build)
         if trace_exporter is not None:
             trace_exporter.start()
+        if reserve_watch is not None:
+            reserve_watch.start()
         if dispatcher is not None:
             dispatcher.launch()
         if uploads is not None:
@@ -154,6 +159,8 @@ def work(
     finally:
         if dispatcher is not None:
             dispatcher.shutdown(stop.grace_seconds)
+        if reserve_watch is not None:
+            reserve_watch.close()
         if uploads is not None:
             uploads.close(min(UPLOAD_SECONDS, stop.grace_seconds))
         notice_sender.close(min(NOTICE_SECONDS, stop.grace_seconds))
@@ -258,6 +265,7 @@ def _build_dispatcher(
     store: Store,
     uploads: "Uploads | None",
     result_sender: "ResultSender | None",
+    reserve_watch: ReserveWatch,
     metrics: Metrics,
     tracing: Tracing | None,
 ) -> "Dispatcher":
@@ -271,7 +279,10 @@ def _build_dispatcher(
         if (warning := runner.warning()) is not None:
             log.warning(f"runner {name}", warning)
     context = RunnerContext(
-        open_files_max=original_open_files_limit(), database=store.database, public_url=settings.public_url()
+        open_files_max=original_open_files_limit(),
+        database=store.database,
+        reserve_watch=reserve_watch,
+        public_url=settings.public_url(),
     )
     run_files = None
     if settings.stores_run_files and (storage := run_file_storage(settings)) is not None:
@@ -285,6 +296,7 @@ def _build_dispatcher(
         DispatcherSettings(
             data=settings.data_dir,
             runners={name: _create_runner(name, runner, context) for name, runner in runners.items()},
+            reserve_watch=reserve_watch,
             slots=settings.runs_at_once,
             attempts_max=settings.run_attempts_max,
             retry_rules={

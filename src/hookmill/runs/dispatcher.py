@@ -42,6 +42,7 @@ from hookmill.runs.health import HostHealth
 from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.observation import RunObserver
 from hookmill.runs.perform import Performer
+from hookmill.runs.reserve import ReserveWatch
 from hookmill.runs.run_secrets import RunSecretReader
 from hookmill.runs.runner import Runner
 from hookmill.runs.runners.guard import kill_processes_of_runs
@@ -95,6 +96,8 @@ class DispatcherSettings:
     data: Path
     """The data directory: packages are in `runs/`, and with SQLite the engine's database is `engine.db`."""
     runners: Mapping[str, Runner]
+    reserve_watch: ReserveWatch | None = None
+    """Says whether this host has its reserve; None: nothing does. Its owner starts and closes it."""
     slots: int = 4
     """The maximum number of runs that one process performs at the same time."""
     attempts_max: int = 3
@@ -393,6 +396,8 @@ class Dispatcher:
         if free_slots <= 0 or self._stop_claiming.is_set():
             return ()
         if not self._health.may_claim():
+            return ()
+        if (watch := self._settings.reserve_watch) is not None and watch.shortage is not None:
             return ()
         skipped_runners = self._health.runners_at_fault()
         if self._backlog is _Backlog.EMPTY and skipped_runners == self._skipped_runners:

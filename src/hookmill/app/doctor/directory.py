@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from hookmill.domain.finding import Finding, ok, problem, warning
-from hookmill.maintenance import FREE_INODES_MIN
 from hookmill.runs.package import SERVICE_FILE_PREFIXES
+from hookmill.sandbox.reserve import FREE_INODES_MIN
 from hookmill.settings import Settings
 
 MOUNTS: Final = Path("/proc/self/mountinfo")

@@ -285,6 +285,7 @@ class AgentSettings(SandboxableSettings):
             "output_bytes_max": self.output_bytes_max,
             "account": self._account(),
             "open_files_max": context.open_files_max,
+            "reserve_watch": context.reserve_watch,
             "standard_input": PROMPT_FILE if preset.is_prompt_on_stdin else None,
             "masked_variables": (self._key_variable,),
             "tail_bytes": AGENT_TAIL_BYTES,

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -25,6 +26,7 @@ from hookmill.domain.run_secrets import DEFAULT_ALLOWED, RunSecretRule, allowed_
 from hookmill.domain.text import printable
 from hookmill.runs.outputs import collect_outputs, create_outputs_directory
 from hookmill.runs.package import Package, allow_traversal, hand_over, keep_results, make_packages_directory
+from hookmill.runs.reserve import ReserveWatch, WatchedCommand
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.account import UnixAccount, unix_account
 from hookmill.runs.runners.bubblewrap import Bubblewrap, BubblewrapSettings
@@ -35,6 +37,7 @@ from hookmill.runs.runners.guard import (
     KILL_SECONDS,
     OUTPUT_FILE,
     TAIL_BYTES,
+    descendants_of,
     kill_descendants,
     kill_processes_of_runs,
 )
@@ -43,7 +46,7 @@ from hookmill.runs.runners.programs import Program
 from hookmill.runs.runners.run_variables import RunVariable
 from hookmill.sandbox import DISK_LIMIT, NOT_STARTED
 from hookmill.sandbox.cgroup import enter_own_cgroup
-from hookmill.sandbox.disk import FILES_MAX, disk_use
+from hookmill.sandbox.disk import disk_use
 
 GUARD: Final = Path(__file__).with_name("guard.py")
 INSTRUCTION_SECONDS: Final = 0.5
@@ -57,6 +60,8 @@ MARGIN_SECONDS: Final = 15.0
 counts as hanging."""
 EXIT_SECONDS: Final = 15.0
 """The time that a guard gets to exit after its report."""
+KEPT_BYTES: Final = 16 * 1024 * 1024
+"""How much a run keeps that was ended because it used too much of this host."""
 NOT_STARTED_REASON: Final = "The command could not be started in its sandbox. The output has bubblewrap's message."
 CANCELLED_REASON: Final = "It was cancelled while it ran."
 
@@ -101,6 +106,8 @@ class CommandRunner:
     """How much of the end of the output the guard reports. The result has at most `TAIL_BYTES` of it."""
     sandbox: Bubblewrap | None = None
     """The sandbox of each run; None: the command sees the host."""
+    reserve_watch: ReserveWatch | None = None
+    """Ends commands that use too much of this host; None: nothing does."""
     program: Program | None = None
     """What this host starts, for the reason of a run if it is missing; None: the first of `argv`."""
 
@@ -109,23 +116,42 @@ class CommandRunner:
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         self._create_outputs_directory(package)
-        result = self._run_command(package, next_instruction)
-        return self._with_outputs(package, self._within_disk_limit(package, result))
+        with self._watched(package) as watched:
+            result = self._run_command(package, next_instruction, watched)
+            return self._with_outputs(package, self._within_limits(package, result, watched))
 
-    def _within_disk_limit(self, package: Package, result: Ended | Abandoned) -> Ended | Abandoned:
-        """The result, and a package that has no more than the sandbox may have. All processes have ended."""
-        if self.sandbox is None or isinstance(result, Abandoned):
+    @contextlib.contextmanager
+    def _watched(self, package: Package) -> Iterator[WatchedCommand]:
+        """The command of this run, which is ended if it uses too much of this host."""
+        cgroup = self.sandbox.cgroup(_sandbox_name(package.run)) if self.sandbox is not None else None
+        command = WatchedCommand(
+            directories=[str(package.directory)],
+            shared_directories=self.sandbox.settings.writable if self.sandbox is not None else (),
+            cgroup=cgroup,
+        )
+        with contextlib.nullcontext() if self.reserve_watch is None else self.reserve_watch.watching(command):
+            yield command
+
+    def _within_limits(self, package: Package, result: Ended | Abandoned, watched: WatchedCommand) -> Ended | Abandoned:
+        """The result, and a package that has no more than it may have. All processes have ended."""
+        bytes_max = self.sandbox.disk_bytes_max if self.sandbox is not None else None
+        if self.reserve_watch is not None:
+            self.reserve_watch.check_at_end(watched)
+        reason = watched.reason_of_end
+        if reason is not None:
+            bytes_max = min(bytes_max or KEPT_BYTES, KEPT_BYTES)
+        elif bytes_max is None or disk_use([str(package.directory)], bytes_max=bytes_max, repairs=True).is_within(
+            bytes_max
+        ):
             return result
-        bytes_max = self.sandbox.disk_bytes_max
-        use = disk_use([str(package.directory)], bytes_max=bytes_max, repairs=True)
-        if use.bytes <= bytes_max and use.files <= FILES_MAX:
-            return result
+        elif self.sandbox is not None:
+            reason = self.sandbox.reason_of_end(DISK_LIMIT)
         # What can't be removed now is removed by retention.
         with contextlib.suppress(OSError):
             keep_results(package.directory, bytes_max)
-        if result.state is RunState.CANCELLED:
+        if isinstance(result, Abandoned) or result.state is RunState.CANCELLED:
             return result
-        return replace(result, state=RunState.FAILED, reason=self.sandbox.reason_of_end(DISK_LIMIT))
+        return replace(result, state=RunState.FAILED, reason=reason)
 
     def _create_outputs_directory(self, package: Package) -> None:
         try:
@@ -146,7 +172,9 @@ class CommandRunner:
         masked = (*self.masked_variables, *package.secrets)
         return [os.fsencode(environment[name]) for name in masked if name in environment]
 
-    def _run_command(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
+    def _run_command(
+        self, package: Package, next_instruction: NextInstruction, watched: WatchedCommand
+    ) -> Ended | Abandoned:
         try:
             guard = self._start_guard(package)
         except (OSError, MemoryError) as error:
@@ -154,6 +182,7 @@ class CommandRunner:
                 return Ended(state=RunState.FAILED, reason=f"The command could not be started: {error.strerror}.")
             path = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
             raise HostFault(f"The command of a run could not be started: {path}{reason_of(error)}.") from error
+        watched.processes = partial(descendants_of, guard.pid)
         # The time that the guard gets to exit before it is killed: none, unless it has reported.
         exit_seconds = 0.0
         try:
@@ -549,6 +578,7 @@ class CommandSettings(SandboxableSettings):
             output_bytes_max=self.output_bytes_max,
             account=self._account(),
             open_files_max=context.open_files_max,
+            reserve_watch=context.reserve_watch,
             sandbox=self._sandbox,
         )
 

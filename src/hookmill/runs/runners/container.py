@@ -25,6 +25,7 @@ from hookmill.domain.run_files import WORKSPACE_DIRECTORY
 from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY
 from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.runs.package import Package
+from hookmill.runs.reserve import WatchedCommand
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction
 from hookmill.runs.runners.account import UnixAccount
 from hookmill.runs.runners.allowed_destinations import (
@@ -202,9 +203,17 @@ class ContainerRunner(CommandRunner):
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         self._create_outputs_directory(package)
+        with self._watched(package) as watched:
+            result = self._run_container(package, next_instruction, watched)
+            return self._with_outputs(package, self._within_limits(package, result, watched))
+
+    def _run_container(
+        self, package: Package, next_instruction: NextInstruction, watched: WatchedCommand
+    ) -> Ended | Abandoned:
         result: Ended | Abandoned | None = None
         try:
-            result = self._run_command(package, next_instruction)
+            result = self._run_command(package, next_instruction, watched)
+            return result
         finally:
             name = container_name(package.run, package.run.attempt)
             # If the removal fails, the next attempt tries again.
@@ -214,7 +223,6 @@ class ContainerRunner(CommandRunner):
                     self._remove([name])
                 else:
                     self._remove_holders([name])
-        return self._with_outputs(package, result)
 
     def _network(self, package: Package) -> dict[str, Any] | None:
         egress = egress_spec(self.limits.network_allow, self.limits.network_private)
@@ -454,6 +462,7 @@ class ContainerSettings(ProcessSettings, ContainerOptions):
             output_bytes_max=self.output_bytes_max,
             account=self._account(),
             open_files_max=context.open_files_max,
+            reserve_watch=context.reserve_watch,
         )
 
     def summary(self) -> str:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from hookmill.domain.run_policy import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, EXIT_CODES_MAX
 from hookmill.domain.run_secrets import RunSecretRule
+from hookmill.runs.reserve import ReserveWatch
 from hookmill.runs.runner import Runner
 from hookmill.store.database import Database
 
@@ -65,6 +66,8 @@ class RunnerContext:
     """The soft limit of open files for processes; None: the service's limit."""
     database: Database | None = None
     """Where reports of agent platforms arrive. Runners that need no reports may be created without a database."""
+    reserve_watch: ReserveWatch | None = None
+    """Ends commands that use too much of this host; None: nothing does."""
     public_url: str = ""
     """The base of the service's URLs for others."""
 
