@@ -193,7 +193,7 @@ def test_prompt_says_where_the_files_are_and_that_a_chosen_checkout_is_untrusted
         (BASED, {}, "The base of the workspace, at /base in the payload, is missing."),
         (BASED, {"base": {"repository": "other", "ref": "main"}}, "at /base in the payload, is not a string."),
         (BASED, {"base": "--upload-pack=touch"}, "The base of the workspace, at /base in the payload, has a part"),
-        (BASED, {"base": "https://git.example.com/other.git"}, "contains a character other than letters"),
+        (BASED, {"base": "https://git.example.com/other.git"}, "contains a space, a control character or one of"),
         (BASED, {"base": "../../other.git"}, "contains .. or @{"),
         (BASED, {"base": "refs/hookmill/base"}, "begins with refs/"),
         (BASED, {"base": "gone"}, "has no branch or tag with the name of the workspace's base"),

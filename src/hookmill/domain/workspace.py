@@ -5,6 +5,7 @@ The same is true of the base, with which the checkout can be compared.
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -27,11 +28,12 @@ BASE_REF_NAME: Final = BASE_REF.removeprefix("refs/")
 """The same for commands. A branch or tag with this name would not hide it."""
 BASE_DEPTHS: Final = (100, 1_000)
 """With a base, so many commits are fetched first; the whole history only if these don't suffice."""
-REF_CHARACTERS_MAX: Final = 200
+REF_CHARACTERS_MAX: Final = 1_000
 _REPOSITORY: Final = re.compile(rf"{REPOSITORY_PATTERN}\Z")
 _COMMIT: Final = re.compile(r"(?:[0-9a-fA-F]{40}|[0-9a-fA-F]{64})\Z")
-_REF_CHARACTERS: Final = re.compile(r"[\w./+@#=,-]+\Z")
-"""Fewer characters than Git allows: none of them is special in a refspec or a pattern."""
+_FORBIDDEN_CHARACTERS: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]")
+"""Those of `git check-ref-format`. The other ones mean nothing in a refspec or a pattern."""
+_INVISIBLE_CATEGORIES: Final = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")
 _BRANCHES: Final = "refs/heads/"
 _TAGS: Final = "refs/tags/"
 
@@ -46,7 +48,7 @@ class RefKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitRef:
-    """A commit to fetch. Git can't read any of these values as an option, a pattern or an expression."""
+    """A commit to fetch. Git can't read its full names as an option, a pattern or an expression."""
 
     kind: RefKind
     text: str | None = None
@@ -140,22 +142,30 @@ def git_ref(text: str, *, subject: str = "The ref", is_from_payload: bool = Fals
 
 
 def _reason_against(text: str) -> str | None:
-    """Why the text names no branch or tag; None if it does. These rules are stricter than those of Git."""
+    """Why the text names no branch or tag that may be fetched; None if it does.
+
+    The rules are those of `git check-ref-format`, and a few for names that people or programs could misread. Git always
+    gets the full name of a ref, so a shell's special characters do no harm.
+    """
     if not text:
         return "is empty"
     if len(text) > REF_CHARACTERS_MAX:
-        return f"has more than {REF_CHARACTERS_MAX} characters"
-    if not _REF_CHARACTERS.match(text):
-        return "contains a character other than letters, digits and . _ - / + @ # = ,"
+        return f"has more than {REF_CHARACTERS_MAX:,} characters"
+    if _FORBIDDEN_CHARACTERS.search(text):
+        return "contains a space, a control character or one of ~ ^ : ? * [ \\"
+    if any(unicodedata.category(character) in _INVISIBLE_CATEGORIES for character in text):
+        return "contains a character that is not visible"
     name = text.removeprefix(_BRANCHES if text.startswith(_BRANCHES) else _TAGS)
     if name.startswith("refs/"):
         return "begins with refs/, but not with refs/heads/ or refs/tags/"
     if not name or name in ("@", "HEAD"):
         return "names neither a branch nor a tag"
-    if ".." in name or "@{" in name:
-        return "contains .. or @{"
-    if any(not part or part.startswith((".", "-")) or part.endswith((".", ".lock")) for part in name.split("/")):
-        return "has a part between slashes that is empty, begins with . or -, or ends with . or .lock"
+    if ".." in name or "@{" in name or name.endswith("."):
+        return "contains .. or @{, or ends with a dot"
+    if name.startswith("-") or any(
+        not part or part.startswith(".") or part.endswith(".lock") for part in name.split("/")
+    ):
+        return "has a part between slashes that is empty, begins with a dot or ends with .lock, or it begins with -"
     return None
 
 
