@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hookmill.web.api.bodies import AutomationChanges
 from tests.api.client import PROMPT, Api, StockedFactory
 
 FIELDS = {"pr": "/pull_request/number", "title": {"pointer": "/pull_request/title", "max_characters": 5}}
@@ -135,8 +136,40 @@ def test_workspace_is_shown_replaced_kept_and_removed(api: Api, stocked: Stocked
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        {"workspace": {"repository": "app"}},
+        {"workspace": {"repository": "app", "ref": "main", "base": BASE, "depth": "full"}},
+        {"workspace": {"repository": "app", "ref": REF, "base": "main", "depth": 7}},
+        {
+            "fields": FIELDS,
+            "concurrency": {"key": "/a", "limit": 2, "when_busy": "skip"},
+            "debounce": {"seconds": 3},
+            "priority": "high",
+            "max_running": 3,
+            "pause_after_failures": 2,
+        },
+        {"retry": {"attempts": 3, "exit_codes": [75]}, "concurrency": {}},
+    ],
+)
+def test_automation_accepts_each_field_as_the_api_shows_it(api: Api, stocked: StockedFactory, options: Any):
+    created = create(api, stocked, **options).json
+    path = f"/factories/default/automations/{created['automation_id']}"
+    fields = {name: created[name] for name in AutomationChanges.model_fields}
+
+    for name, value in fields.items():
+        changed = api.patch(path, {name: value})
+        assert (changed.status, changed.json[name]) == (200, value), name
+    all_changed = api.patch(path, fields)
+
+    assert (all_changed.status, {name: all_changed.json[name] for name in fields}) == (200, fields)
+
+
+@pytest.mark.parametrize(
     ("workspace", "pointer", "problem"),
     [
+        ({"repository": "app", "ref": "main", "ref_pointer": "/a"}, "/workspace/ref", "either ref or ref_pointer"),
+        ({"repository": "app", "base_pointer": "a"}, "/workspace/base_pointer", "must be a JSON pointer"),
         ({"repository": "unknown"}, "/workspace/repository", "The operator allowed: app."),
         ({"repository": "elsewhere"}, "/workspace/repository", "may not use a repository 'elsewhere'"),
         ({"repository": REF}, "/workspace/repository", "can't come from the payload"),

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -202,6 +203,8 @@ def test_ref_of_the_payload_is_marked():
 def test_workspace_is_the_same_after_a_round_trip(source: dict[str, Any], workspace: Workspace):
     assert workspace_from_json(source) == workspace
     assert workspace.as_json() == source
+    # The form in which the API shows it.
+    assert workspace_from_json(asdict(workspace)) == workspace
 
 
 def test_depth_of_zero_is_the_full_history():

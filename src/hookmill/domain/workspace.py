@@ -177,20 +177,26 @@ def depths_to_fetch(depth: int, *, has_base: bool) -> tuple[int, ...]:
     return (first, *(larger for larger in BASE_DEPTHS if larger > first), FULL_DEPTH)
 
 
+_KEYS: Final = ("repository", "ref", "ref_pointer", "base", "base_pointer", "depth")
+
+
 def workspace_from_json(source: Any) -> Workspace:
-    """The workspace that a definition describes. Raises `Invalid` with a JSON pointer into the automation."""
+    """The workspace that a definition describes. Raises `Invalid` with a JSON pointer into the automation.
+
+    A pointer may also be written as the API shows it: `ref_pointer` or `base_pointer` beside a `ref` or `base` of null.
+    """
     if not isinstance(source, Mapping):
         raise Invalid(
             "workspace must be an object with a repository, such as {repository: app, ref: main}.", pointer="/workspace"
         )
     for key in source:
-        if key not in ("repository", "ref", "base", "depth"):
+        if key not in _KEYS:
             raise Invalid(
                 f"Unknown key {str(key)[:40]!r} of workspace. Known keys: repository, ref, base, depth.",
                 pointer="/workspace",
             )
-    ref, ref_pointer = _ref(source.get("ref"), "ref")
-    base, base_pointer = _ref(source.get("base"), "base")
+    ref, ref_pointer = _ref(source, "ref")
+    base, base_pointer = _ref(source, "base")
     return Workspace(
         repository=_repository(source.get("repository")),
         ref=ref,
@@ -221,9 +227,14 @@ def _repository(name: Any) -> str:
     )
 
 
-def _ref(source: Any, name: str) -> tuple[str | None, str | None]:
+def _ref(workspace: Mapping[str, Any], name: str) -> tuple[str | None, str | None]:
     """The literal ref or base, or the pointer to it in the payload."""
-    place = f"/workspace/{name}"
+    place, pointer_key = f"/workspace/{name}", f"{name}_pointer"
+    source, pointer = workspace.get(name), workspace.get(pointer_key)
+    if pointer is not None:
+        if source is not None:
+            raise Invalid(f"A workspace has either {name} or {pointer_key}, and not both.", pointer=place)
+        return None, usable_pointer(pointer, f"/workspace/{pointer_key}", f"The {pointer_key} of the workspace")
     if source is None:
         return None, None
     if isinstance(source, str):
