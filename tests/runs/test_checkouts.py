@@ -558,6 +558,21 @@ def test_malformed_objects_are_refused(host: Host):
         host.check_out(git_ref("bad"))
 
 
+@pytest.mark.parametrize(
+    "person", ["Ada 1 +0000", "Ada <ada 1 +0000", "<> 1 +0000", "Ada <a> x +0000", "Ada <a> 1 +051800"]
+)
+@pytest.mark.parametrize("depth", [1, FULL_DEPTH])
+def test_old_commit_without_a_usual_author_is_checked_out(host: Host, person: str, depth: int):
+    host.source.commit(f="x")
+    tree = host.source.git("rev-parse", "HEAD^{tree}")
+    old = host.source.branch("old", tree, f"author {person}", f"committer {person}")
+    usual = [f"{name} Ada <ada@example.com> 1767225600 +0000" for name in ("author", "committer")]
+    host.source.branch("new", tree, f"parent {old}", *usual)
+
+    for branch in ("old", "new"):
+        assert (host.check_out(git_ref(branch), depth) / "f").read_text() == "x"
+
+
 # Limits of a Git command
 
 

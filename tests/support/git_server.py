@@ -3,6 +3,7 @@
 import base64
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -54,6 +55,29 @@ class SourceRepository:
 
     def git(self, *arguments: str) -> str:
         return git(self.directory, *arguments)
+
+    def store(self, kind: str, content: bytes) -> str:
+        """Store an object as it is, even if it is malformed, and return its id."""
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            return self.git("hash-object", "-t", kind, "-w", "--literally", file.name)
+
+    def branch(self, name: str, tree: str, *headers: str) -> str:
+        """Create a branch with a new commit of a stored tree, and return the id of the commit.
+
+        `headers`: the lines after the tree, instead of usual ones for the author and the committer.
+        """
+        usual = [f"{person} Ada <ada@example.com> 1767225600 +0000" for person in ("author", "committer")]
+        content = "\n".join((f"tree {tree}", *(headers or usual), "", "change", ""))
+        commit = self.store("commit", content.encode())
+        # Git would refuse to name a malformed commit.
+        (self.directory / ".git" / "refs" / "heads" / name).write_text(f"{commit}\n")
+        return commit
+
+
+def tree_entry(mode: str, name: str, object_id: str) -> bytes:
+    return f"{mode} {name}\0".encode() + bytes.fromhex(object_id)
 
 
 @dataclass(frozen=True)

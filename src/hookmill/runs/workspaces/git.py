@@ -46,6 +46,12 @@ _ENVIRONMENT: Final = {
     "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=20",
     "GIT_SSH_VARIANT": "ssh",
 }
+_HARMLESS_FAULTS: Final = (
+    *("badDate", "badDateOverflow", "badEmail", "badName", "badTimezone", "missingEmail", "missingNameBeforeEmail"),
+    *("missingSpaceBeforeDate", "missingSpaceBeforeEmail", "multipleAuthors", "nulInCommit", "zeroPaddedDate"),
+    "zeroPaddedFilemode",
+)
+"""Faults of authors, dates and modes that many old histories have. They can't be corrected without new commit ids."""
 _OPTIONS: Final = tuple(
     part
     for setting in (
@@ -58,10 +64,7 @@ _OPTIONS: Final = tuple(
         "core.protectNTFS=true",
         "credential.helper=",
         "fetch.fsckObjects=true",
-        # Old, harmless faults that many histories have. Their objects can't be corrected without new commit ids.
-        "fetch.fsck.badTimezone=ignore",
-        "fetch.fsck.missingSpaceBeforeDate=ignore",
-        "fetch.fsck.zeroPaddedFilemode=ignore",
+        *(f"fetch.fsck.{fault}=ignore" for fault in _HARMLESS_FAULTS),
         "fetch.recurseSubmodules=false",
         # A pack for each fetch, instead of a file for each object.
         "fetch.unpackLimit=1",
