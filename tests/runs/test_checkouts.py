@@ -2,8 +2,12 @@
 
 import fcntl
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -14,8 +18,10 @@ from hookmill.domain.workspace import BASE_REF, DEFAULT_REF, FULL_DEPTH, Checkou
 from hookmill.runs.runner import Instruction
 from hookmill.runs.workspaces import checkouts
 from hookmill.runs.workspaces import git as git_module
+from hookmill.runs.workspaces import repository as repository_module
 from hookmill.runs.workspaces.checkouts import (
     Checkouts,
+    HostShortage,
     RefNotFound,
     WorkspaceRefused,
     WorkspaceStopped,
@@ -25,8 +31,7 @@ from hookmill.runs.workspaces.checkouts import (
 )
 from hookmill.runs.workspaces.git import Credential, run_git
 from hookmill.runs.workspaces.repository import RepositorySettings
-from hookmill.store.directories import remove_directory
-from tests.support.git_server import SourceRepository, git, serve_over_http
+from tests.support.git_server import SourceRepository, git, serve_over_http, tree_entry
 
 PASSWORD = "ghp_not-a-real-token-7Qq"
 
@@ -54,7 +59,12 @@ class Host:
         return target
 
     def mirrors(self) -> list[str]:
-        return sorted(path.name for path in (self.data / "repositories").glob("*.git"))
+        return sorted(path.name for path in (self.data / "repositories").iterdir() if path.suffix != ".lock")
+
+    def mirror_inode(self) -> int:
+        """Another mirror in the place of this one has another inode."""
+        [name] = self.mirrors()
+        return (self.data / "repositories" / name).stat().st_ino
 
 
 @pytest.fixture
@@ -191,6 +201,20 @@ def test_damaged_mirror_is_replaced(host: Host):
     assert history(host.check_out()) == ["second"]
 
 
+def test_mirror_with_a_damaged_pack_is_replaced(host: Host):
+    host.source.commit("only", f="x" * 1_000)
+    host.check_out()
+    mirror = host.mirror_inode()
+    [pack] = (host.data / "repositories").glob("*.git/objects/pack/*.pack")
+    pack.chmod(0o600)
+    content = bytearray(pack.read_bytes())
+    content[12:60] = bytes(48)
+    pack.write_bytes(content)
+
+    assert history(host.check_out()) == ["only"]
+    assert host.mirror_inode() != mirror
+
+
 def test_unreachable_server_does_not_cost_the_mirror(host: Host):
     commit = host.source.commit()
     with serve_over_http(host.source.directory / ".git") as server:
@@ -273,7 +297,10 @@ def test_unused_mirrors_are_removed(host: Host):
     host.check_out()
     repository = RepositorySettings(url=str(host.source.directory))
     day = 86_400.0
-    now = (host.data / "repositories" / host.mirrors()[0]).stat().st_mtime
+    mirror = host.data / "repositories" / host.mirrors()[0]
+    now = mirror.stat().st_mtime
+    # A killed worker leaves such a draft.
+    mirror.with_suffix(".new").mkdir()
 
     host.checkouts.remove_unused_mirrors([("app", repository)], now + day)
     kept = host.mirrors()
@@ -499,17 +526,15 @@ def test_links_in_a_checkout_are_kept_and_not_followed(host: Host, tmp_path: Pat
 
 
 @pytest.mark.parametrize("path", ["a/" * 300 + "f", f"{'x' * 200}/" * 20 + "f"], ids=["deep", "long"])
-def test_deep_directories_are_refused_and_removed(host: Host, path: str):
+def test_deep_directories_and_long_paths_are_refused(host: Host, path: str):
     blob = host.source.commit(f="x") and host.source.git("rev-parse", "HEAD:f")
     host.source.git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
     host.source.git("commit", "-q", "-m", "deep")
     target = host.data.parent / "workspace-1"
 
-    # Git itself can't create the longer path, unless the checkout's own path is short.
-    with pytest.raises((WorkspaceTooLarge, WorkspaceUnavailable)):
+    with pytest.raises(WorkspaceTooLarge):
         host.check_out()
 
-    remove_directory(target)
     assert not target.exists()
 
 
@@ -545,16 +570,53 @@ def test_ssh_asks_nothing(host: Host, tmp_path: Path, monkeypatch: pytest.Monkey
         assert " git@git.example.com git-upload-pack " in line
 
 
-def test_malformed_objects_are_refused(host: Host):
-    host.source.commit(f="x")
-    tree = f"100644 .git\0{bytes.fromhex(host.source.git('rev-parse', 'HEAD:f')).decode('latin-1')}"
-    raw = host.source.directory / "raw"
-    raw.write_bytes(tree.encode("latin-1"))
-    bad_tree = host.source.git("hash-object", "-t", "tree", "-w", "--literally", "raw")
-    commit = host.source.git("commit-tree", bad_tree, "-m", "bad")
-    host.source.git("branch", "bad", commit)
+MALFORMED_TREES = {
+    ".git": [("100644", ".git", "blob")],
+    ".GIT as a directory": [("40000", ".GIT", "tree")],
+    "git~1": [("100644", "git~1", "blob")],
+    ".": [("100644", ".", "blob")],
+    "..": [("40000", "..", "tree")],
+    "a slash in a name": [("100644", "../x", "blob")],
+    "an empty name": [("100644", "", "blob")],
+    "the same name twice": [("100644", "a", "blob"), ("100644", "a", "blob")],
+    "names that are not sorted": [("100644", "b", "blob"), ("100644", "a", "blob")],
+    "a mode that is no number": [("1006x4", "a", "blob")],
+    "no mode": [("", "a", "blob")],
+    "the id 0": [("100644", "a", "zero")],
+    "a file that is a directory": [("40000", "a", "blob")],
+    "a directory that is a file": [("100644", "a", "tree")],
+    ".gitmodules as a link": [("120000", ".gitmodules", "blob")],
+    "a path outside for a submodule": [("100644", ".gitmodules", "modules")],
+}
 
-    with pytest.raises(WorkspaceUnavailable, match="could not be fetched"):
+
+@pytest.mark.parametrize("entries", MALFORMED_TREES.values(), ids=MALFORMED_TREES)
+def test_malformed_commit_is_refused_and_costs_no_mirror(host: Host, entries: list[tuple[str, str, str]]):
+    commit = host.source.commit(f="x")
+    objects = {
+        "blob": host.source.git("rev-parse", "HEAD:f"),
+        "tree": host.source.git("rev-parse", "HEAD^{tree}"),
+        "zero": "0" * 40,
+        "modules": host.source.store("blob", b'[submodule "../../x"]\n\tpath = x\n\turl = https://git.example.com/x\n'),
+    }
+    tree = b"".join(tree_entry(mode, name, objects[kind]) for mode, name, kind in entries)
+    host.source.branch("bad", host.source.store("tree", tree))
+    host.check_out()
+    mirror = host.mirror_inode()
+
+    with pytest.raises(WorkspaceRefused, match="has a malformed object") as refused:
+        host.check_out(git_ref("bad"))
+
+    assert not isinstance(refused.value, RefNotFound)
+    assert host.mirror_inode() == mirror
+    assert git(host.check_out(), "rev-parse", "HEAD") == commit
+
+
+def test_truncated_tree_is_refused(host: Host):
+    host.source.commit(f="x")
+    host.source.branch("bad", host.source.store("tree", b"100644 a\0short"))
+
+    with pytest.raises(WorkspaceRefused, match="has a malformed object"):
         host.check_out(git_ref("bad"))
 
 
@@ -571,6 +633,83 @@ def test_old_commit_without_a_usual_author_is_checked_out(host: Host, person: st
 
     for branch in ("old", "new"):
         assert (host.check_out(git_ref(branch), depth) / "f").read_text() == "x"
+
+
+# Limits for what a commit may contain
+
+
+def test_commit_that_names_billions_of_files_is_refused(host: Host):
+    """Each of ten trees has the previous one ten times. Git would list all files in memory before it writes one."""
+    host.source.commit(f="x")
+    mode, entry = "100644", host.source.git("rev-parse", "HEAD:f")
+    for _ in range(10):
+        entry = host.source.store("tree", b"".join(tree_entry(mode, str(name), entry) for name in range(10)))
+        mode = "40000"
+    host.source.branch("bomb", entry)
+    host.check_out(disk_bytes_max=50_000_000)
+    mirror = host.mirror_inode()
+
+    with pytest.raises(WorkspaceTooLarge, match="needs more than 50,000,000 bytes"):
+        host.check_out(git_ref("bomb"), disk_bytes_max=50_000_000)
+
+    assert host.mirror_inode() == mirror
+    assert disk_bytes(host.data) < 500_000
+
+
+def test_file_that_needs_too_much_memory_is_refused(host: Host, monkeypatch: pytest.MonkeyPatch):
+    host.source.commit("small", f="x")
+    host.source.git("branch", "small")
+    host.source.commit("large", large="0" * 30_000_000)
+    monkeypatch.setattr(repository_module, "MEMORY_BYTES", 20_000_000)
+    host.check_out(git_ref("small"), disk_bytes_max=30_000_000)
+    mirror = host.mirror_inode()
+
+    with pytest.raises(WorkspaceRefused, match="needs more than 20,000,000 bytes of memory") as refused:
+        host.check_out(disk_bytes_max=30_000_000)
+
+    assert "Out of memory" in str(refused.value)
+    assert host.mirror_inode() == mirror
+    assert history(host.check_out(git_ref("small"), disk_bytes_max=30_000_000)) == ["small"]
+
+
+def test_commit_that_is_too_large_costs_no_mirror(host: Host):
+    host.source.commit("small", f="x")
+    host.source.git("branch", "small")
+    host.source.commit("large", large=os.urandom(1_500_000).hex())
+    host.check_out(git_ref("small"), disk_bytes_max=1_048_576)
+    mirror = host.mirror_inode()
+
+    with pytest.raises(WorkspaceTooLarge):
+        host.check_out(disk_bytes_max=1_048_576)
+
+    assert host.mirror_inode() == mirror
+    assert disk_bytes(host.data) < 500_000
+
+
+@pytest.mark.parametrize("calls_with_room", [0, 1])
+def test_git_ends_before_the_reserve_of_the_disk_is_used(host: Host, calls_with_room: int):
+    host.source.commit()
+    calls = iter(range(100))
+    full = Checkouts(host.data, lambda: next(calls) < calls_with_room)
+    repository = RepositorySettings(url=str(host.source.directory))
+
+    with pytest.raises(HostShortage, match="free_space_min_mb") as ended:
+        full.check_out("app", repository, DEFAULT_REF, 1, host.data.parent / "workspace")
+
+    assert ended.value.has_begun == (calls_with_room > 0)
+    assert history(host.check_out()) == ["change"]
+
+
+def test_ref_is_found_among_many_that_end_like_it(host: Host):
+    """All names that end so match Git's pattern, and precede the branch in the answer."""
+    commit = host.source.commit()
+    refs = "".join(f"create refs/heads/{number:04}/refs/heads/main {commit}\n" for number in range(2_000))
+    updates = host.data.parent / "updates"
+    updates.write_text(refs)
+    with updates.open() as file:
+        subprocess.run(["git", "update-ref", "--stdin"], stdin=file, cwd=host.source.directory, check=True)
+
+    assert git(host.check_out(git_ref("main")), "rev-parse", "HEAD") == commit
 
 
 # Limits of a Git command
@@ -601,11 +740,93 @@ def test_missing_git_is_named(monkeypatch: pytest.MonkeyPatch):
         run_git(("version",), seconds=5)
 
 
-def test_full_disk_is_a_fault_of_the_host(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    host.source.commit()
-    fake_git(tmp_path, monkeypatch, "echo 'fatal: write error: No space left on device' >&2; exit 128", only="fetch")
+def test_processes_of_git_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    limits = "for limit in c d f t n s; do ulimit -$limit; done"
+    fake_git(tmp_path, monkeypatch, f"{limits}; cat /proc/self/oom_score_adj; cat; ls /proc/self/fd")
+
+    result = run_git(("fetch",), seconds=20, memory_bytes=102_400_000, file_bytes=51_200)
+
+    assert result.output.split()[:7] == ["0", "100000", "100", "25", "1024", "8192", "1000"]
+
+
+def test_full_disk_is_a_fault_of_the_host(host: Host):
+    host.source.commit(f="x")
 
     with pytest.raises(OSError, match="No space left on device"):
+        run_git(("archive", "--output=/dev/full", "--format=tar", "HEAD"), seconds=20, directory=host.source.directory)
+
+
+LOCAL_FAULTS = ["No space left on device", "Out of memory, malloc failed", "index-pack died of signal 9"]
+
+
+@pytest.mark.parametrize("text", LOCAL_FAULTS)
+@pytest.mark.parametrize("subcommand", ["ls-remote", "fetch"])
+def test_error_output_of_git_is_no_fact_about_this_host(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, subcommand: str
+):
+    """A program for SSH, for example, writes there what the server says."""
+    host.source.commit()
+    fake_git(tmp_path, monkeypatch, f"echo 'fatal: write error: {text}' >&2; exit 128", only=subcommand)
+
+    with pytest.raises(WorkspaceUnavailable, match=text):
+        host.check_out()
+
+
+@pytest.mark.parametrize("text", LOCAL_FAULTS)
+@pytest.mark.parametrize("kind", ["error line", "error lines", "status"])
+@pytest.mark.parametrize("ref", ["branch", "commit"])
+def test_words_of_a_server_are_no_facts_about_this_host(host: Host, text: str, kind: str, ref: str):
+    commit = host.source.commit()
+    line = {"error line": f"ERR {text}", "error lines": f"ERR no\nfatal: write error: {text}\n"}.get(kind)
+    host.check_out(git_ref("main" if ref == "branch" else commit))
+    mirrors = host.mirrors()
+
+    with answering(packet("# service=git-upload-pack\n") + b"0000" + packet(line) if line else None, text) as url:
+        with pytest.raises(WorkspaceUnavailable) as refused:
+            host.check_out(git_ref("main" if ref == "branch" else commit), url=url)
+
+    assert text in str(refused.value) or kind == "status"
+    assert host.mirrors() == mirrors
+
+
+def packet(line: str) -> bytes:
+    return f"{len(line) + 4:04x}{line}".encode()
+
+
+@contextmanager
+def answering(body: bytes | None, text: str) -> Iterator[str]:
+    """A server of Git that answers each request with this body; without one, with the status 507 and a text."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None: ...
+
+        def do_GET(self) -> None:
+            self.send_response(200 if body is not None else 507, text if body is None else None)
+            kind = "application/x-git-upload-pack-advertisement" if body is not None else "text/plain"
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(body if body is not None else f"fatal: write error: {text}\n".encode())
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/app.git"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("SEGV", WorkspaceRefused), ("XFSZ", WorkspaceRefused), ("KILL", HostShortage)]
+)
+def test_signal_that_ends_git_is_no_fault_of_the_server(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: type[Exception]
+):
+    host.source.commit()
+    fake_git(tmp_path, monkeypatch, f"kill -{name} $$", only="fetch")
+
+    with pytest.raises(error):
         host.check_out()
 
 

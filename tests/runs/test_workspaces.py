@@ -6,7 +6,7 @@ import pwd
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from tests.runs.backlog import Backlog
 from tests.runs.samples import always_continue, sample_run
 from tests.runs.test_perform import claim, new_performer
 from tests.runs.worker import microseconds
-from tests.support.git_server import SourceRepository, git, serve_over_http
+from tests.support.git_server import SourceRepository, git, serve_over_http, tree_entry
 from tests.support.service import operator, serving
 from tests.support.waiting import until
 
@@ -80,6 +80,7 @@ class Scene:
         self.source = SourceRepository.create(directory / "source")
         self.recorder = Recorder()
         self.failures: list[Any] = []
+        self.has_room: Callable[[], bool] = lambda: True
 
     def performer(self, runner: Runner | None = None, **settings: Any) -> Performer:
         repository = RepositorySettings(**{"url": str(self.source.directory), **settings})
@@ -88,7 +89,7 @@ class Scene:
             workspaces=Workspaces(
                 repositories={"app": repository},
                 runners={"recorder"},
-                checkouts=Checkouts(self.backlog.data),
+                checkouts=Checkouts(self.backlog.data, self.has_room),
                 database=self.backlog.database,
                 master_keys=KEY,
             ),
@@ -293,6 +294,39 @@ def test_run_ends_while_its_workspace_is_made(scene: Scene, is_stopping: bool):
     else:
         assert isinstance(result, Ended)
         assert (result.state, result.reason) == (RunState.CANCELLED, "It was cancelled while its workspace was made.")
+
+
+@pytest.mark.parametrize("attempts_max", [1, 2])
+@pytest.mark.parametrize("rooms", [0, 1], ids=["before", "meanwhile"])
+def test_run_is_not_failed_by_a_disk_that_is_nearly_full(scene: Scene, rooms: int, attempts_max: int):
+    """If only the workspace may be the reason, the number of attempts is limited."""
+    scene.source.commit()
+    key = scene.claimed_run({"repository": "app"})
+    calls = iter(range(1_000))
+
+    scene.has_room = lambda: next(calls) < rooms
+    performer = replace(scene.performer(), attempts_max=attempts_max)
+    result = performer.perform(key, 1)
+
+    run = scene.backlog.run(key)
+    if rooms and attempts_max == 1:
+        assert run.state is RunState.INTERRUPTED
+        assert "free_space_min_mb" in (run.reason or "")
+    else:
+        assert (result, run.state, run.attempt) == (Abandoned(), RunState.QUEUED, rooms)
+    assert performer.health.may_claim()
+    assert performer.health.runners_at_fault() == {"recorder"}
+
+
+def test_malformed_commit_fails_the_run_at_its_first_attempt(scene: Scene):
+    scene.source.commit(f="x")
+    blob = scene.source.git("rev-parse", "HEAD:f")
+    scene.source.branch("bad", scene.source.store("tree", tree_entry("100644", ".git", blob)))
+
+    run = scene.perform({"repository": "app", "ref": "bad"})
+
+    assert (run.state, run.failures) == (RunState.FAILED, 0)
+    assert "has a malformed object" in (run.reason or "")
 
 
 @pytest.mark.parametrize("has_repositories", [True, False])

@@ -431,7 +431,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
     ),
     "F52": ToleratedFault(
-        "`kill -9` of a worker or of Git while a workspace is made or used: the mirror is fetched again if it is "
+        "`kill -9` of a worker or of Git while a workspace is made or used: the mirror is replaced if it is "
         "damaged, and the checkout is replaced or removed.",
         (
             "runs/test_checkouts.py::test_damaged_mirror_is_replaced",
@@ -445,8 +445,9 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             "runs/test_checkouts.py::test_full_disk_is_a_fault_of_the_host",
             "runs/test_workspaces.py::test_full_disk_returns_the_run_to_the_queue",
+            "runs/test_workspaces.py::test_run_is_not_failed_by_a_disk_that_is_nearly_full",
         ),
-        "The tests use a Git that reports a full disk, and a directory that can't be created.",
+        "The tests let Git write to a full device, and use a directory that can't be created.",
     ),
     "F54": ToleratedFault(
         "A worker dies, a run is cancelled or replaced, or its automation is deleted: its status is not left pending.",

@@ -53,6 +53,8 @@ UPLOAD_SECONDS: Final = 3.0
 """How long a stopping worker waits for an upload in progress."""
 NOTICE_SECONDS: Final = 3.0
 """How long a stopping worker waits for a message about an alarm. A message that is cut off is sent again."""
+WORKSPACE_MARGIN_BYTES: Final = 67_108_864
+"""Git is ended when the free space is so far above the reserve, because it may write this much until then."""
 NICENESS: Final = 10
 """The niceness of the worker that `serve` starts, and of its commands. So their priority is lower than that of the
 ingress: on a busy host, the service accepted 8 % more deliveries per second than with equal priorities."""
@@ -335,7 +337,9 @@ def _build_workspaces(settings: Settings, store: Store) -> "Workspaces":
     from hookmill.runs.workspaces.checkouts import Checkouts
     from hookmill.runs.workspaces.preparation import Workspaces
 
-    checkouts = Checkouts(settings.data_dir.absolute())
+    data_dir = settings.data_dir.absolute()
+    free_bytes_min = settings.free_space_min_bytes + WORKSPACE_MARGIN_BYTES
+    checkouts = Checkouts(data_dir, lambda: disk_space(data_dir, free_bytes_min).has_room)
     try:
         checkouts.remove_unused_mirrors(settings.repositories.items(), now_us() / 1e6)
     except OSError as error:

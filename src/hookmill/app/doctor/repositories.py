@@ -31,7 +31,7 @@ def check_repositories(settings: Settings) -> Iterator[Finding]:
         try:
             credential = _credential(settings, name, repository)
             answer = answer_of(repository, credential=credential, seconds=seconds)
-        except (WorkspaceUnavailable, GitError) as error:
+        except (WorkspaceUnavailable, GitError, OSError) as error:
             yield problem(_NAME, f"the repository {name}: {error}", "")
             continue
         if answer.exit_status == 0:

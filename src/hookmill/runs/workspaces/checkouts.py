@@ -22,7 +22,7 @@ from typing import Final
 
 from hookmill.domain.workspace import BASE_REF, FULL_DEPTH, CheckoutCommits, GitRef, RefKind, depths_to_fetch
 from hookmill.runs.runner import Instruction
-from hookmill.runs.workspaces.git import Credential, GitError, GitResult, protocol_of, run_git
+from hookmill.runs.workspaces.git import Credential, FailureCause, GitError, GitResult, protocol_of, run_git
 from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.store.directories import remove_or_set_aside
 from hookmill.store.private_file import open_lock_file
@@ -37,21 +37,19 @@ ENTRY_BYTES: Final = 4_096
 """The minimum for which a file or directory counts, so that the number of empty ones has a limit, too."""
 LEVELS_MAX: Final = 256
 """How deep the directories of a checkout may be nested. Deeper ones could exhaust open files of this process."""
+PATH_BYTES_MAX: Final = 4_095
+NAME_BYTES_MAX: Final = 255
+"""The longest path and the longest name that Linux allows."""
 UNUSED_SECONDS: Final = 30 * 86_400
 """After this time without use, a mirror is removed when a worker starts."""
 LOCK_TICK_SECONDS: Final = 0.1
 SHA256_DIGITS: Final = 64
+REF_LINE_BYTES_MAX: Final = 65_536
 MERGE_BASES_MAX: Final = 32
 """How many merge bases are considered. Merges in both directions can create any number."""
 _COMMIT: Final = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
-_MISSING_REF: Final = re.compile(r"not our ref|couldn't find remote ref|unadvertised object|mismatched algorithms")
-_FULL_DISK: Final = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system|Input/output error")
-_REMOTE_FAULT: Final = re.compile(
-    r"unable to access|Could not resolve|Could not read from remote|could not read (Username|Password)|Authentication|"
-    r"hung up|early EOF|timed out|Connection|SSL|RPC failed|HTTP|remote error|not found|denied",
-    re.IGNORECASE,
-)
-"""Messages about the server or the network. After other failures, the mirror may be damaged."""
+_DRAFT_SUFFIX: Final = ".new"
+"""The suffix of a mirror that will replace another one, if it can be made."""
 _LS_REMOTE_LINE: Final = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})\t(\S+)\Z")
 
 
@@ -67,6 +65,10 @@ class WorkspaceTooLarge(WorkspaceRefused):
     """The repository or the checkout has more bytes than the operator allows."""
 
 
+class _MirrorTooLarge(WorkspaceTooLarge):
+    """The mirror has more bytes than the operator allows. Earlier fetches may have brought them."""
+
+
 class WorkspaceUnavailable(Exception):
     """The repository could not be read, for a reason that neither the automation nor the payload can change."""
 
@@ -79,12 +81,23 @@ class WorkspaceStopped(Exception):
         self.instruction = instruction
 
 
+class HostShortage(Exception):
+    """This host lacks disk space or memory.
+
+    `has_begun`: whether work had begun, so that the workspace may be the reason.
+    """
+
+    def __init__(self, message: str, *, has_begun: bool) -> None:
+        super().__init__(message)
+        self.has_begun = has_begun
+
+
 class _HistoryTooShort(Exception):
     """The mirror has too little history to be certain of the merge base."""
 
 
-class _DamagedMirror(Exception):
-    """Git failed, and neither the server nor the network seems to be the reason. The text is Git's message."""
+class _MirrorInDoubt(Exception):
+    """Git failed with a mirror for no reason that the repository or the server explains. The text is Git's message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +105,8 @@ class Checkouts:
     """The mirrors in one data directory."""
 
     data: Path
+    has_room: Callable[[], bool] = lambda: True
+    """Whether the disk of the data directory has more free space than the service reserves. May raise `OSError`."""
 
     def check_out(
         self,
@@ -110,11 +125,17 @@ class Checkouts:
         With a `base`, the checkout also has `BASE_REF`, and the history since the merge base.
 
         `tick` is called about ten times a second, and may raise to end the work. Raises `WorkspaceRefused` and
-        `WorkspaceUnavailable`, and `OSError` or `MemoryError` for a fault of the host.
+        `WorkspaceUnavailable`, and `HostShortage`, `OSError` or `MemoryError` for a fault of the host.
         """
         depths = depths_to_fetch(depth, has_base=base is not None)
-        work = _Checkout(name, repository, ref, base, depths[0], credential, tick)
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._require_room(has_begun=False)
+
+        def tick_with_room() -> None:
+            tick()
+            self._require_room(has_begun=True)
+
+        work = _Checkout(name, repository, ref, base, depths[0], credential, tick_with_room)
         try:
             refs = work.find_refs()
             for each_depth in depths:
@@ -122,14 +143,20 @@ class Checkouts:
                 mirror = self._directory / f"{_mirror_name(name, repository, each_depth, refs.id_digits)}.git"
                 with _locked(mirror.with_suffix(".lock"), repository, tick) as lock:
                     try:
-                        commits = work.fetch(mirror, refs, lock)
+                        return work.make(mirror, refs, target, lock)
                     except _HistoryTooShort:
                         continue
-                    work.copy(mirror, refs, commits, target, lock)
-                    return commits
         except GitError as error:
             raise WorkspaceUnavailable(f"{work.subject} could not be read: {error}") from None
         raise AssertionError("the whole history is never too short")
+
+    def _require_room(self, *, has_begun: bool) -> None:
+        if not self.has_room():
+            raise HostShortage(
+                "A workspace needs more disk space or inodes than the data directory's disk has above the reserve of "
+                "free_space_min_mb. Free disk space, or lower disk_bytes_max of the repository.",
+                has_begun=has_begun,
+            )
 
     def remove_unused_mirrors(self, repositories: Collection[tuple[str, RepositorySettings]], now: float) -> None:
         """Remove the mirrors of repositories that the settings no longer have, and those that are long unused.
@@ -139,10 +166,11 @@ class Checkouts:
         if not self._directory.is_dir():
             return
         prefixes = tuple(_prefix_of(name, repository) for name, repository in repositories)
-        for mirror in self._directory.glob("*.git"):
+        for mirror in (*self._directory.glob("*.git"), *self._directory.glob(f"*{_DRAFT_SUFFIX}")):
             lock_path = mirror.with_suffix(".lock")
             used_at = lock_path.stat().st_mtime if lock_path.exists() else 0.0
-            if mirror.name.startswith(prefixes) and now - used_at < UNUSED_SECONDS:
+            is_in_use = mirror.name.startswith(prefixes) and now - used_at < UNUSED_SECONDS
+            if is_in_use and mirror.suffix != _DRAFT_SUFFIX:
                 continue
             with open_lock_file(lock_path) as lock, suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -207,35 +235,55 @@ class _Checkout:
         return _RemoteRefs(ref, base, len(ids.get(ref, ref)))
 
     def _ids_of(self, names: tuple[str, ...]) -> dict[str, str]:
-        """The ids of the refs with these names, and maybe of others, by name."""
+        """The ids of the refs with these names, by name."""
+        refs = _ListedRefs(frozenset(names))
         result = _ls_remote(
             self.repository,
             names,
             credential=self.credential,
             seconds=self.repository.time_limit_seconds,
             tick=self.tick,
+            read_output=refs.read,
         )
+        self._raise_if_content_or_host(result)
         if result.exit_status != 0:
             raise WorkspaceUnavailable(f"{self.subject} could not be read: {result.message}")
-        # Git's patterns also match the ends of longer names.
-        matches = (_LS_REMOTE_LINE.match(line) for line in result.output.splitlines())
-        return {match[2]: match[1] for match in matches if match is not None}
+        return refs.ids
 
-    def fetch(self, mirror: Path, refs: _RemoteRefs, lock: int) -> CheckoutCommits:
-        """Fetch into the mirror, and return the ids of the commits. Raises `_HistoryTooShort`."""
-        is_old = mirror.exists()
+    def make(self, mirror: Path, refs: _RemoteRefs, target: Path, lock: int) -> CheckoutCommits:
+        """Fetch into the mirror, and check out to `target`. Raises `_HistoryTooShort`.
+
+        If the mirror may be damaged or has grown too large, a new one replaces it, but only if that one can be used.
+        So no repository, commit or ref can cost the mirror that other runs use.
+        """
+        draft = mirror.with_suffix(_DRAFT_SUFFIX)
+        remove_or_set_aside(draft)
+        if mirror.exists():
+            _remove_leftovers(mirror)
+            try:
+                return self._make(mirror, refs, target, lock)
+            except (_MirrorInDoubt, _MirrorTooLarge):
+                remove_or_set_aside(target)
+            finally:
+                _remove_leftovers(mirror)
         try:
-            return self._fetch(mirror, refs, lock)
-        except (_DamagedMirror, WorkspaceTooLarge) as error:
-            # A killed Git leaves lock files, for example, and earlier fetches may fill the mirror.
-            remove_or_set_aside(mirror)
-            if not is_old:
-                raise _reported_error(error, self.subject) from None
-        try:
-            return self._fetch(mirror, refs, lock)
-        except (_DamagedMirror, WorkspaceTooLarge) as error:
-            remove_or_set_aside(mirror)
-            raise _reported_error(error, self.subject) from None
+            commits = self._make(draft, refs, target, lock)
+            _replace(mirror, draft)
+            return commits
+        except _MirrorInDoubt as error:
+            raise WorkspaceUnavailable(f"{self.subject} could not be fetched: {error}") from None
+        except _HistoryTooShort:
+            _replace(mirror, draft)
+            raise
+        finally:
+            # After a success, there is none.
+            remove_or_set_aside(draft)
+
+    def _make(self, mirror: Path, refs: _RemoteRefs, target: Path, lock: int) -> CheckoutCommits:
+        commits = self._fetch(mirror, refs, lock)
+        self._check_size(mirror, commits.commit, target)
+        self._copy(mirror, refs, commits, target, lock)
+        return commits
 
     def _fetch(self, mirror: Path, refs: _RemoteRefs, lock: int) -> CheckoutCommits:
         self._create(mirror, refs.id_digits, "--bare")
@@ -245,30 +293,44 @@ class _Checkout:
             *("--end-of-options", self.repository.url, *refs.refspecs),
             git_directory=mirror,
             grows=mirror,
+            too_large=_MirrorTooLarge,
             protocol=protocol_of(self.repository.url),
             credential=self.credential,
             lock=lock,
         )
-        if fetched.exit_status != 0:
-            if _MISSING_REF.search(fetched.message):
-                if self.base is not None and refs.base is not None and refs.base in fetched.message:
-                    raise RefNotFound(self._missing(self.base, "base"))
-                raise RefNotFound(self._missing(self.ref, "ref"))
-            if _REMOTE_FAULT.search(fetched.message):
-                raise WorkspaceUnavailable(f"{self.subject} could not be fetched: {fetched.message}")
-            raise _DamagedMirror(fetched.message)
+        if fetched.cause is FailureCause.MISSING:
+            if self.base is not None and refs.base is not None and refs.base in fetched.message:
+                raise RefNotFound(self._missing(self.base, "base"))
+            raise RefNotFound(self._missing(self.ref, "ref"))
+        if fetched.cause is FailureCause.REMOTE:
+            raise WorkspaceUnavailable(f"{self.subject} could not be fetched: {fetched.message}")
+        _require_success(fetched)
         if len(list((mirror / "objects" / "pack").glob("*.pack"))) > PACKS_MAX:
             # This also removes commits that no ref leads to. Otherwise each fetch would list ever more commits whose
             # parents are missing.
-            packed = self._git("gc", "--prune=now", "--quiet", git_directory=mirror, lock=lock)
-            if packed.exit_status != 0:
-                raise _DamagedMirror(packed.message)
+            try:
+                _require_success(self._git("gc", "--prune=now", "--quiet", git_directory=mirror, lock=lock))
+            except WorkspaceRefused as error:
+                # Earlier fetches have brought what is too much.
+                raise _MirrorInDoubt(str(error)) from None
         commit = self._commit_of(self.ref, "ref", mirror, refs.local_ref)
         if self.base is None:
             return CheckoutCommits(commit=commit)
         base_commit = self._commit_of(self.base, "base", mirror, refs.local_base)
         merge_base = self._merge_base(mirror, commit, base_commit)
         return CheckoutCommits(commit=commit, base_commit=base_commit, merge_base=merge_base)
+
+    def _check_size(self, mirror: Path, commit: str, target: Path) -> None:
+        """Raise `WorkspaceTooLarge` if the commit's files are too many, too large or nested too deeply.
+
+        Git would first build a list of all files in memory, and a few small trees can name billions of them.
+        """
+        path_bytes_max = PATH_BYTES_MAX - len(os.fsencode(target)) - 1
+        size = _TreeSize(self.repository.disk_bytes_max, path_bytes_max, self._too_large())
+        listed = self._git(
+            *("ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit), git_directory=mirror, read_output=size.read
+        )
+        _require_success(listed)
 
     def _commit_of(self, ref: GitRef, noun: str, mirror: Path, local_name: str) -> str:
         parsed = self._git(
@@ -284,8 +346,8 @@ class _Checkout:
     def _merge_base(self, mirror: Path, commit: str, base_commit: str) -> str:
         """The newest common ancestor of the commits. Raises `_HistoryTooShort`, and `WorkspaceRefused` without one."""
         found = self._git("merge-base", "--all", commit, base_commit, git_directory=mirror)
-        if found.exit_status not in (0, 1):
-            raise _DamagedMirror(found.message)
+        if found.exit_status != 1:
+            _require_success(found)
         merge_bases = [line for line in found.output.splitlines() if _COMMIT.match(line)][:MERGE_BASES_MAX]
         if self.depth == FULL_DEPTH:
             if not merge_bases:
@@ -299,13 +361,12 @@ class _Checkout:
             *("rev-list", "--max-parents=0", "--max-count=1", commit, base_commit, "--not", *merge_bases),
             git_directory=mirror,
         )
-        if ends.exit_status != 0:
-            raise _DamagedMirror(ends.message)
+        _require_success(ends)
         if ends.output:
             raise _HistoryTooShort
         return merge_bases[0]
 
-    def copy(self, mirror: Path, refs: _RemoteRefs, commits: CheckoutCommits, target: Path, lock: int) -> None:
+    def _copy(self, mirror: Path, refs: _RemoteRefs, commits: CheckoutCommits, target: Path, lock: int) -> None:
         """Copy the commits from the mirror to a repository of its own, and check out the first."""
         self._create(target, len(commits.commit))
         depth = "--update-shallow" if self.depth == FULL_DEPTH else f"--depth={self.depth}"
@@ -321,8 +382,7 @@ class _Checkout:
             result = self._git(
                 *arguments, directory=target, git_directory=target / ".git", grows=target, protocol="file", lock=lock
             )
-            if result.exit_status != 0:
-                raise WorkspaceUnavailable(f"{self.subject} could not be checked out: {result.message}")
+            _require_success(result)
 
     def _create(self, directory: Path, id_digits: int, *options: str) -> None:
         if directory.exists():
@@ -340,20 +400,23 @@ class _Checkout:
         directory: Path | None = None,
         git_directory: Path | None = None,
         grows: Path | None = None,
+        too_large: type[WorkspaceTooLarge] = WorkspaceTooLarge,
         protocol: str | None = None,
         credential: Credential | None = None,
         lock: int | None = None,
+        read_output: Callable[[bytes], None] | None = None,
     ) -> GitResult:
-        """Run Git. Raises `WorkspaceTooLarge` if `grows` exceeds the limit, and `OSError` for a full disk.
+        """Run Git. Raises `too_large` if `grows` exceeds the limit, and what `_raise_if_content_or_host` raises.
 
         `git_directory` is named, because Git would otherwise search for one in the parent directories.
         """
-        size_limit = _SizeLimit(grows, self.repository.disk_bytes_max) if grows is not None else None
+        bytes_max = self.repository.disk_bytes_max
+        size_limit = _SizeLimit(grows, bytes_max) if grows is not None else None
 
         def tick() -> None:
             self.tick()
             if size_limit is not None and size_limit.is_exceeded():
-                raise self._too_large
+                raise self._too_large(too_large)
 
         result = run_git(
             (f"--git-dir={git_directory}", *arguments) if git_directory is not None else arguments,
@@ -364,22 +427,43 @@ class _Checkout:
             open_descriptors=(lock,) if lock is not None else (),
             seconds=self.repository.time_limit_seconds,
             tick=tick,
+            read_output=read_output,
+            memory_bytes=self.repository.memory_bytes,
+            # A file of this size is too large, and the measurement shows it.
+            file_bytes=bytes_max + ENTRY_BYTES,
         )
-        if result.exit_status != 0 and (match := _FULL_DISK.search(result.message)):
-            raise OSError(errno.ENOSPC, match[0])
-        if grows is not None and disk_bytes(grows) > self.repository.disk_bytes_max:
-            raise self._too_large
+        if grows is not None and disk_bytes(grows) > bytes_max:
+            raise self._too_large(too_large)
+        self._raise_if_content_or_host(result)
         return result
 
-    @property
-    def _too_large(self) -> WorkspaceTooLarge:
+    def _raise_if_content_or_host(self, result: GitResult) -> None:
+        """Raise `WorkspaceRefused` or `HostShortage` if the repository's content or this host is why Git failed."""
+        match result.cause:
+            case FailureCause.OUT_OF_MEMORY:
+                raise WorkspaceRefused(
+                    f"{self.subject} needs more than {self.repository.memory_bytes:,} bytes of memory, or has a "
+                    f"commit that Git can't process within its limits: {result.message} Choose another commit, or ask "
+                    "the operator to raise disk_bytes_max, from which the limit for memory follows."
+                )
+            case FailureCause.MALFORMED:
+                raise WorkspaceRefused(
+                    f"{self.subject} has a malformed object, or a file name that this host can't use: {result.message}"
+                )
+            case FailureCause.KILLED:
+                raise HostShortage(
+                    "Git was killed while it made a workspace, probably because this host's memory was exhausted.",
+                    has_begun=True,
+                )
+
+    def _too_large(self, error: type[WorkspaceTooLarge] = WorkspaceTooLarge) -> WorkspaceTooLarge:
         if self.is_deepened:
-            return WorkspaceTooLarge(
+            return error(
                 f"{self.subject} needs more than {self.repository.disk_bytes_max:,} bytes on this host's disk, because "
                 "the newest common ancestor of the ref and the base is far back in the history. Ask the operator to "
                 "raise disk_bytes_max."
             )
-        return WorkspaceTooLarge(
+        return error(
             f"{self.subject} needs more than {self.repository.disk_bytes_max:,} bytes on this host's disk. Use a "
             "smaller depth, or ask the operator to raise disk_bytes_max."
         )
@@ -399,17 +483,74 @@ def _remote_name(ref: GitRef, ids: Collection[str]) -> str | None:
     return next((name for name in ref.full_names if name in ids), None)
 
 
-def _reported_error(
-    error: _DamagedMirror | WorkspaceTooLarge, subject: str
-) -> WorkspaceUnavailable | WorkspaceTooLarge:
-    if isinstance(error, WorkspaceTooLarge):
-        return error
-    return WorkspaceUnavailable(f"{subject} could not be fetched: {error}")
+def _require_success(result: GitResult) -> None:
+    if result.exit_status != 0:
+        raise _MirrorInDoubt(result.message)
+
+
+def _replace(mirror: Path, draft: Path) -> None:
+    remove_or_set_aside(mirror)
+    draft.rename(mirror)
+
+
+def _remove_leftovers(mirror: Path) -> None:
+    """Remove what a Git that was ended has left in the mirror: drafts of packs, and lock files."""
+    for pattern in ("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_*", "*.lock", "refs/hookmill/*.lock"):
+        for path in mirror.glob(pattern):
+            remove_or_set_aside(path)
 
 
 def _local_name(remote_name: str, prefix: str = "") -> str:
     # The names of branches would collide, such as a and a/b. The number of refs must stay small.
     return f"refs/hookmill/{prefix}{sha256(remote_name.encode()).hexdigest()[:2]}"
+
+
+class _ListedRefs:
+    """Picks refs with these names from the output of ls-remote, whose patterns also match the ends of other names."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.ids: dict[str, str] = {}
+        self._names = names
+        self._rest = b""
+
+    def read(self, chunk: bytes) -> None:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        self._rest = self._rest[:REF_LINE_BYTES_MAX]
+        for line in lines:
+            match = _LS_REMOTE_LINE.match(line.decode("utf-8", "replace"))
+            if match is not None and match[2] in self._names:
+                self.ids[match[2]] = match[1]
+
+
+class _TreeSize:
+    """Adds up what the files of a commit need on the disk, from the output of ls-tree."""
+
+    def __init__(self, bytes_max: int, path_bytes_max: int, too_large: WorkspaceTooLarge) -> None:
+        self._bytes_max = bytes_max
+        self._path_bytes_max = path_bytes_max
+        self._too_large = too_large
+        self._total = 0
+        self._rest = b""
+
+    def read(self, chunk: bytes) -> None:
+        """Raises `WorkspaceTooLarge` as soon as a limit is exceeded."""
+        *entries, self._rest = (self._rest + chunk).split(b"\0")
+        for entry in entries:
+            metadata, _, path = entry.partition(b"\t")
+            self._check_path(path)
+            size = metadata.rpartition(b" ")[2]
+            # Git's index has the path of each file, too.
+            self._total += max(ENTRY_BYTES, int(size) if size.isdigit() else 0) + len(path)
+            if self._total > self._bytes_max:
+                raise self._too_large
+        if len(self._rest) > 2 * PATH_BYTES_MAX:
+            self._check_path(self._rest)
+
+    def _check_path(self, path: bytes) -> None:
+        if path.count(b"/") >= LEVELS_MAX:
+            raise WorkspaceTooLarge(f"The workspace's commit has directories with more than {LEVELS_MAX} levels.")
+        if len(path) > self._path_bytes_max or len(path.rpartition(b"/")[2]) > NAME_BYTES_MAX:
+            raise WorkspaceTooLarge("The workspace's commit has a path that is too long for this host's file system.")
 
 
 class _SizeLimit:
@@ -469,6 +610,7 @@ def _ls_remote(
     credential: Credential | None,
     seconds: float,
     tick: Callable[[], None],
+    read_output: Callable[[bytes], None] | None = None,
 ) -> GitResult:
     return run_git(
         ("ls-remote", "--quiet", "--end-of-options", repository.url, *names),
@@ -476,6 +618,7 @@ def _ls_remote(
         credential=credential,
         seconds=seconds,
         tick=tick,
+        read_output=read_output,
     )
 
 

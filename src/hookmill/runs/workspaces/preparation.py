@@ -13,7 +13,13 @@ from hookmill.domain.secret import SecretValue, problem_of_variable, usable_secr
 from hookmill.domain.text import trimmed_text
 from hookmill.domain.workspace import CheckoutCommits, Workspace
 from hookmill.runs.runner import HostFault, Instruction, NextInstruction
-from hookmill.runs.workspaces.checkouts import Checkouts, WorkspaceRefused, WorkspaceStopped, WorkspaceUnavailable
+from hookmill.runs.workspaces.checkouts import (
+    Checkouts,
+    HostShortage,
+    WorkspaceRefused,
+    WorkspaceStopped,
+    WorkspaceUnavailable,
+)
 from hookmill.runs.workspaces.git import Credential
 from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.store import factories, secrets
@@ -58,16 +64,20 @@ class Workspaces:
 
         def check_out(target: Path) -> CheckoutCommits:
             repository, credential = self._repository_and_credential(run, workspace)
-            return self.checkouts.check_out(
-                workspace.repository,
-                repository,
-                ref,
-                workspace.depth,
-                target,
-                base=base,
-                credential=credential,
-                tick=tick,
-            )
+            try:
+                return self.checkouts.check_out(
+                    workspace.repository,
+                    repository,
+                    ref,
+                    workspace.depth,
+                    target,
+                    base=base,
+                    credential=credential,
+                    tick=tick,
+                )
+            except HostShortage as error:
+                # The runs of other runners need no workspace, or a smaller one, so they go on.
+                raise HostFault(str(error), counts_as_attempt=error.has_begun, runner=run.runner) from None
 
         return check_out
 

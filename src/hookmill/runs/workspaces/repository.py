@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 from hookmill.domain.errors import Invalid
 from hookmill.domain.secret import usable_secret_name
 from hookmill.runs.runners.kind import VariableName
-from hookmill.runs.workspaces.git import protocol_of
+from hookmill.runs.workspaces.git import MEMORY_BYTES, protocol_of
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _SCP_ADDRESS: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?[A-Za-z0-9][A-Za-z0-9.-]*:[A-Za-z0-9._~/-]+\Z")
@@ -102,6 +102,11 @@ class RepositorySettings(BaseModel):
                 return self.url.partition(":")[0].rpartition("@")[2]
             case _:
                 return urlsplit(self.url).netloc.rpartition("@")[2]
+
+    @property
+    def memory_bytes(self) -> int:
+        """How much memory each process of Git may use. Large repositories need more of both."""
+        return max(MEMORY_BYTES, self.disk_bytes_max // 2)
 
     def summary(self) -> str:
         """One line for the page of settings. The path of the URL may contain a token."""
