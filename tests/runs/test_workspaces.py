@@ -296,6 +296,41 @@ def test_run_ends_while_its_workspace_is_made(scene: Scene, is_stopping: bool):
         assert (result.state, result.reason) == (RunState.CANCELLED, "It was cancelled while its workspace was made.")
 
 
+@pytest.mark.parametrize(
+    ("workspace", "settings"),
+    [
+        ({"repository": "app"}, {"url": "/nonexistent/app.git"}),
+        ({"repository": "app", "ref": "gone"}, {}),
+        ({"repository": "app", "base": "unrelated"}, {}),
+        ({"repository": "app"}, {"disk_bytes_max": 1_048_576}),
+    ],
+    ids=["unavailable", "missing", "refused", "too large"],
+)
+def test_run_that_is_cancelled_while_its_workspace_fails_is_cancelled(scene: Scene, workspace: Any, settings: Any):
+    scene.source.commit(f="x")
+    scene.source.git("checkout", "-q", "--orphan", "unrelated")
+    scene.source.commit(g="x")
+    scene.source.git("checkout", "-q", "main")
+    scene.source.commit(large="0" * 2_000_000)
+    key = scene.claimed_run(workspace)
+    calls = iter(range(1_000))
+
+    def cancel_after_the_first_tick() -> bool:
+        if next(calls) == 1:
+            with scene.backlog.database.write() as tx:
+                tx.run("UPDATE runs SET cancel_requested_at = 1")
+        return True
+
+    scene.has_room = cancel_after_the_first_tick
+    scene.performer(**settings).perform(key, 1)
+
+    run = scene.backlog.run(key)
+    assert (run.state, scene.recorder.packages) == (RunState.CANCELLED, [])
+    assert (run.reason or "").startswith("It was cancelled")
+    with scene.backlog.database.read() as tx:
+        assert tx.one("SELECT 1 FROM automations WHERE failures_in_row > 0") is None
+
+
 @pytest.mark.parametrize("attempts_max", [1, 2])
 @pytest.mark.parametrize("rooms", [0, 1], ids=["before", "meanwhile"])
 def test_run_is_not_failed_by_a_disk_that_is_nearly_full(scene: Scene, rooms: int, attempts_max: int):

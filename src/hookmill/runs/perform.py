@@ -104,18 +104,23 @@ class Performer:
             result = Ended(state=RunState.INTERRUPTED, reason=str(error))
             if self._schedule_retry(run, result, default=WORKSPACE_RETRY):
                 return Abandoned()
-            return result if self._record_result(run, result, has_failures_in_row) else Abandoned()
+            return self._end_without_command(run, result, has_failures_in_row)
+        except RefNotFound as error:
+            # It may exist later: a provider may send a delivery before it gives out the commit.
+            result = _failed(str(error))
+            if self._schedule_retry(run, result):
+                return Abandoned()
+            return self._end_without_command(run, result, has_failures_in_row)
         except WorkspaceRefused as error:
             # Other attempts would be refused, too.
-            result = _failed(str(error))
-            return result if self._record_result(run, result, has_failures_in_row) else Abandoned()
+            return self._end_without_command(run, _failed(str(error)), has_failures_in_row)
         except HostFault as fault:
             # The fault is reported before the run is requeued, so that this process does not claim the run immediately.
             self.health.report_fault(fault)
             if fault.counts_as_attempt and run.counted_attempts >= self.attempts_max:
                 # A run whose command kills its guard must not be repeated without limit.
                 result = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
-                return self._end(run, self._report_or(run, result), has_failures_in_row)
+                return self._end(run, self._unless_cancelled(run, self._report_or(run, result)), has_failures_in_row)
             self.forget_in_engine(key)
             self._requeue(run, fault)
             return Abandoned()
@@ -129,6 +134,19 @@ class Performer:
         if result.state is RunState.FAILED and self._schedule_retry(run, result):
             return Abandoned()
         return result if self._record_result(run, result, has_failures_in_row) else Abandoned()
+
+    def _end_without_command(self, run: Run, result: Ended, has_failures_in_row: bool) -> Ended | Abandoned:
+        """Record the result of an attempt whose command did not begin."""
+        result = self._unless_cancelled(run, result)
+        return result if self._record_result(run, result, has_failures_in_row) else Abandoned()
+
+    def _unless_cancelled(self, run: Run, result: Ended) -> Ended:
+        """The result, or that of a cancelled run if a cancellation was requested and the run has no result yet."""
+        if result.state not in (RunState.FAILED, RunState.INTERRUPTED):
+            return result
+        if self._retry_while_unavailable(lambda: self._status(run)) is not AttemptStatus.CANCEL_REQUESTED:
+            return result
+        return Ended(state=RunState.CANCELLED, reason=f"It was cancelled. {result.reason or ''}".strip())
 
     def _report_or(self, run: Run, result: Ended) -> Ended:
         """The result, unless the report of an agent platform was accepted before. A later one is not accepted."""
@@ -199,9 +217,6 @@ class Performer:
                 package = replace(package, secrets=secrets)
                 # After the command, the files of the package are masked.
                 package_descriptor = open_package(self.packages, run.id)
-        except RefNotFound as error:
-            # It may exist later: a provider may send a delivery before it gives out the commit.
-            return _failed(str(error))
         except WorkspaceStopped as stopped:
             if stopped.instruction is Instruction.ABANDON:
                 return Abandoned()
