@@ -444,7 +444,7 @@ class _Checkout:
                 raise WorkspaceRefused(
                     f"{self.subject} needs more than {self.repository.memory_bytes:,} bytes of memory, or has a "
                     f"commit that Git can't process within its limits: {result.message} Choose another commit, or ask "
-                    "the operator to raise disk_bytes_max, from which the limit for memory follows."
+                    "the operator to raise disk_bytes_max: the limit for memory is half of it, up to 4 GiB."
                 )
             case FailureCause.MALFORMED:
                 raise WorkspaceRefused(

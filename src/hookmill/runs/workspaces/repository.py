@@ -11,6 +11,8 @@ from hookmill.domain.secret import usable_secret_name
 from hookmill.runs.runners.kind import VariableName
 from hookmill.runs.workspaces.git import MEMORY_BYTES, protocol_of
 
+MEMORY_BYTES_MAX: Final = 4_294_967_296
+"""The largest limit for the memory of a process of Git, however large the repository may be."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _SCP_ADDRESS: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?[A-Za-z0-9][A-Za-z0-9.-]*:[A-Za-z0-9._~/-]+\Z")
 """An address for SSH without a scheme, such as git@example.com:team/app.git."""
@@ -106,7 +108,7 @@ class RepositorySettings(BaseModel):
     @property
     def memory_bytes(self) -> int:
         """How much memory each process of Git may use. Large repositories need more of both."""
-        return max(MEMORY_BYTES, self.disk_bytes_max // 2)
+        return min(max(MEMORY_BYTES, self.disk_bytes_max // 2), MEMORY_BYTES_MAX)
 
     def summary(self) -> str:
         """One line for the page of settings. The path of the URL may contain a token."""
