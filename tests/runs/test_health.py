@@ -49,11 +49,11 @@ def full_disk(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def exhausted_file_descriptors() -> Iterator[None]:
+def exhausted_file_descriptors(left: int = 0) -> Iterator[None]:
     files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, files_max[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + left, files_max[1]))
     try:
         yield
     finally:

@@ -25,6 +25,7 @@ from hookmill.store.objects import ObjectStore
 from hookmill.store.runs import files, removal
 from hookmill.store.runs.files import FilesInDatabase
 from tests.runs.backlog import Backlog
+from tests.runs.test_health import exhausted_file_descriptors
 from tests.runs.test_perform import claim, requeue
 from tests.runs.test_run_files import PACKAGE_FILES, Host, claimed_run, file_rows, new_performer, writing_runner
 from tests.runs.worker import microseconds
@@ -168,6 +169,27 @@ def test_files_are_uploaded_later_if_the_object_store_is_down(sqlite_backlog, tm
         hosts.uploads.close(5)
     assert hosts.other_host.content(second, "small") == b"small"
     assert len(hosts.failures) == 1
+
+
+def test_lack_of_file_descriptors_gives_up_no_upload_and_no_file(sqlite_backlog, tmp_path, server):
+    hosts = Hosts(sqlite_backlog, tmp_path, server.client())
+    key = claimed_run(sqlite_backlog)
+    hosts.perform(key, CONTENTS)
+    failures: list[Any] = []
+    performer = new_performer(sqlite_backlog, writing_runner({}), failures, hosts.settings)
+    assert performer.file_writer is not None
+    stored = file_rows(sqlite_backlog)
+
+    # The directory can be opened, but no file in it.
+    with exhausted_file_descriptors(left=1):
+        assert not hosts.uploads.run_pass()
+    with exhausted_file_descriptors():
+        performer.file_writer.store_files(sqlite_backlog.run(key), b"{}", lambda: None)
+    assert [type(error) for error in (*hosts.failures, *(error for _, error in failures))] == [OSError, OSError]
+    assert file_rows(sqlite_backlog) == stored
+
+    assert hosts.uploads.run_pass()
+    assert hosts.only_hosts(key) == dict.fromkeys(CONTENTS)
 
 
 def test_wrong_credentials_are_reported_without_secrets(sqlite_backlog, tmp_path, server):

@@ -14,7 +14,7 @@ from typing import Final
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.run import Run
 from hookmill.domain.run_files import OUTPUT_END_BYTES, OUTPUT_FILE, RunFileLimits, prepared_files
-from hookmill.runs.package import list_files, open_file, read_tail
+from hookmill.runs.package import list_files, open_file, raise_host_fault, read_tail
 from hookmill.store.database import Database
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.store.runs.files import ClaimedAttempt, FilesInDatabase, FileToStore, RunFileStorage
@@ -173,27 +173,33 @@ class RunFileWriter:
         return ClaimedAttempt(run=run.id, attempt=run.attempt, executor=self._executor, host=self._host)
 
     def _output_end(self, run: Run) -> tuple[bytes, int] | None:
-        """The end of the output, and the size of the whole. None if there is no output file."""
+        """The end of the output, and the size of the whole. None if there is no output file. Raises `OSError`."""
         try:
             end, size = read_tail(open_file(self._packages, run.id, OUTPUT_FILE), OUTPUT_END_BYTES)
-        except OSError:
+        except OSError as error:
+            raise_host_fault(error)
             return None
         # The file may grow while it is read.
         return end, max(size, len(end))
 
     def _read(self, run: Run, name: str, size: int) -> bytes | None:
-        """The content of a file of at most `size` bytes. None if it has become larger, or can't be read."""
+        """The content of a file of at most `size` bytes. None if it has become larger, or is no file that can be read.
+
+        Raises `OSError` for a fault of the host: what this host can't read now must not be recorded as removed.
+        """
         try:
             with os.fdopen(open_file(self._packages, run.id, name), "rb") as file:
                 content = file.read(size + 1)
-        except OSError:
+        except OSError as error:
+            raise_host_fault(error)
             return None
         return content if len(content) <= size else None
 
     def _size_of(self, run: Run, name: str) -> int | None:
         try:
             descriptor = open_file(self._packages, run.id, name)
-        except OSError:
+        except OSError as error:
+            raise_host_fault(error)
             return None
         try:
             return os.fstat(descriptor).st_size

@@ -239,6 +239,15 @@ def make_durable(package: Package) -> None:
             os.close(descriptor)
 
 
+_HOST_ERRORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)
+
+
+def raise_host_fault(error: OSError) -> None:
+    """Raise the error if this host is the reason why a file can't be read, and not what a command has left there."""
+    if error.errno in _HOST_ERRORS:
+        raise error
+
+
 # Reading a package while its command runs, or after it ended. The command may replace any file, and the package itself,
 # by a link, a pipe or a device. The functions below open regular files only, directly in the directory, and follow no
 # link.
@@ -282,11 +291,12 @@ def list_files(packages: Path, run: RunKey) -> tuple[list[tuple[str, int]], bool
     """The names and sizes of a package's regular files, in the order of `listing_order`, and whether the list is cut.
 
     The list is cut if the package has more than `LISTED_ENTRIES_MAX` entries. It never lacks `NAMED_FILES`. It is empty
-    if there is no package.
+    if there is no package. Raises `OSError` for a fault of the host.
     """
     try:
         package = open_package(packages, run)
-    except OSError:
+    except OSError as error:
+        raise_host_fault(error)
         return [], False
     try:
         with os.scandir(package) as entries:
@@ -300,7 +310,8 @@ def list_files(packages: Path, run: RunKey) -> tuple[list[tuple[str, int]], bool
                 if stat.S_ISREG(status.st_mode):
                     sizes[name] = status.st_size
         return sorted(sizes.items(), key=lambda item: listing_order(item[0])), is_cut
-    except OSError:
+    except OSError as error:
+        raise_host_fault(error)
         return [], False
     finally:
         os.close(package)
@@ -326,8 +337,11 @@ class PackagesOnHost:
         return run.attempt <= 1 or _attempt_of_package(self.directory, run) >= run.attempt
 
     def list_files(self, run: Run) -> tuple[list[tuple[str, int]], bool]:
-        """Like the function `list_files`."""
-        files, is_cut = list_files(self.directory, run.id)
+        """Like the function `list_files`, but empty after a fault of the host, too."""
+        try:
+            files, is_cut = list_files(self.directory, run.id)
+        except OSError:
+            return [], False
         return [(name, size) for name, size in files if self._shows(run, name)], is_cut
 
     def read_chunks(self, run: Run, name: str) -> Iterator[bytes]:

@@ -33,7 +33,7 @@ class CopiedPackages:
     file_bytes: int = 0
     omitted_files: int = 0
     """Files that are larger than `FILE_BYTES_MAX` or that could not be read. All files beyond `LISTED_ENTRIES_MAX` of a
-    package count as one, because the list does not contain them."""
+    package count as one, because the list does not contain them. So do all files of a package that can't be listed."""
 
 
 def read_packages(packages: Path, copied: CopiedPackages) -> Iterator[PackageFile]:
@@ -55,8 +55,12 @@ def read_packages(packages: Path, copied: CopiedPackages) -> Iterator[PackageFil
 
 
 def _read_package(packages: Path, run: RunKey, copied: CopiedPackages) -> Iterator[PackageFile]:
-    files, has_more = list_files(packages, run)
     copied.packages += 1
+    try:
+        files, has_more = list_files(packages, run)
+    except OSError:
+        copied.omitted_files += 1
+        return
     copied.omitted_files += has_more
     for name, size in files:
         if size > FILE_BYTES_MAX:

@@ -14,7 +14,7 @@ from typing import Final
 from hookmill.domain.errors import ObjectStoreUnavailable
 from hookmill.domain.ids import RunKey
 from hookmill.domain.run import Run
-from hookmill.runs.package import PackagesOnHost, open_file
+from hookmill.runs.package import PackagesOnHost, open_file, raise_host_fault
 from hookmill.store.database import Database
 from hookmill.store.objects import OBJECTS_PER_PAGE, ObjectStore
 from hookmill.store.runs import files, reading
@@ -136,7 +136,7 @@ class Uploads:
 
     def _upload_files(self) -> None:
         """Upload the files of this host. After a failure of one file, others are uploaded before it is raised."""
-        first_failure: ObjectStoreUnavailable | None = None
+        first_failure: ObjectStoreUnavailable | OSError | None = None
         failure_count = 0
         last = self._resume_after
         while not self._stop.is_set():
@@ -147,7 +147,7 @@ class Uploads:
                     return
                 try:
                     self.upload(file)
-                except ObjectStoreUnavailable as error:
+                except (ObjectStoreUnavailable, OSError) as error:
                     first_failure = first_failure or error
                     failure_count += 1
                 last = file.run, file.name
@@ -164,7 +164,10 @@ class Uploads:
             raise first_failure
 
     def upload(self, file: FileToUpload) -> None:
-        """Upload the file if this host has its package. Raises `ObjectStoreUnavailable`, `StoreUnavailable`."""
+        """Upload the file if this host has its package.
+
+        Raises `ObjectStoreUnavailable` and `StoreUnavailable`, and `OSError` for a fault of the host.
+        """
         with self._database.read() as tx:
             run = reading.run_by_key(tx, file.run)
         if run is None or not PackagesOnHost(self._packages).has_package(run):
@@ -182,11 +185,12 @@ class Uploads:
                 files.note_objects_to_remove(tx, [file.object_key])
 
     def _read(self, run: Run, file: FileToUpload) -> bytes | None:
-        """The content; None if the file no longer has the recorded size."""
+        """The content; None if the file no longer has the recorded size. Raises `OSError` for a fault of the host."""
         try:
             with os.fdopen(open_file(self._packages, run.id, file.name), "rb") as opened:
                 content = opened.read(file.size + 1)
-        except OSError:
+        except OSError as error:
+            raise_host_fault(error)
             return None
         return content if len(content) == file.size else None
 
