@@ -150,6 +150,12 @@ def test_workspace_is_shown_replaced_kept_and_removed(api: Api, stocked: Stocked
             "pause_after_failures": 2,
         },
         {"retry": {"attempts": 3, "exit_codes": [75]}, "concurrency": {}},
+        {
+            "results": [
+                {"kind": "github_comment", "destination": "github", "number": "/n"},
+                {"kind": "github_status", "destination": "github", "context": "review"},
+            ]
+        },
     ],
 )
 def test_automation_accepts_each_field_as_the_api_shows_it(api: Api, stocked: StockedFactory, options: Any):
@@ -163,6 +169,7 @@ def test_automation_accepts_each_field_as_the_api_shows_it(api: Api, stocked: St
     all_changed = api.patch(path, fields)
 
     assert (all_changed.status, {name: all_changed.json[name] for name in fields}) == (200, fields)
+    assert all_changed.json["version"] == created["version"]
 
 
 @pytest.mark.parametrize(
