@@ -661,6 +661,21 @@ def test_disk_guard_requires_free_inodes_if_the_disk_counts_them(tmp_path, monke
     assert DiskGuard(tmp_path, 0)() is has_room
 
 
+def test_disk_guard_refuses_a_disk_that_is_mounted_read_only(tmp_path, monkeypatch):
+    disk = list(os.statvfs(tmp_path))
+    disk[8] |= os.ST_RDONLY
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(disk))
+    reasons: list[str] = []
+
+    guard = DiskGuard(tmp_path, 0, report_failure=lambda _, error: reasons.append(str(error)))
+
+    assert not guard()
+    assert reasons == [
+        f"Deliveries get a 503. The disk of {tmp_path} is mounted read-only. Check it for errors, and remount it "
+        "read-write."
+    ]
+
+
 def test_free_disk_space_is_read_at_most_once_a_second(tmp_path, monkeypatch):
     directory = tmp_path / "data"
     directory.mkdir()

@@ -80,12 +80,13 @@ class DiskSpace:
     free_bytes_min: int
     free_inodes: int | None
     """None if the file system has no inode table."""
+    is_read_only: bool = False
 
     @property
     def has_room(self) -> bool:
         """Whether there is room for another delivery."""
         has_enough_inodes = self.free_inodes is None or self.free_inodes >= FREE_INODES_MIN
-        return has_enough_inodes and self.free_bytes >= self.free_bytes_min
+        return has_enough_inodes and self.free_bytes >= self.free_bytes_min and not self.is_read_only
 
 
 def disk_space(directory: Path, free_bytes_min: int) -> DiskSpace:
@@ -96,6 +97,7 @@ def disk_space(directory: Path, free_bytes_min: int) -> DiskSpace:
         free_bytes_min=free_bytes_min,
         # Some file systems have no inode table and report zero inodes.
         free_inodes=disk.f_favail if disk.f_files else None,
+        is_read_only=bool(disk.f_flag & os.ST_RDONLY),
     )
 
 
@@ -153,6 +155,10 @@ class DiskGuard:
             )
         if space.has_room:
             return None
+        if space.is_read_only:
+            return (
+                f"The disk of {self._directory} is mounted read-only. Check it for errors, and remount it read-write."
+            )
         if space.free_bytes < space.free_bytes_min:
             return (
                 f"The disk of {self._directory} has {space.free_bytes // _MEGABYTE:,} MB free, less than "

@@ -234,6 +234,15 @@ def lock_sqlite(context: FaultContext) -> EndedFault:
     return context.ended()
 
 
+def move_database_away(context: FaultContext) -> EndedFault:
+    path = _sqlite_file(context)
+    away = path.with_name("away.db")
+    path.rename(away)
+    context.let_last()
+    away.rename(path)
+    return context.ended()
+
+
 # PostgreSQL
 
 
@@ -360,6 +369,7 @@ FAULTS: Final[Mapping[DatabaseKind, Mapping[str, Fault]]] = {
         "disk full": fill_disk,
         "writes fail": let_writes_fail,
         "database locked": lock_sqlite,
+        "database moved away": move_database_away,
     },
     DatabaseKind.POSTGRESQL: {
         **_OF_BOTH,

@@ -28,6 +28,7 @@ _KILLED_CALLS: Final = (
 )
 _DRILL: Final = "drill/test_drill.py::test_random_faults_lose_and_double_no_delivery_or_run"
 _DATABASE: Final = "faults/test_database_failures.py::"
+_REPLACED: Final = "faults/test_replaced_files.py::"
 _TWO: Final = "faults/test_two_processes.py::"
 _CRASHES: Final = "runs/test_crashes.py::"
 _HOSTS: Final = "faults/test_two_hosts.py::"
@@ -593,9 +594,21 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "store/test_group_commit.py::test_faulty_plan_fails_no_other_plan_of_its_batch",
         ),
     ),
+    "F72": ToleratedFault(
+        "Files of SQLite are removed or replaced under the service: senders get a 503, `/readyz` too, and every 202 is "
+        "in the file that was in use. A WAL is not used with another database.",
+        (
+            _REPLACED + "test_no_delivery_is_accepted_into_replaced_files",
+            _REPLACED + "test_change_of_a_webhook_is_refused_while_the_database_is_replaced",
+            _REPLACED + "test_killed_service_does_not_use_the_wal_of_a_replaced_database",
+            _REPLACED + "test_command_does_not_open_a_database_whose_wal_was_removed",
+        ),
+        in_drill=("database moved away",),
+    ),
 }
 
 NO_FAULTS: Final[Mapping[str, str]] = {
+    _REPLACED + "test_only_a_migration_creates_a_database": "a command in the wrong directory",
     _MOVE + "test_service_continues_on_postgresql_where_it_stopped_on_sqlite": "a move without a fault",
     "faults/test_sync.py::test_trace_shows_a_store_that_does_not_sync": "verifies the test of F7",
     "faults/test_tls.py::test_tls_parameters_apply_to_every_connection": "settings",

@@ -343,7 +343,7 @@ def test_migration_is_refused_while_another_version_uses_postgresql(postgres_url
 
 
 def test_migration_is_refused_while_a_service_uses_sqlite(tmp_path):
-    with open_database(f"sqlite:///{tmp_path}/hookmill.db", checkpoints=True) as database:
+    with open_database(f"sqlite:///{tmp_path}/hookmill.db") as database:
         migrate(database, to="0013")
         with open_lock_file(tmp_path / "serve.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -28,6 +28,7 @@ def migrated_sqlite_file() -> Path:
     directory = tempfile.mkdtemp(prefix="hookmill-migrated-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     path = Path(directory) / "hookmill.db"
+    path.touch()
     with open_database(sqlite_url(path), checkpoints=True) as database:
         migrate(database)
     return path

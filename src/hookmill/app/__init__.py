@@ -56,13 +56,13 @@ def open_store(
     `connections`: the size of PostgreSQL's pool. `idle_seconds` is like `timeouts.IDLE_SECONDS`.
     """
     data_dir = settings.data_dir
-    if not create and settings.database_url is None and not (data_dir / "hookmill.db").exists():
-        raise Invalid(
-            f"There is no Hookmill data in {data_dir.absolute()}. Start `hookmill serve` once, "
-            "or set HOOKMILL_DATA_DIR to where its data is."
-        )
     database = open_database(settings.store_url(), syncs=syncs, connections=connections, idle_seconds=idle_seconds)
     try:
+        if not create and database.path is not None and not database.path.exists():
+            raise Invalid(
+                f"There is no Hookmill data in {database.path.absolute().parent}. Start `hookmill serve` once, "
+                "or set HOOKMILL_DATA_DIR to where its data is."
+            )
         refuse_moved(database)
         # A start with the wrong key must change nothing, so this check precedes creation and migration.
         master_keys = keys.load_checked_ring(settings, database)

@@ -160,9 +160,13 @@ class IngressService:
             self._ingress.write_dropped()
 
     async def _check_disk(self) -> None:
-        """Log a full disk, and its end, even if no deliveries arrive."""
+        """Log a full disk, and replaced files of SQLite, even if no deliveries arrive; and when this is over."""
         while True:
             self._disk_guard()
+            try:
+                self._store.database.verify_files()
+            except StoreUnavailable as error:
+                log.failure("database", error)
             await asyncio.sleep(CHECK_DISK_SECONDS)
 
     async def _log_new_master_keys(self) -> None:

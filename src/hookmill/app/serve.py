@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import IO, Final
 
 from granian import Granian
@@ -32,6 +33,7 @@ from hookmill.metrics import Metrics
 from hookmill.settings import Settings
 from hookmill.store.admission import writer
 from hookmill.store.private_file import open_lock_file
+from hookmill.store.sqlite_files import pin
 
 HEADER_MILLISECONDS: Final = 10_000
 """The time limit for the header lines of a request."""
@@ -48,6 +50,9 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
     _warn_of_exposed_directory(settings)
     with ExitStack() as resources:
         resources.callback(log.event, "stopped", what="serve")
+        if not settings.on_postgres:
+            # Before the fork server, whose processes inherit it.
+            pin(Path(settings.store_url().removeprefix("sqlite:///")))
         # The fork server is created before the lock, because its processes must not inherit the lock; and before all
         # threads, because only a process without threads can be forked safely.
         jobs = {

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, TextualSelect, column, text
@@ -24,6 +24,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from hookmill.domain.errors import DatabaseUnreachable, DiskFull, Invalid, StoreUnavailable
 from hookmill.store import sqlite_engine, timeouts
 from hookmill.store.autocommit import autocommit
+from hookmill.store.sqlite_files import SqliteFiles
 
 if TYPE_CHECKING:
     import psycopg
@@ -181,15 +182,18 @@ class Database:
         if self.on_sqlite:
             self.path: Path | None = sqlite_path(url)
             """The SQLite file; None on PostgreSQL."""
-            self._has_sqlite_file = False
-            self._write_engine = sqlite_engine.sqlite_engine(
-                url, writes=True, checkpoints=checkpoints, syncs=syncs, is_draft=is_draft
+            self._has_sqlite_file = self._has_saved_wal = False
+            self._files = None if is_draft else SqliteFiles(self.path, is_writer=checkpoints)
+            self._write_engine, self._read_engine = (
+                sqlite_engine.sqlite_engine(
+                    self.path, self._files, writes=writes, checkpoints=checkpoints and writes, syncs=syncs
+                )
+                for writes in (True, False)
             )
-            self._read_engine = sqlite_engine.sqlite_engine(url, writes=False, is_draft=is_draft)
             if checkpoints:
                 self._grow_wal()
         else:
-            self.path = None
+            self.path = self._files = None
             # Loading the driver takes 0.2 s, and SQLite does not need it.
             from hookmill.store.postgres_engine import postgres_engine
 
@@ -215,6 +219,7 @@ class Database:
     def read(self) -> Iterator[Transaction]:
         """A read-only transaction with a consistent snapshot. Raises `StoreUnavailable`."""
         with raising_unavailable(), self._read_engine.connect() as connection, connection.begin():
+            self.verify_files()
             yield Transaction(connection)
 
     @contextmanager
@@ -229,7 +234,10 @@ class Database:
                     yield Transaction(connection)
                 return
             with self._write_lock, self._write_engine.begin() as connection:
+                self.verify_files()
                 yield Transaction(connection)
+            # Files that were replaced before the COMMIT don't have the transaction.
+            self.verify_files()
 
     @contextmanager
     def read_statement(self) -> Iterator[Transaction]:
@@ -300,6 +308,35 @@ class Database:
         finally:
             connection.close()
 
+    def verify_files(self) -> None:
+        """Raises `DatabaseUnreachable` if SQLite's files were removed or replaced since they were opened."""
+        if self._files is not None:
+            self._files.verify()
+
+    def save_wal(self) -> bool:
+        """If SQLite's files were replaced, move the transactions from the WAL into the database that is open.
+
+        Then they are not lost if only the WAL was removed. And the WAL can't destroy another database that was put at
+        the path. For the writer process only. Returns whether the files were replaced.
+        """
+        if self._files is None or not self._files.are_replaced():
+            self._has_saved_wal = False
+            return False
+        if not self._has_saved_wal:
+            with suppress(sqlite3.Error, StoreUnavailable), raising_unavailable():
+                connection = self._write_engine.raw_connection()
+                try:
+                    is_busy, _, _ = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                    self._has_saved_wal = not is_busy
+                finally:
+                    connection.close()
+        return True
+
+    def record_files(self, lock: IO[bytes]) -> None:
+        """Write into the writer's lock file which files it uses."""
+        if self._files is not None:
+            self._files.record(lock)
+
     def discard_connections(self) -> None:
         """Close idle connections, so that later transactions open new ones.
 
@@ -307,6 +344,8 @@ class Database:
         """
         self._write_engine.dispose()
         self._read_engine.dispose()
+        if self._files is not None:
+            self._files.forget_wal()
 
     def close(self) -> None:
         self.discard_connections()

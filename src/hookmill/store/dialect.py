@@ -3,6 +3,7 @@
 On SQLite, a write transaction locks the whole database. On PostgreSQL, it locks rows and advisory locks.
 """
 
+import os
 from typing import Literal
 
 from hookmill.store.database import Database, Transaction
@@ -138,10 +139,10 @@ def has_table(tx: Transaction, name: str) -> bool:
 
 def accepts_writes(database: Database) -> bool:
     """Whether the database accepts writes, as far as a query can determine it. A PostgreSQL server that is a standby
-    or read-only does not. Raises `StoreUnavailable`."""
-    if database.on_sqlite:
+    or read-only does not, nor does a SQLite file on a read-only disk. Raises `StoreUnavailable`."""
+    if database.path is not None:
         with database.read() as tx:
-            return tx.one("SELECT 1 AS one") is not None
+            return tx.one("SELECT 1 AS one") is not None and os.access(database.path, os.W_OK)
     with database.read() as tx:
         row = tx.one(
             "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean AS is_read_only"

@@ -5,12 +5,14 @@ Each process has one connection that writes. Only that of the writer process che
 
 import sqlite3
 import time
+from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
 from hookmill.store import timeouts
+from hookmill.store.sqlite_files import SqliteFiles
 
 CHECKPOINT_PAGES: Final = 2_048
 """WAL pages (4 KB each) between checkpoints. Eight times as many don't increase the deliveries per second, and double
@@ -29,37 +31,47 @@ SET_WRITER_CACHE_SIZE: Final = "PRAGMA cache_size = -65536"
 """64 MiB."""
 
 
-def sqlite_engine(
-    url: str, *, writes: bool, checkpoints: bool = False, syncs: bool = True, is_draft: bool = False
-) -> Engine:
+def sqlite_engine(path: Path, files: SqliteFiles | None, *, writes: bool, checkpoints: bool, syncs: bool) -> Engine:
     """An engine with one connection that writes, or with up to four that can only read.
 
-    `checkpoints`, `syncs` and `is_draft` are like those of `Database`.
+    `files` is None for a draft, which the first connection creates. `checkpoints` and `syncs` are like those of
+    `Database`.
     """
+
+    def connect() -> sqlite3.Connection:
+        # Only a migration and a restore create a database.
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={'rwc' if files is None else 'rw'}",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            timeout=timeouts.BUSY_SECONDS,
+        )
+        try:
+            connection.execute(f"PRAGMA journal_mode = {'OFF' if files is None else 'WAL'}")
+            connection.execute(f"PRAGMA synchronous = {'OFF' if files is None else 'FULL' if syncs else 'NORMAL'}")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES if checkpoints else 0}")
+            connection.execute("PRAGMA journal_size_limit = 134217728")
+            connection.execute(SET_WRITER_CACHE_SIZE if writes else "PRAGMA cache_size = -16384")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            if not writes:
+                connection.execute("PRAGMA query_only = ON")
+            # The first read opens the WAL and its index.
+            connection.execute("PRAGMA schema_version")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
     engine = create_engine(
-        url,
+        "sqlite://",
+        creator=connect if files is None else lambda: files.connect(connect),
         poolclass=QueuePool,
         pool_size=1 if writes else 4,
         max_overflow=0,
-        connect_args={
-            "isolation_level": None,
-            "check_same_thread": False,
-            "cached_statements": 256,
-            "timeout": timeouts.BUSY_SECONDS,
-        },
     )
-
-    @event.listens_for(engine, "connect")
-    def _prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
-        connection.execute(f"PRAGMA journal_mode = {'OFF' if is_draft else 'WAL'}")
-        connection.execute(f"PRAGMA synchronous = {'OFF' if is_draft else 'FULL' if syncs else 'NORMAL'}")
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES if checkpoints else 0}")
-        connection.execute("PRAGMA journal_size_limit = 134217728")
-        connection.execute(SET_WRITER_CACHE_SIZE if writes else "PRAGMA cache_size = -16384")
-        connection.execute("PRAGMA temp_store = MEMORY")
-        if not writes:
-            connection.execute("PRAGMA query_only = ON")
 
     @event.listens_for(engine, "begin")
     def _begin_transaction(connection: Connection) -> None:

@@ -29,8 +29,8 @@ def _set_pragmas(statements: str) -> None:
 
     original = module.sqlite_engine
 
-    def sqlite_engine(url: str, *, writes: bool, **options: bool) -> Engine:
-        engine = original(url, writes=writes, **options)
+    def sqlite_engine(path: Path, files: Any, *, writes: bool, **options: bool) -> Engine:
+        engine = original(path, files, writes=writes, **options)
         if writes:
 
             @event.listens_for(engine, "connect")

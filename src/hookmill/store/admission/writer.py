@@ -9,8 +9,8 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from hookmill.domain.delivery import Accepted, Unavailable
@@ -32,6 +32,7 @@ from hookmill.store.database import Database, sqlite_path
 from hookmill.store.identity_segments import SegmentCache
 from hookmill.store.notifications import notify_workers_separately
 from hookmill.store.private_file import open_lock_file
+from hookmill.store.sqlite_files import SqliteFiles, clear_record
 
 BATCH_PLANS_MAX: Final = 256
 BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -39,6 +40,8 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 READ_BYTES: Final = 1 << 20
 CONTENDED_SECONDS: Final = 0.002
 """Delay before the writer retries a webhook that another process has locked."""
+CHECK_FILES_SECONDS: Final = 1.0
+"""Interval between checks of SQLite's files while no delivery arrives."""
 USAGE_SECONDS: Final = 2.0
 """The shortest time between two reports of the writer's processor time and memory."""
 
@@ -59,7 +62,7 @@ def serve_ingress(channel: socket.socket, database: Database) -> None:
     """Whether other processes have locked the webhooks of all plans of the last batch."""
     usage_reported_at = -math.inf
     while True:
-        wait_seconds: float | None = None
+        wait_seconds = CHECK_FILES_SECONDS if database.on_sqlite else None
         if waiting:
             wait_seconds = CONTENDED_SECONDS if is_fully_contended else 0
         pieces = _receive(channel, wait_seconds)
@@ -73,6 +76,7 @@ def serve_ingress(channel: socket.socket, database: Database) -> None:
             return
         batch = _next_batch(waiting)
         if not batch and not dropped_counts:
+            database.save_wal()
             continue
         began_at = time.monotonic()
         outcomes, failure, is_unreachable = _admit_batch(
@@ -160,7 +164,8 @@ def _admit_batch(
             outcomes = admit(tx, plans, segments=segments, has_window_counts=has_window_counts)
             add_dropped_counts(tx, dropped_counts)
     except StoreUnavailable as error:
-        database.discard_connections()
+        if not database.save_wal():
+            database.discard_connections()
         return [_UNAVAILABLE] * len(batch), str(error), isinstance(error, DatabaseUnreachable)
     except Exception as error:
         # A defect must not end the process, because the next batch may succeed.
@@ -207,17 +212,18 @@ def main(channel: socket.socket, url: str) -> None:
 
     It ends when the ingress process has closed its end of the channel and every plan has an outcome.
     """
-    with _lock_writer(url), Database(url, checkpoints=True) as database:
-        serve_ingress(channel, database)
-
-
-@contextmanager
-def _lock_writer(url: str) -> Iterator[None]:
-    """Ensure that SQLite has one writer: after a crash, the next one waits until the previous one has ended."""
     if not url.startswith("sqlite:"):
-        yield
+        with Database(url) as database:
+            serve_ingress(channel, database)
         return
     path = sqlite_path(url)
+    # After a crash, the lock is free once the previous writer has ended.
     with open_lock_file(path.with_name(f"{path.name}.writer")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        SqliteFiles(path, is_writer=True).refuse_foreign_wal()
+        clear_record(lock)
+        with Database(url, checkpoints=True) as database:
+            database.record_files(lock)
+            serve_ingress(channel, database)
+            if not database.save_wal():
+                clear_record(lock)

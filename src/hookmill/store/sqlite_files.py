@@ -1,0 +1,183 @@
+"""Detects that the files of a SQLite database were removed or replaced while they are open.
+
+The operating system keeps a removed file until it is closed. SQLite does not notice it in WAL mode: commits succeed,
+and are lost. So each transaction compares the files at the paths with those that the connections have open.
+
+A process never changes to other files. It works again when the same files are back, and a restart uses what is there
+then. What a service reads at its start, such as the master keys, belongs to one database.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Final
+
+from hookmill.domain.errors import DatabaseUnreachable
+
+OPEN_TRIES: Final = 3
+_REPLACED: Final = (
+    "The database {} was replaced while it was in use. Put the same file back, or restart the service to use the new "
+    "one."
+)
+_Identity = tuple[int, int]
+"""The device and the inode of a file."""
+_pinned: Final[dict[Path, _Identity]] = {}
+"""By path, the database that this service and its forked processes use."""
+
+
+def pin(path: Path) -> None:
+    """Let this process and those that it forks open no other file at `path`.
+
+    The descriptor stays open, so no other file gets the same inode. Call it in a process without connections: SQLite's
+    locks end with any descriptor of the file.
+    """
+    path = path.absolute()
+    status = os.fstat(os.open(path, os.O_RDONLY))
+    _pinned[path] = (status.st_dev, status.st_ino)
+
+
+class SqliteFiles:
+    """The files of one database: itself, its WAL, and the index of the WAL, which contains the locks."""
+
+    def __init__(self, path: Path, *, is_writer: bool) -> None:
+        path = path.absolute()
+        self._paths = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"))
+        self._names = [str(path) for path in self._paths]
+        self._record = path.with_name(f"{path.name}.writer")
+        self._is_writer = is_writer
+        self._main: _Identity | None = None
+        """The database that this process uses; None before the first connection."""
+        self._open: tuple[_Identity, ...] | None = None
+        """The files that the connections have open; None while there is no connection."""
+
+    def connect(self, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+        """A connection to the same files as the earlier ones. Raises `DatabaseUnreachable`.
+
+        `connect` must open all three files.
+        """
+        for _ in range(OPEN_TRIES):
+            self.verify()
+            self._refuse_other_files()
+            before = _identity(self._paths[0])
+            connection = connect()
+            current = self._current()
+            if current is not None and current[0] == before and self._open in (None, current):
+                self._main, self._open = current[0], current
+                return connection
+            # Another file was put at the path meanwhile.
+            connection.close()
+        self.verify()
+        raise DatabaseUnreachable(f"{self._paths[0]} is replaced all the time. End the program that does so.")
+
+    def verify(self) -> None:
+        """Raises `DatabaseUnreachable` unless the files at the paths are those that the connections have open."""
+        if self._open is not None and self._current() != self._open:
+            raise DatabaseUnreachable(self._problem(self._open))
+
+    def forget_wal(self) -> None:
+        """All connections were closed. The last process that closes the database removes the WAL and its index."""
+        self._open = None
+
+    def are_replaced(self) -> bool:
+        return self._open is not None and self._current() != self._open
+
+    def record(self, lock: IO[bytes]) -> None:
+        """Write into the writer's lock file which files it uses, for processes that open the database later."""
+        if self._open is not None:
+            clear_record(lock)
+            os.write(lock.fileno(), b"%d %d\n" % (self._open[0][1], self._open[1][1]))
+
+    def _current(self) -> tuple[_Identity, ...] | None:
+        """None if a file is missing, or the database is empty."""
+        try:
+            main, wal, index = map(os.stat, self._names)
+        except OSError:
+            return None
+        if not main.st_size:
+            return None
+        return (main.st_dev, main.st_ino), (wal.st_dev, wal.st_ino), (index.st_dev, index.st_ino)
+
+    def _problem(self, opened: tuple[_Identity, ...]) -> str:
+        main = self._paths[0]
+        if (current := _identity(main)) is None:
+            return (
+                f"The database {main} was removed or moved while it was in use. Put the same file back, or stop the "
+                "service and restore a backup."
+            )
+        if current != opened[0]:
+            return _REPLACED.format(main)
+        changed = [str(path) for path, identity in zip(self._paths, opened, strict=True) if _identity(path) != identity]
+        if not changed:
+            return f"The database {main} was emptied while it was in use. Stop the service and restore a backup."
+        return (
+            f"{' and '.join(changed)} of the database {main} was removed or replaced while it was in use. Restart the "
+            "service."
+        )
+
+    def _refuse_other_files(self) -> None:
+        """Raises `DatabaseUnreachable` if the database is missing, or not that of this service; or if its WAL is that
+        of another file, which SQLite would not notice."""
+        main = self._paths[0]
+        if (current := _identity(main)) is None:
+            raise DatabaseUnreachable(f"The database {main} is missing. Restore it, or start `hookmill serve`.")
+        if (self._main or _pinned.get(main, current)) != current:
+            raise DatabaseUnreachable(_REPLACED.format(main))
+        if self._open is None:
+            self.refuse_foreign_wal()
+            if not self._is_writer:
+                self._refuse_removed_wal()
+
+    def refuse_foreign_wal(self) -> None:
+        """Raises `DatabaseUnreachable` if the WAL beside the database has transactions of a replaced file."""
+        main, wal, index = self._paths
+        recorded_main, recorded_wal = self._read_record()
+        try:
+            wal_status = wal.stat()
+            has_transactions = bool(wal_status.st_size) and wal_status.st_ino == recorded_wal
+            is_replaced = has_transactions and main.stat().st_ino != recorded_main
+        except OSError:
+            return
+        if is_replaced:
+            raise DatabaseUnreachable(
+                f"The database {main} was replaced, and {wal} belongs to the replaced file. Stop the service, and move "
+                f"{wal} and {index} away. Nothing was changed."
+            )
+
+    def _refuse_removed_wal(self) -> None:
+        """Raises `DatabaseUnreachable` if the running service still has a removed WAL open. A new one would destroy the
+        database."""
+        if all(path.exists() for path in self._paths[1:]) or self._read_record() == (0, 0):
+            return
+        try:
+            with self._record.open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DatabaseUnreachable(
+                f"{self._paths[1]} or {self._paths[2]} was removed while the service uses it. Restart the service. "
+                "Nothing was changed."
+            ) from None
+        except OSError:
+            return
+
+    def _read_record(self) -> tuple[int, int]:
+        """The inodes of the database and of its WAL that the writer uses, or used before it was killed."""
+        try:
+            with self._record.open("rb") as file:
+                main, wal = file.read(64).split()
+                return int(main), int(wal)
+        except (OSError, ValueError):
+            return 0, 0
+
+
+def clear_record(lock: IO[bytes]) -> None:
+    os.ftruncate(lock.fileno(), 0)
+
+
+def _identity(path: Path) -> _Identity | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
