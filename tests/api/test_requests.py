@@ -1,6 +1,7 @@
 """Requests to the API: content types, strict JSON, sizes, fields, parameters and paths."""
 
 import json
+from decimal import Decimal
 
 import pytest
 
@@ -8,6 +9,7 @@ from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.permission import Role
 from hookmill.store import schema
 from hookmill.web.api import application, operations
+from hookmill.web.api.bodies import AttemptReport
 from hookmill.web.api.body import BYTES_MAX, FIELDS_MAX, LARGE_BYTES_MAX
 from hookmill.web.api.fields import PATTERN_HINTS
 from hookmill.web.api.openapi import openapi_document
@@ -627,3 +629,34 @@ def test_ambiguous_request_is_refused(shared_api: Api):
     answer = shared_api.get("/me", headers=[("Host", "a.test"), ("Host", "b.test")])
 
     assert (answer.status, answer.json["code"]) == (400, "malformed_request")
+
+
+@pytest.mark.parametrize("number", ["0.12345678901234567890123", "1e400", "-1.5e-400"])
+def test_numbers_of_a_filter_are_saved_without_rounding(api: Api, number: str):
+    webhook = api.world.webhook("exact")
+    body = {
+        "name": "exact",
+        "prompt": "Look.",
+        "triggers": [
+            {
+                "provider": "webhook",
+                "event": "received",
+                "filter": {
+                    "webhook_ids": [webhook.webhook.uid],
+                    "payload": {"amount": {"$gte": "NUMBER", "$lte": "NUMBER"}},
+                },
+            }
+        ],
+    }
+    raw = json.dumps(body).replace('"NUMBER"', number).encode()
+
+    assert api.post("/factories/default/automations", raw=raw).status == 201
+
+    api.world.post(webhook, b'{"amount": %s}' % number.encode())
+    assert len(api.world.runs(webhook)) == 1
+
+
+def test_cost_with_more_digits_than_a_float_has_is_rounded():
+    body = {"state": "succeeded", "cost_usd": Decimal("0.10000000000000000555")}
+
+    assert AttemptReport.model_validate(body).cost_usd == 0.1

@@ -274,6 +274,15 @@ def test_backtest_requires_exactly_one_filter(hookmill: Hookmill):
     assert "at most one of --filter, --filter-file" in error
 
 
+@pytest.mark.parametrize("number", ["0.12345678901234567890123", "1e400"])
+def test_numbers_of_a_filter_are_not_rounded(hookmill: Hookmill, number: str):
+    filter_json = '{"a": {"$gte": NUMBER, "$lte": NUMBER}}'.replace("NUMBER", number)
+    command = ("filter", "test", "--body", "-", "--filter", filter_json)
+
+    assert hookmill(*command, stdin=b'{"a": %s}' % number.encode()).out.startswith("Would trigger\n")
+    assert hookmill(*command, stdin=b'{"a": 0.12345678901234568}').out.startswith("Would not trigger\n")
+
+
 def test_commands_show_extreme_payloads(
     webhook: Any, automation: Any, log: LogWriter, hookmill: Hookmill, subtests: pytest.Subtests
 ):

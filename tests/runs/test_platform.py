@@ -13,8 +13,10 @@ from pydantic import ValidationError
 from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.domain.ids import RunKey, run_id, run_key
+from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.platform_report import PlatformReport, platform_report
 from hookmill.domain.run import Run, RunState
+from hookmill.domain.run_options import RunField, RunOptions
 from hookmill.domain.run_policy import Retry, RunPolicy
 from hookmill.runs.runners import HttpSettings, RunnerContext, http_request
 from hookmill.runs.runners import http as http_runner
@@ -100,6 +102,22 @@ def test_platform_gets_the_run_and_its_report_ends_it(backlog, platform):
     assert data["report"]["url"] == f"https://hooks.test/api/v1/attempts/{run_id(run.id)}-1/report"
     assert platform.paths == ["/runs?token=canary"]
     assert len(platform.messages) == 1
+
+
+def test_platform_gets_numbers_of_the_payload_without_rounding(sqlite_backlog, platform):
+    numbers = {"large": "1E+400", "exact": "0.12345678901234567890123", "whole": "1" + "0" * 30}
+    fields = {name: RunField(name=name, pointer=f"/{name}") for name in numbers}
+    automation = sqlite_backlog.automation(runner="http", options=RunOptions(fields=tuple(fields.values())))
+    payload = "{" + ", ".join(f'"{name}": {number}' for name, number in numbers.items()) + "}"
+    performance = Performance(sqlite_backlog, platform.url, sqlite_backlog.queue(automation, payload=payload.encode()))
+
+    report(sqlite_backlog, platform.wait_for(1))
+
+    parsed = parse(platform.bodies[0])
+    assert isinstance(parsed, Parsed)
+    received = parsed.value["data"]["envelope"]["fields"]
+    assert {name: str(received[name]["value"]) for name in numbers} == numbers
+    assert performance.end().state is RunState.SUCCEEDED
 
 
 def test_reported_failure_is_retried_by_the_rule_of_the_run(sqlite_backlog, platform):

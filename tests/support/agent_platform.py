@@ -26,6 +26,8 @@ class AgentPlatform:
     """While it is not set, no message is answered."""
     messages: list[dict[str, Any]] = field(default_factory=list)
     """The verified messages, with their ids as `id`."""
+    bodies: list[bytes] = field(default_factory=list)
+    """The messages as they were received."""
     paths: list[str] = field(default_factory=list)
 
     @property
@@ -54,6 +56,7 @@ def agent_platform(*, answers: bool = True) -> Iterator[AgentPlatform]:
             message = Webhook(SECRET).verify(body, {name.lower(): value for name, value in self.headers.items()})
             # Tests wait for the message.
             platform.paths.append(self.path)
+            platform.bodies.append(body)
             platform.messages.append({"id": self.headers["webhook-id"], **message})
             platform.answers.wait(30)
             self.send_response(platform.status)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation
 from itertools import accumulate
+from math import isfinite
 from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
@@ -182,6 +183,12 @@ def _exact_number(text: str) -> Decimal | VastNumber:
         return Decimal(text, _DECIMALS)
     except InvalidOperation:
         return _normalized_number(text)
+
+
+def number_without_loss(text: str) -> float | Decimal | VastNumber:
+    """The number of a JSON literal with a fraction or an exponent: a float, unless a float would round it."""
+    exact, rounded = _exact_number(text), float(text)
+    return rounded if isfinite(rounded) and exact == Decimal(repr(rounded)) else exact
 
 
 def _normalized_number(text: str) -> Decimal | VastNumber:

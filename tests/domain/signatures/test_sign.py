@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from hookmill.domain.errors import Invalid
+from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.encoding import TimeUnit, encode_time, seconds_since_1970
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.sign import example_secret, sign
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, provider_event_id, verify
+from tests.inputs.extreme_payloads import EXTREME_VALUES, payload_with
 from tests.support.for_each import for_each
 
 from .vector import NAMES, names_where, vector_of
@@ -100,6 +102,16 @@ def test_scheme_with_a_signature_in_the_body_only_adds_this_field():
     request, _ = signed_request("figma")
 
     assert request.body.startswith('{"kind":"zoë","count":3,"passcode":'.encode())
+
+
+@pytest.mark.parametrize("value", EXTREME_VALUES.values(), ids=EXTREME_VALUES.keys())
+def test_signature_in_the_body_leaves_extreme_values_as_they_are(value: bytes):
+    before, (request, _) = parse(payload_with(value)), signed_request("figma", payload_with(value))
+    after = parse(request.body)
+
+    assert isinstance(before, Parsed)
+    assert isinstance(after, Parsed)
+    assert {name: after.value[name] for name in before.value} == before.value
 
 
 def test_scheme_with_a_signature_in_a_header_does_not_change_the_body():

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
 from hookmill.domain.errors import Invalid
-from hookmill.domain.payload import Json
+from hookmill.domain.filters.rendering import exact_json, text_of
+from hookmill.domain.payload import Json, Parsed, parse
 from hookmill.domain.signatures.encoding import Encoding, decode_base64_secret, decode_hex_secret, encode, encode_time
 from hookmill.domain.signatures.key import RSA_BITS_MIN, decode_secret
 from hookmill.domain.signatures.reading import RequestValues, SignedRequest
@@ -160,10 +161,8 @@ class _Draft:
 def _with_value(scheme: Scheme, body: bytes, path: str, value: str) -> bytes:
     """The body with this value at the path. Missing objects and arrays of the path are created; of an existing array,
     only the first element is kept."""
-    try:
-        root: Json = json.loads(body or b"{}")
-    except (ValueError, RecursionError) as fault:
-        raise Invalid(f"{scheme.title} puts values into the body, so the body must be a JSON object.") from fault
+    parsed = parse(body or b"{}")
+    root: Json = parsed.value if isinstance(parsed, Parsed) else None
     if type(root) is not dict:
         raise Invalid(f"{scheme.title} puts values into the body, so the body must be a JSON object.")
     steps = path.split(".")
@@ -181,7 +180,13 @@ def _with_value(scheme: Scheme, body: bytes, path: str, value: str) -> bytes:
             container[step] = value
         else:
             container = container.setdefault(step, [] if next_step == "0" else {})
-    return json.dumps(root, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return text_of(root, _scalar_text).encode()
+
+
+def _scalar_text(value: Json) -> str:
+    # Half of a surrogate pair has no encoding, so it must stay an escape.
+    is_encodable = type(value) is str and not any("\ud800" <= character <= "\udfff" for character in value)
+    return json.dumps(value, ensure_ascii=False) if is_encodable else exact_json(value)
 
 
 def _signature(scheme: Scheme, secret_text: str, values: RequestValues) -> str:

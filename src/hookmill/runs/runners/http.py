@@ -5,7 +5,6 @@ answers 202, and later reports the result to `/api/v1/attempts/…/report`, whic
 """
 
 import base64
-import json
 import os
 import re
 import secrets
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, Literal
 
+import msgspec
 from pydantic import Field, field_validator, model_validator
 
 from hookmill.domain.errors import HookmillError, Invalid, StoreUnavailable
@@ -162,7 +162,8 @@ class HttpRunner:
                     "version": run.automation_version,
                 },
                 "prompt": package.prompt_file.read_text("utf-8"),
-                "envelope": json.loads(package.envelope_file.read_bytes()),
+                # The bytes of the file: decoded and encoded again, its exact numbers would be rounded.
+                "envelope": msgspec.Raw(package.envelope_file.read_bytes()),
                 "payload_base64": base64.b64encode(payload).decode() if payload is not None else None,
                 "time_limit_seconds": self.time_limit_seconds,
                 "report": {"url": self.public_url + path, "token": token},
@@ -186,7 +187,7 @@ def standard_webhooks() -> Scheme:
 
 
 def _message(kind: str, data: dict[str, Any]) -> bytes:
-    return json.dumps({"type": kind, "timestamp": iso(time.time_ns() // 1000), "data": data}).encode()
+    return msgspec.json.encode({"type": kind, "timestamp": iso(time.time_ns() // 1000), "data": data})
 
 
 def _failure_of(response: int | RequestFailed, endpoint: Endpoint) -> Ended | None:

@@ -1,8 +1,9 @@
 """The request bodies of the API, field by field. The API rejects unknown fields."""
 
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
 from hookmill.domain.alarm import AlarmKind
 from hookmill.domain.alarm_destination import EMAIL_CHARACTERS_MAX, URL_CHARACTERS_MAX, DestinationKind
@@ -405,6 +406,10 @@ class BacktestRequest(RequestBody):
     debounce: DebouncePart | None = Field(default=None, description=_DEBOUNCE_DESCRIPTION)
 
 
+Rounded: Final = BeforeValidator(lambda value: float(value) if isinstance(value, Decimal) else value)
+"""For a number that may be rounded. Numbers with more digits than a float has arrive as decimals."""
+
+
 class AttemptReport(RequestBody):
     model_config = _example({"state": "succeeded", "result": "Two comments.", "cost_usd": 0.25})
 
@@ -413,7 +418,7 @@ class AttemptReport(RequestBody):
     result: Annotated[str, StringConstraints(pattern=NO_NUL)] | None = Field(
         default=None, description="The agent's last message. The first 16,384 characters are stored."
     )
-    cost_usd: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False, strict=True)] | None = Field(
+    cost_usd: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False, strict=True), Rounded] | None = Field(
         default=None, description="The cost in US dollars."
     )
     input_tokens: TokenCount | None = Field(default=None, description="The tokens that the model read.")

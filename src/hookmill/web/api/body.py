@@ -56,7 +56,7 @@ def parse_json(body: bytes) -> Any:
     if isinstance(parsed, payload.NotJson):
         raise ApiError("malformed_json", f"The body can't be read: {parsed.reason}.")
     try:
-        value = json.loads(body, object_pairs_hook=_object_without_duplicates)
+        value = json.loads(body, object_pairs_hook=_object_without_duplicates, parse_float=payload.number_without_loss)
     except _DuplicateKey:
         raise ApiError("malformed_json", "The body can't be read: an object contains a key twice.") from None
     except (RecursionError, ValueError):
