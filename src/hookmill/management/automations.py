@@ -140,7 +140,8 @@ class Automations:
                 self._refuse_unusable_secrets(change.tx, may, after)
             automations.save(change.tx, before, after)
             change.record("change", "automation", after.id, after.name, version=after.version, changed=changed_fields)
-        return after
+            # Enabling it has also removed its pause reason.
+            return automation_named(change.tx, may, after.id)
 
     def all(self, may: MayView) -> Sequence[Automation]:
         with self._installation.reading() as tx:

@@ -101,7 +101,7 @@ def create(context: PageContext, may: MayManage) -> Response:
     except FieldError as error:
         return _form_page(context, may, context.form, problem=str(error), field=error.field)
     return _page_with_new_secret(
-        context, webhook_with_secret, is_new=True, is_supplied=context.form["secret_from"] != "generate"
+        context, webhook_with_secret, is_new=True, is_supplied=context.form["secret_from"] in ("own", "team")
     )
 
 
