@@ -590,7 +590,7 @@ class Settings(BaseSettings):
         problems += self._problems_of_mail_server()
         if self.metrics_port is not None:
             problems += self._problems_of_metrics()
-        if self.otlp_endpoint is not None and not (_has_module("opentelemetry.proto") and _has_module("requests")):
+        if self.otlp_endpoint is not None and not _has_module("opentelemetry.proto"):
             problems.append("otlp_endpoint: needs OpenTelemetry; install hookmill with the extra otel: hookmill[otel]")
         if self.oidc_issuer is not None:
             problems += self._problems_of_provider()
@@ -653,10 +653,9 @@ class Settings(BaseSettings):
                 "base_url: set it to an https URL, because oidc_issuer is set. The redirect URI to register at the "
                 "provider is base_url followed by /sign-in/oidc/callback"
             )
-        if not (_has_module("joserfc") and _has_module("httpx2")):
+        if not _has_module("joserfc"):
             problems.append(
-                "oidc_issuer: needs the libraries joserfc and httpx2; install hookmill with the extra oidc: "
-                "hookmill[oidc]"
+                "oidc_issuer: needs the library joserfc; install hookmill with the extra oidc: hookmill[oidc]"
             )
         return problems
 

@@ -522,7 +522,7 @@ def test_metrics_on_a_loopback_address_need_no_token(monkeypatch: pytest.MonkeyP
     ("name", "value", "module", "problem"),
     [
         ("OTLP_ENDPOINT", "http://otlp.test", "opentelemetry", "install hookmill with the extra otel: hookmill[otel]"),
-        ("OIDC_ISSUER", "https://id.test", "httpx2", "install hookmill with the extra oidc: hookmill[oidc]"),
+        ("OIDC_ISSUER", "https://id.test", "joserfc", "install hookmill with the extra oidc: hookmill[oidc]"),
         ("S3_BUCKET", "files", "obstore", "install hookmill with the extra s3: hookmill[s3]"),
     ],
 )
@@ -696,6 +696,17 @@ def test_backup_and_service_work_in_a_directory_with_unusual_characters(
     assert sorted(path.name for path in top.iterdir()) == [data_dir.name, copy.name]
     assert (data_dir / "hookmill.db.writer").exists()
     assert (data_dir / "engine.db").stat().st_size
+
+
+def test_proxy_that_cannot_be_used_is_named_at_the_start(tmp_path: Path):
+    with (
+        patch.dict(os.environ, {"ALL_PROXY": "socks5://user:canary@127.0.0.1:1080"}),
+        serving(tmp_path / "data", performs_runs=False) as service,
+    ):
+        [line] = [json.loads(line) for line in service.log().splitlines() if '"where": "proxies"' in line]
+
+    assert line["why"].startswith("ALL_PROXY names a proxy of the kind socks5 that can't be used.")
+    assert "canary" not in str(line)
 
 
 def test_start_logs_what_its_runs_would_lack(tmp_path: Path):

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from hookmill.app.doctor.check import Check, findings_of
+from hookmill.app.doctor.host import check_proxies
 from hookmill.app.doctor.sign_in import NAME, check_provider
 from hookmill.domain.finding import Finding, Status
 from hookmill.settings import Settings
@@ -43,6 +44,22 @@ def test_suitable_provider_has_no_problem(provider: SigningProvider):
     assert finding.status is Status.OK
     # Nobody signs in.
     assert provider.requests == [DISCOVERY, "/jwks"]
+
+
+def test_proxy_that_cannot_be_used_is_a_problem_of_the_sign_in(
+    provider: SigningProvider, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ALL_PROXY", "socks5://user:canary@127.0.0.1:1080")
+
+    finding = finding_about(provider.issuer)
+    [of_proxies] = findings_of(Check("proxies", lambda _: check_proxies()), None)
+
+    for each in (finding, of_proxies):
+        assert each.observation.startswith("ALL_PROXY names a proxy of the kind socks5 that can't be used.")
+        assert each.status is Status.PROBLEM
+        assert "canary" not in str(each)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert finding_about(provider.issuer).status is Status.OK
 
 
 def test_nothing_is_checked_without_a_provider():
@@ -126,6 +143,6 @@ def test_own_certificate_authority_is_trusted_if_its_file_is_set(tmp_path: Path)
     with signing_provider(Clock(), certificate, key) as provider:
         without_file, with_file = finding_about(provider.issuer), finding_about(provider.issuer, oidc_ca_file=ca)
 
-    assert "CERTIFICATE_VERIFY_FAILED" in without_file.observation
+    assert "is not valid: unable to get local issuer certificate" in without_file.observation
     assert "oidc_ca_file" in without_file.advice
     assert with_file.status is Status.OK

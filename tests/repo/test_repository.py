@@ -132,7 +132,7 @@ def test_every_import_contract_can_be_broken(tmp_path: Path):
             "web/__init__.py": "import granian, sqlalchemy, pydantic_settings",
             "ingress.py": "import cronsim, dbos, fastapi, h2, joserfc, obstore, typer, yaml\nfrom hookmill import runs",
             "runs/__init__.py": "",
-            "management.py": "import markdown_it, opentelemetry, prometheus_client",
+            "management.py": "import httpcore2, markdown_it, opentelemetry, prometheus_client",
             "domain/__init__.py": "import time",
             "domain/filter.py": "from hookmill.domain import rule",
             "domain/rule.py": "from hookmill.domain import filter",

@@ -160,7 +160,7 @@ def test_unreachable_platform_fails_the_run_without_showing_the_url(sqlite_backl
 
     run = Performance(sqlite_backlog, f"http://127.0.0.1:{port}/runs?token=canary").end()
 
-    reason = f"The request to http://127.0.0.1:{port} failed: Connection refused."
+    reason = f"Could not connect to http://127.0.0.1:{port}: Connection refused."
     assert (run.state, run.reason) == (RunState.FAILED, reason)
 
 
@@ -170,7 +170,7 @@ def test_platform_that_does_not_answer_fails_the_run(sqlite_backlog, platform, m
 
     run = Performance(sqlite_backlog, platform.url).end()
 
-    reason = f"http://127.0.0.1:{platform.port} did not answer within 0.3 s."
+    reason = f"http://127.0.0.1:{platform.port} did not answer within 0.3 seconds."
     assert (run.state, run.reason) == (RunState.FAILED, reason)
 
 

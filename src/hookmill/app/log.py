@@ -100,6 +100,16 @@ def _counted_component(component: str) -> str:
     return component if component in COMPONENTS else kind if kind in COMPONENTS else "other"
 
 
+def unusable_proxies() -> None:
+    """Warn of proxies in the environment that can't be used. What needs no other host works without them."""
+    # Imported here, because its modules take time and memory, and a process calls this once.
+    from hookmill.outbound.proxies import proxies_in_environment
+
+    for proxy, text in proxies_in_environment():
+        if proxy is None:
+            warning("proxies", text)
+
+
 def warning(component: str, reason: str) -> None:
     """Log what the operator should change, although the service works: a setting, an unusable runner, a missing git."""
     with suppress(OSError, ValueError), no_fork:

@@ -5,18 +5,14 @@ new spans are dropped and counted. Only this module uses OpenTelemetry.
 """
 
 import gzip
-import os
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from http import HTTPStatus
+from functools import cache
 from typing import Final
 from urllib.parse import unquote
 
-import requests
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -24,10 +20,15 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from hookmill import __version__
 from hookmill.app import now_us
-from hookmill.app.tls import COLLECTOR_CERTIFICATE
-from hookmill.domain.errors import HookmillError, ReportFailure
+from hookmill.app.tls import collector_context
+from hookmill.domain.alarm_destination import parsed_url
+from hookmill.domain.errors import DestinationUnavailable, HookmillError, ReportFailure
+from hookmill.domain.secret import SecretValue
 from hookmill.domain.trace import SAMPLED, AttributeValue, Span, Tracing
 from hookmill.metrics import SPANS, Metrics
+from hookmill.outbound import http
+from hookmill.outbound.answer_text import quoted_answer
+from hookmill.outbound.connection import MessageDeadline
 
 WAITING_MAX: Final = 8_192
 """How many spans may wait to be sent."""
@@ -38,7 +39,7 @@ SEND_SECONDS: Final = 1.0
 TIMEOUT_SECONDS: Final = 5.0
 """The time limit of a request, with all its retries."""
 RETRY_AFTER_SECONDS: Final = (0.1, 1.0, 2.0)
-"""The pauses before a request is sent again. The first one is short, because a connection may have become stale."""
+"""The pauses before a request is sent again."""
 TRANSIENT_STATUSES: Final = frozenset((429, 502, 503, 504))
 """The statuses with which the protocol asks for a retry."""
 COMPRESSION_LEVEL: Final = 1
@@ -72,14 +73,14 @@ class TraceExporter:
         `report_failure` is called once when the collector stops accepting spans, and `report_recovery` when it accepts
         them again.
         """
-        self._url = endpoint.removesuffix(TRACES_PATH) + TRACES_PATH
+        self._url = parsed_url(SecretValue(endpoint.removesuffix(TRACES_PATH) + TRACES_PATH))
         self._headers = {
             **headers,
             "content-type": "application/x-protobuf",
             "content-encoding": "gzip",
-            "user-agent": f"hookmill/{__version__}",
         }
-        self._session = requests.Session()
+        self._secrets = [word for value in headers.values() for word in value.split()]
+        self._tls = cache(collector_context)
         self.tracing = Tracing(record=self._record, clock=now_us, sample_ratio=sample_ratio)
         """The interface with which the other parts of the service record spans."""
         self._resource = _resource(service)
@@ -113,7 +114,6 @@ class TraceExporter:
         self._wakeup.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_SECONDS)
-        self._session.close()
 
     def _run(self) -> None:
         while True:
@@ -125,44 +125,43 @@ class TraceExporter:
                 return
 
     def _send(self, spans: Sequence[Span]) -> None:
-        is_sent = False
-        # A fault of a library must not end the thread.
-        with suppress(Exception):
-            is_sent = self._post(gzip.compress(encode(self._resource, spans), COMPRESSION_LEVEL))
-        (self._sent if is_sent else self._failed).add(len(spans))
-        if is_sent and self._is_failing:
+        try:
+            problem = self._post(gzip.compress(encode(self._resource, spans), COMPRESSION_LEVEL))
+        except Exception as error:
+            # A fault of a library must not end the thread.
+            problem = f"A fault of the type {type(error).__name__}."
+        (self._failed if problem else self._sent).add(len(spans))
+        if self._is_failing and not problem:
             self._report_recovery("traces", "The collector accepts spans again.")
-        elif not is_sent and not self._is_failing:
-            # The library's text may contain the URL.
+        elif problem and not self._is_failing:
             self._report_failure(
                 "traces",
                 CollectorUnavailable(
-                    "The collector did not accept spans, so they are lost. Check otlp_endpoint and otlp_headers, and "
-                    "whether the collector runs. Deliveries and runs are not affected."
+                    f"The collector did not accept spans, so they are lost. {problem} Check otlp_endpoint and "
+                    "otlp_headers, and whether the collector runs. Deliveries and runs are not affected."
                 ),
             )
-        self._is_failing = not is_sent
+        self._is_failing = bool(problem)
 
-    def _post(self, body: bytes) -> bool:
-        """Send the request, again after a transient failure. Returns whether the collector has accepted it."""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+    def _post(self, body: bytes) -> str:
+        """Send the request, again after a transient failure. Returns why the collector has not accepted it, or ""."""
+        deadline = MessageDeadline(TIMEOUT_SECONDS)
+        problem = ""
         for pause_seconds in (*RETRY_AFTER_SECONDS, None):
-            with suppress(requests.ConnectionError, requests.Timeout):
-                response = self._session.post(
-                    self._url,
-                    data=body,
-                    headers=self._headers,
-                    timeout=deadline - time.monotonic(),
-                    verify=os.environ.get(COLLECTOR_CERTIFICATE) or True,
-                    allow_redirects=False,
-                )
-                if response.status_code not in TRANSIENT_STATUSES:
-                    return response.status_code < HTTPStatus.MULTIPLE_CHOICES
-            if pause_seconds is None or time.monotonic() + pause_seconds >= deadline:
+            try:
+                response = http.request("POST", self._url, body, self._headers, deadline, tls=self._tls)
+            except DestinationUnavailable as error:
+                problem = str(error)
+            else:
+                if 200 <= response.status < 300:
+                    return ""
+                words = quoted_answer(response.body, self._secrets)
+                problem = f"It answered with the status {response.status}{f': {words}' if words else ''}."
+                if response.status not in TRANSIENT_STATUSES:
+                    return problem
+            if pause_seconds is None or pause_seconds >= deadline.remaining or self._closing.wait(pause_seconds):
                 break
-            if self._closing.wait(pause_seconds):
-                break
-        return False
+        return problem
 
 
 def encode(resource: Resource, spans: Sequence[Span]) -> bytes:

@@ -48,6 +48,7 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
     metrics = Metrics()
     log.configure(settings, metrics)
     _warn_of_exposed_directory(settings)
+    log.unusable_proxies()
     with ExitStack() as resources:
         resources.callback(log.event, "stopped", what="serve")
         if not settings.on_postgres:

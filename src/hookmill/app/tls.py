@@ -9,7 +9,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.settings import Settings
 
 COLLECTOR_CERTIFICATE: Final = "OTEL_EXPORTER_OTLP_CERTIFICATE"
-"""OpenTelemetry's variable with the authorities to trust for the collector: a file, or a directory of such files."""
+"""OpenTelemetry's variable with a file of authorities to trust for the collector."""
 
 
 def refuse_unusable_files(settings: Settings, *, serves: bool, performs_runs: bool) -> None:
@@ -21,10 +21,14 @@ def refuse_unusable_files(settings: Settings, *, serves: bool, performs_runs: bo
     for name in names:
         if (path := getattr(settings, name)) is not None:
             client_context(path, name)
-    if settings.otlp_endpoint is not None and (text := os.environ.get(COLLECTOR_CERTIFICATE)):
-        path = Path(text)
-        if not path.is_dir():
-            client_context(path, COLLECTOR_CERTIFICATE)
+    if settings.otlp_endpoint is not None:
+        collector_context()
+
+
+def collector_context() -> ssl.SSLContext:
+    """The context of connections to the collector. Raises `Invalid` like `client_context`."""
+    path = os.environ.get(COLLECTOR_CERTIFICATE)
+    return client_context(Path(path) if path else None, COLLECTOR_CERTIFICATE)
 
 
 def client_context(ca_file: Path | None, setting: str) -> ssl.SSLContext:

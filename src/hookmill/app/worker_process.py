@@ -98,6 +98,8 @@ def work(
     """
     metrics = Metrics()
     log.configure(settings, metrics)
+    if not started_by_serve:
+        log.unusable_proxies()
     # On SQLite, commits of the worker don't wait for the disk: if a power failure loses a run's result, the run is
     # performed again. New runs are not lost, because the commits of the ingress wait for the disk.
     store = open_store(

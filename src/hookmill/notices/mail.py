@@ -96,7 +96,7 @@ def _signed_in(server: MailServer, deadline: MessageDeadline, tls: Callable[[], 
     where = f"{server.host}:{server.port}"
     with (
         # The operator has chosen this server, so it may have any address.
-        connected(server.host, server.port, deadline, where=where, permits=lambda _address: True) as connection,
+        connected(server.host, server.port, deadline, where=where) as connection,
         reporting_failures(where, deadline),
     ):
         try:

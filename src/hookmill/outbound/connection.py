@@ -9,13 +9,15 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, TypeVar
 
 from hookmill.domain.errors import DestinationUnavailable
 from hookmill.domain.networks import Address
 from hookmill.domain.outgoing import parsed_address
+
+Connection = TypeVar("Connection")
 
 ADDRESSES_MAX: Final = 4
 """How many addresses of one name are tried."""
@@ -34,6 +36,8 @@ class MessageDeadline:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._ends_at = time.monotonic() + seconds
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
 
     @property
     def remaining(self) -> float:
@@ -47,31 +51,47 @@ class MessageDeadline:
     def timeout_error(self, where: str) -> DestinationUnavailable:
         return DestinationUnavailable(f"{where} did not answer within {self.seconds:g} seconds.")
 
+    def end(self) -> None:
+        """End the time now, and so every call that waits for a connection. Any thread may call this."""
+        with self._lock:
+            self._ends_at = 0.0
+            for connection in self._connections:
+                _shut_down(connection)
+
+    @contextmanager
+    def limits(self, connection: socket.socket) -> Iterator[None]:
+        """Shut the connection down at the deadline."""
+        # TLS detaches `connection` from its descriptor. The duplicate can still shut the connection down.
+        with closing(connection.dup()) as duplicate:
+            timer = threading.Timer(self.remaining + _TIMER_MARGIN_SECONDS, _shut_down, [duplicate])
+            timer.daemon = True
+            timer.start()
+            with self._lock:
+                self._connections.add(duplicate)
+            try:
+                yield
+            finally:
+                timer.cancel()
+                timer.join()
+                with self._lock:
+                    self._connections.remove(duplicate)
+
 
 @contextmanager
-def connected(
-    host: str, port: int, deadline: MessageDeadline, *, where: str, permits: Callable[[Address], bool]
-) -> Iterator[socket.socket]:
+def connected(host: str, port: int, deadline: MessageDeadline, *, where: str) -> Iterator[socket.socket]:
     """A connection to one of the host's addresses, which is shut down at the deadline and closed at the end.
 
-    Connects to an address that `permits` has checked, and doesn't look the name up again. Raises
-    `DestinationUnavailable`; `where` is the destination's name in its text.
+    Raises `DestinationUnavailable`; `where` is the destination's name in its text.
     """
-    connection = _connect(_permitted_addresses(host, deadline, where=where, permits=permits), port, deadline, where)
-    # TLS detaches `connection` from its descriptor. The duplicate can still shut the connection down.
-    duplicate = connection.dup()
-    timer = threading.Timer(deadline.remaining + _TIMER_MARGIN_SECONDS, _shut_down, [duplicate])
-    timer.daemon = True
-    timer.start()
-    try:
+    addresses = permitted_addresses(host, deadline, where=where)
+
+    def connect(address: str, seconds: float) -> socket.socket:
+        return socket.create_connection((address, port), seconds)
+
+    with closing(first_connected(addresses, deadline, where, connect)) as connection, deadline.limits(connection):
         # The time that an address had to answer must not limit the pauses of the peer that did answer.
         connection.settimeout(max(deadline.remaining, _TIMEOUT_SECONDS_MIN))
         yield connection
-    finally:
-        timer.cancel()
-        timer.join()
-        duplicate.close()
-        connection.close()
 
 
 def with_tls(connection: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
@@ -95,11 +115,12 @@ def reporting_failures(where: str, deadline: MessageDeadline) -> Iterator[None]:
         raise DestinationUnavailable(f"The connection to {where} failed: {reason or 'it was closed'}.") from None
 
 
-def _permitted_addresses(
-    host: str, deadline: MessageDeadline, *, where: str, permits: Callable[[Address], bool]
+def permitted_addresses(
+    host: str, deadline: MessageDeadline, *, where: str, permits: Callable[[Address], bool] | None = None
 ) -> Sequence[Address]:
+    """The first addresses of the host that `permits` allows. Raises `DestinationUnavailable` if there is none."""
     addresses = _addresses(host, deadline, where)
-    permitted = [address for address in addresses if permits(address)][:ADDRESSES_MAX]
+    permitted = [address for address in addresses if permits is None or permits(address)][:ADDRESSES_MAX]
     if not permitted:
         raise DestinationUnavailable(
             f"{where} has no public address, so nothing was sent. The setting alarm_private_addresses allows others."
@@ -125,7 +146,7 @@ def _addresses(host: str, deadline: MessageDeadline, where: str) -> Sequence[Add
             _LOOKUP_SLOTS.release()
 
     try:
-        threading.Thread(target=look_up, name="alarm look-up", daemon=True).start()
+        threading.Thread(target=look_up, name="look-up", daemon=True).start()
     except RuntimeError:
         # The system has no thread left, so nothing else releases the slot.
         _LOOKUP_SLOTS.release()
@@ -139,7 +160,10 @@ def _addresses(host: str, deadline: MessageDeadline, where: str) -> Sequence[Add
     return [address for text in dict.fromkeys(result) if (address := parsed_address(text)) is not None]
 
 
-def _connect(addresses: Sequence[Address], port: int, deadline: MessageDeadline, where: str) -> socket.socket:
+def first_connected(
+    addresses: Sequence[Address], deadline: MessageDeadline, where: str, connect: Callable[[str, float], Connection]
+) -> Connection:
+    """The connection to the first address that answers. `connect` gets an address and the seconds that it may take."""
     failure: OSError | None = None
     for number, address in enumerate(addresses):
         # An address that never answers leaves time for those after it.
@@ -147,24 +171,12 @@ def _connect(addresses: Sequence[Address], port: int, deadline: MessageDeadline,
         if timeout == 0.0:
             break
         try:
-            return _open(address, port, timeout)
+            return connect(str(address), timeout)
         except OSError as error:
             failure = error
     if failure is None or deadline.is_over or isinstance(failure, TimeoutError):
         raise deadline.timeout_error(where)
     raise DestinationUnavailable(f"Could not connect to {where}: {failure.strerror or 'no answer'}.")
-
-
-def _open(address: Address, port: int, timeout: float) -> socket.socket:
-    connection = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(timeout)
-        # An address needs no look-up.
-        connection.connect((str(address), port))
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _shut_down(connection: socket.socket) -> None:

@@ -1,19 +1,34 @@
-"""One HTTP request: no redirects, no proxy, one deadline, and at most so much of the response as the caller needs."""
+"""One HTTP request: through the proxy of the environment, without redirects, and with one deadline for everything.
 
-import http.client
-import socket
+Of the response, at most so much is read as the caller needs.
+"""
+
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Final, NamedTuple, TypeVar
+
+import httpcore2
 
 from hookmill import __version__
 from hookmill.domain.alarm_destination import UrlParts
-from hookmill.domain.errors import DestinationUnavailable
+from hookmill.domain.errors import DestinationUnavailable, Invalid
 from hookmill.domain.networks import Address
-from hookmill.outbound.connection import MessageDeadline, connected, reporting_failures, with_tls
+from hookmill.outbound.connection import MessageDeadline, first_connected, permitted_addresses, reporting_failures
+from hookmill.outbound.proxies import proxy_for
+
+T = TypeVar("T")
 
 _OK: Final = range(200, 300)
 _REDIRECTS: Final = range(300, 400)
+REASON_BYTES_MAX: Final = 65_536
+"""How much of a response with another status is read: it may say why."""
+_LOOKUP_SHARE: Final = 0.3
+"""The share of the time in which the name of a destination behind a proxy must be looked up."""
+
+Permits = Callable[[Address], bool]
 
 
 class NoDestinationResponse(DestinationUnavailable):
@@ -28,6 +43,24 @@ class DestinationResponse(NamedTuple):
     """The beginning of the body."""
 
 
+class _Connected(Exception):
+    """The connection is open, and nothing was sent to the destination."""
+
+
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """Call the function in a thread of its own, which does not keep the process alive."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="http request", daemon=True).start()
+    return future
+
+
 def post(
     url: UrlParts,
     body: bytes,
@@ -35,7 +68,7 @@ def post(
     deadline: MessageDeadline,
     *,
     tls: Callable[[], ssl.SSLContext],
-    permits: Callable[[Address], bool],
+    permits: Permits | None = None,
 ) -> None:
     """Post the body. Raises `DestinationUnavailable` unless the response has a status of 200 to 299."""
     status = request("POST", url, body, headers, deadline, tls=tls, permits=permits).status
@@ -47,17 +80,19 @@ def post(
 
 
 def check(
-    url: UrlParts, deadline: MessageDeadline, *, tls: Callable[[], ssl.SSLContext], permits: Callable[[Address], bool]
+    url: UrlParts,
+    deadline: MessageDeadline,
+    *,
+    tls: Callable[[], ssl.SSLContext],
+    permits: Permits | None = None,
 ) -> None:
-    """Connect like `post`, but send no request. Raises `DestinationUnavailable`."""
-    where = url.origin
-    with (
-        connected(url.host, url.port, deadline, where=where, permits=permits) as connection,
-        reporting_failures(where, deadline),
-    ):
-        if url.scheme == "https":
-            # The handshake replaces the socket object.
-            with_tls(connection, tls(), url.host).close()
+    """Connect like `request`, but send no request. Raises `DestinationUnavailable`."""
+
+    def before_request() -> None:
+        raise _Connected
+
+    with suppress(_Connected):
+        _exchange("GET", url, None, {}, deadline, tls, permits, 0, url.origin, before_request)
 
 
 def request(
@@ -68,65 +103,176 @@ def request(
     deadline: MessageDeadline,
     *,
     tls: Callable[[], ssl.SSLContext],
-    permits: Callable[[Address], bool],
+    permits: Permits | None = None,
     response_bytes_max: int = 0,
+    where: str | None = None,
 ) -> DestinationResponse:
     """Send the request, and read so much of the response. Raises `DestinationUnavailable` if there is none.
 
-    The exception is a `NoDestinationResponse` if the request may have arrived.
+    The exception is a `NoDestinationResponse` if the request may have arrived. `permits`: whether an address may be
+    connected to; None if any may. `where`: the destination's name in errors; None for the URL without its path.
     """
-    where = url.origin
-    is_open = False
+    is_open = threading.Event()
     try:
-        with (
-            connected(url.host, url.port, deadline, where=where, permits=permits) as connection,
-            reporting_failures(where, deadline),
-        ):
-            stream = with_tls(connection, tls(), url.host) if url.scheme == "https" else connection
-            is_open = True
-            return _exchange(stream, method, url, body, headers, deadline, where, response_bytes_max)
+        return _exchange(
+            method, url, body, headers, deadline, tls, permits, response_bytes_max, where or url.origin, is_open.set
+        )
     except DestinationUnavailable as error:
-        if is_open:
+        if is_open.is_set():
             raise NoDestinationResponse(str(error)) from None
         raise
 
 
 def _exchange(
-    stream: socket.socket,
     method: str,
     url: UrlParts,
     body: bytes | None,
     headers: Mapping[str, str],
     deadline: MessageDeadline,
-    where: str,
+    tls: Callable[[], ssl.SSLContext],
+    permits: Permits | None,
     response_bytes_max: int,
+    where: str,
+    before_request: Callable[[], None],
 ) -> DestinationResponse:
-    client = http.client.HTTPConnection(url.host, url.port)
-    # The client has a connection already, so it never opens one.
-    client.auto_open = 0
-    client.sock = stream
-    try:
-        client.putrequest(method, url.target, skip_host=True, skip_accept_encoding=True)
-        client.putheader("Host", url.host_header)
-        client.putheader("User-Agent", f"hookmill/{__version__}")
-        if "Accept" not in headers:
-            client.putheader("Accept", "*/*")
-        if body is not None:
-            client.putheader("Content-Length", str(len(body)))
-        client.putheader("Connection", "close")
-        for name, value in headers.items():
-            client.putheader(name, value)
-        client.endheaders(body)
-        response = client.getresponse()
-        # Without a limit, `read` would wait for the end of the body.
-        content = response.read(response_bytes_max) if response_bytes_max else b""
-        return DestinationResponse(
-            response.status, {name.lower(): value for name, value in response.getheaders()}, content
+    all_headers = {"host": url.host_header, "user-agent": f"hookmill/{__version__}", "accept": "*/*"}
+    if body is not None:
+        all_headers["content-length"] = str(len(body))
+    all_headers |= {"connection": "close", **{name.lower(): value for name, value in headers.items()}}
+
+    def trace(event: str, details: Mapping[str, Any]) -> None:
+        # The first request through a proxy is CONNECT.
+        if event == "http11.send_request_headers.started" and details["request"].method != b"CONNECT":
+            before_request()
+
+    with ExitStack() as stack:
+        stack.enter_context(reporting_failures(where, deadline))
+        stack.enter_context(_reporting_protocol_errors(where, deadline))
+        pool = stack.enter_context(_pool(url, deadline, tls, permits, where, stack))
+        seconds = deadline.remaining
+        response = stack.enter_context(
+            pool.stream(
+                method,
+                httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
+                headers=[(name.encode(), value.encode()) for name, value in all_headers.items()],
+                content=body,
+                extensions={
+                    "timeout": {"connect": seconds, "read": seconds, "write": seconds},
+                    "trace": trace,
+                },
+            )
         )
-    except http.client.HTTPException:
+        content = bytearray()
+        if response.status in _OK:
+            _read(response.iter_stream(), content, response_bytes_max)
+        else:
+            # The status is known, whether the reason arrives or not.
+            with suppress(Exception):
+                _read(response.iter_stream(), content, REASON_BYTES_MAX)
+        return DestinationResponse(
+            response.status,
+            {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers},
+            bytes(content),
+        )
+
+
+def _read(chunks: Iterable[bytes], content: bytearray, bytes_max: int) -> None:
+    """Append the chunks to the content until it has so many bytes. Without a limit, this would wait for the end."""
+    if bytes_max:
+        for chunk in chunks:
+            content += chunk[: bytes_max - len(content)]
+            if len(content) >= bytes_max:
+                return
+
+
+def _pool(
+    url: UrlParts,
+    deadline: MessageDeadline,
+    tls: Callable[[], ssl.SSLContext],
+    permits: Permits | None,
+    where: str,
+    connections: ExitStack,
+) -> httpcore2.ConnectionPool:
+    """What connects to the URL's host, directly or through a proxy."""
+    try:
+        proxy = proxy_for(url)
+    except Invalid as error:
+        raise DestinationUnavailable(str(error)) from None
+    context = tls() if url.scheme == "https" else None
+    if proxy is None:
+        backend = _CheckedConnections(connections, deadline, where, permits)
+        return httpcore2.ConnectionPool(ssl_context=context, network_backend=backend)
+    if permits is not None:
+        _refuse_private_host(url.host, deadline, where, permits)
+    return httpcore2.HTTPProxy(
+        httpcore2.URL(scheme=proxy.scheme, host=proxy.host, port=proxy.port, target="/"),
+        proxy_headers={"Proxy-Authorization": proxy.authorization} if proxy.authorization is not None else None,
+        ssl_context=context,
+        proxy_ssl_context=tls() if proxy.scheme == "https" else None,
+        # The operator has chosen the proxy, so it may have any address.
+        network_backend=_CheckedConnections(connections, deadline, f"the proxy {proxy}", None),
+    )
+
+
+def _refuse_private_host(host: str, deadline: MessageDeadline, where: str, permits: Permits) -> None:
+    """Raises `DestinationUnavailable` if this host knows an address of the name that is not permitted.
+
+    A host behind a proxy may know no names of the Internet. Then only the proxy can refuse them.
+    """
+    try:
+        addresses = permitted_addresses(host, MessageDeadline(deadline.remaining * _LOOKUP_SHARE), where=where)
+    except DestinationUnavailable:
+        return
+    permitted_addresses(host, deadline, where=where, permits=lambda _: all(map(permits, addresses)))
+
+
+class _CheckedConnections(httpcore2.SyncBackend):
+    """Connects to addresses that `permits` has checked, and does not look the name up again."""
+
+    def __init__(self, connections: ExitStack, deadline: MessageDeadline, where: str, permits: Permits | None) -> None:
+        self._connections = connections
+        self._deadline = deadline
+        self._where = where
+        self._permits = permits
+
+    def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.NetworkStream:
+        def connect(address: str, seconds: float) -> httpcore2.NetworkStream:
+            with _system_errors():
+                return httpcore2.SyncBackend.connect_tcp(self, address, port, seconds, socket_options=[])
+
+        addresses = permitted_addresses(host, self._deadline, where=self._where, permits=self._permits)
+        stream = first_connected(addresses, self._deadline, self._where, connect)
+        self._connections.enter_context(self._deadline.limits(stream.get_extra_info("socket")))
+        return stream
+
+
+@contextmanager
+def _system_errors() -> Iterator[None]:
+    """Raise the errors of the sockets themselves, which the library wraps."""
+    try:
+        yield
+    except (httpcore2.NetworkError, httpcore2.TimeoutException) as error:
+        wrapped = error.args[0] if error.args else None
+        raise (wrapped if isinstance(wrapped, OSError) else OSError(str(error))) from None
+
+
+@contextmanager
+def _reporting_protocol_errors(where: str, deadline: MessageDeadline) -> Iterator[None]:
+    try:
+        with _system_errors():
+            yield
+    except OSError:
+        # One of them is a ValueError, too.
+        raise
+    except httpcore2.ProxyError as error:
+        raise DestinationUnavailable(f"The proxy refused a connection to {where}: {str(error)[:200]}.") from None
+    except httpcore2.LocalProtocolError:
+        raise DestinationUnavailable(f"A header for {where} has characters that no header can have.") from None
+    except (httpcore2.ProtocolError, httpcore2.UnsupportedProtocol):
         # After the shutdown at the deadline, the response seems to end early.
         if deadline.is_over:
             raise deadline.timeout_error(where) from None
         raise DestinationUnavailable(f"{where} did not answer as an HTTP server must.") from None
-    finally:
-        client.close()
+    except (LookupError, TypeError, ValueError) as error:
+        # The texts of libraries may contain what is secret.
+        raise DestinationUnavailable(f"The request to {where} failed: {type(error).__name__}.") from None

@@ -59,6 +59,7 @@ nothing."""
 _WITHOUT_SETTINGS: Final[Sequence[Check[None]]] = (
     Check("version", lambda _: host.check_version()),
     Check("open files", lambda _: host.check_open_files()),
+    Check("proxies", lambda _: host.check_proxies()),
 )
 
 

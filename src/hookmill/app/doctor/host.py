@@ -12,6 +12,7 @@ from hookmill.app.doctor.exchange import Connection, NoResponse, Origin, Respons
 from hookmill.app.open_files import CONNECTIONS_MAX, FILES_MIN, FILES_RESERVED
 from hookmill.build import build_id
 from hookmill.domain.finding import Finding, ok, problem, warning
+from hookmill.outbound.proxies import proxies_in_environment
 from hookmill.settings import Settings
 from hookmill.store.inspection import sqlite_version
 
@@ -40,6 +41,15 @@ def check_open_files() -> Iterator[Finding]:
     connections = min(CONNECTIONS_MAX, limit - FILES_RESERVED)
     text = f"a process started from here may open {limit:,} files, and serve {connections:,} connections"
     yield warning(name, text, advice) if limit < FILES_WARNED else ok(name, text)
+
+
+def check_proxies() -> Iterator[Finding]:
+    """Name the proxies that requests to other hosts use."""
+    for proxy, text in proxies_in_environment():
+        if proxy is None:
+            yield problem("proxies", text.removesuffix("."), "See docs/outgoing.md for what uses proxies.")
+        else:
+            yield ok("proxies", f"requests to other hosts may use the proxy {proxy} of {text}")
 
 
 def check_port(settings: Settings) -> Iterator[Finding]:
