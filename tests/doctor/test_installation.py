@@ -455,7 +455,8 @@ def test_alarm_destinations_are_reached_without_a_message(stopped: Service, tmp_
         (Status.PROBLEM, f"Could not connect to https://127.0.0.1:{unused}: Connection refused (1 destination)"),
     ]
     assert refused[0].status is Status.PROBLEM
-    assert "refused smtp_user and smtp_password (2 destinations)" in refused[0].observation
+    words = "535 5.7.8 Authentication credentials invalid"
+    assert f'refused smtp_user and smtp_password: "{words}" (2 destinations)' in refused[0].observation
     assert "smtp_password" in refused[0].advice
     assert mailbox.envelopes == []
     assert receiver.requests == []

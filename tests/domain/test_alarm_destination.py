@@ -61,7 +61,7 @@ def test_url_is_divided_into_its_parts(url: str, origin: str, host_header: str, 
         "https://hooks.example.com/secret\r\nX-Injected: 1",
         "https://hooks.example.com/secret HTTP/1.1",
         "https://hooks.example.com/secret\x00",
-        "https://hooks.exämple.com/secret",
+        "https://hooks.example.com/sécret-secret",
         "https://[::1%25eth0]/secret",
         "https://[::1/secret",
         f"https://hooks.example.com/secret{'x' * 2_000}",
@@ -78,9 +78,17 @@ def test_http_url_is_allowed_only_with_the_setting():
     assert usable_url("http://h/x", allows_http=True) == SecretValue("http://h/x")
 
 
-@pytest.mark.parametrize("address", ["ops@example.com", "a.b+c'd@x-y.example", "o@localhost"])
+@pytest.mark.parametrize(
+    "address",
+    ["ops@example.com", "a.b+c'd@x-y.example", "o@localhost", "o@mail_dev", "a..b.@example.jp", "öps@example.com"],
+)
 def test_email_address_is_accepted(address: str):
     assert usable_email(f" {address} ") == address
+
+
+def test_host_in_another_script_gets_its_ascii_form():
+    assert usable_email("ops@exämple.com") == "ops@xn--exmple-cua.com"
+    assert parsed_url(SecretValue("https://exämple.com:8443/path")).origin == "https://xn--exmple-cua.com:8443"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +104,8 @@ def test_email_address_is_accepted(address: str):
         "Ops <ops@example.com>",
         '"ops"@example.com',
         "ops@exa mple.com",
-        "öps@example.com",
+        "o\u200dps@example.com",
+        "ops@exam\u2028ple.com",
         "ops@[127.0.0.1]",
         f"ops@{'x' * 254}.com",
     ],

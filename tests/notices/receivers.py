@@ -137,7 +137,7 @@ class Mailbox:
         self, _server: SMTP, _session: Session, envelope: Envelope, address: str, _options: list[str]
     ) -> str:
         if address.startswith("unknown@"):
-            return "550 secret-of-the-server: no such user"
+            return "550 <unknown@example.com>: no such\x1b user"
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
@@ -150,7 +150,7 @@ class Mailbox:
             or (server.transport is not None and server.transport.get_extra_info("ssl_object") is not None)
         )
         if envelope.rcpt_tos[0].startswith("full@"):
-            return "452 secret-of-the-server: mailbox full"
+            return "452 4.2.2 Mailbox full"
         return "250 OK"
 
 
@@ -165,20 +165,23 @@ class _AnyPortController(Controller):
 
 
 @contextmanager
-def mail_server(certificate: tuple[Path, Path], security: str, password: str | None = None) -> Iterator[Mailbox]:
-    """A mail server that accepts the user `hookmill` with this password; without a password, anyone."""
+def mail_server(
+    certificate: tuple[Path, Path], security: str, password: str | None = None, user: str = "hookmill"
+) -> Iterator[Mailbox]:
+    """A mail server that accepts the user with this password; without a password, anyone."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(*certificate)
     mailbox = Mailbox()
 
     def authenticate(_server: SMTP, _session: Session, _envelope: Envelope, _mechanism: str, data: Any) -> AuthResult:
-        is_right = data.login == b"hookmill" and data.password == (password or "").encode()
+        is_right = data.login == user.encode() and data.password == (password or "").encode()
         return AuthResult(success=is_right, handled=False)
 
     controller = _AnyPortController(
         mailbox,
         hostname="127.0.0.1",
         port=0,
+        enable_SMTPUTF8=True,
         ssl_context=tls if security == "tls" else None,
         tls_context=tls if security == "starttls" else None,
         require_starttls=security == "starttls",

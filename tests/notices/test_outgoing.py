@@ -101,6 +101,23 @@ def test_bad_answer_is_reported_without_the_path_and_the_answer(receiver: Receiv
     assert [request.path for request in receiver.requests] == [path]
 
 
+def test_words_of_a_public_receiver_are_shown_and_those_of_a_private_one_are_not(receiver: Receiver):
+    """Nobody but the operator may read what a private address answers."""
+    url = parsed_url(SecretValue(receiver.url("/status/403")))
+    options: dict[str, Any] = {"tls": ssl.create_default_context}
+
+    problems = []
+    for permits in (lambda _: True, None):
+        with pytest.raises(DestinationUnavailable) as failure:
+            http.post(url, b"", {}, MessageDeadline(5), permits=permits, **options)
+        problems.append(str(failure.value).removeprefix(url.origin))
+
+    assert problems == [
+        ' answered with the status 403: "secret-of-the-receiver".',
+        " answered with the status 403.",
+    ]
+
+
 @pytest.mark.parametrize("path", ["/silent", "/drip", "/continue"])
 def test_receiver_that_does_not_finish_its_answer_is_cut_off(receiver: Receiver, path: str):
     began_at = time.monotonic()

@@ -558,7 +558,7 @@ def test_error_about_keys_names_only_what_is_wrong(provider: SigningProvider):
     provider.keys = []
     provider.behaviour.signing_key = new_key("ES256")
 
-    assert with_wrong_status == f"{provider.issuer}/jwks answered with the status 400."
+    assert with_wrong_status == f'{provider.issuer}/jwks answered with the status 400: "invalid_request".'
     assert failure(provider) == f"{provider.issuer}/jwks answered with no usable key."
 
 
@@ -592,12 +592,14 @@ def test_provider_that_is_down_is_reported_without_a_secret(provider: SigningPro
 
 @pytest.mark.parametrize("code", ["invalid_client", "unauthorized_client", "invalid_request"])
 def test_refused_client_is_reported_with_the_settings_to_check(provider: SigningProvider, code: str):
-    provider.behaviour.answers = {TOKEN: code}
+    provider.behaviour.answers = {TOKEN: f"{code}: AADSTS7000215: Invalid\nclient secret"}
 
     reason = failure(provider)
 
-    assert f"refused the request: {code} (status 400)" in reason
-    assert "Check oidc_client_id" in reason
+    assert f'refused the request: {code} (status 400): "AADSTS7000215: Invalid client secret". Check oidc' in reason
+    provider.behaviour.answers = {TOKEN: f"{code}: {CLIENT_SECRET} is wrong"}
+    reason = failure(provider)
+    assert "(status 400): its text contains a part of the credential and is not shown. Check oidc_client_id" in reason
     assert CLIENT_SECRET not in reason
 
 

@@ -215,7 +215,8 @@ class SigningProvider:
                     case "500":
                         self._send(500, {})
                     case _:
-                        self._send(400, {"error": answer})
+                        code, _, description = answer.partition(": ")
+                        self._send(400, {"error": code, "error_description": description or code})
 
             def _send(self, status: int, content: Mapping[str, Any], **headers: str) -> None:
                 self._send_bytes(status, json.dumps(content).encode(), **headers)

@@ -18,7 +18,9 @@ EMAIL_CHARACTERS_MAX: Final = 254
 PORT_MAX: Final = 65_535
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
-_EMAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\Z")
+_EMAIL: Final = re.compile(
+    r"(?P<user>[A-Za-z0-9.!#$%&'*+/=?^_`{|}~\u0080-\U0010ffff-]{1,64})@(?P<domain>[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)\Z"
+)
 _URL: Final = re.compile(
     r"(?P<scheme>https?)://"
     r"(?P<host>(?:[a-z0-9_-]{1,63}\.){0,30}[a-z0-9_-]{1,63}\.?|\[[0-9a-f:.]{2,45}\])"
@@ -117,11 +119,22 @@ def target_from_json(kind: DestinationKind, fields: Mapping[str, Any]) -> Target
 
 
 def usable_email(text: str) -> str:
-    """`text`, trimmed. Raises `Invalid` unless it is one e-mail address of ASCII characters."""
-    trimmed = text.strip()
-    if len(trimmed) > EMAIL_CHARACTERS_MAX or not _EMAIL.match(trimmed):
-        raise Invalid(f"{trimmed[:80]!r} is not an e-mail address. Write one, such as ops@example.com.", pointer="/to")
-    return trimmed
+    """`text`, trimmed, with the ASCII form of its domain. Raises `Invalid` unless it is one e-mail address."""
+    user, at, domain = text.strip().rpartition("@")
+    address = f"{user}{at}{ascii_host(domain)}"
+    if len(address) > EMAIL_CHARACTERS_MAX or not _EMAIL.match(address) or not address.isprintable():
+        raise Invalid(
+            f"{text.strip()[:80]!r} is not an e-mail address. Write one, such as ops@example.com.", pointer="/to"
+        )
+    return address
+
+
+def ascii_host(name: str) -> str:
+    """The name with the ASCII forms of labels in other scripts; unchanged if it has none."""
+    try:
+        return name if name.isascii() else name.encode("idna").decode()
+    except UnicodeError:
+        return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +170,7 @@ def usable_url(text: str, *, allows_http: bool) -> SecretValue:
     try:
         parts = parsed_url(url)
     except ValueError:
-        problem = "must have a host, and only visible ASCII characters, without a user name and a fragment (#)"
+        problem = "must have a host, and after it only visible ASCII characters, without a user name and a fragment (#)"
     else:
         if len(url.reveal()) > URL_CHARACTERS_MAX:
             problem = f"must have at most {URL_CHARACTERS_MAX:,} characters"
@@ -172,7 +185,9 @@ def usable_url(text: str, *, allows_http: bool) -> SecretValue:
 
 def parsed_url(url: SecretValue) -> UrlParts:
     """The parts of the URL. Raises `ValueError`, without the URL, if it is malformed."""
-    match = _URL.match(url.reveal())
+    scheme, separator, rest = url.reveal().partition("://")
+    host = re.split(r"[/?:#@]", rest, maxsplit=1)[0]
+    match = _URL.match(f"{scheme}{separator}{ascii_host(host)}{rest[len(host) :]}")
     if match is None:
         raise ValueError("malformed URL")
     scheme = match["scheme"].lower()

@@ -1,9 +1,12 @@
 """Sends an e-mail through the operator's SMTP server."""
 
+import base64
+import hmac
+import re
 import smtplib
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.headerregistry import Address
@@ -17,11 +20,14 @@ from hookmill.domain.alarm_message import AlarmMessage, as_text, subject_line
 from hookmill.domain.errors import DestinationUnavailable
 from hookmill.domain.moment import date_of
 from hookmill.domain.secret import SecretValue
+from hookmill.outbound.answer_text import quoted_answer
 from hookmill.outbound.connection import MessageDeadline, connected, reporting_failures, with_tls
 
-_LOCAL_NAME: Final = "[127.0.0.1]"
-"""The name in EHLO. Looking up the real one can take long, and servers don't verify it."""
 _OK: Final = 250
+_CONTINUE: Final = 334
+_SIGNED_IN: Final = 235
+_REFUSED: Final = range(400, 600)
+_FULL_NAME: Final = re.compile(r"(?=.{4,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])\Z")
 
 
 class SmtpSecurity(StrEnum):
@@ -47,27 +53,77 @@ class _Client(smtplib.SMTP):
     """A client on a connection that is open already."""
 
     def __init__(self, host: str, stream: socket.socket) -> None:
-        super().__init__(local_hostname=_LOCAL_NAME)
+        super().__init__(local_hostname=_local_name(socket.gethostname(), stream.getsockname()[0]))
+        self.last_reply: tuple[int, bytes] = 0, b""
         # STARTTLS compares the certificate with this name.
         self._host = host
         self.sock = stream
         code, answer = self.getreply()
         if code != 220:
+            self.close()
             raise smtplib.SMTPConnectError(code, answer)
+
+    def getreply(self) -> tuple[int, bytes]:
+        self.last_reply = super().getreply()
+        return self.last_reply
+
+    def sign_in(self, user: str, password: str) -> None:
+        """Like `login`, but with UTF-8, and without further attempts after a refusal."""
+        self.ehlo_or_helo_if_needed()
+        methods = self.esmtp_features.get("auth", "").upper().split()
+        # The connection is encrypted, unless the server is on this host.
+        if "PLAIN" in methods:
+            code, answer = self.docmd("AUTH", "PLAIN " + _base64(f"\0{user}\0{password}"))
+        elif "LOGIN" in methods:
+            code, answer = self._answer_challenges("LOGIN", [user, password])
+        elif "CRAM-MD5" in methods:
+            code, answer = self.docmd("AUTH", "CRAM-MD5")
+            if code == _CONTINUE:
+                digest = hmac.new(password.encode(), base64.b64decode(answer), "md5").hexdigest()
+                code, answer = self.docmd(_base64(f"{user} {digest}"))
+        else:
+            raise smtplib.SMTPNotSupportedError
+        if code != _SIGNED_IN:
+            raise smtplib.SMTPAuthenticationError(code, answer)
+
+    def _answer_challenges(self, method: str, texts: Sequence[str]) -> tuple[int, bytes]:
+        code, answer = self.docmd("AUTH", method)
+        for text in texts:
+            if code == _CONTINUE:
+                code, answer = self.docmd(_base64(text))
+        return code, answer
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _local_name(host_name: str, address: str) -> str:
+    """The name in EHLO: the host's full name, or the address of the connection. Nothing is looked up."""
+    name = host_name.lower()
+    if _FULL_NAME.match(name) and not name.endswith((".localdomain", ".local", ".internal")):
+        return name
+    return f"[IPv6:{address.partition('%')[0]}]" if ":" in address else f"[{address}]"
 
 
 def email_of(message: AlarmMessage, server: MailServer, to: str) -> EmailMessage:
     """The e-mail. The classes of `email` refuse line breaks in headers, and the message's texts contain none."""
     email = EmailMessage(policy=SMTP)
-    email["From"] = Address("Hookmill", addr_spec=server.sender)
-    email["To"] = Address(addr_spec=to)
+    email["From"] = _address("Hookmill", server.sender)
+    email["To"] = _address("", to)
     email["Subject"] = subject_line(message)
     email["Date"] = format_datetime(date_of(message.notice.at))
     # Mail programs show the message once if several attempts have delivered it.
-    email["Message-ID"] = f"<{message.id}@{server.sender.partition('@')[2]}>"
+    email["Message-ID"] = f"<{message.id}@{server.sender.rpartition('@')[2]}>"
     email["Auto-Submitted"] = "auto-generated"
     email.set_content(as_text(message) + "\n", cte="quoted-printable")
     return email
+
+
+def _address(name: str, text: str) -> Address:
+    # An address that is given as one text is parsed, and this refuses some that exist.
+    user, _, domain = text.rpartition("@")
+    return Address(name, user, domain)
 
 
 def send(
@@ -99,29 +155,47 @@ def _signed_in(server: MailServer, deadline: MessageDeadline, tls: Callable[[], 
         connected(server.host, server.port, deadline, where=where) as connection,
         reporting_failures(where, deadline),
     ):
+        client: _Client | None = None
+        needed = ""
         try:
             stream = with_tls(connection, tls(), server.host) if server.security is SmtpSecurity.TLS else connection
             client = _Client(server.host, stream)
             try:
                 if server.security is SmtpSecurity.STARTTLS:
+                    needed = "STARTTLS as the settings require it"
                     client.starttls(context=tls())
                 if server.user is not None and server.password is not None:
-                    client.login(server.user, server.password.reveal())
+                    needed = "a sign-in with PLAIN, LOGIN or CRAM-MD5"
+                    client.sign_in(server.user, server.password.reveal())
+                needed = "SMTPUTF8, which the address of the sender or the recipient needs"
                 yield client
             finally:
                 client.close()
         except smtplib.SMTPNotSupportedError:
-            what = "STARTTLS" if server.security is SmtpSecurity.STARTTLS else "the sign-in"
-            raise DestinationUnavailable(f"{where} does not support {what} as the settings require it.") from None
-        except smtplib.SMTPAuthenticationError:
-            raise DestinationUnavailable(f"{where} refused smtp_user and smtp_password.") from None
-        except smtplib.SMTPRecipientsRefused:
-            raise DestinationUnavailable(f"{where} refused the recipient.") from None
+            raise DestinationUnavailable(f"{where} does not support {needed}.") from None
+        except smtplib.SMTPAuthenticationError as error:
+            raise _refusal(server, "smtp_user and smtp_password", error.smtp_code, error.smtp_error) from None
+        except smtplib.SMTPRecipientsRefused as error:
+            raise _refusal(server, "the recipient", *next(iter(error.recipients.values()))) from None
         except smtplib.SMTPConnectError as error:
-            raise DestinationUnavailable(f"{where} refused the connection with the code {error.smtp_code}.") from None
+            raise _refusal(server, "the connection", error.smtp_code, error.smtp_error) from None
         except smtplib.SMTPResponseException as error:
-            raise DestinationUnavailable(f"{where} refused the message with the code {error.smtp_code}.") from None
-        except smtplib.SMTPException:
+            raise _refusal(server, "the message", error.smtp_code, error.smtp_error) from None
+        except (smtplib.SMTPException, ValueError) as error:
+            if isinstance(error, OSError):
+                raise
             if deadline.is_over:
                 raise deadline.timeout_error(where) from None
+            if client is not None and client.last_reply[0] in _REFUSED:
+                raise _refusal(server, "the connection", *client.last_reply) from None
             raise DestinationUnavailable(f"{where} closed the connection, or did not give a valid response.") from None
+
+
+def _refusal(server: MailServer, what: str, code: int, answer: bytes | str) -> DestinationUnavailable:
+    reply = answer if isinstance(answer, bytes) else answer.encode()
+    credentials = []
+    if server.user is not None and server.password is not None:
+        password = server.password.reveal()
+        credentials = [password, _base64(password), _base64(f"\0{server.user}\0{password}")]
+    words = quoted_answer(b"%d %b" % (code, reply), credentials)
+    return DestinationUnavailable(f"{server.host}:{server.port} refused {what}: {words}.")

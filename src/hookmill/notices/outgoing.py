@@ -88,8 +88,9 @@ class Outgoing:
             permits=self._permits,
         )
 
-    def _permits(self, address: Address) -> bool:
-        return self._allows_private or is_public_host(address)
+    @property
+    def _permits(self) -> Callable[[Address], bool] | None:
+        return None if self._allows_private else is_public_host
 
     def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:

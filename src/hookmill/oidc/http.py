@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -12,6 +12,7 @@ from hookmill.domain.alarm_destination import UrlParts, parsed_url
 from hookmill.domain.errors import DestinationUnavailable, ProviderUnavailable
 from hookmill.domain.secret import SecretValue
 from hookmill.outbound import http
+from hookmill.outbound.answer_text import quoted_answer
 from hookmill.outbound.connection import MessageDeadline
 
 REQUEST_SECONDS: Final = 5.0
@@ -23,6 +24,8 @@ RESPONSE_BYTES_MAX: Final = 262_144
 class JsonResponse:
     status: int
     content: Mapping[str, Any]
+    words: str
+    """What an error says, after a colon; empty if it says nothing."""
 
 
 class HttpClient:
@@ -31,17 +34,23 @@ class HttpClient:
     def __init__(self, tls: ssl.SSLContext) -> None:
         self._tls = tls
 
-    async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> JsonResponse:
-        return await self._send("GET", url, None, headers or {})
+    async def get(
+        self, url: str, *, headers: Mapping[str, str] | None = None, secrets: Collection[str] = ()
+    ) -> JsonResponse:
+        return await self._send("GET", url, None, headers or {}, secrets)
 
-    async def post(self, url: str, form: Mapping[str, str], *, headers: Mapping[str, str]) -> JsonResponse:
+    async def post(
+        self, url: str, form: Mapping[str, str], *, headers: Mapping[str, str], secrets: Collection[str]
+    ) -> JsonResponse:
         form_headers = {"Content-Type": "application/x-www-form-urlencoded", **headers}
-        return await self._send("POST", url, urlencode(form).encode(), form_headers)
+        return await self._send("POST", url, urlencode(form).encode(), form_headers, secrets)
 
-    async def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> JsonResponse:
-        """The response, whatever its status. Raises `ProviderUnavailable`.
+    async def _send(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], secrets: Collection[str]
+    ) -> JsonResponse:
+        """The response. Raises `ProviderUnavailable`, also for a redirect and a status from 500 on.
 
-        Errors have the URL without its query, and never a header or a body.
+        Errors have the URL without its query, and what the response says without the secrets of the request.
         """
         where = url.partition("?")[0]
         try:
@@ -58,8 +67,11 @@ class HttpClient:
             raise ProviderUnavailable(f"The request to {where} failed: {error}.") from None
         if 300 <= response.status < 400:
             raise ProviderUnavailable(f"{where} answered with a redirect ({response.status}).")
+        is_ok = 200 <= response.status < 300
+        words = quoted_answer(response.body, secrets) if not is_ok else None
+        said = f": {words}" if words else ""
         if response.status >= 500:
-            raise ProviderUnavailable(f"{where} answered with the status {response.status}.")
+            raise ProviderUnavailable(f"{where} answered with the status {response.status}{said}.")
         if len(response.body) > RESPONSE_BYTES_MAX:
             raise ProviderUnavailable(f"{where} answered with more than {RESPONSE_BYTES_MAX:,} bytes.")
         try:
@@ -67,8 +79,10 @@ class HttpClient:
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
-            raise ProviderUnavailable(f"{where} answered with the status {response.status}, and with no JSON object.")
-        return JsonResponse(response.status, content)
+            raise ProviderUnavailable(
+                f"{where} answered with the status {response.status}, and with no JSON object{said}."
+            )
+        return JsonResponse(response.status, content, said)
 
     def _request(
         self, method: str, url: UrlParts, body: bytes | None, headers: Mapping[str, str], where: str

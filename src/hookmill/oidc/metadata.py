@@ -51,7 +51,9 @@ async def load_metadata(http: HttpClient, issuer: str) -> Metadata:
     url = issuer.rstrip("/") + _PATH
     response = await http.get(url)
     if response.status != 200:
-        raise ProviderUnavailable(f"{url} answered with the status {response.status}. Check oidc_issuer.")
+        raise ProviderUnavailable(
+            f"{url} answered with the status {response.status}{response.words}. Check oidc_issuer."
+        )
     document = response.content
     document_issuer = document.get("issuer")
     if not isinstance(document_issuer, str):

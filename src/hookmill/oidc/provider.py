@@ -141,7 +141,8 @@ class Provider:
             raise ProviderUnavailable(
                 "The provider accepts a client secret neither by client_secret_basic nor by client_secret_post."
             )
-        response = await self._http.post(metadata.token_endpoint, form, headers=headers)
+        secrets = [code, attempt.code_verifier, *([secret.reveal(), *headers.values()] if secret is not None else [])]
+        response = await self._http.post(metadata.token_endpoint, form, headers=headers, secrets=secrets)
         if response.status != 200:
             _raise_token_error(metadata, response)
         return response.content
@@ -170,9 +171,13 @@ class Provider:
         """The claims of the user info endpoint; none if the provider has no such endpoint."""
         if metadata.userinfo_endpoint is None:
             return {}
-        response = await self._http.get(metadata.userinfo_endpoint, headers={"Authorization": f"Bearer {access_token}"})
+        response = await self._http.get(
+            metadata.userinfo_endpoint, headers={"Authorization": f"Bearer {access_token}"}, secrets=[access_token]
+        )
         if response.status != 200:
-            raise ProviderUnavailable(f"{metadata.userinfo_endpoint} answered with the status {response.status}.")
+            raise ProviderUnavailable(
+                f"{metadata.userinfo_endpoint} answered with the status {response.status}{response.words}."
+            )
         if response.content.get("sub") != subject:
             raise SignInRefused("The user info is about another person than the ID token.")
         return response.content
@@ -214,7 +219,9 @@ class Provider:
         metadata = await self._metadata.get()
         response = await self._http.get(metadata.jwks_uri)
         if response.status != 200:
-            raise ProviderUnavailable(f"{metadata.jwks_uri} answered with the status {response.status}.")
+            raise ProviderUnavailable(
+                f"{metadata.jwks_uri} answered with the status {response.status}{response.words}."
+            )
         keys = usable_keys(response.content)
         if not keys:
             raise ProviderUnavailable(f"{metadata.jwks_uri} answered with no usable key.")
@@ -227,8 +234,8 @@ def _raise_token_error(metadata: Metadata, response: JsonResponse) -> None:
     if code == "invalid_grant":
         raise SignInRefused("The sign-in took too long, or was used before. Try again.", is_suspicious=False)
     raise ProviderUnavailable(
-        f"{metadata.token_endpoint} refused the request: {code} (status {response.status}). Check oidc_client_id, "
-        f"oidc_client_secret and the redirect URI at the provider."
+        f"{metadata.token_endpoint} refused the request: {code} (status {response.status}){response.words}. Check "
+        f"oidc_client_id, oidc_client_secret and the redirect URI at the provider."
     )
 
 

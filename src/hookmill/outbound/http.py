@@ -16,6 +16,7 @@ from hookmill import __version__
 from hookmill.domain.alarm_destination import UrlParts
 from hookmill.domain.errors import DestinationUnavailable, Invalid
 from hookmill.domain.networks import Address
+from hookmill.outbound.answer_text import quoted_answer, secret_parts
 from hookmill.outbound.connection import MessageDeadline, first_connected, permitted_addresses, reporting_failures
 from hookmill.outbound.proxies import proxy_for
 
@@ -70,13 +71,18 @@ def post(
     tls: Callable[[], ssl.SSLContext],
     permits: Permits | None = None,
 ) -> None:
-    """Post the body. Raises `DestinationUnavailable` unless the response has a status of 200 to 299."""
-    status = request("POST", url, body, headers, deadline, tls=tls, permits=permits).status
-    where = url.origin
+    """Post the body. Raises `DestinationUnavailable` unless the response has a status of 200 to 299.
+
+    The error contains what the response says, unless `permits` is None: somebody else may have chosen the host, and
+    must not read what a private one answers.
+    """
+    response = request("POST", url, body, headers, deadline, tls=tls, permits=permits)
+    status, where = response.status, url.origin
     if status in _REDIRECTS:
         raise DestinationUnavailable(f"{where} answered with a redirect ({status}). Enter the URL that it leads to.")
     if status not in _OK:
-        raise DestinationUnavailable(f"{where} answered with the status {status}.")
+        words = quoted_answer(response.body, secret_parts(url, headers)) if permits is not None else None
+        raise DestinationUnavailable(f"{where} answered with the status {status}{f': {words}' if words else ''}.")
 
 
 def check(

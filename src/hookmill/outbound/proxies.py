@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
 
-from hookmill.domain.alarm_destination import UrlParts
+from hookmill.domain.alarm_destination import UrlParts, ascii_host
 from hookmill.domain.errors import Invalid
 from hookmill.domain.outgoing import parsed_address
 
@@ -61,13 +61,11 @@ def _parse(variable: str, proxy: str) -> Proxy:
     """Raises `Invalid`, with a text that does not contain the URL, which may have a password."""
     try:
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        scheme, host, port = parts.scheme.lower(), parts.hostname, parts.port
-        # Names may have any letters: those of other scripts have an ASCII form.
-        ascii_host = (host or "").encode("ascii" if (host or "").isascii() else "idna").decode()
+        scheme, host, port = parts.scheme.lower(), ascii_host(parts.hostname or ""), parts.port
     except ValueError:
-        parts, scheme, ascii_host, port = urlsplit(""), "", "", None
-    if scheme not in _DEFAULT_PORTS or not ascii_host:
-        kind = f" of the kind {scheme[:20]}" if ascii_host else ""
+        parts, scheme, host, port = urlsplit(""), "", None, None
+    if scheme not in _DEFAULT_PORTS or not host:
+        kind = f" of the kind {scheme[:20]}" if host else ""
         raise Invalid(
             f"{variable} names a proxy{kind} that can't be used. Write a URL such as http://proxy.example.com:3128, or "
             "add the destinations to NO_PROXY."
@@ -76,7 +74,7 @@ def _parse(variable: str, proxy: str) -> Proxy:
     if parts.username is not None:
         credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         authorization = f"Basic {base64.b64encode(credentials.encode()).decode()}"
-    return Proxy(scheme, ascii_host, port or _DEFAULT_PORTS[scheme], authorization)
+    return Proxy(scheme, host, port or _DEFAULT_PORTS[scheme], authorization)
 
 
 def _is_excluded(url: UrlParts, no_proxy: str) -> bool:
