@@ -202,7 +202,9 @@ def test_wrong_credentials_are_reported_without_secrets(sqlite_backlog, tmp_path
     assert not hosts.uploads.run_pass()
 
     (failure,) = hosts.failures
-    assert "answered 403 SignatureDoesNotMatch (upload, bucket files-of-runs)" in str(failure)
+    words = "The request signature we calculated does not match the signature you provided."
+    assert f'answered 403 SignatureDoesNotMatch: "{words}' in str(failure)
+    assert "(upload, bucket files-of-runs)" in str(failure)
     assert "s3_secret_access_key" in str(failure)
     visible_text = f"{failure}{failure.__cause__}{wrong_client.__dict__}"
     assert failure.__suppress_context__

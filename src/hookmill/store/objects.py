@@ -1,6 +1,7 @@
 """Objects in an S3-compatible object store. The library is loaded with the first request, not with this module.
 
-Every call has a deadline. Texts of errors contain no key, no URL and no credential: the library's own texts do.
+Every call has a deadline. Texts of errors contain no key, no URL and no credential: the library's own texts do. What
+the object store says is quoted.
 """
 
 import re
@@ -8,11 +9,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from html import unescape
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from hookmill.domain.errors import ObjectStoreUnavailable
+from hookmill.outbound.answer_text import quoted_answer
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Credential, S3Store
@@ -134,6 +137,10 @@ class ObjectStore:
             reason = "did not answer in time" if "TimedOut" in text or "Timeout" in text else "can't be reached"
         else:
             reason = f"answered {status[1]}{f' {code[1]}' if code else ''}"
+            message = re.search(r"<Message>([^<]{1,1000})</Message>", text)
+            keys = [self._config.access_key_id, self._config.secret_access_key]
+            if message is not None and (words := quoted_answer(unescape(message[1]).encode(), keys)) is not None:
+                reason += f": {words}"
         advice = "Check that it works, and the settings whose names begin with s3_."
         if status is not None and status[1] in {"401", "403"}:
             advice = "Check s3_access_key_id and s3_secret_access_key, and what this key may do in the bucket."
