@@ -1,9 +1,13 @@
 """Which bodies are JSON, which value they have, and how long reading them takes."""
 
+import bz2
+import gzip
 import json
+import lzma
 import sys
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
@@ -205,6 +209,9 @@ def test_printed_result_does_not_contain_the_body():
     assert "hunter2" not in repr(parse(b'{"password":"hunter2'))
 
 
+COMPRESSED = "it is compressed ({}): turn off the compression of bodies at the sender"
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -214,6 +221,15 @@ def test_printed_result_does_not_contain_the_body():
         ('{"a":1}'.encode("utf-16"), "not UTF-8: it looks like UTF-16, UTF-32 or binary data"),
         ("{}".encode("utf-32-be"), "not UTF-8: it looks like UTF-16, UTF-32 or binary data"),
         (b'{"a":"\xff"}', "not UTF-8: ill-formed at byte 7"),
+        (gzip.compress(b"{}"), COMPRESSED.format("gzip")),
+        (zlib.compress(b"{}"), COMPRESSED.format("deflate")),
+        (zlib.compress(b"{}", 1), COMPRESSED.format("deflate")),
+        (zlib.compress(b"{}", 9), COMPRESSED.format("deflate")),
+        (bytes.fromhex("28b52ffd0002110000") + b"{}", COMPRESSED.format("zstd")),
+        (bz2.compress(b"{}"), COMPRESSED.format("bzip2")),
+        (lzma.compress(b"{}"), COMPRESSED.format("xz")),
+        (b"BZh is text", "not JSON at line 1, column 1"),
+        (b"x^2", "not JSON at line 1, column 1"),
         (b'{"a":NaN}', "NaN and Infinity are not JSON"),
         (b'{"a":1,}', "not JSON at line 1, column 8"),
         (b'{\n"a" 1}', "not JSON at line 2, column 5"),

@@ -104,12 +104,34 @@ _TOO_DEEP: Final = f"nested more than {MAX_NESTING} levels deep"
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _FORM: Final = re.compile(rb"[A-Za-z][A-Za-z0-9_.%\[\]-]*=")
 _WHITESPACE: Final = b" \t\n\r"
+_COMPRESSED: Final = {
+    b"\x1f\x8b": "gzip",
+    b"x\x01": "deflate",
+    b"x\x5e": "deflate",
+    b"x\x9c": "deflate",
+    b"x\xda": "deflate",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip",
+}
+"""How compressed data begin."""
+
+
+def _compression_of(body: bytes) -> str | None:
+    """The name of the format if the body is compressed. It is recognized, and never decompressed."""
+    name = next((name for magic, name in _COMPRESSED.items() if body.startswith(magic)), None)
+    # Text may begin like compressed data, but has no such control characters.
+    return name if any(byte < 9 or byte > 126 for byte in body[:64]) else None
 
 
 def _parse_leniently(body: bytes) -> Parsed | NotJson:
     """Validate with the standard library, which accepts lone surrogates and reports the position of a fault."""
     if not body.strip(_WHITESPACE):
         return NotJson(reason="the body is empty")
+    if (compression := _compression_of(body)) is not None:
+        return NotJson(reason=f"it is compressed ({compression}): turn off the compression of bodies at the sender")
     if b"\0" in body[:4] or body.startswith((b"\xff\xfe", b"\xfe\xff")):
         return NotJson(reason="not UTF-8: it looks like UTF-16, UTF-32 or binary data")
     try:
