@@ -200,7 +200,9 @@ class Settings(BaseSettings):
         default=None,
         description="The URL of an S3-compatible object store, such as https://s3.example.com. Unset: AWS.",
     )
-    s3_region: str = Field(default="us-east-1", pattern="^[a-z0-9-]{1,64}$", description="The region of the bucket.")
+    s3_region: str = Field(
+        default="us-east-1", pattern="^[A-Za-z0-9._-]{1,64}$", description="The region of the bucket."
+    )
     s3_access_key_id: SecretStr | None = Field(default=None, description="The id of the access key.")
     s3_secret_access_key: SecretStr | None = Field(default=None, description="The secret of the access key.")
     s3_prefix: str = Field(

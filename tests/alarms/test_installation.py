@@ -180,6 +180,12 @@ def test_server_without_a_handshake_ends_the_reading_in_time(greeting: bytes):
     assert elapsed < 5
 
 
+@pytest.mark.parametrize("host", ["hooks..example.com", ".example.com", f"{'h' * 64}.example.com"])
+def test_name_that_cannot_be_looked_up_ends_no_evaluation(host: str):
+    with pytest.raises(OSError, match="the name can't be looked up"):
+        certificate_expiry(host, 443, 1)
+
+
 def test_http_base_url_has_no_certificate_and_no_alarm(present: Watch):
     here = evaluator(present, base_url="http://localhost:1")
     present.world.clock.advance(seconds=200)

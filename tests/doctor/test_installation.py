@@ -22,7 +22,7 @@ from hookmill.app.doctor.check import Check, findings_of
 from hookmill.app.doctor.database import check_connections, clock_finding
 from hookmill.app.doctor.destinations import check_destinations
 from hookmill.app.doctor.directory import file_system_of
-from hookmill.app.doctor.exchange import tls_context
+from hookmill.app.doctor.exchange import Connection, NoResponse, Origin, tls_context
 from hookmill.app.doctor.repositories import check_repositories
 from hookmill.app.doctor.runs import check_workers
 from hookmill.build import build_id
@@ -406,6 +406,11 @@ def test_authority_of_base_url_is_trusted_in_addition(tmp_path: Path):
     assert untrusted.status is Status.PROBLEM
     assert "--ca-file" in untrusted.advice
     assert "is valid for 1 days" in trusted.observation
+
+
+def test_name_that_cannot_be_looked_up_is_reported():
+    with pytest.raises(NoResponse, match="has a name that can't be resolved"):
+        Connection(Origin(scheme="https", host="hooks..example.com", port=443, path=""))
 
 
 def test_expired_certificate_of_base_url_is_to_be_renewed(tmp_path: Path):

@@ -21,12 +21,12 @@ def certificate_expiry(host: str, port: int, seconds: float) -> int:
     the deadline of the connection and the handshake together. Raises `OSError`.
     """
     deadline = time.monotonic() + seconds
-    with _connection(host, port, deadline) as connection:
-        certificate = _peer_certificate(connection, host, deadline)
     try:
+        with _connection(host, port, deadline) as connection:
+            certificate = _peer_certificate(connection, host, deadline)
         return moment.microseconds_of(x509.load_der_x509_certificate(certificate).not_valid_after_utc)
     except ValueError as error:
-        raise OSError("the certificate can't be read") from error
+        raise OSError("the name can't be looked up, or the certificate can't be read") from error
 
 
 def _connection(host: str, port: int, deadline: float) -> socket.socket:

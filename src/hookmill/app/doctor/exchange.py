@@ -260,6 +260,9 @@ def _raising_no_response(seconds: float) -> Iterator[None]:
         yield
     except (OSError, HTTPException) as error:
         raise NoResponse(_reason_of(error, seconds)) from error
+    except UnicodeError as error:
+        # A label of the name is empty or too long.
+        raise NoResponse("has a name that can't be resolved") from error
 
 
 def _reason_of(error: OSError | HTTPException, seconds: float) -> str:
