@@ -13,7 +13,7 @@ from hookmill.domain.errors import DestinationUnavailable, ProviderUnavailable
 from hookmill.domain.secret import SecretValue
 from hookmill.outbound import http
 from hookmill.outbound.answer_text import quoted_answer
-from hookmill.outbound.connection import MessageDeadline
+from hookmill.outbound.connection import MessageDeadline, in_thread
 
 REQUEST_SECONDS: Final = 5.0
 """The time limit for one request, from the look-up of the host's name to the last byte of the response."""
@@ -58,7 +58,7 @@ class HttpClient:
         except ValueError:
             raise ProviderUnavailable(f"{where} is not a usable URL.") from None
         try:
-            request = http.in_thread(lambda: self._request(method, parts, body, headers, where))
+            request = in_thread(lambda: self._request(method, parts, body, headers, where))
             response = await asyncio.wrap_future(request)
         except DestinationUnavailable as error:
             raise ProviderUnavailable(str(error)) from None

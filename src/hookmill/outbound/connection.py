@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
@@ -17,7 +18,7 @@ from hookmill.domain.errors import DestinationUnavailable
 from hookmill.domain.networks import Address
 from hookmill.domain.outgoing import parsed_address
 
-Connection = TypeVar("Connection")
+T = TypeVar("T")
 
 ADDRESSES_MAX: Final = 4
 """How many addresses of one name are tried."""
@@ -75,6 +76,20 @@ class MessageDeadline:
                 timer.join()
                 with self._lock:
                     self._connections.remove(duplicate)
+
+
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """Call the function in a thread of its own, which does not keep the process alive."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="request", daemon=True).start()
+    return future
 
 
 @contextmanager
@@ -161,8 +176,8 @@ def _addresses(host: str, deadline: MessageDeadline, where: str) -> Sequence[Add
 
 
 def first_connected(
-    addresses: Sequence[Address], deadline: MessageDeadline, where: str, connect: Callable[[str, float], Connection]
-) -> Connection:
+    addresses: Sequence[Address], deadline: MessageDeadline, where: str, connect: Callable[[str, float], T]
+) -> T:
     """The connection to the first address that answers. `connect` gets an address and the seconds that it may take."""
     failure: OSError | None = None
     for number, address in enumerate(addresses):

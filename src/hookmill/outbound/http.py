@@ -6,9 +6,8 @@ Of the response, at most so much is read as the caller needs.
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import httpcore2
 
@@ -19,8 +18,6 @@ from hookmill.domain.networks import Address
 from hookmill.outbound.answer_text import quoted_answer, secret_parts
 from hookmill.outbound.connection import MessageDeadline, first_connected, permitted_addresses, reporting_failures
 from hookmill.outbound.proxies import proxy_for
-
-T = TypeVar("T")
 
 _OK: Final = range(200, 300)
 _REDIRECTS: Final = range(300, 400)
@@ -46,20 +43,6 @@ class DestinationResponse(NamedTuple):
 
 class _Connected(Exception):
     """The connection is open, and nothing was sent to the destination."""
-
-
-def in_thread(call: Callable[[], T]) -> Future[T]:
-    """Call the function in a thread of its own, which does not keep the process alive."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="http request", daemon=True).start()
-    return future
 
 
 def post(

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 from hookmill.domain.alarm_destination import parsed_url
 from hookmill.domain.errors import DestinationUnavailable
 from hookmill.domain.secret import SecretValue
-from hookmill.outbound import http
-from hookmill.outbound.connection import MessageDeadline
+from hookmill.outbound.connection import MessageDeadline, in_thread
 
 REQUEST_SECONDS: Final = 20.0
 """The time limit of one request, from the look-up of the host's name to the last byte of the response."""
@@ -47,6 +46,9 @@ class PostRequest:
         self._deadline = MessageDeadline(REQUEST_SECONDS)
 
         def send() -> int | RequestFailed:
+            # Imported here, because the settings load this module, and few installations send such requests.
+            from hookmill.outbound import http
+
             try:
                 url = parsed_url(SecretValue(endpoint.url))
                 return http.request(
@@ -59,7 +61,7 @@ class PostRequest:
             except MemoryError:
                 return RequestFailed(f"The request to {endpoint.origin} failed: Cannot allocate memory.")
 
-        self._response = http.in_thread(send)
+        self._response = in_thread(send)
 
     def wait(self, seconds: float) -> int | RequestFailed | None:
         """The status of the response, or the reason why there is none. None if `seconds` are not enough.
