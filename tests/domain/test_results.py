@@ -112,6 +112,19 @@ def test_payload_selects_the_target(declared: dict[str, Any], payload: Any, targ
     assert (planned.refusal, planned.target.text()) == (None, target)
 
 
+@pytest.mark.parametrize("name", ["merge_group", "check_suite", "check_run", "workflow_run", "workflow_job"])
+def test_commit_of_events_without_a_pull_request_is_found(name: str):
+    planned = plan(STATUS, {"repository": {"full_name": "acme/shop"}, name: {"head_sha": SHA}})
+
+    assert (planned.refusal, planned.target.commit) == (None, SHA)
+
+
+def test_commit_of_a_repository_with_sha_256_is_accepted():
+    planned = plan(STATUS, pull_request(sha="a" * 63 + "1"))
+
+    assert (planned.refusal, planned.target.commit) == (None, "a" * 63 + "1")
+
+
 @pytest.mark.parametrize(
     "repository",
     [
@@ -139,7 +152,21 @@ def test_payload_cannot_choose_another_path_by_the_number(number: Any):
 
 
 @pytest.mark.parametrize(
-    "sha", ["a" * 39, "a" * 41, "A" * 40, "0" * 40, f"{'a' * 38}/.", "HEAD", "a" * 40 + "\n", 7, None]
+    "sha",
+    [
+        "a" * 39,
+        "a" * 41,
+        "a" * 63,
+        "a" * 65,
+        "0" * 64,
+        "A" * 40,
+        "0" * 40,
+        f"{'a' * 38}/.",
+        "HEAD",
+        "a" * 40 + "\n",
+        7,
+        None,
+    ],
 )
 def test_payload_cannot_choose_another_path_by_the_commit(sha: Any):
     assert plan(STATUS, pull_request(sha=sha)).refusal is not None

@@ -25,7 +25,8 @@ CONTEXT_CHARACTERS_MAX: Final = 100
 NUMBER_MAX: Final = 2**53 - 1
 _DESTINATION: Final = re.compile(rf"{DESTINATION_PATTERN}\Z")
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}/(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,100}\Z")
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}\Z")
+_COMMIT: Final = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
+"""The id of a commit in a repository with SHA-1 or with SHA-256."""
 
 
 class ResultKind(StrEnum):
@@ -57,7 +58,16 @@ STATE_KINDS: Final = frozenset({ResultKind.GITHUB_CHECK, ResultKind.GITHUB_STATU
 """The kinds whose messages say what state a run has, so a newer message replaces one that still waits."""
 _REPOSITORY_POINTERS: Final = ("/repository/full_name",)
 _NUMBER_POINTERS: Final = ("/pull_request/number", "/issue/number", "/number")
-_COMMIT_POINTERS: Final = ("/pull_request/head/sha", "/check_run/head_sha", "/workflow_run/head_sha", "/after")
+_COMMIT_POINTERS: Final = (
+    "/pull_request/head/sha",
+    "/merge_group/head_sha",
+    "/check_run/head_sha",
+    "/check_suite/head_sha",
+    "/workflow_run/head_sha",
+    "/workflow_job/head_sha",
+    "/deployment/sha",
+    "/after",
+)
 """Where GitHub and Gitea put the values. The first pointer that selects a value counts."""
 
 
@@ -323,7 +333,7 @@ def _commit(result: DeclaredResult, payload: Json) -> str:
     value, place = _selected(payload, result.commit, _COMMIT_POINTERS)
     if isinstance(value, str) and _COMMIT.match(value) and value.strip("0"):
         return value
-    raise _unusable("the id of a commit (40 hexadecimal digits)", place, value)
+    raise _unusable("the id of a commit (40 or 64 hexadecimal digits)", place, value)
 
 
 def _selected(payload: Json, declared: str | None, usual: Sequence[str]) -> tuple[Json, str]:
