@@ -128,6 +128,8 @@ class GitHub:
     next_answers: list[int | None] = field(default_factory=list)
     """The statuses of the next answers, which then change nothing. 0: the request is performed, and not answered. None:
     the request is performed and answered."""
+    next_words: str = "words-of-the-receiver"
+    """The message in these answers."""
     answer_headers: dict[str, str] = field(default_factory=lambda: {"Retry-After": "120"})
     permissions: dict[str, str] = field(
         default_factory=lambda: dict.fromkeys(("checks", "statuses", "issues", "pull_requests"), "write")
@@ -191,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         status = github.next_answers.pop(0) if github.next_answers else None
         if status:
-            self._send(status, {"message": "secret-of-the-receiver"})
+            self._send(status, {"message": github.next_words})
             return
         is_held = not github.is_holding.is_set() and github.held(self.command, self.path)
         if is_held and not github.performs_held:

@@ -180,8 +180,97 @@ def test_answer_decides_whether_a_result_is_sent_again(scene, github, monkeypatc
     assert isinstance(outcome, NotSent)
     assert (outcome.status, outcome.is_final, outcome.retry_after_seconds) == (status, is_final, 120)
     assert f"answered with the status {status}" in outcome.problem
-    assert "secret-of-the-receiver" not in outcome.problem
+    assert outcome.problem.endswith(': "words-of-the-receiver".')
     assert len(github.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "seconds"),
+    [
+        (422, "No commit found for SHA: aaaa", 0),
+        (422, "Reference does not exist", 0),
+        (422, "Validation Failed: was submitted too quickly", 0),
+        (423, "Locked", 0),
+        (409, "Conflict", 0),
+        (502, "Bad Gateway", 0),
+        (403, "You have exceeded a secondary rate limit.", 60),
+        (403, "You have triggered an abuse detection mechanism.", 60),
+    ],
+)
+def test_answer_that_heals_by_itself_is_followed_by_another_attempt(
+    scene, github, monkeypatch, status: int, words: str, seconds: int
+):
+    scene.started(STATUS)
+    github.next_answers, github.next_words, github.answer_headers = [status], words, {}
+
+    outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert (outcome.is_final, outcome.retry_after_seconds) == (False, seconds)
+    assert f'"{words}"' in outcome.problem
+
+
+def test_status_for_a_commit_that_gitea_does_not_know_yet_is_sent_again(scene, github, monkeypatch):
+    scene.started(STATUS)
+    github.next_answers = [404]
+    gitea = at_github(github.url).model_copy(update={"kind": "gitea"})
+
+    outcome = delivery(monkeypatch, github=gitea).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert not outcome.is_final
+
+
+def test_status_is_sent_again_until_github_knows_the_commit(scene, github, monkeypatch):
+    scene.started(STATUS)
+    by = delivery(monkeypatch, github=at_github(github.url))
+    github.next_answers, github.next_words = [422], f"No commit found for SHA: {SHA}"
+    first = claimed(scene)
+
+    assert send_again(scene, first, by.send(first), by) == Sent(status=201)
+    assert github.states() == ["pending"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"Bad credentials: {TOKEN}",
+        f"The header was Bearer {TOKEN[:14]}…",
+        f"x{TOKEN.replace('-', '%2D')}",
+        "x" * 290 + TOKEN,
+    ],
+)
+def test_answer_that_repeats_the_token_is_not_shown(scene, github, monkeypatch, words: str):
+    scene.started(STATUS)
+    github.next_answers, github.next_words = [403], words
+
+    outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert "its text contains a part of the credential and is not shown" in outcome.problem
+    assert "ghp" not in outcome.problem
+
+
+def test_words_of_the_destination_are_cut_and_escaped(scene, github, monkeypatch):
+    scene.started(STATUS)
+    github.next_answers, github.next_words = [400], 'a"\n\x1b[31m\u202eb' + "x" * 1_000
+
+    outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    words = "a' \\u001b[31m\\u202eb" + "x" * 1_000
+    assert outcome.problem == f'{github.url} answered with the status 400: "{words[:300]}…".'
+
+
+def test_url_of_a_chat_in_its_answer_is_not_shown(scene, receiver, monkeypatch):
+    ended(scene, SLACK)
+    monkeypatch.setenv("SLACK_URL", receiver.url("/status/404/secret-of-the-receiver"))
+    team = SlackDestination(secret_from="SLACK_URL", allow_http=True)
+
+    outcome = delivery(monkeypatch, team=team).send(claimed(scene))
+
+    assert isinstance(outcome, NotSent)
+    assert "secret-of" not in outcome.problem
 
 
 def test_destination_that_the_factory_may_no_longer_use_gets_nothing(scene, github, monkeypatch):
@@ -319,7 +408,7 @@ def test_sender_sends_what_is_due_and_reports_what_it_gives_up(scene, github, mo
     assert scene.states(key) == ["refused"]
     assert failures == [
         f"The github_comment of run_{key.hex()} for the destination 'github' was given up: "
-        f"{github.url} answered with the status 404."
+        f'{github.url} answered with the status 404: "words-of-the-receiver".'
     ]
     assert scene.backlog.run(key).state is RunState.SUCCEEDED
 

@@ -58,7 +58,7 @@ def _detail(error: Any) -> str:
 
 
 def _has_part(text: str, credential: str) -> bool:
+    # The destination knows the credential, so the time that this takes tells it nothing.
     length = min(_PART_CHARACTERS, len(credential))
-    return length > 0 and any(
-        credential[start : start + length] in text for start in range(len(credential) - length + 1)
-    )
+    parts = (credential[start : start + length] for start in range(len(credential) - length + 1))
+    return length > 0 and any(part in text for part in parts)

@@ -1,6 +1,7 @@
 """Sends one request to a destination. Evaluates the status of the response, and reads the JSON value in its body."""
 
 import json
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -8,6 +9,7 @@ from typing import Any, Final
 from hookmill.domain.alarm_destination import UrlParts
 from hookmill.domain.errors import DestinationUnavailable
 from hookmill.outbound import http
+from hookmill.outbound.answer_text import quoted_answer, secret_parts
 from hookmill.outbound.connection import MessageDeadline
 from hookmill.store.results import NotSent, Sent
 
@@ -17,9 +19,17 @@ RETRY_AFTER_SECONDS_MAX: Final = 3_600
 PAGE_CHARACTERS_MAX: Final = 500
 _OK: Final = range(200, 300)
 _REDIRECTS: Final = range(300, 400)
-_TEMPORARY: Final = frozenset({401, 403, 408, 409, 425, 429})
+_TEMPORARY: Final = frozenset({401, 403, 408, 409, 423, 425, 429})
 """Statuses from 400 to 499 after which another attempt may succeed. After 401 and 403, the operator may correct the
 token; the others say that the problem may end by itself."""
+_HEALS: Final = re.compile(
+    r"no commit found|(commit|object|reference|sha) does not exist|submitted too quickly|try again", re.IGNORECASE
+)
+"""What GitHub and Gitea say with another status if the problem may end by itself. For some seconds after a push, parts
+of GitHub don't know the commit."""
+_LIMITED: Final = re.compile("rate limit|abuse", re.IGNORECASE)
+LIMITED_SECONDS: Final = 60
+"""How long GitHub wants to be left alone after it has refused too many requests, unless it names another time."""
 
 Reply = tuple[Sent | NotSent, Any]
 """The outcome of a request, and the JSON value of the response's body if there is one."""
@@ -34,7 +44,12 @@ class DestinationApi:
         self._now_us = now_us
 
     def request(
-        self, method: str, url: UrlParts, body: bytes | None, headers: Mapping[str, str], deadline: MessageDeadline
+        self,
+        method: str,
+        url: UrlParts,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        deadline: MessageDeadline,
     ) -> Reply:
         """Send the request. Raises `DestinationUnavailable` if there is no response.
 
@@ -59,14 +74,16 @@ class DestinationApi:
         if response.status in _OK:
             return Sent(status=response.status), _json(response.body)
         note = ", which is a redirect and is not followed" if response.status in _REDIRECTS else ""
-        is_final = 300 <= response.status < 500 and response.status not in _TEMPORARY
+        words = quoted_answer(response.body, secret_parts(url, headers)) or ""
+        is_final = 300 <= response.status < 500 and response.status not in _TEMPORARY and not _HEALS.search(words)
         failure = NotSent(
-            problem=f"{url.origin} answered with the status {response.status}{note}.",
+            problem=f"{url.origin} answered with the status {response.status}{note}{words and f': {words}'}.",
             status=response.status,
             is_final=is_final,
             # A gateway may give up a request that the destination performs nevertheless.
             may_have_arrived=method != "GET" and (response.status >= 500 or response.status == 408),
-            retry_after_seconds=_retry_after(response.headers, self._now_us() // 1_000_000),
+            retry_after_seconds=_retry_after(response.headers, self._now_us() // 1_000_000)
+            or (LIMITED_SECONDS if _LIMITED.search(words) else 0),
         )
         return failure, None
 

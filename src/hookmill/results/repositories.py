@@ -1,5 +1,6 @@
 """Sends comments, commit statuses and check runs to a GitHub or a Gitea."""
 
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -39,7 +40,11 @@ def _details_url(claimed: ClaimedResult, access: RepositoryAccess) -> str | None
 def _send_status(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome:
     target = claimed.target
     body = status_body(claimed.result, target.context or "") | {"target_url": _details_url(claimed, access)}
-    return access.call("POST", f"/statuses/{target.commit}", body)[0]
+    outcome = access.call("POST", f"/statuses/{target.commit}", body)[0]
+    if isinstance(outcome, NotSent) and outcome.status == 404 and access.destination.kind == "gitea":
+        # For some seconds after a push, Gitea does not know the commit.
+        return replace(outcome, is_final=False)
+    return outcome
 
 
 def _send_comment(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome:
