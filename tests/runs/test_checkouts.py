@@ -201,15 +201,25 @@ def test_damaged_mirror_is_replaced(host: Host):
     assert history(host.check_out()) == ["second"]
 
 
-def test_mirror_with_a_damaged_pack_is_replaced(host: Host):
+@pytest.mark.parametrize(
+    ("file", "start", "end"),
+    [
+        ("objects/pack/*.pack", 12, 60),
+        ("objects/pack/*.pack", 40, None),
+        ("objects/pack/*.idx", 0, None),
+        ("refs/hookmill/*", 0, 20),
+        ("config", 0, 20),
+    ],
+)
+def test_mirror_with_a_damaged_file_is_replaced(host: Host, file: str, start: int, end: int | None):
     host.source.commit("only", f="x" * 1_000)
     host.check_out()
     mirror = host.mirror_inode()
-    [pack] = (host.data / "repositories").glob("*.git/objects/pack/*.pack")
-    pack.chmod(0o600)
-    content = bytearray(pack.read_bytes())
-    content[12:60] = bytes(48)
-    pack.write_bytes(content)
+    [path] = (host.data / "repositories" / host.mirrors()[0]).glob(file)
+    content = path.read_bytes()
+    damaged = content[:start] + (b"" if end is None else bytes(end - start) + content[end:])
+    path.chmod(0o600)
+    path.write_bytes(damaged)
 
     assert history(host.check_out()) == ["only"]
     assert host.mirror_inode() != mirror

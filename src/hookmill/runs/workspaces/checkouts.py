@@ -338,6 +338,8 @@ class _Checkout:
         )
         commit = parsed.output.strip()
         if parsed.exit_status != 0 or not _COMMIT.match(commit):
+            # The type of what a tag leads to.
+            _require_success(self._git("cat-file", "-t", f"{local_name}^{{}}", git_directory=mirror))
             raise RefNotFound(f"{self.subject} has no commit there: the workspace's {noun} names something else.")
         if ref.kind is RefKind.COMMIT and commit != ref.text:
             raise RefNotFound(f"{self.subject} has no commit with the id of the workspace's {noun}, but a tag.")

@@ -138,8 +138,8 @@ _REMOTE_MISSING: Final = re.compile(r"not our ref|want [0-9a-f]+ not valid")
 _REMOTE: Final = re.compile(
     r"remote error|unable to access|Could not read from remote|could not read (Username|Password)|Authentication|"
     r"(the )?remote end hung up|RPC failed|repository .* not found|unable to look up|unable to connect|"
-    r"expected flush|protocol error|bad line length|invalid server response|unexpected disconnect|"
-    r"could not fetch|helper .*unexpectedly|remote did not send|expected .*, got",
+    r"early EOF|protocol error|bad line length|invalid server response|unexpected disconnect|"
+    r"could not fetch|helper .*unexpectedly|expected |'%s' does not appear to be a git|fetch-pack: invalid index",
     re.IGNORECASE,
 )
 _SIGNAL_ERROR: Final = "%s died of signal %d"
@@ -376,7 +376,8 @@ def _cause_of(status: int, errors: dict[str, str], peak_bytes: int, memory_bytes
         return FailureCause.MALFORMED
     if any(map(_MISSING.match, errors)) or _REMOTE_MISSING.search(errors.get(_REMOTE_ERROR, "")):
         return FailureCause.MISSING
-    return FailureCause.REMOTE if any(map(_REMOTE.match, errors)) else FailureCause.UNKNOWN
+    # After other errors, errors of the connection are a consequence.
+    return FailureCause.REMOTE if errors and all(map(_REMOTE.match, errors)) else FailureCause.UNKNOWN
 
 
 def _signal_in(text: str) -> int:
