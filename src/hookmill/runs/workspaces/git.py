@@ -104,7 +104,8 @@ _OPTIONS: Final = tuple(
 )
 _START: Final = (
     # Shells set these limits before Git exists; Python could do so only in a fork of a process with threads.
-    'ulimit -c 0 && ulimit -d "$1" && ulimit -f "$2" && ulimit -t "$3" && ulimit -n "$4" && ulimit -s "$5" || exit; '
+    # Above the hard limit of processor time, the kernel would send SIGKILL, as it does if memory is exhausted.
+    'ulimit -c 0 && ulimit -d "$1" && ulimit -f "$2" && ulimit -S -t "$3" && ulimit -n "$4" && ulimit -s "$5" || exit; '
     # If the host's memory is exhausted, the kernel ends Git first.
     "{ echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null; "
     # The standard input is the pipe for the trace. Git accepts only a descriptor of one digit.
