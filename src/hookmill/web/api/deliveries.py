@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Response
+from pydantic import WithJsonSchema
 
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import DeliveryKey
@@ -58,7 +59,9 @@ def list_deliveries(
             "rejected_too_large",
         ]
         | None,
-        Query(description="Only deliveries with this label, in either form."),
+        # Generators of clients turn both forms into the same name, so the document has only the one of responses.
+        Query(description="Only deliveries with this label. `accepted`, `rejected_auth` and so on are other names."),
+        WithJsonSchema({"anyOf": [{"type": "string", "enum": [label.wording for label in Label]}, {"type": "null"}]}),
     ] = None,
     since: Annotated[Moment | None, Query(description="Only deliveries received at this time or later.")] = None,
     until: Annotated[Moment | None, Query(description="Only deliveries received before this time.")] = None,

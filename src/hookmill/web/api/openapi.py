@@ -1,7 +1,9 @@
 """The API's OpenAPI 3.1 document: the parameters, bodies, responses, errors and required role of every operation."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -131,9 +133,42 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         "key": {"type": "http", "scheme": "bearer", "description": "An API key, `hmk_…`."},
         "attempt": {"type": "http", "scheme": "bearer", "description": "The token of one attempt, `hat_…`."},
     }
+    # The API is at the root of the host that serves the document.
+    document["servers"] = [{"url": "/"}]
+    _describe_parts(document["components"]["schemas"])
     for operation in operations(app):
         _add_details(document["paths"][operation.path][operation.method.lower()], operation)
     return document
+
+
+_PARTS: Final = ("concurrency", "debounce", "retry", "workspace", "fields", "results")
+"""The fields of automations that the JSON Schema of definition files describes."""
+
+
+def _describe_parts(schemas: dict[str, Any]) -> None:
+    """Replace the schemas of the automation's parts in requests, which are bare objects, by those of definition
+    files."""
+    text = resources.files("hookmill.definitions").joinpath("schemas", "automation.schema.json").read_text()
+    source = json.loads(text.replace("#/$defs/pointer", _REF_TEMPLATE.format(name="JsonPointer")))
+    parts = {name: source["properties"][name] for name in _PARTS}
+    # Generators of clients ignore what follows from conditions, and patterns of names.
+    [(pattern, field)] = parts["fields"].pop("patternProperties").items()
+    parts["fields"] |= {"propertyNames": {"pattern": pattern}, "additionalProperties": field}
+    result = parts["results"]["items"]
+    for condition in result.pop("allOf"):
+        optional = {name: schema for name, schema in condition["then"]["properties"].items() if schema is not True}
+        result["properties"] |= optional
+    result["additionalProperties"] = False
+    schemas["JsonPointer"] = source["$defs"]["pointer"]
+    for name, schema in parts.items():
+        schemas[f"{name.title()}Part"] = schema
+    for schema in schemas.values():
+        for name in _PARTS:
+            if (part := schema.get("properties", {}).get(name)) is not None and "anyOf" in part:
+                alternatives = part["anyOf"]
+                if alternatives[0].get("type") in ("object", "array") and "$ref" not in alternatives[0]:
+                    part["examples"] = alternatives[0]["examples"]
+                    alternatives[0] = {"$ref": _REF_TEMPLATE.format(name=f"{name.title()}Part")}
 
 
 def _view_schemas(app: FastAPI) -> dict[str, Any]:
