@@ -1,19 +1,23 @@
 """Expensive operations: a few at a time, one for each API key, and in threads of their own."""
 
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from hookmill.domain.permission import Role
 from hookmill.web.api import application, middleware, operations
+from hookmill.web.api.openapi import openapi_document
 from tests.api.client import Api, StockedFactory
 from tests.support.service import Answer
 
 BACKTESTS = "/factories/default/backtests"
 EXPLANATION = "/factories/default/deliveries/{delivery}/explanation"
 SECONDS = 20
+DOCS = Path(__file__).parents[2] / "docs" / "api.md"
 
 
 class BlockedBacktests:
@@ -109,3 +113,25 @@ def test_operations_on_filters_and_on_many_resources_are_expensive():
         ("POST", "cancel"),
         ("POST", "test"),
     }
+
+
+IN_DOCS = {
+    "backtest_filter": "Backtests",
+    "test_filter": "filter tests",
+    "explain_delivery": "explanations",
+    "replay_delivery": "replays",
+    "list_automations": "the list of automations",
+    "cancel_runs": "`…/runs/cancel`",
+    "test_alarm_destination": "tests of [alarm destinations]",
+    "test_installation_alarm_destination": "tests of [alarm destinations]",
+}
+"""How docs/api.md names each expensive operation."""
+
+
+def test_docs_name_the_expensive_operations():
+    document = openapi_document(application())
+    described = [operation for methods in document["paths"].values() for operation in methods.values()]
+    [sentence] = re.findall(r"^- (.+?) are \*expensive operations\*", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+
+    assert {operation["operationId"] for operation in described if operation["x-costly"]} == IN_DOCS.keys()
+    assert all(name in " ".join(sentence.split()) for name in IN_DOCS.values())
