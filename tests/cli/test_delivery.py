@@ -215,6 +215,8 @@ def test_dropped_attempts_are_counted_below_the_list(webhook: Any, log: LogWrite
         "  1 dropped between 2026-11-21 09:09 and 09:10: over the rate limit (source)",
         "  7,000 dropped between 2026-11-21 09:03 and 09:04: over the rate limit for failed authentications (source)",
         "  14 dropped between 2026-11-21 09:02 and 09:04: over the rate limit (source)",
+        "To accept more, raise the setting deliveries_per_minute. What was dropped is lost unless the sender retries, "
+        "which GitHub does not.",
     ]
 
 

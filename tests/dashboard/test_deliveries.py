@@ -162,7 +162,7 @@ def test_dropped_attempts_are_shown_in_the_log(page: Page, installation: Install
     page.goto(installation.url(f"{LOG}?webhook={webhook.webhook.uid}"))
 
     expect(page.locator("#log tr").first).to_contain_text(
-        re.compile(r"flooded: 5 dropped attempts \(over the rate limit\) between")
+        re.compile(r"flooded: 5 dropped attempts \(over the rate limit deliveries_per_minute\) between")
     )
 
 

@@ -23,6 +23,7 @@ from hookmill.cli.output import (
 )
 from hookmill.cli.run import print_runs
 from hookmill.cli.session import factory_session
+from hookmill.domain.activity import RATE_LIMIT_ADVICE, RATE_LIMITED
 from hookmill.domain.delivery import Label, merge_adjacent
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
@@ -371,3 +372,5 @@ def _print_dropped(dropped_ranges: Sequence[DroppedAttempts], names_by_uid: Mapp
         print_line(
             f"  {count(len(dropped_ranges) - DROPPED_RANGES_SHOWN_MAX, 'earlier time range')}: --json shows them all"
         )
+    if any(time_range.kind == RATE_LIMITED for time_range in dropped_ranges):
+        print_line(RATE_LIMIT_ADVICE)

@@ -13,6 +13,10 @@ NOT_FOUND: Final = "not_found"
 """These three constants are the kinds of dropped attempts: authenticated attempts over the rate limit of deliveries,
 unauthenticated attempts over the rate limit of failed authentications, and attempts at a webhook that is disabled or
 deleted."""
+RATE_LIMIT_ADVICE: Final = (
+    "To accept more, raise the setting deliveries_per_minute. What was dropped is lost unless the sender retries, "
+    "which GitHub does not."
+)
 
 
 @dataclass(frozen=True, slots=True)

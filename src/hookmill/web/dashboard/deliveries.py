@@ -42,7 +42,7 @@ IDENTITY_SOURCES: Final = {
     IdentityKind.SIGNED_CONTENT: "the signed content",
 }
 DROPPED_REASONS: Final = {
-    RATE_LIMITED: "over the rate limit",
+    RATE_LIMITED: "over the rate limit deliveries_per_minute",
     FAILED_AUTHENTICATIONS: "over the limit of failed authentications",
     NOT_FOUND: "webhook disabled or deleted",
 }

@@ -6,7 +6,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED
+from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMIT_ADVICE, RATE_LIMITED
 from hookmill.domain.automation import Automation
 from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.ids import WebhookUid
@@ -220,7 +220,7 @@ def webhook_concerns(factory: str, webhook: Webhook, activity: WebhookActivity) 
     if dropped_count := activity.dropped_count(RATE_LIMITED):
         yield concern(
             f"dropped {attempts_text(dropped_count)} over its rate limit",
-            "They were authenticated and received 429. They are lost unless the sender retries.",
+            f"They were authenticated and received 429. {RATE_LIMIT_ADVICE}",
             "View log",
             log_url(),
             is_loss=True,

@@ -13,6 +13,7 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
+from hookmill.domain.activity import RATE_LIMIT_ADVICE, RATE_LIMITED
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
 from hookmill.domain.expect_every import usable_expect_every
 from hookmill.domain.name import usable_name
@@ -240,6 +241,7 @@ def _webhook_page(
         chart=chart(activity.hours) if activity is not None else None,
         series=[name for _, name, _ in SERIES],
         dropped=dropped_by_reason(activity) if activity is not None else (),
+        rate_limit_advice=RATE_LIMIT_ADVICE if activity is not None and activity.dropped_count(RATE_LIMITED) else "",
         help=_scheme_help(webhook.signature_scheme or ""),
         event_source=_event_source_in_words(webhook),
         hookmill_generates_secret=_hookmill_generates_secret(webhook),
