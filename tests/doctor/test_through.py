@@ -23,7 +23,7 @@ from hookmill.domain.webhook import AuthMode
 from hookmill.settings import Settings
 from tests.support.counts import one_usually, only_in_proof
 from tests.support.loaded import Command
-from tests.support.proxies import DEPLOY, Proxy, proxy_place
+from tests.support.proxies import DEPLOY, PROXY_ADDRESS, Proxy, proxy_place
 from tests.support.service import Service, serving
 from tests.support.waiting import LONG_SECONDS, until
 
@@ -324,6 +324,8 @@ def test_change_by_caddy_is_found_with_its_directive(
     ("trusted", "observation", "instruction"),
     [
         ([], "is probably the proxy's", "Set trusted_proxies"),
+        # The proxy connects from one of these addresses, and this client, on the same host, from the other.
+        ([PROXY_ADDRESS, "127.0.0.1"], "is itself a trusted proxy", "on another host"),
         # The client is at 127.0.0.1, and its own header is believed.
         (["127.0.0.0/8"], "a client can choose the address", "to nothing else"),
     ],

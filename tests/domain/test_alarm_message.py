@@ -61,13 +61,13 @@ def test_text_says_what_happened_and_what_to_do():
         "Time: 2030-03-17 17:46:40 UTC",
         "Details: https://hooks.test/f/shop/alarms/alm_1?a=1&b=2",
     ]
-    assert subject_line(MESSAGE) == "[Hookmill] Alarm: orders (shop)"
+    assert subject_line(MESSAGE) == "[Hookmill] Alarm: No deliveries: orders (shop)"
 
 
 def test_message_for_several_notices_says_how_many():
     message = AlarmMessage(id="ntc_1", notice=replace(NOTICE, event=AlarmEvent.RESOLVED, factory=None), more=1_200)
 
-    assert subject_line(message) == "[Hookmill] Resolved: orders and 1,200 more"
+    assert subject_line(message) == "[Hookmill] Resolved: No deliveries: orders and 1,200 more"
     assert NOTICE.action not in as_text(message)
     assert "And 1,200 more. There were too many for a message each." in as_text(message)
     assert json.loads(as_json(message))["data"]["more"] == 1_200
@@ -134,7 +134,7 @@ def test_name_of_a_host_can_be_copied_from_a_message():
     message = AlarmMessage(id="ntc_1", notice=notice)
 
     assert f"\nSubject: {subject}\n" in as_text(message)
-    assert subject_line(message) == f"[Hookmill] Alarm: {subject}"
+    assert subject_line(message) == f"[Hookmill] Alarm: Disk almost full: {subject}"
 
 
 def test_long_names_are_shortened():

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ TOKEN = "a-token-of-prometheus-4711"
 class Serving:
     """A server on this machine. `render` is what it serves."""
 
-    def __init__(self, token: str | None = None, *, port: int | None = None) -> None:
+    def __init__(self, directory: Path, token: str | None = None, *, port: int | None = None) -> None:
         self.port = port or free_port()
         self.events: list[str] = []
         self.render = lambda: b"some 1\n"
@@ -28,8 +29,10 @@ class Serving:
             self.port,
             token,
             lambda: self.render(),
+            lock=directory / "metrics.lock",
             report_failure=lambda component, error: self.events.append(f"{component}: {error}"),
             report_recovery=lambda component, what: self.events.append(f"{component}: {what}"),
+            report_shared=self.events.append,
         )
 
     def ask(self, path: str = "/metrics", method: str = "GET", **headers: str) -> tuple[int, bytes]:
@@ -43,11 +46,11 @@ class Serving:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., Serving]]:
+def serve(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
     with ExitStack() as stack:
 
         def start(token: str | None = None) -> Serving:
-            serving = stack.enter_context(closing(Serving(token)))
+            serving = stack.enter_context(closing(Serving(tmp_path, token)))
             until(lambda: answered(serving), "the server answers")
             until(lambda: serving.server._connection_count == 0, "it has closed the connection")
             return serving
@@ -200,11 +203,11 @@ def test_fault_of_the_rendering_is_logged_and_does_not_end_the_server(serve):
     assert serving.events == ["metrics: "]
 
 
-def test_port_in_use_is_reported_once_and_tried_again(monkeypatch: pytest.MonkeyPatch):
+def test_port_in_use_is_reported_once_and_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(metrics_server, "LISTEN_RETRY_SECONDS", 0.01)
     port = free_port()
     with socket.create_server(("127.0.0.1", port)):
-        serving = Serving(port=port)
+        serving = Serving(tmp_path, port=port)
         until(lambda: serving.events, "the failure is reported")
     answer = until(lambda: answered(serving), "the server listens")
     serving.close()
@@ -213,6 +216,24 @@ def test_port_in_use_is_reported_once_and_tried_again(monkeypatch: pytest.Monkey
     assert len(serving.events) == 2
     assert f"port {port}: " in serving.events[0]
     assert "They are served" in serving.events[1]
+
+
+def test_second_worker_of_a_data_directory_reports_no_failure(
+    serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(metrics_server, "LISTEN_RETRY_SECONDS", 0.01)
+    first = serve()
+
+    second = Serving(tmp_path, port=first.port)
+    until(lambda: second.events, "the second one reports")
+    first.close()
+    until(lambda: len(second.events) == 2, "the second one takes over")
+    second.close()
+
+    assert second.events == [
+        f"Another worker of this data directory serves the metrics of both on 127.0.0.1 port {first.port}.",
+        f"metrics: They are served on 127.0.0.1 port {first.port}.",
+    ]
 
 
 def test_closed_server_frees_its_port(serve):

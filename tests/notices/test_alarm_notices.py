@@ -85,7 +85,7 @@ def test_alarm_reaches_an_email_address_and_a_webhook_once_raised_and_once_resol
     assert resolved["alarm_id"] == raised["alarm_id"]
     emails = [message_from_bytes(content, policy=policy.default) for _, _, content in mailbox.envelopes]
     assert [email["Subject"] for email in emails] == [
-        "[Hookmill] Alarm: source (default)",
-        "[Hookmill] Resolved: source (default)",
+        "[Hookmill] Alarm: Authentication fails: source (default)",
+        "[Hookmill] Resolved: Authentication fails: source (default)",
     ]
     assert raised["url"] in emails[0].get_content()

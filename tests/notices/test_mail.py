@@ -79,7 +79,7 @@ def test_email_arrives_encrypted_after_a_sign_in(security: str, certificate: tup
     assert first[:2] == ("hookmill@example.com", ["ops@example.com"])
     assert all(mailbox.had_tls)
     email = message_from_bytes(first[2], policy=policy.default)
-    assert email["Subject"] == "[Hookmill] Alarm: orders (shop)"
+    assert email["Subject"] == "[Hookmill] Alarm: No deliveries: orders (shop)"
     assert email["From"] == "Hookmill <hookmill@example.com>"
     assert email["Message-ID"] == "<ntc_1@example.com>"
     assert "Details: https://hooks.test/f/shop/alarms/alm_1?a=1&b=2" in email.get_content().splitlines()

@@ -5,13 +5,15 @@ deadline, and their number is limited.
 """
 
 import asyncio
+import errno
+import fcntl
 import hmac
 import os
 import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -29,6 +31,7 @@ from hookmill.domain.errors import HookmillError, ReportFailure, StoreUnavailabl
 from hookmill.maintenance import DiskSpace
 from hookmill.metrics import Labels, MetricDefinition, MetricKind
 from hookmill.store.monitoring import InstallationState
+from hookmill.store.private_file import open_lock_file
 from hookmill.web.hosts import OwnHosts
 
 REQUEST_SECONDS: Final = 5.0
@@ -203,7 +206,8 @@ class MetricsServer:
     """Listens on an address in a thread, until `close`. A fault of the server never ends the worker.
 
     If the port is in use, `report_failure` is called once, and the server tries again every `LISTEN_RETRY_SECONDS`.
-    `report_recovery` is called when it then listens.
+    `report_recovery` is called when it then listens. If another worker of the same data directory uses the port, it
+    also serves the metrics of this one, so `report_shared` is called instead.
     """
 
     def __init__(
@@ -213,10 +217,14 @@ class MetricsServer:
         token: str | None,
         render: Callable[[], bytes],
         *,
+        lock: Path,
         report_failure: ReportFailure,
         report_recovery: Callable[[str, str], None],
+        report_shared: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """With a `token`, a request must have it as a bearer token."""
+        """With a `token`, a request must have it as a bearer token. `lock`: a file in the data directory."""
+        self._lock = lock
+        self._report_shared = report_shared
         self._host = host
         self._port = port
         self._token = token.encode() if token is not None else None
@@ -255,21 +263,40 @@ class MetricsServer:
                 server = await asyncio.start_server(self._handle, self._host, self._port, limit=HEADER_BYTES_MAX)
             except OSError as error:
                 if not has_failed:
-                    self._report_failure(
-                        "metrics",
-                        MetricsPortUnavailable(
-                            f"The metrics can't be served on {self._host} port {self._port}: {_reason_of(error)}. "
-                            "Stop the process that uses the port, or change metrics_host or metrics_port. The service "
-                            f"tries again every {LISTEN_RETRY_SECONDS:g} s."
-                        ),
-                    )
+                    self._report_unavailable(error)
                 has_failed = True
                 await asyncio.sleep(LISTEN_RETRY_SECONDS)
                 continue
             if has_failed:
                 self._report_recovery("metrics", f"They are served on {self._host} port {self._port}.")
             async with server:
-                await server.serve_forever()
+                with ExitStack() as resources:
+                    # The lock only improves the text in the log of another worker.
+                    with suppress(OSError):
+                        lock = resources.enter_context(open_lock_file(self._lock))
+                        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    await server.serve_forever()
+
+    def _report_unavailable(self, error: OSError) -> None:
+        where = f"{self._host} port {self._port}"
+        if error.errno == errno.EADDRINUSE and self._is_other_worker_serving():
+            self._report_shared(f"Another worker of this data directory serves the metrics of both on {where}.")
+            return
+        self._report_failure(
+            "metrics",
+            MetricsPortUnavailable(
+                f"The metrics can't be served on {where}: {_reason_of(error)}. Stop the process that uses the port, or "
+                f"change metrics_host or metrics_port. The service tries again every {LISTEN_RETRY_SECONDS:g} s."
+            ),
+        )
+
+    def _is_other_worker_serving(self) -> bool:
+        try:
+            with open_lock_file(self._lock) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno == errno.EWOULDBLOCK
+        return False
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connection_count += 1

@@ -220,8 +220,10 @@ def _serve_metrics(
             port,
             token.get_secret_value() if token is not None else None,
             source.render,
+            lock=data_dir / "metrics.lock",
             report_failure=log.failure,
             report_recovery=log.recovery,
+            report_shared=lambda text: log.event("metrics", what=text),
         ),
     ]
 

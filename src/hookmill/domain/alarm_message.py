@@ -50,7 +50,8 @@ def subject_line(message: AlarmMessage) -> str:
     notice = message.notice
     place = f" ({inert(notice.factory)})" if notice.factory is not None else ""
     more = f" and {message.more:,} more" if message.more else ""
-    return f"[Hookmill] {_WORDS[notice.event]}: {_subject(notice)}{place}{more}"
+    title = f"{ALARM_RULES[notice.kind].title}: " if notice.kind is not None else ""
+    return f"[Hookmill] {_WORDS[notice.event]}: {title}{_subject(notice)}{place}{more}"
 
 
 def as_text(message: AlarmMessage) -> str:

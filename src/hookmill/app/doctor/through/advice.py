@@ -99,6 +99,7 @@ FORWARDED_FOR: Final = (
 TRUSTED_PROXIES: Final = (
     "Set trusted_proxies to the address from which the proxy connects to Hookmill, and to nothing else."
 )
+ANOTHER_HOST: Final = "Run this command on another host, with --webhook-url or with the settings of the installation."
 REDIRECT: Final = (
     "Tokens must not be sent without TLS. nginx: `return 308 https://$host$request_uri;` in the server block of port "
     "80. Caddy redirects by default: remove `auto_https disable_redirects`, and the site http://."

@@ -227,6 +227,14 @@ def check_client_address(deployment: Deployment) -> Iterator[Finding]:
     client = next((row.client for row in installation.log_of(webhook) if row.label is Label.REJECTED_AUTH), None)
     if client is None:
         yield problem(name, "an attempt with a wrong token is not in the log", advice.ERRORS)
+    elif client == FORGED_ADDRESS and str(own_address) in installation.trusted_proxies:
+        # A proxy may name any client. A network that contains other hosts, too, is a problem nevertheless.
+        yield warning(
+            name,
+            f"this host, {own_address}, is itself a trusted proxy, so its requests can't show whether clients can "
+            "choose their address",
+            advice.ANOTHER_HOST,
+        )
     elif client == FORGED_ADDRESS:
         trusts_clients = any(own_address in ip_network(network) for network in installation.trusted_proxies)
         yield problem(
