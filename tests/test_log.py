@@ -33,6 +33,25 @@ def test_repeated_error_is_counted_instead_of_logged():
     assert later_results == [1_000 - REPEATS_LOGGED, 0]
 
 
+def test_log_at_a_terminal_is_text():
+    program = CONFIGURE + (
+        "log.warning('runner x', 'it has\\x1b no sandbox'); log.error('runs', 'disk full'); "
+        "log.recovery('runs', 'claims again'); log.event('stopped', what='serve', key='k')"
+    )
+    terminal, end = os.openpty()
+    with os.fdopen(end, "wb") as stderr:
+        subprocess.run([sys.executable, "-c", program], stderr=stderr, check=True)
+    with os.fdopen(terminal, "rb") as file:
+        lines = file.read1().decode().splitlines()
+
+    assert [line[9:] for line in lines] == [
+        "warning: runner x: it has\\u001b no sandbox",
+        "error: runs: disk full",
+        "info: recovered: runs: claims again",
+        "info: stopped: serve (key: k)",
+    ]
+
+
 def test_other_errors_are_still_logged():
     limiter = RepeatedErrorLimiter()
     for _ in range(1_000):

@@ -1,4 +1,4 @@
-"""The service's log: JSON lines on standard error.
+"""The service's log: lines on standard error. They are JSON, or text if that is a terminal.
 
 Log lines never contain a header, body, token or path of a request.
 """
@@ -7,14 +7,16 @@ import logging
 import os
 import sys
 import time
+from collections.abc import MutableMapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from hookmill.app.at_fork import no_fork
 from hookmill.app.outage import DatabaseOutage
 from hookmill.domain.errors import DatabaseUnreachable, HookmillError, describe_fault
+from hookmill.domain.text import shown
 from hookmill.metrics import COMPONENTS, FAULTS, Metrics
 from hookmill.settings import Settings
 from hookmill.store.database import Database, unavailable_error
@@ -66,7 +68,7 @@ def configure(settings: Settings, metrics: Metrics | None = None) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.JSONRenderer(),
+            _text_line if os.isatty(2) else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         # Writes a line and its end with one call. With PYTHONUNBUFFERED, `print` needs two, and the lines of processes
@@ -74,6 +76,16 @@ def configure(settings: Settings, metrics: Metrics | None = None) -> None:
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _text_line(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
+    """The line for a person at a terminal, such as `16:46:49 warning: runner x: its commands have no sandbox`."""
+    at, level, name = (str(fields.pop(key)) for key in ("timestamp", "level", "event"))
+    details = [str(fields.pop(key)) for key in ("where", "why", "what") if key in fields]
+    rest = [f"({key}: {value})" for key, value in fields.items()]
+    # Without `why`, the name is the only text that says what happened.
+    parts = details if level in ("warning", "error") else [name, *details]
+    return shown(f"{at[11:19]} {level}: {' '.join([': '.join(parts), *rest])}")
 
 
 # These functions never raise: a log on a full disk must not stop the service.
