@@ -13,11 +13,12 @@ import pytest
 
 from hookmill import maintenance
 from hookmill.domain.errors import NotFound
-from hookmill.domain.ids import run_id
-from hookmill.maintenance import DiskGuard, Maintenance, advance_retention_time, run_retention
+from hookmill.domain.ids import run_id, run_key
+from hookmill.maintenance import DiskGuard, Maintenance, PackageBound, advance_retention_time, run_retention
 from hookmill.management import WebhookWithSecret
 from hookmill.metrics import RETENTION_PASS, RETENTION_ROWS, Metrics
 from hookmill.runs.package import directory_of
+from hookmill.sandbox.reserve import HostReserve
 from hookmill.store import metadata, timeouts
 from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.runs import removal
@@ -749,3 +750,77 @@ def make_deletions_fail(world: World) -> None:
 def row_count(world: World, table: str) -> int:
     with world.database.read() as tx:
         return len(tx.all(f"SELECT * FROM {table}"))
+
+
+MIB = 1_048_576
+
+
+@pytest.fixture
+def packages(world: World, tmp_path: Path) -> Path:
+    """The directory of the packages of four runs, of 4 MiB each. The third run has not ended."""
+    webhook = world.webhook()
+    world.automation("runs", webhook)
+    for number in range(4):
+        world.post(webhook, b"%d" % number)
+    runs = sorted(world.runs(webhook), key=lambda run: run.id)
+    with world.database.write() as tx:
+        tx.run("UPDATE automation_versions SET runner = 'command'")
+        tx.run("UPDATE runs SET state = 'succeeded' WHERE id != :id", id=runs[2].id)
+    for run in runs:
+        package = directory_of(tmp_path / "runs", run.id)
+        package.mkdir(parents=True)
+        (package / "output").write_bytes(os.urandom(4 * MIB))
+    return tmp_path / "runs"
+
+
+def remaining(packages: Path, names: list[str]) -> list[int]:
+    return [number for number, name in enumerate(names) if (packages / name).exists()]
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "numbers"),
+    [(17 * MIB, [0, 1, 2, 3]), (13 * MIB, [1, 2, 3]), (9 * MIB, [2, 3]), (1 * MIB, [2])],
+)
+def test_oldest_packages_of_ended_runs_are_removed_above_their_bound(world, packages, bytes_max, numbers):
+    names = sorted(path.name for path in packages.iterdir())
+    bound = PackageBound(world.database, packages, HostReserve(packages, 0), bytes_max)
+
+    text = bound.remove_excess()
+
+    assert remaining(packages, names) == numbers
+    assert (text is None) == (len(numbers) == 4)
+    assert bound.remove_excess() is None
+
+
+def test_oldest_packages_are_removed_before_the_disk_reaches_the_reserve(world, packages):
+    names = sorted(path.name for path in packages.iterdir())
+    free = shutil.disk_usage(packages).free
+    roomy, full = HostReserve(packages, 0), HostReserve(packages, free)
+
+    assert PackageBound(world.database, packages, roomy, None).remove_excess() is None
+    assert remaining(packages, names) == [0, 1, 2, 3]
+    text = PackageBound(world.database, packages, full, None).remove_excess()
+
+    assert (text or "").startswith("Removed the packages of 3 ended runs, oldest first, because ")
+    assert remaining(packages, names) == [2]
+
+
+def test_packages_that_others_still_need_are_kept(world, packages):
+    names = sorted(path.name for path in packages.iterdir())
+    bound = PackageBound(world.database, packages, HostReserve(packages, 0), 1)
+    with world.database.write() as tx:
+        tx.run("UPDATE automation_versions SET runner = 'package'")
+    bound.remove_excess()
+    assert remaining(packages, names) == [0, 1, 2, 3]
+    with world.database.write() as tx:
+        tx.run("UPDATE automation_versions SET runner = 'command'")
+        tx.run(
+            "INSERT INTO run_files (run_id, name, attempt, size, host, object_key, is_upload_pending) "
+            "VALUES (:run, :name, 1, 1, 'here', 'key', TRUE)",
+            run=run_key(names[1]),
+            name=b"output",
+        )
+
+    bound.remove_excess()
+
+    assert remaining(packages, names) == [1, 2]

@@ -6,7 +6,7 @@ Retention removes old rows in passes of small transactions, so that deliveries d
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,11 @@ from typing import Final
 from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
+from hookmill.domain.run import PACKAGE_RUNNER, Run
 from hookmill.domain.run_files import WORKSPACE_DIRECTORY
 from hookmill.metrics import RETENTION_PASS, RETENTION_ROWS, Metrics
-from hookmill.sandbox.reserve import FREE_INODES_MIN
+from hookmill.sandbox.disk import disk_use
+from hookmill.sandbox.reserve import FREE_INODES_MIN, HostReserve
 from hookmill.store import (
     deliveries,
     dialect,
@@ -32,6 +34,7 @@ from hookmill.store.database import Database, Transaction
 from hookmill.store.directories import PROBE_PREFIX, UNREMOVABLE_PREFIX, remove_directory
 from hookmill.store.runs import reading, removal
 from hookmill.store.runs import retention as runs_retention
+from hookmill.store.runs.files import has_files_to_upload
 
 HOUR_US: Final = 3_600_000_000
 DAY_US: Final = 24 * HOUR_US
@@ -50,6 +53,12 @@ SEGMENT_SECONDS_MIN: Final = 2.0
 """The shortest time between two checks whether a segment of the identities is full."""
 SEGMENT_SECONDS_MAX: Final = 30.0
 """The longest time between these checks."""
+BOUND_SECONDS: Final = 1.0
+"""The time between two checks whether all packages together need too much."""
+NEAR_RESERVES: Final = 2
+"""Packages are removed if the disk has less than the space for deliveries and this many reserves."""
+FAR_RESERVES: Final = 3
+"""They are removed until it has as much as this."""
 ROWS_PER_STEP: Final = 100
 """The rows that one transaction removes."""
 IDENTITIES_PER_STEP: Final = 1_000
@@ -208,8 +217,8 @@ def keep_segments(database: Database, now: int) -> int:
 
 
 class Maintenance:
-    """Runs a pass of retention every `RETENTION_SECONDS` in a thread, and keeps the identities in segments in another
-    one, until `close`.
+    """Runs a pass of retention every `RETENTION_SECONDS` in a thread, keeps the identities in segments in another one,
+    and all packages together within their bound in a third one, until `close`.
 
     `report_failure` is called for each pass that fails, and once for a problem that persists.
     """
@@ -220,10 +229,12 @@ class Maintenance:
         packages: Path,
         now_us: Callable[[], int],
         *,
+        bound: "PackageBound | None" = None,
         metrics: Metrics | None = None,
         report_failure: ReportFailure = lambda _component, _error: None,
     ) -> None:
         metrics = metrics or Metrics()
+        self._bound = bound
         self._removed_rows = metrics.number(RETENTION_ROWS)
         self._last_pass = metrics.number(RETENTION_PASS)
         self._database = database
@@ -236,6 +247,7 @@ class Maintenance:
         self._threads = [
             threading.Thread(target=self._run, name="maintenance", daemon=True),
             threading.Thread(target=self._keep_segments, name="identity segments", daemon=True),
+            threading.Thread(target=self._bound_packages, name="packages", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -286,6 +298,15 @@ class Maintenance:
                 pause_seconds = SEGMENT_SECONDS_MAX
                 self._report_once("identities", error)
 
+    def _bound_packages(self) -> None:
+        while self._bound is not None and not self._stop.wait(BOUND_SECONDS):
+            try:
+                text = self._bound.remove_excess(self._stop.is_set)
+                if text is not None:
+                    self._report_failure("retention", PackagesRemoved(text))
+            except Exception as error:
+                self._report_once("retention", error)
+
     def _report_once(self, component: str, error: BaseException) -> None:
         kind, text = type(error).__name__, str(error)
         if self._last_reported.get(kind) != text:
@@ -296,6 +317,84 @@ class Maintenance:
         """Wait after a step that held locks for so long. Returns whether the pass must end."""
         factor = PAUSE_FACTOR_ON_SQLITE if self._database.on_sqlite else PAUSE_FACTOR_ON_POSTGRESQL
         return self._stop.wait(max(PAUSE_BETWEEN_STEPS_SECONDS, factor * locked_seconds))
+
+
+class PackagesRemoved(HookmillError):
+    """Packages were removed before their runs, because they needed too much of the disk."""
+
+
+class PackageBound:
+    """Removes packages of ended runs, oldest first, if all packages need more than `bytes_max`, or if the disk gets
+    near the reserve that runs must leave.
+
+    Kept are packages with files that were not uploaded yet, and those that the runner `package` has written for others.
+    """
+
+    def __init__(self, database: Database, packages: Path, reserve: HostReserve, bytes_max: int | None) -> None:
+        self._database = database
+        self._packages = packages
+        self._reserve = reserve
+        self._bytes_max = bytes_max
+        self._sizes: dict[str, int] = {}
+        """The sizes of packages of ended runs, by name. They no longer change."""
+
+    def remove_excess(self, should_stop: Callable[[], bool] = lambda: False) -> str | None:
+        """Remove packages. Returns how many and why, for people; None if none were. Raises `OSError`."""
+        is_near = self._reserve.disk_shortage(reserves=NEAR_RESERVES) is not None
+        if (not is_near and self._bytes_max is None) or not self._packages.is_dir():
+            return None
+        # The names of runs begin with their time.
+        names = sorted(entry.name for entry in os.scandir(self._packages))
+        bytes_left = self._total_bytes(names) if self._bytes_max is not None else 0
+        removed = 0
+        for name in names:
+            if should_stop() or not (is_near or bytes_left > (self._bytes_max or bytes_left)):
+                break
+            if not self._is_removable(name):
+                continue
+            with suppress(OSError):
+                # Retention reports what can't be removed.
+                remove_directory(self._packages / name)
+                removed += 1
+                bytes_left -= self._sizes.pop(name, 0)
+            is_near = is_near and self._reserve.disk_shortage(reserves=FAR_RESERVES) is not None
+        if not removed:
+            return None
+        return (
+            f"Removed the packages of {removed:,} ended runs, oldest first, because packages needed more than "
+            "packages_max_mb, or the disk was almost full. Use a larger disk, or lower disk_mb of the runners."
+        )
+
+    def _total_bytes(self, names: Sequence[str]) -> int:
+        self._sizes = {name: self._sizes[name] for name in names if name in self._sizes}
+        total = 0
+        for name in names:
+            size = self._sizes.get(name)
+            if size is None:
+                size = disk_use([str(self._packages / name)]).bytes
+                if self._has_ended(name):
+                    self._sizes[name] = size
+            total += size
+        return total
+
+    def _has_ended(self, name: str) -> bool:
+        run = self._run(name)
+        return run is not None and run.state.is_final
+
+    def _is_removable(self, name: str) -> bool:
+        run = self._run(name)
+        if run is None or not run.state.is_final or run.runner == PACKAGE_RUNNER:
+            return False
+        with self._database.read() as tx:
+            return not has_files_to_upload(tx, run.id)
+
+    def _run(self, name: str) -> Run | None:
+        try:
+            key = run_key(name)
+        except HookmillError:
+            return None
+        with self._database.read() as tx:
+            return reading.run_by_key(tx, key)
 
 
 class _Steps:

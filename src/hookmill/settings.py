@@ -337,6 +337,12 @@ class Settings(BaseSettings):
         description="With less available memory, the run that uses the most is ended. Unset: a tenth of the memory, at "
         "most 1,024 MiB.",
     )
+    packages_max_mb: int | None = Field(
+        default=None,
+        ge=1,
+        description="How much disk space the packages of all runs may need together. If they need more, the oldest "
+        "ones of ended runs are removed. Unset: until the disk is almost full.",
+    )
     alarm_failed_authentications: int = Field(
         default=ALARM_THRESHOLDS.failed_authentications,
         ge=1,
@@ -712,6 +718,10 @@ class Settings(BaseSettings):
     @property
     def free_space_min_bytes(self) -> int:
         return self.free_space_min_mb * 1024 * 1024
+
+    @property
+    def packages_max_bytes(self) -> int | None:
+        return None if self.packages_max_mb is None else self.packages_max_mb * 1024 * 1024
 
     def host_reserve(self) -> HostReserve:
         """What runs must leave of this host."""

@@ -29,7 +29,7 @@ from hookmill.domain.alarm import FreeSpace
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run_policy import retry_from_json
 from hookmill.domain.trace import Tracing
-from hookmill.maintenance import Maintenance, disk_space
+from hookmill.maintenance import Maintenance, PackageBound, disk_space
 from hookmill.metrics import RUN_SLOTS, RUNS_IN_FLIGHT, Metrics
 from hookmill.notices.sender import NoticeSender
 from hookmill.runs.reserve import ReserveWatch
@@ -125,7 +125,14 @@ def work(
         # first thread starts, because Linux sets the niceness of one thread.
         os.nice(NICENESS)
     maintenance = Maintenance(
-        store.database, settings.data_dir / "runs", now_us, metrics=metrics, report_failure=log.failure
+        store.database,
+        settings.data_dir / "runs",
+        now_us,
+        bound=PackageBound(
+            store.database, settings.data_dir / "runs", settings.host_reserve(), settings.packages_max_bytes
+        ),
+        metrics=metrics,
+        report_failure=log.failure,
     )
     alarm_watch = AlarmWatch(
         store.database,

@@ -46,9 +46,12 @@ class HostReserve:
     memory_bytes_min: int | None = None
     """None: a tenth of the memory, at most `MEMORY_BYTES_MAX`."""
 
-    def shortage(self, *, reserves: int = 1) -> Shortage | None:
-        """What is scarce. With more `reserves`, disk space and inodes are scarce earlier. None if nothing is scarce,
-        or if the system does not tell."""
+    def shortage(self) -> Shortage | None:
+        """What is scarce. None if nothing is, or if the system does not tell."""
+        return self.disk_shortage() or self._memory_shortage()
+
+    def disk_shortage(self, *, reserves: int = 1) -> Shortage | None:
+        """Whether disk space or inodes are scarce. With more `reserves`, they are scarce earlier."""
         try:
             disk = os.statvfs(self.directory)
         except OSError:
@@ -61,7 +64,7 @@ class HostReserve:
         reserve = FREE_INODES_MIN + reserves * min(INODES_MAX, disk.f_files // SHARE)
         if disk.f_files and disk.f_favail < reserve:
             return Shortage(Resource.INODES, disk.f_favail, reserve)
-        return self._memory_shortage()
+        return None
 
     def _memory_shortage(self) -> Shortage | None:
         memory = _memory()

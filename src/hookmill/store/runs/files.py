@@ -357,6 +357,12 @@ def files_to_upload(
     ]
 
 
+def has_files_to_upload(tx: Transaction, run: RunKey) -> bool:
+    """Whether the content of a file of the run is only in its package."""
+    query = "SELECT 1 AS found FROM run_files WHERE run_id = :run AND is_upload_pending LIMIT 1"
+    return tx.one(query, run=run) is not None
+
+
 def record_upload(tx: Transaction, file: FileToUpload) -> bool:
     """Record that the object has the file's content. Two workers on one host may both record it.
 
