@@ -50,6 +50,7 @@ def pull_request(repository: Any = "acme/shop", number: Any = 7, sha: Any = SHA)
     [
         COMMENT,
         {**COMMENT, "repository": "/repo", "number": "/n"},
+        {**COMMENT, "update": False},
         {**STATUS, "context": "ci/review", "commit": "/sha"},
         {**CHECK, "context": "ci/review", "repository": "/repo", "commit": "/sha"},
         {"kind": "slack", "destination": "team"},
@@ -76,6 +77,9 @@ def test_declared_results_are_read_and_written(declared: dict[str, Any]):
         ([{"kind": "slack", "destination": "https://evil.example"}], "/results/0/destination"),
         ([{"kind": "slack", "destination": "team", "url": "https://evil.example"}], "/results/0"),
         ([{**COMMENT, "commit": "/sha"}], "/results/0"),
+        ([{**COMMENT, "update": "no"}], "/results/0/update"),
+        ([{**STATUS, "update": False}], "/results/0"),
+        ([COMMENT, {**COMMENT, "update": True}], "/results"),
         ([{**COMMENT, "number": "pr"}], "/results/0/number"),
         ([{**STATUS, "context": "a\nb"}], "/results/0/context"),
         ([{**CHECK, "context": ""}], "/results/0/context"),

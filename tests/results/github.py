@@ -5,7 +5,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from hookmill.domain.moment import iso
 
 TOKEN: Final = "ghp-token-of-the-test"
+ACCOUNT_NUMBER: Final = 583_231
 CLIENT_ID: Final = "Iv23liTestOfHookmill"
 APP_NUMBER: Final = 1_234
 INSTALLATION: Final = 77
@@ -40,6 +41,39 @@ _COMMENT_BODY: Final = {
     "required": ["body"],
     "additionalProperties": False,
     "properties": {"body": {"type": "string", "minLength": 1, "maxLength": 65_536}},
+}
+_REVIEW_COMMENT: Final = {
+    "type": "object",
+    "required": ["path", "body", "line", "side"],
+    "additionalProperties": False,
+    "properties": {
+        "path": {"type": "string"},
+        "body": {"type": "string", "minLength": 1, "maxLength": 65_536},
+        "line": {"type": "integer"},
+        "side": {"enum": ["LEFT", "RIGHT"]},
+        "start_line": {"type": "integer"},
+        "start_side": {"enum": ["LEFT", "RIGHT"]},
+    },
+}
+_REVIEW_BODY: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["event", "body"],
+    "additionalProperties": False,
+    "properties": {
+        "event": {"enum": ["APPROVE", "REQUEST_CHANGES", "COMMENT"]},
+        "body": {"type": "string", "minLength": 1, "maxLength": 65_536},
+        "commit_id": {"type": "string"},
+        "comments": {"type": "array", "items": _REVIEW_COMMENT},
+    },
+}
+_GITEA_REVIEW_COMMENT: Final = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"path": {"type": "string"}, "body": {"type": "string"}, "new_position": {"type": "integer"}},
+}
+_GITEA_REVIEW_BODY: Final = {
+    **_REVIEW_BODY,
+    "properties": {**_REVIEW_BODY["properties"], "comments": {"type": "array", "items": _GITEA_REVIEW_COMMENT}},
 }
 _ANNOTATION: Final = {
     "type": "object",
@@ -123,6 +157,16 @@ class GitHub:
     statuses: list[dict[str, Any]] = field(default_factory=list)
     comments: list[dict[str, Any]] = field(default_factory=list)
     check_runs: list[dict[str, Any]] = field(default_factory=list)
+    reviews: list[dict[str, Any]] = field(default_factory=list)
+    updates: int = 0
+    """How often a comment was changed."""
+    diff: str = ""
+    """The diff of each pull request."""
+    shown_lines: dict[str, list[range]] = field(default_factory=dict)
+    """The lines of each file that the hunks of the diff show."""
+    may_read_user: bool = True
+    validate: Callable[[str, str, Any], None] = lambda _method, _path, _content: None
+    """Checks a request. Raises if it does not fit the published description."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     """The method and the path of each request."""
     next_answers: list[int | None] = field(default_factory=list)
@@ -136,6 +180,7 @@ class GitHub:
     )
     """What the installation of the app has been granted."""
     is_installed: bool = True
+    is_gitea: bool = False
     token_seconds: int = 3_600
     tokens: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The valid tokens of the app, with the repositories and permissions of each."""
@@ -170,9 +215,9 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, errors: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.answer = status, {"message": message}
+        self.answer = status, {"message": message, "errors": errors}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -200,6 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._hold()
             return
         try:
+            github.validate(self.command, self.path, json.loads(body) if body else None)
             answer = self._perform(urlsplit(self.path).path, body)
         except _Refused as error:
             answer = error.answer
@@ -220,7 +266,9 @@ class _Handler(BaseHTTPRequestHandler):
         match self.command, path.removeprefix(_REPOSITORY).split("/")[1:]:
             case "GET", ["user"]:
                 self._require_token()
-                return 200, {"login": "octocat"}
+                if not github.may_read_user:
+                    return 403, {"message": "Resource not accessible by personal access token"}
+                return 200, {"login": "octocat", "id": ACCOUNT_NUMBER}
             case "GET", ["app"]:
                 self._require_jwt()
                 installations = int(github.is_installed)
@@ -233,17 +281,42 @@ class _Handler(BaseHTTPRequestHandler):
             case "POST", ["app", "installations", installation, "access_tokens"] if installation == str(INSTALLATION):
                 self._require_jwt()
                 return self._create_token(content)
+            case "GET", ["issues", "comments", comment]:
+                self._require_token("issues", "pull_requests")
+                return 200, self._comment(comment)
+            case "PATCH", ["issues", "comments", comment]:
+                self._require_token("issues", "pull_requests")
+                jsonschema.validate(content, _COMMENT_BODY)
+                self._comment(comment).update(content)
+                github.updates += 1
+                return 200, self._comment(comment)
             case "GET", ["issues", _, "comments"]:
                 self._require_token("issues", "pull_requests")
-                return 200, github.comments
+                return 200, github.comments if github.is_gitea else self._page(github.comments)
             case "POST", ["issues", issue, "comments"]:
                 self._require_token("issues", "pull_requests")
                 jsonschema.validate(content, _COMMENT_BODY)
-                number = len(github.comments) + 1
-                created = {"id": number, "html_url": f"{github.url}/acme/shop/issues/{issue}#{number}", **content}
-                github.comments.append(created)
-                return 201, created
-            case "POST", ["statuses", sha] if re.fullmatch("[0-9a-f]{40}", sha):
+                number = max([each.get("id", 0) for each in github.comments], default=0) + 1
+                page = f"{github.url}/acme/shop/issues/{issue}#{number}"
+                github.comments.append({"id": number, "html_url": page, **self._author(), **content})
+                return 201, github.comments[-1]
+            case "GET", ["pulls", pull] if pull.endswith(".diff") is github.is_gitea:
+                self._require_token("pull_requests")
+                assert self.headers["Accept"] == "application/vnd.github.diff"
+                return 200, github.diff
+            case "GET", ["pulls", _, "reviews"]:
+                self._require_token("pull_requests")
+                return 200, self._page(github.reviews)
+            case "POST", ["pulls", pull, "reviews"]:
+                self._require_token("pull_requests")
+                jsonschema.validate(content, _GITEA_REVIEW_BODY if github.is_gitea else _REVIEW_BODY)
+                for comment in content.get("comments", ()):
+                    self._require_shown(comment)
+                number = len(github.reviews) + 1
+                page = f"{github.url}/acme/shop/pull/{pull}#{number}"
+                github.reviews.append({"id": number, "html_url": page, **self._author(), **content})
+                return 200, {name: value for name, value in github.reviews[-1].items() if name != "comments"}
+            case "POST", ["statuses", sha] if re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", sha):
                 self._require_token("statuses")
                 jsonschema.validate(content, _STATUS_BODY)
                 github.statuses.append({"sha": sha, **content})
@@ -271,8 +344,36 @@ class _Handler(BaseHTTPRequestHandler):
                     for each in github.check_runs
                     if [each["name"]] == query["check_name"] and each["head_sha"] == sha and query["filter"] == ["all"]
                 ]
-                return 200, {"total_count": len(found), "check_runs": found}
+                return 200, {"total_count": len(found), "check_runs": self._page(found)}
         return 404, {"message": "Not Found"}
+
+    def _comment(self, number: str) -> dict[str, Any]:
+        for comment in self.server.github.comments:
+            if str(comment["id"]) == number:
+                return comment
+        raise _Refused(404, "Not Found")
+
+    def _page(self, objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        query = parse_qs(urlsplit(self.path).query)
+        size, page = int(query["per_page"][0]), int(query["page"][0])
+        return objects[(page - 1) * size : page * size]
+
+    def _author(self) -> dict[str, Any]:
+        if self.headers["Authorization"].removeprefix("Bearer ") == TOKEN:
+            return {
+                "user": {"login": "octocat", "id": ACCOUNT_NUMBER, "type": "User"},
+                "performed_via_github_app": None,
+            }
+        bot = {"login": "hookmill[bot]", "id": 9, "type": "Bot"}
+        return {"user": bot, "performed_via_github_app": {"id": APP_NUMBER}}
+
+    def _require_shown(self, comment: dict[str, Any]) -> None:
+        if self.server.github.is_gitea:
+            return
+        hunks = self.server.github.shown_lines.get(comment["path"], [])
+        lines = {comment["line"], comment.get("start_line", comment["line"])}
+        if not any(lines <= set(hunk) for hunk in hunks) or comment.get("start_line", 0) >= comment["line"]:
+            raise _Refused(422, "Unprocessable Entity", ["Pull request review thread line must be part of the diff"])
 
     def _validate_check_run(self, content: Any, schema: Any) -> None:
         jsonschema.validate(content, schema)
@@ -323,7 +424,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in self.server.github.answer_headers.items():
             self.send_header(name, value)
         self.end_headers()
-        content = json.dumps(body).encode()
+        content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
         is_cut = self.server.github.cut(self.command, self.path)
         self.wfile.write(content[: len(content) // 2] if is_cut else content)
 

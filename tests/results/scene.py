@@ -10,7 +10,6 @@ from hookmill.domain.result_message import ResultMessage
 from hookmill.domain.results import (
     DestinationRules,
     ResultDestinationKind,
-    ResultKind,
     plan_results,
     results_from_json,
 )
@@ -100,8 +99,8 @@ class Scene:
         sent = []
         while (claimed := self.claim()) is not None:
             sent.append((claimed.kind.value, claimed.result.state.value if claimed.result.has_ended else "started"))
-            check_run = 7 if claimed.kind is ResultKind.GITHUB_CHECK else None
-            assert self.record(claimed, Sent(status=201, check_run=check_run))
+            remote_id = 7 if claimed.target.repository is not None and claimed.kind != STATUS["kind"] else None
+            assert self.record(claimed, Sent(status=201, remote_id=remote_id))
             self.now += 1
         return sent
 

@@ -22,12 +22,14 @@ from hookmill.store.notices import CLAIM_US
 from hookmill.store.results import DIED, ClaimedResult, NothingToSend, NotSent, Outcome, Sent
 from hookmill.store.runs import outputs
 from tests.notices.receivers import Receiver, closed_port, http_receiver
-from tests.results.github import TOKEN
+from tests.results.github import ACCOUNT_NUMBER, TOKEN
 from tests.results.scene import COMMENT, SHA, SLACK, STATUS, WEBHOOK, WORKER, Scene
 from tests.support.loaded import fork_context
 from tests.support.waiting import until
 
 SECRET = "whsec_" + "ZWVl" * 8
+NEW_COMMENT = {**COMMENT, "update": False}
+OURS = {"id": 9, "user": {"id": ACCOUNT_NUMBER}}
 
 
 @pytest.fixture
@@ -72,13 +74,16 @@ def send_again(scene: Scene, first: ClaimedResult, outcome: Outcome, by: ResultD
 
 
 def test_comment_arrives_with_the_marker(scene, github, monkeypatch):
-    key = ended(scene, COMMENT)
+    key = ended(scene, NEW_COMMENT)
 
     outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
 
-    assert outcome == Sent(status=201, url=f"{github.url}/acme/shop/issues/7#1")
+    assert outcome == Sent(status=201, url=f"{github.url}/acme/shop/issues/7#1", remote_id=1)
     assert github.requests == [("POST", "/repos/acme/shop/issues/7/comments")]
-    assert github.comments[0]["body"] == f"<!-- hookmill run_{key.hex()} 0 -->\n# Done\n@\u200boctocat"
+    page = f"https://hooks.test/f/fac_one/runs/run_{key.hex()}"
+    assert github.comments[0]["body"] == (
+        f"<!-- hookmill run_{key.hex()} 0 -->\n# Done\n@\u200boctocat\n\n---\n[run_{key.hex()}]({page}) · 0 s"
+    )
 
 
 def test_status_arrives_at_the_commit(scene, github, monkeypatch):
@@ -100,7 +105,7 @@ def test_status_arrives_at_the_commit(scene, github, monkeypatch):
 
 
 def test_comment_whose_answer_was_lost_is_found_and_not_repeated(scene, github, monkeypatch):
-    ended(scene, COMMENT)
+    ended(scene, NEW_COMMENT)
     by = delivery(monkeypatch, github=at_github(github.url))
     github.next_answers = [0]
     first = claimed(scene)
@@ -110,29 +115,30 @@ def test_comment_whose_answer_was_lost_is_found_and_not_repeated(scene, github, 
 
     again = send_again(scene, first, outcome, by)
 
-    assert again == Sent(status=200, url=f"{github.url}/acme/shop/issues/7#1", note="An earlier attempt had arrived.")
+    page = f"{github.url}/acme/shop/issues/7#1"
+    assert again == Sent(status=200, url=page, note="An earlier attempt had arrived.", remote_id=1)
     assert len(github.comments) == 1
 
 
 @pytest.mark.parametrize("status", [408, 502])
 def test_comment_that_a_gateway_has_given_up_is_searched_before_it_is_repeated(scene, github, monkeypatch, status):
-    key = ended(scene, COMMENT)
+    key = ended(scene, NEW_COMMENT)
     by = delivery(monkeypatch, github=at_github(github.url))
     github.next_answers = [status]
     first = claimed(scene)
     outcome = by.send(first)
-    github.comments.append({"body": f"<!-- hookmill run_{key.hex()} 0 -->\n# Done", "html_url": github.url})
+    github.comments.append({**OURS, "body": f"<!-- hookmill run_{key.hex()} 0 -->\n# Done", "html_url": github.url})
 
     again = send_again(scene, first, outcome, by)
 
-    assert again == Sent(status=200, url=github.url, note="An earlier attempt had arrived.")
-    assert [method for method, _ in github.requests] == ["POST", "GET"]
+    assert again == Sent(status=200, url=github.url, note="An earlier attempt had arrived.", remote_id=9)
+    assert [method for method, _ in github.requests] == ["POST", "GET", "GET"]
 
 
 def test_comment_that_did_not_arrive_is_sent_again(scene, github, monkeypatch):
     ended(scene, COMMENT)
     by = delivery(monkeypatch, github=at_github(github.url))
-    github.comments.append({"body": "Somebody's comment about <!-- hookmill", "html_url": "x"})
+    github.comments.append({"id": 1, "body": "Somebody's comment about <!-- hookmill", "html_url": "x"})
     first = claimed(scene)
 
     again = send_again(scene, first, NotSent(problem="no answer", may_have_arrived=True), by)
@@ -154,7 +160,7 @@ def test_comment_is_not_repeated_while_earlier_ones_cannot_be_searched(scene, gi
 
 
 def test_comment_is_not_repeated_after_a_search_whose_answer_was_cut(scene, github, monkeypatch):
-    ended(scene, COMMENT)
+    ended(scene, NEW_COMMENT)
     by = delivery(monkeypatch, github=at_github(github.url))
     github.next_answers = [0]
     first = claimed(scene)
@@ -271,6 +277,25 @@ def test_url_of_a_chat_in_its_answer_is_not_shown(scene, receiver, monkeypatch):
 
     assert isinstance(outcome, NotSent)
     assert "secret-of" not in outcome.problem
+
+
+def test_answer_that_is_too_large_is_not_read(scene, github, monkeypatch):
+    ended(scene, COMMENT)
+    github.comments = [{"id": 1, "body": "", "padding": [[]] * 1_000_000}]
+    sizes: list[int] = []
+    loads = json.loads
+
+    def measured(body: bytes) -> Any:
+        sizes.append(len(body))
+        return loads(body)
+
+    monkeypatch.setattr("hookmill.results.api.json.loads", measured)
+
+    outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
+
+    assert outcome == NotSent(problem="The answer with the comments could not be read.", status=200)
+    assert max(sizes) <= 1_048_576
+    assert len(github.comments) == 1
 
 
 def test_destination_that_the_factory_may_no_longer_use_gets_nothing(scene, github, monkeypatch):

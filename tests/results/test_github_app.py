@@ -81,8 +81,8 @@ def test_check_run_is_created_at_the_start_and_completed_at_the_end(scene, githu
     end = send_next(scene, by)
 
     page = f"{github.url}/acme/shop/runs/1"
-    assert start == Sent(status=201, url=page, check_run=1)
-    assert end == Sent(status=200, url=page, check_run=1)
+    assert start == Sent(status=201, url=page, remote_id=1)
+    assert end == Sent(status=200, url=page, remote_id=1)
     # The second message uses the same token.
     assert github.paths() == [INSTALLATION, NEW_TOKEN, CREATE, UPDATE]
     assert created == {

@@ -232,7 +232,7 @@ def test_end_knows_the_check_run_that_the_start_has_created(scene: Scene):
     end = scene.claim()
 
     assert end is not None
-    assert (end.check_run, end.may_have_check_run) == (7, True)
+    assert (end.remote_id, end.may_have_check_run) == (7, True)
 
 
 def test_start_of_a_check_run_that_was_never_sent_is_not_searched(scene: Scene):
@@ -242,7 +242,7 @@ def test_start_of_a_check_run_that_was_never_sent_is_not_searched(scene: Scene):
     end = scene.claim()
 
     assert end is not None
-    assert (end.check_run, end.may_have_check_run) == (None, False)
+    assert (end.remote_id, end.may_have_check_run) == (None, False)
     assert scene.states(key) == ["superseded", "waiting"]
 
 
@@ -256,7 +256,7 @@ def test_start_of_a_check_run_that_may_have_arrived_is_searched(scene: Scene):
     end = scene.claim()
 
     assert end is not None
-    assert (end.check_run, end.may_have_check_run, end.may_have_arrived) == (None, True, False)
+    assert (end.remote_id, end.may_have_check_run, end.may_have_arrived) == (None, True, False)
 
 
 def test_newer_run_never_replaces_the_check_run_of_an_older_one(scene: Scene):
@@ -430,12 +430,12 @@ def test_newer_state_is_sent_again_after_an_older_one_arrived_late(
 def test_check_run_that_was_created_late_is_completed(scene: Scene):
     key, late = sent_late(scene, CHECK)
 
-    assert not scene.record(late, Sent(status=201, check_run=9))
+    assert not scene.record(late, Sent(status=201, remote_id=9))
 
     claimed = scene.claim()
     assert claimed is not None
-    assert (claimed.phase, claimed.check_run) == (END, 9)
-    assert scene.record(claimed, Sent(status=200, check_run=9))
+    assert (claimed.phase, claimed.remote_id) == (END, 9)
+    assert scene.record(claimed, Sent(status=200, remote_id=9))
     assert scene.claim() is None
     assert [each.is_uncertain for each in scene.deliveries(key)] == [True, True]
 

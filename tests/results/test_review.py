@@ -303,7 +303,9 @@ def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(
     assert github.states() in (["pending", "success"], ["success"])
     assert {(status["sha"], status["context"]) for status in github.statuses} == {(commit, "hookmill/review")}
     [comment] = [comment["body"] for comment in github.comments]
-    assert comment.startswith(f"<!-- hookmill {run_id(run.id)} 1 -->\nThe key is [masked]. The file says:")
+    hidden, text = comment.split("-->\nThe key is ", 1)
+    assert hidden.startswith(f"<!-- hookmill {run_id(run.id)} 1 -->\n<!-- hookmill automation aut_")
+    assert text.startswith("[masked]. The file says:")
     assert "Say hello to @\u200boctocat." in comment
     # The API and the page show them, too.
     for text in (view["summary"], page):

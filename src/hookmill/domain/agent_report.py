@@ -4,6 +4,7 @@ The values are the agent's own. An agent that follows instructions in a payload 
 to people, and decide nothing.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -16,6 +17,8 @@ ERROR_CHARACTERS_MAX: Final = 500
 """A longer error is cut after this many characters."""
 TOKENS_MAX: Final = 10**15
 COST_MICROUSD_MAX: Final = 10**15
+MODEL_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:/\[\]-]{0,99}"
+_MODEL: Final = re.compile(rf"{MODEL_PATTERN}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,8 @@ class AgentReport:
     input_tokens: int | None = None
     """Includes tokens that were read from a cache or written to it."""
     output_tokens: int | None = None
+    model: str | None = None
+    """The name of the model. It has only the characters of `MODEL_PATTERN`."""
 
     def with_result(self, text: str) -> "AgentReport":
         """The report with another text as its result."""
@@ -39,13 +44,19 @@ class AgentReport:
 
 
 def agent_report(
-    result: Any = None, *, cost_usd: Any = None, input_tokens: Any = None, output_tokens: Any = None
+    result: Any = None,
+    *,
+    cost_usd: Any = None,
+    input_tokens: Any = None,
+    output_tokens: Any = None,
+    model: Any = None,
 ) -> AgentReport | None:
     """A report from values of any type. Values that are not usable are left out. None if no value is left."""
     report = AgentReport(
         cost_microusd=_microusd(cost_usd),
         input_tokens=count_of(input_tokens),
         output_tokens=count_of(output_tokens),
+        model=model if isinstance(model, str) and _MODEL.match(model) else None,
     )
     if isinstance(result, str) and result.strip():
         report = report.with_result(result)

@@ -38,7 +38,7 @@ class ResultKind(StrEnum):
 
 
 class ResultDestinationKind(StrEnum):
-    """The kinds of destinations. A Gitea has the same API for comments and statuses as GitHub, and no check runs."""
+    """The kinds of destinations. A Gitea has nearly the same API as GitHub, without check runs."""
 
     GITHUB = "github"
     GITEA = "gitea"
@@ -54,8 +54,12 @@ DESTINATION_KINDS: Final[Mapping[ResultKind, tuple[ResultDestinationKind, ...]]]
     ResultKind.WEBHOOK: (ResultDestinationKind.WEBHOOK,),
 }
 """The kinds of destinations that can get a result of each kind."""
-STATE_KINDS: Final = frozenset({ResultKind.GITHUB_CHECK, ResultKind.GITHUB_STATUS})
-"""The kinds whose messages say what state a run has, so a newer message replaces one that still waits."""
+STATUS_KINDS: Final = frozenset({ResultKind.GITHUB_CHECK, ResultKind.GITHUB_STATUS})
+"""The kinds whose messages say what state a run has."""
+DISCUSSION_KINDS: Final = frozenset({ResultKind.GITHUB_COMMENT})
+"""The kinds whose messages appear in the discussion of a pull request. Only the newest run counts there."""
+STATE_KINDS: Final = STATUS_KINDS | DISCUSSION_KINDS
+"""The kinds of which a newer message replaces one that still waits."""
 _REPOSITORY_POINTERS: Final = ("/repository/full_name",)
 _NUMBER_POINTERS: Final = ("/pull_request/number", "/issue/number", "/number")
 _COMMIT_POINTERS: Final = (
@@ -80,6 +84,8 @@ class DeclaredResult:
     """The name of a destination in the settings."""
     context: str | None = None
     """Of a status or a check run: its name. None: the automation's name."""
+    update: bool | None = None
+    """Of a comment. False: each run creates one. None: one comment is updated."""
     repository: str | None = None
     number: str | None = None
     commit: str | None = None
@@ -91,9 +97,9 @@ class DeclaredResult:
         }
 
     def as_text(self) -> str:
-        """The result as people write it in `json_of_text`. With pointers, it is the text of the JSON."""
-        has_pointers = any((self.repository, self.number, self.commit))
-        if has_pointers or (self.context is not None and self.context != self.context.strip()):
+        """The result as people write it in `json_of_text`. With other keys, it is the text of the JSON."""
+        has_more = any((self.repository, self.number, self.commit, self.update is not None))
+        if has_more or (self.context is not None and self.context != self.context.strip()):
             return json.dumps(self.as_json(), ensure_ascii=False)
         return "=".join((self.kind.value, self.destination, *([self.context] if self.context is not None else [])))
 
@@ -109,7 +115,7 @@ def json_of_text(text: str) -> dict[str, Any] | None:
 
 _OPTIONAL_KEYS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
     ResultKind.GITHUB_CHECK: ("context", "repository", "commit"),
-    ResultKind.GITHUB_COMMENT: ("repository", "number"),
+    ResultKind.GITHUB_COMMENT: ("update", "repository", "number"),
     ResultKind.GITHUB_STATUS: ("context", "repository", "commit"),
     ResultKind.SLACK: (),
     ResultKind.WEBHOOK: (),
@@ -154,6 +160,7 @@ def _result_from_json(source: dict[str, Any], place: str) -> DeclaredResult:
         kind=kind,
         destination=destination,
         context=_context(source["context"], f"{place}/context") if "context" in source else None,
+        update=_update(source.get("update", True), f"{place}/update"),
         **{
             name: usable_pointer(source[name], f"{place}/{name}", f"The pointer {name} of a result")
             for name in ("repository", "number", "commit")
@@ -170,6 +177,13 @@ def _context(source: Any, place: str) -> str:
             pointer=place,
         )
     return source
+
+
+def _update(source: Any, place: str) -> bool | None:
+    if not isinstance(source, bool):
+        raise Invalid("The value update of a comment must be true or false.", pointer=place)
+    # Equal results have equal values.
+    return None if source else False
 
 
 # What one run delivers
@@ -207,6 +221,8 @@ class ResultTarget:
     number: int | None = None
     commit: str | None = None
     context: str | None = None
+    is_updated: bool = False
+    """Of a comment: whether the next run updates it."""
 
     def text(self) -> str:
         """The target for people. Empty for a destination that is the target itself."""
@@ -231,7 +247,7 @@ class PlannedResult:
     @property
     def reports_start(self) -> bool:
         """Whether the start of the run is delivered, too."""
-        return self.kind in STATE_KINDS or self.kind is ResultKind.WEBHOOK
+        return self.kind in STATUS_KINDS or self.kind is ResultKind.WEBHOOK
 
 
 def plan_results(
@@ -303,7 +319,11 @@ def refuse_repository(target: ResultTarget, rules: DestinationRules) -> None:
 def _target(result: DeclaredResult, payload: Json, automation_name: str) -> ResultTarget:
     match result.kind:
         case ResultKind.GITHUB_COMMENT:
-            return ResultTarget(repository=_repository(result, payload), number=_number(result, payload))
+            return ResultTarget(
+                repository=_repository(result, payload),
+                number=_number(result, payload),
+                is_updated=result.update is not False,
+            )
         case ResultKind.GITHUB_STATUS | ResultKind.GITHUB_CHECK:
             name = printable(automation_name).replace("\n", " ")
             return ResultTarget(

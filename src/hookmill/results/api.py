@@ -13,8 +13,8 @@ from hookmill.outbound.answer_text import quoted_answer, secret_parts
 from hookmill.outbound.connection import MessageDeadline
 from hookmill.store.results import NotSent, Sent
 
-RESPONSE_BYTES_MAX: Final = 16_777_216
-"""A page with the longest comments or check runs is smaller."""
+RESPONSE_BYTES_MAX: Final = 1_048_576
+"""The longest comment or check run is smaller. A JSON value of this size can take 50 times as much memory."""
 RETRY_AFTER_SECONDS_MAX: Final = 3_600
 PAGE_CHARACTERS_MAX: Final = 500
 _OK: Final = range(200, 300)
@@ -50,10 +50,13 @@ class DestinationApi:
         body: bytes | None,
         headers: Mapping[str, str],
         deadline: MessageDeadline,
+        *,
+        as_text: bool = False,
     ) -> Reply:
         """Send the request. Raises `DestinationUnavailable` if there is no response.
 
-        The exception is a `NoDestinationResponse` if the request may have changed something.
+        `as_text`: the answer is the text of the response, up to `RESPONSE_BYTES_MAX`, and no JSON value. The exception
+        is a `NoDestinationResponse` if the request may have changed something.
         """
         try:
             response = http.request(
@@ -72,7 +75,8 @@ class DestinationApi:
                 raise DestinationUnavailable(str(error)) from None
             raise
         if response.status in _OK:
-            return Sent(status=response.status), _json(response.body)
+            answer = response.body.decode("utf-8", "replace") if as_text else _json(response.body)
+            return Sent(status=response.status), answer
         note = ", which is a redirect and is not followed" if response.status in _REDIRECTS else ""
         words = quoted_answer(response.body, secret_parts(url, headers)) or ""
         is_final = 300 <= response.status < 500 and response.status not in _TEMPORARY and not _HEALS.search(words)

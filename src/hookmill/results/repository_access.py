@@ -37,26 +37,53 @@ class RepositoryAccess:
     app_number: int | None = field(default=None, init=False)
     """The number of the app whose token was used."""
     _is_renewed: bool = field(default=False, init=False)
+    _account: int | None = field(default=None, init=False)
+    """The number of the token's user."""
+    _is_account_read: bool = field(default=False, init=False)
 
     def call(self, method: str, path: str, content: Any = None) -> Reply:
         """Send a request to a path of the repository. A token of an app that has become invalid is replaced once."""
-        headers = self._headers()
+        body = json.dumps(content).encode() if content is not None else None
+        return self._call(method, f"/repos/{self.repository}{path}", body)
+
+    def is_author(self, source: Any) -> bool | NotSent | None:
+        """Whether the account or the app of the credential has written this comment or review.
+
+        None: the token may not read its user, as those for few things. `NotSent`: the user could not be read now.
+        """
+        if isinstance(self.destination.credential, AppCredential):
+            app, user = _member(source, "performed_via_github_app"), _member(source, "user")
+            # A review does not name its app.
+            return number_of(app) == self.app_number if app is not None else _member(user, "type") == "Bot"
+        if not self._is_account_read:
+            outcome, account = self._call("GET", "/user", None)
+            if isinstance(outcome, NotSent) and outcome.status not in (403, 404):
+                return outcome
+            self._account, self._is_account_read = number_of(account), True
+        return None if self._account is None else number_of(_member(source, "user")) == self._account
+
+    def _call(self, method: str, path: str, body: bytes | None, accept: str | None = None) -> Reply:
+        headers = self._headers(accept)
         if isinstance(headers, NotSent):
             return headers, None
         # Each part of the path is verified, or escaped.
-        url = parsed_url(SecretValue(f"{self.destination.url}/repos/{self.repository}{path}"))
-        body = json.dumps(content).encode() if content is not None else None
-        reply = self.api.request(method, url, body, headers, self.deadline)
+        url = parsed_url(SecretValue(f"{self.destination.url}{path}"))
+        as_text = accept is not None
+        reply = self.api.request(method, url, body, headers, self.deadline, as_text=as_text)
         is_refused = isinstance(reply[0], NotSent) and reply[0].status == 401
         if not is_refused or self._is_renewed or not isinstance(self.destination.credential, AppCredential):
             return reply
         self._is_renewed = True
-        headers = self._headers(rejected=True)
+        headers = self._headers(accept, rejected=True)
         if isinstance(headers, NotSent):
             return headers, None
-        return self.api.request(method, url, body, headers, self.deadline)
+        return self.api.request(method, url, body, headers, self.deadline, as_text=as_text)
 
-    def _headers(self, *, rejected: bool = False) -> dict[str, str] | NotSent:
+    def _headers(self, accept: str | None, *, rejected: bool = False) -> dict[str, str] | NotSent:
+        headers = self._credential_headers(rejected=rejected)
+        return headers if isinstance(headers, NotSent) or accept is None else headers | {"Accept": accept}
+
+    def _credential_headers(self, *, rejected: bool) -> dict[str, str] | NotSent:
         match self.destination.credential:
             case TokenCredential():
                 return api_headers(self.secret)
@@ -74,6 +101,16 @@ class RepositoryAccess:
                 return api_headers(token.value)
             case credential:
                 assert_never(credential)
+
+
+def _member(source: Any, name: str) -> Any:
+    return source.get(name) if isinstance(source, dict) else None
+
+
+def number_of(source: Any) -> int | None:
+    """The number that identifies an object of the API."""
+    number = _member(source, "id")
+    return number if type(number) is int and 0 < number < 2**63 else None
 
 
 def check_credential(

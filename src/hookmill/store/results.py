@@ -6,6 +6,9 @@ finishes it. If the sender dies in between, its claim is released or expires, an
 
 Messages with the same lane are sent in their order. A newer commit status replaces an older one that still waits. Each
 run has its own check run, so the message about a run's end replaces only that run's message about its start.
+
+All runs of an automation for one pull request have the same lane for their comment. There,
+the order is that in which the runs were created, whichever of them ends first.
 """
 
 import json
@@ -14,15 +17,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
+from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import RunKey, delivery_id, run_id
 from hookmill.domain.result_message import ResultMessage, SendAttempt
 from hookmill.domain.result_text import RunResult
-from hookmill.domain.results import STATE_KINDS, PlannedResult, ResultKind, ResultTarget
+from hookmill.domain.results import DISCUSSION_KINDS, STATE_KINDS, PlannedResult, ResultKind, ResultTarget
 from hookmill.domain.run import Run, RunState
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RESTORED, RETRY_US_MAX, SKEW_US, retry_us
-from hookmill.store.runs import outputs
+from hookmill.store.runs import outputs, reading
 from hookmill.store.runs.executors import ExecutorId
 
 START: Final = 1
@@ -49,10 +53,13 @@ class ClaimedResult:
     run_started_at: int
     may_have_arrived: bool
     """Whether an earlier attempt may have arrived."""
-    check_run: int | None = None
-    """The number of the check run that the message about the start has created."""
+    remote_id: int | None = None
+    """The number of what an earlier message has created, and this one changes: a check run or a comment."""
     may_have_check_run: bool = False
     """Whether GitHub may have a check run although its number is unknown."""
+    automation_id: str
+    reports: Sequence[AgentReport] = ()
+    """What the run's agent has reported about its attempts, for a comment."""
     log: Sequence[SendAttempt]
     claimed_at: int
 
@@ -66,8 +73,8 @@ class Sent:
     status: int | None
     url: str | None = None
     note: str | None = None
-    check_run: int | None = None
-    """The number of the check run that was written."""
+    remote_id: int | None = None
+    """The number of the check run, comment or review that was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,16 +122,16 @@ def begin(tx: Transaction, run: Run, planned: Sequence[PlannedResult], *, execut
     if tx.one("SELECT 1 AS one FROM run_results WHERE run_id = :run LIMIT 1", run=run.id) is not None:
         return True
     for result in planned:
-        lane = _lane(run.id, result)
+        lane = _lane(run, result)
         if result.refusal is None and result.reports_start:
             _supersede(tx, result.kind, lane)
-            _insert(tx, run.id, result, START, "waiting", lane, now)
+            _insert(tx, run, result, START, "waiting", lane, now)
         state = "refused" if result.refusal is not None else "open"
-        _insert(tx, run.id, result, END, state, lane, now)
+        _insert(tx, run, result, END, state, lane, now)
     return True
 
 
-def _insert(tx: Transaction, run: RunKey, result: PlannedResult, phase: int, state: str, lane: str, now: int) -> None:
+def _insert(tx: Transaction, run: Run, result: PlannedResult, phase: int, state: str, lane: str, now: int) -> None:
     tx.run(
         """
         INSERT INTO run_results (
@@ -132,11 +139,11 @@ def _insert(tx: Transaction, run: RunKey, result: PlannedResult, phase: int, sta
             due_at, finished_at, failure
         )
         VALUES (
-            :run, :number, :phase, :kind, :destination, :target, :lane, :state, 0, '[]', FALSE, :now,
+            :run, :number, :phase, :kind, :destination, :target, :lane, :state, 0, '[]', FALSE, :queued_at,
             :due_at, :finished_at, :failure
         )
         """,
-        run=run,
+        run=run.id,
         number=result.number,
         phase=phase,
         kind=result.kind,
@@ -144,20 +151,21 @@ def _insert(tx: Transaction, run: RunKey, result: PlannedResult, phase: int, sta
         target=json.dumps(asdict(result.target)),
         lane=lane,
         state=state,
-        now=now,
+        queued_at=run.created_at if result.kind in DISCUSSION_KINDS else now,
         due_at=now if state == "waiting" else None,
         finished_at=now if state == "refused" else None,
         failure=result.refusal,
     )
 
 
-def _lane(run: RunKey, result: PlannedResult) -> str:
-    if result.kind is ResultKind.GITHUB_STATUS:
-        target = result.target
-        return (
-            f"{result.destination} {(target.repository or '').lower()} {target.commit} {(target.context or '').lower()}"
-        )
-    return f"{run.hex()} {result.number}"
+def _lane(run: Run, result: PlannedResult) -> str:
+    target = result.target
+    repository = f"{result.destination} {(target.repository or '').lower()}"
+    if result.refusal is None and result.kind is ResultKind.GITHUB_STATUS:
+        return f"{repository} {target.commit} {(target.context or '').lower()}"
+    if result.refusal is None and target.is_updated:
+        return f"{repository}#{target.number} {result.kind} {run.automation_id}"
+    return f"{run.id.hex()} {result.number}"
 
 
 def _supersede(tx: Transaction, kind: ResultKind, lane: str) -> None:
@@ -288,7 +296,8 @@ def release(tx: Transaction, executor: ExecutorId) -> None:
 def _queue_messages_about_ended_runs(tx: Transaction, now: int) -> None:
     """Let the messages about runs that have ended wait to be sent.
 
-    A status is superseded instead if another run has begun for its commit and name since then, and has not ended.
+    A status is superseded instead if another run has begun for its commit and name since then, and has not ended. A
+    comment is superseded if that of a newer run waits or was sent.
     """
     rows = tx.all(
         f"""
@@ -305,20 +314,40 @@ def _queue_messages_about_ended_runs(tx: Transaction, now: int) -> None:
         """
     )
     for row in rows:
-        if not row["is_outdated"]:
-            _supersede(tx, ResultKind(row["kind"]), row["lane"])
+        kind = ResultKind(row["kind"])
+        is_outdated = _has_newer(tx, row) if kind in DISCUSSION_KINDS else row["is_outdated"]
+        if not is_outdated:
+            _supersede(tx, kind, row["lane"])
         tx.run(
             """
             UPDATE run_results SET state = :state, queued_at = :queued_at, due_at = :due_at
             WHERE run_id = :run AND number = :number AND phase = :phase
             """,
-            state="superseded" if row["is_outdated"] else "waiting",
+            state="superseded" if is_outdated else "waiting",
             # Messages are sent in this order. By another clock, or one that was corrected, the run may seem to end
             # before it started.
-            queued_at=max(now, row["finished_at"], row["queued_at"]),
-            due_at=None if row["is_outdated"] else now,
+            queued_at=row["queued_at"] if kind in DISCUSSION_KINDS else max(now, row["finished_at"], row["queued_at"]),
+            due_at=None if is_outdated else now,
             **_key(row),
         )
+
+
+def _has_newer(tx: Transaction, row: Row) -> bool:
+    """Whether a message of a newer run waits in the same lane, or was sent."""
+    newer = tx.one(
+        """
+        SELECT 1 AS one FROM run_results
+        WHERE lane = :lane AND state = 'waiting' AND (queued_at, run_id) > (:queued_at, :run)
+        UNION ALL
+        SELECT 1 AS one FROM run_results
+        WHERE lane = :lane AND state = 'sent' AND remote_id IS NOT NULL AND (queued_at, run_id) > (:queued_at, :run)
+        LIMIT 1
+        """,
+        lane=row["lane"],
+        queued_at=row["queued_at"],
+        run=bytes(row["run_id"]),
+    )
+    return newer is not None
 
 
 def _claimed(
@@ -327,7 +356,7 @@ def _claimed(
     run = tx.one(
         """
         SELECT r.state, r.attempt, r.started_at, r.finished_at, r.exit_status, r.delivery_id, r.webhook_no,
-            v.name AS automation, f.name AS factory
+            r.automation_id, v.name AS automation, f.name AS factory
         FROM runs r
         JOIN automation_versions v ON v.automation_id = r.automation_id AND v.version = r.automation_version
         JOIN factories f ON f.id = r.factory_id
@@ -338,10 +367,13 @@ def _claimed(
     assert run is not None, "retention removes a run with its results"
     key = RunKey(bytes(row["run_id"]))
     has_ended = row["phase"] == END
-    check_run, may_have_check_run = None, False
-    if row["kind"] == ResultKind.GITHUB_CHECK:
-        check_run, may_have_check_run = _check_run_at_start(tx, row) if has_ended else (None, False)
+    kind, target = ResultKind(row["kind"]), ResultTarget(**json.loads(row["target"]))
+    remote_id, may_have_check_run = None, False
+    if kind is ResultKind.GITHUB_CHECK:
+        remote_id, may_have_check_run = _check_run_at_start(tx, row) if has_ended else (None, False)
         may_have_check_run |= may_have_arrived
+    elif target.is_updated:
+        remote_id = _comment_of_lane(tx, row["lane"])
     return ClaimedResult(
         result=RunResult(
             run=key,
@@ -357,25 +389,41 @@ def _claimed(
             outputs=outputs.of_run(tx, key) if has_ended else {},
             url=f"{public_url}/f/{quote(run['factory'], safe='')}/runs/{run_id(key)}",
         ),
-        kind=ResultKind(row["kind"]),
+        kind=kind,
         destination=row["destination"],
-        target=ResultTarget(**json.loads(row["target"])),
+        target=target,
         phase=row["phase"],
         attempt=row["attempts"] + 1,
         run_started_at=run["started_at"] or now,
         may_have_arrived=may_have_arrived,
-        check_run=check_run,
+        remote_id=remote_id,
         may_have_check_run=may_have_check_run,
+        automation_id=run["automation_id"],
+        reports=list(reading.attempt_reports(tx, key).values()) if kind is ResultKind.GITHUB_COMMENT else (),
         log=log,
         claimed_at=now,
     )
+
+
+def _comment_of_lane(tx: Transaction, lane: str) -> int | None:
+    """The number of the comment that the newest message has created or updated."""
+    newest = tx.one(
+        """
+        SELECT remote_id FROM run_results
+        WHERE lane = :lane AND remote_id IS NOT NULL
+        ORDER BY queued_at DESC, run_id DESC
+        LIMIT 1
+        """,
+        lane=lane,
+    )
+    return newest["remote_id"] if newest is not None else None
 
 
 def _check_run_at_start(tx: Transaction, row: Row) -> tuple[int | None, bool]:
     """The number of the check run that the message about the start has created, and whether there may be one."""
     start = tx.one(
         """
-        SELECT check_run, state, attempts FROM run_results
+        SELECT remote_id, state, attempts FROM run_results
         WHERE run_id = :run AND number = :number AND phase = :phase
         """,
         **(_key(row) | {"phase": START}),
@@ -384,7 +432,7 @@ def _check_run_at_start(tx: Transaction, row: Row) -> tuple[int | None, bool]:
     # A restore marks waiting messages `failed`, and the original may have sent them. So only `superseded` without
     # attempts proves that there is no check run.
     was_never_sent = start["state"] == "superseded" and start["attempts"] == 0
-    return start["check_run"], not was_never_sent
+    return start["remote_id"], not was_never_sent
 
 
 def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) -> bool:
@@ -393,13 +441,13 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
     Returns False, and changes nothing, if the claim had expired and another process has claimed the message.
     """
     changes: dict[str, Any]
-    check_run = None
+    remote_id = None
     log = list(claimed.log)
     match outcome:
         case Sent(status=status, url=url, note=note):
             log.append(SendAttempt(at=claimed.claimed_at, status=status, problem=note))
             changes = {"state": "sent", "finished_at": now, "failure": None, "url": url}
-            check_run = outcome.check_run
+            remote_id = outcome.remote_id
         case NothingToSend(reason=reason):
             changes = {"state": "omitted", "finished_at": now, "failure": reason, "url": None}
         case NotSent() as failure:
@@ -414,15 +462,16 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
     finished_rows = tx.run(
         """
         UPDATE run_results
-        SET state = :state, finished_at = :finished_at, failure = :failure, url = :url, check_run = :check_run,
-            log = :log, claimed_until = NULL, due_at = :due_at, is_uncertain = :is_uncertain
+        SET state = :state, finished_at = :finished_at, failure = :failure, url = :url,
+            remote_id = COALESCE(:remote_id, remote_id), log = :log, claimed_until = NULL, due_at = :due_at,
+            is_uncertain = :is_uncertain
         WHERE run_id = :run AND number = :number AND phase = :phase AND state = 'waiting' AND attempts = :attempt
         """,
         run=claimed.result.run,
         number=claimed.result.number,
         phase=claimed.phase,
         attempt=claimed.attempt,
-        check_run=check_run,
+        remote_id=remote_id,
         log=_log_json(log),
         due_at=now + delay_us if changes["state"] == "waiting" else None,
         is_uncertain=claimed.may_have_arrived or _may_have_arrived(outcome),
@@ -430,7 +479,7 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
     )
     is_late = finished_rows == 0
     if is_late and claimed.kind in STATE_KINDS and (isinstance(outcome, Sent) or _may_have_arrived(outcome)):
-        _send_newer_state_again(tx, claimed, check_run, now)
+        _send_newer_state_again(tx, claimed, remote_id, now)
     if claimed.kind in STATE_KINDS and changes["state"] == "waiting":
         # A newer state must not wait until this one has been sent.
         tx.run(
@@ -457,20 +506,20 @@ def _may_have_arrived(outcome: Outcome) -> bool:
     return isinstance(outcome, NotSent) and outcome.may_have_arrived
 
 
-def _send_newer_state_again(tx: Transaction, claimed: ClaimedResult, check_run: int | None, now: int) -> None:
+def _send_newer_state_again(tx: Transaction, claimed: ClaimedResult, remote_id: int | None, now: int) -> None:
     """Send the newest state of the lane again, because this older one may have arrived after it.
 
     Its sender was frozen. Another worker has meanwhile sent the older message and a newer one. The older one may also
-    have created a second check run, which the newest state must complete.
+    have created a second check run, which the newest state must complete, or overwritten a newer comment.
     """
     key = {"run": claimed.result.run, "number": claimed.result.number, "phase": claimed.phase}
-    if check_run is not None:
+    if remote_id is not None:
         tx.run(
             """
-            UPDATE run_results SET check_run = :check_run
+            UPDATE run_results SET remote_id = :remote_id
             WHERE run_id = :run AND number = :number AND phase = :phase
             """,
-            check_run=check_run,
+            remote_id=remote_id,
             **key,
         )
     tx.run(

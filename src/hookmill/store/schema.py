@@ -487,6 +487,7 @@ attempt_reports: Final = Table(
     Column("cost_microusd", BigInteger),
     Column("input_tokens", BigInteger),
     Column("output_tokens", BigInteger),
+    Column("model", Text),
     comment="What agents have reported about attempts that have ended. Attempts without a report have no row.",
     sqlite_with_rowid=False,
 )
@@ -528,8 +529,8 @@ run_results: Final = Table(
     _time("finished_at"),
     Column("failure", Text),
     Column("url", Text),
-    # The number of the check run at GitHub that the message has created or completed.
-    Column("check_run", BigInteger),
+    # The number of the check run, comment or review at GitHub or Gitea that the message has created or changed.
+    Column("remote_id", BigInteger),
     Index(
         "ix_run_results_waiting",
         "lane",
@@ -542,6 +543,14 @@ run_results: Final = Table(
         "run_id",
         sqlite_where=text("state = 'open'"),
         postgresql_where=text("state = 'open'"),
+    ),
+    # For the comment of earlier runs, which a newer run updates.
+    Index(
+        "ix_run_results_remote_id",
+        "lane",
+        "queued_at",
+        sqlite_where=text("remote_id IS NOT NULL"),
+        postgresql_where=text("remote_id IS NOT NULL"),
     ),
     comment="An outbox: one row for each message about a run. `target` and `log` are JSON texts.",
     sqlite_with_rowid=False,

@@ -114,8 +114,21 @@ def _read_claude(lines: Iterable[bytes]) -> AgentOutcome:
                 cost_usd=event.get("total_cost_usd"),
                 input_tokens=input_tokens,
                 output_tokens=_at(usage, "output_tokens"),
+                model=_costliest(event.get("modelUsage")),
             )
     return AgentOutcome(None, error=error)
+
+
+def _costliest(usage_by_model: Any) -> str | None:
+    """The model that cost most. An agent also uses small models for side tasks."""
+    if not isinstance(usage_by_model, dict) or not usage_by_model:
+        return None
+
+    def cost(model: Any) -> float:
+        value = _at(usage_by_model, model, "costUSD")
+        return value if type(value) in (int, float) else 0.0
+
+    return str(max(usage_by_model, key=cost))
 
 
 def _claude_retry_error(event: Event) -> str | None:

@@ -10,9 +10,9 @@ def add(tx: Transaction, key: RunKey, attempt: int, report: AgentReport) -> None
     tx.run(
         """
         INSERT INTO attempt_reports (
-            run_id, attempt, result, is_result_cut, cost_microusd, input_tokens, output_tokens
+            run_id, attempt, result, is_result_cut, cost_microusd, input_tokens, output_tokens, model
         )
-        VALUES (:run, :attempt, :result, :is_result_cut, :cost_microusd, :input_tokens, :output_tokens)
+        VALUES (:run, :attempt, :result, :is_result_cut, :cost_microusd, :input_tokens, :output_tokens, :model)
         """,
         run=key,
         attempt=attempt,
@@ -21,4 +21,5 @@ def add(tx: Transaction, key: RunKey, attempt: int, report: AgentReport) -> None
         cost_microusd=report.cost_microusd,
         input_tokens=report.input_tokens,
         output_tokens=report.output_tokens,
+        model=report.model,
     )

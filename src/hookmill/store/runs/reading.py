@@ -240,6 +240,7 @@ def attempt_reports(tx: Transaction, key: RunKey) -> dict[int, AgentReport]:
             cost_microusd=row["cost_microusd"],
             input_tokens=row["input_tokens"],
             output_tokens=row["output_tokens"],
+            model=row["model"],
         )
         for row in rows
     }

@@ -1,0 +1,317 @@
+"""Comments and reviews on a pull request over several pushes: one comment, which only newer runs change."""
+
+import json
+import ssl
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookmill.domain.agent_report import AgentReport
+from hookmill.domain.ids import RunKey, run_id
+from hookmill.domain.results import results_from_json
+from hookmill.domain.run_options import RunOptions
+from hookmill.domain.run_outputs import OutputText
+from hookmill.results.delivery import ResultDelivery
+from hookmill.results.destinations import RepositoryDestination
+from hookmill.results.sender import ResultSender
+from hookmill.store import results
+from hookmill.store.database import open_database
+from hookmill.store.results import NothingToSend, NotSent, Outcome, Sent
+from hookmill.store.runs import agent_reports, outputs
+from tests.results.github import CLIENT_ID, TOKEN, GitHub, app_private_key, github_server, pem
+from tests.results.scene import COMMENT, PULL_REQUEST, WORKER, Scene
+from tests.runs.backlog import Backlog
+
+FOREIGN = {"login": "mallory", "id": 6_660, "type": "User"}
+
+
+class PullRequest:
+    """The runs of one automation for a pull request, in the order of its pushes."""
+
+    def __init__(self, scene: Scene, github: GitHub, declared: Any = COMMENT, **destination: Any) -> None:
+        self.scene = scene
+        self.automation = scene.backlog.automation(options=RunOptions(results=results_from_json([declared])))
+        credential = destination or {"secret_from": "GITHUB_TOKEN"}
+        self.by = ResultDelivery(
+            {
+                "github": RepositoryDestination(
+                    url=github.url,
+                    allow_http=True,
+                    repositories=("acme/*",),
+                    **{"kind": "github", **credential},
+                )
+            },
+            tls=ssl.create_default_context,
+            now_us=lambda: time.time_ns() // 1000,
+        )
+
+    def push(self) -> RunKey:
+        """Start a run."""
+        self.scene.advance(60)
+        key = self.scene.backlog.queue(self.automation, payload=json.dumps(PULL_REQUEST).encode(), now=self.scene.now)
+        self.scene.begin(key)
+        return key
+
+    def end(self, key: RunKey, summary: str = "", *, annotations: Any = None) -> None:
+        texts = {"summary.md": summary, "annotations.json": json.dumps(annotations) if annotations else ""}
+        with self.scene.backlog.database.write() as tx:
+            outputs.add(tx, key, {name: OutputText(text=text) for name, text in texts.items() if text})
+        self.scene.finish(key)
+
+    def send(self) -> Outcome:
+        claimed = self.scene.claim()
+        assert claimed is not None
+        outcome = self.by.send(claimed)
+        self.scene.record(claimed, outcome)
+        return outcome
+
+    def review(self, summary: str = "", **texts: Any) -> Outcome:
+        """A push whose run ends, and delivers its result."""
+        self.end(self.push(), summary, **texts)
+        return self.send()
+
+
+@pytest.fixture
+def pull_request(scene: Scene, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> PullRequest:
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    return PullRequest(scene, github)
+
+
+def text_of(comment: Any) -> str:
+    """The text of a comment without its hidden lines and its footer."""
+    lines = comment["body"].split("\n")
+    assert [line.startswith("<!-- hookmill ") for line in lines[:3]] == [True, True, False]
+    return "\n".join(lines[2 : lines.index("---") - 1])
+
+
+def test_each_push_updates_the_one_comment(pull_request: PullRequest, github: GitHub):
+    outcomes = [pull_request.review(f"Review {number}") for number in (1, 2, 3)]
+
+    page = f"{github.url}/acme/shop/issues/7#1"
+    assert outcomes == [Sent(status=status, url=page, remote_id=1) for status in (201, 200, 200)]
+    assert [text_of(comment) for comment in github.comments] == ["Review 3"]
+    assert github.updates == 2
+
+
+def test_comments_are_not_updated_if_the_automation_says_so(scene, github, monkeypatch):
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    pull_request = PullRequest(scene, github, {**COMMENT, "update": False})
+
+    for number in (1, 2):
+        pull_request.review(f"Review {number}")
+
+    assert [comment["body"].split("\n")[1] for comment in github.comments] == ["Review 1", "Review 2"]
+
+
+def test_another_automation_has_its_own_comment(pull_request: PullRequest, github: GitHub):
+    other = PullRequest(pull_request.scene, github)
+
+    for each in (pull_request, other, pull_request):
+        each.review(f"Review of {each.automation}")
+
+    assert [text_of(comment) for comment in github.comments] == [
+        f"Review of {each.automation}" for each in (pull_request, other)
+    ]
+
+
+def test_older_run_that_ends_later_does_not_replace_the_comment(pull_request: PullRequest, github: GitHub):
+    older, newer = pull_request.push(), pull_request.push()
+    pull_request.end(newer, "New")
+    pull_request.send()
+
+    pull_request.end(older, "Old")
+
+    assert pull_request.scene.claim() is None
+    assert [text_of(comment) for comment in github.comments] == ["New"]
+    assert pull_request.scene.states(older) == ["superseded"]
+
+
+@pytest.mark.parametrize("ends_first", [0, 1])
+def test_only_the_newest_of_waiting_comments_is_sent(pull_request: PullRequest, github: GitHub, ends_first: int):
+    runs = pull_request.push(), pull_request.push()
+
+    for number in (ends_first, 1 - ends_first):
+        pull_request.end(runs[number], f"Review {number}")
+    pull_request.send()
+
+    assert pull_request.scene.claim() is None
+    assert [text_of(comment) for comment in github.comments] == ["Review 1"]
+
+
+def test_older_run_never_overwrites_what_a_newer_one_wrote_elsewhere(pull_request: PullRequest, github: GitHub):
+    """Such as another copy of the installation."""
+    pull_request.review("Review 1")
+    lines = github.comments[0]["body"].split("\n")
+    newer = "\n".join([lines[0].replace("run_0", "run_f"), *lines[1:]])
+    github.comments[0]["body"] = newer
+
+    outcome = pull_request.review("Review 2")
+
+    assert outcome == NothingToSend(reason="The comment is already that of a newer run.")
+    assert [comment["body"] for comment in github.comments] == [newer]
+
+
+def test_deleted_comment_is_created_again(pull_request: PullRequest, github: GitHub):
+    pull_request.review("Review 1")
+    github.comments = [{"id": 41, "body": "Somebody's", "user": FOREIGN}]
+
+    assert isinstance(pull_request.review("Review 2"), Sent)
+
+    assert [comment["id"] for comment in github.comments] == [41, 42]
+    assert text_of(github.comments[1]) == "Review 2"
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_comment_of_somebody_else_is_never_changed(pull_request: PullRequest, github: GitHub, is_recorded: bool):
+    pull_request.review("Review 1")
+    copied = {**github.comments[0], "user": FOREIGN, "id": 1 if is_recorded else 9}
+    github.comments = [copied]
+
+    pull_request.review("Review 2")
+
+    assert [text_of(comment) for comment in github.comments] == ["Review 1", "Review 2"]
+    assert github.updates == 0
+
+
+def test_comment_is_found_again_without_a_record(pull_request: PullRequest, github: GitHub):
+    """Retention has removed the run."""
+    pull_request.review("Review 1")
+    with pull_request.scene.backlog.database.write() as tx:
+        tx.run("DELETE FROM run_results")
+    foreign = {**github.comments[0], "user": FOREIGN, "id": 9}
+    github.comments = [foreign] * 60 + github.comments
+
+    pull_request.review("Review 2")
+
+    assert len(github.comments) == 61
+    assert text_of(github.comments[-1]) == "Review 2"
+
+
+def test_comment_of_a_worker_that_died_is_updated_by_the_next_run(pull_request: PullRequest, github: GitHub):
+    scene, first = pull_request.scene, pull_request.push()
+    pull_request.end(first, "Review 1")
+    dying = scene.claim(WORKER)
+    assert dying is not None
+    pull_request.by.send(dying)
+    second = pull_request.push()
+    pull_request.end(second, "Review 2")
+    with scene.backlog.database.write() as tx:
+        results.release(tx, WORKER)
+
+    outcome = pull_request.send()
+
+    assert outcome == Sent(status=200, url=f"{github.url}/acme/shop/issues/7#1", remote_id=1)
+    assert [text_of(comment) for comment in github.comments] == ["Review 2"]
+
+
+def test_comment_whose_answer_was_lost_is_not_created_twice(pull_request: PullRequest, github: GitHub):
+    pull_request.end(pull_request.push(), "Review 1")
+    github.next_answers = [None, 0]
+    assert isinstance(pull_request.send(), NotSent)
+    pull_request.scene.advance(3_600)
+
+    assert isinstance(pull_request.send(), Sent)
+    pull_request.review("Review 2")
+
+    assert [text_of(comment) for comment in github.comments] == ["Review 2"]
+
+
+@pytest.mark.parametrize("words", ["A", "\N{PILE OF POO}"])
+def test_many_long_comments_of_others_do_not_prevent_a_comment(pull_request: PullRequest, github: GitHub, words: str):
+    pull_request.review("Review 1")
+    with pull_request.scene.backlog.database.write() as tx:
+        tx.run("DELETE FROM run_results")
+    long = {"id": 9, "body": words * 65_536, "user": FOREIGN}
+    github.comments = [long] * 7 + github.comments
+
+    pull_request.review("Review 2")
+
+    assert [len(github.comments), text_of(github.comments[-1])] == [8, "Review 2"]
+
+
+def test_token_that_may_not_read_its_user_updates_what_it_has_created(pull_request: PullRequest, github: GitHub):
+    github.may_read_user = False
+
+    for number in (1, 2):
+        pull_request.review(f"Review {number}")
+
+    assert [text_of(comment) for comment in github.comments] == ["Review 2"]
+
+
+def test_app_updates_its_comment_and_no_copy(scene, github, monkeypatch):
+    monkeypatch.setenv("APP_KEY", pem(app_private_key()))
+    pull_request = PullRequest(scene, github, app_id=CLIENT_ID, app_key_from="APP_KEY")
+    pull_request.review("Review 1")
+    copied = {**github.comments[0], "id": 9, "performed_via_github_app": {"id": 99}}
+    with scene.backlog.database.write() as tx:
+        tx.run("DELETE FROM run_results")
+    github.comments.insert(0, copied)
+
+    pull_request.review("Review 2")
+
+    assert [text_of(comment) for comment in github.comments] == ["Review 1", "Review 2"]
+
+
+def test_footer_has_the_run_its_duration_cost_and_model(pull_request: PullRequest, github: GitHub):
+    key = pull_request.push()
+    with pull_request.scene.backlog.database.write() as tx:
+        for attempt, cost in ((1, 200_000), (2, 50_000)):
+            report = AgentReport(cost_microusd=cost, model="claude-sonnet-4-5")
+            agent_reports.add(tx, key, attempt, report)
+    pull_request.scene.advance(125)
+    pull_request.end(key, "Review")
+    pull_request.send()
+
+    page = f"https://hooks.test/f/fac_one/runs/{run_id(key)}"
+    assert github.comments[0]["body"].endswith(
+        f"Review\n\n---\n[{run_id(key)}]({page}) · 2 min 5 s · $0.25 · `claude-sonnet-4-5`"
+    )
+
+
+def test_two_workers_leave_one_comment_of_the_newest_run(store_url: str, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    backlog = Backlog(store_url, tmp_path)
+    with github_server() as github:
+        pull_request = PullRequest(Scene(backlog), github)
+        runs = [pull_request.push() for _ in range(6)]
+        for number in (0, 3, 1, 5, 4, 2):
+            pull_request.end(runs[number], f"Review {number}")
+
+        def work() -> None:
+            with open_database(store_url) as database:
+                sender = ResultSender(
+                    database,
+                    pull_request.by.send,
+                    lambda: pull_request.scene.now,
+                    public_url="https://hooks.test",
+                    report_failure=lambda *_: None,
+                )
+                while any(pull_request.scene.states(run) in (["open"], ["waiting"]) for run in runs):
+                    sender.send_next()
+
+        workers = [threading.Thread(target=work) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+        assert [text_of(comment) for comment in github.comments] == ["Review 5"]
+    backlog.database.close()
+
+
+def test_comment_at_gitea_is_found_among_many(scene, github, monkeypatch):
+    """A Gitea has all comments on one page."""
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    github.is_gitea = True
+    pull_request = PullRequest(scene, github, kind="gitea", secret_from="GITHUB_TOKEN")
+    pull_request.review("Review 1")
+    github.comments = [{"id": 9, "body": "Somebody's", "user": FOREIGN}] * 60 + github.comments
+    with scene.backlog.database.write() as tx:
+        tx.run("DELETE FROM run_results")
+
+    pull_request.review("Review 2")
+
+    assert [len(github.comments), text_of(github.comments[-1])] == [61, "Review 2"]
