@@ -1,11 +1,12 @@
-"""Comments about runs: their hidden lines, their footer and their length."""
+"""Comments about runs: their hidden lines, their footer and their length. Descriptions of commit statuses."""
 
 import pytest
 
 from hookmill.domain.agent_report import AgentReport
-from hookmill.domain.comment import footer_text, hidden_lines_of, run_comment
+from hookmill.domain.comment import footer_text, hidden_lines_of, run_comment, status_description
 from hookmill.domain.ids import run_id
 from hookmill.domain.result_text import COMMENT_CHARACTERS_MAX
+from hookmill.domain.run import RunState
 from tests.domain.test_result_text import URL, result
 
 RUN = f"run_{'01' * 16}"
@@ -57,3 +58,25 @@ def test_footer_has_what_the_agent_reported(reports: list[AgentReport], end: str
 
     assert footer_text(run, started_at=run.at, url=None, reports=reports) == f"---\n{run_id(run.run)} · {end}"
     assert footer_text(run, started_at=run.at, url=URL, reports=reports) == f"---\n[{run_id(run.run)}]({URL}) · {end}"
+
+
+@pytest.mark.parametrize(
+    ("state", "summary", "description"),
+    [
+        (RunState.SUCCEEDED, "", "The run succeeded."),
+        (RunState.SUCCEEDED, "# Two **bugs** found\n\nText", "Two bugs found"),
+        (RunState.SUCCEEDED, "---\n\n> - `a` is unused", "a is unused"),
+        (RunState.SUCCEEDED, "@octocat", "@\u200boctocat"),
+        (RunState.FAILED, "All is well", "The run failed. All is well"),
+        (RunState.CANCELLED, "", "The run was cancelled."),
+        (RunState.SUCCEEDED, "x" * 141, "x" * 139 + "…"),
+    ],
+)
+def test_status_has_the_first_line_of_the_summary(state: RunState, summary: str, description: str):
+    run = result(state, summary=summary) if summary else result(state)
+
+    assert status_description(run) == description
+
+
+def test_status_at_the_start_says_so():
+    assert status_description(result(RunState.RUNNING, has_ended=False)) == "The run has started."

@@ -97,7 +97,7 @@ def test_status_arrives_at_the_commit(scene, github, monkeypatch):
             "sha": SHA,
             "state": "pending",
             "context": "hookmill/Answer",
-            "description": "It runs.",
+            "description": "The run has started.",
             "target_url": github.statuses[0]["target_url"],
         }
     ]

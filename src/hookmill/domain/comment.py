@@ -1,4 +1,4 @@
-"""The comment about a run on an issue or a pull request.
+"""The comment about a run on an issue or a pull request, and the description of a commit status.
 
 `result_text` makes the text of the run inert. Here, hidden lines and a footer are added. The second hidden line names
 the automation, whose next run updates the comment.
@@ -13,14 +13,20 @@ from hookmill.domain.alarm import duration_text
 from hookmill.domain.ids import run_id
 from hookmill.domain.result_text import (
     COMMENT_CHARACTERS_MAX,
+    DESCRIPTION_CHARACTERS_MAX,
     RunResult,
     comment_body,
+    inert,
+    state_text,
 )
+from hookmill.domain.run import RunState
+from hookmill.domain.run_outputs import summary_of
 
 _HIDDEN_LINES: Final = re.compile(
     r"<!-- hookmill (?P<run>run_[0-9a-f]{32}) [0-9]+ -->\r?\n<!-- hookmill automation (?P<automation>\w{1,80}) -->\r?\n"
 )
 _CUT: Final = "\n\n…"
+_MARKUP: Final = re.compile(r"^[\s#>*+-]+|[*_`]{1,3}")
 
 
 class HiddenLines(NamedTuple):
@@ -65,6 +71,25 @@ def footer_text(result: RunResult, *, started_at: int, url: str | None, reports:
         parts.append(_cost(sum(costs)))
     parts += [f"`{report.model}`" for report in reports[-1:] if report.model is not None]
     return "---\n" + " · ".join(parts)
+
+
+def status_description(result: RunResult) -> str:
+    """The first line of the run's summary, after the outcome unless the run succeeded."""
+    if not result.has_ended:
+        return "The run has started."
+    outcome = state_text(result.state)
+    summary = summary_of(result.outputs)
+    line = _first_line(summary.text) if summary is not None else ""
+    if not line:
+        return outcome
+    text = inert(line if result.state is RunState.SUCCEEDED else f"{outcome} {line}")
+    return text if len(text) <= DESCRIPTION_CHARACTERS_MAX else text[: DESCRIPTION_CHARACTERS_MAX - 1] + "…"
+
+
+def _first_line(text: str) -> str:
+    """The first line with text, without the marks of Markdown."""
+    lines = (_MARKUP.sub("", line).strip() for line in text.splitlines())
+    return next((line for line in lines if any(character.isalnum() for character in line)), "")
 
 
 def _cost(microusd: int) -> str:
