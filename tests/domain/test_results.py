@@ -18,6 +18,7 @@ from hookmill.domain.results import (
 
 COMMENT = {"kind": "github_comment", "destination": "github"}
 STATUS = {"kind": "github_status", "destination": "github"}
+REVIEW = {"kind": "github_review", "destination": "github"}
 CHECK = {"kind": "github_check", "destination": "github"}
 SHA = "a" * 39 + "1"
 
@@ -51,6 +52,7 @@ def pull_request(repository: Any = "acme/shop", number: Any = 7, sha: Any = SHA)
         COMMENT,
         {**COMMENT, "repository": "/repo", "number": "/n"},
         {**COMMENT, "update": False},
+        {**REVIEW, "number": "/n", "commit": "/sha"},
         {**STATUS, "context": "ci/review", "commit": "/sha"},
         {**CHECK, "context": "ci/review", "repository": "/repo", "commit": "/sha"},
         {"kind": "slack", "destination": "team"},
@@ -127,6 +129,14 @@ def test_commit_of_a_repository_with_sha_256_is_accepted():
     planned = plan(STATUS, pull_request(sha="a" * 63 + "1"))
 
     assert (planned.refusal, planned.target.commit) == (None, "a" * 63 + "1")
+
+
+def test_review_of_an_event_without_a_commit_is_of_the_newest_one():
+    payload = {"repository": {"full_name": "acme/shop"}, "issue": {"number": 1}, "comment": {"body": "/review"}}
+    planned = plan(REVIEW, payload)
+
+    assert (planned.refusal, planned.target.text(), planned.target.commit) == (None, "acme/shop#1", None)
+    assert plan({**REVIEW, "commit": "/nothing"}, payload).refusal is not None
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ SHA: Final = "a" * 39 + "1"
 STATUS: Final = {"kind": "github_status", "destination": "github"}
 CHECK: Final = {"kind": "github_check", "destination": "github"}
 COMMENT: Final = {"kind": "github_comment", "destination": "github"}
+REVIEW: Final = {"kind": "github_review", "destination": "github"}
 WEBHOOK: Final = {"kind": "webhook", "destination": "ci"}
 SLACK: Final = {"kind": "slack", "destination": "team"}
 PULL_REQUEST: Final = {

@@ -22,9 +22,20 @@ from hookmill.store.database import open_database
 from hookmill.store.results import NothingToSend, NotSent, Outcome, Sent
 from hookmill.store.runs import agent_reports, outputs
 from tests.results.github import CLIENT_ID, TOKEN, GitHub, app_private_key, github_server, pem
-from tests.results.scene import COMMENT, PULL_REQUEST, WORKER, Scene
+from tests.results.scene import COMMENT, PULL_REQUEST, REVIEW, SHA, WORKER, Scene
 from tests.runs.backlog import Backlog
 
+DIFF = """diff --git a/src/a.py b/src/a.py
+--- a/src/a.py
++++ b/src/a.py
+@@ -10,3 +10,4 @@ def f():
+ old
++new
++++ b/looks_like_a_header
+-gone
+ old
+"""
+SHOWN = {"src/a.py": [range(10, 14)]}
 FOREIGN = {"login": "mallory", "id": 6_660, "type": "User"}
 
 
@@ -78,6 +89,13 @@ class PullRequest:
 def pull_request(scene: Scene, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> PullRequest:
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     return PullRequest(scene, github)
+
+
+@pytest.fixture
+def reviewed(scene: Scene, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> PullRequest:
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    github.diff, github.shown_lines = DIFF, SHOWN
+    return PullRequest(scene, github, REVIEW)
 
 
 def text_of(comment: Any) -> str:
@@ -302,6 +320,48 @@ def test_two_workers_leave_one_comment_of_the_newest_run(store_url: str, tmp_pat
     backlog.database.close()
 
 
+def annotation(message: str, line: int = 11, path: str = "src/a.py", **fields: Any) -> dict[str, Any]:
+    return {"path": path, "start_line": line, "annotation_level": "warning", "message": message, **fields}
+
+
+def test_review_has_comments_on_lines_and_the_others_in_its_text(reviewed: PullRequest, github: GitHub):
+    outcome = reviewed.review(
+        annotations=[
+            annotation("One line @octocat"),
+            annotation("Several lines", 10, end_line=12, title="Loop"),
+            annotation("Range that begins before the hunk", 3, end_line=13),
+            annotation("Line that is not shown", 90, end_line=91),
+            annotation("File that is not shown", path="looks_like_a_header"),
+        ]
+    )
+
+    [review] = github.reviews
+    assert outcome == Sent(status=200, url=f"{github.url}/acme/shop/pull/7#1", remote_id=1)
+    assert (review["event"], review["commit_id"]) == ("COMMENT", SHA)
+    common = {"path": "src/a.py", "side": "RIGHT"}
+    assert review["comments"] == [
+        {**common, "line": 11, "body": "One line @\u200boctocat"},
+        {**common, "line": 12, "start_line": 10, "start_side": "RIGHT", "body": "**Loop**\n\nSeveral lines"},
+        {**common, "line": 13, "body": "Range that begins before the hunk"},
+    ]
+    assert review["body"].split("\n", 1)[1] == (
+        "3 comments on lines.\n\nOn lines that the diff does not show:\n\n"
+        "`src/a.py:90-91`\nLine that is not shown\n\n`looks_like_a_header:11`\nFile that is not shown"
+    )
+
+
+def test_review_at_gitea_has_its_form(scene, github, monkeypatch):
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    github.is_gitea, github.diff, github.shown_lines = True, DIFF, SHOWN
+    pull_request = PullRequest(scene, github, REVIEW, kind="gitea", secret_from="GITHUB_TOKEN")
+
+    outcome = pull_request.review(annotations=[annotation("Several lines", 10, end_line=12), annotation("Other", 99)])
+
+    assert isinstance(outcome, Sent)
+    assert github.paths() == ["GET /repos/acme/shop/pulls/7.diff", "POST /repos/acme/shop/pulls/7/reviews"]
+    assert github.reviews[0]["comments"] == [{"path": "src/a.py", "new_position": 12, "body": "Several lines"}]
+
+
 def test_comment_at_gitea_is_found_among_many(scene, github, monkeypatch):
     """A Gitea has all comments on one page."""
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
@@ -315,3 +375,56 @@ def test_comment_at_gitea_is_found_among_many(scene, github, monkeypatch):
     pull_request.review("Review 2")
 
     assert [len(github.comments), text_of(github.comments[-1])] == [61, "Review 2"]
+
+
+def test_next_push_reviews_only_what_is_new(reviewed: PullRequest, github: GitHub):
+    reviewed.review(annotations=[annotation("First")])
+    reviewed.review(annotations=[annotation("First", 12), annotation("Second", 13)])
+
+    outcome = reviewed.review(annotations=[annotation("Second", 12)])
+
+    assert isinstance(outcome, NothingToSend)
+    assert [[comment["body"] for comment in review["comments"]] for review in github.reviews] == [["First"], ["Second"]]
+
+
+def test_review_that_github_refuses_has_all_in_its_text(reviewed: PullRequest, github: GitHub):
+    """The pull request has changed since its diff was read."""
+    github.shown_lines = {}
+
+    assert isinstance(reviewed.review(annotations=[annotation("First")]), Sent)
+
+    [review] = github.reviews
+    assert (review["comments"], "commit_id" in review) == ([], False)
+    assert review["body"].endswith("`src/a.py:11`\nFirst")
+
+
+def test_review_without_a_readable_diff_has_all_in_its_text(reviewed: PullRequest, github: GitHub):
+    github.next_answers = [406]
+
+    assert isinstance(reviewed.review(annotations=[annotation("First")]), Sent)
+
+    assert [review["comments"] for review in github.reviews] == [[]]
+
+
+def test_review_whose_answer_was_lost_is_not_created_twice(reviewed: PullRequest, github: GitHub):
+    reviewed.end(reviewed.push(), annotations=[annotation("First")])
+    github.next_answers = [None, 0]
+    assert isinstance(reviewed.send(), NotSent)
+    reviewed.scene.advance(3_600)
+
+    assert isinstance(reviewed.send(), Sent)
+
+    assert len(github.reviews) == 1
+
+
+@pytest.mark.parametrize("annotations", ["[]", "{}", '[{"path": "../x"}]'])
+def test_run_without_usable_annotations_creates_no_review(reviewed: PullRequest, github: GitHub, annotations: str):
+    key = reviewed.push()
+    with reviewed.scene.backlog.database.write() as tx:
+        outputs.add(tx, key, {"annotations.json": OutputText(text=annotations)})
+    reviewed.scene.finish(key)
+
+    outcome = reviewed.send()
+
+    assert isinstance(outcome, NothingToSend) or (isinstance(outcome, NotSent) and outcome.is_final)
+    assert github.reviews == []

@@ -1,13 +1,5 @@
 """The requests to GitHub fit the description of its API that GitHub publishes."""
 
-import fcntl
-import json
-import os
-import shutil
-import subprocess
-import tarfile
-import tempfile
-from pathlib import Path
 from typing import Any, Final
 
 import jsonschema
@@ -18,11 +10,8 @@ from hookmill.domain.github_app import PERMISSIONS, permissions_to_request
 from hookmill.domain.result_text import RunResult, comment_body, status_body
 from hookmill.domain.run import RunState
 from tests.domain.test_result_text import result
-from tests.support.debian import ProgramUnavailable
+from tests.support.github_api import github_description
 
-PACKAGE: Final = "@octokit/openapi@23.0.2"
-DOWNLOAD_SECONDS: Final = 300
-DESCRIPTION: Final = "package/generated/api.github.com.json"
 COMMENTS: Final = "/repos/{owner}/{repo}/issues/{issue_number}/comments"
 STATUSES: Final = "/repos/{owner}/{repo}/statuses/{sha}"
 CHECK_RUNS: Final = "/repos/{owner}/{repo}/check-runs"
@@ -35,37 +24,7 @@ ANNOTATIONS: Final = '[{"path": "a.py", "start_line": 1, "annotation_level": "no
 
 @pytest.fixture(scope="module")
 def published() -> Any:
-    """GitHub's API. npm downloads the description into a cache first."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = caches / "hookmill-tests" / "octokit-openapi-23.0.2.json"
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    with cache.with_suffix(".lock").open("ab") as lock:
-        # Several test processes may find at the same moment that it is missing.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not cache.exists():
-            _download(cache)
-    return json.loads(cache.read_bytes())
-
-
-def _download(cache: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise ProgramUnavailable(
-            "The tests download GitHub's description with npm, and there is none. Install Node.js."
-        )
-    with tempfile.TemporaryDirectory(dir=cache.parent) as directory:
-        process = subprocess.run(
-            [npm, "pack", "--silent", PACKAGE], cwd=directory, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS
-        )
-        if process.returncode != 0:
-            raise ProgramUnavailable(f"npm could not download {PACKAGE}: {process.stderr.strip()[-400:]}")
-        (archive,) = Path(directory).glob("*.tgz")
-        with tarfile.open(archive) as files:
-            member = files.extractfile(DESCRIPTION)
-            assert member is not None
-            content = Path(directory, "description.json")
-            content.write_bytes(member.read())
-        content.rename(cache)
+    return github_description()
 
 
 def body_schema(paths: Any, path: str, method: str = "post") -> Any:

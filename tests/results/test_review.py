@@ -28,6 +28,7 @@ from tests.support.certificates import write_certificates
 from tests.support.claude_code import claude_code
 from tests.support.debian import program
 from tests.support.git_server import GitServer, SourceRepository, serve_over_http
+from tests.support.github_api import github_description, request_validator
 from tests.support.loaded import Command
 from tests.support.model_endpoint import ANSWER, LAST_RESULT, ModelEndpoint, ResponsesApi, ToolUse, model_endpoint
 from tests.support.npm import linked, npm_package
@@ -62,7 +63,11 @@ commit=$(git log -1 --format=%H)
 grep -q "\"sha\":\"$commit\"" ../event-payload.json
 test -L outputs
 echo "The key is $ANTHROPIC_API_KEY. The file says: $(cat docs/hello.txt)" > ../outputs/summary.md
-echo '{"type": "result", "result": "Hello from the model.", "total_cost_usd": 0.25}'
+cat > ../outputs/annotations.json <<-"end"
+	[{"path": "docs/hello.txt", "start_line": 1, "annotation_level": "notice", "message": "Greets @octocat."}]
+end
+echo '{"type": "result", "result": "Hello from the model.", "total_cost_usd": 0.25,
+"modelUsage": {"a": {"costUSD": 0.01}, "b": {"costUSD": 0.24}}}' | tr -d '\n'; echo
 """
 
 
@@ -100,9 +105,15 @@ def stand_in(top: Path) -> Iterator[Agent]:
     yield Agent(agent)
 
 
+ANNOTATIONS: Final = [
+    {"path": "docs/hello.txt", "start_line": 1, "annotation_level": "notice", "message": f"After {LAST_RESULT}."},
+    {"path": "README", "start_line": 99, "annotation_level": "notice", "message": f"Not shown after {LAST_RESULT}."},
+]
+
+
 @contextmanager
 def claude_code_with_model(top: Path) -> Iterator[Agent]:
-    """The published Claude Code, and a model that lets it read a file and write the summary."""
+    """The published Claude Code, and a model that lets it read a file, and write the summary and annotations."""
     agent = top / "agent"
     agent.mkdir()
     # The account of the agent can't reach the cache.
@@ -113,6 +124,11 @@ def claude_code_with_model(top: Path) -> Iterator[Agent]:
         ToolUse("Read", {"file_path": "../envelope.json"}),
         ToolUse("Read", {"file_path": "docs/hello.txt"}),
         ToolUse("Edit", {"file_path": "../outputs/summary.md", "old_string": "", "new_string": SUMMARY}),
+        ToolUse("Bash", {"command": "git diff --shortstat hookmill/base...HEAD --"}),
+        ToolUse(
+            "Edit",
+            {"file_path": "../outputs/annotations.json", "old_string": "", "new_string": json.dumps(ANNOTATIONS)},
+        ),
     )
     with model_endpoint(*tool_uses, certificate_and_key=(top / "certificate.pem", top / "key.pem")) as endpoint:
         environment = {"ANTHROPIC_BASE_URL": endpoint.url, "NODE_EXTRA_CA_CERTS": str(agent / "ca.pem")}
@@ -219,16 +235,18 @@ def create_webhook_and_automation(service: Service, management: Management) -> W
     return webhook
 
 
-def deliver(service: Service, webhook: WebhookWithSecret, commit: str) -> Answer:
-    """Send the delivery as GitHub does."""
+def deliver(service: Service, webhook: WebhookWithSecret, commit: str, *, push: int = 0) -> Answer:
+    """Send the delivery as GitHub does when the pull request is opened, or after this later push."""
     payload = PAYLOAD.read_bytes()
+    if push:
+        payload = payload.replace(b'"action":"opened"', b'"action":"synchronize"')
     body = payload.replace(SHA_IN_PAYLOAD.encode(), commit.encode()).replace(
         REPOSITORY_IN_PAYLOAD.encode(), b"acme/shop"
     )
     headers = {
         "Content-Type": "application/json",
         "User-Agent": "GitHub-Hookshot/044aadd",
-        "X-GitHub-Delivery": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+        "X-GitHub-Delivery": f"72d3162e-cc78-11e3-81ab-{push:012x}",
         "X-GitHub-Event": "pull_request",
         "X-GitHub-Hook-ID": "292430182",
         "X-GitHub-Hook-Installation-Target-ID": "186853002",
@@ -282,6 +300,8 @@ def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(
     with ExitStack() as resources:
         github = resources.enter_context(github_server())
         repository = resources.enter_context(serve_over_http(source.directory / ".git", password=TOKEN))
+        github.diff = source.git("diff", f"master...{commit}") + "\n"
+        github.shown_lines = {"docs/hello.txt": [range(1, 2)]}
         configured = resources.enter_context(agent(directory))
         service = resources.enter_context(serving(directory / "data", **settings(configured, repository, github)))
         management = resources.enter_context(service.management())
@@ -293,7 +313,7 @@ def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(
         until(
             lambda: (
                 {each.state for each in management.runs.results(operator(management), run_id(run.id))}
-                <= {"sent", "superseded"}
+                <= {"sent", "superseded", "omitted"}
             ),
             "the results are recorded",
         )
@@ -312,7 +332,7 @@ def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(
         assert "The key is [masked]. The file says:" in text
         assert "Say hello to @octocat." in text
     assert view["agent_report"]["result"] == ANSWER
-    assert {each["state"] for each in view["results"]} <= {"sent", "superseded"}
+    assert {each["state"] for each in view["results"]} <= {"sent", "superseded", "omitted"}
     # Nothing shows a credential, and nothing of the checkout is left.
     for text in (service.log(), page, json.dumps(view), comment):
         assert not any(secret in text for secret in (TOKEN, KEY, SIGNING_SECRET))
@@ -320,3 +340,60 @@ def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(
     assert (package / "summary.md").read_text().startswith("The key is [masked]. The file says:")
     assert not (package / "workspace").exists()
     assert repository.users
+
+
+def wait_for_results(management: Management, count: int) -> None:
+    """Wait until so many runs have ended, and have delivered their results."""
+
+    def are_delivered() -> bool:
+        runs = management.runs.newest(operator(management))
+        messages = [each for run in runs for each in management.runs.results(operator(management), run_id(run.id))]
+        has_ended = len(runs) == count and all(run.state.is_final for run in runs)
+        return has_ended and {each.state for each in messages} <= {"sent", "superseded"}
+
+    until(are_delivered, f"{count} runs have delivered their results")
+
+
+@pytest.mark.proof
+def test_three_pushes_leave_one_comment_and_comments_on_lines(directory: Path, monkeypatch: pytest.MonkeyPatch):
+    """GitHub's published description checks each request."""
+    for name, value in {"GITHUB_TOKEN": TOKEN, "REVIEW_KEY": KEY}.items():
+        monkeypatch.setenv(name, value)
+    source = SourceRepository.create(directory / "source")
+    commit = pull_request(source)
+    with ExitStack() as resources:
+        github = resources.enter_context(github_server())
+        github.validate = request_validator(github_description())
+        repository = resources.enter_context(serve_over_http(source.directory / ".git", password=TOKEN))
+        configured = resources.enter_context(claude_code_with_model(directory))
+        service = resources.enter_context(serving(directory / "data", **settings(configured, repository, github)))
+        management = resources.enter_context(service.management())
+        webhook = create_webhook_and_automation(service, management)
+        comments = []
+        for push in range(3):
+            if push:
+                source.git("checkout", "--quiet", "--detach", commit)
+                lines = "".join(f"Line {number}.\n" for number in range(push))
+                commit = source.commit(**{"docs/hello.txt": CONTENT + lines})
+                source.git("update-ref", "refs/pull/2/head", commit)
+            github.diff = source.git("diff", f"master...{commit}") + "\n"
+            github.shown_lines = {"docs/hello.txt": [range(1, 2 + push)]}
+            assert deliver(service, webhook, commit, push=push).status == 202
+            wait_for_results(management, push + 1)
+            comments += [dict(comment) for comment in github.comments]
+        newest = management.runs.newest(operator(management))
+
+    assert [run.state for run in newest] == [RunState.SUCCEEDED] * 3
+    assert ({comment["id"] for comment in comments}, len(comments), github.updates) == ({1}, 3, 2)
+    for run, comment in zip(reversed(newest), comments, strict=True):
+        assert comment["body"].startswith(f"<!-- hookmill {run_id(run.id)} 1 -->\n")
+        assert re.search(r"\n---\nrun_\w+ · (\d+ min )?\d+ s · \$\d\.\d+ · `claude-[^`]+`$", comment["body"])
+    assert "Line 1." in comments[2]["body"]
+    texts = [[comment["body"] for comment in review["comments"]] for review in github.reviews]
+    assert [len(each) for each in texts] == [1, 1, 1]
+    assert len({text for [text] in texts}) == 3
+    assert {(comment["path"], comment["line"]) for review in github.reviews for comment in review["comments"]} == {
+        ("docs/hello.txt", 1)
+    }
+    assert all("`README:99`\nNot shown after" in review["body"] for review in github.reviews)
+    assert github.statuses[-1]["description"].startswith("The key is [masked]. The file says:")

@@ -83,7 +83,7 @@ def _output(result: RunResult) -> dict[str, Any]:
     annotations: list[dict[str, Any]] = []
     note = None
     try:
-        annotations, total = _annotations(result.outputs)
+        annotations, total = run_annotations(result.outputs)
         if total > len(annotations):
             note = f"These are {len(annotations)} of {total} annotations."
     except Invalid as error:
@@ -97,7 +97,7 @@ def _with_note(text: str, note: str | None) -> str:
     return _cut(text, SUMMARY_BYTES_MAX - len(end.encode())) + end
 
 
-def _annotations(outputs: RunOutputs) -> tuple[list[dict[str, Any]], int]:
+def run_annotations(outputs: RunOutputs) -> tuple[list[dict[str, Any]], int]:
     """The annotations to send, and how many the run wrote. Raises `Invalid` if one can't be used."""
     file = outputs.get(ANNOTATIONS_FILE)
     if file is None:

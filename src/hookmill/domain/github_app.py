@@ -32,6 +32,7 @@ PERMISSIONS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
     ResultKind.GITHUB_CHECK: ("checks",),
     ResultKind.GITHUB_STATUS: ("statuses",),
     ResultKind.GITHUB_COMMENT: ("issues", "pull_requests"),
+    ResultKind.GITHUB_REVIEW: ("pull_requests",),
 }
 """To send a result, an app needs write permission for one of these."""
 

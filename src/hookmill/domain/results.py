@@ -32,6 +32,7 @@ _COMMIT: Final = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 class ResultKind(StrEnum):
     GITHUB_CHECK = "github_check"
     GITHUB_COMMENT = "github_comment"
+    GITHUB_REVIEW = "github_review"
     GITHUB_STATUS = "github_status"
     SLACK = "slack"
     WEBHOOK = "webhook"
@@ -49,6 +50,7 @@ class ResultDestinationKind(StrEnum):
 DESTINATION_KINDS: Final[Mapping[ResultKind, tuple[ResultDestinationKind, ...]]] = {
     ResultKind.GITHUB_CHECK: (ResultDestinationKind.GITHUB,),
     ResultKind.GITHUB_COMMENT: (ResultDestinationKind.GITHUB, ResultDestinationKind.GITEA),
+    ResultKind.GITHUB_REVIEW: (ResultDestinationKind.GITHUB, ResultDestinationKind.GITEA),
     ResultKind.GITHUB_STATUS: (ResultDestinationKind.GITHUB, ResultDestinationKind.GITEA),
     ResultKind.SLACK: (ResultDestinationKind.SLACK,),
     ResultKind.WEBHOOK: (ResultDestinationKind.WEBHOOK,),
@@ -56,7 +58,7 @@ DESTINATION_KINDS: Final[Mapping[ResultKind, tuple[ResultDestinationKind, ...]]]
 """The kinds of destinations that can get a result of each kind."""
 STATUS_KINDS: Final = frozenset({ResultKind.GITHUB_CHECK, ResultKind.GITHUB_STATUS})
 """The kinds whose messages say what state a run has."""
-DISCUSSION_KINDS: Final = frozenset({ResultKind.GITHUB_COMMENT})
+DISCUSSION_KINDS: Final = frozenset({ResultKind.GITHUB_COMMENT, ResultKind.GITHUB_REVIEW})
 """The kinds whose messages appear in the discussion of a pull request. Only the newest run counts there."""
 STATE_KINDS: Final = STATUS_KINDS | DISCUSSION_KINDS
 """The kinds of which a newer message replaces one that still waits."""
@@ -116,6 +118,7 @@ def json_of_text(text: str) -> dict[str, Any] | None:
 _OPTIONAL_KEYS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
     ResultKind.GITHUB_CHECK: ("context", "repository", "commit"),
     ResultKind.GITHUB_COMMENT: ("update", "repository", "number"),
+    ResultKind.GITHUB_REVIEW: ("repository", "number", "commit"),
     ResultKind.GITHUB_STATUS: ("context", "repository", "commit"),
     ResultKind.SLACK: (),
     ResultKind.WEBHOOK: (),
@@ -324,6 +327,12 @@ def _target(result: DeclaredResult, payload: Json, automation_name: str) -> Resu
                 number=_number(result, payload),
                 is_updated=result.update is not False,
             )
+        case ResultKind.GITHUB_REVIEW:
+            return ResultTarget(
+                repository=_repository(result, payload),
+                number=_number(result, payload),
+                commit=_commit_if_any(result, payload),
+            )
         case ResultKind.GITHUB_STATUS | ResultKind.GITHUB_CHECK:
             name = printable(automation_name).replace("\n", " ")
             return ResultTarget(
@@ -354,6 +363,13 @@ def _commit(result: DeclaredResult, payload: Json) -> str:
     if isinstance(value, str) and _COMMIT.match(value) and value.strip("0"):
         return value
     raise _unusable("the id of a commit (40 or 64 hexadecimal digits)", place, value)
+
+
+def _commit_if_any(result: DeclaredResult, payload: Json) -> str | None:
+    """The commit to review. None: that of the pull request, because the payload is about a comment, for example."""
+    if result.commit is None and _selected(payload, None, _COMMIT_POINTERS)[0] is MISSING:
+        return None
+    return _commit(result, payload)
 
 
 def _selected(payload: Json, declared: str | None, usual: Sequence[str]) -> tuple[Json, str]:

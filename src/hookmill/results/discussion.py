@@ -1,4 +1,4 @@
-"""Sends comments to a GitHub or a Gitea.
+"""Sends comments and reviews to a GitHub or a Gitea.
 
 The runs of an automation for one issue or pull request share a comment. The outbox has the comment's number. If it has
 none, because a worker died or the rows were removed, the comment is searched by its hidden lines. Only comments that
@@ -11,12 +11,15 @@ from hookmill.domain.comment import footer_text, hidden_lines_of, run_comment
 from hookmill.domain.ids import run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.result_text import marker
+from hookmill.domain.review import ShownLines, draft_of, review_body, shown_lines_of
 from hookmill.results.api import page_of
 from hookmill.results.repository_access import RepositoryAccess, number_of
 from hookmill.results.search import ARRIVED, details_url, find
 from hookmill.store.results import ClaimedResult, NothingToSend, NotSent, Outcome, Sent
 
 _IS_GONE: Final = frozenset({404, 410})
+_IS_INVALID: Final = 422
+_DIFF: Final = "application/vnd.github.diff"
 
 
 def send_comment(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome:
@@ -99,6 +102,38 @@ def _is_ours(
         return False
     is_author = access.is_author(source)
     return is_of_run and claimed.may_have_arrived if is_author is None else is_author
+
+
+def send_review(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome:
+    draft = draft_of(claimed.result, claimed.earlier_annotations)
+    if not draft.annotations:
+        return NothingToSend(reason="The run wrote no annotations that an earlier review does not have.")
+    path = f"/pulls/{claimed.target.number}/reviews"
+    if claimed.may_have_arrived:
+        first_line = marker(claimed.result.run, claimed.result.number)
+        found = find(access, path, lambda review: _is_ours(review, first_line, claimed, access))
+        if found is not None:
+            return found if isinstance(found, NotSent) else _arrived(found)
+    lines = _shown_lines(claimed, access)
+    if isinstance(lines, NotSent):
+        return lines
+    commit, has_ranges = claimed.target.commit, access.destination.kind == "github"
+    body = review_body(claimed.result, draft, lines, commit=commit, has_ranges=has_ranges)
+    outcome = _sent(*access.call("POST", path, body))
+    if isinstance(outcome, NotSent) and outcome.status == _IS_INVALID and outcome.is_final and body["comments"]:
+        # The diff has changed meanwhile. GitHub accepts a review without comments on lines.
+        body = review_body(claimed.result, draft, ShownLines(), commit=None, has_ranges=has_ranges)
+        outcome = _sent(*access.call("POST", path, body))
+    return outcome
+
+
+def _shown_lines(claimed: ClaimedResult, access: RepositoryAccess) -> ShownLines | NotSent:
+    suffix = "" if access.destination.kind == "github" else ".diff"
+    outcome, diff = access.text(f"/pulls/{claimed.target.number}{suffix}", _DIFF)
+    if isinstance(outcome, NotSent):
+        # GitHub shows no diff that is too large.
+        return ShownLines() if outcome.status in (406, _IS_INVALID) else outcome
+    return shown_lines_of(diff)
 
 
 def _arrived(found: dict[str, Any]) -> Sent:

@@ -1,4 +1,4 @@
-"""Sends commit statuses and check runs to a GitHub or a Gitea. `discussion` sends comments."""
+"""Sends commit statuses and check runs to a GitHub or a Gitea. `discussion` sends comments and reviews."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,7 @@ from hookmill.domain.comment import status_description
 from hookmill.domain.result_text import status_body
 from hookmill.domain.results import ResultKind
 from hookmill.results.api import page_of
-from hookmill.results.discussion import send_comment
+from hookmill.results.discussion import send_comment, send_review
 from hookmill.results.repository_access import RepositoryAccess, number_of
 from hookmill.results.search import ARRIVED, details_url, find
 from hookmill.store.results import ClaimedResult, NotSent, Outcome, Sent
@@ -23,6 +23,8 @@ def send_to_repository(claimed: ClaimedResult, access: RepositoryAccess) -> Outc
             return _send_check_run(claimed, access)
         case ResultKind.GITHUB_COMMENT:
             return send_comment(claimed, access)
+        case ResultKind.GITHUB_REVIEW:
+            return send_review(claimed, access)
         case _:
             raise AssertionError(f"results of the kind {claimed.kind} are for no repository")
 

@@ -19,7 +19,7 @@ _RESULTS_BY_PERMISSION: Final[Mapping[str, str]] = {
     "checks": "check runs",
     "statuses": "commit statuses",
     "issues": "comments on issues",
-    "pull_requests": "comments on pull requests",
+    "pull_requests": "comments and reviews on pull requests",
 }
 
 
@@ -45,6 +45,10 @@ class RepositoryAccess:
         """Send a request to a path of the repository. A token of an app that has become invalid is replaced once."""
         body = json.dumps(content).encode() if content is not None else None
         return self._call(method, f"/repos/{self.repository}{path}", body)
+
+    def text(self, path: str, accept: str) -> Reply:
+        """Get the beginning of a text from a path of the repository."""
+        return self._call("GET", f"/repos/{self.repository}{path}", None, accept)
 
     def is_author(self, source: Any) -> bool | NotSent | None:
         """Whether the account or the app of the credential has written this comment or review.

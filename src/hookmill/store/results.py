@@ -7,7 +7,7 @@ finishes it. If the sender dies in between, its claim is released or expires, an
 Messages with the same lane are sent in their order. A newer commit status replaces an older one that still waits. Each
 run has its own check run, so the message about a run's end replaces only that run's message about its start.
 
-All runs of an automation for one pull request have the same lane for their comment. There,
+All runs of an automation for one pull request have the same lane for their comment, and one for their reviews. There,
 the order is that in which the runs were created, whichever of them ends first.
 """
 
@@ -23,6 +23,7 @@ from hookmill.domain.result_message import ResultMessage, SendAttempt
 from hookmill.domain.result_text import RunResult
 from hookmill.domain.results import DISCUSSION_KINDS, STATE_KINDS, PlannedResult, ResultKind, ResultTarget
 from hookmill.domain.run import Run, RunState
+from hookmill.domain.run_outputs import ANNOTATIONS_FILE
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RESTORED, RETRY_US_MAX, SKEW_US, retry_us
@@ -33,6 +34,8 @@ START: Final = 1
 END: Final = 2
 """The phases of a run about which messages are sent."""
 QUEUED_AT_ONCE: Final = 100
+EARLIER_REVIEWS_MAX: Final = 20
+"""With how many earlier reviews a new one is compared."""
 PROBLEM_CHARACTERS_MAX: Final = 500
 DIED: Final = "The worker ended before it knew the result. The message may have arrived."
 _CLAIM_LOCK: Final = 0x72736C74
@@ -60,6 +63,8 @@ class ClaimedResult:
     automation_id: str
     reports: Sequence[AgentReport] = ()
     """What the run's agent has reported about its attempts, for a comment."""
+    earlier_annotations: Sequence[str] = ()
+    """The files with the annotations of earlier runs of which reviews were sent, for a review."""
     log: Sequence[SendAttempt]
     claimed_at: int
 
@@ -163,7 +168,7 @@ def _lane(run: Run, result: PlannedResult) -> str:
     repository = f"{result.destination} {(target.repository or '').lower()}"
     if result.refusal is None and result.kind is ResultKind.GITHUB_STATUS:
         return f"{repository} {target.commit} {(target.context or '').lower()}"
-    if result.refusal is None and target.is_updated:
+    if result.refusal is None and (target.is_updated or result.kind is ResultKind.GITHUB_REVIEW):
         return f"{repository}#{target.number} {result.kind} {run.automation_id}"
     return f"{run.id.hex()} {result.number}"
 
@@ -297,7 +302,7 @@ def _queue_messages_about_ended_runs(tx: Transaction, now: int) -> None:
     """Let the messages about runs that have ended wait to be sent.
 
     A status is superseded instead if another run has begun for its commit and name since then, and has not ended. A
-    comment is superseded if that of a newer run waits or was sent.
+    comment or a review is superseded if that of a newer run waits or was sent.
     """
     rows = tx.all(
         f"""
@@ -400,6 +405,7 @@ def _claimed(
         may_have_check_run=may_have_check_run,
         automation_id=run["automation_id"],
         reports=list(reading.attempt_reports(tx, key).values()) if kind is ResultKind.GITHUB_COMMENT else (),
+        earlier_annotations=_earlier_annotations(tx, row) if kind is ResultKind.GITHUB_REVIEW else (),
         log=log,
         claimed_at=now,
     )
@@ -417,6 +423,22 @@ def _comment_of_lane(tx: Transaction, lane: str) -> int | None:
         lane=lane,
     )
     return newest["remote_id"] if newest is not None else None
+
+
+def _earlier_annotations(tx: Transaction, row: Row) -> list[str]:
+    """The annotations of the newest runs whose reviews were sent in the same lane."""
+    rows = tx.all(
+        f"""
+        SELECT o.content
+        FROM run_results m JOIN run_outputs o ON o.run_id = m.run_id
+        WHERE m.lane = :lane AND m.remote_id IS NOT NULL AND m.run_id <> :run AND o.name = '{ANNOTATIONS_FILE}'
+        ORDER BY m.queued_at DESC
+        LIMIT {EARLIER_REVIEWS_MAX}
+        """,
+        lane=row["lane"],
+        run=bytes(row["run_id"]),
+    )
+    return [each["content"] for each in rows]
 
 
 def _check_run_at_start(tx: Transaction, row: Row) -> tuple[int | None, bool]:
