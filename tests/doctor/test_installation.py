@@ -501,15 +501,15 @@ def test_destinations_of_results_are_reached_without_a_message(
         "ok: the destination a accepts the token",
         f"problem: the destination b: {github.url} refused the token",
         "problem: the destination c: The variable UNSET_VARIABLE is not set",
-        f"problem: the destination d: {github.url} answered with the status 404",
+        f'problem: the destination d: {github.url} answered with the status 404: "Not Found"',
         "ok: the destination e can be reached",
         f"problem: the destination f: Could not connect to https://127.0.0.1:{unused}: Connection refused",
         "problem: the destination g: The variable WRONG has no usable secret: it must be whsec_ and at least 24 bytes "
         "in base64. Correct it for every worker",
         "ok: the destination h accepts the key of the app, which may write check runs, commit statuses, comments on "
-        "issues, comments on pull requests",
-        f"problem: the destination i: {github.url} answered with the status 401. It does not accept the key of the "
-        "app another",
+        "issues, comments and reviews on pull requests",
+        f"problem: the destination i: {github.url} answered with the status 401: "
+        '"A JSON web token could not be decoded". It does not accept the key of the app another',
         "problem: the destination j: The variable WRONG has no usable key. It must be the PEM file of the app's "
         "private key, which GitHub generates, or this file in base64",
     ]
