@@ -1,6 +1,8 @@
 """Comments and reviews on a pull request over several pushes: one comment, which only newer runs change."""
 
 import json
+import os
+import signal
 import ssl
 import threading
 import time
@@ -19,11 +21,14 @@ from hookmill.results.destinations import RepositoryDestination
 from hookmill.results.sender import ResultSender
 from hookmill.store import results
 from hookmill.store.database import open_database
+from hookmill.store.notices import CLAIM_US
 from hookmill.store.results import NothingToSend, NotSent, Outcome, Sent
 from hookmill.store.runs import agent_reports, outputs
 from tests.results.github import CLIENT_ID, TOKEN, GitHub, app_private_key, github_server, pem
 from tests.results.scene import COMMENT, PULL_REQUEST, REVIEW, SHA, WORKER, Scene
 from tests.runs.backlog import Backlog
+from tests.support.loaded import fork_context
+from tests.support.waiting import until
 
 DIFF = """diff --git a/src/a.py b/src/a.py
 --- a/src/a.py
@@ -39,6 +44,12 @@ SHOWN = {"src/a.py": [range(10, 14)]}
 FOREIGN = {"login": "mallory", "id": 6_660, "type": "User"}
 
 
+def delivery_to(destination: RepositoryDestination) -> ResultDelivery:
+    return ResultDelivery(
+        {"github": destination}, tls=ssl.create_default_context, now_us=lambda: time.time_ns() // 1000
+    )
+
+
 class PullRequest:
     """The runs of one automation for a pull request, in the order of its pushes."""
 
@@ -46,18 +57,13 @@ class PullRequest:
         self.scene = scene
         self.automation = scene.backlog.automation(options=RunOptions(results=results_from_json([declared])))
         credential = destination or {"secret_from": "GITHUB_TOKEN"}
-        self.by = ResultDelivery(
-            {
-                "github": RepositoryDestination(
-                    url=github.url,
-                    allow_http=True,
-                    repositories=("acme/*",),
-                    **{"kind": "github", **credential},
-                )
-            },
-            tls=ssl.create_default_context,
-            now_us=lambda: time.time_ns() // 1000,
+        self.destination = RepositoryDestination(
+            url=github.url,
+            allow_http=True,
+            repositories=("acme/*",),
+            **{"kind": "github", **credential},
         )
+        self.by = delivery_to(self.destination)
 
     def push(self) -> RunKey:
         """Start a run."""
@@ -172,6 +178,14 @@ def test_older_run_never_overwrites_what_a_newer_one_wrote_elsewhere(pull_reques
     assert [comment["body"] for comment in github.comments] == [newer]
 
 
+def test_run_without_a_text_leaves_the_comment_as_it_is(pull_request: PullRequest, github: GitHub):
+    pull_request.review("Review 1")
+
+    assert isinstance(pull_request.review(), NothingToSend)
+
+    assert [text_of(comment) for comment in github.comments] == ["Review 1"]
+
+
 def test_deleted_comment_is_created_again(pull_request: PullRequest, github: GitHub):
     pull_request.review("Review 1")
     github.comments = [{"id": 41, "body": "Somebody's", "user": FOREIGN}]
@@ -223,6 +237,41 @@ def test_comment_of_a_worker_that_died_is_updated_by_the_next_run(pull_request: 
 
     assert outcome == Sent(status=200, url=f"{github.url}/acme/shop/issues/7#1", remote_id=1)
     assert [text_of(comment) for comment in github.comments] == ["Review 2"]
+
+
+def send_one(store: str, destination: RepositoryDestination, now: int) -> None:
+    """Send the message that is due, as a process of its own."""
+    os.environ["GITHUB_TOKEN"] = TOKEN
+    with open_database(store) as database:
+        ResultSender(
+            database,
+            delivery_to(destination).send,
+            lambda: now,
+            public_url="https://hooks.test",
+            report_failure=lambda *_: None,
+        ).send_next()
+
+
+@pytest.mark.parametrize("has_newer", [False, True])
+def test_worker_killed_after_its_request_leaves_one_comment(pull_request: PullRequest, github: GitHub, has_newer: bool):
+    pull_request.end(pull_request.push(), "Review 1")
+    github.performs_held, github.held = True, lambda method, _path: method == "POST"
+    arguments = pull_request.scene.backlog.url, pull_request.destination, pull_request.scene.now
+    worker = fork_context().Process(target=send_one, args=arguments)
+    worker.start()
+    until(github.is_holding.is_set, "GitHub has created the comment")
+    worker.kill()
+    worker.join()
+    github.release.set()
+    pull_request.scene.advance(CLAIM_US / 1_000_000)
+
+    if has_newer:
+        pull_request.end(pull_request.push(), "Review 2")
+    send_one(*arguments[:2], pull_request.scene.now)
+    send_one(*arguments[:2], pull_request.scene.now)
+
+    assert worker.exitcode == -signal.SIGKILL
+    assert [text_of(comment) for comment in github.comments] == [f"Review {2 if has_newer else 1}"]
 
 
 def test_comment_whose_answer_was_lost_is_not_created_twice(pull_request: PullRequest, github: GitHub):
