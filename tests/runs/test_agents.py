@@ -204,13 +204,15 @@ def test_key_that_json_escapes_is_in_no_result(package, tmp_path, is_error):
 import json, os
 key = "".join("\\\\u%04x" % ord(each) for each in os.environ["ANTHROPIC_API_KEY"])
 text = "x" * ({RESULT_CHARACTERS_MAX} - 5) + key
-print('{{"type": "result", "is_error": {str(is_error).lower()}, "result": "%s"}}' % text)
+event = '{{"type": "result", "is_error": {str(is_error).lower()}, "result": "%s", "modelUsage": {{"%s": {{}}}}}}'
+print(event % (text, key))
 """
 
     result = perform(package, program=script(tmp_path, program))
 
     assert result.report is not None
     assert (result.report.result or "")[-6:] == "x[mask"
+    assert result.report.model == "[masked]"
     assert result.report.is_result_cut
     assert all("sk-" not in output.text for output in result.outputs.values())
     assert len(result.outputs) == (0 if is_error else 1)
@@ -357,6 +359,7 @@ OUTPUTS: dict[str, tuple[list[Any], AgentReport | None, bool]] = {
                 "is_error": False,
                 "result": "Hello.",
                 "total_cost_usd": 0.0105,
+                "modelUsage": {"small": {"costUSD": 0.001}, "claude-sonnet-4-5": {"costUSD": 0.0095}},
                 "usage": {
                     "input_tokens": 10,
                     "cache_creation_input_tokens": 2,
@@ -365,7 +368,7 @@ OUTPUTS: dict[str, tuple[list[Any], AgentReport | None, bool]] = {
                 },
             },
         ],
-        AgentReport(result="Hello.", cost_microusd=10_500, input_tokens=15, output_tokens=5),
+        AgentReport(result="Hello.", cost_microusd=10_500, input_tokens=15, output_tokens=5, model="claude-sonnet-4-5"),
         False,
     ),
     "codex": (
@@ -563,7 +566,7 @@ def test_events_of_unexpected_types_are_ignored(agent):
     values = [None, 1, "text", [1], {"a": 1}]
     keys = (
         "item", "usage", "role", "content", "stats", "part", "message", "result", "total_cost_usd", "is_error", "error",
-        "errors", "severity", "subtype",
+        "errors", "severity", "subtype", "modelUsage",
     )  # fmt: skip
 
     for value in values:

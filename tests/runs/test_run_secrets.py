@@ -208,14 +208,15 @@ def test_value_is_in_no_argument_of_any_runner(tmp_path, monkeypatch):
 
 
 def test_texts_of_a_result_are_masked(installation):
-    report = AgentReport(result=f"I used {VALUE}.", input_tokens=1)
+    report = AgentReport(result=f"I used {VALUE}.", input_tokens=1, model=VALUE)
     result = Ended(state=RunState.FAILED, reason=f"No {VALUE}", output_tail=f"{VALUE}\n", report=report)
 
     run = installation.perform(installation.automation(), FunctionRunner(lambda package, _: result))
 
     assert (run.state, run.reason, run.output_tail) == (RunState.FAILED, "No [masked]", "[masked]\n")
     with installation.backlog.database.read() as tx:
-        assert tx.one("SELECT result FROM attempt_reports")["result"] == "I used [masked]."
+        report_row = tx.one("SELECT result, model FROM attempt_reports")
+    assert (report_row["result"], report_row["model"]) == ("I used [masked].", "[masked]")
 
 
 def test_only_the_output_is_shown_until_the_files_are_masked(installation):

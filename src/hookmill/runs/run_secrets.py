@@ -60,8 +60,10 @@ def masked_result(result: Ended, masker: Masker) -> Ended:
     if not masker.is_needed:
         return result
     report = result.report
-    if report is not None and report.result is not None:
-        report = replace(report, result=masker.mask_text(report.result))
+    if report is not None:
+        texts = {"result": report.result, "model": report.model}
+        masked = {name: masker.mask_text(text) for name, text in texts.items() if text is not None}
+        report = replace(report, **masked)  # type: ignore[arg-type]
     return replace(
         result,
         reason=masker.mask_text(result.reason) if result.reason is not None else None,

@@ -95,10 +95,13 @@ class Agent:
         masker = Masker(secrets)
         if outcome.error is not None and result.state is RunState.FAILED:
             result = replace(result, reason=reason_with_error(result.reason, outcome.error, masker.mask_text))
+        report = outcome.report
+        if report is not None and report.model is not None:
+            report = replace(report, model=masker.mask_text(report.model))
         if outcome.last_message is None:
-            return replace(result, report=outcome.report)
+            return replace(result, report=report)
         message = masker.mask_text(outcome.last_message)
-        report = outcome.report.with_result(message) if outcome.report is not None else None
+        report = report.with_result(message) if report is not None else None
         return replace(result, report=report, outputs=_last_message(message, result))
 
 
