@@ -168,20 +168,20 @@ def test_address_that_the_server_cannot_have_is_reported():
 
 
 @pytest.mark.parametrize(
-    ("host_name", "address", "name"),
+    ("host_names", "address", "name"),
     [
-        ("mail.example.com", "192.0.2.7", "mail.example.com"),
-        ("Hooks-1.Example.com", "192.0.2.7", "hooks-1.example.com"),
-        ("hookmill", "192.0.2.7", "[192.0.2.7]"),
-        ("localhost.localdomain", "192.0.2.7", "[192.0.2.7]"),
-        ("laptop.local", "192.0.2.7", "[192.0.2.7]"),
-        ("my_host.example.com", "192.0.2.7", "[192.0.2.7]"),
-        ("192.0.2.9", "192.0.2.7", "[192.0.2.7]"),
-        ("hookmill", "fe80::1%eth0", "[IPv6:fe80::1]"),
+        (["mail.example.com", "hooks.example.com"], "192.0.2.7", "mail.example.com"),
+        (["Hooks-1.Example.com", ""], "192.0.2.7", "hooks-1.example.com"),
+        (["a9df31c2", "hooks.example.com"], "192.0.2.7", "hooks.example.com"),
+        (["hookmill", "localhost"], "192.0.2.7", "[192.0.2.7]"),
+        (["localhost.localdomain", ""], "192.0.2.7", "[192.0.2.7]"),
+        (["laptop.local", ""], "192.0.2.7", "[192.0.2.7]"),
+        (["my_host.example.com", "192.0.2.9"], "192.0.2.7", "[192.0.2.7]"),
+        (["hookmill", "::1"], "fe80::1%eth0", "[IPv6:fe80::1]"),
     ],
 )
-def test_client_introduces_itself_with_its_full_name_or_its_address(host_name: str, address: str, name: str):
-    assert mail._local_name(host_name, address) == name
+def test_client_introduces_itself_with_its_full_name_or_its_address(host_names: list[str], address: str, name: str):
+    assert mail._local_name(host_names, address) == name
 
 
 def test_nothing_is_sent_unencrypted_if_the_server_has_no_starttls(certificate: tuple[Path, Path], tls: ssl.SSLContext):

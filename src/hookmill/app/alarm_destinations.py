@@ -2,6 +2,7 @@
 
 from functools import cache
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from hookmill.app.tls import client_context
 from hookmill.domain.secret import SecretValue
@@ -44,6 +45,7 @@ def _outgoing(settings: Settings, now_us: "Callable[[], int]") -> "Outgoing":
             user=settings.smtp_user,
             password=SecretValue(password.get_secret_value()) if password is not None else None,
             sender=settings.smtp_sender,
+            service_host=urlsplit(settings.base_url or "").hostname,
         )
     return Outgoing(
         mail_server=mail_server,

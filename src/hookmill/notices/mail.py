@@ -47,16 +47,19 @@ class MailServer:
     password: SecretValue | None
     sender: str
     """The e-mail address in `From`."""
+    service_host: str | None = None
+    """The host of the service's public URL."""
 
 
 class _Client(smtplib.SMTP):
     """A client on a connection that is open already."""
 
-    def __init__(self, host: str, stream: socket.socket) -> None:
-        super().__init__(local_hostname=_local_name(socket.gethostname(), stream.getsockname()[0]))
+    def __init__(self, server: MailServer, stream: socket.socket) -> None:
+        names = [socket.gethostname(), server.service_host or ""]
+        super().__init__(local_hostname=_local_name(names, stream.getsockname()[0]))
         self.last_reply: tuple[int, bytes] = 0, b""
         # STARTTLS compares the certificate with this name.
-        self._host = host
+        self._host = server.host
         self.sock = stream
         code, answer = self.getreply()
         if code != 220:
@@ -98,11 +101,14 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _local_name(host_name: str, address: str) -> str:
-    """The name in EHLO: the host's full name, or the address of the connection. Nothing is looked up."""
-    name = host_name.lower()
-    if _FULL_NAME.match(name) and not name.endswith((".localdomain", ".local", ".internal")):
-        return name
+def _local_name(host_names: Sequence[str], address: str) -> str:
+    """The name in EHLO: the first of the host's names that is a full one, or the address of the connection.
+
+    Nothing is looked up, because this can take long.
+    """
+    for name in map(str.lower, host_names):
+        if _FULL_NAME.match(name) and not name.endswith((".localdomain", ".local", ".internal")):
+            return name
     return f"[IPv6:{address.partition('%')[0]}]" if ":" in address else f"[{address}]"
 
 
@@ -159,7 +165,7 @@ def _signed_in(server: MailServer, deadline: MessageDeadline, tls: Callable[[], 
         needed = ""
         try:
             stream = with_tls(connection, tls(), server.host) if server.security is SmtpSecurity.TLS else connection
-            client = _Client(server.host, stream)
+            client = _Client(server, stream)
             try:
                 if server.security is SmtpSecurity.STARTTLS:
                     needed = "STARTTLS as the settings require it"
