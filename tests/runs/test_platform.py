@@ -135,21 +135,28 @@ def test_reported_failure_is_retried_by_the_rule_of_the_run(sqlite_backlog, plat
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "problem"),
+    ("status", "headers", "text", "problem"),
     [
-        (500, {}, " answered 500, instead of 202."),
-        (200, {}, " answered 200, instead of 202."),
-        (307, {"Location": "/elsewhere"}, " answered 307, which is a redirect and is not followed, instead of 202."),
+        (500, {}, "No capacity\x1b", ' answered 500, instead of 202: "No capacity\\u001b".'),
+        (400, {}, "{token} is bad", " answered 400, instead of 202: its text contains a part of the credential and "),
+        (200, {}, "", " answered 200, instead of 202."),
+        (
+            307,
+            {"Location": "/elsewhere"},
+            "",
+            " answered 307, which is a redirect and is not followed, instead of 202.",
+        ),
     ],
 )
-def test_platform_that_does_not_accept_a_run_fails_it(sqlite_backlog, platform, status, headers, problem):
-    platform.status, platform.headers = status, headers
+def test_platform_that_does_not_accept_a_run_fails_it(sqlite_backlog, platform, status, headers, text, problem):
+    platform.status, platform.headers, platform.text = status, headers, text
     performance = Performance(sqlite_backlog, platform.url)
     message = platform.wait_for(1)
 
     run = performance.end()
 
-    assert (run.state, run.reason) == (RunState.FAILED, f"http://127.0.0.1:{platform.port}{problem}")
+    assert run.state is RunState.FAILED
+    assert (run.reason or "").startswith(f"http://127.0.0.1:{platform.port}{problem}")
     assert len(platform.messages) == 1
     assert report(sqlite_backlog, message) is Reception.OUTDATED
 

@@ -22,6 +22,8 @@ class AgentPlatform:
     status: int = 202
     headers: dict[str, str] = field(default_factory=dict)
     """Further headers of each answer."""
+    text: str = ""
+    """The body of each answer, in which {token} stands for the token of the attempt."""
     answers: threading.Event = field(default_factory=threading.Event)
     """While it is not set, no message is answered."""
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -62,8 +64,11 @@ def agent_platform(*, answers: bool = True) -> Iterator[AgentPlatform]:
             self.send_response(platform.status)
             for name, value in platform.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", "0")
+            token = message["data"].get("report", {}).get("token", "")
+            answer = platform.text.replace("{token}", token).encode()
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
+            self.wfile.write(answer)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     platform.port = server.server_address[1]

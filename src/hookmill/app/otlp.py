@@ -22,7 +22,7 @@ from hookmill import __version__
 from hookmill.app import now_us
 from hookmill.app.tls import collector_context
 from hookmill.domain.alarm_destination import parsed_url
-from hookmill.domain.errors import DestinationUnavailable, HookmillError, ReportFailure
+from hookmill.domain.errors import DestinationUnavailable, HookmillError, Invalid, ReportFailure
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.trace import SAMPLED, AttributeValue, Span, Tracing
 from hookmill.metrics import SPANS, Metrics
@@ -73,7 +73,7 @@ class TraceExporter:
         `report_failure` is called once when the collector stops accepting spans, and `report_recovery` when it accepts
         them again.
         """
-        self._url = parsed_url(SecretValue(endpoint.removesuffix(TRACES_PATH) + TRACES_PATH))
+        self._url = SecretValue(endpoint.removesuffix(TRACES_PATH) + TRACES_PATH)
         self._headers = {
             **headers,
             "content-type": "application/x-protobuf",
@@ -149,8 +149,8 @@ class TraceExporter:
         problem = ""
         for pause_seconds in (*RETRY_AFTER_SECONDS, None):
             try:
-                response = http.request("POST", self._url, body, self._headers, deadline, tls=self._tls)
-            except DestinationUnavailable as error:
+                response = http.request("POST", parsed_url(self._url), body, self._headers, deadline, tls=self._tls)
+            except (DestinationUnavailable, Invalid) as error:
                 problem = str(error)
             else:
                 if 200 <= response.status < 300:

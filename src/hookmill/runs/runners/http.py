@@ -37,7 +37,6 @@ from hookmill.runs.runners.kind import RunnerContext, RunnerSettings, VariableNa
 from hookmill.store.database import Database
 from hookmill.store.runs import platform_attempts
 
-HTTP_ACCEPTED: Final = 202
 TOKEN_PREFIX: Final = "hat_"
 TOKEN_BYTES: Final = 32
 REPORT_PATH: Final = "/api/v1/attempts/{run}-{attempt}/report"
@@ -91,7 +90,8 @@ class HttpRunner:
         while True:
             if response is None:
                 response = request.wait(INSTRUCTION_SECONDS)
-                if response is not None and (failure := _failure_of(response, self.endpoint)) is not None:
+                if isinstance(response, RequestFailed):
+                    failure = Ended(state=RunState.FAILED, reason=response.reason)
                     return self._ended(run, failure, next_instruction)
             else:
                 time.sleep(INSTRUCTION_SECONDS)
@@ -188,16 +188,6 @@ def standard_webhooks() -> Scheme:
 
 def _message(kind: str, data: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"type": kind, "timestamp": iso(time.time_ns() // 1000), "data": data})
-
-
-def _failure_of(response: int | RequestFailed, endpoint: Endpoint) -> Ended | None:
-    """The failure of an attempt that the platform has not accepted; None if the platform has accepted it."""
-    if isinstance(response, RequestFailed):
-        return Ended(state=RunState.FAILED, reason=response.reason)
-    if response == HTTP_ACCEPTED:
-        return None
-    note = ", which is a redirect and is not followed" if 300 <= response < 400 else ""
-    return Ended(state=RunState.FAILED, reason=f"{endpoint.origin} answered {response}{note}, instead of 202.")
 
 
 def _secret_problem(variable: str) -> str:

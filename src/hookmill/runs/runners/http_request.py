@@ -1,5 +1,6 @@
 """One POST to the URL that an operator has configured."""
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +10,16 @@ from urllib.parse import urlsplit
 from hookmill.domain.alarm_destination import parsed_url
 from hookmill.domain.errors import DestinationUnavailable
 from hookmill.domain.secret import SecretValue
+from hookmill.outbound.answer_text import quoted_answer, secret_parts
 from hookmill.outbound.connection import MessageDeadline, in_thread
 
 REQUEST_SECONDS: Final = 20.0
 """The time limit of one request, from the look-up of the host's name to the last byte of the response."""
+
+
+HTTP_ACCEPTED: Final = 202
+_TOKEN: Final = re.compile("hat_[A-Za-z0-9_-]{43}")
+"""The token of an attempt, which is in the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """There was no response. The reason is a sentence that contains neither the path nor the body."""
+    """There was no response, or one with another status than 202. The reason is a sentence without any secret."""
 
     reason: str
 
@@ -51,9 +58,15 @@ class PostRequest:
 
             try:
                 url = parsed_url(SecretValue(endpoint.url))
-                return http.request(
+                response = http.request(
                     "POST", url, body, headers, self._deadline, tls=ssl.create_default_context, where=endpoint.origin
-                ).status
+                )
+                if response.status == HTTP_ACCEPTED:
+                    return HTTP_ACCEPTED
+                note = ", which is a redirect and is not followed" if 300 <= response.status < 400 else ""
+                words = quoted_answer(response.body, [*secret_parts(url, headers), *_TOKEN.findall(body.decode())])
+                said = f": {words}" if words else ""
+                return RequestFailed(f"{endpoint.origin} answered {response.status}{note}, instead of 202{said}.")
             except DestinationUnavailable as error:
                 return RequestFailed(str(error))
             except ValueError:
@@ -64,7 +77,7 @@ class PostRequest:
         self._response = in_thread(send)
 
     def wait(self, seconds: float) -> int | RequestFailed | None:
-        """The status of the response, or the reason why there is none. None if `seconds` are not enough.
+        """202, or the reason why the platform has not accepted it. None if `seconds` are not enough.
 
         After the deadline, the result is `RequestFailed`.
         """
