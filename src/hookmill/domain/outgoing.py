@@ -49,14 +49,14 @@ def is_public(address: Address) -> bool:
     if isinstance(address, IPv6Address):
         if address.scope_id is not None:
             return False
-        embedded = _embedded(address)
+        embedded = embedded_ipv4(address)
         if embedded is not None:
             return is_public(embedded)
         return _GLOBAL_UNICAST.includes(address) and not _NOT_PUBLIC.includes(address)
     return not _NOT_PUBLIC.includes(address)
 
 
-def _embedded(address: IPv6Address) -> IPv4Address | None:
+def embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
     """The IPv4 address to which packets for this IPv6 address go; None if they go to no IPv4 address."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped

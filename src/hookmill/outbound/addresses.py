@@ -1,14 +1,16 @@
 """Which addresses the service may connect to if somebody else chose the host's name."""
 
 import socket
+from ipaddress import IPv6Address
 
 from hookmill.domain.networks import Address
-from hookmill.domain.outgoing import is_public
+from hookmill.domain.outgoing import embedded_ipv4, is_public
 
 
 def is_public_host(address: Address) -> bool:
     """Whether the address belongs to the public Internet, and not to this host."""
-    return is_public(address) and not _is_own(address)
+    embedded = embedded_ipv4(address) if isinstance(address, IPv6Address) else None
+    return is_public(address) and not _is_own(embedded or address)
 
 
 def _is_own(address: Address) -> bool:
