@@ -137,6 +137,10 @@ AUTH = "250-example.com\r\n250 AUTH {}"
         (("421 4.3.2 Try again later",), 'refused the connection: "421 4.3.2 Try again later".'),
         (("220 hello", "554 no", "554 5.7.1 Your name is refused"), 'refused the message: "554 5.7.1 Your name is re'),
         (("220 hello", AUTH.format("PLAIN"), DISABLED), f'refused smtp_user and smtp_password: "{DISABLED}".'),
+        (
+            ("220 hello", AUTH.format("LOGIN PLAIN"), "504 no", DISABLED),
+            f'refused smtp_user and smtp_password: "{DISABLED}".',
+        ),
         (("220 hello", AUTH.format("LOGIN"), DISABLED), f'refused smtp_user and smtp_password: "{DISABLED}".'),
         (
             ("220 hello", AUTH.format("LOGIN"), "334 VXNlcm5hbWU6", "334 UGFzc3dvcmQ6", DISABLED),

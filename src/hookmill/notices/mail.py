@@ -27,6 +27,8 @@ _OK: Final = 250
 _CONTINUE: Final = 334
 _SIGNED_IN: Final = 235
 _REFUSED: Final = range(400, 600)
+_WITHOUT_METHOD: Final = frozenset({500, 501, 502, 503, 504, 534})
+"""The server does not know a method that it has offered, or requires another one."""
 _FULL_NAME: Final = re.compile(r"(?=.{4,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])\Z")
 
 
@@ -71,29 +73,31 @@ class _Client(smtplib.SMTP):
         return self.last_reply
 
     def sign_in(self, user: str, password: str) -> None:
-        """Like `login`, but with UTF-8, and without further attempts after a refusal."""
+        """Like `login`, but in UTF-8. After a refused password, no other method is tried."""
         self.ehlo_or_helo_if_needed()
-        methods = self.esmtp_features.get("auth", "").upper().split()
+        offered = self.esmtp_features.get("auth", "").upper().split()
+        code, answer = 0, b""
         # The connection is encrypted, unless the server is on this host.
-        if "PLAIN" in methods:
-            code, answer = self.docmd("AUTH", "PLAIN " + _base64(f"\0{user}\0{password}"))
-        elif "LOGIN" in methods:
-            code, answer = self._answer_challenges("LOGIN", [user, password])
-        elif "CRAM-MD5" in methods:
-            code, answer = self.docmd("AUTH", "CRAM-MD5")
-            if code == _CONTINUE:
-                digest = hmac.new(password.encode(), base64.b64decode(answer), "md5").hexdigest()
-                code, answer = self.docmd(_base64(f"{user} {digest}"))
-        else:
+        for method in ("PLAIN", "LOGIN", "CRAM-MD5"):
+            if method in offered and (code == 0 or code in _WITHOUT_METHOD):
+                code, answer = self._sign_in_with(method, user, password)
+        if code == 0:
             raise smtplib.SMTPNotSupportedError
         if code != _SIGNED_IN:
             raise smtplib.SMTPAuthenticationError(code, answer)
 
-    def _answer_challenges(self, method: str, texts: Sequence[str]) -> tuple[int, bytes]:
+    def _sign_in_with(self, method: str, user: str, password: str) -> tuple[int, bytes]:
+        if method == "PLAIN":
+            return self.docmd("AUTH", "PLAIN " + _base64(f"\0{user}\0{password}"))
         code, answer = self.docmd("AUTH", method)
-        for text in texts:
+        if method == "LOGIN":
+            responses = [user, password]
+        else:
+            challenge = base64.b64decode(answer) if code == _CONTINUE else b""
+            responses = [f"{user} {hmac.new(password.encode(), challenge, 'md5').hexdigest()}"]
+        for response in responses:
             if code == _CONTINUE:
-                code, answer = self.docmd(_base64(text))
+                code, answer = self.docmd(_base64(response))
         return code, answer
 
 
