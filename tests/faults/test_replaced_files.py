@@ -204,6 +204,18 @@ def test_command_does_not_open_a_database_whose_wal_was_removed(tmp_path: Path):
     assert len(log) == 1
 
 
+def test_second_service_is_refused_although_the_lock_files_are_removed(tmp_path: Path):
+    data = tmp_path / "data"
+    with serving(data, performs_runs=False) as service:
+        webhook = webhook_of(service)
+        for lock_file in (*data.glob("*.lock"), data / "hookmill.db.writer"):
+            lock_file.unlink()
+        second = Service(data)
+        with pytest.raises(AssertionError, match="Another `hookmill serve` uses the data directory"):
+            second.start()
+        assert status_of_a_delivery(service, webhook) == 202
+
+
 def test_only_a_migration_creates_a_database(tmp_path: Path):
     path = tmp_path / "hookmill.db"
     with (

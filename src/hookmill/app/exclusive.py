@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
-from hookmill.store.private_file import open_lock_file
+from hookmill.store.private_file import locked_directory, open_lock_file
 
 
 def lock_out_services(settings: Settings, database: Path, resources: ExitStack, *, only_existing: bool = False) -> None:
@@ -22,14 +22,18 @@ def lock_out_services(settings: Settings, database: Path, resources: ExitStack, 
         (database.with_name(f"{database.name}.writer"), fcntl.flock),
         (settings.data_dir / "engine.lock", fcntl.lockf),
     )
-    for path, acquire in locks:
-        if only_existing and not path.exists():
-            continue
-        lock = resources.enter_context(open_lock_file(path))
-        try:
-            acquire(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Conflict(
-                f"A `hookmill serve`, `move` or `restore` uses the data directory {settings.data_dir.absolute()}: it "
-                f"holds {path.name}. Stop it, and wait until it has ended. Nothing was changed."
-            ) from None
+    held = ""
+    try:
+        for path, acquire in locks:
+            if only_existing and not path.exists():
+                continue
+            held = path.name
+            acquire(resources.enter_context(open_lock_file(path)), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held = "a lock of the directory"
+        # The lock files may have been removed.
+        resources.enter_context(locked_directory(settings.data_dir))
+    except BlockingIOError:
+        raise Conflict(
+            f"A `hookmill serve`, `move` or `restore` uses the data directory {settings.data_dir.absolute()}: it "
+            f"holds {held}. Stop it, and wait until it has ended. Nothing was changed."
+        ) from None

@@ -1,7 +1,6 @@
 """Restores a backup into an empty SQLite or PostgreSQL database: everything, or nothing."""
 
 import errno
-import fcntl
 import os
 import signal
 import time
@@ -358,15 +357,6 @@ def _prepare_directory(settings: Settings, on_failure: ExitStack, resources: Exi
     if not directory.exists():
         directory.mkdir(parents=True, mode=0o700)
         on_failure.callback(_remove_if_empty, directory)
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    resources.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise Conflict(
-            f"Another `hookmill restore` uses the data directory {directory}. Wait until it has ended. Nothing was "
-            "changed."
-        ) from None
     # Even if the restore is into PostgreSQL, a service with SQLite may use the directory.
     database = directory / "hookmill.db" if settings.on_postgres else _sqlite_path(settings)
     lock_out_services(settings, database, resources, only_existing=True)

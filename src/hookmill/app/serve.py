@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
@@ -32,7 +32,7 @@ from hookmill.domain.errors import Conflict
 from hookmill.metrics import Metrics
 from hookmill.settings import Settings
 from hookmill.store.admission import writer
-from hookmill.store.private_file import open_lock_file
+from hookmill.store.private_file import locked_directory, open_lock_file
 from hookmill.store.sqlite_files import pin
 
 HEADER_MILLISECONDS: Final = 10_000
@@ -62,7 +62,7 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         }
         fork_server = resources.enter_context(closing(ForkServer(jobs)))
         if not settings.on_postgres:
-            resources.enter_context(_lock_data_directory(settings))
+            _lock_data_directory(settings, resources)
         worker_status = WorkerStatus()
         worker = resources.enter_context(closing(WorkerSupervisor(fork_server, worker_status)))
         if settings.metrics_port is not None:
@@ -122,22 +122,21 @@ def _warn_of_exposed_directory(settings: Settings) -> None:
         )
 
 
-def _lock_data_directory(settings: Settings) -> IO[bytes]:
+def _lock_data_directory(settings: Settings, resources: ExitStack) -> None:
     """Lock the data directory, because only one service may write to SQLite. Raises `Conflict` if it is locked.
 
-    The ingress processes inherit the open file, and with it the lock. If this process is killed, the lock is held until
-    the last ingress process has ended.
+    The ingress processes inherit the open files, and with them the locks. If this process is killed, the locks are held
+    until the last ingress process has ended. Earlier versions only have the lock file, which can be removed.
     """
-    lock = open_lock_file(settings.data_dir / "serve.lock")
+    lock = resources.enter_context(open_lock_file(settings.data_dir / "serve.lock"))
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
+        resources.enter_context(locked_directory(settings.data_dir))
+    except BlockingIOError:
         raise Conflict(
             f"Another `hookmill serve` uses the data directory {settings.data_dir.absolute()}. Stop it, or set "
             "HOOKMILL_DATA_DIR to another directory."
         ) from None
-    return lock
 
 
 def _announce_when_ready(

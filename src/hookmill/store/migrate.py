@@ -2,7 +2,7 @@
 
 import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, inspect
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store import dialect
 from hookmill.store.database import Database, Transaction, is_sqlite_file, restrict_to_owner
-from hookmill.store.private_file import open_lock_file
+from hookmill.store.private_file import locked_directory, open_lock_file
 from hookmill.store.privileges import refuse_missing_privileges
 from hookmill.store.revision import application_name, revisions
 
@@ -97,10 +97,12 @@ def _excluding_other_versions(tx: Transaction, database: Database) -> Iterator[N
     ends. Other versions would write rows that this version misreads, and ignore columns that they don't know."""
     if database.path is not None:
         # `serve` takes this lock after its own migration, and holds it while it runs.
-        with open_lock_file(database.path.parent / "serve.lock") as lock:
+        with ExitStack() as locks:
+            lock = locks.enter_context(open_lock_file(database.path.parent / "serve.lock"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                locks.enter_context(locked_directory(database.path.parent))
+            except BlockingIOError:
                 raise Conflict(
                     f"The database in {database.path.parent} has an older schema, and a `hookmill serve` uses it. "
                     "Stop it, and then start this version. Nothing was changed."

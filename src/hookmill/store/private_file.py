@@ -25,6 +25,20 @@ def open_lock_file(path: Path) -> IO[bytes]:
 
 
 @contextmanager
+def locked_directory(directory: Path) -> Iterator[None]:
+    """Hold an exclusive lock of the directory itself, which nobody can remove like a lock file.
+
+    Processes that are forked in the block hold it, too. Raises `BlockingIOError` while another process holds it.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def new_private_file(path: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
     """A new file that only its owner may access. It gets the name `path` when the block ends, synced to disk.
 
