@@ -206,6 +206,19 @@ def test_longest_summaries_of_a_hundred_check_runs_can_be_searched(scene, github
     assert github.check_runs[-1]["status"] == "completed"
 
 
+def test_commit_that_github_does_not_know_yet_costs_no_annotations(scene, github):
+    by = delivery_to(github.url)
+    finish(scene, scene.started(CHECK), annotations=json.dumps([ANNOTATION]))
+    github.next_answers, github.next_words = [None, None, 422], f"No commit found for SHA: {SHA}"
+    assert isinstance(send_next(scene, by), NotSent)
+    assert github.check_runs == []
+    scene.advance(3_600)
+
+    assert isinstance(send_next(scene, by), Sent)
+
+    assert len(github.check_runs[0]["output"]["annotations"]) == 1
+
+
 def test_check_run_that_no_longer_exists_is_created_completed(scene, github):
     by = delivery_to(github.url)
     key = scene.started(CHECK)

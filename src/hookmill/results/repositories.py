@@ -71,7 +71,7 @@ def _send_check_run(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome
                 return existing
             number = existing.remote_id if existing is not None else None
         outcome = _write_check_run(access, body, number)
-    if isinstance(outcome, NotSent) and outcome.status == 422 and annotations_of(body):
+    if isinstance(outcome, NotSent) and outcome.status == 422 and outcome.is_final and annotations_of(body):
         # A check run must be completed, also if GitHub refuses an annotation.
         return _write_check_run(access, without_annotations(body), number)
     return outcome
