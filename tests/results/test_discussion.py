@@ -186,6 +186,27 @@ def test_run_without_a_text_leaves_the_comment_as_it_is(pull_request: PullReques
     assert [text_of(comment) for comment in github.comments] == ["Review 1"]
 
 
+def test_comment_that_a_frozen_worker_overwrites_late_is_restored(pull_request: PullRequest, github: GitHub):
+    pull_request.review("Review 1")
+    scene, older = pull_request.scene, pull_request.push()
+    pull_request.end(older, "Review 2")
+    frozen = scene.claim(WORKER)
+    assert frozen is not None
+    newer = pull_request.push()
+    pull_request.end(newer, "Review 3")
+    with scene.backlog.database.write() as tx:
+        results.release(tx, WORKER)
+    pull_request.send()
+    newest = dict(github.comments[0])
+
+    # It had read the comment before it was frozen.
+    github.comments[0]["body"] = newest["body"].replace(run_id(newer), run_id(older)).replace("Review 3", "Review 2")
+    assert not scene.record(frozen, Sent(status=200, remote_id=1))
+    pull_request.send()
+
+    assert github.comments == [newest]
+
+
 def test_deleted_comment_is_created_again(pull_request: PullRequest, github: GitHub):
     pull_request.review("Review 1")
     github.comments = [{"id": 41, "body": "Somebody's", "user": FOREIGN}]
