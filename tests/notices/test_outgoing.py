@@ -55,6 +55,16 @@ def test_webhook_is_verified_by_the_published_library(receiver: Receiver):
         Webhook(SECRET.reveal()).verify(request.body + b" ", request.headers)
 
 
+def test_receiver_at_an_ipv6_address_gets_the_message():
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as silent:
+        url = f"http://[::1]:{silent.getsockname()[1]}/secret"
+        with pytest.raises(DestinationUnavailable, match=f"did not answer within {SECONDS:g} seconds"):
+            outgoing(seconds=SECONDS).send(webhook(url), MESSAGE)
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(4_096).startswith(b"POST /secret HTTP/1.1\r\nhost: [::1]:")
+
+
 def test_chat_gets_one_text(receiver: Receiver):
     outgoing().send(SlackTarget(SecretValue(receiver.url("/services/secret?x=1"))), MESSAGE)
 

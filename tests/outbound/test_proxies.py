@@ -79,6 +79,22 @@ def test_request_without_tls_is_forwarded_by_the_proxy(
     assert receiver.requests[0].headers["host"] == f"127.0.0.1:{receiver.port}"
 
 
+def test_ipv6_address_has_brackets_in_requests_to_a_proxy(
+    proxy: ForwardProxy, certificates: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ALL_PROXY", address_of(proxy))
+    proxy.addresses |= {"[2001:db8::1]": "127.0.0.1", "2001:db8::1": "127.0.0.1"}
+    with http_receiver() as plain, http_receiver((certificates / "server.pem", certificates / "key.pem")) as encrypted:
+        assert post(plain.url(host="[2001:db8::1]"), certificates) == 200
+        with pytest.raises(DestinationUnavailable, match="is not valid: IP address mismatch"):
+            post(encrypted.url(host="[2001:db8::1]"), certificates)
+
+    assert proxy.requests == [
+        f"POST http://[2001:db8::1]:{plain.port}/ok HTTP/1.1",
+        f"CONNECT [2001:db8::1]:{encrypted.port} HTTP/1.1",
+    ]
+
+
 def test_proxy_with_tls_and_a_password_is_used(certificates: Path, monkeypatch: pytest.MonkeyPatch):
     certificate = certificates / "server.pem", certificates / "key.pem"
     with forward_proxy(certificate) as proxy, http_receiver(certificate) as receiver:

@@ -139,14 +139,17 @@ def _exchange(
         stack.enter_context(_reporting_protocol_errors(where, deadline))
         pool = stack.enter_context(_pool(url, deadline, tls, permits, where, stack))
         seconds = deadline.remaining
+        # The library writes the host as it is into the request to a proxy.
+        host = f"[{url.host}]" if ":" in url.host else url.host
         response = stack.enter_context(
             pool.stream(
                 method,
-                httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
+                httpcore2.URL(scheme=url.scheme, host=host, port=url.port, target=url.target),
                 headers=[(name.encode(), value.encode()) for name, value in all_headers.items()],
                 content=body,
                 extensions={
                     "timeout": {"connect": seconds, "read": seconds, "write": seconds},
+                    "sni_hostname": url.host,
                     "trace": trace,
                 },
             )
@@ -229,7 +232,7 @@ class _CheckedConnections(httpcore2.SyncBackend):
             with _system_errors():
                 return httpcore2.SyncBackend.connect_tcp(self, address, port, seconds, socket_options=[])
 
-        addresses = permitted_addresses(host, self._deadline, where=self._where, permits=self._permits)
+        addresses = permitted_addresses(host.strip("[]"), self._deadline, where=self._where, permits=self._permits)
         stream = first_connected(addresses, self._deadline, self._where, connect)
         self._connections.enter_context(self._deadline.limits(stream.get_extra_info("socket")))
         return stream
