@@ -207,6 +207,27 @@ def test_log_has_one_line_per_component_while_postgresql_is_down(own_server: Pos
     assert set(recovered()) == {"The database accepts transactions again."}
 
 
+def test_delivery_whose_transaction_conflicts_twice_is_accepted_once(postgres_url: str, tmp_path: Path):
+    with serving(tmp_path / "data", database_url=postgres_url, performs_runs=False) as service:
+        webhook = webhook_of(service)
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            # A rollback does not reset a sequence.
+            connection.execute("""
+                CREATE SEQUENCE conflicts;
+                CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                    IF nextval('conflicts') <= 2 THEN RAISE SQLSTATE '40001'; END IF;
+                    RETURN NEW;
+                END $$;
+                CREATE TRIGGER conflict BEFORE INSERT ON deliveries FOR EACH ROW EXECUTE FUNCTION conflict();
+            """)
+        status = send_timed(service, delivery_request(webhook, unique_body()))[0]
+        with service.management() as management:
+            log = management.log.newest(operator(management), webhook=webhook.webhook.uid)
+
+    assert status == 202
+    assert len(log) == 1
+
+
 # PostgreSQL does not respond
 
 

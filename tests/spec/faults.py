@@ -609,6 +609,10 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "The lock files of a running service are removed: a second service on the same directory is still refused.",
         (_REPLACED + "test_second_service_is_refused_although_the_lock_files_are_removed",),
     ),
+    "F75": ToleratedFault(
+        "PostgreSQL rolls a batch of deliveries back because of a conflict: the batch is repeated.",
+        (_DATABASE + "test_delivery_whose_transaction_conflicts_twice_is_accepted_once",),
+    ),
 }
 
 NO_FAULTS: Final[Mapping[str, str]] = {

@@ -16,6 +16,7 @@ HookmillError
 ├── ObjectStoreUnavailable   the object store does not answer, or refuses a request: the caller may try again later
 ├── DestinationUnavailable   a destination did not accept a message about an alarm or a run
 └── StoreUnavailable   the database does not answer or is locked: the caller may try again later
+    ├── TransactionConflict    the database rolled the transaction back because of a concurrent one
     └── DiskFull       the disk has no room for the change, which was not made
 """
 
@@ -107,6 +108,10 @@ class StoreUnavailable(HookmillError):
 
 class DatabaseUnreachable(StoreUnavailable):
     """The database's server does not answer, or has ended the connection."""
+
+
+class TransactionConflict(StoreUnavailable):
+    """The database rolled the transaction back because of a concurrent one. The same transaction may succeed now."""
 
 
 class DiskFull(StoreUnavailable):

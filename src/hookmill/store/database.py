@@ -21,7 +21,7 @@ from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, Textual
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from hookmill.domain.errors import DatabaseUnreachable, DiskFull, Invalid, StoreUnavailable
+from hookmill.domain.errors import DatabaseUnreachable, DiskFull, Invalid, StoreUnavailable, TransactionConflict
 from hookmill.store import sqlite_engine, timeouts
 from hookmill.store.autocommit import autocommit
 from hookmill.store.sqlite_files import SqliteFiles
@@ -450,6 +450,8 @@ def unavailable_error(error: BaseException) -> StoreUnavailable | None:
         return None
     if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or name == "DiskFull":
         return disk_full()
+    if name in _CONFLICTS:
+        return TransactionConflict(_driver_message(error))
     # psycopg has no SQLSTATE if it can't connect, or if the connection was lost without a message from the server.
     is_of_connection = name in _CONNECTION_ERRORS or (
         type(cause).__module__.startswith("psycopg") and getattr(cause, "sqlstate", None) is None and is_operational
@@ -465,13 +467,15 @@ def disk_full() -> DiskFull:
 
 _DRIVERS: Final = {"sqlite3", "psycopg"}
 
+_CONFLICTS: Final = {"SerializationFailure", "DeadlockDetected"}
+"""Class names of the errors with which PostgreSQL rolls a transaction back because of a concurrent one."""
+
 _CONNECTION_ERRORS: Final = {"AdminShutdown", "CrashShutdown", "CannotConnectNow", "ReadOnlySqlTransaction"}
 """Class names of the errors of a server that stops, starts, or has become a standby."""
 
 _TEMPORARY_ERRORS: Final = {
     "LockNotAvailable",
     "QueryCanceled",
-    "DeadlockDetected",
     "AdminShutdown",
     "ReadOnlySqlTransaction",
 }
@@ -498,9 +502,12 @@ def restrict_to_owner(path: Path) -> None:
         path.chmod(stat.S_IRUSR | stat.S_IWUSR)
 
 
-def retry(work: Callable[[], T], *, attempts: int = 3) -> T:
-    """Call `work` up to `attempts` times, without pauses, until the store is available. `work` must be idempotent."""
+def retry(work: Callable[[], T], *, attempts: int = 3, after: type[StoreUnavailable] = StoreUnavailable) -> T:
+    """Call `work` up to `attempts` times, without pauses, until it does not raise `after`.
+
+    After most errors, a transaction may have been committed, so `work` must be idempotent.
+    """
     for _ in range(attempts - 1):
-        with suppress(StoreUnavailable):
+        with suppress(after):
             return work()
     return work()

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from hookmill.domain.delivery import Accepted, Unavailable
-from hookmill.domain.errors import DatabaseUnreachable, StoreUnavailable, describe_fault
+from hookmill.domain.errors import DatabaseUnreachable, StoreUnavailable, TransactionConflict, describe_fault
 from hookmill.metrics import process_usage
 from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Acceptance, Plan, memory_bytes
@@ -28,7 +28,7 @@ from hookmill.store.admission.protocol import (
     frame,
 )
 from hookmill.store.admission.transaction import LockContended, PlanOutcome, add_dropped_counts, admit
-from hookmill.store.database import Database, sqlite_path
+from hookmill.store.database import Database, retry, sqlite_path
 from hookmill.store.identity_segments import SegmentCache
 from hookmill.store.notifications import notify_workers_separately
 from hookmill.store.private_file import open_lock_file
@@ -158,11 +158,16 @@ def _admit_batch(
     Returns the outcome of each plan; the reason why a plan or a count was not committed, "" if all were; and whether
     that is because the database's server can't be reached.
     """
-    try:
+
+    def admit_once() -> Sequence[PlanOutcome]:
         with database.write() as tx:
             plans = [numbered_plan.plan for numbered_plan in batch]
             outcomes = admit(tx, plans, segments=segments, has_window_counts=has_window_counts)
             add_dropped_counts(tx, dropped_counts)
+        return outcomes
+
+    try:
+        outcomes = retry(admit_once, after=TransactionConflict)
     except StoreUnavailable as error:
         if not database.save_wal():
             database.discard_connections()
