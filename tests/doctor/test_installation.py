@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from hookmill.app import now_us
@@ -19,7 +20,7 @@ from hookmill.app.doctor import CHECKS, SETTINGS, examine
 from hookmill.app.doctor.alarms import check_alarm_destinations
 from hookmill.app.doctor.base_url import check_base_url
 from hookmill.app.doctor.check import Check, findings_of
-from hookmill.app.doctor.database import check_connections, clock_finding
+from hookmill.app.doctor.database import check_connections, check_database, clock_finding
 from hookmill.app.doctor.destinations import check_destinations
 from hookmill.app.doctor.directory import file_system_of
 from hookmill.app.doctor.exchange import Connection, NoResponse, Origin, tls_context
@@ -142,6 +143,20 @@ def test_empty_database_on_postgresql_has_no_problem(tmp_path: Path, postgres_ur
 
     assert {finding.check for finding in complaints(examination)} <= {"durability"}
     assert "first start creates the schema" in findings(examination, "schema")[0].observation
+
+
+def test_inherited_settings_and_idle_limits_of_postgresql_are_shown(tmp_path: Path, postgres_url: str):
+    settings = Service(tmp_path / "data", database_url=postgres_url, port=free_port()).read_settings()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for setting in ("default_transaction_isolation = serializable", "idle_session_timeout = '5min'"):
+            connection.execute(f'ALTER DATABASE "{connection.info.dbname}" SET {setting}'.encode())
+
+    shown = [finding for finding in check_database(settings) if "replaces in its sessions" in finding.observation]
+
+    assert [finding.status for finding in shown] == [Status.OK]
+    assert shown[0].observation.endswith(
+        ": default_transaction_isolation = serializable, idle_session_timeout = 300000 ms"
+    )
 
 
 def test_page_about_doctor_names_every_check():

@@ -207,6 +207,32 @@ def test_log_has_one_line_per_component_while_postgresql_is_down(own_server: Pos
     assert set(recovered()) == {"The database accepts transactions again."}
 
 
+def test_idle_sessions_that_the_server_ends_are_replaced_before_their_use(postgres_url: str, tmp_path: Path):
+    # As with `idle_session_timeout`, or with a proxy that closes idle connections.
+    with serving(tmp_path / "data", database_url=postgres_url, deliveries_per_minute=1_000) as service:
+        webhook, _ = automated_webhook_of(service)
+        wait_until_announced(service)
+        assert send_timed(service, delivery_request(webhook, unique_body()))[0] == 202
+        wait_until_runs_have_ended(postgres_url)
+        workers = parts_of(service)[Part.WORKER]
+        statuses = []
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            for _ in range(3):
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'idle'"
+                )
+                statuses.append(send_timed(service, delivery_request(webhook, unique_body()))[0])
+                statuses.append(service.request("GET", "/readyz").status)
+        wait_until_runs_have_ended(postgres_url)
+        log = service.log()
+
+        assert statuses == [202, 200] * 3
+        assert parts_of(service)[Part.WORKER] == workers
+        assert '"where": "admission"' not in log, log
+        assert '"where": "worker"' not in log, log
+
+
 def test_delivery_whose_transaction_conflicts_twice_is_accepted_once(postgres_url: str, tmp_path: Path):
     with serving(tmp_path / "data", database_url=postgres_url, performs_runs=False) as service:
         webhook = webhook_of(service)

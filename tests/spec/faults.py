@@ -29,6 +29,7 @@ _KILLED_CALLS: Final = (
 _DRILL: Final = "drill/test_drill.py::test_random_faults_lose_and_double_no_delivery_or_run"
 _DATABASE: Final = "faults/test_database_failures.py::"
 _REPLACED: Final = "faults/test_replaced_files.py::"
+_SESSIONS: Final = "store/test_sessions_of_postgresql.py::"
 _TWO: Final = "faults/test_two_processes.py::"
 _CRASHES: Final = "runs/test_crashes.py::"
 _HOSTS: Final = "faults/test_two_hosts.py::"
@@ -608,6 +609,21 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F72": ToleratedFault(
         "The lock files of a running service are removed: a second service on the same directory is still refused.",
         (_REPLACED + "test_second_service_is_refused_although_the_lock_files_are_removed",),
+    ),
+    "F73": ToleratedFault(
+        "PostgreSQL's role, database or URL, or the environment, changes settings of sessions: they have no effect.",
+        (
+            _SESSIONS + "test_session_has_our_settings_whatever_it_inherits",
+            _SESSIONS + "test_role_whose_sessions_ignore_foreign_keys_is_refused",
+        ),
+    ),
+    "F74": ToleratedFault(
+        "A connection to PostgreSQL ends while it is idle: it is replaced before anybody gets a 503.",
+        (
+            _DATABASE + "test_idle_sessions_that_the_server_ends_are_replaced_before_their_use",
+            _SESSIONS + "test_session_that_has_ended_while_idle_is_replaced_before_its_use",
+            _SESSIONS + "test_connection_that_was_cut_without_a_message_is_replaced",
+        ),
     ),
     "F75": ToleratedFault(
         "PostgreSQL rolls a batch of deliveries back because of a conflict: the batch is repeated.",

@@ -17,11 +17,10 @@ from dbos import error as dbos_error
 
 from hookmill.domain.errors import DatabaseUnreachable, HookmillError, ReportFailure
 from hookmill.domain.ids import RunKey, run_id, run_key
-from hookmill.store import timeouts
-from hookmill.store.autocommit import autocommit, prepare_connection
+from hookmill.store.autocommit import autocommit
 from hookmill.store.database import Database, sqlite_url
 from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
-from hookmill.store.postgres_engine import connector_for_durable_engine
+from hookmill.store.postgres_engine import POOL_EVENTS, connector_for_durable_engine, url_for_durable_engine
 from hookmill.store.privileges import ENGINE_SCHEMA
 from hookmill.store.runs.executors import ExecutorId
 
@@ -175,7 +174,7 @@ def in_own_thread(work: Callable[[], None]) -> None:
 def _engine_database(database: Database, data: Path, threads_max: int, report_failure: ReportFailure) -> DBOSConfig:
     if not database.on_sqlite:
         return {
-            "system_database_url": database.url,
+            "system_database_url": url_for_durable_engine(database.url),
             "dbos_system_schema": ENGINE_SCHEMA,
             # Nothing listens for the engine's notifications, and its notifier would wake this process a hundred times a
             # second.
@@ -186,13 +185,8 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
                 "max_overflow": 0,
                 "pool_use_lifo": True,
                 "pool_pre_ping": False,
-                "pool_events": [(prepare_connection, "checkout")],
-                "creator": connector_for_durable_engine(
-                    database.url,
-                    # The engine's commits need no sync: the row of the run has the attempt and the result.
-                    "-c synchronous_commit=off"
-                    f" -c idle_in_transaction_session_timeout={timeouts.WORKER_IDLE_SECONDS * 1000}",
-                ),
+                "pool_events": list(POOL_EVENTS),
+                "creator": connector_for_durable_engine(database.url),
             },
         }
     engine_db = data / "engine.db"

@@ -39,6 +39,8 @@ class PostgresState:
     is_standby: bool
     is_read_only: bool
     """Whether transactions of this role are read-only by default."""
+    replaced_settings: Sequence[str]
+    """Settings that the sessions inherit, and the service replaces, such as `idle_session_timeout = 300000 ms`."""
     fsync: bool
     full_page_writes: bool
     connections_max: int
@@ -134,11 +136,27 @@ def postgres_state(tx: Transaction, now_us: int) -> PostgresState:
     )
     assert clock is not None
     assert row is not None
+    replaced = tx.all(
+        """
+        SELECT name || ' = ' || reset_val || CASE WHEN unit IS NULL THEN '' ELSE ' ' || unit END AS text
+        FROM pg_settings
+        WHERE source = 'session' AND (
+            name IN ('default_transaction_isolation', 'synchronous_commit', 'standard_conforming_strings')
+                AND reset_val <> setting
+            OR name IN (
+                'statement_timeout', 'transaction_timeout', 'idle_session_timeout',
+                'idle_in_transaction_session_timeout'
+            ) AND reset_val <> '0'
+        )
+        ORDER BY name
+        """
+    )
     limits = [row["connections_max"] - row["reserved"], row["role_limit"], row["database_limit"]]
     return PostgresState(
         version=row["version"],
         is_standby=row["is_standby"],
         is_read_only=row["read_only"] == "on",
+        replaced_settings=[each["text"] for each in replaced],
         fsync=row["fsync"] == "on",
         full_page_writes=row["full_page_writes"] == "on",
         # -1 means that there is no limit.

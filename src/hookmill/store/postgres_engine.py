@@ -1,21 +1,47 @@
 """Opens connections to PostgreSQL, rejects unsuitable servers, and closes connections to unresponsive servers."""
 
+import re
+import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
+from urllib.parse import unquote
 
 import psycopg
 from psycopg.abc import RV, PQGen
 from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
-from hookmill.store import timeouts
-from hookmill.store.autocommit import prepare_connection
+from hookmill.store import autocommit, timeouts
 from hookmill.store.revision import application_name
 
 OLDEST_VERSION: Final = 15
+_TRANSACTION_TIMEOUT_VERSION: Final = 170_000
+_DRIVER: Final = "postgresql+psycopg://"
+PING_AFTER_SECONDS: Final = 10.0
+"""After this time without use, a connection is tried before it is used: a server, a pooler or a firewall may have
+ended it."""
+PING_SECONDS: Final = 2.0
+SESSION_SETTINGS: Final = {
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+    "idle_session_timeout": "0",
+    "row_security": "off",
+    "synchronous_commit": "on",
+    "client_encoding": "UTF8",
+    "standard_conforming_strings": "on",
+    "bytea_output": "hex",
+    "timezone": "UTC",
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+}
+"""The settings of each session, whatever the role, the database, the URL or variables such as PGTZ set.
+
+Not among them: `search_path` and `role`, with which an operator chooses the schema and the owner of the tables; and
+`default_transaction_read_only`, with which an operator stops all writes.
+"""
 POOLER_ADVICE: Final = "Connect to PostgreSQL directly: each process of Hookmill has a connection pool of its own."
 
 
@@ -25,7 +51,31 @@ class PostgresConnection(psycopg.Connection[Any]):
     A proxy or a frozen machine can acknowledge packets without ever responding, so TCP timeouts are not enough.
     """
 
-    response_seconds = timeouts.RESPONSE_SECONDS
+    response_seconds = usual_response_seconds = timeouts.RESPONSE_SECONDS
+    used_at = 0.0
+    """When it was returned to the pool, in monotonic seconds."""
+
+    def is_usable(self) -> bool:
+        """Whether the server still has the session. Asks it only if there may be a reason why not. Call it outside of
+        transactions."""
+        if self.closed:
+            return False
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLIN)
+        # A server that ends a session sends a message before.
+        if not poll.poll(0) and time.monotonic() - self.used_at < PING_AFTER_SECONDS:
+            return True
+        self.response_seconds = PING_SECONDS
+        try:
+            self.autocommit = True
+            self.execute("SELECT 1", prepare=False)
+            self.autocommit = False
+        except psycopg.Error:
+            self.close()
+            return False
+        finally:
+            self.response_seconds = self.usual_response_seconds
+        return True
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         if timeout is not None:
@@ -47,8 +97,15 @@ def postgres_engine(url: str, *, connections: int, idle_seconds: int) -> Engine:
     PostgreSQL rolls back a transaction that waits `idle_seconds` for its next statement. Raises `Invalid` for a URL
     that can't be used. The first connection raises `Invalid` for an unsuitable server.
     """
+    parameters = _parameters(url, name=application_name(), lock_milliseconds=timeouts.BUSY_SECONDS * 1000)
+    settings = {
+        **SESSION_SETTINGS,
+        "statement_timeout": f"{timeouts.STATEMENT_SECONDS}s",
+        "idle_in_transaction_session_timeout": f"{idle_seconds}s",
+    }
     engine = create_engine(
-        _parse_url(url).set(drivername="postgresql+psycopg"),
+        # `_parameters` has the rest.
+        _DRIVER,
         pool_size=connections,
         # An overflow connection would be opened and closed for each use.
         max_overflow=0,
@@ -56,30 +113,18 @@ def postgres_engine(url: str, *, connections: int, idle_seconds: int) -> Engine:
         pool_use_lifo=True,
         pool_timeout=timeouts.STATEMENT_SECONDS,
         pool_pre_ping=False,
-        connect_args={
-            "connect_timeout": timeouts.STATEMENT_SECONDS,
-            "options": (
-                f"-c lock_timeout={timeouts.BUSY_SECONDS * 1000}"
-                f" -c statement_timeout={timeouts.STATEMENT_SECONDS * 1000}"
-                f" -c idle_in_transaction_session_timeout={idle_seconds * 1000}"
-                " -c synchronous_commit=on -c timezone=UTC"
-            ),
-            # The kernel closes connections to a server that vanished without closing them.
-            "tcp_user_timeout": timeouts.STATEMENT_SECONDS * 1000,
-            "keepalives_idle": timeouts.STATEMENT_SECONDS,
-            "application_name": application_name(),
-        },
     )
 
     has_connected = False
 
     @event.listens_for(engine, "do_connect")
     def _connect(
-        _dialect: object, _record: object, arguments: Sequence[Any], options: dict[str, Any]
+        _dialect: object, _record: object, _arguments: object, options: Mapping[str, Any]
     ) -> PostgresConnection:
         nonlocal has_connected
         try:
-            connection = _suitable_connection(arguments, options)
+            # SQLAlchemy adds its adapters for types.
+            connection = _suitable_connection({**options, **parameters}, settings)
         except Invalid as error:
             if has_connected:
                 # The settings were valid before, so another server answers temporarily.
@@ -88,32 +133,52 @@ def postgres_engine(url: str, *, connections: int, idle_seconds: int) -> Engine:
         has_connected = True
         return connection
 
-    event.listen(engine, "checkout", prepare_connection)
-
-    @event.listens_for(engine, "checkin")
-    def _reset_timeout(connection: PostgresConnection | None, _record: object) -> None:
-        if connection is not None:
-            connection.response_seconds = timeouts.RESPONSE_SECONDS
-
+    for listener, name in POOL_EVENTS:
+        event.listen(engine, name, listener)
     return engine
 
 
-def connector_for_durable_engine(url: str, options: str) -> Callable[[], PostgresConnection]:
-    """Opens connections for the durable engine, which has a connection pool of its own. `options`: of the server."""
-    parsed = _parse_url(url).set(drivername="postgresql+psycopg")
-    _, parameters = create_engine(parsed).dialect.create_connect_args(parsed)
+def connector_for_durable_engine(url: str) -> Callable[[], PostgresConnection]:
+    """Opens connections for the durable engine, which has a connection pool of its own."""
+    parameters = _parameters(url, name=f"{application_name()} runs", lock_milliseconds=0)
+    settings = {
+        **SESSION_SETTINGS,
+        # The engine's commits need no sync: the row of the run has the attempt and the result.
+        "synchronous_commit": "off",
+        "statement_timeout": "0",
+        "idle_in_transaction_session_timeout": f"{timeouts.WORKER_IDLE_SECONDS}s",
+    }
 
     def connect() -> PostgresConnection:
-        connection = PostgresConnection.connect(
-            **parameters,
-            connect_timeout=timeouts.STATEMENT_SECONDS,
-            application_name=f"{application_name()} runs",
-            options=options,
-        )
-        connection.response_seconds = timeouts.ENGINE_RESPONSE_SECONDS
+        connection = _suitable_connection(parameters, settings)
+        connection.response_seconds = connection.usual_response_seconds = timeouts.ENGINE_RESPONSE_SECONDS
         return connection
 
     return connect
+
+
+def url_for_durable_engine(url: str) -> str:
+    """A URL with the name of the database, which the durable engine reads. It doesn't connect to the URL."""
+    parsed = _parse_url(url)
+    name = parsed.database or parsed.username or "postgres"
+    return URL.create("postgresql", host="localhost", database=name).render_as_string()
+
+
+def _take_from_pool(connection: PostgresConnection, _record: object, _proxy: object) -> None:
+    if not connection.is_usable():
+        # The pool opens another connection.
+        raise DisconnectionError
+    autocommit.prepare_connection(connection, _record, _proxy)
+
+
+def _return_to_pool(connection: PostgresConnection | None, _record: object) -> None:
+    if connection is not None:
+        connection.used_at = time.monotonic()
+        connection.response_seconds = connection.usual_response_seconds
+
+
+POOL_EVENTS: Final = ((_take_from_pool, "checkout"), (_return_to_pool, "checkin"))
+"""The listeners of each pool."""
 
 
 def contains_password(url: str) -> bool:
@@ -141,21 +206,47 @@ def without_password(url: str) -> str:
 _PASSWORD_PARAMETERS: Final = frozenset({"password", "sslpassword"})
 
 
+_HOSTS: Final = re.compile(r"^(?P<before>postgres(?:ql)?://(?:[^/?#]*@)?)(?P<hosts>[^/?#@]*)(?P<after>.*)$", re.DOTALL)
+
+
 def _parse_url(url: str) -> URL:
     with suppress(ArgumentError, ValueError):
+        if (match := _HOSTS.match(url)) is not None and ("," in match["hosts"] or "%" in match["hosts"]):
+            # Several hosts, or the encoded path of a directory with a socket. SQLAlchemy reads them as parameters.
+            parsed = make_url(match["before"] + match["after"])
+            return parsed.update_query_dict({"host": [unquote(host) for host in match["hosts"].split(",")]})
         parsed = make_url(url)
         # If a password contains an unescaped @, its end is parsed as part of the host, which error messages contain.
         if "@" not in (parsed.host or ""):
             return parsed
     raise Invalid(
         "HOOKMILL_DATABASE_URL can't be read. Use postgresql://USER:PASSWORD@HOST:PORT/NAME, with the characters "
-        "@ : / ? # % of the user and the password as %40 %3A %2F %3F %23 %25."
+        "@ : / ? # % of the user and the password as %40 %3A %2F %3F %23 %25. Several hosts are separated by commas, "
+        "and %2Frun%2Fpostgresql is the directory of a socket."
     )
 
 
-def _suitable_connection(arguments: Sequence[Any], options: dict[str, Any]) -> PostgresConnection:
+def _parameters(url: str, *, name: str, lock_milliseconds: int) -> dict[str, Any]:
+    """The parameters of a connection for libpq: those of the URL and ours, which take precedence."""
+    # They include SQLAlchemy's adapters for types.
+    _, parameters = create_engine(_DRIVER).dialect.create_connect_args(_parse_url(url))
+    options = parameters.get("options", "")
+    # `refuse_pooler` verifies that this setting arrives. The later one of two options counts.
+    ours = f"-c lock_timeout={lock_milliseconds}"
+    return {
+        **parameters,
+        "options": " ".join([*([options] if isinstance(options, str) else options), ours]).strip(),
+        "connect_timeout": timeouts.STATEMENT_SECONDS,
+        # The kernel closes connections to a server that vanished without closing them.
+        "tcp_user_timeout": timeouts.STATEMENT_SECONDS * 1000,
+        "keepalives_idle": timeouts.STATEMENT_SECONDS,
+        "application_name": name,
+    }
+
+
+def _suitable_connection(parameters: Mapping[str, Any], settings: Mapping[str, str]) -> PostgresConnection:
     try:
-        connection = PostgresConnection.connect(*arguments, **options)
+        connection = PostgresConnection.connect(**parameters)
     except psycopg.OperationalError as error:
         # The first text is of PgBouncer, the second of Amazon's RDS Proxy.
         if "unsupported startup parameter" in str(error) or "support command-line options" in str(error):
@@ -168,10 +259,27 @@ def _suitable_connection(arguments: Sequence[Any], options: dict[str, Any]) -> P
         raise Invalid(f"HOOKMILL_DATABASE_URL can't be used: {str(error).strip()}.") from None
     try:
         _refuse_unsuitable_server(connection)
-    except Invalid:
+        _set_up_session(connection, settings)
+    except BaseException:
         connection.close()
         raise
+    connection.used_at = time.monotonic()
     return connection
+
+
+def _set_up_session(connection: PostgresConnection, settings: Mapping[str, str]) -> None:
+    """Replace what the session has inherited. Raises `Invalid` if it does not verify foreign keys."""
+    if connection.info.server_version >= _TRANSACTION_TIMEOUT_VERSION:
+        settings = {**settings, "transaction_timeout": "0"}
+    calls = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+    connection.autocommit = True
+    row = connection.execute(f"SELECT current_setting('session_replication_role'), {calls}".encode()).fetchone()
+    connection.autocommit = False
+    if row is None or row[0] != "origin":
+        raise Invalid(
+            "Sessions of this role have the setting session_replication_role, with which PostgreSQL does not verify "
+            "foreign keys. Run ALTER ROLE … RESET session_replication_role, and check ALTER DATABASE … SET."
+        )
 
 
 def _refuse_unsuitable_server(connection: PostgresConnection) -> None:

@@ -129,6 +129,12 @@ def _findings_of_postgres(name: str, state: PostgresState) -> Iterator[Finding]:
         )
     else:
         yield ok(name, f"PostgreSQL {state.version}, which accepts writes, and encodes text as UTF8")
+    if state.replaced_settings:
+        yield ok(
+            name,
+            "the role, the database, the server or the URL sets what the service replaces in its sessions: "
+            + ", ".join(state.replaced_settings),
+        )
 
 
 def check_schema(settings: Settings) -> Iterator[Finding]:
