@@ -316,7 +316,9 @@ def test_every_pattern_has_a_message():
             for inner in schema:
                 collect(inner)
 
-    collect(document["components"]["schemas"])
+    # Errors about the parts of an automation come from the domain, which has a text for each.
+    schemas = document["components"]["schemas"]
+    collect([schema for name, schema in schemas.items() if not name.endswith("Part") and name != "JsonPointer"])
     for methods in document["paths"].values():
         for operation in methods.values():
             collect([each for each in operation.get("parameters", ()) if each["in"] != "path"])

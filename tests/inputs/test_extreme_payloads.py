@@ -3,8 +3,10 @@
 import json
 from typing import Any, Final
 
+from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.run import RunState
 from hookmill.runs.package import write_package
+from hookmill.store import deliveries
 from tests.inputs.extreme_payloads import EXTREME_VALUES, payload_with
 from tests.inputs.service import InProcessService
 
@@ -24,6 +26,14 @@ POLICY: Final[dict[str, Any]] = {
     "concurrency": {"key": ["/k", "/k/0", "/k/k"]},
     "debounce": {"seconds": 1},
 }
+REFUSED_IN_BODIES: Final = {
+    "arrays and objects, 510 levels around half a surrogate pair",
+    "halves of surrogate pairs",
+    "a NUL and control characters",
+    "keys with a NUL and half a surrogate pair",
+    "equal keys",
+}
+"""The API refuses these in all bodies."""
 OPTIONS: Final[dict[str, Any]] = {
     "fields": {"k": "/k", "first": "/k/0", "inner": "/k/k", "action": "/action"},
     "workspace": {"repository": "app", "ref": {"pointer": "/k"}},
@@ -64,3 +74,21 @@ def require_all_answers(service: InProcessService, delivery: str, run: str, body
     assert service.admin.get(f"/f/default/automations/new?delivery={delivery}").status == 200
     service.path_values |= {"delivery": delivery, "run": run}
     service.require_success_everywhere("{delivery}", "{run}")
+
+
+def test_extreme_payloads_can_be_given_to_a_run_by_hand(service: InProcessService, subtests):
+    automation = service.world.automation("by hand", service.world.webhook("extreme"), policy=POLICY, options=OPTIONS)
+    for name, value in EXTREME_VALUES.items():
+        if name in REFUSED_IN_BODIES:
+            continue
+        with subtests.test(name):
+            path = f"/factories/default/automations/{automation.id}/runs"
+            body = payload_with(value)
+
+            answer = service.api.post(path, raw=b'{"payload": ' + body + b"}")
+
+            assert answer.status == 201, answer.body
+            run = service.management.runs.get(service.world.may, answer.json["run_id"])
+            assert run.state is RunState.QUEUED
+            with service.world.database.read() as tx:
+                assert deliveries.payload(tx, DeliveryKey(run.id)) == body

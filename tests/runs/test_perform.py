@@ -143,7 +143,7 @@ def test_run_with_options_of_a_newer_version_returns_to_the_queue(backlog):
     [problem] = [
         str(error) for where, error in (each for each in failures if isinstance(each, tuple)) if where == "runs"
     ]
-    assert "This version has no option 'sandbox'." in problem
+    assert "This version has no field 'sandbox', which is stored." in problem
 
 
 def test_run_with_an_unconfigured_runner_fails_with_the_reason(sqlite_backlog):

@@ -606,18 +606,18 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
         in_drill=("database moved away",),
     ),
-    "F72": ToleratedFault(
+    "F73": ToleratedFault(
         "The lock files of a running service are removed: a second service on the same directory is still refused.",
         (_REPLACED + "test_second_service_is_refused_although_the_lock_files_are_removed",),
     ),
-    "F73": ToleratedFault(
+    "F74": ToleratedFault(
         "PostgreSQL's role, database or URL, or the environment, changes settings of sessions: they have no effect.",
         (
             _SESSIONS + "test_session_has_our_settings_whatever_it_inherits",
             _SESSIONS + "test_role_whose_sessions_ignore_foreign_keys_is_refused",
         ),
     ),
-    "F74": ToleratedFault(
+    "F75": ToleratedFault(
         "A connection to PostgreSQL ends while it is idle: it is replaced before anybody gets a 503.",
         (
             _DATABASE + "test_idle_sessions_that_the_server_ends_are_replaced_before_their_use",
@@ -625,7 +625,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _SESSIONS + "test_connection_that_was_cut_without_a_message_is_replaced",
         ),
     ),
-    "F75": ToleratedFault(
+    "F76": ToleratedFault(
         "PostgreSQL rolls a batch of deliveries back because of a conflict: the batch is repeated.",
         (_DATABASE + "test_delivery_whose_transaction_conflicts_twice_is_accepted_once",),
     ),

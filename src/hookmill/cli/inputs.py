@@ -14,7 +14,7 @@ import typer
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.moment import parse_iso, require_in_calendar
-from hookmill.domain.payload import number_without_loss
+from hookmill.domain.payload import exact_integer, number_without_loss
 from hookmill.domain.text import shown
 
 STANDARD_INPUT = "-"
@@ -136,14 +136,12 @@ def read_text(path: str, label: str, bytes_max: int = TEXT_BYTES_MAX) -> str:
 def parse_json(text: str, label: str) -> Any:
     """The JSON value of the text. Raises `Invalid` with line and column of an error."""
     try:
-        return json.loads(text, parse_float=number_without_loss)
+        return json.loads(text, parse_int=exact_integer, parse_float=number_without_loss)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise Invalid(f"{label} is not JSON: {error.msg} at {place}.") from None
     except (RecursionError, ValueError):
-        raise Invalid(
-            f"{label} can't be used as JSON: it is nested too deeply, or a number has too many digits."
-        ) from None
+        raise Invalid(f"{label} can't be used as JSON: it is nested too deeply.") from None
 
 
 def read_secret() -> str:

@@ -87,16 +87,16 @@ def plain_spelling(text: str) -> bytes | None:
 _ESCAPED: Final = frozenset('"\\/')
 
 
-def parse(body: bytes) -> Parsed | NotJson:
+def parse(body: bytes, *, nesting_max: int = MAX_NESTING) -> Parsed | NotJson:
     """Validate a body. Never raises; takes time linear in the body's length."""
-    if _may_nest_too_deep(body) and _nesting(body) > MAX_NESTING:
+    if _may_nest_too_deep(body) and _nesting(body) > nesting_max:
         return NotJson(reason=_TOO_DEEP)
     try:
         # The skipping decoder verifies the grammar, but not the encoding.
         body.decode()
         _SKIPPER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _parse_leniently(body)
+        return _parse_leniently(body, nesting_max)
     return Parsed(body)
 
 
@@ -126,7 +126,7 @@ def _compression_of(body: bytes) -> str | None:
     return name if any(byte < 9 or byte > 126 for byte in body[:64]) else None
 
 
-def _parse_leniently(body: bytes) -> Parsed | NotJson:
+def _parse_leniently(body: bytes, nesting_max: int) -> Parsed | NotJson:
     """Validate with the standard library, which accepts lone surrogates and reports the position of a fault."""
     if not body.strip(_WHITESPACE):
         return NotJson(reason="the body is empty")
@@ -142,7 +142,7 @@ def _parse_leniently(body: bytes) -> Parsed | NotJson:
         return NotJson(reason="it is a form, not JSON: choose the content type application/json at the sender")
     if text.startswith(_BYTE_ORDER_MARK):
         return NotJson(reason="it begins with a byte order mark")
-    if _nesting(body) > MAX_NESTING:
+    if _nesting(body) > nesting_max:
         return NotJson(reason=_TOO_DEEP)
     try:
         value = _STANDARD_DECODER.decode(text)
@@ -193,7 +193,8 @@ _DECIMALS: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[I
 _NUMBER: Final = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 
 
-def _exact_integer(text: str) -> int | Decimal:
+def exact_integer(text: str) -> int | Decimal:
+    """The number of a JSON literal without a fraction and an exponent, whatever the interpreter's limit is."""
     if len(text) > _SAFE_INT_DIGITS:
         return Decimal(text, _DECIMALS)
     return int(text)
@@ -244,5 +245,5 @@ def _refuse_constant(name: str) -> NoReturn:
 _SKIPPER: Final = msgspec.json.Decoder(msgspec.Raw)
 _EXACT_DECODER: Final = msgspec.json.Decoder(float_hook=_exact_number)
 _STANDARD_DECODER: Final = json.JSONDecoder(
-    parse_float=_exact_number, parse_int=_exact_integer, parse_constant=_refuse_constant
+    parse_float=_exact_number, parse_int=exact_integer, parse_constant=_refuse_constant
 )

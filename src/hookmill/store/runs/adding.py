@@ -102,7 +102,7 @@ def add_replay(
 
 
 def _first_state(automation: Automation, now: int) -> dict[str, Any]:
-    """The columns that say whether the run is queued, or why it has ended at once."""
+    """The columns that say whether the run is queued, or why it has already ended."""
     reason = automation.policy.reason_against_runs
     if reason is None:
         return {"state": RunState.QUEUED.value, "finished_at": None, "reason": None}

@@ -52,15 +52,21 @@ async def read(request: Request, *, required: bool, bytes_max: int) -> ParsedReq
 
 def parse_json(body: bytes) -> Any:
     """The body's value. Raises `ApiError` if it is not JSON, has a key twice or too many fields, or can't be stored."""
-    parsed = payload.parse(body)
+    # A field may contain a payload that is nested as deep as a delivery.
+    parsed = payload.parse(body, nesting_max=payload.MAX_NESTING + 1)
     if isinstance(parsed, payload.NotJson):
         raise ApiError("malformed_json", f"The body can't be read: {parsed.reason}.")
     try:
-        value = json.loads(body, object_pairs_hook=_object_without_duplicates, parse_float=payload.number_without_loss)
+        value = json.loads(
+            body,
+            object_pairs_hook=_object_without_duplicates,
+            parse_int=payload.exact_integer,
+            parse_float=payload.number_without_loss,
+        )
     except _DuplicateKey:
         raise ApiError("malformed_json", "The body can't be read: an object contains a key twice.") from None
     except (RecursionError, ValueError):
-        detail = "The body can't be read: it is nested too deep, or contains a number with too many digits."
+        detail = "The body can't be read: it is nested too deep."
         raise ApiError("malformed_json", detail) from None
     if isinstance(value, dict) and len(value) > FIELDS_MAX:
         detail = f"The body has {len(value):,} fields. No operation accepts more than {FIELDS_MAX}."
