@@ -149,8 +149,8 @@ def test_scheme_option_is_refused_for_a_webhook_with_a_token(webhook: Any, hookm
 def test_signature_options_are_parsed_as_json(log: LogWriter, hookmill: Hookmill):
     create = ("webhook", "create", "source", "--mode", "signature", "--scheme", "hmac", "--secret-from-stdin")
 
-    webhook = hookmill(*create, "--signature", '{"header": "X-Signature"}', "--json", stdin=b"s").json
+    webhook = hookmill(*create, "--signature", '{"header": "X-Signature"}', "--json", stdin=b"at least 8").json
     assert webhook["signature_options"] == {"header": "X-Signature"}
-    assert "is not JSON" in hookmill(*create, "--signature", "{", stdin=b"s", exit_code=1).err
-    assert "header" in hookmill(*create, "--signature", "{}", stdin=b"s", exit_code=1).err
-    assert "JSON object" in hookmill(*create, "--signature", "[1]", stdin=b"s", exit_code=1).err
+    assert "is not JSON" in hookmill(*create, "--signature", "{", stdin=b"at least 8", exit_code=1).err
+    assert "header" in hookmill(*create, "--signature", "{}", stdin=b"at least 8", exit_code=1).err
+    assert "JSON object" in hookmill(*create, "--signature", "[1]", stdin=b"at least 8", exit_code=1).err

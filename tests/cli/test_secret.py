@@ -179,3 +179,14 @@ def test_automation_gets_no_secret_with_a_runner_that_starts_no_command(automati
 
     assert "'package' can't get secrets: it only writes files" in refused
     assert (removed["secrets"], removed["version"]) == ([], 1)
+
+
+def test_supplied_secret_that_could_be_guessed_causes_a_warning(webhook: Any, hookmill: Hookmill):
+    warning = "Warning: the secret has fewer than 16 characters"
+
+    refused = hookmill("webhook", "rotate", "source", "--secret-from-stdin", stdin=b"x", exit_code=1).err
+    assert "fewer than 8 characters" in refused
+    for command in (("webhook", "rotate", "source", "--secret-from-stdin"), ("secret", "create", "A", "--from-stdin")):
+        assert hookmill(*command, stdin=b"8letters").err.startswith(warning)
+    assert warning not in hookmill("secret", "replace", "A", "--from-stdin", stdin=b"sixteen letters!").err
+    assert warning not in hookmill("secret", "create", "B").err

@@ -177,7 +177,7 @@ def test_export_contains_no_secret(world: World):
 
 def test_apply_of_an_export_syncs_a_replaced_secret(world: World, tmp_path: Path):
     webhook = world.webhook()
-    world.management.secrets.replace(world.may, webhook.webhook.secret_name, "newer")
+    world.management.secrets.replace(world.may, webhook.webhook.secret_name, "newer secret")
 
     (step,) = export_and_apply(world, tmp_path).steps
 

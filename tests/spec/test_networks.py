@@ -61,7 +61,7 @@ def test_client_inside_the_networks_still_needs_the_secret(world: World, mode: A
 
 def test_wrong_signature_from_inside_is_diagnosed(world: World):
     limited = world.webhook(
-        auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="agreed", allowed_networks=[ALLOWED]
+        auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="agreed-secret", allowed_networks=[ALLOWED]
     )
 
     answer = world.post(limited, b"{}", headers=INSIDE)
@@ -85,7 +85,7 @@ def test_refused_clients_use_up_the_limit_of_failed_authentications_only(world: 
 
 def test_too_large_body_from_outside_is_refused_unread_like_any_other(world: World):
     limited = world.webhook(
-        auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="agreed", allowed_networks=[ALLOWED]
+        auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="agreed-secret", allowed_networks=[ALLOWED]
     )
 
     answer = world.post(limited, b"x" * 300_000, headers=OUTSIDE)
@@ -116,7 +116,7 @@ def test_change_of_the_networks_takes_effect_in_every_process(world: World):
 
 
 def test_networks_that_change_while_a_body_arrives_apply_to_it(world: World):
-    webhook = world.webhook(auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="agreed")
+    webhook = world.webhook(auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="agreed-secret")
     world.post(webhook)
     world.clock.advance(seconds=1)
 

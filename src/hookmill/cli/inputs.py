@@ -12,10 +12,12 @@ from typing import Any, BinaryIO, Final
 
 import typer
 
+from hookmill.cli.output import print_error
 from hookmill.domain.errors import Invalid
 from hookmill.domain.moment import parse_iso, require_in_calendar
 from hookmill.domain.payload import exact_integer, number_without_loss
-from hookmill.domain.text import shown
+from hookmill.domain.secret import SECRET_CHARACTERS_GOOD, SecretValue, is_short_secret
+from hookmill.domain.text import shown, trimmed_text
 
 STANDARD_INPUT = "-"
 TEXT_BYTES_MAX: Final = 1_048_576
@@ -152,3 +154,14 @@ def read_secret() -> str:
         return read_bytes(STANDARD_INPUT, "The secret on standard input", SECRET_BYTES_MAX).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Invalid("The secret on standard input is not UTF-8. Pipe in the text of the secret.") from None
+
+
+def read_new_secret() -> str:
+    """The secret from standard input, with a warning if it could be guessed."""
+    text = read_secret()
+    if is_short_secret(SecretValue(trimmed_text(text))):
+        print_error(
+            f"Warning: the secret has fewer than {SECRET_CHARACTERS_GOOD} characters, so it could be guessed. Use a "
+            "longer one if the sender permits it."
+        )
+    return text

@@ -50,7 +50,7 @@ def create(
     json: options.AsJson = False,
 ) -> None:
     """Create a team secret. A generated value is printed only once."""
-    value = inputs.read_secret() if from_stdin else None
+    value = inputs.read_new_secret() if from_stdin else None
     with factory_session(factory) as session:
         stored_value = session.management.secrets.create(session.may, name, value, for_runs=for_runs)
         secret = session.management.secrets.get(session.may, name)
@@ -122,7 +122,7 @@ def replace(
     json: options.AsJson = False,
 ) -> None:
     """Set a new value of a team secret. Webhooks use it after a sync, runs from their next attempt."""
-    value = inputs.read_secret() if from_stdin else None
+    value = inputs.read_new_secret() if from_stdin else None
     with factory_session(factory) as session:
         stored_value = session.management.secrets.replace(session.may, name, value)
         secret = session.management.secrets.get(session.may, name)

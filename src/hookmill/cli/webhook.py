@@ -90,7 +90,7 @@ def create(
     json: options.AsJson = False,
 ) -> None:
     """Create a webhook. A generated secret is printed only once."""
-    secret = inputs.read_secret() if secret_from_stdin else None
+    secret = inputs.read_new_secret() if secret_from_stdin else None
     with factory_session(factory) as session:
         created = session.management.webhooks.create(
             session.may,
@@ -317,7 +317,7 @@ def rotate(
     json: options.AsJson = False,
 ) -> None:
     """Replace the secret. The old one stops working immediately. A generated secret is printed only once."""
-    secret = inputs.read_secret() if secret_from_stdin else None
+    secret = inputs.read_new_secret() if secret_from_stdin else None
     with factory_session(factory) as session:
         had_secret = session.management.webhooks.get(session.may, name_or_uid).has_secret
         rotated = session.management.webhooks.rotate(session.may, name_or_uid, secret)

@@ -11,6 +11,9 @@ from hookmill.domain.text import trimmed_text
 GENERATED_BYTES: Final = 32
 RUN_SECRET_CHARACTERS_MIN: Final = 8
 """Shorter values could not be masked in the output of runs: they may be part of any word."""
+SECRET_CHARACTERS_MIN: Final = 8
+"""Shorter secrets of webhooks are refused."""
+SECRET_CHARACTERS_GOOD: Final = 16
 _URL_SAFE: Final = re.compile(r"[A-Za-z0-9\-._~]{1,512}\Z")
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
 
@@ -60,23 +63,33 @@ def problem_of_variable(value: str | None) -> str | None:
     return None if trimmed_text(value) else "is empty"
 
 
-def usable_secret(value: str) -> SecretValue:
+def usable_secret(value: str, *, characters_min: int = SECRET_CHARACTERS_MIN) -> SecretValue:
     """A secret that a person supplied, without the white space around it.
 
     Raises `Invalid` for an empty secret, with which anyone could authenticate; for a secret with a NUL, because HMAC
-    pads keys with NULs; and for a secret of more than 4,096 characters.
+    pads keys with NULs; and for a secret with too few characters, or with more than 4,096.
     """
     trimmed = trimmed_text(value)
     if not trimmed:
         raise Invalid("The secret is empty. Paste the value that the sender signs or authenticates with.")
     if "\x00" in trimmed or len(trimmed) > 4096:
         raise Invalid("The secret contains a NUL or is longer than 4,096 characters. Check the text that you entered.")
+    if len(trimmed) < characters_min:
+        raise Invalid(
+            f"The secret has fewer than {characters_min} characters, so it could be guessed. Use a long random one; "
+            "Hookmill generates one if you supply none."
+        )
     return SecretValue(trimmed)
+
+
+def is_short_secret(value: SecretValue) -> bool:
+    """Whether a person should be warned that the secret could be guessed. Some senders permit short ones only."""
+    return len(value.reveal()) < SECRET_CHARACTERS_GOOD
 
 
 def usable_secret_for_runs(value: str) -> SecretValue:
     """Like `usable_secret`. Also raises `Invalid` for a secret that is too short to be masked."""
-    secret = usable_secret(value)
+    secret = usable_secret(value, characters_min=1)
     if len(secret.reveal()) < RUN_SECRET_CHARACTERS_MIN:
         raise Invalid(
             f"A secret for runs must have at least {RUN_SECRET_CHARACTERS_MIN} characters. Shorter values can't be "

@@ -153,6 +153,6 @@ def _team_secret(tx: Transaction, team: TeamId, name: str, keys: MasterKeys) -> 
 def _usable_password(text: str) -> SecretValue | None:
     """The password; None if Git could read it as something else: its helpers have lines."""
     try:
-        return usable_secret(text) if text.isprintable() else None
+        return usable_secret(text, characters_min=1) if text.isprintable() else None
     except Invalid:
         return None
