@@ -137,7 +137,10 @@ def test_package_runner_reports_the_path_of_the_package(tmp_path):
     ended = PackageRunner().run(package, always_continue)
 
     assert ended.state is RunState.SUCCEEDED
-    assert ended.output_tail == f"The package is ready to be picked up in {package.directory}."
+    assert ended.output_tail == (
+        "Nothing was executed, because this runner only writes files. The package is ready to be picked up in "
+        f"{package.directory}."
+    )
 
 
 def test_package_runner_fails_if_the_package_is_missing(tmp_path):

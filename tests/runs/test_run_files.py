@@ -195,7 +195,7 @@ def test_files_of_the_package_runner_are_derived_and_not_stored(backlog, tmp_pat
     assert list(other_host.files(key)) == PACKAGE_FILES
     for name in PACKAGE_FILES:
         assert other_host.content(key, name) == (backlog.data / "runs" / run_id(key) / name).read_bytes(), name
-    assert other_host.output_bytes(key).startswith(b"The package is ready to be picked up in ")
+    assert other_host.output_bytes(key).startswith(b"Nothing was executed, because this runner only writes files. ")
     assert file_rows(backlog) == []
 
 

@@ -17,7 +17,7 @@ from hookmill.cli.output import count, print_fields, print_json, print_line, pro
 from hookmill.cli.session import read_settings_or_exit
 from hookmill.domain.errors import Conflict
 from hookmill.domain.moment import iso, iso_or_none
-from hookmill.domain.run import PAYLOAD_FILE
+from hookmill.domain.run import PACKAGE_RUNNER, PAYLOAD_FILE
 from hookmill.domain.sample import FIRST_START_NAME, FIRST_START_PROMPT, curl_line
 from hookmill.domain.text import shown
 from hookmill.prctl import protect_memory
@@ -310,6 +310,8 @@ def _announce_first(created: WebhookWithSecret, settings: Settings) -> None:
     print_line()
     print_line("Each delivery starts a run. Its package appears in")
     print_line(f"  {settings.data_dir.absolute() / 'runs' / '<run_id>' / PAYLOAD_FILE}")
+    if settings.default_runner == PACKAGE_RUNNER:
+        print_line("Nothing else is executed until you configure a runner that starts a command: see docs/runners.md.")
     print_line(
         "You can repeat the command: the time in the body makes each delivery a new event. "
         "Save the token: it is not shown again."

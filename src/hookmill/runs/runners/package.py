@@ -32,7 +32,8 @@ class PackageRunner:
             raise HostFault(f"A run's package could not be synced in {packages}: {error.strerror}.") from error
         return Ended(
             state=RunState.SUCCEEDED,
-            output_tail=f"The package is ready to be picked up in {package.directory}.",
+            output_tail="Nothing was executed, because this runner only writes files. The package is ready to be "
+            f"picked up in {package.directory}.",
         )
 
 
