@@ -3,9 +3,11 @@
 import os
 import pwd
 import shutil
+import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -756,8 +758,15 @@ MIB = 1_048_576
 
 
 @pytest.fixture
-def packages(world: World, tmp_path: Path) -> Path:
-    """The directory of the packages of four runs, of 4 MiB each. The third run has not ended."""
+def packages(world: World, tmp_path: Path) -> Iterator[Path]:
+    """The directory of the packages of four runs, of 4 MiB each. The third run has not ended.
+
+    It has a disk of its own, on which nothing else writes, if one can be mounted.
+    """
+    directory = tmp_path / "runs"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "hookmill-test", str(directory)]
+    is_mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
     webhook = world.webhook()
     world.automation("runs", webhook)
     for number in range(4):
@@ -767,10 +776,12 @@ def packages(world: World, tmp_path: Path) -> Path:
         tx.run("UPDATE automation_versions SET runner = 'command'")
         tx.run("UPDATE runs SET state = 'succeeded' WHERE id != :id", id=runs[2].id)
     for run in runs:
-        package = directory_of(tmp_path / "runs", run.id)
-        package.mkdir(parents=True)
+        package = directory_of(directory, run.id)
+        package.mkdir()
         (package / "output").write_bytes(os.urandom(4 * MIB))
-    return tmp_path / "runs"
+    yield directory
+    if is_mounted:
+        until(lambda: not subprocess.run(["umount", str(directory)]).returncode, "the disk is unmounted")
 
 
 def remaining(packages: Path, names: list[str]) -> list[int]:
@@ -795,13 +806,17 @@ def test_oldest_packages_of_ended_runs_are_removed_above_their_bound(world, pack
 def test_oldest_packages_are_removed_before_the_disk_reaches_the_reserve(world, packages):
     names = sorted(path.name for path in packages.iterdir())
     free = shutil.disk_usage(packages).free
-    roomy, full = HostReserve(packages, 0), HostReserve(packages, free)
+    reserve = min(512 * MIB, shutil.disk_usage(packages).total // 10)
+    # The packages have 12 MiB that could be removed. With them, the disk would be as full as it may be.
+    full = HostReserve(packages, free - 2 * reserve + 6 * MIB)
+    roomy, filled_by_others = HostReserve(packages, 0), HostReserve(packages, free)
 
-    assert PackageBound(world.database, packages, roomy, None).remove_excess() is None
+    for unhelpful in (roomy, filled_by_others):
+        assert PackageBound(world.database, packages, unhelpful, None).remove_excess() is None
     assert remaining(packages, names) == [0, 1, 2, 3]
     text = PackageBound(world.database, packages, full, None).remove_excess()
 
-    assert (text or "").startswith("Removed the packages of 3 ended runs, oldest first, because ")
+    assert (text or "").startswith("Removed packages of ended runs (3), oldest first, because ")
     assert remaining(packages, names) == [2]
 
 

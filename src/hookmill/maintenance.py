@@ -18,8 +18,8 @@ from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS,
 from hookmill.domain.run import PACKAGE_RUNNER, Run
 from hookmill.domain.run_files import WORKSPACE_DIRECTORY
 from hookmill.metrics import RETENTION_PASS, RETENTION_ROWS, Metrics
-from hookmill.sandbox.disk import disk_use
-from hookmill.sandbox.reserve import FREE_INODES_MIN, HostReserve
+from hookmill.sandbox.disk import DiskUse, disk_use
+from hookmill.sandbox.reserve import FREE_INODES_MIN, HostReserve, Resource, Shortage
 from hookmill.store import (
     deliveries,
     dialect,
@@ -54,7 +54,9 @@ SEGMENT_SECONDS_MIN: Final = 2.0
 SEGMENT_SECONDS_MAX: Final = 30.0
 """The longest time between these checks."""
 BOUND_SECONDS: Final = 1.0
-"""The time between two checks whether all packages together need too much."""
+"""The shortest time between two checks whether all packages together need too much."""
+BOUND_PAUSE_FACTOR: Final = 5
+"""The pause after a check is at least this multiple of its duration."""
 NEAR_RESERVES: Final = 2
 """Packages are removed if the disk has less than the space for deliveries and this many reserves."""
 FAR_RESERVES: Final = 3
@@ -299,13 +301,16 @@ class Maintenance:
                 self._report_once("identities", error)
 
     def _bound_packages(self) -> None:
-        while self._bound is not None and not self._stop.wait(BOUND_SECONDS):
+        pause_seconds = BOUND_SECONDS
+        while self._bound is not None and not self._stop.wait(pause_seconds):
+            began_at = time.monotonic()
             try:
                 text = self._bound.remove_excess(self._stop.is_set)
                 if text is not None:
                     self._report_failure("retention", PackagesRemoved(text))
             except Exception as error:
                 self._report_once("retention", error)
+            pause_seconds = max(BOUND_SECONDS, BOUND_PAUSE_FACTOR * (time.monotonic() - began_at))
 
     def _report_once(self, component: str, error: BaseException) -> None:
         kind, text = type(error).__name__, str(error)
@@ -335,17 +340,18 @@ class PackageBound:
         self._packages = packages
         self._reserve = reserve
         self._bytes_max = bytes_max
-        self._sizes: dict[str, int] = {}
+        self._sizes: dict[str, DiskUse] = {}
         """The sizes of packages of ended runs, by name. They no longer change."""
 
     def remove_excess(self, should_stop: Callable[[], bool] = lambda: False) -> str | None:
         """Remove packages. Returns how many and why, for people; None if none were. Raises `OSError`."""
-        is_near = self._reserve.disk_shortage(reserves=NEAR_RESERVES) is not None
-        if (not is_near and self._bytes_max is None) or not self._packages.is_dir():
+        shortage = self._reserve.disk_shortage(reserves=NEAR_RESERVES)
+        if (shortage is None and self._bytes_max is None) or not self._packages.is_dir():
             return None
         # The names of runs begin with their time.
         names = sorted(entry.name for entry in os.scandir(self._packages))
-        bytes_left = self._total_bytes(names) if self._bytes_max is not None else 0
+        bytes_left = self._measure(names)
+        is_near = shortage is not None and self._would_help(shortage)
         removed = 0
         for name in names:
             if should_stop() or not (is_near or bytes_left > (self._bytes_max or bytes_left)):
@@ -356,26 +362,32 @@ class PackageBound:
                 # Retention reports what can't be removed.
                 remove_directory(self._packages / name)
                 removed += 1
-                bytes_left -= self._sizes.pop(name, 0)
+                bytes_left -= self._sizes.pop(name).bytes
             is_near = is_near and self._reserve.disk_shortage(reserves=FAR_RESERVES) is not None
         if not removed:
             return None
         return (
-            f"Removed the packages of {removed:,} ended runs, oldest first, because packages needed more than "
+            f"Removed packages of ended runs ({removed:,}), oldest first, because all packages needed more than "
             "packages_max_mb, or the disk was almost full. Use a larger disk, or lower disk_mb of the runners."
         )
 
-    def _total_bytes(self, names: Sequence[str]) -> int:
+    def _would_help(self, shortage: Shortage) -> bool:
+        """Whether the disk has enough without the packages of ended runs. If not, something else fills it."""
+        sizes = self._sizes.values()
+        ended = sum(size.files if shortage.resource is Resource.INODES else size.bytes for size in sizes)
+        return shortage.free + ended >= shortage.reserve
+
+    def _measure(self, names: Sequence[str]) -> int:
+        """Measure the packages of ended runs that were not measured before. Returns the size of all packages."""
         self._sizes = {name: self._sizes[name] for name in names if name in self._sizes}
-        total = 0
+        unfinished_bytes = 0
         for name in names:
-            size = self._sizes.get(name)
-            if size is None:
-                size = disk_use([str(self._packages / name)]).bytes
+            if name not in self._sizes:
                 if self._has_ended(name):
-                    self._sizes[name] = size
-            total += size
-        return total
+                    self._sizes[name] = disk_use([str(self._packages / name)])
+                elif self._bytes_max is not None:
+                    unfinished_bytes += disk_use([str(self._packages / name)], bytes_max=self._bytes_max).bytes
+        return unfinished_bytes + sum(size.bytes for size in self._sizes.values())
 
     def _has_ended(self, name: str) -> bool:
         run = self._run(name)
