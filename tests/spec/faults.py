@@ -629,6 +629,14 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "PostgreSQL rolls a batch of deliveries back because of a conflict: the batch is repeated.",
         (_DATABASE + "test_delivery_whose_transaction_conflicts_twice_is_accepted_once",),
     ),
+    "F77": ToleratedFault(
+        "Runs take the disk or the memory of the host: they are ended, deliveries get a 202, and other runs succeed.",
+        (
+            "faults/test_hostile_runs.py::test_hostile_runs_stop_neither_deliveries_nor_other_runs",
+            "runs/test_reserve.py::test_run_that_fills_the_disk_is_ended_and_others_go_on",
+            "runs/test_reserve.py::test_run_that_takes_the_memory_is_ended_and_others_go_on",
+        ),
+    ),
 }
 
 NO_FAULTS: Final[Mapping[str, str]] = {
