@@ -37,7 +37,7 @@ from hookmill.sandbox.disk import disk_use
 from hookmill.sandbox.memory import memory_bytes
 from tests.runs.answering import answering
 from tests.runs.samples import always_continue, instruct_when, sample_run
-from tests.support.debian import program
+from tests.support.bubblewrap import bubblewrap_in_path
 from tests.support.docker import docker
 from tests.support.podman import PYTHON_IMAGE, import_python, podman
 from tests.support.ports import free_port
@@ -62,12 +62,8 @@ ACCOUNT: Final = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).p
 
 
 @pytest.fixture(scope="module", autouse=True)
-def bubblewrap_in_path() -> Iterator[None]:
-    # The cache of programs may be in a home directory, which other accounts can't reach.
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)
-        shutil.copy(program("bwrap", package="bubblewrap"), directory)
-        patch.setenv("PATH", f"{directory}{os.pathsep}{os.environ['PATH']}")
+def sandboxes() -> Iterator[None]:
+    with bubblewrap_in_path():
         yield
 
 

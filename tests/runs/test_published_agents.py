@@ -18,8 +18,8 @@ from hookmill.runs.package import Package, allow_traversal, write_package
 from hookmill.runs.runners import AgentSettings, RunnerContext
 from hookmill.runs.runners.bubblewrap import BubblewrapSettings
 from tests.runs.samples import always_continue, sample_run
+from tests.support.bubblewrap import bubblewrap_in_path
 from tests.support.certificates import write_certificates
-from tests.support.debian import program
 from tests.support.git_server import SourceRepository
 from tests.support.model_endpoint import (
     ANSWER,
@@ -244,13 +244,12 @@ AGENTS: Final = {
 @pytest.fixture
 def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory that the agent's account can reach, unlike those of pytest. bubblewrap is in PATH."""
-    bubblewrap = Path(program("bwrap", package="bubblewrap")).parent
-    monkeypatch.setenv("PATH", f"{bubblewrap}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("AGENT_KEY", KEY)
     top = Path(tempfile.mkdtemp())
     top.chmod(0o711)
     try:
-        yield top
+        with bubblewrap_in_path():
+            yield top
     finally:
         shutil.rmtree(top)
 

@@ -23,7 +23,7 @@ from hookmill.sandbox import cgroup
 from hookmill.sandbox.cgroup import usable_cgroup
 from hookmill.sandbox.reserve import HostReserve, Resource
 from tests.runs.samples import always_continue, sample_run
-from tests.support.debian import program
+from tests.support.bubblewrap import bubblewrap_in_path
 from tests.support.python_programs import python
 from tests.support.waiting import until
 
@@ -38,11 +38,8 @@ NO_SANDBOX: Final[dict[str, Any]] = {"sandbox": "none"}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def bubblewrap_in_path() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)
-        shutil.copy(program("bwrap", package="bubblewrap"), directory)
-        patch.setenv("PATH", f"{directory}{os.pathsep}{os.environ['PATH']}")
+def sandboxes() -> Iterator[None]:
+    with bubblewrap_in_path():
         yield
 
 
