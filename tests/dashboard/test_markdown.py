@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookmill.web.dashboard.markdown import CHARACTERS_MAX, inert_markdown
+from hookmill.web.dashboard.markdown import CHARACTERS_MAX, COST_MAX, inert_markdown
 
 RENDERED = [
     ("# Done", "<h3>Done</h3>\n"),
@@ -56,3 +56,31 @@ def test_long_markdown_is_cut():
 @pytest.mark.parametrize("source", [">" * 10_000, "[" * 10_000, "- " * 10_000, "*a_" * 10_000])
 def test_deep_nesting_is_rendered_without_recursion(source: str):
     assert len(inert_markdown(source)) < 20 * len(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "[" * 60_000,
+        "- a\n" * 16_000,
+        "a|b\n-|-\n" + "a|\n" * 20_000,
+        "|a" * 1_000 + "|\n" + "|-" * 1_000 + "|\n" + "|x\n" * 1_000,
+        "[a]: https://" + "x" * 20_000 + "\n\n" + "[a] " * 500,
+        "\u200b" * 60_000,
+        "a\n" * 30_000,
+        "[a](https://b) " * 4_000,
+    ],
+    ids=["brackets", "list", "long table", "wide table", "definitions", "invisible", "lines", "links"],
+)
+def test_costly_markdown_ends_as_plain_text(source: str):
+    html = inert_markdown(f"# Start\n\n{source}\nThe end.")
+
+    assert html.startswith("<h3>Start</h3>\n")
+    assert "The end." in html
+    # The elements that are rendered are what takes time.
+    assert html.count("<") < COST_MAX * 2
+    assert len(html) < 10 * len(source)
+
+
+def test_line_breaks_of_windows_are_no_text():
+    assert inert_markdown("a\r\nb\r\n\r\n```\r\nc\r\n```\r\n") == "<p>a\nb</p>\n<pre><code>c\n</code></pre>\n"
