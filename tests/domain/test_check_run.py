@@ -81,7 +81,7 @@ def test_each_result_has_an_external_id_of_its_own():
 
 def test_summary_is_inert():
     assert body_of(result(summary="@octocat ![x](https://evil.example/x.png)"))["output"]["summary"] == (
-        "@\u200boctocat ![x]\u200b(https:\u200b//evil.example/x.png)"
+        "@`octocat` \\![x](https://evil.example/x.png)"
     )
 
 
@@ -98,7 +98,7 @@ def test_annotations_of_the_run_are_sent_and_inert():
     first, second = annotations_of(with_annotations(json.dumps([ANNOTATION, other])))
 
     assert first == {**ANNOTATION, "end_line": 3}
-    assert (second["end_line"], second["message"]) == (9, "See #\u200b1 <\u200bb>\ufffd")
+    assert (second["end_line"], second["message"]) == (9, "See #`1` \\<b>\ufffd")
     assert len(second["title"].encode()) == 255
 
 
@@ -151,9 +151,20 @@ def test_annotations_that_were_cut_are_left_out():
     assert annotations_of(with_annotations("[]", is_cut=True)) == []
 
 
+def test_note_about_annotations_is_outside_of_open_code():
+    body = without_annotations(with_annotations(json.dumps([ANNOTATION] * 60), summary="> ```\n> @a"))
+
+    assert body["output"]["summary"] == (
+        "> ```\n> @a\n> ```\n\nThese are 50 of 60 annotations."
+        "\n\nGitHub refused the annotations of outputs/annotations.json."
+    )
+
+
 def test_note_about_annotations_fits_behind_the_longest_summary():
     body = without_annotations(with_annotations(json.dumps([ANNOTATION]), summary="x" * 65_536))
 
     assert annotations_of(body) == []
     assert len(body["output"]["summary"].encode()) <= SUMMARY_BYTES_MAX
-    assert body["output"]["summary"].endswith("\n\nGitHub refused the annotations of outputs/annotations.json.")
+    assert body["output"]["summary"].endswith(
+        "x\n\n\u2026\n\nGitHub refused the annotations of outputs/annotations.json."
+    )

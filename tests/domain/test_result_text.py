@@ -1,18 +1,16 @@
 """Texts about runs in comments, chats and webhooks: what they say, and that nothing in them acts."""
 
 import json
-import re
 
 import pytest
-from markdown_it import MarkdownIt
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey
 from hookmill.domain.result_text import (
     COMMENT_CHARACTERS_MAX,
+    SLACK_CHARACTERS_MAX,
     RunResult,
     comment_body,
-    inert,
     slack_body,
     status_body,
     webhook_body,
@@ -47,66 +45,14 @@ def result(state: RunState = RunState.SUCCEEDED, *, has_ended: bool = True, **te
     )
 
 
-ACTING = [
-    "@octocat",
-    "@acme/security",
-    "\\@octocat",
-    "ops@example.com",
-    "&#64;octocat",
-    "&commat;octocat",
-    "https://evil.example",
-    "https:\\//evil.example",
-    "www.evil.example",
-    "[x](https://evil.example)",
-    "[x](//evil.example)",
-    "[x](/login)",
-    "[x]: /login",
-    "[x][y]",
-    "![x](https://evil.example/x.png)",
-    "<https://evil.example>",
-    "<a href='//evil.example'>x</a>",
-    "<img src=x>",
-    "<!-- hookmill run_1 0 -->",
-    "#1",
-    "acme/shop#1",
-    "GH-1",
-    "gh-1",
-    "gh\\-1",
-    "!1",
-    "acme/shop!1",
-    "/merge",
-    "  /deploy now",
-    "mailto:x",
-]
-PATTERNS = [
-    r"@\w", r"\]\(", r"\]\[", r"\]:", r"<[a-z/!?]", r"&(#|\w+;)", r"://", r":\\/", r"www\.", r"[#!]\d", r"gh\\?-\d",
-    r"(?m)^[ \t]*/[a-z]", r"mailto:",
-]  # fmt: skip
-"""What GitHub, Gitea and Slack would act on."""
-
-
-@pytest.mark.parametrize("text", ACTING)
-def test_text_of_a_run_cannot_act(text: str):
-    inert_text = inert(text)
-
-    assert inert_text != text
-    assert inert_text.replace("\u200b", "") == text
-    assert [pattern for pattern in PATTERNS if re.search(pattern, inert_text, re.IGNORECASE)] == []
-    html = MarkdownIt("gfm-like", {"linkify": False}).render(f"before {inert_text} after\n\n{inert_text}")
-    assert re.search(r"<(a|img|script)\b", html) is None
-
-
-@pytest.mark.parametrize("text", ["# Done", "- two `a < b` bugs & more", "**3 of 4**, a/b, 5:30", "1 > 0 [x]"])
-def test_harmless_markdown_is_unchanged(text: str):
-    assert inert(text) == text
-
-
 def test_comment_has_the_marker_and_the_summary():
-    assert comment_body(result(summary="# Done\n@octocat")) == f"{MARKER}# Done\n@\u200boctocat"
+    assert comment_body(result(summary="# Done\n@octocat")) == f"{MARKER}# Done\n@`octocat`"
 
 
 def test_comment_of_the_run_comes_before_its_summary():
-    assert comment_body(result(summary="long", comment='{"body": "short\\u0007"}')) == f"{MARKER}short\ufffd"
+    comment = '{"body":\r\n "short\\u0007 @octocat \\ud800"}'
+
+    assert comment_body(result(summary="long", comment=comment)) == f"{MARKER}short\ufffd @`octocat` \ufffd"
 
 
 def test_run_without_text_has_no_comment():
@@ -117,8 +63,8 @@ def test_run_without_text_has_no_comment():
 def test_last_message_of_an_agent_is_delivered_like_a_summary():
     run_result = result(message="# Done\n@octocat")
 
-    assert comment_body(run_result) == f"{MARKER}# Done\n@\u200boctocat"
-    assert "# Done\n@\u200boctocat" in slack_body(run_result)["text"]
+    assert comment_body(run_result) == f"{MARKER}# Done\n@`octocat`"
+    assert "# Done\n@octocat" in slack_body(run_result)["text"]
     data = json.loads(webhook_body(run_result))["data"]
     assert (data["summary"], data["summary_source"]) == ("# Done\n@octocat", "last_message")
 
@@ -135,12 +81,13 @@ def test_comment_that_does_not_fit_the_schema_is_refused(comment: str):
         comment_body(result(comment=comment))
 
 
-def test_longest_comment_fits_github():
-    body = comment_body(result(summary="@" * 65_536))
+@pytest.mark.parametrize("text", ["@" * 65_536, "@a " * 21_845, "```\n" + "@a\n" * 21_843])
+def test_longest_comment_fits_github(text: str):
+    body = comment_body(result(summary=text))
 
     assert body is not None
-    assert len(body) == COMMENT_CHARACTERS_MAX
-    assert body.endswith("\n\n…")
+    assert COMMENT_CHARACTERS_MAX - 20 < len(body) <= COMMENT_CHARACTERS_MAX
+    assert body.endswith("\n\n\u2026")
 
 
 @pytest.mark.parametrize(
@@ -158,20 +105,26 @@ def test_longest_comment_fits_github():
     ],
 )
 def test_status_of_every_state(state: RunState, has_ended: bool, status: str):
-    body = status_body(result(state, has_ended=has_ended, summary="@octocat"), "ci")
+    body = status_body(result(state, has_ended=has_ended), "ci")
 
     assert (body["state"], body["context"], body["target_url"]) == (status, "ci", URL)
-    assert "octocat" not in str(body)
 
 
 def test_slack_message_has_no_mention_and_no_markup():
-    body = slack_body(result(summary="<!channel> <@U024BE7LH> <https://evil.example|Sign in> @here"))
+    body = slack_body(result(summary="<!channel> <@U024BE7LH> <https://evil.example|Sign in> @here\n`a\u202e` \u202e"))
 
     assert body["text"] == (
-        "review: The run succeeded.\n\n&lt;\u200b!channel&gt; &lt;@\u200bU024BE7LH&gt; "
-        f"&lt;\u200bhttps:\u200b//evil.example|Sign in&gt; @\u200bhere\n\n{URL}"
+        "review: The run succeeded.\n\n&lt;!channel&gt; &lt;@U024BE7LH&gt; &lt;https://evil.example|Sign in&gt; @here\n"
+        f"`a\u202e` \ufffd\n\n{URL}"
     )
     assert (body["mrkdwn"], body["link_names"]) == (False, False)
+
+
+def test_longest_slack_message_ends_with_its_code_closed():
+    text = slack_body(result(summary="```\n" + "@\n" * 2_000))["text"]
+
+    assert text.endswith(f"@\n```\n\n\u2026\n\n{URL}")
+    assert 2_990 < len(text.removesuffix(f"\n\n{URL}").partition("\n\n")[2]) <= SLACK_CHARACTERS_MAX
 
 
 def test_webhook_has_the_run_and_its_summary():

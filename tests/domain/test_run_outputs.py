@@ -19,11 +19,12 @@ from hookmill.domain.run_outputs import (
     ("content", "text"),
     [
         (b"# Done\n\n\ttwo bugs", "# Done\n\n\ttwo bugs"),
-        (b"\x1b[31mred\0 \xe2\x80\xae", "\ufffd[31mred\ufffd \ufffd"),
+        (b"a\r\n\x1b[31mred\0 \xe2\x80\xae", "a\r\n\x1b[31mred\ufffd \u202e"),
+        (b"\xef\xbb\xbf# Done", "# Done"),
         (b"\xff\xfe", "\ufffd\ufffd"),
     ],
 )
-def test_text_has_printable_characters_only(content: bytes, text: str):
+def test_text_is_stored_as_the_run_wrote_it(content: bytes, text: str):
     assert output_text(content) == OutputText(text=text)
 
 

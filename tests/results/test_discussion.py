@@ -410,7 +410,7 @@ def test_review_has_comments_on_lines_and_the_others_in_its_text(reviewed: PullR
     assert (review["event"], review["commit_id"]) == ("COMMENT", SHA)
     common = {"path": "src/a.py", "side": "RIGHT"}
     assert review["comments"] == [
-        {**common, "line": 11, "body": "One line @\u200boctocat"},
+        {**common, "line": 11, "body": "One line @`octocat`"},
         {**common, "line": 12, "start_line": 10, "start_side": "RIGHT", "body": "**Loop**\n\nSeveral lines"},
         {**common, "line": 13, "body": "Range that begins before the hunk"},
     ]

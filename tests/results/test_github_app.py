@@ -104,7 +104,7 @@ def test_check_run_is_created_at_the_start_and_completed_at_the_end(scene, githu
             "completed_at": "2033-05-18T03:34:20Z",
             "output": {
                 "title": "The run succeeded.",
-                "summary": "# Done\n@\u200boctocat",
+                "summary": "# Done\n@`octocat`",
                 "annotations": [{**ANNOTATION, "end_line": 1}],
             },
         }

@@ -326,7 +326,7 @@ def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(
     hidden, text = comment.split("-->\nThe key is ", 1)
     assert hidden.startswith(f"<!-- hookmill {run_id(run.id)} 1 -->\n<!-- hookmill automation aut_")
     assert text.startswith("[masked]. The file says:")
-    assert "Say hello to @\u200boctocat." in comment
+    assert "Say hello to @`octocat`." in comment
     # The API and the page show them, too.
     for text in (view["summary"], page):
         assert "The key is [masked]. The file says:" in text

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import run_id
+from hookmill.domain.inert_text import fitted, inert
 from hookmill.domain.moment import iso
-from hookmill.domain.result_text import RunResult, inert, state_text
+from hookmill.domain.result_text import RunResult, state_text
 from hookmill.domain.run import RunState
 from hookmill.domain.run_outputs import ANNOTATIONS_FILE, RunOutputs, summary_of
-from hookmill.domain.text import printable
 
 SUMMARY_BYTES_MAX: Final = 65_535
 """The longest summary that GitHub accepts. Its documentation says characters, and it counts bytes."""
@@ -24,7 +24,6 @@ PATH_CHARACTERS_MAX: Final = 500
 LINE_MAX: Final = 2**31 - 1
 MESSAGE_BYTES_MAX: Final = 16_384
 TITLE_BYTES_MAX: Final = 255
-_CUT: Final = "…"
 _REQUIRED: Final = frozenset({"path", "start_line", "annotation_level", "message"})
 _KEYS: Final = _REQUIRED | {"end_line", "title"}
 
@@ -74,12 +73,13 @@ def without_annotations(body: dict[str, Any]) -> dict[str, Any]:
     """The same check run without annotations, because GitHub has refused it with them."""
     output = {key: value for key, value in body["output"].items() if key != "annotations"}
     note = f"GitHub refused the annotations of outputs/{ANNOTATIONS_FILE}."
+    # What is inert stays as it is when it is made inert again.
     return body | {"output": output | {"summary": _with_note(output["summary"], note)}}
 
 
 def _output(result: RunResult) -> dict[str, Any]:
     summary = summary_of(result.outputs)
-    text = "The run wrote no summary." if summary is None else inert(summary.text) + ("\n\n…" if summary.is_cut else "")
+    text, is_cut = (summary.text, summary.is_cut) if summary is not None else ("The run wrote no summary.", False)
     annotations: list[dict[str, Any]] = []
     note = None
     try:
@@ -88,13 +88,13 @@ def _output(result: RunResult) -> dict[str, Any]:
             note = f"These are {len(annotations)} of {total} annotations."
     except Invalid as error:
         note = str(error)
-    output = {"title": state_text(result.state), "summary": _with_note(text, note)}
+    output = {"title": state_text(result.state), "summary": _with_note(text, note, is_cut=is_cut)}
     return output | ({"annotations": annotations} if annotations else {})
 
 
-def _with_note(text: str, note: str | None) -> str:
-    end = f"\n\n{note}" if note is not None else ""
-    return _cut(text, SUMMARY_BYTES_MAX - len(end.encode())) + end
+def _with_note(text: str, note: str | None, *, is_cut: bool = False) -> str:
+    following = f"\n\n{note}" if note is not None else ""
+    return fitted(text, SUMMARY_BYTES_MAX, inert, is_cut=is_cut, following=following, size=_bytes)
 
 
 def run_annotations(outputs: RunOutputs) -> tuple[list[dict[str, Any]], int]:
@@ -133,9 +133,9 @@ def _annotation(source: Any, number: int) -> dict[str, Any]:
         "start_line": start,
         "end_line": end,
         "annotation_level": source["annotation_level"],
-        "message": _cut(inert(printable(message)), MESSAGE_BYTES_MAX),
+        "message": fitted(message, MESSAGE_BYTES_MAX, inert, size=_bytes),
     }
-    return annotation | ({"title": _cut(inert(printable(title)), TITLE_BYTES_MAX)} if title else {})
+    return annotation | ({"title": fitted(title, TITLE_BYTES_MAX, inert, cut="…", size=_bytes)} if title else {})
 
 
 def _is_path(path: str) -> bool:
@@ -151,11 +151,8 @@ def _unusable(number: int, rule: str) -> Invalid:
     return Invalid(f"The run's file outputs/{ANNOTATIONS_FILE} was not used: its element {number} {rule}.")
 
 
-def _cut(text: str, bytes_max: int) -> str:
-    content = text.encode()
-    if len(content) <= bytes_max:
-        return text
-    return content[: bytes_max - len(_CUT.encode())].decode("utf-8", "ignore") + _CUT
+def _bytes(text: str) -> int:
+    return len(text.encode())
 
 
 def _seconds(at_us: int) -> str:

@@ -1,7 +1,7 @@
 """The texts that destinations get about a run. An agent wrote parts of them, so nothing in them can act.
 
-In a comment or a chat, no text of a run can mention anybody, create a link, load an image, refer to another issue, give
-a command to a bot, or forge the hidden marker. Zero-width spaces break such texts, and people read them unchanged.
+Comments and check runs are Markdown: `inert_text` says what acts there. Messages for Slack turn off its markup and its
+links to names, and escape the three characters that remain, so nothing else acts. Programs get the text as it is.
 """
 
 import json
@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, run_id
+from hookmill.domain.inert_text import fitted, inert, visible
 from hookmill.domain.moment import iso
 from hookmill.domain.run import RunState
-from hookmill.domain.run_outputs import COMMENT_FILE, RunOutputs, RunSummary, summary_of
+from hookmill.domain.run_outputs import COMMENT_FILE, OutputText, RunOutputs, RunSummary, summary_of
 from hookmill.domain.text import printable
 
 COMMENT_CHARACTERS_MAX: Final = 65_536
@@ -22,22 +23,6 @@ SLACK_CHARACTERS_MAX: Final = 3_000
 """A longer summary is cut."""
 DESCRIPTION_CHARACTERS_MAX: Final = 140
 """The longest description of a status that GitHub accepts."""
-_ZERO_WIDTH_SPACE: Final = "\u200b"
-_CUT: Final = "\n\n…"
-_ACTS: Final = re.compile(
-    r"""
-    (?<=@)                                          # a mention, also of a team, and an e-mail address
-    | (?<=:)(?=\\?/) | (?<=www)(?=\\?\.)            # an address that becomes a link by itself
-    | (?<=mailto)(?=:) | (?<=xmpp)(?=:)
-    | (?<=\])(?=[(\[:])                             # a link, an image, and the definition of a link
-    | (?<=<)(?=[a-z/!?])                            # HTML
-    | (?<=&)(?=\#|[a-z][a-z0-9]{0,40};)             # an entity, which could be any of these characters
-    | (?<=[\#!])(?=[0-9]) | (?<=gh)(?=\\?-[0-9])     # a reference to another issue or pull request
-    | (?m:^)(?=[ \t]*/[a-z])                        # a command to a bot, at the beginning of a line
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-"""Where GitHub, Gitea and Slack would find something that acts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,30 +46,29 @@ class RunResult:
     """The page of the run."""
 
 
-def inert(text: str) -> str:
-    """The text, so that nothing in it acts in a comment or a chat."""
-    return _ACTS.sub(_ZERO_WIDTH_SPACE, text)
-
-
 def marker(run: RunKey, number: int) -> str:
     """The first line of a comment, which is not displayed. It identifies the comment of this result."""
     return f"<!-- hookmill {run_id(run)} {number} -->"
 
 
-def comment_body(result: RunResult) -> str | None:
-    """The comment; None if the run has neither a comment nor a summary. Raises `Invalid` for an unusable one."""
+def comment_body(result: RunResult, *, hidden_line: str = "", footer: str = "") -> str | None:
+    """The comment; None if the run has neither a comment nor a summary. Raises `Invalid` for an unusable one.
+
+    `hidden_line` follows the marker, and `footer` the text.
+    """
     text = _comment_text(result.outputs)
     if text is None:
         return None
-    head = f"{marker(result.run, result.number)}\n"
-    return head + _cut(inert(text), COMMENT_CHARACTERS_MAX - len(head))
+    head = f"{marker(result.run, result.number)}\n{hidden_line}"
+    following = f"\n\n{footer}" if footer else ""
+    characters_max = COMMENT_CHARACTERS_MAX - len(head)
+    return head + fitted(text.text, characters_max, inert, is_cut=text.is_cut, following=following)
 
 
-def _comment_text(outputs: RunOutputs) -> str | None:
+def _comment_text(outputs: RunOutputs) -> OutputText | RunSummary | None:
     comment = outputs.get(COMMENT_FILE)
     if comment is None:
-        summary = summary_of(outputs)
-        return _shown_summary(summary) if summary is not None else None
+        return summary_of(outputs)
     try:
         source = json.loads(comment.text) if not comment.is_cut else None
     except (ValueError, RecursionError):
@@ -94,12 +78,8 @@ def _comment_text(outputs: RunOutputs) -> str | None:
             f"The run's file outputs/{COMMENT_FILE} must be a JSON object with the text body and nothing else, of at "
             "most 65,536 bytes."
         )
-    body = printable(source["body"])
-    return body if body.strip() else None
-
-
-def _shown_summary(summary: RunSummary) -> str:
-    return summary.text + (_CUT if summary.is_cut else "")
+    body = source["body"]
+    return OutputText(text=body) if body.strip() else None
 
 
 def state_text(state: RunState) -> str:
@@ -120,21 +100,37 @@ _TEXT_BY_STATE: Final = {
 def status_body(result: RunResult, context: str) -> dict[str, Any]:
     """The commit status: `pending`, `success`, `failure`, or `error` if the run ended in another way."""
     state = _STATUS_BY_STATE.get(result.state, "error") if result.has_ended else "pending"
-    text = state_text(result.state) if result.has_ended else "It runs."
-    return {
-        "state": state,
-        "context": context,
-        "description": text[:DESCRIPTION_CHARACTERS_MAX],
-        "target_url": result.url,
-    }
+    return {"state": state, "context": context, "description": status_description(result), "target_url": result.url}
+
+
+def status_description(result: RunResult) -> str:
+    """The first line of the run's summary, after the outcome unless the run succeeded. It is no Markdown."""
+    if not result.has_ended:
+        return "The run has started."
+    outcome = state_text(result.state)
+    summary = summary_of(result.outputs)
+    line = _first_line(summary.text) if summary is not None else ""
+    if not line:
+        return outcome
+    text = visible(line if result.state is RunState.SUCCEEDED else f"{outcome} {line}")
+    return text if len(text) <= DESCRIPTION_CHARACTERS_MAX else text[: DESCRIPTION_CHARACTERS_MAX - 1] + "…"
+
+
+_MARKUP: Final = re.compile(r"^[\s#>*+-]+|[*_`]{1,3}")
+
+
+def _first_line(text: str) -> str:
+    """The first line with text, without the marks of Markdown."""
+    lines = (_MARKUP.sub("", line).strip() for line in text.splitlines())
+    return next((line for line in lines if any(character.isalnum() for character in line)), "")
 
 
 def slack_body(result: RunResult) -> dict[str, Any]:
     """The body for an incoming webhook of Slack. Slack decodes three entities, and nothing else."""
     lines = [f"{printable(result.automation)}: {_TEXT_BY_STATE.get(result.state, result.state.value)}"]
     if (summary := summary_of(result.outputs)) is not None:
-        lines.append(_cut(_shown_summary(summary), SLACK_CHARACTERS_MAX))
-    text = inert("\n\n".join(lines)) + f"\n\n{result.url}"
+        lines.append(fitted(summary.text, SLACK_CHARACTERS_MAX, visible, is_cut=summary.is_cut))
+    text = "\n\n".join((*lines, result.url))
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return {"text": text, "mrkdwn": False, "link_names": False, "unfurl_links": False, "unfurl_media": False}
 
@@ -161,7 +157,3 @@ def webhook_body(result: RunResult) -> bytes:
         },
     }
     return json.dumps(fields, separators=(",", ":")).encode()
-
-
-def _cut(text: str, characters_max: int) -> str:
-    return text if len(text) <= characters_max else text[: characters_max - len(_CUT)] + _CUT

@@ -11,12 +11,15 @@ from typing import Any, Final
 
 from hookmill.domain.check_run import run_annotations
 from hookmill.domain.errors import Invalid
-from hookmill.domain.result_text import COMMENT_CHARACTERS_MAX, RunResult, inert, marker
+from hookmill.domain.inert_text import closed
+from hookmill.domain.result_text import COMMENT_CHARACTERS_MAX, RunResult, marker
 from hookmill.domain.run_outputs import ANNOTATIONS_FILE, OutputText
 
 _HUNK: Final = re.compile(r"@@ -[0-9]{1,10}(?:,([0-9]{1,10}))? \+([0-9]{1,10})(?:,([0-9]{1,10}))? @@")
 _ESCAPES: Final = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _ESCAPED: Final = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
+
+_NOTE_CHARACTERS_MAX: Final = 100
 
 Annotation = dict[str, Any]
 
@@ -137,18 +140,26 @@ def _annotation_text(annotation: Annotation) -> str:
 
 
 def _text(result: RunResult, draft: ReviewDraft, others: Sequence[Annotation], count: int) -> str:
-    parts = [f"{count} comment{'s' if count != 1 else ''} on lines."] if count or not others else []
+    text = marker(result.run, result.number)
+    left_out = draft.left_out
+    if count or not others:
+        text += f"\n{count} comment{'s' if count != 1 else ''} on lines.\n"
     if others:
-        parts.append("On lines that the diff does not show:")
-        parts += [f"{_place(annotation)}\n{_annotation_text(annotation)}" for annotation in others]
-    if draft.left_out:
-        parts.append(f"{draft.left_out} more annotations of the run are left out.")
-    text = f"{marker(result.run, result.number)}\n" + "\n\n".join(parts)
-    return text if len(text) <= COMMENT_CHARACTERS_MAX else text[: COMMENT_CHARACTERS_MAX - 3] + "\n\n…"
+        text += "\nOn lines that the diff does not show:\n"
+    for annotation in others:
+        part = f"\n{_place(annotation)}\n{closed(_annotation_text(annotation))}"
+        # A cut could turn code into text that acts.
+        if len(text) + len(part) <= COMMENT_CHARACTERS_MAX - _NOTE_CHARACTERS_MAX:
+            text += part
+        else:
+            left_out += 1
+    if left_out:
+        text += f"\n{left_out} more annotations of the run are left out."
+    return text.rstrip()
 
 
 def _place(annotation: Annotation) -> str:
     start, end = annotation["start_line"], annotation["end_line"]
     # No path can end the code.
     path = annotation["path"].replace("`", "'")
-    return f"`{inert(path)}:{start if start == end else f'{start}-{end}'}`"
+    return f"`{path}:{start if start == end else f'{start}-{end}'}`"

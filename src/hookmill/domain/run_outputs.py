@@ -4,12 +4,11 @@ If an agent wrote no summary, its last message is the summary. A command may hav
 these texts are untrusted.
 """
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
-
-from hookmill.domain.text import printable
 
 OUTPUTS_DIRECTORY: Final = "outputs"
 """The directory of a package to which the command writes its outputs."""
@@ -28,7 +27,7 @@ LAST_MESSAGE: Final = "last message"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputText:
-    """One text, with printable characters only."""
+    """One text, as the run wrote it, without a byte order mark. Each destination makes it inert in its own way."""
 
     text: str
     is_cut: bool = False
@@ -66,9 +65,10 @@ def summary_of(outputs: RunOutputs) -> RunSummary | None:
 
 def output_text(content: bytes) -> OutputText | None:
     """The text in the first `OUTPUT_BYTES_MAX` bytes. None if it is blank."""
-    # Half of a character at the end is left out. Elsewhere, bytes that are not UTF-8 are replaced.
-    cut_content = content[:OUTPUT_BYTES_MAX]
-    text = printable(cut_content.decode("utf-8", "replace"))
+    # Half of a character at the end is left out. Elsewhere, bytes that are not UTF-8 are replaced, and so is NUL, which
+    # PostgreSQL can't store.
+    cut_content = content[:OUTPUT_BYTES_MAX].removeprefix(BOM_UTF8)
+    text = cut_content.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     is_cut = len(content) > OUTPUT_BYTES_MAX
     if is_cut:
         text = text.removesuffix("\N{REPLACEMENT CHARACTER}")

@@ -5,7 +5,6 @@ from typing import Any
 from urllib.parse import quote
 
 from hookmill.domain.check_run import annotations_of, check_run_body, external_id, without_annotations
-from hookmill.domain.comment import status_description
 from hookmill.domain.result_text import status_body
 from hookmill.domain.results import ResultKind
 from hookmill.results.api import page_of
@@ -32,7 +31,6 @@ def send_to_repository(claimed: ClaimedResult, access: RepositoryAccess) -> Outc
 def _send_status(claimed: ClaimedResult, access: RepositoryAccess) -> Outcome:
     target = claimed.target
     body = status_body(claimed.result, target.context or "") | {
-        "description": status_description(claimed.result),
         "target_url": details_url(claimed, access),
     }
     outcome = access.call("POST", f"/statuses/{target.commit}", body)[0]
