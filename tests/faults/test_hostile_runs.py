@@ -45,7 +45,7 @@ while True:
     kept.write(bytes(1048576))
 """
 TAKES_MEMORY: Final = """
-import os, socket, sys
+import os, signal, socket
 keep = []
 for child in range(40):
     if os.fork() == 0:
@@ -59,8 +59,7 @@ for child in range(40):
                         while True: end.send(bytes(65536))
                     except BlockingIOError: pass
         except OSError:
-            sys.stdin.read()
-import signal
+            signal.pause()
 signal.pause()
 """
 

@@ -667,15 +667,15 @@ try: x = bytearray(200 * 1048576)
 except MemoryError: sys.exit("refused")
 """,
     "several processes": """
-import os
+import os, signal
 for child in range(8):
     if os.fork() == 0:
         x = bytearray(50 * 1048576)
-        input()
+        signal.pause()
         break
 """,
     "buffers of sockets": """
-import os, socket
+import os, signal, socket
 keep = []
 for child in range(8):
     if os.fork() == 0:
@@ -687,10 +687,10 @@ for child in range(8):
                     while True: keep[-1].send(bytes(65536))
                 except BlockingIOError: pass
         except OSError:
-            input()
+            signal.pause()
 """,
     "small datagrams": """
-import os, socket
+import os, signal, socket
 keep = []
 for child in range(8):
     if os.fork() == 0:
@@ -702,7 +702,7 @@ for child in range(8):
                     while True: keep[-1].send(b"x")
                 except BlockingIOError: pass
         except OSError:
-            input()
+            signal.pause()
 """,
     "files in memory (memfd)": """
 import os

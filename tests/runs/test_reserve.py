@@ -204,7 +204,7 @@ for number in range(300):
     os.write(os.memfd_create("x"), bytes(16 * 1048576))
 """,
     "buffers of sockets": """
-import os, socket
+import os, signal, socket
 keep = []
 for child in range(30):
     if os.fork() == 0:
@@ -217,8 +217,7 @@ for child in range(30):
                         while True: end.send(bytes(65536))
                     except BlockingIOError: pass
         except OSError:
-            input()
-import signal
+            signal.pause()
 signal.pause()
 """,
 }
