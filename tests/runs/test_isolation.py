@@ -406,6 +406,8 @@ def test_sandbox_ends_with_its_guard(package):
     result = perform(command, package, kill_guard)
 
     assert result.reason == "The process that guards the command was killed, so the command was ended."
+    above = usable_cgroup()
+    assert above is None or not Path(above, f"{package.directory.name}-1").exists()
     until(lambda: processes_in(package) == [], "every process of the sandbox has ended")
 
 

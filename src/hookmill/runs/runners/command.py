@@ -45,7 +45,7 @@ from hookmill.runs.runners.kind import CommandLine, RunnerContext, RunnerSetting
 from hookmill.runs.runners.programs import Program
 from hookmill.runs.runners.run_variables import RunVariable
 from hookmill.sandbox import DISK_LIMIT, NOT_STARTED
-from hookmill.sandbox.cgroup import enter_own_cgroup
+from hookmill.sandbox.cgroup import enter_own_cgroup, remove_cgroup
 from hookmill.sandbox.disk import disk_use
 
 GUARD: Final = Path(__file__).with_name("guard.py")
@@ -129,8 +129,14 @@ class CommandRunner:
             shared_directories=self.sandbox.settings.writable if self.sandbox is not None else (),
             cgroup=cgroup,
         )
-        with contextlib.nullcontext() if self.reserve_watch is None else self.reserve_watch.watching(command):
-            yield command
+        try:
+            with contextlib.nullcontext() if self.reserve_watch is None else self.reserve_watch.watching(command):
+                yield command
+        finally:
+            if cgroup is not None:
+                # The guard removes it, unless it was killed or could not start the command.
+                with contextlib.suppress(OSError):
+                    remove_cgroup(cgroup)
 
     def _within_limits(self, package: Package, result: Ended | Abandoned, watched: WatchedCommand) -> Ended | Abandoned:
         """The result, and a package that has no more than it may have. All processes have ended."""
