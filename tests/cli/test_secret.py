@@ -185,8 +185,8 @@ def test_supplied_secret_that_could_be_guessed_causes_a_warning(webhook: Any, ho
     warning = "Warning: the secret has fewer than 16 characters"
 
     refused = hookmill("webhook", "rotate", "source", "--secret-from-stdin", stdin=b"x", exit_code=1).err
-    assert "fewer than 8 characters" in refused
+    assert "fewer than 4 characters" in refused
     for command in (("webhook", "rotate", "source", "--secret-from-stdin"), ("secret", "create", "A", "--from-stdin")):
-        assert hookmill(*command, stdin=b"8letters").err.startswith(warning)
+        assert hookmill(*command, stdin=b"four").err.startswith(warning)
     assert warning not in hookmill("secret", "replace", "A", "--from-stdin", stdin=b"sixteen letters!").err
     assert warning not in hookmill("secret", "create", "B").err

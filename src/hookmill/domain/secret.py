@@ -11,8 +11,8 @@ from hookmill.domain.text import trimmed_text
 GENERATED_BYTES: Final = 32
 RUN_SECRET_CHARACTERS_MIN: Final = 8
 """Shorter values could not be masked in the output of runs: they may be part of any word."""
-SECRET_CHARACTERS_MIN: Final = 8
-"""Shorter secrets of webhooks are refused."""
+SECRET_CHARACTERS_MIN: Final = 4
+"""Shorter secrets of webhooks are refused. Senders of in-house tools have short ones, so most only cause a warning."""
 SECRET_CHARACTERS_GOOD: Final = 16
 _URL_SAFE: Final = re.compile(r"[A-Za-z0-9\-._~]{1,512}\Z")
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
