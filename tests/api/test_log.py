@@ -325,11 +325,9 @@ def test_numbers_in_a_filter_are_returned_digit_by_digit(api: Api, stocked: Stoc
     numbers = b"[9007199254740993,0.1,-1,123456789012345678901234567890]"
     creation = api.post(f"{FACTORY}/automations", raw=automation(numbers))
     reading = api.get(f"{FACTORY}/automations/{creation.json['automation_id']}")
-    too_large = api.post(f"{FACTORY}/automations", raw=automation(b"[1e400]"))
 
     for answer in (creation, reading):
         assert numbers in answer.body
-    assert too_large.status == 422
 
 
 def test_replay_starts_new_runs_and_does_not_change_the_log(api: Api, stocked: StockedFactory):

@@ -100,7 +100,7 @@ def test_runner_that_is_no_longer_configured_causes_a_warning(
 
     shown = hookmill("automation", "show", "a").err
     listed = hookmill("automation", "list").out
-    (in_json,) = hookmill("automation", "list", "--json").json["automations"]
+    (in_json,) = hookmill("automation", "list", "--json").json["items"]
     settings = read_settings()
     log.configure(settings)
     with open_database(settings.store_url()) as database:

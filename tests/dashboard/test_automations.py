@@ -485,7 +485,7 @@ def test_automation_is_created_without_scripts(
     page.get_by_role("button", name="Check").click()
     expect(filter_result(page)).to_contain_text("Would not trigger")
     expect(page.get_by_role("heading", name="Backtest: matches 0 of the last 1")).to_be_visible()
-    page.get_by_label("Payload filter").fill('{"action": []}')
+    page.get_by_label("Payload filter").fill('{"action": {}}')
     page.get_by_role("button", name="Create").last.click()
     expect(page.get_by_role("alert")).to_contain_text("The automation was not saved")
     expect(page.get_by_label("Prompt")).to_have_value("Review it.")
@@ -611,7 +611,7 @@ def test_several_triggers_are_edited_as_a_json_list(page: Page, installation: In
     expect(filter_result(page)).to_contain_text("Would trigger")
     expect(page.get_by_role("heading", name="Trigger 2: would not trigger")).to_be_visible()
 
-    triggers[0]["filter"]["payload"] = {"action": []}  # type: ignore[index]
+    triggers[0]["filter"]["payload"] = {"action": {}}  # type: ignore[index]
     field.fill(json.dumps(triggers))
     expect(page.locator("#filter-faults")).to_contain_text("/0/filter/payload/action")
     triggers[0]["filter"]["payload"] = {"action": ["closed"]}  # type: ignore[index]

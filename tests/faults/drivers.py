@@ -118,7 +118,7 @@ def failing_drivers() -> Iterator[CallFault]:
         )
 
     with (
-        patch.object(sqlite3.dbapi2, "connect", connect_failing),
+        patch.object(sqlite3, "connect", connect_failing),
         patch.object(psycopg.Connection, "wait", wait_failing),
     ):
         yield fault

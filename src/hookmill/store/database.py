@@ -344,8 +344,6 @@ class Database:
         """
         self._write_engine.dispose()
         self._read_engine.dispose()
-        if self._files is not None:
-            self._files.forget_wal()
 
     def close(self) -> None:
         self.discard_connections()

@@ -73,6 +73,9 @@ def sqlite_engine(path: Path, files: SqliteFiles | None, *, writes: bool, checkp
         max_overflow=0,
     )
 
+    if files is not None:
+        event.listen(engine, "close", lambda *_: files.connection_closed())
+
     @event.listens_for(engine, "begin")
     def _begin_transaction(connection: Connection) -> None:
         if writes:

@@ -10,6 +10,7 @@ then. What a service reads at its start, such as the master keys, belongs to one
 import fcntl
 import os
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final
@@ -51,6 +52,8 @@ class SqliteFiles:
         """The database that this process uses; None before the first connection."""
         self._open: tuple[_Identity, ...] | None = None
         """The files that the connections have open; None while there is no connection."""
+        self._connections = 0
+        self._connections_lock = threading.Lock()
 
     def connect(self, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
         """A connection to the same files as the earlier ones. Raises `DatabaseUnreachable`.
@@ -64,7 +67,9 @@ class SqliteFiles:
             connection = connect()
             current = self._current()
             if current is not None and current[0] == before and self._open in (None, current):
-                self._main, self._open = current[0], current
+                with self._connections_lock:
+                    self._main, self._open = current[0], current
+                    self._connections += 1
                 return connection
             # Another file was put at the path meanwhile.
             connection.close()
@@ -73,21 +78,26 @@ class SqliteFiles:
 
     def verify(self) -> None:
         """Raises `DatabaseUnreachable` unless the files at the paths are those that the connections have open."""
-        if self._open is not None and self._current() != self._open:
-            raise DatabaseUnreachable(self._problem(self._open))
+        opened = self._open
+        if opened is not None and self._current() != opened and self._open == opened:
+            raise DatabaseUnreachable(self._problem(opened))
 
-    def forget_wal(self) -> None:
-        """All connections were closed. The last process that closes the database removes the WAL and its index."""
-        self._open = None
+    def connection_closed(self) -> None:
+        """Call it for each connection. The last process that closes the database removes the WAL and its index."""
+        with self._connections_lock:
+            self._connections -= 1
+            if not self._connections:
+                self._open = None
 
     def are_replaced(self) -> bool:
-        return self._open is not None and self._current() != self._open
+        opened = self._open
+        return opened is not None and self._current() != opened and self._open == opened
 
     def record(self, lock: IO[bytes]) -> None:
         """Write into the writer's lock file which files it uses, for processes that open the database later."""
-        if self._open is not None:
+        if (opened := self._open) is not None:
             clear_record(lock)
-            os.write(lock.fileno(), b"%d %d\n" % (self._open[0][1], self._open[1][1]))
+            os.write(lock.fileno(), b"%d %d\n" % (opened[0][1], opened[1][1]))
 
     def _current(self) -> tuple[_Identity, ...] | None:
         """None if a file is missing, or the database is empty."""
