@@ -32,7 +32,7 @@ DEAD_AFTER_SECONDS: Final = 1.5
 POLICIES: Final = (
     RunPolicy(),
     RunPolicy(concurrency=Concurrency(key_pointers=("/key",))),
-    RunPolicy(retry=Retry(attempts=50, backoff_seconds=1, max_backoff_seconds=1)),
+    RunPolicy(retry=Retry(attempts=20, backoff_seconds=1, max_backoff_seconds=1)),
 )
 
 
