@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hookmill.domain.errors import DiskFull, Revoked, StoreUnavailable
+from hookmill.domain.errors import DatabaseUnreachable, DiskFull, Revoked
 from hookmill.web.api import problems
 from hookmill.web.api.problems import ERROR_CODES, RETRY_SECONDS
 from tests.api.client import Api, StockedFactory
@@ -74,7 +74,7 @@ def test_unavailable_store_is_answered_503_with_retry_after(api: Api, stocked: S
     assert (answer.status, answer.json["code"]) == (503, "unavailable")
     assert answer.headers["retry-after"] == str(RETRY_SECONDS)
     assert str(path.parent) not in json.dumps(answer.json)
-    assert {type(error) for _, error in api.unexpected_errors} == {StoreUnavailable}
+    assert {type(error) for _, error in api.unexpected_errors} == {DatabaseUnreachable}
     assert api.get(WEBHOOKS).status == 200
     api.unexpected_errors.clear()
 

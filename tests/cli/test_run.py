@@ -497,7 +497,7 @@ def test_show_marks_a_summary_that_is_the_last_message(
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("INSERT INTO run_outputs SELECT id, ?, ?, FALSE FROM runs", (LAST_MESSAGE, "# Two bugs"))
-        connection.execute("INSERT INTO attempt_reports SELECT id, 1, '# Two bugs', FALSE, 1, 1, 1 FROM runs")
+        connection.execute("INSERT INTO attempt_reports SELECT id, 1, '# Two bugs', FALSE, 1, 1, 1, NULL FROM runs")
 
     shown = hookmill("run", "show", run, "--json").json
     text = hookmill("run", "show", run).out
@@ -511,7 +511,7 @@ def test_show_has_the_report_of_the_agent(automation: Any, delivery: str, log: L
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute(
-            "INSERT INTO attempt_reports SELECT id, 1, ?, TRUE, 12300, 1500, 42 FROM runs",
+            "INSERT INTO attempt_reports SELECT id, 1, ?, TRUE, 12300, 1500, 42, NULL FROM runs",
             ("Two bugs:\nState  succeeded \x1b[31m",),
         )
 

@@ -87,7 +87,7 @@ def test_white_space_around_a_supplied_secret_is_removed():
 
 
 @pytest.mark.parametrize(
-    "value", ["", " \n", "abcd\x00efgh", "a" * 4_097, " a234567 "], ids=["empty", "blank", "NUL", "too long", "short"]
+    "value", ["", " \n", "abcd\x00efgh", "a" * 4_097, " abc "], ids=["empty", "blank", "NUL", "too long", "short"]
 )
 def test_unusable_supplied_secret_is_refused(value):
     with pytest.raises(Invalid):

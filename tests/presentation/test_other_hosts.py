@@ -92,7 +92,7 @@ def test_every_channel_on_another_host_shows_output_and_files(service: InProcess
     assert not (tmp_path / "other" / "runs" / run).exists()
     files = service.api.get(f"{api_path}/files").json["files"]
     files_on_disk = sorted((path.name, path.stat().st_size) for path in package.iterdir())
-    assert [(file["name"], file["size"]) for file in files] == files_on_disk
+    assert sorted((file["name"], file["size"]) for file in files) == files_on_disk
     assert {file["name"]: file["only_on_host"] for file in files if file["only_on_host"]} == {
         "large": socket.gethostname()
     }

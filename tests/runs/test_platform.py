@@ -360,7 +360,7 @@ def waiting_transactions(backlog: Backlog) -> int:
         ({"url": "ftp://example.com"}, "must be an https URL"),
         ({"url": "https://user:canary@example.com/"}, "must be an https URL without a password"),
         ({"url": "https:///runs"}, "must be an https URL"),
-        ({"url": "https://example.com/a b"}, "visible ASCII"),
+        ({"url": "https://example.com/a b"}, "must be an https URL"),
         ({"url": "https://example.com:99999/"}, "must be an https URL"),
         ({"secret_from": "HOOKMILL_MASTER_KEY"}, "must not begin with HOOKMILL_"),
     ],

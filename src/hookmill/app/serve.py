@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
 from typing import Final
 
 from granian import Granian
@@ -32,6 +31,7 @@ from hookmill.domain.errors import Conflict
 from hookmill.metrics import Metrics
 from hookmill.settings import Settings
 from hookmill.store.admission import writer
+from hookmill.store.database import sqlite_path
 from hookmill.store.private_file import locked_directory, open_lock_file
 from hookmill.store.sqlite_files import pin
 
@@ -53,7 +53,7 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         resources.callback(log.event, "stopped", what="serve")
         if not settings.on_postgres:
             # Before the fork server, whose processes inherit it.
-            pin(Path(settings.store_url().removeprefix("sqlite:///")))
+            pin(sqlite_path(settings.store_url()))
         # The fork server is created before the lock, because its processes must not inherit the lock; and before all
         # threads, because only a process without threads can be forked safely.
         jobs = {
