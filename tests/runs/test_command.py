@@ -191,20 +191,49 @@ def test_standard_output_and_errors_are_stored_in_order(package):
     assert (package.directory / "output.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_output_beyond_the_limit_is_counted_and_blocks_no_command(package):
+def test_output_beyond_the_limit_blocks_no_command_and_keeps_its_end(package):
     result = result_of(
         python(
-            "import sys; [sys.stdout.write('x' * 99 + chr(10)) for _ in range(50_000)]; print('end')",
+            "import sys; [sys.stdout.write('x' * 99 + chr(10)) for _ in range(50_000)]; print('the error')",
             output_bytes_max=10_000,
         ),
         package,
     )
 
     assert result.state is RunState.SUCCEEDED
-    assert (package.directory / "output.log").stat().st_size == 10_000
-    assert result.output_tail is not None
-    assert result.output_tail.endswith("x\nend\n\n[4990004 bytes at the end of the output are missing in output.log]")
-    assert len(result.output_tail) < 4200
+    output = (package.directory / "output.log").read_text()
+    before, note, end = re.split(r"(\n+\[\d+ bytes of the output are missing here\]\n)", output)
+    assert len(output) == 10_000
+    assert (len(end), end[-11:]) == (4096, "x\nthe error\n"[-11:])
+    missing_bytes = 5_000_010 - len(before) - len(end)
+    assert note.strip() == f"[{missing_bytes} bytes of the output are missing here]"
+    assert (
+        result.output_tail == f"{end}\n[{missing_bytes} bytes before the end of the output are missing in output.log]"
+    )
+
+
+@pytest.mark.parametrize("bytes_max", [1_024, 10_000])
+@pytest.mark.parametrize("excess_bytes", [-1, 0, 1, 60, 5_000])
+def test_every_byte_of_the_output_is_in_the_file_or_counted(tmp_path, monkeypatch, bytes_max, excess_bytes):
+    monkeypatch.chdir(tmp_path)
+    printed = bytes(33 + index % 90 for index in range(bytes_max + excess_bytes))
+    output = CapturedOutput(bytes_max)
+
+    for start in range(0, len(printed), 700):
+        output.add(printed[start : start + 700])
+    output.finish()
+    os.close(output.file)
+
+    stored = (tmp_path / "output.log").read_bytes()
+    if excess_bytes <= 0:
+        assert (stored, output.missing_bytes, output.dropped_bytes) == (printed, 0, 0)
+        return
+    before, note, end = re.split(rb"(\n+\[\d+ bytes of the output are missing here\]\n)", stored)
+    assert b"[%d bytes" % output.missing_bytes in note
+    assert printed.startswith(before)
+    assert printed.endswith(end)
+    assert (len(before), len(before) + output.missing_bytes + len(end)) == (output.first_bytes, len(printed))
+    assert len(stored) == output.first_bytes + len(note) + len(end) <= bytes_max
 
 
 def test_unsafe_characters_in_the_output_tail_are_replaced(package):

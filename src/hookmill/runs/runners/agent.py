@@ -125,7 +125,7 @@ class AgentRunner(CommandRunner):
 
     def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
         result = CommandRunner._result_from(self, package, instruction, report)
-        lines = _lines_of_output(package, report, self.output_bytes_max)
+        lines = _lines_of_output(package, report)
         return self.agent.evaluate(result, lines, self._secrets_to_mask(package))
 
 
@@ -147,7 +147,7 @@ class AgentContainerRunner(ContainerRunner):
 
     def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
         result = ContainerRunner._result_from(self, package, instruction, report)
-        lines = _lines_of_output(package, report, self.output_bytes_max)
+        lines = _lines_of_output(package, report)
         return self.agent.evaluate(result, lines, self._secrets_to_mask(package))
 
 
@@ -159,15 +159,15 @@ def _last_message(message: str, result: Ended) -> RunOutputs:
     return {LAST_MESSAGE: text} if text is not None else NO_OUTPUTS
 
 
-def _lines_of_output(package: Package, report: dict[str, Any], bytes_max: int) -> Iterator[bytes]:
-    """The lines of the output: those in the file, then those at the end that the file lacks."""
+def _lines_of_output(package: Package, report: dict[str, Any]) -> Iterator[bytes]:
+    """The lines of the output: the first ones in the file, then those at the end."""
     try:
         descriptor = open_file(package.directory.parent, package.run.id, OUTPUT_FILE)
     except OSError:
         # The agent has removed or replaced the file.
         return
     with os.fdopen(descriptor, "rb") as file:
-        remaining = bytes_max
+        remaining: int = report["first_bytes"]
         while remaining > 0 and (line := file.readline(min(LINE_BYTES_MAX, remaining))):
             remaining -= len(line)
             yield line
@@ -208,7 +208,9 @@ class AgentSettings(SandboxableSettings):
         description="The service's environment variable that contains the key. Unset: the one in `key_variable`.",
     )
     output_bytes_max: int = Field(
-        default=OUTPUT_BYTES_MAX, ge=1_024, description="How much output is stored; the rest is only counted."
+        default=OUTPUT_BYTES_MAX,
+        ge=1_024,
+        description="How much output is stored: of a longer one, the beginning and the last 4 KiB.",
     )
 
     container: ContainerOptions | None = Field(

@@ -341,8 +341,8 @@ class CommandRunner:
         status: int = report["exit_status"]
         # JSON has no bytes, so the guard sends each byte as a character of Latin-1.
         tail = _printable(report["tail"].encode("latin-1")[-TAIL_BYTES:])
-        if report["dropped_bytes"]:
-            tail += f"\n[{report['dropped_bytes']} bytes at the end of the output are missing in {OUTPUT_FILE}]"
+        if report["missing_bytes"]:
+            tail += f"\n[{report['missing_bytes']} bytes before the end of the output are missing in {OUTPUT_FILE}]"
         result = Ended(state=RunState.FAILED, exit_status=status, output_tail=tail)
         if report["ended_by"] == ENDED_BY_TIME_LIMIT:
             return replace(result, reason=self._timeout_reason)
@@ -393,7 +393,9 @@ class ProcessSettings(RunnerSettings):
         default=(), description="Names of the service's environment variables to pass to the command."
     )
     output_bytes_max: int = Field(
-        default=1_048_576, ge=1_024, description="How much output is stored; the rest is only counted."
+        default=1_048_576,
+        ge=1_024,
+        description="How much output is stored: of a longer one, the beginning and the last 4 KiB.",
     )
     secrets_allowed: tuple[Annotated[str, AfterValidator(allowed_pattern)], ...] = Field(
         default=DEFAULT_ALLOWED,

@@ -168,13 +168,21 @@ def descendants_of(ancestor: int) -> list[int]:
 class CapturedOutput:
     """The command's output. It writes the first part to a file, keeps the end in memory, and counts dropped bytes.
 
-    The values of `secrets` are masked.
+    The values of `secrets` are masked. If the file could not hold the whole output, `finish` replaces the last bytes of
+    the file by the end of the output: an error is usually there.
     """
 
     def __init__(self, bytes_max: int, *, tail_bytes: int = TAIL_BYTES, secrets: Collection[bytes] = ()) -> None:
+        # The file may have half of a very low limit as the end of the output.
+        self._end_bytes = min(tail_bytes, TAIL_BYTES, bytes_max // 2)
         self.file = os.open(OUTPUT_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        self.first_bytes = 0
+        """The bytes of the output at the beginning of the file."""
         self.remaining_bytes = bytes_max
         self.dropped_bytes = 0
+        """The bytes of the output after these."""
+        self.missing_bytes = 0
+        """The bytes that the file lacks."""
         self.tail = b""
         self._tail_bytes = tail_bytes
         self._masker = Masker(secrets)
@@ -183,17 +191,40 @@ class CapturedOutput:
         self._add(self._masker.add(chunk) if self._masker.is_needed else chunk)
 
     def finish(self) -> None:
-        """At the end of the output, add the bytes that the masker held back: a secret might have begun there."""
+        """Add the bytes that the masker held back, because a secret might have begun there. Complete the file."""
         self._add(self._masker.finish())
+        if self.dropped_bytes and self._end_bytes:
+            self._write_end()
 
     def _add(self, chunk: bytes) -> None:
         written = 0
         with contextlib.suppress(OSError):  # A full disk must not stop the command.
             written = os.write(self.file, chunk[: self.remaining_bytes])
+        self.first_bytes += written
         # After the first chunk that doesn't fit, write no more: the file must have no gap.
         self.remaining_bytes = self.remaining_bytes - written if written == len(chunk) else 0
         self.dropped_bytes += len(chunk) - written
+        self.missing_bytes = self.dropped_bytes
         self.tail = (self.tail + chunk)[-self._tail_bytes :] if self._tail_bytes else b""
+
+    def _write_end(self) -> None:
+        """Replace the last bytes of the file by a note and the end of the output. The file does not grow, because the
+        disk may be full."""
+        end = self.tail[-self._end_bytes :]
+        total_bytes = self.first_bytes + self.dropped_bytes
+        # The number in the note has at most as many digits as the total.
+        note_bytes = len(_missing_note(total_bytes))
+        if (first_bytes := self.first_bytes - note_bytes - len(end)) <= 0:
+            return
+        missing_bytes = total_bytes - first_bytes - len(end)
+        with contextlib.suppress(OSError):
+            os.pwrite(self.file, _missing_note(missing_bytes).rjust(note_bytes, b"\n") + end, first_bytes)
+            self.first_bytes, self.dropped_bytes = first_bytes, total_bytes - first_bytes
+            self.missing_bytes = missing_bytes
+
+
+def _missing_note(count: int) -> bytes:
+    return f"\n[{count} bytes of the output are missing here]\n".encode("ascii")
 
 
 def _values_of(variables: Collection[str]) -> list[bytes]:
@@ -212,8 +243,8 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
 
     The report: `start_error` or `host_fault`, the reason why the command did not start. Otherwise `exit_status` (if
     a signal ended the command, minus its number), `ended_by` (`ENDED_BY_TIME_LIMIT`, `ENDED_BY_WORKER`, a limit of the
-    sandbox, or None if the command ended by itself), `dropped_bytes` and `tail`, the end of the output as Latin-1,
-    because JSON has no bytes.
+    sandbox, or None if the command ended by itself), `first_bytes`, `dropped_bytes` and `missing_bytes` of
+    `CapturedOutput`, and `tail`, the end of the output as Latin-1, because JSON has no bytes.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
     # An orphaned descendant becomes this process's child, so it is found even if it removed `RUN_VARIABLE`.
@@ -260,7 +291,9 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "exit_status": status,
         "ended_by": ended_by or exceeded_limit,
+        "first_bytes": output.first_bytes,
         "dropped_bytes": output.dropped_bytes,
+        "missing_bytes": output.missing_bytes,
         "tail": output.tail.decode("latin-1"),
     }
 
