@@ -199,20 +199,6 @@ def test_process_has_no_standard_input_and_prints_to_standard_error(fork_server:
     assert files[1] == files[2]
 
 
-def order_without_standard_streams() -> None:
-    os.closerange(0, 3)
-    fork_server = ForkServer({"answer": answer})
-    # A process ends when the other end of its channel is closed.
-    with order_process(fork_server) as channel:
-        os._exit(7 if process_at(channel).is_running() else 1)
-
-
-def test_fork_server_works_without_standard_streams(tmp_path: Path):
-    command = Forked(order_without_standard_streams, (), os.environ, tmp_path, tmp_path / "output")
-
-    assert command.wait(60) == 7
-
-
 def test_worker_ends_with_its_channel_although_it_has_unread_messages(tmp_path: Path):
     settings = Settings(data_dir=tmp_path)
     app.open_store(settings, create=True).close()

@@ -142,6 +142,43 @@ def _finished_run(hookmill: Hookmill) -> dict[str, str]:
     return until(succeeded_runs, "the delivery's run has succeeded")[0]
 
 
+def test_service_without_standard_streams_performs_runs(
+    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
+):
+    number = free_port()
+    monkeypatch.setenv("HOOKMILL_PORT", str(number))
+    # A supervisor may start a service without them.
+    command = 'exec "$@" <&- >&- 2>&-'
+    with subprocess.Popen(["sh", "-c", command, "sh", sys.executable, "-m", "hookmill", "serve"]) as process:
+        try:
+            until(lambda: process.poll() is not None or _is_ready(number), "the service is ready")
+            hookmill("send", "first")
+            run = _finished_run(hookmill)
+        finally:
+            process.terminate()
+
+    assert run["automation"] == "first"
+
+
+def _is_ready(number: int) -> bool:
+    with closing(http.client.HTTPConnection("127.0.0.1", number, timeout=LONG_SECONDS)) as connection:
+        try:
+            connection.request("GET", "/readyz")
+        except OSError:
+            return False
+        return connection.getresponse().status == 200
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_command_without_a_standard_stream_succeeds(data_dir: Path, closed: str):
+    command = f'exec "$@" {closed}'
+    result = subprocess.run(
+        ["sh", "-c", command, "sh", sys.executable, "-m", "hookmill", "scheme", "list"], capture_output=True, check=True
+    )
+
+    assert result.stderr == b""
+
+
 def test_second_start_lists_what_exists_and_prints_no_secret(data_dir: Path, hookmill: Hookmill):
     port = str(free_port())
     with started("--port", port, "--json") as service:

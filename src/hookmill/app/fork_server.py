@@ -36,7 +36,6 @@ class ForkServer:
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         self._jobs = tuple(jobs.items())
         self._order_byte_of_job = {name: bytes([number]) for number, name in enumerate(jobs)}
-        _open_missing_standard_streams()
         # An order is one byte, so orders of several processes can't interleave. This process keeps both ends open, so
         # that orders wait while the fork server is restarted.
         self._order_sender, self._order_receiver = socket.socketpair()
@@ -138,15 +137,6 @@ def _run_and_exit(name: str, run: Callable[[], None]) -> NoReturn:
         log.failure(name, error)
     finally:
         os._exit(code)
-
-
-def _open_missing_standard_streams() -> None:
-    """Open /dev/null for each closed standard stream. Otherwise, the next opened files would get these descriptors."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
 
 
 def _close_files_except(kept_descriptor: int) -> None:

@@ -37,6 +37,7 @@ from hookmill.cli import (
 )
 from hookmill.cli.groups import RootGroup
 from hookmill.cli.output import print_error, print_line
+from hookmill.cli.standard_streams import open_missing_streams
 from hookmill.domain.errors import DiskFull, HookmillError, Invalid, StoreUnavailable
 from hookmill.domain.text import shown
 
@@ -111,6 +112,7 @@ def _build_command() -> Callable[..., object]:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and end the process: exit code 0 for success, 1 for failure, 2 for wrong usage."""
+    open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Print characters that the terminal can't show as escapes, instead of raising an error.
