@@ -5,10 +5,12 @@ import json
 import logging
 import os
 import re
+import select
 import ssl
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +21,7 @@ from hookmill.app.log import REPEATS_LOGGED, REPEATS_SECONDS, RepeatedErrorLimit
 from hookmill.app.serve import _create_server
 from hookmill.domain import json_pointer
 from hookmill.settings import Settings
+from tests.support.waiting import LONG_SECONDS
 
 CONFIGURE = "from hookmill.app import log; from hookmill.settings import Settings; log.configure(Settings()); "
 
@@ -160,3 +163,32 @@ def test_unexpected_fault_is_logged_with_its_place_without_its_text(
 
     why = json.loads(capsys.readouterr().err)["why"]
     assert re.fullmatch(r"a fault of type AttributeError in hookmill\.domain\.json_pointer, line [0-9]+", why)
+
+
+def test_stuck_reader_of_the_log_stops_no_process():
+    program = (
+        "log.error('disk', 'while it is stuck'); print('works', flush=True); input(); "
+        "log.error('disk', 'x' * 10_000); log.error('disk', 'the end')"
+    )
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    stuck_bytes = 0
+    with suppress(BlockingIOError):
+        while True:
+            stuck_bytes += os.write(write_end, b"x" * select.PIPE_BUF)
+    os.set_blocking(write_end, True)
+    with subprocess.Popen(
+        [sys.executable, "-c", CONFIGURE + program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=write_end
+    ) as process:
+        os.close(write_end)
+        try:
+            assert process.stdout is not None
+            assert select.select([process.stdout], [], [], LONG_SECONDS)[0], "it waits for the reader"
+            with os.fdopen(read_end) as log_lines:
+                log_lines.read(stuck_bytes)
+                process.communicate(b"\n", timeout=LONG_SECONDS)
+                reasons = [json.loads(line)["why"] for line in log_lines]
+        finally:
+            process.kill()
+
+    assert reasons == ["x" * 10_000, "the end"]

@@ -14,6 +14,7 @@ from typing import Any, Final
 import structlog
 
 from hookmill.app.at_fork import no_fork
+from hookmill.app.log_output import LineWriter
 from hookmill.app.outage import DatabaseOutage
 from hookmill.domain.errors import DatabaseUnreachable, HookmillError, describe_fault
 from hookmill.domain.text import shown
@@ -71,9 +72,7 @@ def configure(settings: Settings, metrics: Metrics | None = None) -> None:
             _text_line if os.isatty(2) else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        # Writes a line and its end with one call. With PYTHONUNBUFFERED, `print` needs two, and the lines of processes
-        # that share standard error could run into each other.
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: LineWriter(sys.stderr),
         cache_logger_on_first_use=True,
     )
 
@@ -88,7 +87,8 @@ def _text_line(_logger: object, _method: str, fields: MutableMapping[str, Any]) 
     return shown(f"{at[11:19]} {level}: {' '.join([': '.join(parts), *rest])}")
 
 
-# These functions never raise: a log on a full disk must not stop the service.
+# These functions never raise, and never wait for long: a log on a full disk, or a stuck reader, must not stop the
+# service.
 
 
 def event(name: str, **details: str) -> None:
