@@ -320,6 +320,21 @@ def test_command_whose_interpreter_is_missing_fails_with_the_reason(package, tmp
     )
 
 
+@pytest.mark.parametrize("start", ["", "echo done\n", "!#/bin/sh\n", "\n#!/bin/sh\n", "\ufeff#!/bin/sh\n"])
+def test_script_without_an_interpreter_fails_with_the_cause(package, tmp_path, start):
+    program = tmp_path / "program"
+    program.write_text(start)
+    program.chmod(0o755)
+
+    result = result_of(CommandRunner(argv=(str(program),)), package)
+
+    sentence = f"Its program {program} is a text whose first line names no interpreter."
+    assert result.state is RunState.FAILED
+    assert sentence in str(result.reason)
+    with pytest.raises(Invalid, match=re.escape(sentence)):
+        CommandSettings(argv=(str(program),)).examine(tmp_path / "runs")
+
+
 @pytest.mark.parametrize("interpreter", ["/bin/sh", "/usr/bin/env sh"])
 def test_script_with_line_ends_of_windows_fails_with_the_cause(package, tmp_path, interpreter):
     program = tmp_path / "program"

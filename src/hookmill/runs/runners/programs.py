@@ -48,15 +48,21 @@ class Program:
 
 
 def _interpreter_problem(path: str) -> str | None:
-    """Why the interpreter in a script's first line can't be started; None if it can, or if there is none."""
+    """Why the interpreter in a script's first line can't be started; None if it can, or if the file is no script."""
     try:
         with Path(path).open("rb") as file:
             line = file.readline(_FIRST_LINE_BYTES_MAX)
     except OSError:
         # The service's account need not be able to read it.
         return None
-    if not line.startswith(b"#!"):
+    if b"\0" in line:
+        # A binary file. An emulator may be installed for one of another system.
         return None
+    if not line.startswith(b"#!"):
+        return (
+            f"Its program {path} is a text whose first line names no interpreter. Begin the file with a line such as "
+            "#!/bin/sh, and nothing before #!."
+        )
     if line.endswith(b"\r\n"):
         return (
             f"The lines of its program {path} end as on Windows (CRLF), so its interpreter is not found. Convert the "
