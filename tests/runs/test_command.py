@@ -138,6 +138,16 @@ def test_hostile_names_are_in_no_argument_and_no_variable(tmp_path):
     assert "pwned" not in result.output_tail
 
 
+@pytest.mark.parametrize("home", [None, ""])
+def test_command_of_a_service_without_home_gets_that_of_its_account(package, monkeypatch, home):
+    if home is None:
+        monkeypatch.delenv("HOME")
+    else:
+        monkeypatch.setenv("HOME", home)
+
+    assert output_of(shell('echo "$HOME"'), package) == f"{pwd.getpwuid(os.geteuid()).pw_dir}\n"
+
+
 def test_arguments_are_not_expanded_by_a_shell(package):
     result = result_of(CommandRunner(argv=("echo", "$HOME", "*", ";", "|", "")), package)
 

@@ -43,6 +43,17 @@ class UnixAccount:
         return not _failure_as(self, _ACCESS_SCRIPT, Path(program))
 
 
+def own_home() -> dict[str, str]:
+    """The service's HOME, or that of its account: systemd starts services of root without it."""
+    if home := os.environ.get("HOME"):
+        return {"HOME": home}
+    try:
+        return {"HOME": pwd.getpwuid(os.geteuid()).pw_dir}
+    except KeyError:
+        # The account has no name, such as in a container.
+        return {}
+
+
 def unix_account(user: str | int) -> UnixAccount:
     """The account with this name or number. Raises `Invalid` if there is none, or if the service can't use it."""
     try:

@@ -28,7 +28,7 @@ from hookmill.runs.outputs import collect_outputs, create_outputs_directory
 from hookmill.runs.package import Package, allow_traversal, hand_over, keep_results, make_packages_directory
 from hookmill.runs.reserve import ReserveWatch, WatchedCommand
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
-from hookmill.runs.runners.account import UnixAccount, unix_account
+from hookmill.runs.runners.account import UnixAccount, own_home, unix_account
 from hookmill.runs.runners.bubblewrap import Bubblewrap, BubblewrapSettings
 from hookmill.runs.runners.guard import (
     CHUNK_BYTES,
@@ -290,6 +290,7 @@ class CommandRunner:
         inherited = (*INHERITED_VARIABLES, *self.pass_environment)
         return {
             **{name: os.environ[name] for name in inherited if name in os.environ},
+            **own_home(),
             **(self.account.variables if self.account is not None else {}),
             **(self.sandbox.environment(self.environment) if self.sandbox is not None else {}),
             **self.environment,

@@ -27,7 +27,7 @@ from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.runs.package import Package
 from hookmill.runs.reserve import WatchedCommand
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction
-from hookmill.runs.runners.account import UnixAccount
+from hookmill.runs.runners.account import UnixAccount, own_home
 from hookmill.runs.runners.allowed_destinations import (
     check_destinations,
     destinations_text,
@@ -319,8 +319,8 @@ class ContainerRunner(CommandRunner):
         if account is not None:
             groups = os.getgrouplist(account.name, account.gid)
             options = {"user": account.uid, "group": account.gid, "extra_groups": groups}
-        inherited = ("PATH", "HOME", *self.pass_environment)
-        environment = {name: os.environ[name] for name in inherited if name in os.environ}
+        inherited = ("PATH", *self.pass_environment)
+        environment = {name: os.environ[name] for name in inherited if name in os.environ} | own_home()
         if self.account is not None:
             environment["HOME"] = self.account.home
         try:
