@@ -925,6 +925,38 @@ def test_json_list_of_triggers_contains_the_schedules(page: Page, installation: 
 # Runs by hand
 
 
+def test_double_click_starts_one_run(page: Page, installation: Installation):
+    trigger = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "yearly", "cron": "@yearly"}}
+    automation = installation.management.automations.create(
+        installation.may, "Clicked", prompt="Look.", triggers=[trigger]
+    )
+    page.goto(installation.url(f"/f/default/automations/{automation.id}/run"))
+    posts: list[Route] = []
+
+    def hold_first(route: Route) -> None:
+        posts.append(route)
+        if len(posts) > 1:
+            route.continue_()
+
+    page.route("**/run", hold_first)
+    button = page.get_by_role("button", name="Run now")
+
+    box = button.bounding_box()
+    assert box is not None
+    with page.expect_request("**/run"):
+        page.mouse.click(box["x"] + 5, box["y"] + 5)
+    page.mouse.click(box["x"] + 5, box["y"] + 5)
+    posts[0].continue_()
+
+    page.wait_for_url(re.compile("/runs/run_"))
+    page.unroute_all()
+    assert (len(posts), len(runs_of(installation, "Clicked"))) == (1, 1)
+    page.go_back()
+    button.click()
+    page.wait_for_url(re.compile("/runs/run_"))
+    assert len(runs_of(installation, "Clicked")) == 2
+
+
 def test_member_starts_a_run_by_hand(page: Page, installation: Installation):
     webhook = create_webhook(installation, "of a run by hand")
     automation_id = create_automation(installation, "By hand", webhook.webhook.uid)

@@ -19,3 +19,17 @@ document.addEventListener("click", async (event) => {
 
 // Shows the elements that work only with scripts.
 for (const element of document.querySelectorAll("[data-needs-script]")) element.hidden = false;
+
+// A double click submits a form once. The form can be submitted again after 2 s, such as after its page was stopped, or
+// when the browser restores its page.
+const submitted = new Set();
+document.addEventListener("submit", (event) => {
+  if (event.target.method !== "post" || event.defaultPrevented) return;
+  if (submitted.has(event.target)) {
+    event.preventDefault();
+    return;
+  }
+  submitted.add(event.target);
+  setTimeout(() => submitted.delete(event.target), 2000);
+});
+addEventListener("pageshow", () => submitted.clear());
