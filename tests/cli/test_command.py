@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,19 @@ def test_python_dash_m_runs_the_same_command():
     output = subprocess.check_output([sys.executable, "-m", "hookmill", "--version"], text=True)
 
     assert output == f"hookmill {__version__} (build {build_id()})\n"
+
+
+def test_command_in_a_deleted_directory_says_so(tmp_path: Path):
+    directory = tmp_path / "deleted"
+    directory.mkdir()
+    command = 'cd "$1" && rmdir "$1" && exec "$2" -m hookmill run list'
+
+    result = subprocess.run(
+        ["sh", "-c", command, "sh", str(directory), sys.executable], stderr=subprocess.PIPE, text=True, check=False
+    )
+
+    assert result.returncode == 1
+    assert result.stderr == "The working directory of this command was deleted. Change to another directory.\n"
 
 
 def test_help_names_every_command(hookmill: Hookmill):

@@ -134,9 +134,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except HookmillError as error:
         print_error(str(error) + _note_without_settings_file(error))
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not _working_directory_exists():
+            print_error("The working directory of this command was deleted. Change to another directory.")
+            sys.exit(EXIT_FAILED)
         file_name = f": {shown(str(error.filename))}" if error.filename is not None else ""
         print_error(f"The operating system reported an error: {error.strerror or error}{file_name}.")
     sys.exit(EXIT_FAILED)
+
+
+def _working_directory_exists() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _note_without_settings_file(error: HookmillError) -> str:
