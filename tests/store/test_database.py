@@ -20,6 +20,7 @@ from hookmill.store.database import (
     restrict_to_owner,
     sqlite_url,
 )
+from hookmill.store.migrate import migrate
 from hookmill.store.revision import application_name
 
 
@@ -364,8 +365,8 @@ def test_database_is_created_in_the_directory_that_the_path_names(tmp_path: Path
     path = tmp_path / name / "hookmill.db"
     path.parent.mkdir()
 
-    with open_database(sqlite_url(path)) as database, database.write() as tx:
-        tx.run("CREATE TABLE t (x INTEGER)")
+    with open_database(sqlite_url(path)) as database:
+        migrate(database)
 
     assert database.path == path
     assert [each.name for each in tmp_path.iterdir()] == [name]

@@ -77,7 +77,7 @@ def test_session_has_our_settings_whatever_it_inherits(postgres_url: str, monkey
     monkeypatch.setenv("PGTZ", "Europe/Vienna")
     monkeypatch.setenv("PGDATESTYLE", "SQL")
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
-    monkeypatch.setenv("PGOPTIONS", "-c statement_timeout=1")
+    monkeypatch.setenv("PGOPTIONS", "-c statement_timeout=19min")
     query = ", ".join(f"current_setting('{name}') AS \"{name}\"" for name in EXPECTED)
     with altered(postgres_url, source) as url:
         with open_database(url) as database:
