@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from hookmill.domain.errors import Invalid
+from hookmill.domain.masking import SECRET_BYTES_MIN
 from hookmill.domain.run_options import NO_OPTIONS, changed_options, options_from_json
 from hookmill.domain.run_secrets import (
     DEFAULT_ALLOWED,
@@ -14,7 +15,6 @@ from hookmill.domain.run_secrets import (
     run_secrets_from_json,
 )
 from hookmill.domain.secret import RUN_SECRET_CHARACTERS_MIN, usable_secret_for_runs
-from hookmill.runs.masking import SECRET_BYTES_MIN
 
 
 def test_secret_has_the_variable_of_its_name_or_another_one():

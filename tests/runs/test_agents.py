@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from hookmill.domain.agent_report import ERROR_CHARACTERS_MAX, RESULT_CHARACTERS_MAX, AgentReport, reason_with_error
 from hookmill.domain.errors import Invalid
+from hookmill.domain.masking import Masker
 from hookmill.domain.run import BySchedule, Ended, RunState
 from hookmill.domain.run_outputs import LAST_MESSAGE, OUTPUT_BYTES_MAX, OutputText
-from hookmill.runs.masking import Masker
 from hookmill.runs.package import Package, write_package
 from hookmill.runs.runners import AgentSettings, RunnerContext
 from hookmill.runs.runners.agent import AGENT_TAIL_BYTES

@@ -14,7 +14,7 @@ from hookmill.domain.run_files import OUTPUT_FILE
 from hookmill.runs.package import MASKED_MARKER
 
 if TYPE_CHECKING:
-    from hookmill.runs.masking import Masker
+    from hookmill.domain.masking import Masker
 
 NOT_MASKED_DIRECTORY: Final = "not-masked"
 MASKED_FILE_BYTES_MAX: Final = 16_777_216

@@ -16,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from hookmill.domain.masking import Masker
 from hookmill.domain.run_outputs import OUTPUT_BYTES_MAX, OUTPUTS_DIRECTORY, READ_FILES, OutputText, output_text
 from hookmill.runs.masked_files import mask_directory
-from hookmill.runs.masking import Masker
 from hookmill.runs.package import LISTED_ENTRIES_MAX
 
 _SECRET_BYTES_MAX: Final = 8_192

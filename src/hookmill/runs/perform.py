@@ -12,6 +12,7 @@ from typing import Final, TypeVar, assert_never
 
 from hookmill.domain.errors import ReportFailure, StoreUnavailable
 from hookmill.domain.ids import RunKey
+from hookmill.domain.masking import Masker
 from hookmill.domain.platform_report import PlatformReport
 from hookmill.domain.results import DestinationRules, plan_results
 from hookmill.domain.run import PACKAGE_RUNNER, Ended, Run, RunState
@@ -21,7 +22,6 @@ from hookmill.domain.workspace import CheckoutCommits
 from hookmill.runs.file_writer import LiveOutput, RunFileWriter
 from hookmill.runs.health import DISK_ADVICE, HostHealth
 from hookmill.runs.masked_files import mask_files
-from hookmill.runs.masking import Masker
 from hookmill.runs.observation import RunObserver
 from hookmill.runs.package import Package, is_masked, open_package, remove_workspace, write_package
 from hookmill.runs.run_secrets import RunSecretReader, UnusableSecret, masked_result, masker_of

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hookmill.domain.errors import HookmillError
+from hookmill.domain.masking import Masker
 from hookmill.domain.run import Ended, Run
 from hookmill.domain.run_secrets import NO_SECRETS, RunSecretRule
 from hookmill.domain.secret import SecretValue
-from hookmill.runs.masking import Masker
 from hookmill.store import secrets
 from hookmill.store.database import Transaction
 from hookmill.store.keys.sealing import MasterKeys, WrongKey

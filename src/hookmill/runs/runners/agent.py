@@ -14,12 +14,12 @@ from pydantic import Field, field_validator, model_validator
 
 from hookmill.domain.agent_report import reason_with_error
 from hookmill.domain.errors import Invalid
+from hookmill.domain.masking import Masker
 from hookmill.domain.run import PAYLOAD_FILE, Ended, RunState
 from hookmill.domain.run_files import ENVELOPE_FILE, PROMPT_FILE
 from hookmill.domain.run_outputs import LAST_MESSAGE, NO_OUTPUTS, RunOutputs, output_text
 from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.domain.text import trimmed_text
-from hookmill.runs.masking import Masker
 from hookmill.runs.package import Package, open_file
 from hookmill.runs.runner import Instruction
 from hookmill.runs.runners.agent_presets import (

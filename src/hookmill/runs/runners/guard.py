@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if __name__ == "__main__" and not TYPE_CHECKING:
     # The directory goes last on the path, so that no module in it can shadow a standard one.
-    sys.path.append(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120 - pathlib loads slowly
+    directory = os.path.join(os.path.dirname(__file__), "..", "..", "domain")  # noqa: PTH118, PTH120 - pathlib loads slowly
+    sys.path.append(directory)
     from masking import Masker
 else:
-    from hookmill.runs.masking import Masker
+    from hookmill.domain.masking import Masker
 
 OUTPUT_FILE: Final = "output.log"
 RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"

@@ -7,7 +7,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from hookmill.runs.masking import Masker
+from hookmill.domain.masking import Masker
 
 VALUE = 'p4ss/wörd+"quoted" 1234'
 KEY = "-----BEGIN KEY-----\nQUJDREVGR0hJSktMTU5PUFFS\nU1RVVldYWVo=\n-----END KEY-----"
