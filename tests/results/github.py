@@ -277,7 +277,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self._require_jwt()
                 if not github.is_installed:
                     return 404, {"message": "Not Found"}
-                return 200, {"id": INSTALLATION, "app_id": APP_NUMBER, "permissions": github.permissions}
+                return 200, {
+                    "id": INSTALLATION,
+                    "app_id": APP_NUMBER,
+                    "app_slug": "hookmill",
+                    "permissions": github.permissions,
+                }
             case "POST", ["app", "installations", installation, "access_tokens"] if installation == str(INSTALLATION):
                 self._require_jwt()
                 return self._create_token(content)

@@ -329,11 +329,20 @@ def test_token_that_may_not_read_its_user_updates_what_it_has_created(pull_reque
     assert [text_of(comment) for comment in github.comments] == ["Review 2"]
 
 
-def test_app_updates_its_comment_and_no_copy(scene, github, monkeypatch):
+@pytest.mark.parametrize(
+    "author",
+    [
+        {"performed_via_github_app": {"id": 99}},
+        {"performed_via_github_app": None, "user": {"login": "quotes[bot]", "id": 10, "type": "Bot"}},
+    ],
+    ids=["app", "unnamed app"],
+)
+def test_app_updates_its_comment_and_no_copy(scene, github, monkeypatch, author: dict[str, Any]):
     monkeypatch.setenv("APP_KEY", pem(app_private_key()))
     pull_request = PullRequest(scene, github, app_id=CLIENT_ID, app_key_from="APP_KEY")
     pull_request.review("Review 1")
-    copied = {**github.comments[0], "id": 9, "performed_via_github_app": {"id": 99}}
+    copied = {**github.comments[0], "id": 9, **author}
+    github.comments[0]["performed_via_github_app"] = None
     with scene.backlog.database.write() as tx:
         tx.run("DELETE FROM run_results")
     github.comments.insert(0, copied)

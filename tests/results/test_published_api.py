@@ -83,7 +83,7 @@ def test_requests_for_tokens_fit_the_published_description_of_github(published: 
         requested = permissions_to_request(kind, dict.fromkeys(names, "write"))
         assert set(requested) == set(names)
         jsonschema.validate({"repositories": ["shop"], "permissions": requested}, tokens)
-    assert {"id", "app_id", "permissions"} <= set(schemas["installation"]["required"])
+    assert {"id", "app_id", "app_slug", "permissions"} <= set(schemas["installation"]["required"])
     assert {"token", "expires_at"} <= set(schemas["installation-token"]["required"])
     assert {"id", "external_id", "app"} <= set(schemas["check-run"]["required"])
     assert {"permissions", "installations_count"} <= set(schemas["integration"]["properties"])

@@ -40,6 +40,8 @@ class InstallationToken:
     """The number that GitHub calls App ID, also if the settings name a client ID."""
     usable_until: int
     """In µs since 1970."""
+    app_slug: str | None = None
+    """The app's name in URLs, of which the login of its account consists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,7 @@ class AppTokens:
             value=SecretValue(_field(answer, "token", str)),
             app_number=app_number,
             usable_until=min(expires_at - MARGIN_US, now + _USED_US_MAX),
+            app_slug=installation.get("app_slug"),
         )
 
     def _headers(self, credential: AppCredential, key: SecretValue) -> dict[str, str]:

@@ -36,6 +36,7 @@ class RepositoryAccess:
     deadline: MessageDeadline
     app_number: int | None = field(default=None, init=False)
     """The number of the app whose token was used."""
+    _app_slug: str | None = field(default=None, init=False)
     _is_renewed: bool = field(default=False, init=False)
     _account: int | None = field(default=None, init=False)
     """The number of the token's user."""
@@ -57,8 +58,10 @@ class RepositoryAccess:
         """
         if isinstance(self.destination.credential, AppCredential):
             app, user = _member(source, "performed_via_github_app"), _member(source, "user")
-            # A review does not name its app.
-            return number_of(app) == self.app_number if app is not None else _member(user, "type") == "Bot"
+            if app is not None:
+                return number_of(app) == self.app_number
+            # A review does not name its app. People's logins have no brackets.
+            return self._app_slug is not None and _member(user, "login") == f"{self._app_slug}[bot]"
         if not self._is_account_read:
             outcome, account = self._call("GET", "/user", None)
             if isinstance(outcome, NotSent) and outcome.status not in (403, 404):
@@ -101,7 +104,7 @@ class RepositoryAccess:
                 token = self.tokens.get(purpose, self.secret, self.deadline, rejected=rejected)
                 if isinstance(token, NotSent):
                     return token
-                self.app_number = token.app_number
+                self.app_number, self._app_slug = token.app_number, token.app_slug
                 return api_headers(token.value)
             case credential:
                 assert_never(credential)
