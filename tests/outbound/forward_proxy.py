@@ -19,6 +19,8 @@ class ForwardProxy:
     """The request lines."""
     authorization: str | None = None
     """What clients must send in `Proxy-Authorization`; None if they need nothing."""
+    refusal: str | None = None
+    """The reason phrase for those that send something else; None for that of the standard."""
     addresses: dict[str, str] = field(default_factory=dict)
     """The addresses of names that only the proxy knows."""
 
@@ -39,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
         proxy.requests.append(self.requestline)
         if proxy.authorization in (None, self.headers["Proxy-Authorization"]):
             return True
-        self.send_error(407)
+        self.send_error(407, proxy.refusal)
         return False
 
     def _address_of(self, host: str) -> str:

@@ -12,6 +12,7 @@ from hookmill.domain.errors import DestinationUnavailable, Invalid
 from hookmill.domain.networks import Address
 from hookmill.domain.secret import SecretValue
 from hookmill.outbound import http
+from hookmill.outbound.answer_text import HIDDEN, quoted
 from hookmill.outbound.connection import MessageDeadline
 from hookmill.outbound.proxies import proxies_in_environment, proxy_for
 from tests.notices.receivers import closed_port, http_receiver
@@ -105,8 +106,34 @@ def test_proxy_with_tls_and_a_password_is_used(certificates: Path, monkeypatch: 
         with pytest.raises(DestinationUnavailable) as failure:
             post(receiver.url(), certificates)
 
-    refusal = f"The proxy refused a connection to https://127.0.0.1:{receiver.port}: 407 Proxy Authentication Required."
+    refusal = (
+        f'The proxy refused a connection to https://127.0.0.1:{receiver.port}: "407 Proxy Authentication Required".'
+    )
     assert (str(failure.value), type(failure.value)) == (refusal, DestinationUnavailable)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["Proxy-Authorization: Basic dXNlcjpTRUNSRVQtcGFzc3dvcmQ=", "SECRET-pass word is wrong", "SECRET%2Dpassword"],
+)
+def test_proxy_that_repeats_its_password_is_not_quoted(
+    words: str, proxy: ForwardProxy, certificates: Path, monkeypatch: pytest.MonkeyPatch
+):
+    proxy.authorization, proxy.refusal = "Basic another", words
+    monkeypatch.setenv("HTTPS_PROXY", address_of(proxy, credentials="user:SECRET-password@"))
+
+    with pytest.raises(DestinationUnavailable) as failure:
+        post("https://127.0.0.1:1/", certificates)
+
+    assert words not in str(failure.value)
+    assert HIDDEN in str(failure.value)
+
+
+def test_destination_that_repeats_the_password_of_the_proxy_is_not_quoted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("https_proxy", "http://user:SECRET-password@127.0.0.1:1")
+
+    assert quoted("Via: SECRET-password", ()) == HIDDEN
+    assert quoted("Via: proxy", ()) == '"Via: proxy"'
 
 
 def test_proxy_that_is_down_is_named_without_its_password(certificates: Path, monkeypatch: pytest.MonkeyPatch):

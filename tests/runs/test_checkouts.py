@@ -1,5 +1,6 @@
 """Checkouts of real Git repositories: refs, depths, mirrors, limits, credentials, and what Git must not execute."""
 
+import base64
 import fcntl
 import os
 import subprocess
@@ -896,6 +897,29 @@ def test_wrong_password_is_reported_without_it(host: Host, credential_for: Calla
         host.check_out(url=server.url, credential=credential_for(server.url))
 
     assert PASSWORD not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"No access for {PASSWORD[:18]}",
+        f"No access for {PASSWORD[:9]} {PASSWORD[9:]}",
+        f"Authorization: Basic {base64.b64encode(f'x-access-token:{PASSWORD}'.encode()).decode()}",
+    ],
+    ids=["part", "divided", "header"],
+)
+def test_server_that_repeats_the_password_is_not_quoted(
+    host: Host, credential_for: Callable[[str], Credential], words: str
+):
+    host.source.commit()
+
+    with (
+        serve_over_http(host.source.directory / ".git", password=PASSWORD, refusal=words) as server,
+        pytest.raises(WorkspaceUnavailable, match="its text contains a part of the credential") as refused,
+    ):
+        host.check_out(url=server.url, credential=credential_for(server.url))
+
+    assert words not in str(refused.value)
 
 
 def test_server_of_another_origin_does_not_get_the_password(host: Host, credential_for: Callable[[str], Credential]):

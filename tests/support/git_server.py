@@ -90,8 +90,13 @@ class GitServer:
 
 
 @contextmanager
-def serve_over_http(repository: Path, *, password: str | None = None) -> Iterator[GitServer]:
-    """Serve the repository with `git http-backend` on a loopback address."""
+def serve_over_http(
+    repository: Path, *, password: str | None = None, refusal: str | None = None
+) -> Iterator[GitServer]:
+    """Serve the repository with `git http-backend` on a loopback address.
+
+    `refusal`: the text with which requests with the right password are refused.
+    """
     backend = Path(git(repository, "--exec-path")) / "git-http-backend"
     server_state: GitServer
 
@@ -117,6 +122,12 @@ def serve_over_http(repository: Path, *, password: str | None = None) -> Iterato
                     self.end_headers()
                     return
                 server_state.users.append(user)
+                if refusal is not None:
+                    self.send_response(403)
+                    self.send_header("Content-Type", "text/plain")
+                    self.end_headers()
+                    self.wfile.write(refusal.encode())
+                    return
             path, _, query = self.path.partition("?")
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             environment = {

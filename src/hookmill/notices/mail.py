@@ -20,7 +20,7 @@ from hookmill.domain.alarm_message import AlarmMessage, as_text, subject_line
 from hookmill.domain.errors import DestinationUnavailable
 from hookmill.domain.moment import date_of
 from hookmill.domain.secret import SecretValue
-from hookmill.outbound.answer_text import quoted_answer
+from hookmill.outbound.answer_text import quoted
 from hookmill.outbound.connection import MessageDeadline, connected, reporting_failures, with_tls
 
 _OK: Final = 250
@@ -202,10 +202,10 @@ def _signed_in(server: MailServer, deadline: MessageDeadline, tls: Callable[[], 
 
 
 def _refusal(server: MailServer, what: str, code: int, answer: bytes | str) -> DestinationUnavailable:
-    reply = answer if isinstance(answer, bytes) else answer.encode()
+    reply = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
     credentials = []
     if server.user is not None and server.password is not None:
         password = server.password.reveal()
         credentials = [password, _base64(password), _base64(f"\0{server.user}\0{password}")]
-    words = quoted_answer(b"%d %b" % (code, reply), credentials)
+    words = quoted(f"{code} {reply}", credentials)
     return DestinationUnavailable(f"{server.host}:{server.port} refused {what}: {words}.")

@@ -20,6 +20,7 @@ from hookmill.oidc.cached import CachedDocument
 from hookmill.oidc.http import HttpClient, JsonResponse
 from hookmill.oidc.id_token import ACCEPTED_ALGORITHMS, UnknownKey, usable_keys, verified_claims
 from hookmill.oidc.metadata import Metadata, load_metadata
+from hookmill.outbound.answer_text import has_part
 
 ANSWER_CHARACTERS_MAX: Final = 8_192
 """The maximum length of each parameter in the provider's answer."""
@@ -144,7 +145,7 @@ class Provider:
         secrets = [code, attempt.code_verifier, *([secret.reveal(), *headers.values()] if secret is not None else [])]
         response = await self._http.post(metadata.token_endpoint, form, headers=headers, secrets=secrets)
         if response.status != 200:
-            _raise_token_error(metadata, response)
+            _raise_token_error(metadata, response, secrets)
         return response.content
 
     async def _verify(self, id_token: str, access_token: str, attempt: SignInAttempt) -> Mapping[str, Any]:
@@ -228,9 +229,9 @@ class Provider:
         return keys
 
 
-def _raise_token_error(metadata: Metadata, response: JsonResponse) -> None:
+def _raise_token_error(metadata: Metadata, response: JsonResponse, secrets: Sequence[str]) -> None:
     error = _text(response.content.get("error")) or ""
-    code = error if _ERROR_CODE.match(error) else "unknown error"
+    code = error if _ERROR_CODE.match(error) and not has_part(error, secrets) else "unknown error"
     if code == "invalid_grant":
         raise SignInRefused("The sign-in took too long, or was used before. Try again.", is_suspicious=False)
     raise ProviderUnavailable(

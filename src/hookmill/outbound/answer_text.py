@@ -1,16 +1,22 @@
-"""What a destination says about a request that it refused: one quoted line without any part of a credential."""
+"""What other hosts say: their words are shown to people only if they have no part of a credential."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from html import unescape
 from typing import Any, Final
 from urllib.parse import unquote
 
 from hookmill.domain.alarm_destination import UrlParts
+from hookmill.domain.masking import SECRET_BYTES_MIN, forms_of
 from hookmill.domain.text import shown
+from hookmill.outbound.proxies import proxy_credentials
 
 CHARACTERS_MAX: Final = 300
 PARSED_BYTES_MAX: Final = 65_536
+HIDDEN: Final = "its text contains a part of the credential and is not shown"
+_EXAMINED_CHARACTERS: Final = 4_096
+"""More than is shown, so that the first characters of a credential are not shown before the cut."""
 _PART_CHARACTERS: Final = 12
 """A text that has so many characters of a credential in a row is not shown."""
 
@@ -24,13 +30,50 @@ def secret_parts(url: UrlParts, headers: Mapping[str, str]) -> list[str]:
 
 def quoted_answer(body: bytes, credentials: Iterable[str]) -> str | None:
     """The destination's own words, quoted; None if the body has none that people can read."""
-    text = " ".join(_text(body[:PARSED_BYTES_MAX]).split())
+    return quoted(_text(body[:PARSED_BYTES_MAX]), credentials)
+
+
+def quoted(text: str, credentials: Iterable[str]) -> str | None:
+    """The text of another host, quoted, or `HIDDEN`; None if it is empty."""
+    text = " ".join(text.split())
     if not text:
         return None
-    if any(_has_part(form, credential) for form in (text, unquote(text)) for credential in credentials):
-        return "its text contains a part of the credential and is not shown"
+    if has_part(text, credentials):
+        return HIDDEN
     text = shown(text).replace('"', "'")
     return f'"{text if len(text) <= CHARACTERS_MAX else text[:CHARACTERS_MAX] + "…"}"'
+
+
+def has_part(text: str, credentials: Iterable[str]) -> bool:
+    """Whether the beginning of the text has a part of one of the credentials, or of one for a proxy.
+
+    The credentials are compared in the forms of `forms_of`, without regard to case. White space or other characters
+    between their letters and digits may divide them.
+    """
+    # The host knows the credential, so the time that this takes tells it nothing.
+    text = text[:_EXAMINED_CHARACTERS]
+    views = {view.casefold() for view in (text, unquote(text), unescape(text))}
+    views |= {compact for view in views for compact in (_letters_and_digits(view), "".join(view.split()))}
+    parts = {part for credential in (*credentials, *proxy_credentials()) for part in _parts(credential)}
+    sizes = {len(part) for part in parts}
+    return any(
+        view[start : start + size] in parts for view in views for size in sizes for start in range(len(view) - size + 1)
+    )
+
+
+def _parts(credential: str) -> Iterator[str]:
+    encoded = credential.encode("utf-8", "surrogatepass")
+    for form in {credential, *(form.decode("utf-8", "replace") for form in forms_of(encoded))}:
+        folded = form.casefold()
+        compact = _letters_and_digits(folded)
+        for text in (folded, compact if len(compact) >= SECRET_BYTES_MIN else ""):
+            size = min(_PART_CHARACTERS, len(text))
+            if size:
+                yield from (text[start : start + size] for start in range(len(text) - size + 1))
+
+
+def _letters_and_digits(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
 
 
 def _text(body: bytes) -> str:
@@ -55,10 +98,3 @@ def _detail(error: Any) -> str:
             return str(error["message"])
         return " ".join(value for name in ("field", "code") if isinstance(value := error.get(name), str))
     return error if isinstance(error, str) else ""
-
-
-def _has_part(text: str, credential: str) -> bool:
-    # The destination knows the credential, so the time that this takes tells it nothing.
-    length = min(_PART_CHARACTERS, len(credential))
-    parts = (credential[start : start + length] for start in range(len(credential) - length + 1))
-    return length > 0 and any(part in text for part in parts)

@@ -15,7 +15,7 @@ from hookmill import __version__
 from hookmill.domain.alarm_destination import UrlParts
 from hookmill.domain.errors import DestinationUnavailable, Invalid
 from hookmill.domain.networks import Address
-from hookmill.outbound.answer_text import quoted_answer, secret_parts
+from hookmill.outbound.answer_text import quoted, quoted_answer, secret_parts
 from hookmill.outbound.connection import MessageDeadline, first_connected, permitted_addresses, reporting_failures
 from hookmill.outbound.proxies import proxy_for
 
@@ -257,7 +257,8 @@ def _reporting_protocol_errors(where: str, deadline: MessageDeadline) -> Iterato
         # One of them is a ValueError, too.
         raise
     except httpcore2.ProxyError as error:
-        raise DestinationUnavailable(f"The proxy refused a connection to {where}: {str(error)[:200]}.") from None
+        words = quoted(str(error), ()) or "it gave no reason"
+        raise DestinationUnavailable(f"The proxy refused a connection to {where}: {words}.") from None
     except httpcore2.LocalProtocolError:
         raise DestinationUnavailable(f"A header for {where} has characters that no header can have.") from None
     except (httpcore2.ProtocolError, httpcore2.UnsupportedProtocol):

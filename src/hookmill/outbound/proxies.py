@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from typing import Final
@@ -22,6 +23,8 @@ class Proxy:
     port: int
     authorization: str | None = field(repr=False)
     """The value of the header `Proxy-Authorization`."""
+    credentials: tuple[str, ...] = field(default=(), repr=False)
+    """What no text may repeat."""
 
     def __str__(self) -> str:
         return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
@@ -57,6 +60,14 @@ def proxies_in_environment() -> Iterator[tuple[Proxy | None, str]]:
             yield None, str(error)
 
 
+def proxy_credentials() -> Iterator[str]:
+    """The credentials of all proxies in the environment. Git uses them, too."""
+    variables = getproxies_environment()
+    for kind in ("https", "http", "all"):
+        with suppress(Invalid):
+            yield from _parse(kind, variables.get(kind, "")).credentials
+
+
 def _parse(variable: str, proxy: str) -> Proxy:
     """Raises `Invalid`, with a text that does not contain the URL, which may have a password."""
     try:
@@ -70,11 +81,13 @@ def _parse(variable: str, proxy: str) -> Proxy:
             f"{variable} names a proxy{kind} that can't be used. Write a URL such as http://proxy.example.com:3128, or "
             "add the destinations to NO_PROXY."
         )
-    authorization = None
-    if parts.username is not None:
-        credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        authorization = f"Basic {base64.b64encode(credentials.encode()).decode()}"
-    return Proxy(scheme, host, port or _DEFAULT_PORTS[scheme], authorization)
+    port = port or _DEFAULT_PORTS[scheme]
+    if parts.username is None:
+        return Proxy(scheme, host, port, None)
+    user, password = unquote(parts.username), unquote(parts.password or "")
+    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+    # Some proxies have a token instead of a user.
+    return Proxy(scheme, host, port, f"Basic {encoded}", (password or user, encoded))
 
 
 def _is_excluded(url: UrlParts, no_proxy: str) -> bool:

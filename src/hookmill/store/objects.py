@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from hookmill.domain.errors import ObjectStoreUnavailable
-from hookmill.outbound.answer_text import quoted_answer
+from hookmill.outbound.answer_text import has_part, quoted
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Credential, S3Store
@@ -136,10 +136,10 @@ class ObjectStore:
         if status is None:
             reason = "did not answer in time" if "TimedOut" in text or "Timeout" in text else "can't be reached"
         else:
-            reason = f"answered {status[1]}{f' {code[1]}' if code else ''}"
-            message = re.search(r"<Message>([^<]{1,1000})</Message>", text)
             keys = [self._config.access_key_id, self._config.secret_access_key]
-            if message is not None and (words := quoted_answer(unescape(message[1]).encode(), keys)) is not None:
+            reason = f"answered {status[1]}{f' {code[1]}' if code and not has_part(code[1], keys) else ''}"
+            message = re.search(r"<Message>([^<]{1,1000})</Message>", text)
+            if message is not None and (words := quoted(unescape(message[1]), keys)) is not None:
                 reason += f": {words}"
         advice = "Check that it works, and the settings whose names begin with s3_."
         if status is not None and status[1] in {"401", "403"}:

@@ -8,6 +8,7 @@ Git's error output may contain any text of a server, so it is only shown to peop
 trace of the processes on this host. For each error, it has the format string of Git's source code.
 """
 
+import base64
 import errno
 import json
 import os
@@ -28,6 +29,7 @@ from urllib.parse import urlsplit
 
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.text import printable
+from hookmill.outbound.answer_text import HIDDEN, has_part
 
 GIT_MISSING: Final = "The program git is not installed on this host, or not in PATH. Install the package git."
 TICK_SECONDS: Final = 0.1
@@ -422,9 +424,15 @@ def _credential_pipe(credential: Credential | None) -> Iterator[tuple[tuple[str,
 
 def _message(errors: bytes, credential: Credential | None) -> str:
     text = errors.decode("utf-8", "replace")
-    if credential is not None:
-        text = text.replace(credential.password.reveal(), "[masked]")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # The line with the cause precedes hints and other consequences.
     causes = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:", "remote:"))]
-    return printable(" ".join((causes or lines)[:2]))[:MESSAGE_CHARACTERS_MAX]
+    message = " ".join((causes or lines)[:2])
+    if has_part(message, _secret_parts(credential) if credential is not None else ()):
+        return f"Git failed, and {HIDDEN}."
+    return printable(message)[:MESSAGE_CHARACTERS_MAX]
+
+
+def _secret_parts(credential: Credential) -> tuple[str, str]:
+    password = credential.password.reveal()
+    return password, base64.b64encode(f"{credential.username}:{password}".encode()).decode()
