@@ -129,8 +129,12 @@ def test_proxy_that_repeats_its_password_is_not_quoted(
     assert HIDDEN in str(failure.value)
 
 
-def test_destination_that_repeats_the_password_of_the_proxy_is_not_quoted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("https_proxy", "http://user:SECRET-password@127.0.0.1:1")
+@pytest.mark.parametrize("scheme", ["http", "socks5h"])
+@pytest.mark.parametrize("credentials", ["user:SECRET-password", "SECRET-password"])
+def test_destination_that_repeats_the_password_of_the_proxy_is_not_quoted(
+    scheme: str, credentials: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("https_proxy", f"{scheme}://{credentials}@127.0.0.1:1")
 
     assert quoted("Via: SECRET-password", ()) == HIDDEN
     assert quoted("Via: proxy", ()) == '"Via: proxy"'

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment
 
 from hookmill.domain.alarm_destination import UrlParts, ascii_host
@@ -23,8 +23,6 @@ class Proxy:
     port: int
     authorization: str | None = field(repr=False)
     """The value of the header `Proxy-Authorization`."""
-    credentials: tuple[str, ...] = field(default=(), repr=False)
-    """What no text may repeat."""
 
     def __str__(self) -> str:
         return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
@@ -61,17 +59,29 @@ def proxies_in_environment() -> Iterator[tuple[Proxy | None, str]]:
 
 
 def proxy_credentials() -> Iterator[str]:
-    """The credentials of all proxies in the environment. Git uses them, too."""
+    """What no text may repeat: the credentials of all proxies in the environment, also of kinds that only Git uses."""
     variables = getproxies_environment()
     for kind in ("https", "http", "all"):
-        with suppress(Invalid):
-            yield from _parse(kind, variables.get(kind, "")).credentials
+        with suppress(ValueError):
+            parts = _split(variables.get(kind, ""))
+            if parts.username is not None:
+                # Some proxies have a token instead of a user.
+                yield unquote(parts.password or parts.username)
+                yield _basic(parts)
+
+
+def _split(proxy: str) -> SplitResult:
+    return urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+
+
+def _basic(parts: SplitResult) -> str:
+    return base64.b64encode(f"{unquote(parts.username or '')}:{unquote(parts.password or '')}".encode()).decode()
 
 
 def _parse(variable: str, proxy: str) -> Proxy:
     """Raises `Invalid`, with a text that does not contain the URL, which may have a password."""
     try:
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        parts = _split(proxy)
         scheme, host, port = parts.scheme.lower(), ascii_host(parts.hostname or ""), parts.port
     except ValueError:
         parts, scheme, host, port = urlsplit(""), "", None, None
@@ -81,13 +91,8 @@ def _parse(variable: str, proxy: str) -> Proxy:
             f"{variable} names a proxy{kind} that can't be used. Write a URL such as http://proxy.example.com:3128, or "
             "add the destinations to NO_PROXY."
         )
-    port = port or _DEFAULT_PORTS[scheme]
-    if parts.username is None:
-        return Proxy(scheme, host, port, None)
-    user, password = unquote(parts.username), unquote(parts.password or "")
-    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-    # Some proxies have a token instead of a user.
-    return Proxy(scheme, host, port, f"Basic {encoded}", (password or user, encoded))
+    authorization = f"Basic {_basic(parts)}" if parts.username is not None else None
+    return Proxy(scheme, host, port or _DEFAULT_PORTS[scheme], authorization)
 
 
 def _is_excluded(url: UrlParts, no_proxy: str) -> bool:
