@@ -44,6 +44,11 @@ def test_words_with_a_part_of_the_credential_are_not_shown(words: str):
     assert quoted_answer(json.dumps({"message": words}).encode(), [TOKEN]) == HIDDEN
 
 
+@pytest.mark.parametrize("scheme", ["Basic ", ""])
+def test_password_of_a_header_in_base64_is_not_shown(scheme: str):
+    assert quoted(f"Wrong password: {TOKEN}", [f"{scheme}{encoded(f'user:{TOKEN}')}"]) == HIDDEN
+
+
 def test_divided_credential_of_few_letters_is_not_shown():
     assert quoted("Wrong: !#$% &()*+,-.", ["!#$%&()*+,-."]) == HIDDEN
 

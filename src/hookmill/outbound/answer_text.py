@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from html import unescape
 from typing import Any, Final
@@ -54,11 +55,21 @@ def has_part(text: str, credentials: Iterable[str]) -> bool:
     text = text[:_EXAMINED_CHARACTERS]
     views = {view.casefold() for view in (text, unquote(text), unescape(text))}
     views |= {compact for view in views for compact in (_letters_and_digits(view), "".join(view.split()))}
-    parts = {part for credential in (*credentials, *proxy_credentials()) for part in _parts(credential)}
+    known = (*credentials, *proxy_credentials())
+    parts = {part for credential in (*known, *map(_password_in, known)) for part in _parts(credential)}
     sizes = {len(part) for part in parts}
     return any(
         view[start : start + size] in parts for view in views for size in sizes for start in range(len(view) - size + 1)
     )
+
+
+def _password_in(credential: str) -> str:
+    """The password in a header of HTTP Basic authentication; empty if it is none."""
+    try:
+        password = b64decode(credential.removeprefix("Basic "), validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
+    return password if len(password) >= SECRET_BYTES_MIN else ""
 
 
 def _parts(credential: str) -> Iterator[str]:
