@@ -13,8 +13,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -809,6 +811,36 @@ def test_sandbox_reaches_only_the_allowed_destinations(package):
         "|",
         "Connection refused",
     ]
+
+
+def test_run_that_keeps_descriptors_in_flight_prevents_no_other_sandbox(package, possible_cgroup):
+    # The kernel counts the descriptors that an account has sent, and nobody has received, in all its sandboxes.
+    flood = """
+        import os, socket, sys, time
+        count = 0
+        pairs = []
+        try:
+            while count < 100_000:
+                pairs.append(socket.socketpair())
+                for _ in range(200):
+                    socket.send_fds(pairs[-1][0], [b"x"], [0] * 100)
+                    count += 100
+        except OSError:
+            pass
+        open("flooded", "w").close()
+        while not os.path.exists("end"):
+            time.sleep(0.05)
+    """
+    other = write_package(package.directory.parent, sample_run(), b"{}")
+    with ThreadPoolExecutor(1) as threads:
+        hostile = threads.submit(perform, runner(python(), "-I", "-S", "-c", textwrap.dedent(flood)), package)
+        try:
+            until(lambda: (package.directory / "flooded").exists() or hostile.done(), "descriptors are in flight")
+            assert not hostile.done(), hostile.result()
+            result = perform(runner("true", bubblewrap={"network_allow": ["localhost:1"]}), other)
+        finally:
+            (package.directory / "end").touch()
+    assert result.state is RunState.SUCCEEDED, result
 
 
 def test_allowed_name_with_a_private_address_is_refused(package):

@@ -266,6 +266,9 @@ def _listener_in_network_of(process: int, port: int) -> socket.socket:
     pid = os.fork()
     if pid == 0:
         try:
+            # Above this limit, an account can't send descriptors. Sandboxes may have used up to their own, lower limit.
+            _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
             _enter_network_of(process)
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
                 listener.bind((LOOPBACK, port))

@@ -1,6 +1,7 @@
 """The sandbox of bubblewrap for commands and agents: its settings, and what a command sees in it."""
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,9 @@ HOME: Final = "/tmp"  # noqa: S108 - a path in the sandbox
 TRIAL_SECONDS: Final = 20.0
 OPEN_FILES_MAX: Final = 1_024
 """How many files and sockets a process may have open without a cgroup, which would count the memory of sockets."""
+OPEN_FILES_MAX_IN_CGROUP: Final = 4_096
+"""The same with a cgroup. An account can have as many descriptors in flight in sockets, in all sandboxes together. A
+process with a higher limit, such as the one that makes a sandbox, can then still send a descriptor."""
 _MIB: Final = 1_048_576
 _SYSTEM_DIRECTORIES: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """With /usr, the directories of programs and libraries. On most systems, they are links into /usr."""
@@ -226,7 +230,8 @@ class Bubblewrap:
             "rlimits": {
                 "RLIMIT_CORE": 0,
                 # A cgroup counts memory when it is used, and reports that this limit was reached.
-                **({"RLIMIT_DATA": memory_bytes, "RLIMIT_NOFILE": OPEN_FILES_MAX} if above is None else {}),
+                **({"RLIMIT_DATA": memory_bytes} if above is None else {}),
+                "RLIMIT_NOFILE": _open_files_max(has_cgroup=above is not None),
                 "RLIMIT_FSIZE": settings.disk_mb * _MIB,
                 "RLIMIT_NPROC": settings.processes_max,
             },
@@ -381,3 +386,9 @@ class Bubblewrap:
             *self.settings.writable,
         )
         return any(path.is_relative_to(top) for top in mounted)
+
+
+def _open_files_max(*, has_cgroup: bool) -> int:
+    limit = OPEN_FILES_MAX_IN_CGROUP if has_cgroup else OPEN_FILES_MAX
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limit if hard == resource.RLIM_INFINITY else min(limit, hard // 2)
