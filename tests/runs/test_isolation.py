@@ -532,8 +532,22 @@ time.sleep(60)
 """
 
 
-def test_open_files_that_were_deleted_count_for_the_disk(package):
-    result = performed_by_account(runner(python(), "-I", "-S", "-c", DELETED_FILES), package)
+MAPPED_FILES: Final = """
+import mmap, os, time
+maps = []
+for number in range(20):
+    with open("large", "w+b") as file:
+        file.write(bytes(1048576))
+        file.flush()
+        maps.append(mmap.mmap(file.fileno(), 1048576))
+    os.unlink("large")
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("script", [DELETED_FILES, MAPPED_FILES], ids=["open", "mapped"])
+def test_files_in_use_that_were_deleted_count_for_the_disk(package, script: str):
+    result = performed_by_account(runner(python(), "-I", "-S", "-c", script), package)
 
     assert (result.state, result.reason) == (RunState.FAILED, TOO_LARGE)
 

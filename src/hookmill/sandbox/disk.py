@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 BLOCK_BYTES: Final = 512
@@ -76,19 +76,40 @@ def _make_readable(directory: str) -> None:
         os.chmod(directory, stat.S_IRWXU)  # noqa: PTH101 - pathlib loads slowly
 
 
-def deleted_bytes(processes: Iterable[int], directory: str) -> int:
-    """The space of files that were deleted while the processes have them open, on the disk of the directory."""
+def deleted_bytes(processes: Collection[int], directory: str) -> int:
+    """The space of files that were deleted while the processes use them, on the disk of the directory.
+
+    A file counts that is open, or mapped into memory. Of one that is only mapped, the mapped length counts.
+    """
     try:
         device = os.stat(directory).st_dev  # noqa: PTH116 - likewise
     except OSError:
         return 0
-    blocks = {
-        status.st_ino: status.st_blocks
-        for process in processes
-        for _, status in open_files(process)
-        if status.st_nlink == 0 and status.st_dev == device and stat.S_ISREG(status.st_mode)
-    }
-    return sum(blocks.values()) * BLOCK_BYTES
+    bytes_by_inode: dict[int, int] = {}
+    for process in processes:
+        for inode, end in _deleted_mappings(process, device):
+            bytes_by_inode[inode] = max(end, bytes_by_inode.get(inode, 0))
+    for process in processes:
+        for _, status in open_files(process):
+            if status.st_nlink == 0 and status.st_dev == device and stat.S_ISREG(status.st_mode):
+                bytes_by_inode[status.st_ino] = status.st_blocks * BLOCK_BYTES
+    return sum(bytes_by_inode.values())
+
+
+def _deleted_mappings(process: int, device: int) -> Iterator[tuple[int, int]]:
+    """The inodes of deleted files that the process has mapped, each with the end of the mapped part in bytes."""
+    name = b"%02x:%02x" % (os.major(device), os.minor(device))
+    try:
+        with open(f"/proc/{process}/maps", "rb") as lines:  # noqa: PTH123 - likewise
+            for line in lines:
+                if not line.endswith(b" (deleted)\n"):
+                    continue
+                addresses, _, offset, mapped_device, inode, _ = line.split(None, 5)
+                if mapped_device == name:
+                    start, end = (int(address, 16) for address in addresses.split(b"-"))
+                    yield int(inode), int(offset, 16) + end - start
+    except OSError:
+        return
 
 
 def open_files(process: int) -> Collection[tuple[str, os.stat_result]]:
