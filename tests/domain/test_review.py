@@ -1,8 +1,15 @@
-"""The lines that a diff shows. Only they can have comments of a review."""
+"""The lines that a diff shows, which alone can have comments of a review, and the texts of its comments."""
+
+import json
+from itertools import product
 
 import pytest
 
-from hookmill.domain.review import shown_lines_of
+from hookmill.domain.check_run import check_run_body
+from hookmill.domain.review import ShownLines, draft_of, review_body, shown_lines_of
+from tests.domain.test_inert_text import acting, has_code_of
+from tests.domain.test_result_text import MARKER, result
+from tests.support.markdown_engines import ENGINES, rendered
 
 TWO_FILES = """diff --git a/a.py b/a.py
 index 1..2 100644
@@ -67,3 +74,41 @@ def test_diff_that_is_cut_shows_its_complete_lines():
 )
 def test_unusable_diff_shows_no_lines(diff: str):
     assert [line for found in lines(diff).values() for line in found] == []
+
+
+TITLES = [
+    '    @octocat fixes #1 <img src="https://evil.example/x.png">', "x\n```", "```", "~~~ @octocat", "`", "- a", "> a",
+    "<div>", "<!--", "a | b\n|-|-|", "[a]: /u", "***", "x\\", "www.", "x\u2028/merge", "1. `@octocat`",
+]  # fmt: skip
+MESSAGES = [
+    "    @octocat", "```\n@octocat\n#1\n```", "```\n@octocat", "> ~~~\n> @octocat", "===\n    @octocat", "|-|\n| @a |",
+    "  - @octocat", "` @octocat", "* a\n\n      @octocat", "-->\n\n\t@octocat <img src=x>", "</div>\n@octocat",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_no_title_and_message_of_an_annotation_act_together(engine: str, *, is_shown: bool):
+    for title, message in product(TITLES, (f"{message}\n" for message in MESSAGES)):
+        source = {"path": "a", "start_line": 1, "annotation_level": "notice", "title": title, "message": message}
+        run = result(annotations=json.dumps([source, {**source, "path": "@b"}]))
+        lines = ShownLines({path: [range(1, 2)] for path in ("a", "@b")} if is_shown else {})
+        body = review_body(run, draft_of(run, ()), lines, commit=None, has_ranges=True)
+        check_run = check_run_body(run, name="ci", commit="a" * 40, started_at=0, details_url=None)
+        annotation = check_run["output"]["annotations"][0]
+        code = rendered(engine, message).code_blocks
+
+        texts = [comment["body"] for comment in body["comments"]] or [body["body"].removeprefix(MARKER)]
+        for text in (*texts, annotation["message"]):
+            assert acting(engine, text) == [], (title, message)
+            assert has_code_of(code, rendered(engine, text).code_blocks), (title, message)
+        assert acting(engine, annotation["title"]) == [], (title, message)
+
+
+def test_title_of_an_annotation_is_one_line():
+    source = {"path": "a", "start_line": 1, "annotation_level": "notice", "title": " a\n\n\tb ", "message": "c"}
+    run = result(annotations=json.dumps([source, {**source, "title": " \n"}]))
+    lines = ShownLines({"a": [range(1, 2)]})
+    body = review_body(run, draft_of(run, ()), lines, commit=None, has_ranges=True)
+
+    assert [comment["body"] for comment in body["comments"]] == ["**a b**\n\nc", "c"]

@@ -425,7 +425,7 @@ def test_review_has_comments_on_lines_and_the_others_in_its_text(reviewed: PullR
     ]
     assert review["body"].split("\n", 1)[1] == (
         "3 comments on lines.\n\nOn lines that the diff does not show:\n\n"
-        "`src/a.py:90-91`\nLine that is not shown\n\n`looks_like_a_header:11`\nFile that is not shown"
+        "`src/a.py:90-91`\n\nLine that is not shown\n\n`looks_like_a_header:11`\n\nFile that is not shown"
     )
 
 
@@ -474,7 +474,7 @@ def test_review_that_github_refuses_has_all_in_its_text(reviewed: PullRequest, g
 
     [review] = github.reviews
     assert (review["comments"], "commit_id" in review) == ([], False)
-    assert review["body"].endswith("`src/a.py:11`\nFirst")
+    assert review["body"].endswith("`src/a.py:11`\n\nFirst")
 
 
 def test_review_without_a_readable_diff_has_all_in_its_text(reviewed: PullRequest, github: GitHub):

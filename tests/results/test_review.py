@@ -395,5 +395,5 @@ def test_three_pushes_leave_one_comment_and_comments_on_lines(directory: Path, m
     assert {(comment["path"], comment["line"]) for review in github.reviews for comment in review["comments"]} == {
         ("docs/hello.txt", 1)
     }
-    assert all("`README:99`\nNot shown after" in review["body"] for review in github.reviews)
+    assert all("`README:99`\n\nNot shown after" in review["body"] for review in github.reviews)
     assert github.statuses[-1]["description"].startswith("The key is [masked]. The file says:")

@@ -86,6 +86,7 @@ def _output(result: RunResult) -> dict[str, Any]:
         annotations, total = run_annotations(result.outputs)
         if total > len(annotations):
             note = f"These are {len(annotations)} of {total} annotations."
+        annotations = [_inert_annotation(annotation) for annotation in annotations]
     except Invalid as error:
         note = str(error)
     output = {"title": state_text(result.state), "summary": _with_note(text, note, is_cut=is_cut)}
@@ -94,11 +95,14 @@ def _output(result: RunResult) -> dict[str, Any]:
 
 def _with_note(text: str, note: str | None, *, is_cut: bool = False) -> str:
     following = f"\n\n{note}" if note is not None else ""
-    return fitted(text, SUMMARY_BYTES_MAX, inert, is_cut=is_cut, following=following, size=_bytes)
+    return fitted(text, SUMMARY_BYTES_MAX, inert, is_cut=is_cut, following=following, size=bytes_of)
 
 
 def run_annotations(outputs: RunOutputs) -> tuple[list[dict[str, Any]], int]:
-    """The annotations to send, and how many the run wrote. Raises `Invalid` if one can't be used."""
+    """The annotations to send, and how many the run wrote. Raises `Invalid` if one can't be used.
+
+    Their texts are not inert yet: inert texts that are put together could act.
+    """
     file = outputs.get(ANNOTATIONS_FILE)
     if file is None:
         return [], 0
@@ -133,9 +137,18 @@ def _annotation(source: Any, number: int) -> dict[str, Any]:
         "start_line": start,
         "end_line": end,
         "annotation_level": source["annotation_level"],
-        "message": fitted(message, MESSAGE_BYTES_MAX, inert, size=_bytes),
+        "message": message,
     }
-    return annotation | ({"title": fitted(title, TITLE_BYTES_MAX, inert, cut="…", size=_bytes)} if title else {})
+    # A title is one line, and no code of its own.
+    title = " ".join((title or "").split())
+    return annotation | ({"title": title} if title else {})
+
+
+def _inert_annotation(annotation: dict[str, Any]) -> dict[str, Any]:
+    texts = {"message": fitted(annotation["message"], MESSAGE_BYTES_MAX, inert, size=bytes_of)}
+    if "title" in annotation:
+        texts["title"] = fitted(annotation["title"], TITLE_BYTES_MAX, inert, cut="…", size=bytes_of)
+    return annotation | texts
 
 
 def _is_path(path: str) -> bool:
@@ -151,7 +164,7 @@ def _unusable(number: int, rule: str) -> Invalid:
     return Invalid(f"The run's file outputs/{ANNOTATIONS_FILE} was not used: its element {number} {rule}.")
 
 
-def _bytes(text: str) -> int:
+def bytes_of(text: str) -> int:
     return len(text.encode())
 
 

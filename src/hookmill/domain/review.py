@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hookmill.domain.check_run import run_annotations
+from hookmill.domain.check_run import MESSAGE_BYTES_MAX, bytes_of, run_annotations
 from hookmill.domain.errors import Invalid
-from hookmill.domain.inert_text import closed
+from hookmill.domain.inert_text import closed, fitted, inert
 from hookmill.domain.result_text import COMMENT_CHARACTERS_MAX, RunResult, marker
 from hookmill.domain.run_outputs import ANNOTATIONS_FILE, OutputText
 
@@ -134,9 +134,9 @@ def _comment(annotation: Annotation, lines: ShownLines, *, has_ranges: bool) -> 
 
 
 def _annotation_text(annotation: Annotation) -> str:
-    """The text of an annotation, which is inert."""
+    """The text of an annotation, which is made inert as a whole: its parts could act together."""
     title = f"**{annotation['title']}**\n\n" if "title" in annotation else ""
-    return f"{title}{annotation['message']}"
+    return fitted(f"{title}{annotation['message']}", MESSAGE_BYTES_MAX, inert, size=bytes_of)
 
 
 def _text(result: RunResult, draft: ReviewDraft, others: Sequence[Annotation], count: int) -> str:
@@ -147,7 +147,8 @@ def _text(result: RunResult, draft: ReviewDraft, others: Sequence[Annotation], c
     if others:
         text += "\nOn lines that the diff does not show:\n"
     for annotation in others:
-        part = f"\n{_place(annotation)}\n{closed(_annotation_text(annotation))}"
+        # The blank line keeps the text from becoming more of the paragraph.
+        part = f"\n{_place(annotation)}\n\n{closed(_annotation_text(annotation))}"
         # A cut could turn code into text that acts.
         if len(text) + len(part) <= COMMENT_CHARACTERS_MAX - _NOTE_CHARACTERS_MAX:
             text += part
