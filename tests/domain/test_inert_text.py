@@ -6,6 +6,7 @@ Two independent parsers read each text. A parser must find nothing that acts, an
 import json
 import re
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 from hypothesis import example, given, settings
@@ -46,7 +47,7 @@ def acting(engine: str, text: str) -> list[str]:
     lines = [line.strip(BLANK) for line in re.split(r"[\n\u2028\u2029]", text)]
     return [
         *sorted(found.tags - TAGS),
-        *(url for url in found.urls if ISSUE.match(url) or not re.match(r"https?://|mailto:|ftp://", url)),
+        *(url for url in found.urls if ISSUE.match(url) or not re.match(r"(?i:https?|ftp)://|mailto:", url)),
         *(match[0] for node in found.texts for match in ACTS.finditer(node)),
         *(
             line
@@ -93,6 +94,8 @@ INERT = [
     ("acme/shop@deadbeef", "acme/shop@`deadbeef`"),
     ("&#x40;octocat", "\\&#x40;octocat"),
     ("&commat;octocat", "\\&commat;octocat"),
+    ("@x@john.doe #1@john.doe", "@`x`@`john.doe` #`1`@`john.doe`"),
+    ("a@b.example.gh-1 a@gh-1.example", "a@b.example.gh-`1` a@`gh-1.example`"),
     ("Fixes #1", "Fixes #`1`"),
     ("acme/shop#1", "acme/shop#`1`"),
     ("\\#1 \\!1", "\\#`1` \\!`1`"),
@@ -108,6 +111,9 @@ INERT = [
     ("[x]: /login", "[x\\]: /login"),
     ("[^1]: @octocat", "[^1\\]: @`octocat`"),
     ("![x](https://evil.example/x.png)", "\\![x](https://evil.example/x.png)"),
+    ("www.<img src=https://evil.example/x.png>", "`www`.\\<img src=https://evil.example/x.png>"),
+    ("(www.*<a href='/logout'>", "(`www`.*\\<a href='/logout'>"),
+    ("www.~~<https://evil.example/issues/1>", "`www`.~~\\<https://`evil.example/issues/1`>"),
     ("[[x.png]]", "[`[`x.png]]"),
     ("<https://evil.example/issues/1>", "\\<https://`evil.example/issues/1`>"),
     ("a <img src=x> b", "a \\<img src=x> b"),
@@ -211,6 +217,24 @@ def test_code_in_a_line_arrives_byte_for_byte(engine: str, text: str):
     assert acting(engine, text) == []
 
 
+URL_STARTS = ["www.", "WWW.", "http://", "https://", "ftp://", "HTTPS://", "mailto:", "xmpp:", "a@b.example", "//"]
+AFTER_URL_STARTS = ["", ".", "*", "~~", "a.b", "a.b*", "a.b\\", ")", "|", "[", "&", "\x0b", "\u200b"]
+SPECIAL = (
+    "<img src=x>|<!-- x -->|<details>|<a href='/logout'>|<https://a.b/issues/1>|<?x?>|![x](/y)|[x](/y)|[[x]]|@octocat|"
+    "\\@octocat|#1|GH-1|&#64;octocat|`@x` @octocat|``@octocat|\\<b>|<a\u00a0b|\u2028/merge|\n/merge"
+).split("|")
+
+
+@pytest.mark.parametrize("start", URL_STARTS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_acts_after_the_beginning_of_a_url(engine: str, start: str):
+    for before, after, special in product(["", "(", "*"], AFTER_URL_STARTS, SPECIAL):
+        made = inert(f"{before}{start}{after}{special}")
+
+        assert acting(engine, made) == [], (before, after, special)
+        assert inert(made) == made, (before, after, special)
+
+
 @pytest.mark.parametrize("indent", INDENTS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_no_whitespace_hides_a_command(engine: str, indent: str):
@@ -287,8 +311,8 @@ LINES = st.sampled_from(
 )
 TABLE_LINES = st.sampled_from(["| `@a` | b |", "|--|--|", "|--|", "a | ` | @b", "    @c", "- | -", "\\\\| `x |"])
 PIECES = st.sampled_from(
-    "@u #12 GH-1 ` `` ``` [a]( ]( [ ] ) ( https://a.b/ www.a.b ![i]( <b> </b> <!-- --> <a\u00a0href= &amp; &#64; \\ "
-    "* ** _ | x \u2028 \u200b ' \" [[x]] < > ! : # \n".split(" ")
+    "@u #12 GH-1 ` `` ``` [a]( ]( [ ] ) ( https://a.b/ www.a.b www. https:// ![i]( <b> </b> <!-- --> <a\u00a0href= "
+    "&amp; &#64; \\ * ** _ | x \u2028 \u200b ' \" [[x]] < > ! : # \n".split(" ")
 )
 DOCUMENTS = st.one_of(
     st.lists(st.one_of(LINES, LINES, TABLE_LINES), max_size=12).map("\n".join),

@@ -36,8 +36,8 @@ _PLAIN_URL: Final = r"https?://(?:(?!&[\#a-z0-9]+;)[!\#-'*-;=?-Z_a-z~])++"
 _TOKEN: Final = re.compile(
     rf"""
     ^(?P<lead>{_BLANK}*+)(?P<command>{_COMMAND})
-    | (?P<scheme>(?:https?|ftp)://|www(?=\.))(?P<url>[^ \t\r\n<]{{1,{_URL_MAX}}}+)
-    | (?P<email>(?<=[a-z0-9])@(?:[a-z0-9-]++\.)+[a-z]{{2,}}+)
+    | (?P<scheme>(?:https?|ftp)://|www(?=\.))(?P<url>[^ \t\r\n<]{{0,{_URL_MAX}}}+)
+    | (?P<email>(?<=[a-z0-9])@(?:[a-z0-9-]++\.)+[a-z]{{2,}}+(?![\w-]))
     | (?P<sign>\\?@)\\?(?P<name>[\w-]++(?:/[\w.-]++)?)
     | (?P<mark>\\?[\#!]|(?<![a-z])gh\\?-)(?P<number>[0-9]++)
     | (?P<wiki>\\?\[(?=\\?\[[^\[\]\n]*+\]\]))
@@ -261,8 +261,10 @@ class _Writer:
                     self._pieces.append(_shown(lead) + command[:name_start])
                     self._write_code(command[name_start:], position)
                 case "url":
-                    self._pieces.append(token["scheme"])
-                    position = self._write_url(token["url"], token.start("url"))
+                    position = self._write_url(token["scheme"], token["url"], token.start("url"))
+                case "email" if not self._before().isalnum() or _ACTS_IN_URL.search(token["email"], 1):
+                    self._pieces.append("@")
+                    self._write_code(token["email"][1:], position)
                 case "name":
                     self._pieces.append(token["sign"])
                     self._write_code(token["name"], position)
@@ -292,27 +294,38 @@ class _Writer:
                     self._pieces.append(token[0])
         self._pieces.append(text[position:end])
 
-    def _write_url(self, run: str, start: int) -> int:
-        """Write the rest of the URL at the beginning of the run. Returns where it ends.
+    def _write_url(self, scheme: str, run: str, start: int) -> int:
+        """Write the URL at the beginning of the run. Returns where it ends.
 
         GitHub's URLs go on until a space or a `<`. So backquotes would be part of the URL, and so would a backslash
-        before a `<`.
+        before a `<`. Even a scheme alone can be a URL for GitHub.
         """
         url, ticks, _ = run.partition("`")
         if not ticks:
             url = _BRACKET.split(run, maxsplit=1)[0].rstrip(_AFTER_URL)
+        if not url.strip("\\"):
+            if ticks:
+                self._pieces.append(scheme)
+            else:
+                self._write_code(scheme, start)
+            return start
+        self._pieces.append(scheme)
         end = start + len(url)
         goes_on = len(run) == _URL_MAX or self._text.startswith("<", start + len(run))
-        if url and (ticks or goes_on or _ACTS_IN_URL.search(run)):
+        if ticks or goes_on or _ACTS_IN_URL.search(run):
             self._write_code(url, end)
         else:
             self._pieces.append(_shown(url))
         return end
 
+    def _before(self) -> str:
+        """The last character that was written. After code, an address is a mention: receivers remove the code first."""
+        return next((piece[-1] for piece in reversed(self._pieces) if piece), "")
+
     def _write_code(self, code: str, end: int) -> None:
         """Write text as code. A space separates it from backquotes around it, and from a backslash."""
-        before = next((piece[-1] for piece in reversed(self._pieces) if piece), "")
-        self._pieces.append((" " if before and before in "`\\" else "") + self._quote + _shown(code) + self._quote)
+        separator = " " if self._before() in ("`", "\\") else ""
+        self._pieces.append(separator + self._quote + _shown(code) + self._quote)
         if self._text.startswith("`", end):
             self._pieces.append(" ")
 
