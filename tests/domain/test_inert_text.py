@@ -26,7 +26,7 @@ TAGS = frozenset(
     "a blockquote br code del em h1 h2 h3 h4 h5 h6 hr input li ol p pre s strong table tbody td th thead tr ul".split()
 )
 """What Markdown alone can create, without images."""
-ACTS = re.compile(r"(?<![a-z0-9])@[\w-]|[#!]\d|(?<![a-z])gh-\d|\[\[[^\[\]\n]*\]\]", re.IGNORECASE)
+ACTS = re.compile(r"(?<![a-zA-Z0-9])@[\w-]|[#!]\d|(?<![a-zA-Z])[gG][hH]-\d|\[\[[^\[\]\n]*\]\]")
 """What GitHub or Gitea finds in the text of one node outside of code."""
 ISSUE = re.compile(r"https?://[\w.]+/[\w./-]*/?(issues|pull)/\d")
 COMMAND = re.compile(r"/[a-z]|\.[a-z]+(\s|$)|![a-z]|bors\b|@[a-z]", re.IGNORECASE)
@@ -96,6 +96,9 @@ INERT = [
     ("&commat;octocat", "\\&commat;octocat"),
     ("@x@john.doe #1@john.doe", "@`x`@`john.doe` #`1`@`john.doe`"),
     ("a@b.example.gh-1 a@gh-1.example", "a@b.example.gh-`1` a@`gh-1.example`"),
+    ("\u212a@octocat.\u017f\u017f x@octocat.\u0131\u0130", "\u212a@`octocat`.\u017f\u017f x@`octocat`.\u0131\u0130"),
+    ("\u017fGH-1 \u212aGH-1", "\u017fGH-`1` \u212aGH-`1`"),
+    ("[x](http\u017f://a.example)", "[x\\](http\u017f://a.example)"),
     ("Fixes #1", "Fixes #`1`"),
     ("acme/shop#1", "acme/shop#`1`"),
     ("\\#1 \\!1", "\\#`1` \\!`1`"),
@@ -171,6 +174,7 @@ ENCLOSED_CODE = [
     "<!--\n```\n-->\n```\n{}\n```",
     "- a\n\n  ```\n  {}\n  ```\n- b",
     "- ```\n  {}\n  ```",
+    "<\u017fcript>\n\n```\n{}\n```",
     "12) a\n    ```\n    {}\n",
     "> ```\n> {}\n> ```",
     "> - a\n>   ~~~\n>   {}\n>   ~~~",
@@ -311,6 +315,7 @@ LINES = st.sampled_from(
 )
 TABLE_LINES = st.sampled_from(["| `@a` | b |", "|--|--|", "|--|", "a | ` | @b", "    @c", "- | -", "\\\\| `x |"])
 PIECES = st.sampled_from(
+    "@u.co \u212a \u017f "
     "@u #12 GH-1 ` `` ``` [a]( ]( [ ] ) ( https://a.b/ www.a.b www. https:// ![i]( <b> </b> <!-- --> <a\u00a0href= "
     "&amp; &#64; \\ * ** _ | x \u2028 \u200b ' \" [[x]] < > ! : # \n".split(" ")
 )

@@ -35,10 +35,10 @@ _URL_MAX: Final = 2_000
 _PLAIN_URL: Final = r"https?://(?:(?!&[\#a-z0-9]+;)[!\#-'*-;=?-Z_a-z~])++"
 _TOKEN: Final = re.compile(
     rf"""
-    ^(?P<lead>{_BLANK}*+)(?P<command>{_COMMAND})
+    ^(?u:(?P<lead>{_BLANK}*+)(?P<command>{_COMMAND}))
     | (?P<scheme>(?:https?|ftp)://|www(?=\.))(?P<url>[^ \t\r\n<]{{0,{_URL_MAX}}}+)
     | (?P<email>(?<=[a-z0-9])@(?:[a-z0-9-]++\.)+[a-z]{{2,}}+(?![\w-]))
-    | (?P<sign>\\?@)\\?(?P<name>[\w-]++(?:/[\w.-]++)?)
+    | (?P<sign>\\?@)\\?(?u:(?P<name>[\w-]++(?:/[\w.-]++)?))
     | (?P<mark>\\?[\#!]|(?<![a-z])gh\\?-)(?P<number>[0-9]++)
     | (?P<wiki>\\?\[(?=\\?\[[^\[\]\n]*+\]\]))
     | (?P<escape>\\[!-/:-@\[-`{{-~])
@@ -48,11 +48,12 @@ _TOKEN: Final = re.compile(
     | (?P<active><(?=[a-z/!?]) | \](?=[(:]) | !(?=\[) | &(?=\#|(?!(?:amp|lt|gt|quot|nbsp);)[a-z][a-z0-9]*+;))
     | (?P<invisible>[{_INVISIBLE}]++)
     """,
-    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+    # Otherwise, `[a-z]` would also match four letters that GitHub and Gitea take for none, such as U+017F.
+    re.ASCII | re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 _ACTS_IN_URL: Final = re.compile(
     r"/(?:issues|pulls?|discussions|merge_requests)/|@(?=[\w-])|[#!](?=[0-9])|gh-[0-9]|\\|&[#a-z0-9]+;"
-    r"|!\[|\[\[|\](?=:|\((?!https?://))",
+    r"|!\[|\[\[|\](?=:|\((?!(?a:https?)://))",
     re.IGNORECASE,
 )
 """GitHub refers to an issue by its full URL. The others act if a parser finds no URL here, or a shorter one."""

@@ -28,7 +28,7 @@ _TAG_NAMES: Final = (
 _ATTRIBUTE: Final = r"""[ \t]++[a-z_:][\w.:-]*+(?:[ \t]*+=[ \t]*+(?:[^ \t"'=<>`]++|'[^']*+'|"[^"]*+"))?+"""
 _UNTIL_BLANK: Final = re.compile(r"(?!)")
 _HTML: Final = tuple(
-    (re.compile(start, re.IGNORECASE), re.compile(end, re.IGNORECASE) if end else _UNTIL_BLANK)
+    (re.compile(start, re.ASCII | re.IGNORECASE), re.compile(end, re.ASCII | re.IGNORECASE) if end else _UNTIL_BLANK)
     for start, end in (
         (r"<(?:script|pre|style|textarea)(?:[ \t>]|$)", r"</(?:script|pre|style|textarea)>"),
         (r"<!--", r"-->"),
