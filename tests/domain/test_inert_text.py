@@ -29,7 +29,11 @@ TAGS = frozenset(
 ACTS = re.compile(r"(?<![a-zA-Z0-9])@[\w-]|[#!]\d|(?<![a-zA-Z])[gG][hH]-\d|\[\[[^\[\]\n]*\]\]")
 """What GitHub or Gitea finds in the text of one node outside of code."""
 ISSUE = re.compile(r"https?://[\w.]+/[\w./-]*/?(issues|pull)/\d")
-COMMAND = re.compile(r"/[a-z]|\.[a-z]+(\s|$)|![a-z]|bors\b|@[a-z]", re.IGNORECASE)
+COMMAND = re.compile(
+    r"/[a-z]|\.[a-z]+(\s|$)|![a-z]|(atlantis|bors|recheck|reverify|retest)(\s|:|$)|@[a-z]|ok\s+to\s+test\b|"
+    r"test\s+this\s+please\b",
+    re.IGNORECASE,
+)
 BLANK = " \t\xa0\u1680\u2028\u2029\u202f\u3000\ufeff\u200b\u200c\u200d\u202e\x0b\x0c\x1c\x1d\x1e\x1f\x85\r\U000e0041"
 
 
@@ -126,6 +130,10 @@ INERT = [
     ("a\u2028/merge", "a\ufffd/merge"),
     ("a\r/merge", "a\n/`merge`"),
     ("bors r+", "`bors` r+"),
+    ("atlantis apply", "`atlantis` apply"),
+    ("OK  to test", "`OK  to test`"),
+    ("Test this please.\n- retest this please", "`Test this please`.\n- retest this please"),
+    ("retest this please", "`retest` this please"),
     (".deploy now", ".`deploy` now"),
     ("`a\n/merge`", "`a /merge`"),
     ("a\u202eb\u200bc\U000e0041", "a\ufffdb\ufffdc\ufffd"),
@@ -310,6 +318,7 @@ LINES = st.sampled_from(
     "`@a` b `#1`|text `x|y` @z|# h `@h` @h|===|---|/merge|  /merge|bors r+|> /merge| > > @d|<div>|</div>|<!-- @e|-->|"
     "[a]: /u|      @six|10. @ten|       ```|\u00a0/merge|`` ` @dd`` @e|@e `` x `|\\`@f`|a\\|https://a.b/`c|d` @g|<a|"
     'b="`">`@h`|***|+ + + @deep|'
+    "ok to test|test this please|"
     "\t- @tab|-\t@tt|-\t\t@ttt| -     @five|>     @qi|>\t@qt|x\u2028/merge|\r|&#64;x|![i](y)|"
     "[x](/y`)|[[p]]|<b>|</b>|\\\\|<!-- x -->|<?|?>".split("|")
 )

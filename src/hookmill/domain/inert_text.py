@@ -27,7 +27,8 @@ _INVISIBLE: Final = (
 _BLANK: Final = rf"(?:[^\S\n]|[{_INVISIBLE}\u200c\u200d])"
 """What bots may skip before a command."""
 _COMMAND: Final = (
-    r"[/!~$%][a-z]++|\.[a-z]++(?=[\w-]*+(?:\s|\Z))|(?:bors|recheck|reverify|retest)(?=[\s:]|\Z)|r\?(?=[\ \t])"
+    r"[/!~$%][a-z]++|\.[a-z]++(?=[\w-]*+(?:\s|\Z))|(?:atlantis|bors|recheck|reverify|retest)(?=[\s:]|\Z)|r\?(?=[\ \t])"
+    rf"|ok{_BLANK}++to{_BLANK}++test\b|test{_BLANK}++this{_BLANK}++please\b"
 )
 """What bots obey at the beginning of a line."""
 _URL_MAX: Final = 2_000
