@@ -237,6 +237,25 @@ SPECIAL = (
 ).split("|")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`a\n|---|---|\nb`",
+        "x ``a `\r\n|-|-|\r\n`` y",
+        "> `a | @b\n> |---|\n> #1`",
+        "- `a\n  |---|---|\n  b`",
+        "`a`\n|-|-|\n`b\n|-|-|`",
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_code_on_lines_like_those_of_a_table_stays(engine: str, text: str):
+    made = inert(text)
+
+    assert acting(engine, made) == []
+    assert rendered(engine, made).code_spans == rendered(engine, text).code_spans
+    assert inert(made) == made
+
+
 @pytest.mark.parametrize("start", URL_STARTS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_nothing_acts_after_the_beginning_of_a_url(engine: str, start: str):
@@ -322,7 +341,9 @@ LINES = st.sampled_from(
     "\t- @tab|-\t@tt|-\t\t@ttt| -     @five|>     @qi|>\t@qt|x\u2028/merge|\r|&#64;x|![i](y)|"
     "[x](/y`)|[[p]]|<b>|</b>|\\\\|<!-- x -->|<?|?>".split("|")
 )
-TABLE_LINES = st.sampled_from(["| `@a` | b |", "|--|--|", "|--|", "a | ` | @b", "    @c", "- | -", "\\\\| `x |"])
+TABLE_LINES = st.sampled_from(
+    ["| `@a` | b |", "|--|--|", "|--|", "`|--|", "`a", "a | ` | @b", "    @c", "- | -", "\\\\| `x |"]
+)
 PIECES = st.sampled_from(
     "@u.co \u212a \u017f "
     "@u #12 GH-1 ` `` ``` [a]( ]( [ ] ) ( https://a.b/ www.a.b www. https:// ![i]( <b> </b> <!-- --> <a\u00a0href= "

@@ -163,7 +163,7 @@ def _plain(text: str) -> str:
     """The Markdown without blocks about which parsers could disagree. Nothing in it is inert yet.
 
     HTML becomes lines of text between blank lines, so that it changes no other block. What only looks like a table
-    becomes text. What nests too deep becomes code.
+    becomes text, or stays code. What nests too deep becomes code.
     """
     pieces: list[str] = []
     position = 0
@@ -177,8 +177,15 @@ def _plain(text: str) -> str:
         elif block.kind is BlockKind.PROSE or (
             block.kind is BlockKind.TABLE and text.find(r"\\|", block.start, block.end) >= 0
         ):
+            spans = list(_code_spans(text, block)) if block.delimiters else []
             for delimiter in block.delimiters:
-                pieces.append(text[position:delimiter] + "\\")
+                number = bisect_left(spans, (delimiter, 0)) - 1
+                if number >= 0 and delimiter < spans[number][1]:
+                    # A space means the same in code as a line break.
+                    line_end = text.rindex("\n", block.start, delimiter)
+                    pieces.append(text[position:line_end].removesuffix("\r") + " ")
+                else:
+                    pieces.append(text[position:delimiter] + "\\")
                 position = delimiter
         elif block.kind is BlockKind.DEEP:
             fence = "`" * max(3, 1 + max(map(len, _TICKS.findall(text, block.start)), default=0))
