@@ -233,7 +233,7 @@ URL_STARTS = ["www.", "WWW.", "http://", "https://", "ftp://", "HTTPS://", "mail
 AFTER_URL_STARTS = ["", ".", "*", "~~", "a.b", "a.b*", "a.b\\", ")", "|", "[", "&", "\x0b", "\u200b"]
 SPECIAL = (
     "<img src=x>|<!-- x -->|<details>|<a href='/logout'>|<https://a.b/issues/1>|<?x?>|![x](/y)|[x](/y)|[[x]]|@octocat|"
-    "\\@octocat|#1|GH-1|&#64;octocat|`@x` @octocat|``@octocat|\\<b>|<a\u00a0b|\u2028/merge|\n/merge"
+    "\\@octocat|#1|GH-1|&#64;octocat|`@x` @octocat|``@octocat|\\<b>|<a\u00a0b|[https://|](www.|\u2028/merge|\n/merge"
 ).split("|")
 
 
@@ -292,6 +292,11 @@ def test_no_whitespace_hides_a_command(engine: str, indent: str):
         "[x](<`>) @octocat `",
         "www.evil.example`@octocat `x",
         "`a\n\x0b\n/merge`",
+        "`a\n * \n@octocat <img>`",
+        "`a\n*\n2)\t\n/merge @x`",
+        "`a\n*\n|-|\n@octocat <img>`",
+        "> `a\n> +\n> |-|-|\n> @octocat <img>`",
+        "www.a](https://b [x",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("engine", ENGINES)

@@ -54,12 +54,19 @@ _TOKEN: Final = re.compile(
 )
 _ACTS_IN_URL: Final = re.compile(
     r"/(?:issues|pulls?|discussions|merge_requests)/|@(?=[\w-])|[#!](?=[0-9])|gh-[0-9]|\\|&[#a-z0-9]+;"
-    r"|!\[|\[\[|\](?=:|\((?!(?a:https?)://))",
+    rf"|!\[|\[\[|\](?=:|\((?!(?a:{_PLAIN_URL})\)))",
     re.IGNORECASE,
 )
 """GitHub refers to an issue by its full URL. The others act if a parser finds no URL here, or a shorter one."""
 _AFTER_URL: Final = "?!.,:;*_~'\")|>"
-_LINE_START: Final = re.compile(rf"((?:\r?\n{_BLANK}*+)++)((?:@|{_COMMAND})?)", re.IGNORECASE)
+_LONE_SCHEME: Final = re.compile(
+    rf"(?:(?:https?|ftp)://|www\.)[{_AFTER_URL}\\]*+(?:[\[\]]|\Z)", re.ASCII | re.IGNORECASE
+)
+_LIST_MARKER: Final = r"(?:[-+*]|[0-9]{1,9}[.)])[ \t]*+"
+_LINE_START: Final = re.compile(
+    rf"((?:\r?\n{_BLANK}*+(?:{_LIST_MARKER}(?=\r?\n))?+)++)((?:@|{_COMMAND})?)", re.IGNORECASE
+)
+_ENDS_WITH_LIST_MARKER: Final = re.compile(rf"(?:.*[ \t>])?{_LIST_MARKER}\r?")
 _LINE_BREAK: Final = re.compile(r"\r?\n[ \t]*")
 _COMMAND_LINE: Final = re.compile(rf"^{_BLANK}*+(?={_COMMAND})", re.IGNORECASE | re.MULTILINE)
 _TICKS: Final = re.compile("`+")
@@ -180,9 +187,11 @@ def _plain(text: str) -> str:
             spans = list(_code_spans(text, block)) if block.delimiters else []
             for delimiter in block.delimiters:
                 number = bisect_left(spans, (delimiter, 0)) - 1
-                if number >= 0 and delimiter < spans[number][1]:
+                is_code = number >= 0 and delimiter < spans[number][1]
+                line_end = text.rfind("\n", 0, delimiter)
+                line_start = text.rfind("\n", 0, max(0, line_end)) + 1
+                if is_code and not _ENDS_WITH_LIST_MARKER.fullmatch(text, line_start, line_end):
                     # A space means the same in code as a line break.
-                    line_end = text.rindex("\n", block.start, delimiter)
                     pieces.append(text[position:line_end].removesuffix("\r") + " ")
                 else:
                     pieces.append(text[position:delimiter] + "\\")
@@ -321,7 +330,7 @@ class _Writer:
         self._pieces.append(scheme)
         end = start + len(url)
         goes_on = len(run) == _URL_MAX or self._text.startswith("<", start + len(run))
-        if ticks or goes_on or _ACTS_IN_URL.search(run):
+        if ticks or goes_on or _ACTS_IN_URL.search(run) or _LONE_SCHEME.search(run, len(url)):
             self._write_code(url, end)
         else:
             self._pieces.append(_shown(url))
@@ -340,7 +349,10 @@ class _Writer:
 
 
 def _on_one_line(span: str) -> str:
-    """Code between backquotes, with spaces for the line breaks before a command: they mean the same."""
+    """Code between backquotes, with spaces for the line breaks before a command: they mean the same.
+
+    A list marker without text, which can't interrupt the code, would begin a list in front of the command.
+    """
     return _LINE_START.sub(lambda match: match[0] if not match[2] else _LINE_BREAK.sub(" ", match[0]), span)
 
 
