@@ -20,6 +20,7 @@ from hookmill.maintenance import DiskGuard, Maintenance, PackageBound, advance_r
 from hookmill.management import WebhookWithSecret
 from hookmill.metrics import RETENTION_PASS, RETENTION_ROWS, Metrics
 from hookmill.runs.package import directory_of
+from hookmill.runs.workspaces.checkouts import Checkouts
 from hookmill.sandbox.reserve import HostReserve
 from hookmill.store import metadata, timeouts
 from hookmill.store.database import open_database, sqlite_url
@@ -818,6 +819,28 @@ def test_oldest_packages_are_removed_before_the_disk_reaches_the_reserve(world, 
 
     assert (text or "").startswith("Removed packages of ended runs (3), oldest first, because ")
     assert remaining(packages, names) == [2]
+
+
+def test_mirrors_are_removed_before_packages_if_the_disk_is_almost_full(world, packages):
+    names = sorted(path.name for path in packages.iterdir())
+    free, total = shutil.disk_usage(packages).free, shutil.disk_usage(packages).total
+    mirror = packages.parent / "repositories" / "app-1.git"
+    mirror.mkdir(parents=True)
+    filler = packages / "filler"
+    filler.write_bytes(os.urandom(4 * MIB))
+    reserve = HostReserve(packages, free - 2 * min(512 * MIB, total // 10) - 2 * MIB)
+    checkouts = Checkouts(packages.parent)
+    # Git ends now, and runs go on.
+    assert (reserve.room_for_workspace().bytes < 0, reserve.disk_shortage()) == (True, None)
+
+    def remove_mirrors(has_enough):
+        checkouts.remove_least_used_mirrors(has_enough)
+        # The mirror is not on this small disk.
+        filler.unlink()
+
+    assert PackageBound(world.database, packages, reserve, None, remove_mirrors).remove_excess() is None
+
+    assert (mirror.exists(), remaining(packages, names)) == (False, [0, 1, 2, 3])
 
 
 def test_packages_that_others_still_need_are_kept(world, packages):

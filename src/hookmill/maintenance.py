@@ -19,7 +19,7 @@ from hookmill.domain.run import PACKAGE_RUNNER, Run
 from hookmill.domain.run_files import WORKSPACE_DIRECTORY
 from hookmill.metrics import RETENTION_PASS, RETENTION_ROWS, Metrics
 from hookmill.sandbox.disk import DiskUse, disk_use
-from hookmill.sandbox.reserve import FREE_INODES_MIN, HostReserve, Resource, Shortage
+from hookmill.sandbox.reserve import FAR_RESERVES, FREE_INODES_MIN, NEAR_RESERVES, HostReserve, Resource, Shortage
 from hookmill.store import (
     deliveries,
     dialect,
@@ -57,10 +57,6 @@ BOUND_SECONDS: Final = 1.0
 """The shortest time between two checks whether all packages together need too much."""
 BOUND_PAUSE_FACTOR: Final = 5
 """The pause after a check is at least this multiple of its duration."""
-NEAR_RESERVES: Final = 2
-"""Packages are removed if the disk has less than the space for deliveries and this many reserves."""
-FAR_RESERVES: Final = 3
-"""They are removed until it has as much as this."""
 ROWS_PER_STEP: Final = 100
 """The rows that one transaction removes."""
 IDENTITIES_PER_STEP: Final = 1_000
@@ -330,22 +326,34 @@ class PackagesRemoved(HookmillError):
 
 class PackageBound:
     """Removes packages of ended runs, oldest first, if all packages need more than `bytes_max`, or if the disk gets
-    near the reserve that runs must leave.
+    near the reserve that runs must leave. Then mirrors of repositories, which are only a cache, are removed before.
 
     Kept are packages with files that were not uploaded yet, and those that the runner `package` has written for others.
     """
 
-    def __init__(self, database: Database, packages: Path, reserve: HostReserve, bytes_max: int | None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        packages: Path,
+        reserve: HostReserve,
+        bytes_max: int | None,
+        remove_mirrors: Callable[[Callable[[], bool]], None] = lambda _has_enough: None,
+    ) -> None:
+        """`remove_mirrors` removes mirrors until the function that it gets returns true, or all that are not in use."""
         self._database = database
         self._packages = packages
         self._reserve = reserve
         self._bytes_max = bytes_max
+        self._remove_mirrors = remove_mirrors
         self._sizes: dict[str, DiskUse] = {}
         """The sizes of packages of ended runs, by name. They no longer change."""
 
     def remove_excess(self, should_stop: Callable[[], bool] = lambda: False) -> str | None:
         """Remove packages. Returns how many and why, for people; None if none were. Raises `OSError`."""
         shortage = self._reserve.disk_shortage(reserves=NEAR_RESERVES)
+        if shortage is not None:
+            self._remove_mirrors(lambda: should_stop() or self._reserve.disk_shortage(reserves=FAR_RESERVES) is None)
+            shortage = self._reserve.disk_shortage(reserves=NEAR_RESERVES)
         if (shortage is None and self._bytes_max is None) or not self._packages.is_dir():
             return None
         # The names of runs begin with their time.

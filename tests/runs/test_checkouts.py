@@ -32,8 +32,10 @@ from hookmill.runs.workspaces.checkouts import (
 )
 from hookmill.runs.workspaces.git import Credential, run_git
 from hookmill.runs.workspaces.repository import RepositorySettings
+from hookmill.sandbox.disk import UNMEASURABLE, DiskUse
 from tests.support.git_server import SourceRepository, git, serve_over_http, tree_entry
 
+MIB = 1024 * 1024
 PASSWORD = "ghp_not-a-real-token-7Qq"
 
 
@@ -701,7 +703,7 @@ def test_commit_that_is_too_large_costs_no_mirror(host: Host):
 def test_git_ends_before_the_reserve_of_the_disk_is_used(host: Host, calls_with_room: int):
     host.source.commit()
     calls = iter(range(100))
-    full = Checkouts(host.data, lambda: next(calls) < calls_with_room)
+    full = Checkouts(host.data, lambda: UNMEASURABLE if next(calls) < calls_with_room else DiskUse(0, 0))
     repository = RepositorySettings(url=str(host.source.directory))
 
     with pytest.raises(HostShortage, match="free_space_min_mb") as ended:
@@ -709,6 +711,52 @@ def test_git_ends_before_the_reserve_of_the_disk_is_used(host: Host, calls_with_
 
     assert ended.value.has_begun == (calls_with_room > 0)
     assert history(host.check_out()) == ["change"]
+
+
+def room_of(host: Host, bytes_of_disk: int) -> Callable[[], DiskUse]:
+    """The room of a disk that only mirrors use."""
+    return lambda: DiskUse(bytes_of_disk - disk_bytes(host.data / "repositories"), 1_000_000)
+
+
+def test_longest_unused_mirror_gives_way_to_a_workspace(host: Host):
+    for name in ("old", "new", "used"):
+        host.source.commit(f=os.urandom(500_000).hex())
+        repository = RepositorySettings(url=str(host.source.directory))
+        host.checkouts.check_out(name, repository, DEFAULT_REF, 1, host.data.parent / name)
+    locks = sorted((host.data / "repositories").glob("*.lock"))
+    for lock, used_at in zip(locks, (2, 1, 0), strict=True):
+        os.utime(lock, (used_at, used_at))
+    host.checkouts = Checkouts(host.data, room_of(host, disk_bytes(host.data / "repositories") - 100_000))
+
+    host.source.commit(f="small")
+
+    with locks[2].open() as used:
+        fcntl.flock(used, fcntl.LOCK_EX)
+        host.check_out()
+
+    assert [name.split("-")[0] for name in host.mirrors()] == ["app", "new", "used"]
+
+
+def test_commit_that_is_larger_than_the_disk_is_refused_before_its_checkout(host: Host):
+    host.source.commit(f="0" * 40 * MIB)
+    host.checkouts = Checkouts(host.data, lambda: DiskUse(35 * MIB, 1_000))
+
+    with pytest.raises(WorkspaceTooLarge, match="more disk space than this host has"):
+        host.check_out()
+
+    assert not list(host.data.parent.glob("workspace-*"))
+
+
+def test_run_whose_fetch_uses_up_the_disk_is_refused(host: Host):
+    host.source.commit(f="x")
+    host.source.git("branch", "small")
+    host.source.commit(f=os.urandom(40 * MIB).hex())
+    host.checkouts = Checkouts(host.data, room_of(host, 36 * MIB))
+
+    with pytest.raises(WorkspaceTooLarge, match="more disk space than this host has"):
+        host.check_out()
+
+    assert (host.check_out(git_ref("small")) / "f").read_text() == "x"
 
 
 def test_ref_is_found_among_many_that_end_like_it(host: Host):

@@ -6,7 +6,7 @@ import pwd
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import Retry
 from hookmill.domain.secret import SecretValue
-from hookmill.domain.workspace import CheckoutCommits, Workspace
+from hookmill.domain.workspace import DEFAULT_REF, FULL_DEPTH, CheckoutCommits, Workspace
 from hookmill.maintenance import run_retention
 from hookmill.metrics import ATTEMPTS, Metrics
 from hookmill.runs.observation import RunObserver
@@ -31,9 +31,11 @@ from hookmill.runs.runners.agent_presets import AGENT_PRESETS
 from hookmill.runs.workspaces.checkouts import Checkouts
 from hookmill.runs.workspaces.preparation import Workspaces
 from hookmill.runs.workspaces.repository import RepositorySettings
+from hookmill.sandbox.disk import UNMEASURABLE, DiskUse
 from hookmill.store import secrets
 from hookmill.store.keys.binding import bind_master_key
 from hookmill.store.keys.sealing import MasterKey
+from tests.faults.small_disk import SmallDisk
 from tests.runs.backlog import Backlog
 from tests.runs.samples import always_continue, sample_run
 from tests.runs.test_perform import claim, new_performer
@@ -80,7 +82,7 @@ class Scene:
         self.source = SourceRepository.create(directory / "source")
         self.recorder = Recorder()
         self.failures: list[Any] = []
-        self.has_room: Callable[[], bool] = lambda: True
+        self.room: Callable[[], DiskUse] = lambda: UNMEASURABLE
 
     def performer(self, runner: Runner | None = None, **settings: Any) -> Performer:
         repository = RepositorySettings(**{"url": str(self.source.directory), **settings})
@@ -89,7 +91,7 @@ class Scene:
             workspaces=Workspaces(
                 repositories={"app": repository},
                 runners={"recorder"},
-                checkouts=Checkouts(self.backlog.data, self.has_room),
+                checkouts=Checkouts(self.backlog.data, self.room),
                 database=self.backlog.database,
                 master_keys=KEY,
             ),
@@ -315,13 +317,13 @@ def test_run_that_is_cancelled_while_its_workspace_fails_is_cancelled(scene: Sce
     key = scene.claimed_run(workspace)
     calls = iter(range(1_000))
 
-    def cancel_after_the_first_tick() -> bool:
+    def cancel_after_the_first_tick() -> DiskUse:
         if next(calls) == 1:
             with scene.backlog.database.write() as tx:
                 tx.run("UPDATE runs SET cancel_requested_at = 1")
-        return True
+        return UNMEASURABLE
 
-    scene.has_room = cancel_after_the_first_tick
+    scene.room = cancel_after_the_first_tick
     scene.performer(**settings).perform(key, 1)
 
     run = scene.backlog.run(key)
@@ -339,7 +341,7 @@ def test_run_is_not_failed_by_a_disk_that_is_nearly_full(scene: Scene, rooms: in
     key = scene.claimed_run({"repository": "app"})
     calls = iter(range(1_000))
 
-    scene.has_room = lambda: next(calls) < rooms
+    scene.room = lambda: UNMEASURABLE if next(calls) < rooms else DiskUse(0, 0)
     performer = replace(scene.performer(), attempts_max=attempts_max)
     result = performer.perform(key, 1)
 
@@ -456,16 +458,32 @@ def test_retention_removes_a_workspace_that_a_dead_worker_left(scene: Scene):
     assert (scene.package() / "prompt.md").exists()
 
 
-def test_service_gives_its_runs_workspaces_and_removes_unused_mirrors(tmp_path: Path):
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with SmallDisk(tmp_path) as disk:
+        yield disk
+
+
+def test_service_gives_its_runs_workspaces_and_removes_mirrors(small_disk: SmallDisk, tmp_path: Path):
+    """It removes mirrors that are unused, and those that leave runs too little of the disk."""
     source = SourceRepository.create(tmp_path / "source")
     source.commit(f="checked out")
-    unused = tmp_path / "data" / "repositories" / "old-0123456789ab-1.git"
-    unused.mkdir(parents=True)
+    data = small_disk.directory / "data"
+    repository = RepositorySettings(url=str(source.directory))
+    Checkouts(data).check_out("app", repository, DEFAULT_REF, FULL_DEPTH, tmp_path / "earlier")
+    [used] = (data / "repositories").glob("*.git")
+    unused = used.with_name("old-0123456789ab-1.git")
+    unused.mkdir()
+    if small_disk.is_mounted:
+        with (used / "large").open("wb") as large:
+            os.posix_fallocate(large.fileno(), 0, 40 * 1024 * 1024)
     with serving(
-        tmp_path / "data",
+        data,
+        free_space_min_mb=12,
         runners=json.dumps({"agent": {"argv": ["sh", "-c", 'cat "$HOOKMILL_WORKSPACE/f"']}}),
         repositories=json.dumps({"app": {"url": str(source.directory), "factories": ["default"]}}),
     ) as service:
+        until(lambda: used.exists() is not small_disk.is_mounted, "the large mirror is removed")
         with service.management() as management:
             may = operator(management)
             automation = management.automations.create(

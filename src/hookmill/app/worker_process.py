@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from hookmill.results.sender import ResultSender
     from hookmill.runs.dispatcher import Dispatcher
     from hookmill.runs.uploads import Uploads
+    from hookmill.runs.workspaces.checkouts import Checkouts
     from hookmill.runs.workspaces.preparation import Workspaces
 
 
@@ -53,8 +54,6 @@ UPLOAD_SECONDS: Final = 3.0
 """How long a stopping worker waits for an upload in progress."""
 NOTICE_SECONDS: Final = 3.0
 """How long a stopping worker waits for a message about an alarm. A message that is cut off is sent again."""
-WORKSPACE_MARGIN_BYTES: Final = 67_108_864
-"""Git is ended when the free space is so far above the reserve, because it may write this much until then."""
 NICENESS: Final = 10
 """The niceness of the worker that `serve` starts, and of its commands. So their priority is lower than that of the
 ingress: on a busy host, the service accepted 8 % more deliveries per second than with equal priorities."""
@@ -129,7 +128,11 @@ def work(
         settings.data_dir / "runs",
         now_us,
         bound=PackageBound(
-            store.database, settings.data_dir / "runs", settings.host_reserve(), settings.packages_max_bytes
+            store.database,
+            settings.data_dir / "runs",
+            settings.host_reserve(),
+            settings.packages_max_bytes,
+            _checkouts(settings).remove_least_used_mirrors,
         ),
         metrics=metrics,
         report_failure=log.failure,
@@ -343,14 +346,17 @@ def _create_runner(name: str, settings: RunnerSettings, context: RunnerContext) 
         return UncreatedRunner(name, partial(settings.create_runner, context))
 
 
+def _checkouts(settings: Settings) -> "Checkouts":
+    from hookmill.runs.workspaces.checkouts import Checkouts
+
+    return Checkouts(settings.data_dir.absolute(), settings.host_reserve().room_for_workspace)
+
+
 def _build_workspaces(settings: Settings, store: Store) -> "Workspaces":
     """Create the object that makes the workspaces of runs. Remove mirrors that are no longer used."""
-    from hookmill.runs.workspaces.checkouts import Checkouts
     from hookmill.runs.workspaces.preparation import Workspaces
 
-    data_dir = settings.data_dir.absolute()
-    free_bytes_min = settings.free_space_min_bytes + WORKSPACE_MARGIN_BYTES
-    checkouts = Checkouts(data_dir, lambda: disk_space(data_dir, free_bytes_min).has_room)
+    checkouts = _checkouts(settings)
     try:
         checkouts.remove_unused_mirrors(settings.repositories.items(), now_us() / 1e6)
     except OSError as error:

@@ -13,7 +13,7 @@ from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.sandbox.cgroup import memory_usage
 from hookmill.sandbox.disk import deleted_bytes, disk_use
 from hookmill.sandbox.memory import memory_bytes
-from hookmill.sandbox.reserve import HostReserve, Resource, Shortage
+from hookmill.sandbox.reserve import SIZE_MIN, HostReserve, Resource, Shortage
 
 WATCH_SECONDS: Final = 0.025
 """The time between two checks while commands run. A command can write a gigabyte in a second."""
@@ -21,8 +21,6 @@ IDLE_SECONDS: Final = 1.0
 """The same while none runs."""
 PAUSE_SECONDS: Final = 5.0
 """The time until commands are measured again if none of them was the reason for a shortage."""
-SIZE_MIN: Final = {Resource.DISK: 32 * 1024 * 1024, Resource.INODES: 2_000, Resource.MEMORY: 32 * 1024 * 1024}
-"""A command that uses less is not the reason for a shortage, so it is not ended."""
 GROWTH_SHARE: Final = 8
 """If so large a part of the reserve is used after a measurement, the next one does not wait."""
 _MIB: Final = 1024 * 1024

@@ -10,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from hookmill.sandbox.disk import UNMEASURABLE, DiskUse
+
 FREE_INODES_MIN: Final = 1_000
 """The minimum number of free inodes. A delivery may start several runs, and each run has about eight files."""
 SHARE: Final = 10
@@ -17,6 +19,11 @@ SHARE: Final = 10
 DISK_BYTES_MAX: Final = 512 * 1024 * 1024
 INODES_MAX: Final = 100_000
 MEMORY_BYTES_MAX: Final = 1024 * 1024 * 1024
+NEAR_RESERVES: Final = 2
+"""With less than the space for deliveries and this many reserves, mirrors of repositories and then packages of ended
+runs are removed, and no workspace is made. So Git ends long before a run is ended for what Git has used."""
+FAR_RESERVES: Final = 3
+"""They are removed until the disk has as much as this."""
 
 
 class Resource(StrEnum):
@@ -25,6 +32,10 @@ class Resource(StrEnum):
     DISK = "disk space"
     INODES = "inodes"
     MEMORY = "memory"
+
+
+SIZE_MIN: Final = {Resource.DISK: 32 * 1024 * 1024, Resource.INODES: 2_000, Resource.MEMORY: 32 * 1024 * 1024}
+"""What uses less is not the reason for a shortage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +64,27 @@ class HostReserve:
     def disk_shortage(self, *, reserves: int = 1) -> Shortage | None:
         """Whether disk space or inodes are scarce. With more `reserves`, they are scarce earlier."""
         try:
-            disk = os.statvfs(self.directory)
+            free, reserve = self._free_and_reserve(reserves)
         except OSError:
             return None
-        free = disk.f_bavail * disk.f_frsize
-        reserve = self.delivery_bytes_min + reserves * min(DISK_BYTES_MAX, disk.f_blocks * disk.f_frsize // SHARE)
-        if free < reserve:
-            return Shortage(Resource.DISK, free, reserve)
+        if free.bytes < reserve.bytes:
+            return Shortage(Resource.DISK, free.bytes, reserve.bytes)
+        return Shortage(Resource.INODES, free.files, reserve.files) if free.files < reserve.files else None
+
+    def room_for_workspace(self) -> DiskUse:
+        """What a workspace may use of the disk. Not positive if it may use nothing. Raises `OSError`."""
+        free, reserve = self._free_and_reserve(NEAR_RESERVES)
+        return DiskUse(free.bytes - reserve.bytes, free.files - reserve.files)
+
+    def _free_and_reserve(self, reserves: int) -> tuple[DiskUse, DiskUse]:
+        disk = os.statvfs(self.directory)
+        share_bytes = min(DISK_BYTES_MAX, disk.f_blocks * disk.f_frsize // SHARE)
+        reserve = DiskUse(
+            self.delivery_bytes_min + reserves * share_bytes,
+            FREE_INODES_MIN + reserves * min(INODES_MAX, disk.f_files // SHARE),
+        )
         # Some file systems have no inode table and report zero inodes.
-        reserve = FREE_INODES_MIN + reserves * min(INODES_MAX, disk.f_files // SHARE)
-        if disk.f_files and disk.f_favail < reserve:
-            return Shortage(Resource.INODES, disk.f_favail, reserve)
-        return None
+        return DiskUse(disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else UNMEASURABLE.files), reserve
 
     def _memory_shortage(self) -> Shortage | None:
         memory = _memory()

@@ -13,7 +13,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -24,6 +24,8 @@ from hookmill.domain.workspace import BASE_REF, FULL_DEPTH, CheckoutCommits, Git
 from hookmill.runs.runner import Instruction
 from hookmill.runs.workspaces.git import Credential, FailureCause, GitError, GitResult, protocol_of, run_git
 from hookmill.runs.workspaces.repository import RepositorySettings
+from hookmill.sandbox.disk import UNMEASURABLE, DiskUse, disk_use
+from hookmill.sandbox.reserve import SIZE_MIN, Resource
 from hookmill.store.directories import remove_or_set_aside
 from hookmill.store.private_file import open_lock_file
 
@@ -48,6 +50,8 @@ REF_LINE_BYTES_MAX: Final = 65_536
 MERGE_BASES_MAX: Final = 32
 """How many merge bases are considered. Merges in both directions can create any number."""
 _COMMIT: Final = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
+_LEAST: Final = DiskUse(1, 1)
+"""What a workspace needs at least."""
 _DRAFT_SUFFIX: Final = ".new"
 """The suffix of a mirror that will replace another one, if it can be made."""
 _LS_REMOTE_LINE: Final = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})\t(\S+)\Z")
@@ -105,8 +109,8 @@ class Checkouts:
     """The mirrors in one data directory."""
 
     data: Path
-    has_room: Callable[[], bool] = lambda: True
-    """Whether the disk of the data directory has more free space than the service reserves. May raise `OSError`."""
+    room: Callable[[], DiskUse] = lambda: UNMEASURABLE
+    """What a workspace may use of the disk of the data directory. May raise `OSError`."""
 
     def check_out(
         self,
@@ -129,19 +133,22 @@ class Checkouts:
         """
         depths = depths_to_fetch(depth, has_base=base is not None)
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._require_room(has_begun=False)
+        if (lacking := self._lacking_room(_LEAST)) is not None:
+            raise _shortage(lacking, has_begun=False)
+        growth = _Growth(self._lacking_room)
 
         def tick_with_room() -> None:
             tick()
-            self._require_room(has_begun=True)
+            growth.check()
 
-        work = _Checkout(name, repository, ref, base, depths[0], credential, tick_with_room)
+        work = _Checkout(name, repository, ref, base, depths[0], credential, tick_with_room, growth)
         try:
             refs = work.find_refs()
             for each_depth in depths:
                 work = replace(work, depth=each_depth, is_deepened=each_depth != depths[0])
                 mirror = self._directory / f"{_mirror_name(name, repository, each_depth, refs.id_digits)}.git"
                 with _locked(mirror.with_suffix(".lock"), repository, tick) as lock:
+                    growth.begin(mirror, target)
                     try:
                         return work.make(mirror, refs, target, lock)
                     except _HistoryTooShort:
@@ -150,13 +157,25 @@ class Checkouts:
             raise WorkspaceUnavailable(f"{work.subject} could not be read: {error}") from None
         raise AssertionError("the whole history is never too short")
 
-    def _require_room(self, *, has_begun: bool) -> None:
-        if not self.has_room():
-            raise HostShortage(
-                "A workspace needs more disk space or inodes than the data directory's disk has above the reserve of "
-                "free_space_min_mb. Free disk space, or lower disk_bytes_max of the repository.",
-                has_begun=has_begun,
-            )
+    def _lacking_room(self, needed: DiskUse) -> Resource | None:
+        """What the disk lacks for so much, even without the mirrors that no run uses; None if it has enough."""
+        if _lacking(self.room(), needed) is None:
+            return None
+        self.remove_least_used_mirrors(lambda: _lacking(self.room(), needed) is None)
+        return _lacking(self.room(), needed)
+
+    def remove_least_used_mirrors(self, has_enough: Callable[[], bool]) -> None:
+        """Remove mirrors, those first that were not used for the longest time, until there is enough space.
+
+        Kept are mirrors in use. One that can't be removed does not keep the others.
+        """
+        if not self._directory.is_dir():
+            return
+        for mirror in sorted(self._mirrors_and_drafts(), key=_used_at):
+            if has_enough():
+                return
+            with suppress(OSError):
+                _remove_if_unused(mirror)
 
     def remove_unused_mirrors(self, repositories: Collection[tuple[str, RepositorySettings]], now: float) -> None:
         """Remove the mirrors of repositories that the settings no longer have, and those that are long unused.
@@ -166,15 +185,13 @@ class Checkouts:
         if not self._directory.is_dir():
             return
         prefixes = tuple(_prefix_of(name, repository) for name, repository in repositories)
-        for mirror in (*self._directory.glob("*.git"), *self._directory.glob(f"*{_DRAFT_SUFFIX}")):
-            lock_path = mirror.with_suffix(".lock")
-            used_at = lock_path.stat().st_mtime if lock_path.exists() else 0.0
-            is_in_use = mirror.name.startswith(prefixes) and now - used_at < UNUSED_SECONDS
-            if is_in_use and mirror.suffix != _DRAFT_SUFFIX:
-                continue
-            with open_lock_file(lock_path) as lock, suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                remove_or_set_aside(mirror)
+        for mirror in self._mirrors_and_drafts():
+            is_in_use = mirror.name.startswith(prefixes) and now - _used_at(mirror) < UNUSED_SECONDS
+            if not is_in_use or mirror.suffix == _DRAFT_SUFFIX:
+                _remove_if_unused(mirror)
+
+    def _mirrors_and_drafts(self) -> Iterable[Path]:
+        return (*self._directory.glob("*.git"), *self._directory.glob(f"*{_DRAFT_SUFFIX}"))
 
     @property
     def _directory(self) -> Path:
@@ -215,6 +232,7 @@ class _Checkout:
     depth: int
     credential: Credential | None
     tick: Callable[[], None]
+    growth: "_Growth"
     is_deepened: bool = False
     """Whether the depth is larger than the workspace's, for the merge base."""
 
@@ -331,6 +349,7 @@ class _Checkout:
             *("ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit), git_directory=mirror, read_output=size.read
         )
         _require_success(listed)
+        self.growth.require_room_for(size.total)
 
     def _commit_of(self, ref: GitRef, noun: str, mirror: Path, local_name: str) -> str:
         parsed = self._git(
@@ -502,6 +521,20 @@ def _remove_leftovers(mirror: Path) -> None:
             remove_or_set_aside(path)
 
 
+def _used_at(mirror: Path) -> float:
+    """When the mirror was last used, in seconds since 1970; 0 if that is not known."""
+    try:
+        return mirror.with_suffix(".lock").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _remove_if_unused(mirror: Path) -> None:
+    with open_lock_file(mirror.with_suffix(".lock")) as lock, suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove_or_set_aside(mirror)
+
+
 def _local_name(remote_name: str, prefix: str = "") -> str:
     # The names of branches would collide, such as a and a/b. The number of refs must stay small.
     return f"refs/hookmill/{prefix}{sha256(remote_name.encode()).hexdigest()[:2]}"
@@ -531,8 +564,13 @@ class _TreeSize:
         self._bytes_max = bytes_max
         self._path_bytes_max = path_bytes_max
         self._too_large = too_large
-        self._total = 0
+        self._bytes = 0
+        self._files = 0
         self._rest = b""
+
+    @property
+    def total(self) -> DiskUse:
+        return DiskUse(self._bytes, self._files)
 
     def read(self, chunk: bytes) -> None:
         """Raises `WorkspaceTooLarge` as soon as a limit is exceeded."""
@@ -542,8 +580,9 @@ class _TreeSize:
             self._check_path(path)
             size = metadata.rpartition(b" ")[2]
             # Git's index has the path of each file, too.
-            self._total += max(ENTRY_BYTES, int(size) if size.isdigit() else 0) + len(path)
-            if self._total > self._bytes_max:
+            self._bytes += max(ENTRY_BYTES, int(size) if size.isdigit() else 0) + len(path)
+            self._files += 1
+            if self._bytes > self._bytes_max:
                 raise self._too_large
         if len(self._rest) > 2 * PATH_BYTES_MAX:
             self._check_path(self._rest)
@@ -553,6 +592,62 @@ class _TreeSize:
             raise WorkspaceTooLarge(f"The workspace's commit has directories with more than {LEVELS_MAX} levels.")
         if len(path) > self._path_bytes_max or len(path.rpartition(b"/")[2]) > NAME_BYTES_MAX:
             raise WorkspaceTooLarge("The workspace's commit has a path that is too long for this host's file system.")
+
+
+class _Growth:
+    """What a checkout has added to the disk. Tells whether it is the reason if there is no longer any room."""
+
+    def __init__(self, lacking_room: Callable[[DiskUse], Resource | None]) -> None:
+        self._lacking_room = lacking_room
+        self._mirror: Path | None = None
+        self._target: Path | None = None
+        self._mirror_before = DiskUse(0, 0)
+
+    def begin(self, mirror: Path, target: Path) -> None:
+        self._mirror, self._target = mirror, target
+        self._mirror_before = disk_use([str(mirror)])
+
+    def check(self) -> None:
+        """Raises `WorkspaceTooLarge` or `HostShortage` if there is no longer any room."""
+        if (lacking := self._lacking_room(_LEAST)) is not None:
+            # A mirror that others made large is removed before the next attempt.
+            added, before = (_amount(lacking, use) for use in (self._added(), self._mirror_before))
+            raise _shortage(lacking, has_begun=True, is_reason=added >= max(SIZE_MIN[lacking], before))
+
+    def require_room_for(self, needed: DiskUse) -> None:
+        """Raises `WorkspaceTooLarge`, or `HostShortage` if so little is needed that it can't be the reason."""
+        if (lacking := self._lacking_room(needed)) is not None:
+            raise _shortage(lacking, has_begun=True, is_reason=_amount(lacking, needed) >= SIZE_MIN[lacking])
+
+    def _added(self) -> DiskUse:
+        if self._mirror is None or self._target is None:
+            return DiskUse(0, 0)
+        paths = (self._mirror, self._mirror.with_suffix(_DRAFT_SUFFIX), self._target)
+        used = disk_use([str(path) for path in paths])
+        return DiskUse(used.bytes - self._mirror_before.bytes, used.files - self._mirror_before.files)
+
+
+def _amount(resource: Resource, use: DiskUse) -> int:
+    return use.files if resource is Resource.INODES else use.bytes
+
+
+def _lacking(room: DiskUse, needed: DiskUse) -> Resource | None:
+    if room.bytes < needed.bytes:
+        return Resource.DISK
+    return Resource.INODES if room.files < needed.files else None
+
+
+def _shortage(lacking: Resource, *, has_begun: bool, is_reason: bool = False) -> WorkspaceTooLarge | HostShortage:
+    if is_reason:
+        return WorkspaceTooLarge(
+            f"The workspace needs more {lacking} than this host has above twice the reserve that runs must leave. "
+            "Choose a smaller commit or depth, or ask the operator for a larger disk."
+        )
+    return HostShortage(
+        f"A workspace needs more {lacking} than the data directory's disk has above free_space_min_mb and twice the "
+        "reserve that runs must leave. Free disk space, or use a larger disk.",
+        has_begun=has_begun,
+    )
 
 
 class _SizeLimit:
