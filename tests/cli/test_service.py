@@ -526,6 +526,18 @@ def test_runner_with_an_unknown_user_is_refused(
     )
 
 
+def test_memory_reserve_that_the_host_does_not_have_is_refused(
+    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOKMILL_FREE_MEMORY_MIN_MB", "1000000000")
+    monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))
+
+    result = hookmill("serve", exit_code=1)
+
+    assert result.out == ""
+    assert "It can never have 1,000,000,000 MiB (free_memory_min_mb) available" in result.err
+
+
 def test_migrate_says_whether_it_changed_the_database(data_dir: Path, hookmill: Hookmill):
     first = hookmill("migrate", "--json").json
     second = hookmill("migrate").out

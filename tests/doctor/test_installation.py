@@ -1,6 +1,7 @@
 """`hookmill doctor` finds what is wrong with an installation, changes nothing, and ends in time."""
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -44,6 +45,7 @@ from tests.support.ports import free_port
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import LONG_SECONDS, until
 
+TOTAL_MEMORY_MB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
 HARMLESS = {"port", "workers", "file system", "disk sync", "open files"}
 """Checks with warnings that depend on the machine, or on a service that does not run."""
 
@@ -321,6 +323,9 @@ def test_fault_of_an_installation_is_found(stopped: Service, change: Any, check:
     ("settings", "check", "status", "observation"),
     [
         ({"free_space_min_mb": 10**9}, "disk space", "problem", "deliveries get 503"),
+        ({"free_space_min_mb": 10**9}, "disk space", "problem", "no run starts until the disk has its reserve"),
+        ({"free_memory_min_mb": TOTAL_MEMORY_MB - 1}, "memory", "problem", "no run starts until the host has its"),
+        ({"free_memory_min_mb": TOTAL_MEMORY_MB + 1}, "memory", "problem", "and no run would start"),
         ({"host": "ff02::1"}, "port", "problem", "can't listen at ff02::1"),
         ({"base_url": "https://127.0.0.1:1"}, "base_url", "problem", "refused the connection"),
         ({"trusted_proxies": ["0.0.0.0/0"]}, "trusted_proxies", "problem", "contains clients"),

@@ -149,6 +149,12 @@ def test_disk_must_have_more_space_again_than_raised_the_alarm(space, is_open, i
     assert disk_is_low(free, AlarmThresholds(disk_free_bytes=0), is_open=is_open) is False
 
 
+def test_disk_without_the_reserve_of_runs_is_low():
+    free = FreeSpace(free_bytes=500, free_inodes=None, is_below_reserve=True)
+
+    assert disk_is_low(free, AlarmThresholds(disk_free_bytes=100), is_open=False)
+
+
 @pytest.mark.parametrize(
     ("server_at", "retention_at", "problem"),
     [

@@ -48,8 +48,10 @@ def disk_condition(host: str, space: FreeSpace, thresholds: AlarmThresholds, *, 
     return AlarmCondition(
         kind=AlarmKind.DISK_LOW,
         subject=disk_subject(host),
-        summary=f"The disk of the data directory has less than {thresholds.disk_free_bytes // 1024**2:,} MB free, or "
-        "few free inodes.",
+        summary="The disk of the data directory has less than the reserve that runs must leave, so no run starts."
+        if space.is_below_reserve
+        else f"The disk of the data directory has less than {thresholds.disk_free_bytes // 1024**2:,} MB free, or few "
+        "free inodes.",
     )
 
 

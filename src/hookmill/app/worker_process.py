@@ -191,7 +191,11 @@ def work(
 
 def _free_space(settings: Settings) -> FreeSpace:
     space = disk_space(settings.data_dir, settings.free_space_min_bytes)
-    return FreeSpace(free_bytes=space.free_bytes, free_inodes=space.free_inodes)
+    return FreeSpace(
+        free_bytes=space.free_bytes,
+        free_inodes=space.free_inodes,
+        is_below_reserve=settings.host_reserve().disk_shortage() is not None,
+    )
 
 
 def _serve_metrics(
@@ -385,7 +389,9 @@ def _without_running_file_command() -> Iterator[None]:
 
 
 def refuse_unusable_runners(settings: Settings) -> None:
-    """Raises `Invalid` if this process can't use a runner. Changes nothing."""
+    """Raises `Invalid` if this process can't use a runner, or could never start a run. Changes nothing."""
+    if (problem := settings.host_reserve().problem()) is not None:
+        raise Invalid(problem)
     for name, runner in settings.all_runners().items():
         with _naming_runner(name):
             runner.refuse_unusable()

@@ -311,6 +311,8 @@ class FreeSpace:
     free_bytes: int
     free_inodes: int | None
     """None if the file system has no inode table."""
+    is_below_reserve: bool = False
+    """Whether it is less than runs must leave, so that no run starts."""
 
 
 def disk_is_low(space: FreeSpace, thresholds: AlarmThresholds, *, is_open: bool) -> bool:
@@ -319,7 +321,7 @@ def disk_is_low(space: FreeSpace, thresholds: AlarmThresholds, *, is_open: bool)
         return False
     factor = DISK_RELEASE_FACTOR if is_open else 1
     lacks_inodes = space.free_inodes is not None and space.free_inodes < FREE_INODES_MIN * factor
-    return lacks_inodes or space.free_bytes < thresholds.disk_free_bytes * factor
+    return space.is_below_reserve or lacks_inodes or space.free_bytes < thresholds.disk_free_bytes * factor
 
 
 def clock_problem(now: int, *, server_at: int | None, retention_at: int | None, elapsed_us: int) -> str | None:

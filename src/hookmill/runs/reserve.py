@@ -13,7 +13,7 @@ from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.sandbox.cgroup import memory_usage
 from hookmill.sandbox.disk import deleted_bytes, disk_use
 from hookmill.sandbox.memory import memory_bytes
-from hookmill.sandbox.reserve import SIZE_MIN, HostReserve, Resource, Shortage
+from hookmill.sandbox.reserve import SIZE_MIN, HostReserve, Resource, Shortage, amount_text
 
 WATCH_SECONDS: Final = 0.025
 """The time between two checks while commands run. A command can write a gigabyte in a second."""
@@ -23,7 +23,6 @@ PAUSE_SECONDS: Final = 5.0
 """The time until commands are measured again if none of them was the reason for a shortage."""
 GROWTH_SHARE: Final = 8
 """If so large a part of the reserve is used after a measurement, the next one does not wait."""
-_MIB: Final = 1024 * 1024
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -175,16 +174,11 @@ class ReserveWatch:
         if use < SIZE_MIN[resource] or (only is not None and largest is not only):
             return None
         largest.reason_of_end = (
-            f"The run was ended because it used the most {resource} of this host ({_amount(resource, use)}). "
+            f"The run was ended because it used the most {resource} of this host ({amount_text(resource, use)}). "
             f"{self._text_of(shortage)}"
         )
         return largest
 
     def _text_of(self, shortage: Shortage) -> str:
         place = "This host" if shortage.resource is Resource.MEMORY else f"The disk of {self._reserve.directory}"
-        free, reserve = (_amount(shortage.resource, number) for number in (shortage.free, shortage.reserve))
-        return f"{place} had {free} free, and runs must leave {reserve}."
-
-
-def _amount(resource: Resource, number: int) -> str:
-    return f"{number:,} files" if resource is Resource.INODES else f"{number // _MIB:,} MiB"
+        return f"{place} had {shortage}."

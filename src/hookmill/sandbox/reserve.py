@@ -25,6 +25,8 @@ runs are removed, and no workspace is made. So Git ends long before a run is end
 FAR_RESERVES: Final = 3
 """They are removed until the disk has as much as this."""
 
+_MIB: Final = 1024 * 1024
+
 
 class Resource(StrEnum):
     """What can become scarce."""
@@ -46,6 +48,14 @@ class Shortage:
     free: int
     reserve: int
 
+    def __str__(self) -> str:
+        free, reserve = (amount_text(self.resource, number) for number in (self.free, self.reserve))
+        return f"{free} free, and runs must leave {reserve}"
+
+
+def amount_text(resource: Resource, number: int) -> str:
+    return f"{number:,} files" if resource is Resource.INODES else f"{number // _MIB:,} MiB"
+
 
 @dataclass(frozen=True, slots=True)
 class HostReserve:
@@ -59,7 +69,7 @@ class HostReserve:
 
     def shortage(self) -> Shortage | None:
         """What is scarce. None if nothing is, or if the system does not tell."""
-        return self.disk_shortage() or self._memory_shortage()
+        return self.disk_shortage() or self.memory_shortage()
 
     def disk_shortage(self, *, reserves: int = 1) -> Shortage | None:
         """Whether disk space or inodes are scarce. With more `reserves`, they are scarce earlier."""
@@ -86,7 +96,18 @@ class HostReserve:
         # Some file systems have no inode table and report zero inodes.
         return DiskUse(disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else UNMEASURABLE.files), reserve
 
-    def _memory_shortage(self) -> Shortage | None:
+    def problem(self) -> str | None:
+        """Why this host can never have its reserve of memory, and what to do; None if it can."""
+        memory = _memory()
+        if memory is None or self.memory_bytes_min is None or self.memory_bytes_min < memory[0]:
+            return None
+        return (
+            f"This host has {memory[0] // _MIB:,} MiB of memory. It can never have {self.memory_bytes_min // _MIB:,} "
+            "MiB (free_memory_min_mb) available, and no run would start. Lower free_memory_min_mb."
+        )
+
+    def memory_shortage(self) -> Shortage | None:
+        """Whether memory is scarce."""
         memory = _memory()
         if memory is None:
             return None

@@ -23,6 +23,7 @@ CHECKS: Final[Sequence[Check[Settings]]] = (
     Check("data directory", directory.check_owner_and_modes),
     Check("file system", directory.check_file_system, needs=("data directory",)),
     Check("disk space", directory.check_space, needs=("data directory",)),
+    Check("memory", directory.check_memory),
     Check("disk sync", directory.check_sync, needs=("data directory",), seconds=20),
     Check("database", database.check_database, seconds=20),
     Check("schema", database.check_schema, needs=("database",)),

@@ -9,11 +9,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from hookmill.domain.finding import Finding, ok, problem, warning
 from hookmill.runs.package import SERVICE_FILE_PREFIXES
+from hookmill.sandbox.disk import disk_use
 from hookmill.sandbox.reserve import FREE_INODES_MIN
 from hookmill.settings import Settings
 
@@ -160,6 +162,7 @@ def check_space(settings: Settings) -> Iterator[Finding]:
     free_mb = disk.f_bavail * disk.f_frsize // MEGABYTE
     needed_mb = settings.free_space_min_mb
     text = f"{free_mb:,} MB are free at {directory}"
+    shortage = replace(settings.host_reserve(), directory=directory).disk_shortage()
     if free_mb < needed_mb:
         yield problem(
             name,
@@ -177,6 +180,39 @@ def check_space(settings: Settings) -> Iterator[Finding]:
             f"{disk.f_favail:,} inodes are free at {directory}, less than {FREE_INODES_MIN:,}: deliveries get 503",
             "Remove files. Each run has about eight.",
         )
+    if shortage is not None:
+        yield problem(
+            name,
+            f"no run starts until the disk has its reserve of {shortage.resource}: it has {shortage}",
+            "Remove files, or move the data directory to a larger disk.",
+        )
+        # This may take longer than the check may.
+        entries = os.scandir(directory) if settings.data_dir.is_dir() else ()
+        paths = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        sizes = [(disk_use([path]).bytes, path) for path in paths]
+        if sizes:
+            size, path = max(sizes)
+            yield warning(
+                name,
+                f"the largest directory there is {path}, with {size // MEGABYTE:,} MB",
+                "Look whether it can shrink.",
+            )
+
+
+def check_memory(settings: Settings) -> Iterator[Finding]:
+    """Whether the host has the memory that runs must leave."""
+    name = "memory"
+    reserve = settings.host_reserve()
+    if (text := reserve.problem()) is not None:
+        yield problem(name, text.removesuffix("."), "The service refuses to start.")
+    elif (shortage := reserve.memory_shortage()) is not None:
+        yield problem(
+            name,
+            f"no run starts until the host has its reserve of memory: it has {shortage}",
+            "End other programs, use a host with more memory, or lower free_memory_min_mb.",
+        )
+    else:
+        yield ok(name, "the host has the memory that runs must leave")
 
 
 def check_sync(settings: Settings) -> Iterator[Finding]:
