@@ -781,6 +781,17 @@ def test_git_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         run_git(("fetch",), seconds=0.2)
 
 
+def test_commit_that_keeps_git_busy_until_its_deadline_is_refused(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    host.source.commit(f="x")
+    fake_git(tmp_path, monkeypatch, "while :; do :; done", only="checkout")
+    monkeypatch.setattr(git_module, "OVERWORKED_SHARE", 0.02)
+
+    with pytest.raises(WorkspaceRefused, match=r"needs too much processor time: Git took longer than 3 s"):
+        host.check_out(time_limit_seconds=3)
+
+
 def test_output_of_git_is_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     fake_git(
         tmp_path, monkeypatch, "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; echo fatal: no >&2; exit 3"

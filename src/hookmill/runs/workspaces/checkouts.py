@@ -22,7 +22,15 @@ from typing import Final
 
 from hookmill.domain.workspace import BASE_REF, FULL_DEPTH, CheckoutCommits, GitRef, RefKind, depths_to_fetch
 from hookmill.runs.runner import Instruction
-from hookmill.runs.workspaces.git import Credential, FailureCause, GitError, GitResult, protocol_of, run_git
+from hookmill.runs.workspaces.git import (
+    Credential,
+    FailureCause,
+    GitError,
+    GitOverworked,
+    GitResult,
+    protocol_of,
+    run_git,
+)
 from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.sandbox.disk import UNMEASURABLE, DiskUse, disk_use
 from hookmill.sandbox.reserve import SIZE_MIN, Resource
@@ -153,6 +161,11 @@ class Checkouts:
                         return work.make(mirror, refs, target, lock)
                     except _HistoryTooShort:
                         continue
+        except GitOverworked as error:
+            raise WorkspaceRefused(
+                f"{work.subject} has a commit that needs too much processor time: {error} Choose another commit, or "
+                "ask the operator to raise time_limit_seconds."
+            ) from None
         except GitError as error:
             raise WorkspaceUnavailable(f"{work.subject} could not be read: {error}") from None
         raise AssertionError("the whole history is never too short")
@@ -328,7 +341,7 @@ class _Checkout:
             # parents are missing.
             try:
                 _require_success(self._git("gc", "--prune=now", "--quiet", git_directory=mirror, lock=lock))
-            except WorkspaceRefused as error:
+            except (WorkspaceRefused, GitOverworked) as error:
                 # Earlier fetches have brought what is too much.
                 raise _MirrorInDoubt(str(error)) from None
         commit = self._commit_of(self.ref, "ref", mirror, refs.local_ref)

@@ -66,6 +66,8 @@ _ENVIRONMENT: Final = {
     "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=20",
     "GIT_SSH_VARIANT": "ssh",
 }
+OVERWORKED_SHARE: Final = 0.5
+"""If Git exceeds its time and used the processor for this part of it, no server or network is the reason."""
 _HARMLESS_FAULTS: Final = (
     *("badDate", "badDateOverflow", "badEmail", "badName", "badTimezone", "missingEmail", "missingNameBeforeEmail"),
     *("missingSpaceBeforeDate", "missingSpaceBeforeEmail", "multipleAuthors", "nulInCommit", "zeroPaddedDate"),
@@ -154,6 +156,10 @@ class GitError(Exception):
     """Git did not do what it was asked to. The text is for people, and contains no secret."""
 
 
+class GitOverworked(GitError):
+    """Git exceeded its time, and has spent much of it with work on this host: the content needs so much."""
+
+
 class FailureCause(Enum):
     """Why Git failed, as its processes on this host report it."""
 
@@ -214,7 +220,8 @@ def run_git(
     `tick` is called about ten times a second, and may raise to end Git. `open_descriptors` stay open in Git.
     `read_output` gets the output in pieces, and may raise to end Git; without it, the result has the beginning of the
     output. `memory_bytes` and `file_bytes` are the limits for each process. Raises `GitError` if Git can't be started
-    or exceeds its time, and `OSError` or `MemoryError` for a fault of the host.
+    or exceeds its time (`GitOverworked` if its work on this host is the reason), and `OSError` or `MemoryError` for a
+    fault of the host.
     """
     if (program := shutil.which("git")) is None:
         raise GitError(GIT_MISSING)
@@ -329,7 +336,8 @@ class _Reader:
         peak_bytes: int | None = None
         while unread or peak_bytes is None:
             if time.monotonic() > deadline:
-                raise GitError(f"Git took longer than {seconds:g} s.")
+                is_overworked = _processor_seconds(self._process.pid) >= OVERWORKED_SHARE * seconds
+                raise (GitOverworked if is_overworked else GitError)(f"Git took longer than {seconds:g} s.")
             if time.monotonic() >= next_tick:
                 tick()
                 next_tick = time.monotonic() + TICK_SECONDS
@@ -386,6 +394,18 @@ def _cause_of(status: int, errors: dict[str, str], peak_bytes: int, memory_bytes
 def _signal_in(text: str) -> int:
     number = text.rpartition(" ")[2]
     return int(number) if number.isdigit() else 0
+
+
+def _processor_seconds(group: int) -> float:
+    """The processor time of the processes in the group, and of their children that have ended. 0 without /proc."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name of the program may contain anything.
+            fields = path.read_bytes().rpartition(b") ")[2].split()
+            if int(fields[2]) == group:
+                ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
