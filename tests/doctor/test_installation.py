@@ -23,7 +23,7 @@ from hookmill.app.doctor.base_url import check_base_url
 from hookmill.app.doctor.check import Check, findings_of
 from hookmill.app.doctor.database import check_connections, check_database, clock_finding
 from hookmill.app.doctor.destinations import check_destinations
-from hookmill.app.doctor.directory import file_system_of
+from hookmill.app.doctor.directory import check_space, file_system_of
 from hookmill.app.doctor.exchange import Connection, NoResponse, Origin, tls_context
 from hookmill.app.doctor.repositories import check_repositories
 from hookmill.app.doctor.runs import check_workers
@@ -36,6 +36,7 @@ from hookmill.settings import LoadedSettings, Settings, load_settings
 from hookmill.store.database import open_database
 from hookmill.store.runs import executors
 from hookmill.store.runs.executors import ExecutorId
+from tests.faults.small_disk import SmallDisk
 from tests.notices.receivers import closed_port, http_receiver, mail_server
 from tests.results.github import CLIENT_ID, TOKEN, app_private_key, github_server, pem
 from tests.support.certificates import write_certificates
@@ -355,6 +356,20 @@ def test_unsuitable_setting_is_found(
     assert any(
         finding.status == status and observation in finding.observation for finding in findings(examination, check)
     ), complaints(examination)
+
+
+def test_disk_on_which_no_workspace_is_made_is_a_warning(tmp_path: Path):
+    with SmallDisk(tmp_path) as disk:
+        settings = Settings(
+            data_dir=disk.directory,
+            port=free_port(),
+            # A tenth of the disk is the reserve, and Git must leave two.
+            free_space_min_mb=54 if disk.is_mounted else 10**9,
+            repositories={"app": RepositorySettings(url=str(tmp_path))},
+        )
+        texts = [finding.observation for finding in check_space(settings)]
+
+    assert ("no workspace is made while less than 66 MiB" in texts[-1]) is disk.is_mounted
 
 
 def test_other_program_at_the_port_is_a_problem(tmp_path: Path):

@@ -36,6 +36,7 @@ from hookmill.runs.reserve import ReserveWatch
 from hookmill.runs.run_secrets import RunSecretReader
 from hookmill.runs.runner import Runner, UncreatedRunner
 from hookmill.runs.runners import RunnerContext, RunnerSettings
+from hookmill.runs.workspaces.checkouts import Checkouts
 from hookmill.settings import Settings, read_settings
 from hookmill.store import timeouts
 from hookmill.store.database import POSTGRES_CONNECTIONS
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from hookmill.results.sender import ResultSender
     from hookmill.runs.dispatcher import Dispatcher
     from hookmill.runs.uploads import Uploads
-    from hookmill.runs.workspaces.checkouts import Checkouts
     from hookmill.runs.workspaces.preparation import Workspaces
 
 
@@ -350,9 +350,7 @@ def _create_runner(name: str, settings: RunnerSettings, context: RunnerContext) 
         return UncreatedRunner(name, partial(settings.create_runner, context))
 
 
-def _checkouts(settings: Settings) -> "Checkouts":
-    from hookmill.runs.workspaces.checkouts import Checkouts
-
+def _checkouts(settings: Settings) -> Checkouts:
     return Checkouts(settings.data_dir.absolute(), settings.host_reserve().room_for_workspace)
 
 

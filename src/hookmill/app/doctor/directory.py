@@ -16,7 +16,7 @@ from typing import Final
 from hookmill.domain.finding import Finding, ok, problem, warning
 from hookmill.runs.package import SERVICE_FILE_PREFIXES
 from hookmill.sandbox.disk import disk_use
-from hookmill.sandbox.reserve import FREE_INODES_MIN
+from hookmill.sandbox.reserve import FREE_INODES_MIN, NEAR_RESERVES, amount_text
 from hookmill.settings import Settings
 
 MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -162,7 +162,7 @@ def check_space(settings: Settings) -> Iterator[Finding]:
     free_mb = disk.f_bavail * disk.f_frsize // MEGABYTE
     needed_mb = settings.free_space_min_mb
     text = f"{free_mb:,} MB are free at {directory}"
-    shortage = replace(settings.host_reserve(), directory=directory).disk_shortage()
+    reserve = replace(settings.host_reserve(), directory=directory)
     if free_mb < needed_mb:
         yield problem(
             name,
@@ -180,7 +180,7 @@ def check_space(settings: Settings) -> Iterator[Finding]:
             f"{disk.f_favail:,} inodes are free at {directory}, less than {FREE_INODES_MIN:,}: deliveries get 503",
             "Remove files. Each run has about eight.",
         )
-    if shortage is not None:
+    if (shortage := reserve.disk_shortage()) is not None:
         yield problem(
             name,
             f"no run starts until the disk has its reserve of {shortage.resource}: it has {shortage}",
@@ -197,6 +197,13 @@ def check_space(settings: Settings) -> Iterator[Finding]:
                 f"the largest directory there is {path}, with {size // MEGABYTE:,} MB",
                 "Look whether it can shrink.",
             )
+    elif settings.repositories and (shortage := reserve.disk_shortage(reserves=NEAR_RESERVES)) is not None:
+        yield warning(
+            name,
+            f"no workspace is made while less than {amount_text(shortage.resource, shortage.reserve)} of "
+            f"{shortage.resource} are free at {directory}",
+            "Remove files, or move the data directory to a larger disk.",
+        )
 
 
 def check_memory(settings: Settings) -> Iterator[Finding]:
