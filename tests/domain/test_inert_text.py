@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hookmill.domain.check_run import check_run_body
-from hookmill.domain.inert_text import fitted, inert, visible
+from hookmill.domain.inert_text import fitted, inert, inert_in_chat
 from hookmill.domain.markdown_blocks import DEPTH_MAX
 from hookmill.domain.result_text import comment_body, slack_body, webhook_body
 from tests.domain.summaries import INDENTS, SUMMARY_COUNT, summary
@@ -28,6 +28,7 @@ TAGS = frozenset(
 """What Markdown alone can create, without images."""
 ACTS = re.compile(r"(?<![a-zA-Z0-9])@[\w-]|[#!]\d|(?<![a-zA-Z])[gG][hH]-\d|\[\[[^\[\]\n]*\]\]")
 """What GitHub or Gitea finds in the text of one node outside of code."""
+MENTION = re.compile(r"(?<![a-zA-Z0-9])@[\w-]|@(?:all|channel|everyone|here)\b", re.IGNORECASE)
 ISSUE = re.compile(r"https?://[\w.]+/[\w./-]*/?(issues|pull)/\d")
 COMMAND = re.compile(
     r"/[a-z]|\.[a-z]+(\s|$)|![a-z]|(atlantis|bors|recheck|reverify|retest)(\s|:|$)|@[a-z]|ok\s+to\s+test\b|"
@@ -164,7 +165,7 @@ def test_what_would_act_is_inert_and_visible(engine: str, text: str, expected: s
 )
 def test_harmless_markdown_is_unchanged(text: str):
     assert inert(text) == text
-    assert visible(text) == text
+    assert inert_in_chat(text) == text
 
 
 HOSTILE_CODE = (
@@ -213,7 +214,7 @@ def test_code_arrives_byte_for_byte(engine: str, template: str):
     code = rendered(engine, text).code_blocks
 
     assert any("@dataclass" in block for block in code)
-    for made in (inert(text), visible(text), inert(text, "\n\n@octocat")):
+    for made in (inert(text), inert_in_chat(text), inert(text, "\n\n@octocat")):
         assert has_code_of(code, rendered(engine, made).code_blocks)
     assert acting(engine, inert(text)) == []
     assert "@octocat" not in "".join(rendered(engine, inert(text, "\n\n@octocat")).code_blocks)
@@ -326,7 +327,7 @@ def test_made_up_summaries_keep_their_code_in_chats(engine: str):
         code = rendered(engine, text)
         shown = rendered(engine, to_slack(text))
 
-        assert (code.code_blocks, code.code_spans) == (shown.code_blocks, shown.code_spans), number
+        assert has_code_of(code.code_blocks, shown.code_blocks), number
         assert not re.search("[\u2028\u202e\u200b\x0b]", "".join(shown.texts)), number
 
 
@@ -373,6 +374,25 @@ def test_no_combination_of_markdown_acts(text: str):
     assert inert(made) == made
 
 
+CHAT_PIECES = st.sampled_from(
+    ["@here", "@channel", "@all", "a@everyone.com ", "![x](https://a.b/x.png)", "![", "`", "\n"]
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(st.one_of(CHAT_PIECES, LINES, PIECES), max_size=12).map("".join))
+@example("<!--\n```\nx\n-->\n```\n@here\n```")
+@example("odd ` @here x ![y](/z) `@all`")
+def test_nobody_is_mentioned_and_no_image_loads_in_chats(text: str):
+    made = inert_in_chat(text)
+
+    for engine in ENGINES:
+        found = rendered(engine, made.replace("&", "&amp;").replace("<", "&lt;"))
+        assert not MENTION.search("\n".join(found.texts))
+        assert "img" not in found.tags
+    assert has_code_of(rendered("cmark", text).code_blocks, rendered("cmark", made).code_blocks)
+
+
 @settings(max_examples=EXAMPLES // 2, deadline=None)
 @given(DOCUMENTS, st.integers(10, 120))
 def test_no_cut_makes_a_text_act(text: str, size_max: int):
@@ -413,4 +433,4 @@ def test_longest_hostile_text_takes_linear_time(piece: str):
     made = inert(text)
 
     assert 65_535 <= len(made) <= 4 * len(text)
-    assert len(visible(text)) == len(text)
+    assert 65_535 <= len(inert_in_chat(text)) <= 4 * len(text)

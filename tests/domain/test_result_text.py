@@ -64,7 +64,7 @@ def test_last_message_of_an_agent_is_delivered_like_a_summary():
     run_result = result(message="# Done\n@octocat")
 
     assert comment_body(run_result) == f"{MARKER}# Done\n@`octocat`"
-    assert "# Done\n@octocat" in slack_body(run_result)["text"]
+    assert "# Done\n@`octocat`" in slack_body(run_result)["text"]
     data = json.loads(webhook_body(run_result))["data"]
     assert (data["summary"], data["summary_source"]) == ("# Done\n@octocat", "last_message")
 
@@ -114,8 +114,8 @@ def test_slack_message_has_no_mention_and_no_markup():
     body = slack_body(result(summary="<!channel> <@U024BE7LH> <https://evil.example|Sign in> @here\n`a\u202e` \u202e"))
 
     assert body["text"] == (
-        "review: The run succeeded.\n\n&lt;!channel&gt; &lt;@U024BE7LH&gt; &lt;https://evil.example|Sign in&gt; @here\n"
-        f"`a\u202e` \ufffd\n\n{URL}"
+        "review: The run succeeded.\n\n\\&lt;!channel&gt; &lt;@`U024BE7LH`&gt; &lt;https://evil.example|Sign in&gt; "
+        f"@`here`\n\n`a\u202e` \ufffd\n\n{URL}"
     )
     assert (body["mrkdwn"], body["link_names"]) == (False, False)
 

@@ -52,12 +52,26 @@ _TOKEN: Final = re.compile(
     # Otherwise, `[a-z]` would also match four letters that GitHub and Gitea take for none, such as U+017F.
     re.ASCII | re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
+_CHAT_TOKEN: Final = re.compile(
+    rf"""
+    (?P<scheme>(?:https?|ftp)://|www(?=\.))(?P<url>[^ \t\r\n<]{{0,{_URL_MAX}}}+)
+    | (?P<email>(?<=[a-z0-9])@(?!(?:all|channel|everyone|here)\b)(?:[a-z0-9-]++\.)+[a-z]{{2,}}+(?![\w-]))
+    | (?P<sign>\\?@)\\?(?u:(?P<name>[\w-]++))
+    | (?P<image>!)\[
+    | (?P<escape>\\[!-/:-@\[-`{{-~])
+    | (?P<ticks>`++)
+    | (?P<invisible>[{_INVISIBLE}]++)
+    """,
+    re.ASCII | re.IGNORECASE | re.VERBOSE,
+)
+"""What acts in chats that are compatible with Slack, but read Markdown, such as Mattermost."""
 _ACTS_IN_URL: Final = re.compile(
     r"/(?:issues|pulls?|discussions|merge_requests)/|@(?=[\w-])|[#!](?=[0-9])|gh-[0-9]|\\|&[#a-z0-9]+;"
     rf"|!\[|\[\[|\](?=:|\((?!(?a:{_PLAIN_URL})\)))",
     re.IGNORECASE,
 )
 """GitHub refers to an issue by its full URL. The others act if a parser finds no URL here, or a shorter one."""
+_ACTS_IN_CHAT_URL: Final = re.compile(r"@(?=[\w-])|!\[")
 _AFTER_URL: Final = "?!.,:;*_~'\")|>"
 _LONE_SCHEME: Final = re.compile(
     rf"(?:(?:https?|ftp)://|www\.)[{_AFTER_URL}\\]*+(?:[\[\]]|\Z)", re.ASCII | re.IGNORECASE
@@ -84,6 +98,20 @@ _LONE_CARRIAGE_RETURN: Final = re.compile(r"\r(?!\n)")
 
 def inert(text: str, following: str = "") -> str:
     """The Markdown, so that nothing in it acts, and then `following`, which is outside of all its blocks."""
+    return _written(text, following, _TOKEN, _ACTS_IN_URL)
+
+
+def inert_in_chat(text: str, following: str = "") -> str:
+    """The Markdown for chats: without mentions, images and invisible characters outside of code. Links stay."""
+    return _written(text, following, _CHAT_TOKEN, _ACTS_IN_CHAT_URL)
+
+
+def inert_line(text: str) -> str:
+    """A line for a receiver where no text acts: only invisible characters are replaced."""
+    return _shown(_usable(text))
+
+
+def _written(text: str, following: str, token: re.Pattern[str], acts_in_url: re.Pattern[str]) -> str:
     text = _plain(_usable(text))
     found = markdown_blocks(text)
     pieces: list[str] = []
@@ -94,28 +122,9 @@ def inert(text: str, following: str = "") -> str:
         if block.kind is BlockKind.CODE:
             pieces += (_shown(text[block.start : block.code_start]), text[block.code_start : block.end])
             continue
-        writer = _Writer(text, block, pieces)
+        writer = _Writer(text, block, pieces, token, acts_in_url)
         for start, end in _contexts(text, block):
             writer.rewrite(start, end)
-    pieces.append(text[position:])
-    return "".join(pieces) + _ending(text, found, following)
-
-
-def visible(text: str, following: str = "") -> str:
-    """The Markdown for a receiver where no text acts: only invisible characters outside of code are replaced."""
-    text = _usable(text)
-    pieces: list[str] = []
-    position = 0
-    found = markdown_blocks(text)
-    for block in found.blocks:
-        pieces.append(text[position : block.start])
-        position = block.start
-        spans = [(block.code_start, block.end)] if block.kind is BlockKind.CODE else _code_spans(text, block)
-        for start, end in spans:
-            pieces += (_shown(text[position:start]), text[start:end])
-            position = end
-        pieces.append(_shown(text[position : block.end]))
-        position = block.end
     pieces.append(text[position:])
     return "".join(pieces) + _ending(text, found, following)
 
@@ -256,8 +265,12 @@ class _CodeSpans:
 class _Writer:
     """Writes the text of one block so that it is inert."""
 
-    def __init__(self, text: str, block: Block, pieces: list[str]) -> None:
+    def __init__(
+        self, text: str, block: Block, pieces: list[str], token: re.Pattern[str], acts_in_url: re.Pattern[str]
+    ) -> None:
         self._text = text
+        self._token = token
+        self._acts_in_url = acts_in_url
         self._pieces = pieces
         lengths = {len(ticks) for ticks in _TICKS.findall(text, block.start, block.end)}
         unused = next((length for length in range(1, _TICKS_MAX + 1) if length not in lengths), None)
@@ -269,7 +282,7 @@ class _Writer:
         text = self._text
         spans = _CodeSpans(text, start, end)
         position = start
-        while token := _TOKEN.search(text, position, end):
+        while token := self._token.search(text, position, end):
             self._pieces.append(text[position : token.start()])
             position = token.end()
             match token.lastgroup:
@@ -280,7 +293,7 @@ class _Writer:
                     self._write_code(command[name_start:], position)
                 case "url":
                     position = self._write_url(token["scheme"], token["url"], token.start("url"))
-                case "email" if not self._before().isalnum() or _ACTS_IN_URL.search(token["email"], 1):
+                case "email" if not self._before().isalnum() or self._acts_in_url.search(token["email"], 1):
                     self._pieces.append("@")
                     self._write_code(token["email"][1:], position)
                 case "name":
@@ -289,6 +302,9 @@ class _Writer:
                 case "number":
                     self._pieces.append(token["mark"])
                     self._write_code(token["number"], position)
+                case "image":
+                    self._pieces.append("!")
+                    self._write_code("[", position)
                 case "wiki":
                     self._pieces.append("[")
                     self._write_code("[", position)
@@ -330,7 +346,7 @@ class _Writer:
         self._pieces.append(scheme)
         end = start + len(url)
         goes_on = len(run) == _URL_MAX or self._text.startswith("<", start + len(run))
-        if ticks or goes_on or _ACTS_IN_URL.search(run) or _LONE_SCHEME.search(run, len(url)):
+        if ticks or goes_on or self._acts_in_url.search(run) or _LONE_SCHEME.search(run, len(url)):
             self._write_code(url, end)
         else:
             self._pieces.append(_shown(url))

@@ -1,7 +1,8 @@
 """The texts that destinations get about a run. An agent wrote parts of them, so nothing in them can act.
 
 Comments and check runs are Markdown: `inert_text` says what acts there. Messages for Slack turn off its markup and its
-links to names, and escape the three characters that remain, so nothing else acts. Programs get the text as it is.
+links to names, and escape the three characters that remain. Compatible chats may ignore that and read Markdown, so
+mentions and images are inert there, too. Programs get the text as it is.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, run_id
-from hookmill.domain.inert_text import fitted, inert, visible
+from hookmill.domain.inert_text import fitted, inert, inert_in_chat, inert_line
 from hookmill.domain.moment import iso
 from hookmill.domain.run import RunState
 from hookmill.domain.run_outputs import COMMENT_FILE, OutputText, RunOutputs, RunSummary, summary_of
@@ -112,7 +113,7 @@ def status_description(result: RunResult) -> str:
     line = _first_line(summary.text) if summary is not None else ""
     if not line:
         return outcome
-    text = visible(line if result.state is RunState.SUCCEEDED else f"{outcome} {line}")
+    text = inert_line(line if result.state is RunState.SUCCEEDED else f"{outcome} {line}")
     return text if len(text) <= DESCRIPTION_CHARACTERS_MAX else text[: DESCRIPTION_CHARACTERS_MAX - 1] + "…"
 
 
@@ -129,7 +130,7 @@ def slack_body(result: RunResult) -> dict[str, Any]:
     """The body for an incoming webhook of Slack. Slack decodes three entities, and nothing else."""
     lines = [f"{printable(result.automation)}: {_TEXT_BY_STATE.get(result.state, result.state.value)}"]
     if (summary := summary_of(result.outputs)) is not None:
-        lines.append(fitted(summary.text, SLACK_CHARACTERS_MAX, visible, is_cut=summary.is_cut))
+        lines.append(fitted(summary.text, SLACK_CHARACTERS_MAX, inert_in_chat, is_cut=summary.is_cut))
     text = "\n\n".join((*lines, result.url))
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return {"text": text, "mrkdwn": False, "link_names": False, "unfurl_links": False, "unfurl_media": False}
