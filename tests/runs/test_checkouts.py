@@ -747,6 +747,21 @@ def test_commit_that_is_larger_than_the_disk_is_refused_before_its_checkout(host
     assert not list(host.data.parent.glob("workspace-*"))
 
 
+def test_mirror_that_others_made_large_costs_no_run_its_workspace(host: Host):
+    host.source.commit(f="x")
+    host.check_out()
+    mirror = host.mirror_inode()
+    with (host.data / "repositories" / host.mirrors()[0] / "large").open("wb") as large:
+        os.posix_fallocate(large.fileno(), 0, 40 * MIB)
+    host.source.commit(f="y" * MIB)
+    host.checkouts = Checkouts(host.data, room_of(host, disk_bytes(host.data / "repositories") + 2 * 4096))
+
+    host.check_out()
+
+    assert host.mirror_inode() != mirror
+    assert disk_bytes(host.data) < 10 * MIB
+
+
 def test_run_whose_fetch_uses_up_the_disk_is_refused(host: Host):
     host.source.commit(f="x")
     host.source.git("branch", "small")

@@ -104,6 +104,10 @@ class HostShortage(Exception):
         self.has_begun = has_begun
 
 
+class _DiskShortage(HostShortage):
+    """The disk has too little room for the workspace."""
+
+
 class _HistoryTooShort(Exception):
     """The mirror has too little history to be certain of the merge base."""
 
@@ -295,6 +299,11 @@ class _Checkout:
                 return self._make(mirror, refs, target, lock)
             except (_MirrorInDoubt, _MirrorTooLarge):
                 remove_or_set_aside(target)
+            except _DiskShortage:
+                # Earlier fetches may have brought what is too much.
+                remove_or_set_aside(target)
+                remove_or_set_aside(mirror)
+                self.growth.begin(mirror, target)
             finally:
                 _remove_leftovers(mirror)
         try:
@@ -623,14 +632,17 @@ class _Growth:
     def check(self) -> None:
         """Raises `WorkspaceTooLarge` or `HostShortage` if there is no longer any room."""
         if (lacking := self._lacking_room(_LEAST)) is not None:
-            # A mirror that others made large is removed before the next attempt.
-            added, before = (_amount(lacking, use) for use in (self._added(), self._mirror_before))
-            raise _shortage(lacking, has_begun=True, is_reason=added >= max(SIZE_MIN[lacking], before))
+            raise self._shortage(lacking, self._added())
 
     def require_room_for(self, needed: DiskUse) -> None:
         """Raises `WorkspaceTooLarge`, or `HostShortage` if so little is needed that it can't be the reason."""
         if (lacking := self._lacking_room(needed)) is not None:
-            raise _shortage(lacking, has_begun=True, is_reason=_amount(lacking, needed) >= SIZE_MIN[lacking])
+            raise self._shortage(lacking, needed)
+
+    def _shortage(self, lacking: Resource, use: DiskUse) -> Exception:
+        used, before = (_amount(lacking, each) for each in (use, self._mirror_before))
+        # A mirror that others made large is removed first.
+        return _shortage(lacking, has_begun=True, is_reason=used >= SIZE_MIN[lacking] > before)
 
     def _added(self) -> DiskUse:
         if self._mirror is None or self._target is None:
@@ -656,7 +668,7 @@ def _shortage(lacking: Resource, *, has_begun: bool, is_reason: bool = False) ->
             f"The workspace needs more {lacking} than this host has above twice the reserve that runs must leave. "
             "Choose a smaller commit or depth, or ask the operator for a larger disk."
         )
-    return HostShortage(
+    return _DiskShortage(
         f"A workspace needs more {lacking} than the data directory's disk has above free_space_min_mb and twice the "
         "reserve that runs must leave. Free disk space, or use a larger disk.",
         has_begun=has_begun,
