@@ -677,10 +677,9 @@ def test_file_that_needs_too_much_memory_is_refused(host: Host, monkeypatch: pyt
     host.check_out(git_ref("small"), disk_bytes_max=30_000_000)
     mirror = host.mirror_inode()
 
-    with pytest.raises(WorkspaceRefused, match="needs more than 20,000,000 bytes of memory") as refused:
+    with pytest.raises(WorkspaceRefused, match="needs more than 20,000,000 bytes of memory"):
         host.check_out(disk_bytes_max=30_000_000)
 
-    assert "Out of memory" in str(refused.value)
     assert host.mirror_inode() == mirror
     assert history(host.check_out(git_ref("small"), disk_bytes_max=30_000_000)) == ["small"]
 
