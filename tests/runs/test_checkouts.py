@@ -909,9 +909,11 @@ def test_signal_that_ends_git_is_no_fault_of_the_server(
 ):
     host.source.commit()
     fake_git(tmp_path, monkeypatch, f"kill -{name} $$", only="fetch")
+    # The memory of the worker is not that of Git.
+    monkeypatch.setattr(repository_module, "MEMORY_BYTES", 20_000_000)
 
     with pytest.raises(error):
-        host.check_out()
+        host.check_out(disk_bytes_max=30_000_000)
 
 
 def fake_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, *, only: str | None = None) -> None:

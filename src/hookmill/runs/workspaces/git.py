@@ -359,7 +359,9 @@ class _Reader:
         if process == 0:
             return None
         self._process.returncode = os.waitstatus_to_exitcode(status)
-        return usage.ru_maxrss * 1_024
+        # Until it executes Git, the process has the memory of this one, and Linux counts that, too.
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return usage.ru_maxrss * 1_024 if usage.ru_maxrss > own else 0
 
     def _keep_output(self, chunk: bytes) -> None:
         self.output = (self.output + chunk)[:OUTPUT_BYTES_MAX]
