@@ -1,7 +1,7 @@
 """The review of a pull request with comments on lines, from the annotations that a run wrote.
 
 GitHub refuses a whole review if one comment is on a line that the diff does not show, so such comments are in the text
-of the review instead. The diff is text of whoever opened the pull request.
+of the review instead. The author of the pull request has written the diff.
 """
 
 import re
