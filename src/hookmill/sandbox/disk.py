@@ -22,7 +22,7 @@ class DiskUse(NamedTuple):
 
 
 UNMEASURABLE: Final = DiskUse(2**63, 2**63)
-"""The use of a directory that only a hostile command makes: one that can't be listed."""
+"""The use of a directory that only a hostile command makes: one with too long a path."""
 
 
 def disk_use(
@@ -35,8 +35,8 @@ def disk_use(
     """What the files in these directories use. Counts only until `bytes_max` or `FILES_MAX` is exceeded.
 
     `changed_since_ns`: only files that were changed since this time count. No link is followed. A directory that this
-    account can't list does not count, because tests of programs make such directories. With `repairs`, this account
-    makes its own directories readable, and another one is `UNMEASURABLE`.
+    account can't list does not count, because tests of programs make such directories, and containers those of other
+    accounts. With `repairs`, this account makes its own directories readable.
     """
     used, files = 0, 0
     waiting = list(directories)
@@ -55,12 +55,9 @@ def disk_use(
                         return DiskUse(used, files)
                     if stat.S_ISDIR(status.st_mode):
                         waiting.append(entry.path)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
             # The command may remove anything at any time.
             continue
-        except PermissionError:
-            if repairs:
-                return UNMEASURABLE
         except OSError:
             # The path is longer than the system allows.
             return UNMEASURABLE

@@ -15,6 +15,7 @@ INODE_BYTES: Final = 1_024
 
 _PRIVATE: Final = (b"RssAnon:", b"VmSwap:")
 _SHARED: Final = (b"RssShmem:",)
+_PAGE_TABLES: Final = (b"VmPTE:",)
 """The memory of a process in /proc/PID/status. A shared page counts for each process that has it."""
 _PROPORTIONAL_PRIVATE: Final = (b"Pss_Anon:", b"SwapPss:")
 _PROPORTIONAL_SHARED: Final = (b"Pss_Shmem:",)
@@ -28,6 +29,7 @@ def memory_bytes(processes: Collection[int], bytes_max: int) -> int:
     may count twice, because this sum is cheaper.
     """
     in_kernel, memfd = _bytes_of_descriptors(processes)
+    in_kernel += sum(map(_bytes_of_page_tables, processes))
 
     def total(sizes: Iterable[tuple[int, int]]) -> int:
         private = shared = 0
@@ -74,6 +76,11 @@ def tmpfs_inode_bytes(process: int) -> int:
             continue
         total += (status.f_files - status.f_ffree) * INODE_BYTES
     return total
+
+
+def _bytes_of_page_tables(process: int) -> int:
+    sizes = _sums(f"/proc/{process}/status", _PAGE_TABLES, ())
+    return sizes[0] if sizes is not None else 0
 
 
 def _resident_bytes(process: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ before a delivery is refused.
 """
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +20,8 @@ SHARE: Final = 10
 DISK_BYTES_MAX: Final = 512 * 1024 * 1024
 INODES_MAX: Final = 100_000
 MEMORY_BYTES_MAX: Final = 1024 * 1024 * 1024
+MEMORY_ABOVE_FLOOR: Final = 512 * 1024 * 1024
+"""How much of the reserve of memory is above the floor, at most."""
 NEAR_RESERVES: Final = 2
 """With less than the space for deliveries and this many reserves, mirrors of repositories and then packages of ended
 runs are removed, and no workspace is made. So Git ends long before a run is ended for what Git has used."""
@@ -47,6 +50,13 @@ class Shortage:
     resource: Resource
     free: int
     reserve: int
+    floor: int
+    """With less free, deliveries are refused, or the kernel may soon end processes."""
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether half of the reserve above the floor is used."""
+        return self.free < (self.reserve + self.floor) // 2
 
     def __str__(self) -> str:
         free, reserve = (amount_text(self.resource, number) for number in (self.free, self.reserve))
@@ -78,8 +88,20 @@ class HostReserve:
         except OSError:
             return None
         if free.bytes < reserve.bytes:
-            return Shortage(Resource.DISK, free.bytes, reserve.bytes)
-        return Shortage(Resource.INODES, free.files, reserve.files) if free.files < reserve.files else None
+            return Shortage(Resource.DISK, free.bytes, reserve.bytes, self.delivery_bytes_min)
+        if free.files < reserve.files:
+            return Shortage(Resource.INODES, free.files, reserve.files, FREE_INODES_MIN)
+        return None
+
+    def free(self) -> dict[Resource, int]:
+        """What is free now, as far as the system tells."""
+        free = {}
+        with suppress(OSError):
+            disk, _ = self._free_and_reserve(1)
+            free = {Resource.DISK: disk.bytes, Resource.INODES: disk.files}
+        if (memory := _memory()) is not None:
+            free[Resource.MEMORY] = memory[1]
+        return free
 
     def room_for_workspace(self) -> DiskUse:
         """What a workspace may use of the disk. Not positive if it may use nothing. Raises `OSError`."""
@@ -113,7 +135,8 @@ class HostReserve:
             return None
         total, available = memory
         reserve = min(MEMORY_BYTES_MAX, total // SHARE) if self.memory_bytes_min is None else self.memory_bytes_min
-        return Shortage(Resource.MEMORY, available, reserve) if available < reserve else None
+        floor = max(0, reserve - MEMORY_ABOVE_FLOOR)
+        return Shortage(Resource.MEMORY, available, reserve, floor) if available < reserve else None
 
 
 def _memory() -> tuple[int, int] | None:

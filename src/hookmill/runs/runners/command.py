@@ -141,23 +141,26 @@ class CommandRunner:
     def _within_limits(self, package: Package, result: Ended | Abandoned, watched: WatchedCommand) -> Ended | Abandoned:
         """The result, and a package that has no more than it may have. All processes have ended."""
         bytes_max = self.sandbox.disk_bytes_max if self.sandbox is not None else None
-        if self.reserve_watch is not None:
-            self.reserve_watch.check_at_end(watched)
-        reason = watched.reason_of_end
-        if reason is not None:
+        fault = self.reserve_watch.fault_of(watched) if self.reserve_watch is not None else None
+        if isinstance(fault, HostFault) and isinstance(result, Ended) and result.state is RunState.SUCCEEDED:
+            # It had ended before it could be stopped.
+            fault = None
+        if fault is not None:
             bytes_max = min(bytes_max or KEPT_BYTES, KEPT_BYTES)
         elif bytes_max is None or disk_use([str(package.directory)], bytes_max=bytes_max, repairs=True).is_within(
             bytes_max
         ):
             return result
         elif self.sandbox is not None:
-            reason = self.sandbox.reason_of_end(DISK_LIMIT)
+            fault = self.sandbox.reason_of_end(DISK_LIMIT)
         # What can't be removed now is removed by retention.
         with contextlib.suppress(OSError):
             keep_results(package.directory, bytes_max)
         if isinstance(result, Abandoned) or result.state is RunState.CANCELLED:
             return result
-        return replace(result, state=RunState.FAILED, reason=reason)
+        if isinstance(fault, HostFault):
+            raise fault
+        return replace(result, state=RunState.FAILED, reason=fault)
 
     def _create_outputs_directory(self, package: Package) -> None:
         try:
