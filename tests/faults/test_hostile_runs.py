@@ -1,4 +1,4 @@
-"""Runs that take the host's disk or memory, while an honest sender delivers."""
+"""Runs that take the host's disk or memory, or let Git take it, while an honest sender delivers."""
 
 import json
 import os
@@ -20,6 +20,7 @@ from hookmill.management import WebhookWithSecret
 from hookmill.sandbox import cgroup
 from hookmill.sandbox.cgroup import usable_cgroup
 from tests.support.debian import program
+from tests.support.git_server import GitServer, SourceRepository, serve_over_http, tree_entry
 from tests.support.loaded import Forked, hookmill
 from tests.support.ports import free_port
 from tests.support.python_programs import python
@@ -110,10 +111,25 @@ def available_memory() -> int:
 
 
 @contextmanager
-def serving_on(host: Path, *, has_cgroup: bool, memory_min_mb: int) -> Iterator[Service]:
+def git_bomb(directory: Path) -> Iterator[GitServer]:
+    """A repository with a commit of 20^20 files: each of twenty trees has the previous one twenty times."""
+    source = SourceRepository.create(directory)
+    source.commit(f="x")
+    mode, entry = "100644", source.git("rev-parse", "HEAD:f")
+    for _ in range(20):
+        entry = source.store("tree", b"".join(tree_entry(mode, chr(97 + number), entry) for number in range(20)))
+        mode = "40000"
+    source.branch("bomb", entry)
+    with serve_over_http(directory / ".git") as server:
+        yield server
+
+
+@contextmanager
+def serving_on(host: Path, repository: str, *, has_cgroup: bool, memory_min_mb: int) -> Iterator[Service]:
     limits = {"limits": "approximate", "memory_mb": 65_536, "disk_mb": 65_536}
     common = {"user": "nobody", "sandbox": "bubblewrap", "bubblewrap": limits, "time_limit_seconds": 100}
-    scripts = {"disk": HIDES_ON_DISK, "memory": TAKES_MEMORY, "good": "print('done')"}
+    good = "print('done')"
+    scripts = {"disk": HIDES_ON_DISK, "memory": TAKES_MEMORY, "git": good, "good": good}
     runners = {
         name: {"kind": "command", "argv": [python(), "-I", "-S", "-c", script], **common}
         for name, script in scripts.items()
@@ -124,6 +140,7 @@ def serving_on(host: Path, *, has_cgroup: bool, memory_min_mb: int) -> Iterator[
         data,
         settings={
             "RUNNERS": json.dumps(runners),
+            "REPOSITORIES": json.dumps({"app": {"url": repository}}),
             "FREE_SPACE_MIN_MB": str(FREE_SPACE_MIN_MB),
             "FREE_MEMORY_MIN_MB": str(memory_min_mb),
             "DELIVERIES_PER_MINUTE": "10000",
@@ -150,7 +167,9 @@ def is_ready(service: Service) -> bool:
         return False
 
 
-def automated_webhook(service: Service, runner: str, **delivery_filter: Any) -> WebhookWithSecret:
+def automated_webhook(
+    service: Service, runner: str, options: dict[str, Any] | None = None, **delivery_filter: Any
+) -> WebhookWithSecret:
     with service.management() as management:
         may = operator(management)
         webhook = management.webhooks.create(may, runner)
@@ -159,7 +178,7 @@ def automated_webhook(service: Service, runner: str, **delivery_filter: Any) -> 
             "event": "received",
             "filter": {"webhook_ids": [webhook.webhook.uid], **delivery_filter},
         }
-        management.automations.create(may, runner, prompt="Look.", runner=runner, triggers=[trigger])
+        management.automations.create(may, runner, prompt="Look.", runner=runner, triggers=[trigger], options=options)
         return webhook
 
 
@@ -207,12 +226,16 @@ class HonestSender:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("cgroups", CGROUPS)
-@pytest.mark.parametrize("resource", ["disk", "memory"])
+@pytest.mark.parametrize("resource", ["disk", "memory", "git"])
 def test_hostile_runs_stop_neither_deliveries_nor_other_runs(host: Path, resource: str, cgroups: str):
     available = available_memory()
     memory_min_mb = available // MIB - MEMORY_MB if resource == "memory" else 1
-    with serving_on(host, has_cgroup=cgroups == "cgroup", memory_min_mb=memory_min_mb) as service:
-        hostile = automated_webhook(service, resource)
+    with (
+        git_bomb(host / "source") as repository,
+        serving_on(host, repository.url, has_cgroup=cgroups == "cgroup", memory_min_mb=memory_min_mb) as service,
+    ):
+        options = {"workspace": {"repository": "app", "ref": "bomb"}} if resource == "git" else None
+        hostile = automated_webhook(service, resource, options)
         good = automated_webhook(service, "good", payload={"starts": {"in": [True]}})
         with HonestSender(service, good) as sender:
             until(lambda: len(sender.answers) > 40, "the sender has begun")
@@ -240,6 +263,7 @@ def test_hostile_runs_stop_neither_deliveries_nor_other_runs(host: Path, resourc
         assert {run.state for run in good_runs} == {RunState.SUCCEEDED}
         assert {run.state for run in hostile_runs} == {RunState.FAILED}
         for run in hostile_runs:
-            assert (run.reason or "").startswith("The run was ended because it used the most ")
+            expected = "needs more than" if resource == "git" else "The run was ended because it used the most "
+            assert expected in (run.reason or "")
         assert sender.free_bytes > FREE_SPACE_MIN_MB * MIB
         assert sender.memory_bytes > available - 2 * MEMORY_MB * MIB
