@@ -67,6 +67,26 @@ def test_filter_refuses_the_listed_system_calls_and_no_others(machine):
     }
 
 
+RECENT: Final = {
+    "name_to_handle_at": (303, 264),
+    "memfd_secret": (447, 447),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
+    "open_tree_attr": (467, 467),
+}
+"""Calls that the list once lacked, with their numbers in the kernel's tables."""
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_recent_ways_to_mounts_files_and_memory_are_refused(machine):
+    architecture, column = MACHINES[machine]
+    content = seccomp_filter(machine) or b""
+
+    answers = {name: answer(content, architecture, numbers[column]) for name, numbers in RECENT.items()}
+
+    assert answers == dict.fromkeys(RECENT, refused(errno.EPERM))
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_newer_system_calls_seem_to_be_missing(machine):
     architecture, _ = MACHINES[machine]
