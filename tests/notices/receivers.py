@@ -132,6 +132,8 @@ class Mailbox:
     envelopes: list[tuple[str, list[str], bytes]] = field(default_factory=list)
     """The sender, the recipients and the content of each e-mail."""
     had_tls: list[bool] = field(default_factory=list)
+    client_names: list[str | None] = field(default_factory=list)
+    """The names in EHLO."""
 
     async def handle_RCPT(  # noqa: N802 - the name that the server calls
         self, _server: SMTP, _session: Session, envelope: Envelope, address: str, _options: list[str]
@@ -145,6 +147,7 @@ class Mailbox:
         content = envelope.content
         assert isinstance(content, bytes)
         self.envelopes.append((str(envelope.mail_from), list(envelope.rcpt_tos), content))
+        self.client_names.append(session.host_name)
         self.had_tls.append(
             session.ssl is not None
             or (server.transport is not None and server.transport.get_extra_info("ssl_object") is not None)

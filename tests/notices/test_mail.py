@@ -40,6 +40,7 @@ def outgoing(
         user=user if password is not None else None,
         password=SecretValue(password) if password is not None else None,
         sender=mail_sender,
+        service_host="hooks.example.com",
     )
     return Outgoing(
         mail_server=server,
@@ -78,6 +79,11 @@ def test_email_arrives_encrypted_after_a_sign_in(security: str, certificate: tup
     assert first == second
     assert first[:2] == ("hookmill@example.com", ["ops@example.com"])
     assert all(mailbox.had_tls)
+    # Relays refuse an address of this host, such as [127.0.0.1].
+    assert {name and name.lower() for name in mailbox.client_names} <= {
+        socket.gethostname().lower(),
+        "hooks.example.com",
+    }
     email = message_from_bytes(first[2], policy=policy.default)
     assert email["Subject"] == "[Hookmill] Alarm: No deliveries: orders (shop)"
     assert email["From"] == "Hookmill <hookmill@example.com>"
