@@ -22,6 +22,7 @@ from hookmill.outbound import http
 from hookmill.outbound.connection import LOOKUPS_MAX, MessageDeadline, connected
 from tests.domain.test_alarm_message import MESSAGE
 from tests.notices.receivers import Receiver, closed_port, http_receiver
+from tests.outbound.forward_proxy import forward_proxy
 from tests.support.waiting import stalls
 
 SECONDS: Final = 0.4
@@ -53,6 +54,15 @@ def test_webhook_is_verified_by_the_published_library(receiver: Receiver):
     assert request.headers["content-type"] == "application/json"
     with pytest.raises(WebhookVerificationError):
         Webhook(SECRET.reveal()).verify(request.body + b" ", request.headers)
+
+
+def test_message_is_sent_through_the_proxy(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    with forward_proxy() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
+        outgoing().send(webhook(receiver.url()), MESSAGE)
+
+    assert proxy.requests == [f"POST {receiver.url()} HTTP/1.1"]
+    assert len(receiver.requests) == 1
 
 
 def test_receiver_at_an_ipv6_address_gets_the_message():

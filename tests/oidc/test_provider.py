@@ -612,6 +612,16 @@ def test_access_token_that_fits_into_no_header_is_reported_without_it(provider: 
     assert failure(provider) == f"{provider.issuer}/token sent no usable access token."
 
 
+def test_proxy_that_cannot_be_used_is_named_unless_the_provider_is_excluded(
+    provider: SigningProvider, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1080")
+    assert failure(provider).startswith("ALL_PROXY names a proxy of the kind socks5 that can't be used.")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    assert identify(provider).email == "ada@example.com"
+
+
 def test_certificate_must_be_trusted(clock: Clock, tmp_path: Path):
     ca, certificate, key = tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key"
     write_certificates(ca, certificate, key)

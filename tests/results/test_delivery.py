@@ -22,6 +22,7 @@ from hookmill.store.notices import CLAIM_US
 from hookmill.store.results import DIED, ClaimedResult, NothingToSend, NotSent, Outcome, Sent
 from hookmill.store.runs import outputs
 from tests.notices.receivers import Receiver, closed_port, http_receiver
+from tests.outbound.forward_proxy import forward_proxy
 from tests.results.github import ACCOUNT_NUMBER, TOKEN
 from tests.results.scene import COMMENT, SHA, SLACK, STATUS, WEBHOOK, WORKER, Scene
 from tests.support.loaded import fork_context
@@ -102,6 +103,16 @@ def test_status_arrives_at_the_commit(scene, github, monkeypatch):
         }
     ]
     assert github.statuses[0]["target_url"].startswith("https://hooks.test/f/fac_one/runs/run_")
+
+
+def test_result_is_sent_through_the_proxy(scene, github, monkeypatch):
+    scene.started(STATUS)
+    with forward_proxy() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
+        delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
+
+    assert proxy.requests == [f"POST {github.url}/repos/acme/shop/statuses/{SHA} HTTP/1.1"]
+    assert len(github.statuses) == 1
 
 
 def test_comment_whose_answer_was_lost_is_found_and_not_repeated(scene, github, monkeypatch):

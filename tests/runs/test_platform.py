@@ -22,6 +22,7 @@ from hookmill.runs.runners import HttpSettings, RunnerContext, http_request
 from hookmill.runs.runners import http as http_runner
 from hookmill.store.runs import attempts, platform_attempts, reading
 from hookmill.store.runs.platform_attempts import Reception
+from tests.outbound.forward_proxy import forward_proxy
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.test_perform import OUR_EXECUTOR, claim, new_performer
 from tests.support.agent_platform import SECRET, AgentPlatform, agent_platform
@@ -118,6 +119,17 @@ def test_platform_gets_numbers_of_the_payload_without_rounding(sqlite_backlog, p
     received = parsed.value["data"]["envelope"]["fields"]
     assert {name: str(received[name]["value"]) for name in numbers} == numbers
     assert performance.end().state is RunState.SUCCEEDED
+
+
+def test_run_is_sent_through_the_proxy(sqlite_backlog, platform, monkeypatch):
+    with forward_proxy() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
+        performance = Performance(sqlite_backlog, platform.url)
+        report(sqlite_backlog, platform.wait_for(1))
+        run = performance.end()
+
+    assert run.state is RunState.SUCCEEDED
+    assert proxy.requests == [f"POST {platform.url} HTTP/1.1"]
 
 
 def test_reported_failure_is_retried_by_the_rule_of_the_run(sqlite_backlog, platform):
