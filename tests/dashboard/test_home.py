@@ -259,6 +259,18 @@ def test_schedule_and_its_run_complete_no_first_step(dashboard: Dashboard, manag
     assert steps.count("done") == 1
 
 
+def test_command_that_sends_the_first_delivery_has_the_factory(dashboard: Dashboard):
+    world = dashboard.world
+    may = world.operator_of_new_factory("pay ship")
+    world.management.webhooks.create(may, "ci", auth_mode=AuthMode.SIGNATURE, signature_scheme="standard_webhooks")
+    manager = dashboard.member("pat@example.com", roles={"pay ship": Role.MANAGER})
+
+    for page in ("", "/deliveries"):
+        assert "hookmill send ci --factory 'pay ship' on the server" in text_of(
+            manager.get(f"/f/pay%20ship{page}").body
+        )
+
+
 @pytest.mark.parametrize(("role", "may_create"), [(Role.MANAGER, True), (Role.VIEWER, False)])
 def test_home_of_an_empty_factory_explains_the_start(dashboard: Dashboard, role: Role, may_create: bool):
     member = dashboard.member("new@example.com", roles={"default": role})
