@@ -508,8 +508,8 @@ def test_webhook_ids_may_be_written_with_in():
             ["7:13: payload has no value, so every delivery of these webhooks starts a run."],
         ),
         (
-            automation_text("- {provider: schedule, event: cron_fired, schedule: {cron: 0 0 */2 * 1}}\n"),
-            ["3:60: '0 0 */2 * 1' fires on the days that both day fields select, as in Debian's cron."],
+            automation_text("- {provider: schedule, event: cron_fired, schedule: {name: a, cron: 0 0 */2 * 1}}\n"),
+            ["3:69: '0 0 */2 * 1' fires on the days that both day fields select, as in Debian's cron."],
         ),
     ],
 )
