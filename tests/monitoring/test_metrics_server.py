@@ -122,11 +122,19 @@ def test_slow_client_is_disconnected(serve, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_client_that_does_not_read_is_disconnected(serve, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(metrics_server, "REQUEST_SECONDS", 0.2)
+    # The server must have read the request before.
+    monkeypatch.setattr(metrics_server, "REQUEST_SECONDS", 2.0)
     serving = serve()
-    serving.render = lambda: b"x" * 50_000_000
+    is_rendered = threading.Event()
+
+    def render() -> bytes:
+        is_rendered.set()
+        return b"x" * 50_000_000
+
+    serving.render = render
     with socket.create_connection(("127.0.0.1", serving.port), timeout=20) as deaf:
         deaf.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert is_rendered.wait(LONG_SECONDS)
         until(lambda: serving.server._connection_count == 0, "the server has closed the connection")
 
     serving.render = lambda: b"some 1\n"
