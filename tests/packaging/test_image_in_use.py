@@ -25,7 +25,7 @@ from tests.support.waiting import LONG_SECONDS, until
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(900)]
 
 OPTIONS: Final = (
-    "--init", "--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges",
+    "--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges",
     "--volume=hookmill:/var/lib/hookmill",
 )  # fmt: skip
 """Those of the guide. Requests come from inside the container, so no port is published."""

@@ -115,8 +115,8 @@ class Composition:
 
     def _options(self, key: str, value: Any) -> Iterator[str]:
         match key:
-            case "init" | "read_only":
-                yield f"--{key.replace('_', '-')}={str(value).lower()}"
+            case "read_only":
+                yield f"--read-only={str(value).lower()}"
             case "restart":
                 yield f"--restart={value}"
             case "tmpfs" | "cap_drop" | "cap_add" | "security_opt":

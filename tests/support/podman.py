@@ -23,12 +23,11 @@ def podman(directory: Path, *, has_networks: bool = False) -> Path:
 
     The directory must be empty. Its path must be short, because it is the beginning of the path of a socket.
 
-    With `has_networks`, containers can have networks and a first process that reaps others, and large images take
-    less space. This needs more packages, root, and a file system on which the kernel allows overlays.
+    With `has_networks`, containers can have networks, and large images take less space. This needs more packages, root,
+    and a file system on which the kernel allows overlays.
     """
     engine = Path(program("podman", package="podman"))
     helpers = [_helpers_directory("netavark"), _helpers_directory("aardvark-dns")] if has_networks else []
-    init = f"init_path = {json.dumps(program('catatonit', package='catatonit'))}\n" if has_networks else ""
     libraries = (*LIBRARIES, *(LIBRARIES_OF_IPTABLES if has_networks else ()))
     paths = [_library_directory(package) for package in libraries]
     environment = {
@@ -45,7 +44,6 @@ def podman(directory: Path, *, has_networks: bool = False) -> Path:
         "[containers]\n"
         'default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n'
         "default_sysctls = []\n"
-        f"{init}"
         "[engine]\n"
         'cgroup_manager = "cgroupfs"\n'
         'events_logger = "file"\n'

@@ -30,8 +30,6 @@ serviceAccountName: {{ include "hookmill.fullname" .root }}
 automountServiceAccountToken: false
 # Variables such as HOOKMILL_PORT, which Kubernetes derives from the name of the Service, would be settings.
 enableServiceLinks: false
-# The first process of the pod reaps the processes that others leave behind.
-shareProcessNamespace: true
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
