@@ -142,6 +142,48 @@ def test_no_delivery_is_accepted_into_replaced_files(name: str, performs_runs: b
     assert copy_is_intact
 
 
+@pytest.mark.parametrize("performs_runs", [False, pytest.param(True, marks=pytest.mark.proof)])
+def test_no_delivery_is_accepted_after_older_content_was_copied_into_the_database(performs_runs: bool, tmp_path: Path):
+    data = tmp_path / "data"
+    with serving(data, performs_runs=performs_runs, deliveries_per_minute=100_000) as service:
+        webhook = webhook_of(service)
+        assert status_of_a_delivery(service, webhook) == 202
+        service.stop()
+        shutil.copyfile(data / "hookmill.db", data / "backup.db")
+        service.start()
+        assert status_of_a_delivery(service, webhook) == 202
+        # A stop moves the transactions from the WAL into the file.
+        service.stop()
+        service.start()
+
+        def new_event(_: random.Random, number: int) -> Event:
+            return Event(webhook, b'{"number": %d}' % number)
+
+        with LoadGenerator([service.port], new_event, random.Random(1), per_second=100, senders=8) as load:
+            until(lambda: load.accepted > 20, "deliveries are accepted")
+            # This writes into the file that is open.
+            shutil.copyfile(data / "backup.db", data / "hookmill.db")
+            accepted_before = load.accepted
+            statuses = [status_of_a_delivery(service, webhook) for _ in range(20)]
+            readiness = service.request("GET", "/readyz").status
+            until(lambda: "overwritten while it was in use" in service.log(), "the log says so")
+            load.stop()
+        assert service.stop() == 0
+        # So a restart refuses to start.
+        is_set_aside = not (data / "hookmill.db").exists() and (data / "hookmill.db.overwritten").exists()
+        shutil.copyfile(data / "backup.db", data / "hookmill.db")
+        service.start()
+        require_recovery(service, webhook)
+        service.stop()
+
+    assert statuses == [503] * 20
+    assert readiness == 503
+    assert is_set_aside
+    # Each sender may have got an answer that was sent before.
+    assert load.accepted - accepted_before <= 8
+    assert is_intact(data / "hookmill.db")
+
+
 def test_change_of_a_webhook_is_refused_while_the_database_is_replaced(tmp_path: Path):
     data = tmp_path / "data"
     with serving(data, performs_runs=False) as service:

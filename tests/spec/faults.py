@@ -596,9 +596,10 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         ),
     ),
     "F72": ToleratedFault(
-        "Files of SQLite are removed or replaced under the service: senders get a 503, `/readyz` too, and every 202 is "
-        "in the file that was in use. A WAL is not used with another database.",
+        "Files of SQLite are removed, replaced or overwritten under the service: senders get a 503, `/readyz` too, and "
+        "every 202 is in the file that was in use. A WAL is not used with another database.",
         (
+            _REPLACED + "test_no_delivery_is_accepted_after_older_content_was_copied_into_the_database",
             _REPLACED + "test_no_delivery_is_accepted_into_replaced_files",
             _REPLACED + "test_change_of_a_webhook_is_refused_while_the_database_is_replaced",
             _REPLACED + "test_killed_service_does_not_use_the_wal_of_a_replaced_database",

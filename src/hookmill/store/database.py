@@ -24,7 +24,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from hookmill.domain.errors import DatabaseUnreachable, DiskFull, Invalid, StoreUnavailable, TransactionConflict
 from hookmill.store import sqlite_engine, timeouts
 from hookmill.store.autocommit import autocommit
-from hookmill.store.sqlite_files import SqliteFiles
+from hookmill.store.sqlite_files import Mark, SqliteFiles
 
 if TYPE_CHECKING:
     import psycopg
@@ -190,8 +190,10 @@ class Database:
                 )
                 for writes in (True, False)
             )
-            if checkpoints:
+            if checkpoints and self._files is not None:
                 self._grow_wal()
+                with raising_unavailable(), self._write_engine.connect() as connection:
+                    self._files.mark = Mark(self.path, sqlite_engine.driver_connection(connection))
         else:
             self.path = self._files = None
             # Loading the driver takes 0.2 s, and SQLite does not need it.
@@ -233,9 +235,14 @@ class Database:
                 with self._write_engine.begin() as connection:
                     yield Transaction(connection)
                 return
+            mark = self._files.mark if self._files is not None else None
             with self._write_lock, self._write_engine.begin() as connection:
                 self.verify_files()
+                if mark is not None:
+                    mark.renew(sqlite_engine.driver_connection(connection))
                 yield Transaction(connection)
+            if mark is not None:
+                mark.committed()
             # Files that were replaced before the COMMIT don't have the transaction.
             self.verify_files()
 
@@ -274,8 +281,7 @@ class Database:
         """Enlarge the WAL with a transaction that is larger than the cache, and roll it back. The file keeps its
         size."""
         with raising_unavailable(), self._write_engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            assert isinstance(driver, sqlite3.Connection)
+            driver = sqlite_engine.driver_connection(connection)
             driver.execute("PRAGMA cache_size = 100")
             driver.execute("BEGIN IMMEDIATE")
             driver.execute("CREATE TABLE preallocated_wal (filler BLOB)")

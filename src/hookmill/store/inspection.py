@@ -14,6 +14,7 @@ from typing import Final
 from sqlalchemy import NullPool, create_engine
 
 from hookmill.store.database import Database, Transaction, raising_unavailable
+from hookmill.store.sqlite_engine import driver_connection
 
 DAMAGES_MAX: Final = 5
 """How many kinds of damage an integrity check names."""
@@ -88,8 +89,7 @@ def _read_only_connection(path: Path) -> Iterator[Transaction]:
 
 def sqlite_integrity(tx: Transaction, seconds: float) -> SqliteIntegrity:
     """Check the structure of the SQLite database, for up to `seconds`."""
-    driver = tx.connection.connection.driver_connection
-    assert isinstance(driver, sqlite3.Connection)
+    driver = driver_connection(tx.connection)
     deadline = time.monotonic() + seconds
     driver.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_CLOCK_READS)
     damages: list[str] = []

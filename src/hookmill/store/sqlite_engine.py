@@ -91,8 +91,7 @@ def _begin_writing(connection: Connection, poll_seconds: float) -> None:
 
     If another process holds the lock for `BUSY_SECONDS`, this raises OperationalError.
     """
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, sqlite3.Connection)
+    driver = driver_connection(connection)
     give_up_at = time.monotonic() + timeouts.BUSY_SECONDS
     driver.execute("PRAGMA busy_timeout = 0")
     try:
@@ -108,3 +107,9 @@ def _begin_writing(connection: Connection, poll_seconds: float) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     finally:
         driver.execute(f"PRAGMA busy_timeout = {int(timeouts.BUSY_SECONDS * 1000)}")
+
+
+def driver_connection(connection: Connection) -> sqlite3.Connection:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver

@@ -1,17 +1,22 @@
-"""Detects that the files of a SQLite database were removed or replaced while they are open.
+"""Detects that the files of a SQLite database were removed, replaced or overwritten while they are open.
 
 The operating system keeps a removed file until it is closed. SQLite does not notice it in WAL mode: commits succeed,
 and are lost. So each transaction compares the files at the paths with those that the connections have open.
 
 A process never changes to other files. It works again when the same files are back, and a restart uses what is there
 then. What a service reads at its start, such as the master keys, belongs to one database.
+
+`cp` of another database to the path overwrites the open file. The writer process detects it by `Mark`, and renames the
+file, which all processes notice.
 """
 
 import fcntl
 import os
+import secrets
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -39,6 +44,45 @@ def pin(path: Path) -> None:
     _pinned[path] = (status.st_dev, status.st_ino)
 
 
+class Mark:
+    """A random number in the header of the database file, by which the writer process recognizes older content.
+
+    Only this process copies pages from the WAL into the file. After each such checkpoint, the next transaction changes
+    the number. So the file has the newest number or the one before.
+    """
+
+    _OFFSET: Final = 60
+    """The place of `user_version`, which SQLite itself does not use."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        # Never closed: SQLite's locks end with any descriptor of the file.
+        self._descriptor = os.open(path, os.O_RDONLY)
+        [newest] = connection.execute("PRAGMA user_version").fetchone()
+        self._in_file = self._number_in_file()
+        # An earlier writer may have committed a number that is not in the file yet.
+        self._valid: tuple[int, ...] = (self._in_file, newest, secrets.randbits(31))
+        self._is_committed = False
+
+    def is_valid(self) -> bool:
+        self._in_file = self._number_in_file()
+        return self._in_file in self._valid
+
+    def renew(self, connection: sqlite3.Connection) -> None:
+        """Change the number if the file had the newest one. Call it in each transaction that writes, after
+        `is_valid`."""
+        if self._in_file == self._valid[-1]:
+            self._valid = (self._valid[-1], secrets.randbits(31))
+            self._is_committed = False
+        if not self._is_committed:
+            connection.execute(f"PRAGMA user_version = {self._valid[-1]}")
+
+    def committed(self) -> None:
+        self._is_committed = True
+
+    def _number_in_file(self) -> int:
+        return int.from_bytes(os.pread(self._descriptor, 4, self._OFFSET), "big")
+
+
 class SqliteFiles:
     """The files of one database: itself, its WAL, and the index of the WAL, which contains the locks."""
 
@@ -47,6 +91,9 @@ class SqliteFiles:
         self._paths = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"))
         self._names = [str(path) for path in self._paths]
         self._record = path.with_name(f"{path.name}.writer")
+        self._overwritten = path.with_name(f"{path.name}.overwritten")
+        self.mark: Mark | None = None
+        """Set in the writer process."""
         self._is_writer = is_writer
         self._main: _Identity | None = None
         """The database that this process uses; None before the first connection."""
@@ -79,7 +126,7 @@ class SqliteFiles:
     def verify(self) -> None:
         """Raises `DatabaseUnreachable` unless the files at the paths are those that the connections have open."""
         opened = self._open
-        if opened is not None and self._current() != opened and self._open == opened:
+        if self.are_replaced() and opened is not None:
             raise DatabaseUnreachable(self._problem(opened))
 
     def connection_closed(self) -> None:
@@ -91,7 +138,13 @@ class SqliteFiles:
 
     def are_replaced(self) -> bool:
         opened = self._open
-        return opened is not None and self._current() != opened and self._open == opened
+        if opened is None:
+            return False
+        if self.mark is not None and not self.mark.is_valid() and _identity(self._paths[0]) == opened[0]:
+            with suppress(OSError):
+                self._paths[0].rename(self._overwritten)
+            return True
+        return self._current() != opened and self._open == opened
 
     def record(self, lock: IO[bytes]) -> None:
         """Write into the writer's lock file which files it uses, for processes that open the database later."""
@@ -111,7 +164,12 @@ class SqliteFiles:
 
     def _problem(self, opened: tuple[_Identity, ...]) -> str:
         main = self._paths[0]
-        if (current := _identity(main)) is None:
+        if (current := _identity(main)) is None and _identity(self._overwritten) == opened[0]:
+            return (
+                f"The database {main} was overwritten while it was in use, for example by cp. It was renamed to "
+                f"{self._overwritten.name}. Stop the service and restore a backup."
+            )
+        if current is None:
             return (
                 f"The database {main} was removed or moved while it was in use. Put the same file back, or stop the "
                 "service and restore a backup."
