@@ -1,9 +1,12 @@
-"""A disk that a test can fill."""
+"""Disks that a test can fill or break."""
 
 import contextlib
+import itertools
 import os
+import shutil
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -50,3 +53,59 @@ class SmallDisk:
 
     def __str__(self) -> str:
         return "a small file system" if self.is_mounted else "a limit on SQLite's pages"
+
+
+@contextlib.contextmanager
+def ext4_disk(directory: Path, *, megabytes: int, inodes: int | None = None) -> Iterator[None]:
+    """Create the directory, and mount a file system of its own there. Its image is a file beside it."""
+    assert os.geteuid() == 0, "Perform this test as root: it mounts a small disk."
+    image = _image_of(directory)
+    with image.open("wb") as file:
+        file.truncate(megabytes * 1024 * 1024)
+    subprocess.run(["mkfs.ext4", "-q", *(["-N", str(inodes)] if inodes else []), image], check=True)
+    directory.mkdir()
+    _mount(directory)
+    try:
+        yield
+    finally:
+        _unmount(directory)
+
+
+def become_read_only(directory: Path) -> None:
+    """Let the kernel act as if the disk had an error. Nothing else makes a disk read-only while files are open."""
+    find = ["findmnt", "--noheadings", "--output=SOURCE", str(directory)]
+    device = Path(subprocess.run(find, check=True, capture_output=True, text=True).stdout.strip())
+    with contextlib.suppress(OSError):
+        Path("/sys/fs/ext4", device.name, "trigger_fs_error").write_text("1")
+
+
+def repair(directory: Path) -> None:
+    """Make the disk writable again. No process may use it."""
+    _unmount(directory)
+    assert subprocess.run(["e2fsck", "-p", _image_of(directory)], capture_output=True).returncode in (0, 1)
+    _mount(directory)
+
+
+def use_up_inodes(directory: Path) -> None:
+    filler = directory / "filler"
+    filler.mkdir()
+    with contextlib.suppress(OSError):
+        for number in itertools.count():
+            (filler / str(number)).touch()
+
+
+def free_inodes(directory: Path) -> None:
+    shutil.rmtree(directory / "filler")
+
+
+def _image_of(directory: Path) -> Path:
+    return directory.with_name("image")
+
+
+def _mount(directory: Path) -> None:
+    subprocess.run(["mount", "-o", "loop,errors=remount-ro", _image_of(directory), directory], check=True)
+
+
+def _unmount(directory: Path) -> None:
+    # A process that has just ended may still have a file open.
+    until(lambda: not subprocess.run(["umount", str(directory)]).returncode, "the disk is unmounted")

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -19,6 +18,7 @@ from hookmill.domain.run import Run, RunState
 from hookmill.management import WebhookWithSecret
 from hookmill.sandbox import cgroup
 from hookmill.sandbox.cgroup import usable_cgroup
+from tests.faults.small_disk import ext4_disk
 from tests.support.debian import program
 from tests.support.git_server import GitServer, SourceRepository, serve_over_http, tree_entry
 from tests.support.loaded import Forked, hookmill
@@ -74,32 +74,17 @@ def serve() -> None:
     hookmill("serve")
 
 
-@contextmanager
-def disk(directory: Path) -> Iterator[None]:
-    """A file system of its own at the directory, twice as large as one that a run once filled."""
-    image = directory.with_name("image")
-    with image.open("wb") as file:
-        file.truncate(DISK_MB * MIB)
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
-    subprocess.run(["mount", "-o", "loop", image, directory], check=True)
-    try:
-        directory.chmod(0o711)
-        yield
-    finally:
-        until(lambda: not subprocess.run(["umount", str(directory)]).returncode, "the disk is unmounted")
-
-
 @pytest.fixture
 def host(tmp_path_factory) -> Iterator[Path]:
     """The directory of the service, on a small disk that other accounts can pass."""
-    assert os.geteuid() == 0, "Perform this test as root: it mounts a small disk, and its runs have another account."
     top = Path(tempfile.mkdtemp())
     top.chmod(0o711)
     (top / "bin").mkdir()
     shutil.copy(program("bwrap", package="bubblewrap"), top / "bin")
-    (top / "disk").mkdir()
     try:
-        with disk(top / "disk"):
+        # Twice as large as one that a run once filled.
+        with ext4_disk(top / "disk", megabytes=DISK_MB):
+            (top / "disk").chmod(0o711)
             yield top
     finally:
         shutil.rmtree(top)

@@ -1,5 +1,5 @@
-"""The files of a SQLite database are removed or replaced under a running service. No delivery is accepted into a file
-that is no longer there."""
+"""The files of a SQLite database are removed or replaced under a running service, or their disk fails or is full. No
+delivery is accepted into a file that is no longer there, or can't be written to."""
 
 import os
 import random
@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from hookmill.management import WebhookWithSecret
 from hookmill.store.database import Database, sqlite_url
 from tests.faults.audit import audit, is_intact
 from tests.faults.senders import Event, LoadGenerator, delivery_request, exchange
+from tests.faults.small_disk import become_read_only, ext4_disk, free_inodes, repair, use_up_inodes
 from tests.support.service import Service, operator, serving
 from tests.support.stores import migrated_sqlite_file
 from tests.support.waiting import until
@@ -28,12 +29,19 @@ RECOVERY_SECONDS_MAX = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What is done to the files in the data directory, and how the database of the 202s is put back afterwards."""
+    """What is done to the files in the data directory, or to its disk, and how the database of the 202s is put back
+    afterwards."""
 
     happen: Callable[[Path], None]
     undo: Callable[[Path], None]
     recovers: bool = False
     """Whether the running service accepts deliveries after `undo`; otherwise the next start does."""
+    has_own_disk: bool = False
+    """Whether the data directory is in a file system of its own."""
+    readiness: int | None = 503
+    """The status of `/readyz`; None if it depends on the system."""
+    log: str = "while it was in use"
+    log_after_recovery: str = "accepts transactions again"
 
 
 def nothing(_data: Path) -> None:
@@ -87,6 +95,24 @@ REPLACEMENTS = {
     "WAL removed": Replacement(remove("-wal"), nothing),
     "index of the WAL removed": Replacement(remove("-shm"), nothing),
     "WAL and its index removed": Replacement(remove("-wal", "-shm"), nothing),
+    "disk read-only": Replacement(
+        lambda data: become_read_only(data.parent),
+        lambda data: repair(data.parent),
+        has_own_disk=True,
+        # Since Linux 6.15, statvfs does not show this state, so that only failing writes are noticed.
+        readiness=None,
+        log='"where": "admission"',
+    ),
+    "no inodes": Replacement(
+        lambda data: use_up_inodes(data.parent),
+        lambda data: free_inodes(data.parent),
+        recovers=True,
+        has_own_disk=True,
+        # The dashboard stays reachable.
+        readiness=200,
+        log="free inodes, fewer than",
+        log_after_recovery="deliveries are accepted again",
+    ),
 }
 
 
@@ -99,8 +125,15 @@ REPLACEMENTS = {
 )
 def test_no_delivery_is_accepted_into_replaced_files(name: str, performs_runs: bool, tmp_path: Path):
     replacement = REPLACEMENTS[name]
-    data = tmp_path / "data"
-    with serving(data, performs_runs=performs_runs, deliveries_per_minute=100_000) as service:
+    data = tmp_path / "disk" / "data" if replacement.has_own_disk else tmp_path / "data"
+    with ExitStack() as resources:
+        if replacement.has_own_disk:
+            resources.enter_context(ext4_disk(data.parent, megabytes=256, inodes=4_096))
+        log = tmp_path / "service.log"
+        data.mkdir(mode=0o700)
+        # The log must be written although its directory is away, or can't be written to.
+        (data / "service.log").symlink_to(log)
+        service = resources.enter_context(serving(data, performs_runs=performs_runs, deliveries_per_minute=100_000))
         webhook = webhook_of(service)
         with closing(sqlite3.connect(data / "hookmill.db")) as source, closing(sqlite3.connect(data / "copy.db")) as to:
             source.backup(to)
@@ -112,15 +145,17 @@ def test_no_delivery_is_accepted_into_replaced_files(name: str, performs_runs: b
         with LoadGenerator([service.port], new_event, random.Random(1), per_second=100, senders=8) as load:
             until(lambda: load.accepted > 20, "deliveries are accepted")
             replacement.happen(data)
+            # The free inodes are counted once a second.
+            until(lambda: name != "no inodes" or status_of_a_delivery(service, webhook) == 503, "deliveries get a 503")
             statuses = [status_of_a_delivery(service, webhook) for _ in range(20)]
             readiness = service.request("GET", "/readyz").status
-            until(lambda: "while it was in use" in service_log(service, data), "the log says so")
+            until(lambda: replacement.log in log.read_text(), log.read_text)
             if replacement.recovers:
                 replacement.undo(data)
                 accepted = load.accepted
                 until(lambda: load.accepted > accepted + 5, "deliveries are accepted", seconds=RECOVERY_SECONDS_MAX)
                 until(lambda: service.request("GET", "/readyz").status == 200, "the service is ready")
-                until(lambda: "accepts transactions again" in service.log(), "the log says so")
+                until(lambda: replacement.log_after_recovery in log.read_text(), "the log says so")
                 load.drain(40)
             else:
                 load.stop()
@@ -131,14 +166,15 @@ def test_no_delivery_is_accepted_into_replaced_files(name: str, performs_runs: b
         service.start()
         require_recovery(service, webhook)
         service.stop()
-    accepted_events = [event for event in load.events if event.delivery_ids]
-    result = audit(sqlite_url(data / "hookmill.db"), accepted_events)
+        accepted_events = [event for event in load.events if event.delivery_ids]
+        result = audit(sqlite_url(data / "hookmill.db"), accepted_events)
+        database_is_intact = is_intact(data / "hookmill.db")
 
     assert statuses == [503] * 20
-    assert readiness == 503
+    assert replacement.readiness in (None, readiness)
     assert load.unexpected_answers == []
     assert (result.lost, result.accepted_twice) == (0, 0)
-    assert is_intact(data / "hookmill.db")
+    assert database_is_intact
     assert copy_is_intact
 
 
@@ -279,12 +315,6 @@ def status_of_a_delivery(service: Service, webhook: WebhookWithSecret) -> int:
     answer = exchange(service.port, delivery_request(webhook, body))
     assert answer is not None
     return answer.status
-
-
-def service_log(service: Service, data: Path) -> str:
-    """The log, also while the data directory is exchanged."""
-    away = data.with_name("away") / "service.log"
-    return away.read_text() if away.exists() else service.log()
 
 
 def require_recovery(service: Service, webhook: WebhookWithSecret) -> None:
