@@ -1,7 +1,11 @@
 """What a command writes to its directory of outputs: the texts that are stored, and the files of the run."""
 
+import errno
 import json
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +17,7 @@ from hookmill.domain.secret import SecretValue
 from hookmill.runs.outputs import collect_outputs, create_outputs_directory
 from hookmill.runs.package import Package, list_files, write_package
 from hookmill.runs.runners import CommandRunner
+from tests.faults.limits import lowered_limit
 from tests.runs.samples import always_continue, sample_run
 
 
@@ -141,3 +146,41 @@ def test_only_new_regular_files_are_taken_from_the_outputs(package, outputs):
     assert package.prompt_file.read_text() == prompt
     assert {path.name for path in package.directory.iterdir()} - before == {"report.txt"}
     assert sorted(path.name for path in outputs.iterdir()) == ["directory", "link", "pipe", "prompt.md"]
+
+
+@contextmanager
+def free_descriptors(count: int) -> Iterator[None]:
+    """Let this process open only so many further files."""
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(count + 1)]
+    for descriptor in opened:
+        os.close(descriptor)
+    with lowered_limit(os.getpid(), resource.RLIMIT_NOFILE, opened[-1]):
+        yield
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_outputs_are_not_lost_if_this_host_cannot_open_more_files(package, outputs, count):
+    (outputs / "summary.md").write_text("Done.")
+
+    with free_descriptors(count), pytest.raises(OSError, match="Too many open files"):
+        collect_outputs(package.directory)
+
+    assert collect_outputs(package.directory) == {"summary.md": OutputText(text="Done.")}
+
+
+def test_file_is_not_hidden_if_this_host_cannot_open_it_to_mask_it(package, outputs, monkeypatch):
+    (outputs / "report.txt").write_text("key-1234567")
+    open_file = os.open
+
+    def fail_to_open(name, *arguments, **options):
+        if name == "report.txt":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return open_file(name, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", fail_to_open)
+    with pytest.raises(OSError, match="Input/output error"):
+        collect_outputs(package.directory, [b"key-1234567"])
+    monkeypatch.undo()
+    collect_outputs(package.directory, [b"key-1234567"])
+
+    assert (package.directory / "report.txt").read_text() == "[masked]"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hookmill.domain.run_files import OUTPUT_FILE
-from hookmill.runs.package import MASKED_MARKER
+from hookmill.runs.package import MASKED_MARKER, raise_host_fault
 
 if TYPE_CHECKING:
     from hookmill.domain.masking import Masker
@@ -46,7 +46,10 @@ def mask_directory(directory: int, masker: "Masker") -> None:
 
 
 def _mask_file(package: int, name: str, masker: "Masker", bytes_max: int) -> int | None:
-    """Mask a file, and return its size. None if it is larger than `bytes_max`, or can't be masked."""
+    """Mask a file, and return its size. None if it is larger than `bytes_max`, or can't be masked.
+
+    Raises `OSError` for a fault of the host.
+    """
     file_name = os.fsencode(name)
     if masker.mask(file_name) != file_name:
         return None
@@ -60,7 +63,8 @@ def _mask_file(package: int, name: str, masker: "Masker", bytes_max: int) -> int
         masked = masker.mask(content)
         if masked != content:
             _replace(package, name, masked, status)
-    except OSError:
+    except OSError as error:
+        raise_host_fault(error)
         return None
     return status.st_size
 

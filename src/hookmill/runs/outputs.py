@@ -9,8 +9,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Final
 from hookmill.domain.masking import Masker
 from hookmill.domain.run_outputs import OUTPUT_BYTES_MAX, OUTPUTS_DIRECTORY, READ_FILES, OutputText, output_text
 from hookmill.runs.masked_files import mask_directory
-from hookmill.runs.package import LISTED_ENTRIES_MAX
+from hookmill.runs.package import LISTED_ENTRIES_MAX, raise_host_fault
 
 _SECRET_BYTES_MAX: Final = 8_192
 """How many bytes are read beyond the longest text, so that a secret is masked as a whole before the text is cut."""
@@ -35,11 +35,11 @@ def create_outputs_directory(package: Path) -> None:
 def collect_outputs(package: Path, secrets: Sequence[bytes] = ()) -> dict[str, OutputText]:
     """Read the texts in the directory, and move its files into the package. `secrets` are masked in all of them.
 
-    A file whose name the package already has stays where it is. Links are neither moved nor followed. Never fails: what
-    can't be read or moved is left out.
+    A file whose name the package already has stays where it is. Links are neither moved nor followed. What the command
+    has left unusable is left out. Raises `OSError` for a fault of the host.
     """
     texts: dict[str, OutputText] = {}
-    with suppress(OSError):
+    with _only_host_faults():
         target = os.open(package, _DIRECTORY_FLAGS)
         try:
             source = os.open(OUTPUTS_DIRECTORY, _DIRECTORY_FLAGS, dir_fd=target)
@@ -58,10 +58,18 @@ def collect_outputs(package: Path, secrets: Sequence[bytes] = ()) -> dict[str, O
     return texts
 
 
+@contextmanager
+def _only_host_faults() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise_host_fault(error)
+
+
 def _texts_in(directory: int, masker: Masker) -> dict[str, OutputText]:
     texts = {}
     for name in READ_FILES:
-        with suppress(OSError):
+        with _only_host_faults():
             text = output_text(masker.mask(_beginning_of(directory, name)))
             if text is not None:
                 is_json = name.endswith(".json") and masker.is_needed
