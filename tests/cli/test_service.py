@@ -152,12 +152,15 @@ def test_service_without_standard_streams_performs_runs(
     with subprocess.Popen(["sh", "-c", command, "sh", sys.executable, "-m", "hookmill", "serve"]) as process:
         try:
             until(lambda: process.poll() is not None or _is_ready(number), "the service is ready")
+            # Otherwise, a file or a socket of the service would be its standard output.
+            streams = {str(Path(f"/proc/{process.pid}/fd/{number}").readlink()) for number in range(3)}
             hookmill("send", "first")
             run = _finished_run(hookmill)
         finally:
             process.terminate()
 
     assert run["automation"] == "first"
+    assert streams == {os.devnull}
 
 
 def _is_ready(number: int) -> bool:
