@@ -192,3 +192,18 @@ def test_stuck_reader_of_the_log_stops_no_process():
             process.kill()
 
     assert reasons == ["x" * 10_000, "the end"]
+
+
+def test_process_ends_with_a_thread_in_which_a_library_panics():
+    program = CONFIGURE + (
+        "import threading\n"
+        "def panic(): raise type('PanicException', (BaseException,), {})('a secret')\n"
+        "thread = threading.Thread(target=panic, name='alarms'); thread.start(); thread.join()\n"
+        "print('it goes on')"
+    )
+
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert (process.returncode, process.stdout) == (1, "")
+    line = json.loads(process.stderr)
+    assert (line["where"], line["why"]) == ("alarms", "a fault of type PanicException")

@@ -192,6 +192,17 @@ def test_lack_of_file_descriptors_gives_up_no_upload_and_no_file(sqlite_backlog,
     assert hosts.only_hosts(key) == dict.fromkeys(CONTENTS)
 
 
+def test_panic_of_the_library_does_not_end_the_uploads(sqlite_backlog, tmp_path, server):
+    # With this port, the library panics.
+    hosts = Hosts(sqlite_backlog, tmp_path, server.client(endpoint_url="https://127.0.0.1:99999"))
+    hosts.perform(claimed_run(sqlite_backlog), CONTENTS)
+
+    assert not hosts.uploads.run_pass()
+
+    [failure] = hosts.failures
+    assert isinstance(failure, ObjectStoreUnavailable)
+
+
 def test_wrong_credentials_are_reported_without_secrets(sqlite_backlog, tmp_path, server):
     wrong_client = server.client(secret_access_key="wrong-secret-of-the-key")
     hosts = Hosts(sqlite_backlog, tmp_path, wrong_client)

@@ -6,6 +6,7 @@ Log lines never contain a header, body, token or path of a request.
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import MutableMapping
 from contextlib import suppress
@@ -58,7 +59,11 @@ _outage: DatabaseOutage | None = None
 
 
 def configure(settings: Settings, metrics: Metrics | None = None) -> None:
-    """Configure the log of this process. Its faults are counted in `metrics`."""
+    """Configure the log of this process. Its faults are counted in `metrics`.
+
+    From now on, the process ends with a thread that panics.
+    """
+    threading.excepthook = _thread_ended
     global _metrics
     _metrics = metrics or Metrics()
     # The counters of all components begin with 0, so that the first fault is an increase.
@@ -85,6 +90,20 @@ def _text_line(_logger: object, _method: str, fields: MutableMapping[str, Any]) 
     # Without `why`, the name is the only text that says what happened.
     parts = details if level in ("warning", "error") else [name, *details]
     return shown(f"{at[11:19]} {level}: {' '.join([': '.join(parts), *rest])}")
+
+
+def _thread_ended(thread: threading.ExceptHookArgs) -> None:
+    """Log the exception that ended a thread.
+
+    Threads catch each `Exception` that may not end them. The panics of libraries in Rust are none. What such a library
+    has in memory may be broken, and the process would only seem to work without the thread. So it ends, and is started
+    again.
+    """
+    if thread.exc_value is None:
+        return
+    failure(thread.thread.name if thread.thread is not None else "thread", thread.exc_value)
+    if not isinstance(thread.exc_value, Exception):
+        os._exit(1)
 
 
 # These functions never raise, and never wait for long: a log on a full disk, or a stuck reader, must not stop the

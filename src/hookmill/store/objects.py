@@ -126,10 +126,13 @@ class ObjectStore:
             if when_missing and "NoSuchBucket" not in str(error):
                 return when_missing["missing"]
             raise self._unavailable_error(what, error) from None
-        except Exception as error:
+        except BaseException as error:
+            # A panic of the library is no `Exception`. These three are not the library's.
+            if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+                raise
             raise self._unavailable_error(what, error) from None
 
-    def _unavailable_error(self, what: str, error: Exception) -> ObjectStoreUnavailable:
+    def _unavailable_error(self, what: str, error: BaseException) -> ObjectStoreUnavailable:
         text = str(error)
         status = re.search(r"status code: (\d{3})\b", text)
         code = re.search(r"<Code>(\w{1,64})</Code>", text)
