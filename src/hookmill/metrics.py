@@ -80,7 +80,6 @@ COMPONENTS: Final = (
     "connections",
     "dashboard",
     "disk",
-    "engine",
     "fork server",
     "identities",
     "ingress",
@@ -315,9 +314,9 @@ OPEN_ALARMS: Final = MetricDefinition(
 DATABASE_BYTES: Final = MetricDefinition(
     name="hookmill_database_bytes",
     kind=MetricKind.GAUGE,
-    meaning="Size of the database. With SQLite, `wal` is the write-ahead log, and `engine` the database of the durable "
-    "engine; with PostgreSQL, `main` is the whole database.",
-    labels={"part": ("main", "wal", "engine")},
+    meaning="Size of the database. With SQLite, `wal` is the write-ahead log; with PostgreSQL, `main` is the whole "
+    "database.",
+    labels={"part": ("main", "wal")},
 )
 
 INSTALLATION_METRICS: Final = (

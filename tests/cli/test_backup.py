@@ -504,23 +504,17 @@ def test_restore_is_refused_while_another_process_uses_the_directory(
         with lock_file(tmp_path / "copy" / name):
             assert f"it holds {name}. Stop it" in into("copy", "backup", url=url, exit_code=1).err
     assert not (tmp_path / "copy" / "hookmill.db").exists()
-    (tmp_path / "copy" / "engine.db").write_bytes(b"of an installation with SQLite")
     into("copy", "backup", url=url)
-    assert (tmp_path / "copy" / "engine.db").exists() == (kind == "postgres")
 
 
-def test_lost_database_is_replaced_and_records_of_the_engine_are_removed(
-    backup: Path, log: LogWriter, data_dir: Path, into: Callable[..., CommandResult]
-):
+def test_lost_database_is_replaced(backup: Path, log: LogWriter, data_dir: Path, into: Callable[..., CommandResult]):
     rows = rows_without_marks(rows_of_sqlite(log.path))
     for path in data_dir.glob("hookmill.db*"):
         path.unlink()
-    (data_dir / "engine.db").write_bytes(b"of runs that are lost")
 
     into("data", "backup")
 
     assert rows_without_marks(rows_of_sqlite(log.path)) == rows
-    assert not (data_dir / "engine.db").exists()
 
 
 def test_backup_is_restored_from_a_pipe(

@@ -25,7 +25,7 @@ GROUPS = (
     "audit",
     "alarm",
 )
-SLOW_MODULES = ("dbos", "granian", "sqlalchemy", "alembic", "pydantic", "cryptography", "rich.console")
+SLOW_MODULES = ("granian", "sqlalchemy", "alembic", "pydantic", "cryptography", "rich.console")
 
 
 def test_version_is_printed(hookmill: Hookmill):

@@ -29,7 +29,6 @@ from hookmill.domain.permission import Role
 from hookmill.runs.package import allow_traversal
 from hookmill.settings import Settings, load_settings, read_settings
 from hookmill.store import postgres_engine
-from hookmill.store.privileges import ENGINE_SCHEMA
 from tests.cli.conftest import Hookmill
 from tests.faults.parts import wait_until_announced
 from tests.support.counts import only_in_proof
@@ -84,7 +83,7 @@ def test_lost_database_is_not_replaced_by_an_empty_one(data_dir_without_database
 
 
 @pytest.mark.parametrize(
-    "remaining_file", [Path("serve.lock"), Path("engine.db"), Path("hookmill.db-wal"), Path("runs", "run_1")], ids=str
+    "remaining_file", [Path("serve.lock"), Path("hookmill.db-wal"), Path("runs", "run_1")], ids=str
 )
 def test_lost_database_is_detected_by_each_remaining_file(
     data_dir_without_database: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, remaining_file: Path
@@ -221,14 +220,14 @@ def test_allow_traversal_opens_directories_and_closes_the_services_files(tmp_pat
     for path in ("data/hookmill.db", "data/hookmill.db-wal", "data/master.key", "outside", "data/notes"):
         (tmp_path / path).write_text("")
         (tmp_path / path).chmod(0o644)
-    (tmp_path / "data" / "engine.db").symlink_to(tmp_path / "outside")
+    (tmp_path / "data" / "engine.lock").symlink_to(tmp_path / "outside")
 
     allow_traversal(packages)
 
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (packages.parent, *packages.parent.iterdir())}
     assert modes == {
         "data": 0o755, "runs": 0o711, "hookmill.db": 0o600, "hookmill.db-wal": 0o600, "master.key": 0o600,
-        "engine.db": 0o644, "notes": 0o644,
+        "engine.lock": 0o644, "notes": 0o644,
     }  # fmt: skip
 
 
@@ -648,7 +647,7 @@ def test_files_that_a_service_creates_are_accessible_to_the_owner_only(tmp_path:
     finally:
         service.kill()
 
-    assert {"serve.lock", "engine.lock", "hookmill.db.writer", "engine.db", "master.key"} <= set(modes)
+    assert {"serve.lock", "engine.lock", "hookmill.db.writer", "master.key"} <= set(modes)
     # The test creates the first two. SQLite gives the others the mode of the database.
     excluded = {"service.log", "hookmill.db", "hookmill.db-wal", "hookmill.db-shm"}
     assert {mode for name, mode in modes.items() if name not in excluded} <= {0o600, 0o700}
@@ -695,7 +694,6 @@ def test_backup_and_service_work_in_a_directory_with_unusual_characters(
     assert b"push" in listed.out_bytes
     assert sorted(path.name for path in top.iterdir()) == [data_dir.name, copy.name]
     assert (data_dir / "hookmill.db.writer").exists()
-    assert (data_dir / "engine.db").stat().st_size
 
 
 def test_proxy_that_cannot_be_used_is_named_at_the_start(tmp_path: Path):
@@ -829,68 +827,19 @@ def unprivileged_role_url(postgres_server: Postgres, postgres_url: str) -> Itera
         connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 
 
-def test_printed_grants_give_the_missing_privileges(
+def test_printed_grant_gives_the_missing_privilege(
     data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], unprivileged_role_url: str, postgres_url: str
 ):
     use_database(unprivileged_role_url)
 
     result = hookmill("migrate", exit_code=1)
-    statements = result.err.splitlines()[1]
+    statement = result.err.splitlines()[1]
     with psycopg.connect(postgres_url, autocommit=True) as superuser:
-        superuser.execute(statements.encode())
+        superuser.execute(statement.encode())
 
-    assert "lacks privileges in database" in result.err
-    assert statements.count("GRANT ") == 2
+    assert "may not create tables in database" in result.err
     assert "canary" not in result.err
     assert hookmill("migrate", "--json").json == {"changed": True}
-
-
-def test_privilege_to_create_schemas_is_required_only_to_perform_runs(
-    data_dir: Path,
-    hookmill: Hookmill,
-    use_database: Callable[..., None],
-    unprivileged_role_url: str,
-    postgres_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    use_database(postgres_url)
-    hookmill("migrate")
-    with psycopg.connect(postgres_url) as superuser:
-        superuser.execute(
-            f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {urlsplit(unprivileged_role_url).username}".encode()
-        )
-    use_database(unprivileged_role_url)
-
-    errors = [hookmill(command, exit_code=1).err for command in ("migrate", "worker")]
-    monkeypatch.setenv("HOOKMILL_PERFORMS_RUNS", "false")
-    hookmill("migrate")
-
-    for error in errors:
-        assert "GRANT CREATE ON DATABASE" in error
-        assert "GRANT USAGE, CREATE ON SCHEMA public" not in error
-
-
-def test_privileges_on_each_table_of_the_engine_are_required(
-    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], unprivileged_role_url: str, postgres_url: str
-):
-    role = urlsplit(unprivileged_role_url).username
-    use_database(postgres_url)
-    hookmill("migrate")
-    with psycopg.connect(postgres_url, autocommit=True) as superuser:
-        superuser.execute(
-            f"""
-            GRANT ALL ON ALL TABLES IN SCHEMA public TO {role};
-            CREATE SCHEMA {ENGINE_SCHEMA}; GRANT USAGE ON SCHEMA {ENGINE_SCHEMA} TO {role};
-            CREATE TABLE {ENGINE_SCHEMA}.open (id int); GRANT ALL ON {ENGINE_SCHEMA}.open TO {role};
-            CREATE TABLE {ENGINE_SCHEMA}.closed (id int); GRANT SELECT, INSERT ON {ENGINE_SCHEMA}.closed TO {role};
-            """.encode()
-        )
-        use_database(unprivileged_role_url)
-        result = hookmill("migrate", exit_code=1)
-        superuser.execute(result.err.splitlines()[1].encode())
-
-    assert f"GRANT ALL ON ALL TABLES IN SCHEMA {ENGINE_SCHEMA} TO {role};" in result.err
-    hookmill("migrate")
 
 
 def test_command_without_privileges_on_the_tables_is_refused(

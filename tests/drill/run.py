@@ -172,5 +172,4 @@ def _recovery_seconds(context: FaultContext, name: str, fault: EndedFault) -> fl
 def _count_damaged_files(site: Site) -> int:
     if site.kind is not DatabaseKind.SQLITE:
         return 0
-    data_dir = site.services[0].data_dir
-    return sum(not is_intact(data_dir / name) for name in ("hookmill.db", "engine.db"))
+    return int(not is_intact(site.services[0].data_dir / "hookmill.db"))

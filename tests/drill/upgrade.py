@@ -531,7 +531,7 @@ def _audit_backlog(installation: _Installation) -> dict[str, int]:
 def _count_damaged_files(kind: DatabaseKind, installation: _Installation) -> int:
     if kind is not DatabaseKind.SQLITE:
         return 0
-    return sum(not is_intact(installation.service.data_dir / name) for name in ("hookmill.db", "engine.db"))
+    return int(not is_intact(installation.service.data_dir / "hookmill.db"))
 
 
 @contextmanager

@@ -195,15 +195,14 @@ def test_log_has_one_line_per_component_while_postgresql_is_down(own_server: Pos
             for _ in range(10):
                 send_timed(service, delivery_request(webhook, unique_body()))
             until(
-                lambda: {"runs"} < {line["where"] for line in faults()} - {"engine", "alarms", "alarm destinations"},
+                lambda: {"runs"} < {line["where"] for line in faults()} - {"alarms", "alarm destinations"},
                 lambda: f"the worker and the ingress report faults:\n{service.log()}",
             )
             found = faults()
         until(lambda: len(recovered()) == 2, lambda: f"both processes report the end:\n{service.log()}")
         require_recovery(service, webhook)
 
-    # The library of the engine retries by itself, so it may report more than one kind of fault.
-    assert max(Counter(line["where"] for line in found if line["where"] != "engine").values()) == 1
+    assert max(Counter(line["where"] for line in found).values()) == 1
     assert not [line["why"] for line in found if "a fault of type" in line["why"] or "\n" in line["why"]]
     assert set(recovered()) == {"The database accepts transactions again."}
 

@@ -41,9 +41,6 @@ UNUSED_FILES = (
     "hookmill.db-wal",
     "hookmill.db-shm",
     "hookmill.db.writer",
-    "engine.db",
-    "engine.db-wal",
-    "engine.db-shm",
     "engine.lock",
 )
 """The files that docs/moving-to-postgresql.md lets operators delete after the move."""

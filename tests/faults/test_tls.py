@@ -1,4 +1,4 @@
-"""TLS to PostgreSQL: the parameters of `database_url` apply to every connection, also to those of the engine."""
+"""TLS to PostgreSQL: the parameters of `database_url` apply to every connection."""
 
 import datetime
 import os
@@ -142,7 +142,7 @@ def test_tls_parameters_apply_to_every_connection(encrypted_database: EncryptedD
         until(has_succeeded, "the run has succeeded")
 
     assert encrypted_database.proxy.unencrypted == 0
-    assert encrypted_database.proxy.application_names == {application_name(), f"{application_name()} runs"}
+    assert encrypted_database.proxy.application_names == {application_name()}
 
 
 def test_wrong_tls_parameters_are_refused_without_showing_the_password(

@@ -1,6 +1,5 @@
-"""The dispatcher: which runs it claims, when and in which order, how it stops, and what the durable engine stores."""
+"""The dispatcher: which runs it claims, when and in which order, and how it stops."""
 
-import asyncio
 import json
 import threading
 import time
@@ -10,14 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from dbos import DBOS
 
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_policy import Priority, RunPolicy
 from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
-from hookmill.runs.durable_engine import DurableEngine
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
@@ -151,21 +148,6 @@ def test_run_without_a_notification_is_found(backlog):
     assert run.state is RunState.SUCCEEDED
 
 
-@pytest.mark.parametrize("has_valid_header", [False, True], ids=["no database", "damaged pages"])
-def test_damaged_engine_database_is_moved_aside_and_runs_continue(sqlite_backlog, has_valid_header):
-    with running(sqlite_backlog):
-        sqlite_backlog.wait_for_end(sqlite_backlog.queue(sqlite_backlog.automation()))
-    engine_db = sqlite_backlog.data / "engine.db"
-    content = engine_db.read_bytes()
-    engine_db.write_bytes(content[:4096] + b"x" * (len(content) - 4096) if has_valid_header else b"x" * 20_000)
-
-    with running(sqlite_backlog, expects_failures=True):
-        (run,) = sqlite_backlog.wait_for_end(sqlite_backlog.queue(sqlite_backlog.automation()))
-
-    assert run.state is RunState.SUCCEEDED
-    assert engine_db.with_name("engine.db.damaged").exists()
-
-
 def test_runs_queued_before_the_start_are_performed(backlog):
     keys = backlog.queue_many(backlog.automation(), 9)
 
@@ -239,18 +221,6 @@ def test_high_priority_run_is_claimed_before_older_runs_of_its_factory(backlog):
         backlog.wait_for_end(key)
 
     assert claimed_runs(backlog).index(key) == 1
-
-
-def test_engine_starts_and_stops_inside_a_running_event_loop(sqlite_backlog):
-    key = sqlite_backlog.queue(sqlite_backlog.automation())
-
-    async def serve() -> None:
-        with running(sqlite_backlog):
-            sqlite_backlog.wait_for_end(key)
-
-    asyncio.run(serve())
-
-    assert sqlite_backlog.run(key).state is RunState.SUCCEEDED
 
 
 def test_second_worker_on_sqlite_is_refused(sqlite_backlog, monkeypatch):
@@ -384,6 +354,35 @@ def test_shutdown_waits_for_a_run_that_was_just_claimed(
     assert runs_in_flight[0] == 0
 
 
+def test_claim_that_ends_after_the_shutdown_performs_no_run(backlog, monkeypatch):
+    """The worker has no time to wait for its claim, which is committed."""
+    claim_and_beat = claims.claim_and_beat
+    is_claimed, is_shut_down = threading.Event(), threading.Event()
+
+    def claim_and_wait(*arguments: Any, **options: Any) -> Any:
+        claimed = claim_and_beat(*arguments, **options)
+        if claimed:
+            is_claimed.set()
+            assert is_shut_down.wait(LONG_SECONDS)
+        return claimed
+
+    monkeypatch.setattr(claims, "claim_and_beat", claim_and_wait)
+    monkeypatch.setattr("hookmill.runs.dispatcher.STOPPING_SECONDS", 0.1)
+    gate = GateRunner()
+    key = backlog.queue(backlog.automation(runner="gate"))
+
+    with running(backlog, gate=gate) as dispatcher:
+        assert is_claimed.wait(LONG_SECONDS)
+        claiming = next(thread for thread in threading.enumerate() if thread.name == "runs_dispatch")
+        dispatcher.shutdown(0)
+        is_shut_down.set()
+        claiming.join(LONG_SECONDS)
+
+    assert dispatcher.runs_in_flight == 0
+    assert gate.factories == []
+    assert backlog.run(key).state is RunState.QUEUED
+
+
 @ON_POSTGRES_IN_PROOF
 def test_run_longer_than_the_grace_period_restarts_with_the_next_worker(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
@@ -423,75 +422,11 @@ def test_worker_is_deregistered_after_an_orderly_stop(backlog):
         assert executors.last_heartbeats(tx) == {}
 
 
-# The durable engine
-
-
-def test_engine_stores_only_the_run_id_and_the_attempt(sqlite_backlog):
-    gate = GateRunner()
-    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="gate", prompt="canary"), payload=b'"canary"')
-
-    with running(sqlite_backlog, gate=gate):
-        until(lambda: gate.active)
-        (record,) = engine_records(load_input=True)
-        gate.open.set()
-        sqlite_backlog.wait_for_end(key)
-
-    assert record.workflow_id == run_id(key)
-    assert record.input == {"args": (run_id(key), 1), "kwargs": {}}
-    for file in sqlite_backlog.data.glob("engine.db*"):
-        assert b"canary" not in file.read_bytes()
-
-
-def test_engine_records_a_run_under_its_id_before_it_is_performed(backlog):
-    gate = GateRunner()
-    key = backlog.queue(backlog.automation(runner="gate"))
-
-    with running(backlog, gate=gate) as dispatcher:
-        until(lambda: gate.active)
-        (record,) = engine_records()
-        gate.open.set()
-        backlog.wait_for_end(key)
-
-    assert (record.workflow_id, record.status) == (run_id(key), "PENDING")
-    assert (record.executor_id, record.app_version) == (dispatcher.executor, "1")
+# Requeueing
 
 
 @ON_POSTGRES_IN_PROOF
-def test_old_engine_record_does_not_prevent_a_run(backlog, monkeypatch):
-    monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 600.0)
-    first, second = backlog.queue_many(backlog.automation(), 2)
-    with running(backlog):
-        backlog.wait_for_end(first, second)
-        until(lambda: [record.status for record in engine_records()] == ["PENDING"] * 2)
-
-        # The same happens if an operator restores a backup of the store, but not of the engine's database.
-        with backlog.database.write() as tx:
-            tx.run(
-                "UPDATE runs SET state = 'queued', attempt = 0, claimed_at = NULL, finished_at = NULL,"
-                " executor = NULL, output_tail = NULL"
-            )
-
-        runs = backlog.wait_for_end(first, second)
-
-    assert {(run.state, run.attempt) for run in runs} == {(RunState.SUCCEEDED, 1)}
-
-
-def test_run_restarts_although_the_engine_database_is_lost(sqlite_backlog):
-    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
-    with Worker(sqlite_backlog, command=["sleep", "60"]) as worker:
-        until(lambda: processes_of(run_id(key)))
-        worker.kill()
-    for file in sqlite_backlog.data.glob("engine.db*"):
-        file.unlink()
-
-    with running(sqlite_backlog, command="exit 0"):
-        (run,) = sqlite_backlog.wait_for_end(key)
-
-    assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
-
-
-@ON_POSTGRES_IN_PROOF
-def test_engine_forgets_the_interrupted_run_of_a_dead_worker(backlog):
+def test_run_whose_worker_died_in_its_last_attempt_is_interrupted(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
     with Worker(backlog, command=["sleep", "60"]) as worker:
         until(lambda: processes_of(run_id(key)))
@@ -499,26 +434,8 @@ def test_engine_forgets_the_interrupted_run_of_a_dead_worker(backlog):
 
     with running(backlog, attempts_max=1, dead_after_seconds=1, expects_failures=not backlog.database.on_sqlite):
         (run,) = backlog.wait_for_end(key)
-        records = engine_records()
 
     assert run.state is RunState.INTERRUPTED
-    assert records == []
-
-
-def test_abandoned_run_leaves_no_result_in_the_engine(sqlite_backlog):
-    gate = GateRunner()
-    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="gate"))
-
-    with running(sqlite_backlog, gate=gate):
-        until(lambda: gate.active)
-        with sqlite_backlog.database.write() as tx:
-            tx.run("UPDATE runs SET executor = 'another'")
-        until(lambda: not gate.active)
-        time.sleep(0.2)
-        statuses = [record.status for record in engine_records()]
-
-    assert statuses == ["PENDING"]
-    assert sqlite_backlog.run(key).state is RunState.RUNNING
 
 
 def test_claimed_run_that_never_began_is_started_again(sqlite_backlog, monkeypatch):
@@ -544,6 +461,41 @@ def test_claimed_run_that_never_began_is_started_again(sqlite_backlog, monkeypat
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 
+def test_run_whose_thread_failed_is_performed_again(sqlite_backlog, monkeypatch):
+    monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 0.2)
+
+    class ExitingRunner(GateRunner):
+        def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
+            if package.run.attempt == 1:
+                raise SystemExit
+            return Ended(state=RunState.SUCCEEDED)
+
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="gate"))
+    with running(sqlite_backlog, gate=ExitingRunner(), slots=1, expects_failures=True):
+        (run,) = sqlite_backlog.wait_for_end(key)
+
+    assert (run.state, run.attempt, run.counted_attempts) == (RunState.SUCCEEDED, 2, 1)
+
+
+def test_run_whose_thread_cannot_start_is_performed_later(sqlite_backlog, monkeypatch):
+    monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 0.2)
+    start = threading.Thread.start
+    refused: list[threading.Thread] = []
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name == "run" and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    key = sqlite_backlog.queue(sqlite_backlog.automation())
+    with running(sqlite_backlog, slots=1, expects_failures=True):
+        (run,) = sqlite_backlog.wait_for_end(key)
+
+    assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
+
+
 def test_idle_worker_sends_heartbeats(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 0.1)
 
@@ -554,46 +506,6 @@ def test_idle_worker_sends_heartbeats(backlog, monkeypatch):
     with running(backlog) as dispatcher:
         first = heartbeat()
         until(lambda: heartbeat() > first, "the worker sends another heartbeat")
-
-
-def test_engine_forgets_ended_runs(backlog, monkeypatch):
-    monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 2.0)
-    monkeypatch.setattr("hookmill.runs.durable_engine.RECORDS_PER_DELETION", 2)
-    keys = backlog.queue_many(backlog.automation(), 9)
-    forget_ended = DurableEngine.forget_ended
-    deleted: list[int] = []
-    """How many records each pass has deleted."""
-
-    def forget_and_count(engine: DurableEngine) -> None:
-        before = len(engine_records())
-        forget_ended(engine)
-        deleted.append(before - len(engine_records()))
-
-    monkeypatch.setattr(DurableEngine, "forget_ended", forget_and_count)
-
-    with running(backlog):
-        backlog.wait_for_end(*keys)
-        until(lambda: engine_records() == [])
-
-    assert max(deleted) > 2, "a pass makes more than one deletion"
-
-
-@ON_POSTGRES_IN_PROOF
-def test_engine_forgets_ended_runs_of_a_killed_worker(backlog, monkeypatch):
-    with Worker(backlog) as worker:
-        keys = backlog.queue_many(backlog.automation(), 5)
-        backlog.wait_for_end(*keys)
-        worker.kill()
-    monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 1.0)
-    monkeypatch.setattr("hookmill.runs.durable_engine.RECORDS_PER_DELETION", 2)
-    gate = GateRunner()
-
-    with running(backlog, gate=gate, dead_after_seconds=2, expects_failures=not backlog.database.on_sqlite):
-        current = backlog.queue(backlog.automation(runner="gate"))
-        until(lambda: gate.active)
-        until(lambda: [record.workflow_id for record in engine_records()] == [run_id(current)])
-        gate.open.set()
-        backlog.wait_for_end(current)
 
 
 def test_messages_of_a_dead_worker_wait_for_the_next_one(backlog):
@@ -614,47 +526,13 @@ def test_messages_of_a_dead_worker_wait_for_the_next_one(backlog):
     assert scene.claim() is not None
 
 
-def test_engine_does_not_poll_while_the_worker_is_idle(sqlite_backlog):
-    def pollers() -> list[str]:
-        names = [thread.name for thread in threading.enumerate()]
-        parts = ("queue", "background-jobs", "scheduler")
-        return [name for name in names if any(part in name for part in parts)]
-
-    with running(sqlite_backlog):
-        until(lambda: not pollers(), lambda: f"these threads end: {pollers()}")
-        key = sqlite_backlog.queue(sqlite_backlog.automation())
-        sqlite_backlog.wait_for_end(key)
-
-
-def test_engine_opens_no_network_connection(sqlite_backlog):
+def test_worker_on_sqlite_opens_no_network_connection(sqlite_backlog):
     with Worker(sqlite_backlog) as worker:
         key = sqlite_backlog.queue(sqlite_backlog.automation())
         sqlite_backlog.wait_for_end(key)
         report = worker.stop()
 
     assert report == {"connections": [], "failures": [], "recoveries": []}
-
-
-def test_engine_database_is_readable_only_by_its_owner(sqlite_backlog):
-    with running(sqlite_backlog):
-        modes = {path.name: path.stat().st_mode & 0o777 for path in sqlite_backlog.data.glob("engine.*")}
-
-    assert modes["engine.db"] == 0o600
-    assert sqlite_backlog.data.stat().st_mode & 0o777 == 0o700
-
-
-def test_engine_has_its_own_schema_on_postgresql(postgres_backlog):
-    with running(postgres_backlog), postgres_backlog.database.read() as tx:
-        rows = tx.all(
-            "SELECT DISTINCT table_schema AS name FROM information_schema.tables WHERE table_name = 'workflow_status'"
-        )
-
-    assert [row["name"] for row in rows] == ["hookmill_engine"]
-    assert not (postgres_backlog.data / "engine.db").exists()
-
-
-def engine_records(*, load_input: bool = False) -> list[Any]:
-    return DBOS.list_workflows(load_input=load_input)
 
 
 def test_hostile_names_are_escaped_in_the_package(sqlite_backlog):

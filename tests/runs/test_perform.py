@@ -1,4 +1,4 @@
-"""Attempts of single runs, performed without the durable engine."""
+"""Attempts of single runs, performed without a dispatcher."""
 
 import errno
 import sqlite3
@@ -45,7 +45,7 @@ class FunctionRunner:
 
 
 def new_performer(backlog: Backlog, failures: list[Any] | None = None, **runners: Runner) -> Performer:
-    """`failures` receives each reported failure, and the key of each run that the engine has to forget."""
+    """`failures` receives each reported failure."""
     reports = failures if failures is not None else []
     return Performer(
         database=backlog.database,
@@ -61,7 +61,6 @@ def new_performer(backlog: Backlog, failures: list[Any] | None = None, **runners
             report_failure=lambda component, error: reports.append((component, error)),
             report_recovery=ignore,
         ),
-        forget_in_engine=reports.append,
     )
 
 
@@ -140,9 +139,7 @@ def test_run_with_options_of_a_newer_version_returns_to_the_queue(backlog):
     assert isinstance(result, Abandoned)
     assert backlog.run(key).state is RunState.QUEUED
     assert not (backlog.data / "runs").exists()
-    [problem] = [
-        str(error) for where, error in (each for each in failures if isinstance(each, tuple)) if where == "runs"
-    ]
+    [problem] = [str(error) for where, error in failures if where == "runs"]
     assert "This version has no field 'sandbox', which is stored." in problem
 
 
@@ -177,8 +174,7 @@ def test_run_whose_package_cannot_be_written_is_requeued_uncounted(backlog):
     run = backlog.run(key)
     assert ended == Abandoned()
     assert (run.state, run.attempt, run.started_at, run.claimed_at) == (RunState.QUEUED, 0, None, None)
-    (_, fault), forgotten = failures
-    assert forgotten == key
+    ((_, fault),) = failures
     assert str(fault).startswith(f"A run's package could not be written to {backlog.data}/runs: Not a directory.")
 
 
@@ -204,9 +200,8 @@ def test_host_fault_requeues_the_run(sqlite_backlog, error, attempt):
 
     run = sqlite_backlog.run(key)
     assert (run.state, run.attempt, run.reason) == (RunState.QUEUED, attempt, None)
-    (_, fault), forgotten = failures
+    ((_, fault),) = failures
     assert isinstance(fault, WaitingForHost)
-    assert forgotten == key
     assert performer.health.may_claim()
     assert list(performer.health.runners_at_fault()) == ["function"]
 

@@ -105,7 +105,6 @@ def new_performer(
         report_failure=report,
         attempts_max=3,
         health=HostHealth(packages, report_failure=report, report_recovery=ignore),
-        forget_in_engine=lambda key: None,
         file_writer=RunFileWriter(
             backlog.database,
             settings or RunFileSettings(),

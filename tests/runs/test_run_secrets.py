@@ -111,7 +111,6 @@ class Installation:
             report_failure=report,
             attempts_max=3,
             health=HostHealth(self.packages, report_failure=report, report_recovery=ignore),
-            forget_in_engine=lambda key: None,
             secrets=RunSecretReader(master_keys=KEY, rules=self.rules),
             file_writer=RunFileWriter(
                 self.backlog.database,

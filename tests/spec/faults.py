@@ -152,7 +152,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "spec/test_limits.py::test_clock_jump_and_return_leave_no_webhook_blocked",
             "spec/test_limits.py::test_delivery_ids_stay_unique_across_clock_jumps",
             "test_maintenance.py::test_clock_that_is_wrong_for_an_hour_removes_nothing",
-            "runs/test_in_flight.py::test_clock_of_another_host_does_not_affect_death_detection",
+            "runs/test_heartbeats.py::test_clock_of_another_host_does_not_affect_death_detection",
             _DRILL,
         ),
         in_drill=("clock of a host wrong",),

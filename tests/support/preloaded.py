@@ -5,9 +5,6 @@
 import gc
 
 import anyio._backends._asyncio
-import dbos
-import dbos._sys_db_postgres
-import dbos._sys_db_sqlite
 import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite
 

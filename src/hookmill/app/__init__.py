@@ -72,7 +72,7 @@ def open_store(
             # Imported here, so that commands without migrations start faster.
             from hookmill.store.migrate import migrate
 
-            migrate(database, performs_runs=settings.performs_runs)
+            migrate(database)
         if master_keys is None:
             master_keys = keys.load_and_bind_ring(settings, database, create=create)
     except BaseException:

@@ -52,7 +52,7 @@ def _is_set_up(database: Database) -> bool:
 
 def _traces(settings: Settings, database: Database) -> list[Path]:
     """The files in the data directory that the service creates only after the database is set up."""
-    paths = [settings.data_dir / name for name in ("serve.lock", "engine.db")]
+    paths = [settings.data_dir / "serve.lock"]
     if settings.master_key is None:
         paths.insert(0, settings.data_dir / "master.key")
     if database.path is not None and not database.path.exists():

@@ -124,7 +124,7 @@ def _copy(tx: Transaction, database: Database, settings: Settings, report: Repor
         if previous is not None and not _is_unfinished(database, team):
             raise AlreadyMoved(previous)
         total = steps.check(tx, report)
-        position, is_resumed = target.begin_or_resume(database, team, performs_runs=settings.performs_runs)
+        position, is_resumed = target.begin_or_resume(database, team)
         position = steps.copy(tx, database, position, total, report)
         return _Copied(
             position=position,

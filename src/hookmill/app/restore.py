@@ -181,7 +181,7 @@ def restore(
         is_committing = False
         try:
             with _target(settings) as tx:
-                restoring.create_tables(tx, backup.header, performs_runs=settings.performs_runs)
+                restoring.create_tables(tx, backup.header)
                 loaded = restoring.load(tx, backup.records(), add_package_file=packages.add, report=report)
                 backup.reader.require_proof(_proof_key(ring, backup.header))
                 is_upgraded = restoring.finish_schema(tx, backup.header)
@@ -202,7 +202,6 @@ def restore(
             on_failure.pop_all()
             raise StoreUnavailable(f"{error}. {MAYBE_COMPLETE}") from error
         on_failure.pop_all()
-        _remove_engine_records(settings)
         _collect_statistics(settings)
     return RestoreResult(
         header=backup.header,
@@ -425,12 +424,3 @@ def _collect_statistics(settings: Settings) -> None:
     if settings.on_postgres:
         with suppress(StoreUnavailable), _open_postgres(settings) as database, database.write() as tx:
             postgres.analyze(tx, TABLES)
-
-
-def _remove_engine_records(settings: Settings) -> None:
-    """Remove the durable engine's records about runs of a lost database. They are harmless, but would stay forever."""
-    if settings.on_postgres:
-        return
-    with suppress(OSError):
-        for path in _files_of(settings.data_dir.absolute() / "engine.db"):
-            path.unlink(missing_ok=True)

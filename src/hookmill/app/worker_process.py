@@ -4,7 +4,6 @@ It performs runs and maintenance, evaluates the conditions of alarms, and sends 
 """
 
 import os
-import platform
 import signal
 import socket
 import threading
@@ -32,6 +31,8 @@ from hookmill.domain.trace import Tracing
 from hookmill.maintenance import Maintenance, PackageBound, disk_space
 from hookmill.metrics import RUN_SLOTS, RUNS_IN_FLIGHT, Metrics
 from hookmill.notices.sender import NoticeSender
+from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
+from hookmill.runs.file_writer import RunFileSettings
 from hookmill.runs.reserve import ReserveWatch
 from hookmill.runs.run_secrets import RunSecretReader
 from hookmill.runs.runner import Runner, UncreatedRunner
@@ -45,7 +46,6 @@ from hookmill.store.monitoring import InstallationState, installation_state
 if TYPE_CHECKING:
     from hookmill.app.metrics_server import MetricsServer
     from hookmill.results.sender import ResultSender
-    from hookmill.runs.dispatcher import Dispatcher
     from hookmill.runs.uploads import Uploads
     from hookmill.runs.workspaces.preparation import Workspaces
 
@@ -199,7 +199,7 @@ def _free_space(settings: Settings) -> FreeSpace:
 
 
 def _serve_metrics(
-    settings: Settings, port: int, store: Store, dispatcher: "Dispatcher | None", metrics: Metrics, build: str
+    settings: Settings, port: int, store: Store, dispatcher: Dispatcher | None, metrics: Metrics, build: str
 ) -> "list[MetricsPublisher | MetricsServer]":
     """Start to publish the metrics of this process, and to serve those of all processes. The caller closes both."""
     # Imported here, because most services have no metrics.
@@ -217,7 +217,7 @@ def _serve_metrics(
     data_dir = settings.data_dir
     database_files: dict[str, Path] = {}
     if (path := store.database.path) is not None:
-        database_files = {"main": path, "wal": path.with_name(f"{path.name}-wal"), "engine": data_dir / "engine.db"}
+        database_files = {"main": path, "wal": path.with_name(f"{path.name}-wal")}
     source = MetricsSource(
         directory=metrics_directory(data_dir),
         read_state=StateReader(read_state, log.failure).latest,
@@ -288,12 +288,7 @@ def _build_dispatcher(
     reserve_watch: ReserveWatch,
     metrics: Metrics,
     tracing: Tracing | None,
-) -> "Dispatcher":
-    # Imported here, because it takes a second, and a worker that performs no runs does not need these modules.
-    with _without_running_file_command():
-        from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
-    from hookmill.runs.file_writer import RunFileSettings
-
+) -> Dispatcher:
     runners = settings.all_runners()
     for name, runner in runners.items():
         if (warning := runner.warning()) is not None:
@@ -370,20 +365,6 @@ def _build_workspaces(settings: Settings, store: Store) -> "Workspaces":
         database=store.database,
         master_keys=store.master_keys,
     )
-
-
-@contextmanager
-def _without_running_file_command() -> Iterator[None]:
-    """Keep `platform.architecture`, which a library of the engine calls during import, from running `file`.
-
-    The program `file` would inherit this process's environment, which contains keys, without its memory protection.
-    """
-    architecture = platform.architecture
-    platform.architecture = partial(architecture, executable="")
-    try:
-        yield
-    finally:
-        platform.architecture = architecture
 
 
 def refuse_unusable_runners(settings: Settings) -> None:

@@ -105,7 +105,6 @@ def worker(json: options.AsJson = False) -> None:
     from hookmill.store.database import open_database
     from hookmill.store.moved import refuse_moved
     from hookmill.store.pooler import refuse_pooler
-    from hookmill.store.privileges import refuse_missing_privileges
 
     raise_open_files_limit()
     refuse_unusable_files(settings, serves=False, performs_runs=True)
@@ -113,8 +112,6 @@ def worker(json: options.AsJson = False) -> None:
     with open_database(settings.store_url()) as database:
         refuse_pooler(database)
         refuse_moved(database)
-        with database.read() as tx:
-            refuse_missing_privileges(tx, creates_tables=False, performs_runs=True)
     prepare_host(settings)
 
     def announce() -> None:
@@ -140,7 +137,7 @@ def migrate(json: options.AsJson = False) -> None:
         refuse_moved(database)
         refuse_lost_database(settings, database)
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        changed = migrate_database(database, performs_runs=settings.performs_runs)
+        changed = migrate_database(database)
     if json:
         print_json({"changed": changed})
         return

@@ -18,7 +18,7 @@ RUNNING_MAX: Final = 100
 HEARTBEAT_SECONDS_MAX: Final = 30
 """A queue shows a worker as dead if its last heartbeat is older than this. Workers send one at least every 5 seconds.
 
-The runs of a dead worker are requeued by another rule: see `Heartbeats` in `runs/in_flight.py`."""
+The runs of a dead worker are requeued by another rule: see `Heartbeats` in `runs/heartbeats.py`."""
 
 _EXECUTOR: Final = re.compile(r"(?P<host>.+)-(?P<pid>[0-9]+)-[0-9a-f]+\Z", re.DOTALL)
 _POSITION: Final = re.compile(r"(?P<part>ready|held)-(?P<rank>[0-9]{1,4})-(?P<key>[0-9a-f]{32})\Z")

@@ -1,18 +1,15 @@
 """Claims runs as slots become free, and requeues the runs of dead workers. It also adds the runs of due schedules.
 
-The `runs` table is the source of truth and the backlog. The durable engine holds only runs in flight, so a slow or
-missing engine never affects a delivery. Design decisions:
+The `runs` table is the queue. Design decisions:
 
-- This module starts each run in the engine directly, with the run's id as the workflow id, and limits their number
-  itself. Its claims take less processor time than the engine's queue; docs/decisions.md has the measurement. The engine
-  records each run before it performs the run, even if the run was not in the engine's queue.
+- A claim assigns rows of the backlog to this process with `FOR UPDATE SKIP LOCKED`, and begins their attempts. Threads
+  of this process then perform them. Workers with free slots share the backlog, and the limits of factories and
+  automations are enforced in the claim.
 - A commit or a notification of another process wakes this one, and each run that ends frees its slot immediately.
-- Each start of a process is a new executor. The runs of a dead executor return to the backlog after the engine's
-  records are deleted, and any worker with a free slot claims them. The engine's own recovery covers only its own
-  process. If the engine's queue resumed the runs, the first process that polls would get all of them, even if it has
-  too few slots.
-- The run's row numbers the attempts, and an old attempt can't write to the row: the engine may perform a workflow more
-  than once.
+- Each start of a process is a new executor. Its heartbeats show that it is alive. The runs of a dead executor return to
+  the backlog, and any worker with a free slot claims them.
+- The run's row numbers the attempts, and an old attempt can't write to the row: its process may have been frozen, and
+  another process may have claimed the run.
 """
 
 import fcntl
@@ -32,14 +29,13 @@ from typing import IO, Final
 from hookmill.domain.errors import Conflict, HookmillError, ReportFailure, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, time_ordered_key
 from hookmill.domain.results import DestinationRules
-from hookmill.domain.run import Ended
 from hookmill.domain.run_policy import Retry
 from hookmill.domain.trace import Tracing
 from hookmill.metrics import Metrics
-from hookmill.runs.durable_engine import DurableEngine, in_own_thread
+from hookmill.runs.executor import Executor
 from hookmill.runs.file_writer import RunFileSettings, RunFileWriter
 from hookmill.runs.health import HostHealth
-from hookmill.runs.in_flight import Heartbeats, InFlight
+from hookmill.runs.heartbeats import Heartbeats
 from hookmill.runs.observation import RunObserver
 from hookmill.runs.perform import Performer
 from hookmill.runs.reserve import ReserveWatch
@@ -94,7 +90,7 @@ class DispatcherSettings:
     """The operator's settings for runs."""
 
     data: Path
-    """The data directory: packages are in `runs/`, and with SQLite the engine's database is `engine.db`."""
+    """The data directory. Packages are in `runs/`."""
     runners: Mapping[str, Runner]
     reserve_watch: ReserveWatch | None = None
     """Says whether this host has its reserve; None: nothing does. Its owner starts and closes it."""
@@ -159,7 +155,6 @@ class Dispatcher:
         self._settings = settings
         self._clock = clock
         self._report_failure = report_failure
-        self._in_flight = InFlight()
         self._wakeup = threading.Event()
         self._stop_claiming = threading.Event()
         self._abandon_runs = threading.Event()
@@ -182,7 +177,6 @@ class Dispatcher:
         """When the last notification arrived, on the monotonic clock. Only on PostgreSQL."""
         self._skipped_runners: Collection[str] = ()
         """The runners that the last query of the backlog skipped."""
-        self._engine: DurableEngine
         packages = settings.data.absolute() / "runs"
         self._health = HostHealth(packages, report_failure=report_failure, report_recovery=report_recovery)
         self._observer = RunObserver(settings.runners, metrics=metrics, tracing=tracing)
@@ -208,7 +202,6 @@ class Dispatcher:
             attempts_max=settings.attempts_max,
             retry_rules=settings.retry_rules,
             health=self._health,
-            forget_in_engine=self._forget,
             run_with_policy_key_ended=self.wake,
             file_writer=file_writer,
             observer=self._observer,
@@ -217,11 +210,12 @@ class Dispatcher:
             destinations=settings.destinations,
             wake_results=settings.wake_results,
         )
+        self._executor = Executor(self._performer.perform, report_failure=report_failure, slot_freed=self._refill)
 
     @property
     def runs_in_flight(self) -> int:
         """How many runs this process performs."""
-        return self._in_flight.count
+        return self._executor.count
 
     def launch(self) -> None:
         """Start performing runs: those in the backlog, and those that dead processes left.
@@ -229,7 +223,22 @@ class Dispatcher:
         Call it in the process that performs the runs, after the fork. Raises `Conflict` when another process performs
         runs with the same SQLite database, and `StoreUnavailable` when the database is unavailable.
         """
-        in_own_thread(self._launch)
+        if self._database.on_sqlite:
+            self._settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = _acquire_file_lock(self._settings.data / "engine.lock")
+        try:
+            self._register()
+            self._health.probe_disk()
+        except BaseException:
+            self._close()
+            raise
+        duties = [self._dispatch, self._tidy]
+        if not self._database.on_sqlite:
+            duties += [self._beat, self._listen]
+        self._threads = [threading.Thread(target=duty, name=f"runs{duty.__name__}", daemon=True) for duty in duties]
+        for thread in self._threads:
+            thread.start()
+        self.wake()
 
     def wake(self) -> None:
         """Make the claiming thread look for work now. Any thread can call this at little cost."""
@@ -244,61 +253,32 @@ class Dispatcher:
 
     def shutdown(self, drain_seconds: float) -> None:
         """Stop claiming runs, and wait up to `drain_seconds` for runs in flight. Then stop and requeue the others."""
-        in_own_thread(lambda: self._shutdown(drain_seconds))
-
-    def _launch(self) -> None:
-        if self._database.on_sqlite:
-            self._settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = _acquire_file_lock(self._settings.data / "engine.lock")
-        try:
-            self._engine = DurableEngine(
-                self._database,
-                self._settings.data,
-                self.executor,
-                threads_max=self._settings.slots,
-                perform=self._perform,
-                report_failure=self._report_failure,
-            )
-            self._register()
-            self._health.probe_disk()
-        except BaseException:
-            self._close()
-            raise
-        duties = [self._dispatch, self._tidy]
-        if not self._database.on_sqlite:
-            duties += [self._beat, self._listen]
-        self._threads = [threading.Thread(target=duty, name=f"runs{duty.__name__}", daemon=True) for duty in duties]
-        for thread in self._threads:
-            thread.start()
-        self.wake()
-
-    def _shutdown(self, drain_seconds: float) -> None:
         self._stop_claiming.set()
         self.wake()
         drain_until = time.monotonic() + drain_seconds
         for claiming in self._threads[:1]:
             # It may just have claimed runs that are not in flight yet.
             claiming.join(STOPPING_SECONDS)
-        if not self._in_flight.wait_until_empty(max(drain_until - time.monotonic(), 0)):
+        if not self._executor.wait_until_empty(max(drain_until - time.monotonic(), 0)):
             self._abandon_runs.set()
             graces = (runner.grace_seconds for runner in self._settings.runners.values())
-            if not self._in_flight.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
+            if not self._executor.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
                 # Kill the processes of the remaining runs before these runs are requeued.
-                kill_processes_of_runs(*map(run_id, self._in_flight.keys))
+                kill_processes_of_runs(*map(run_id, self._executor.runs))
         self._abandon_runs.set()
         for thread in self._threads:
             # A thread that waits for a dead disk may never end.
             thread.join(STOPPING_SECONDS)
         # A claim that ended late may have put runs in flight.
-        if not self._in_flight.wait_until_empty(STOPPING_SECONDS):
-            kill_processes_of_runs(*map(run_id, self._in_flight.keys))
+        if not self._executor.wait_until_empty(STOPPING_SECONDS):
+            kill_processes_of_runs(*map(run_id, self._executor.runs))
+        self._executor.close()
         with suppress(StoreUnavailable), self._database.write() as tx:
             executors.deregister(tx, self.executor)
             self._requeue(tx, executors.runs_claimed_by(tx, self.executor), attempts_max=None)
         self._close()
 
     def _close(self) -> None:
-        DurableEngine.close()
         if self._watch is not None:
             self._watch.close()
         if self._lock is not None:
@@ -318,7 +298,7 @@ class Dispatcher:
                     pause_seconds = self._pause_factor() * (time.monotonic() - began_at)
                     last_served = claimed[-1].factory
                     for claimed_run in claimed:
-                        self._start_in_engine(claimed_run.run, claimed_run.attempt)
+                        self._executor.start(claimed_run.run, claimed_run.attempt)
                     self._stop_claiming.wait(min(pause_seconds, PAUSE_SECONDS_MAX))
             except Exception as error:
                 self._report_failure("runs", error)
@@ -378,7 +358,7 @@ class Dispatcher:
         self._must_decide = needs_decision
 
     def _claim(self, *, after: FactoryId) -> Sequence[claims.ClaimedRun]:
-        """Decide about held runs and schedules, then claim runs for the free slots, and put them in flight.
+        """Decide about held runs and schedules, then claim runs for the free slots.
 
         Steps that can't have work are skipped. `after` is the factory that was served last.
         """
@@ -388,7 +368,7 @@ class Dispatcher:
                 self._backlog = _Backlog.UNKNOWN
         if self._must_decide or self._seconds_to_next_decision() == 0:
             self._decide()
-        free_slots = self._settings.slots - self._in_flight.count
+        free_slots = self._settings.slots - self._executor.count
         if free_slots > self._free_slots and self._backlog is _Backlog.EMPTY:
             # A run has ended, so a limit may no longer keep another run in the backlog.
             self._backlog = _Backlog.UNKNOWN
@@ -427,8 +407,6 @@ class Dispatcher:
         else:
             # Another worker was faster, or limits keep all runs in the backlog. Only a later commit can change that.
             self._backlog = _Backlog.EMPTY
-        for claimed_run in claimed:
-            self._in_flight.add(claimed_run.run, claimed_run.attempt)
         self._free_slots -= len(claimed)
         return claimed
 
@@ -452,34 +430,6 @@ class Dispatcher:
         if self._watch is not None:
             return WATCH_SECONDS
         return max(self._looked_at + POLL_SECONDS - time.monotonic(), 0.0)
-
-    def _start_in_engine(self, run: RunKey, attempt: int) -> None:
-        try:
-            self._engine.start(run, attempt)
-        except Exception as error:
-            self._in_flight.discard(run, attempt)
-            self._report_failure("runs", error)
-
-    def _perform(self, run: RunKey, attempt: int) -> bool:
-        """Perform an attempt of the run. The engine calls this in one of its threads. Returns whether the run ended."""
-        if not self._in_flight.begin(run, attempt):
-            # The engine may perform a workflow again, or after `start` has failed.
-            return False
-        try:
-            return isinstance(self._performer.perform(run, attempt), Ended)
-        except StoreUnavailable as error:
-            self._report_failure("runs", error)
-            return False
-        finally:
-            self._in_flight.remove(run)
-            self._refill()
-
-    def _forget(self, run: RunKey) -> None:
-        try:
-            self._engine.forget_own_workflow(run)
-        except Exception as error:
-            # The next worker that starts the run deletes the old record.
-            self._report_failure("runs", error)
 
     # Heartbeats, and requeueing
 
@@ -542,8 +492,6 @@ class Dispatcher:
         """
         if not keys:
             return ()
-        # The engine's records are deleted first: once a run is in the backlog, any worker may start it.
-        self._engine.forget(keys)
         ended_runs = executors.requeue(tx, keys, attempts_max=attempts_max, now=self._clock())
         if self._observer.is_tracing:
             for run in reading.runs_by_keys(tx, ended_runs):
@@ -570,23 +518,17 @@ class Dispatcher:
                 # that were killed before they called it.
                 pause_failing(self._database, self._clock())
                 missing_runs = self._requeue_lost(missing_runs)
-                self._engine.forget_ended()
-                self._engine.forget_leftovers(self._live_executors)
             except Exception as error:
                 self._report_failure("runs", error)
-
-    def _live_executors(self) -> Collection[ExecutorId]:
-        with self._database.read() as tx:
-            return executors.last_heartbeats(tx)
 
     def _requeue_lost(self, missing_before: set[RunKey]) -> set[RunKey]:
         """Requeue runs that this process has claimed, but no thread performed in two consecutive checks.
 
-        Such runs exist if the database failed at a bad moment, or if the engine could not start a claimed run.
+        Such runs exist if the database failed at a bad moment, or if a thread failed or could not be started.
         `missing_before` and the result are the runs that no thread performed at the previous check, and at this one.
         """
         with self._database.read() as tx:
-            missing_runs = self._in_flight.keys_not_in_flight(executors.runs_claimed_by(tx, self.executor))
+            missing_runs = set(executors.runs_claimed_by(tx, self.executor)) - self._executor.runs
         lost_runs = missing_runs & missing_before
         if lost_runs:
             with self._database.write() as tx:

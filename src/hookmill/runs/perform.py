@@ -66,8 +66,6 @@ class Performer:
     attempts_max: int
     """A run whose worker died, or whose host had a fault, in this many attempts ends as interrupted."""
     health: HostHealth
-    forget_in_engine: Callable[[RunKey], None]
-    """Deletes the engine's record of the run that the calling thread performs, because the run will start again."""
     run_with_policy_key_ended: Callable[[], None] = lambda: None
     """Called after the end of a run with a policy key: a run that waits for it may start."""
     retry_rules: Mapping[str, Retry] = field(default_factory=dict)
@@ -121,7 +119,6 @@ class Performer:
                 # A run whose command kills its guard must not be repeated without limit.
                 result = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
                 return self._end(run, self._unless_cancelled(run, self._report_or(run, result)), has_failures_in_row)
-            self.forget_in_engine(key)
             self._requeue(run, fault)
             return Abandoned()
         if isinstance(result, Abandoned):
@@ -426,10 +423,7 @@ class Performer:
                 )
 
         with suppress(StoreUnavailable):
-            if not self._retry_while_unavailable(retry):
-                return False
-            # Forgetting after the commit is safe: no worker can start the run again for at least a second.
-            self.forget_in_engine(run.id)
+            return self._retry_while_unavailable(retry)
         return True
 
     def _webhook_name_to_store(self, run: Run) -> str | None:

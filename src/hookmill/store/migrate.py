@@ -12,7 +12,7 @@ from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store import dialect
 from hookmill.store.database import Database, Transaction, is_sqlite_file, restrict_to_owner
 from hookmill.store.private_file import locked_directory, open_lock_file
-from hookmill.store.privileges import refuse_missing_privileges
+from hookmill.store.privileges import refuse_missing_privilege
 from hookmill.store.revision import application_name, revisions
 
 if TYPE_CHECKING:
@@ -25,13 +25,12 @@ _MIGRATION_LOCK: Final = 0x686F6F6B
 """The number of PostgreSQL's advisory lock for migrations: "hook" in ASCII."""
 
 
-def migrate(database: Database, *, to: str = "head", performs_runs: bool = False) -> bool:
+def migrate(database: Database, *, to: str = "head") -> bool:
     """Migrate the database to a revision, by default the newest. Returns whether anything changed.
 
     Raises `Conflict` for a database of a newer version, while processes of another version use the database, and for a
-    role without the privileges for the migration. If `performs_runs`, the role also needs the privileges for the engine
-    that performs runs. Raises `Invalid` for a file that is not a SQLite database, and for an unsuitable connection
-    pooler. Raises `StoreUnavailable`.
+    role that may not create tables. Raises `Invalid` for a file that is not a SQLite database, and for an unsuitable
+    connection pooler. Raises `StoreUnavailable`.
     """
     if database.path is not None:
         _refuse_foreign_file(database.path)
@@ -54,10 +53,9 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
                 f"The database has schema {current}, which a newer version of Hookmill has written. "
                 "Start that version, or restore an older backup. Nothing was changed."
             )
-        is_current = current == revisions()[-1]
-        refuse_missing_privileges(tx, creates_tables=not is_current, performs_runs=performs_runs)
-        if is_current:
+        if current == revisions()[-1]:
             return False
+        refuse_missing_privilege(tx)
         with _excluding_other_versions(tx, database) if current is not None else nullcontext():
             _upgrade(connection, to)
     if database.path is not None:
@@ -65,14 +63,14 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
     return True
 
 
-def create_schema(tx: Transaction, *, revision: str, performs_runs: bool) -> None:
+def create_schema(tx: Transaction, *, revision: str) -> None:
     """Create the tables of a revision in an empty database. Every other migration waits until the transaction ends.
 
-    Raises `Conflict` for a role without the privileges for it. `performs_runs` is like that of `migrate`.
+    Raises `Conflict` for a role that may not create tables.
     """
     dialect.allow_long_statements(tx, WAIT_SECONDS)
     dialect.lock(tx, _MIGRATION_LOCK)
-    refuse_missing_privileges(tx, creates_tables=True, performs_runs=performs_runs)
+    refuse_missing_privilege(tx)
     _upgrade(tx.connection, revision)
 
 

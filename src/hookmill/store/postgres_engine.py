@@ -3,7 +3,7 @@
 import re
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import unquote
@@ -51,7 +51,7 @@ class PostgresConnection(psycopg.Connection[Any]):
     A proxy or a frozen machine can acknowledge packets without ever responding, so TCP timeouts are not enough.
     """
 
-    response_seconds = usual_response_seconds = timeouts.RESPONSE_SECONDS
+    response_seconds = timeouts.RESPONSE_SECONDS
     used_at = 0.0
     """When it was returned to the pool, in monotonic seconds."""
 
@@ -74,7 +74,7 @@ class PostgresConnection(psycopg.Connection[Any]):
             self.close()
             return False
         finally:
-            self.response_seconds = self.usual_response_seconds
+            self.response_seconds = timeouts.RESPONSE_SECONDS
         return True
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
@@ -97,7 +97,7 @@ def postgres_engine(url: str, *, connections: int, idle_seconds: int) -> Engine:
     PostgreSQL rolls back a transaction that waits `idle_seconds` for its next statement. Raises `Invalid` for a URL
     that can't be used. The first connection raises `Invalid` for an unsuitable server.
     """
-    parameters = _parameters(url, name=application_name(), lock_milliseconds=timeouts.BUSY_SECONDS * 1000)
+    parameters = _parameters(url)
     settings = {
         **SESSION_SETTINGS,
         "statement_timeout": f"{timeouts.STATEMENT_SECONDS}s",
@@ -133,35 +133,9 @@ def postgres_engine(url: str, *, connections: int, idle_seconds: int) -> Engine:
         has_connected = True
         return connection
 
-    for listener, name in POOL_EVENTS:
-        event.listen(engine, name, listener)
+    event.listen(engine, "checkout", _take_from_pool)
+    event.listen(engine, "checkin", _return_to_pool)
     return engine
-
-
-def connector_for_durable_engine(url: str) -> Callable[[], PostgresConnection]:
-    """Opens connections for the durable engine, which has a connection pool of its own."""
-    parameters = _parameters(url, name=f"{application_name()} runs", lock_milliseconds=0)
-    settings = {
-        **SESSION_SETTINGS,
-        # The engine's commits need no sync: the row of the run has the attempt and the result.
-        "synchronous_commit": "off",
-        "statement_timeout": "0",
-        "idle_in_transaction_session_timeout": f"{timeouts.WORKER_IDLE_SECONDS}s",
-    }
-
-    def connect() -> PostgresConnection:
-        connection = _suitable_connection(parameters, settings)
-        connection.response_seconds = connection.usual_response_seconds = timeouts.ENGINE_RESPONSE_SECONDS
-        return connection
-
-    return connect
-
-
-def url_for_durable_engine(url: str) -> str:
-    """A URL with the name of the database, which the durable engine reads. It doesn't connect to the URL."""
-    parsed = _parse_url(url)
-    name = parsed.database or parsed.username or "postgres"
-    return URL.create("postgresql", host="localhost", database=name).render_as_string()
 
 
 def _take_from_pool(connection: PostgresConnection, _record: object, _proxy: object) -> None:
@@ -174,11 +148,7 @@ def _take_from_pool(connection: PostgresConnection, _record: object, _proxy: obj
 def _return_to_pool(connection: PostgresConnection | None, _record: object) -> None:
     if connection is not None:
         connection.used_at = time.monotonic()
-        connection.response_seconds = connection.usual_response_seconds
-
-
-POOL_EVENTS: Final = ((_take_from_pool, "checkout"), (_return_to_pool, "checkin"))
-"""The listeners of each pool."""
+        connection.response_seconds = timeouts.RESPONSE_SECONDS
 
 
 def contains_password(url: str) -> bool:
@@ -226,13 +196,13 @@ def _parse_url(url: str) -> URL:
     )
 
 
-def _parameters(url: str, *, name: str, lock_milliseconds: int) -> dict[str, Any]:
+def _parameters(url: str) -> dict[str, Any]:
     """The parameters of a connection for libpq: those of the URL and ours, which take precedence."""
     # They include SQLAlchemy's adapters for types.
     _, parameters = create_engine(_DRIVER).dialect.create_connect_args(_parse_url(url))
     options = parameters.get("options", "")
     # `refuse_pooler` verifies that this setting arrives. The later one of two options counts.
-    ours = f"-c lock_timeout={lock_milliseconds}"
+    ours = f"-c lock_timeout={timeouts.BUSY_SECONDS * 1000}"
     return {
         **parameters,
         "options": " ".join([*([options] if isinstance(options, str) else options), ours]).strip(),
@@ -240,7 +210,7 @@ def _parameters(url: str, *, name: str, lock_milliseconds: int) -> dict[str, Any
         # The kernel closes connections to a server that vanished without closing them.
         "tcp_user_timeout": timeouts.STATEMENT_SECONDS * 1000,
         "keepalives_idle": timeouts.STATEMENT_SECONDS,
-        "application_name": name,
+        "application_name": application_name(),
     }
 
 

@@ -14,5 +14,3 @@ worker holds no lock when another worker requeues its runs."""
 RESPONSE_SECONDS: Final = 2.0 * STATEMENT_SECONDS
 """The time without a response after which a connection to PostgreSQL is closed. The server itself cancels a statement
 much earlier."""
-ENGINE_RESPONSE_SECONDS: Final = 20.0
-"""The same for the connections of the durable engine, whose statements have no timeout."""

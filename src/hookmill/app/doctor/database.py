@@ -22,7 +22,7 @@ from hookmill.store.inspection import (
 )
 from hookmill.store.keys import binding
 from hookmill.store.migrate import stored_revision
-from hookmill.store.privileges import refuse_missing_privileges
+from hookmill.store.privileges import refuse_missing_privilege
 from hookmill.store.revision import revisions
 from hookmill.store.runs import executors
 
@@ -36,8 +36,8 @@ CLOCK_SECONDS_MAX: Final = 30.0
 """With a larger difference, rate limits and the age of signatures are clearly wrong."""
 CONNECTIONS_OF_INGRESS: Final = 4
 """The connections of an ingress process and of its writer process, without those for management."""
-CONNECTIONS_OF_ENGINE: Final = 5
-"""The connections of a worker's engine, and the worker's connection that listens. One for each run is extra."""
+CONNECTIONS_OF_WORKER: Final = POSTGRES_CONNECTIONS + 1
+"""The connections of a worker: its pool, and the connection that listens. One for each run is extra."""
 
 
 @contextmanager
@@ -195,8 +195,8 @@ def check_privileges(settings: Settings) -> Iterator[Finding]:
     with inspected(settings, is_sqlite=False) as tx:
         if tx is None:
             return
-        is_current = stored_revision(tx.connection) == revisions()[-1]
-        refuse_missing_privileges(tx, creates_tables=not is_current, performs_runs=settings.performs_runs)
+        if stored_revision(tx.connection) != revisions()[-1]:
+            refuse_missing_privilege(tx)
     yield ok("privileges", "the role has what the service needs")
 
 
@@ -235,7 +235,7 @@ def check_connections(settings: Settings) -> Iterator[Finding]:
         host_and_pid(executor)[0] for executor, seen_at in heartbeats.items() if is_recent_heartbeat(seen_at, now)
     }
     needed = settings.processes * (CONNECTIONS_OF_INGRESS + POSTGRES_CONNECTIONS)
-    needed += POSTGRES_CONNECTIONS + 2 * settings.runs_at_once + CONNECTIONS_OF_ENGINE
+    needed += CONNECTIONS_OF_WORKER + settings.runs_at_once
     available = state.connections_max - state.connections_of_others
     hosts = max(available, 0) // needed
     text = (

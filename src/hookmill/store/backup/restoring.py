@@ -54,10 +54,10 @@ def require_empty(tx: Transaction, header: Header) -> bool:
     raise not_empty_error(others, "restore")
 
 
-def create_tables(tx: Transaction, header: Header, *, performs_runs: bool) -> None:
+def create_tables(tx: Transaction, header: Header) -> None:
     """Create the tables of the backup's schema. Raises `Conflict` if the database is not empty."""
     if tx.on_sqlite or not require_empty(tx, header):
-        create_schema(tx, revision=header.schema, performs_runs=performs_runs)
+        create_schema(tx, revision=header.schema)
 
 
 def load(

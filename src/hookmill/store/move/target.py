@@ -18,7 +18,7 @@ from hookmill.store import dialect, metadata, moved
 from hookmill.store.database import Database, Transaction
 from hookmill.store.migrate import migrate, stored_revision
 from hookmill.store.occupancy import OWN_TABLES, not_empty_error, relations, tables_with_rows
-from hookmill.store.privileges import refuse_missing_privileges
+from hookmill.store.privileges import refuse_missing_privilege
 from hookmill.store.revision import revisions
 from hookmill.store.rows import postgres
 from hookmill.store.rows.tables import TABLES, StoredTable, Values
@@ -88,15 +88,15 @@ def unfinished_move(database: Database, source: TeamId) -> MovePosition | None:
     raise not_empty_error(others, "move")
 
 
-def begin_or_resume(database: Database, source: TeamId, *, performs_runs: bool) -> tuple[MovePosition, bool]:
+def begin_or_resume(database: Database, source: TeamId) -> tuple[MovePosition, bool]:
     """The position of the move, and whether it is one that was interrupted. Creates the tables, and marks the database.
 
-    Raises `Conflict` like `unfinished_move`, and for missing privileges. `performs_runs` is like that of `migrate`.
+    Raises `Conflict` like `unfinished_move`, and for a role that may not create tables.
     """
     with database.read() as tx:
-        refuse_missing_privileges(tx, creates_tables=True, performs_runs=performs_runs)
+        refuse_missing_privilege(tx)
     position = unfinished_move(database, source)
-    migrate(database, performs_runs=performs_runs)
+    migrate(database)
     if position is not None:
         return position, True
     with database.write() as tx:
