@@ -131,6 +131,7 @@ def test_worker_that_lost_its_notifications_still_finds_runs(postgres_backlog):
 def test_free_slot_is_refilled_when_a_run_ends(sqlite_backlog, monkeypatch):
     # Only the end of a run can wake the dispatcher for the next one.
     monkeypatch.setattr("hookmill.runs.dispatcher.WATCH_SECONDS", 600.0)
+    monkeypatch.setattr("hookmill.runs.dispatcher.POLL_SECONDS", 600.0)
     keys = sqlite_backlog.queue_many(sqlite_backlog.automation(), 25)
 
     with running(sqlite_backlog, slots=2):

@@ -19,10 +19,9 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from pathlib import Path
 from typing import IO, Final
 
@@ -56,7 +55,7 @@ from hookmill.store.watch import CommitWatch
 WATCH_SECONDS: Final = 0.04
 """On SQLite: the time between two checks for commits of other processes. These checks cost less than 1 % of a core."""
 POLL_SECONDS: Final = 1.0
-"""On PostgreSQL: the time between two checks of the backlog if no notification arrives. One may be lost."""
+"""The maximum time between two looks for work. A notification may be lost, and a fault of the host may have ended."""
 PAUSE_FACTOR_SQLITE: Final = 2.0
 PAUSE_FACTOR_POSTGRES: Final = 3.0
 """The pause after a claim, as a multiple of the claim's duration. While deliveries use the database or the processors,
@@ -114,18 +113,6 @@ class DispatcherSettings:
     """Makes the workspaces of runs; None: runs with a workspace fail."""
 
 
-class _Backlog(Enum):
-    """Whether the backlog may have runs that can start."""
-
-    UNKNOWN = auto()
-    """The backlog may have such runs, so the next claim queries first."""
-    EMPTY = auto()
-    """The last query or claim found no run that may start. Only a later commit can change that."""
-    PROBABLY_MORE = auto()
-    """The query in `_decide` found a run, or the last claim filled every free slot. The next claim does not query
-    first, unless it skips runners at fault."""
-
-
 class WorkerLost(HookmillError):
     """A process that performed runs is dead."""
 
@@ -161,22 +148,10 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
         self._lock: IO[bytes] | None = None
         self._watch = CommitWatch(database) if database.on_sqlite else None
-        self._must_look = threading.Event()
+        self._must_look = False
         """Set by other threads when a commit may have added work. The claiming thread clears it before it looks."""
-        self._must_decide = True
-        """Whether the next claim calls `_decide` first, because a commit may have added a held run or a schedule."""
-        self._backlog = _Backlog.UNKNOWN
-        """What the claiming thread knows about the backlog."""
-        self._looked_at = -math.inf
-        """When the claiming thread last looked for work of other processes, on the monotonic clock."""
-        self._free_slots = 0
-        """The free slots after the last claim."""
-        self._next_due_at: int | None = None
-        """When the next held run or schedule is due, in µs since 1970; None if there is none."""
         self._notified_at = -math.inf
         """When the last notification arrived, on the monotonic clock. Only on PostgreSQL."""
-        self._skipped_runners: Collection[str] = ()
-        """The runners that the last query of the backlog skipped."""
         packages = settings.data.absolute() / "runs"
         self._health = HostHealth(packages, report_failure=report_failure, report_recovery=report_recovery)
         self._observer = RunObserver(settings.runners, metrics=metrics, tracing=tracing)
@@ -242,8 +217,7 @@ class Dispatcher:
 
     def wake(self) -> None:
         """Make the claiming thread look for work now. Any thread can call this at little cost."""
-        if not self._must_look.is_set():
-            self._must_look.set()
+        self._must_look = True
         self._refill()
 
     def _refill(self) -> None:
@@ -289,12 +263,18 @@ class Dispatcher:
     def _dispatch(self) -> None:
         """In a thread: claim runs and start them, until the shutdown."""
         last_served = FactoryId("")
+        next_look_at = -math.inf
         while not self._stop_claiming.is_set():
-            self._wakeup.wait(min(self._seconds_to_next_look(), self._seconds_to_next_decision()))
+            is_woken = self._wakeup.wait(self._seconds_to_wait(next_look_at))
             self._wakeup.clear()
             began_at = time.monotonic()
             try:
-                if claimed := self._claim(after=last_served):
+                has_backlog = is_woken
+                if self._may_have_new_work() or began_at >= next_look_at:
+                    next_look_at, has_backlog = self._look()
+                # Called even without a backlog, because it notices the end of a fault of the host.
+                may_claim = self._health.may_claim()
+                if may_claim and has_backlog and (claimed := self._claim(after=last_served)):
                     pause_seconds = self._pause_factor() * (time.monotonic() - began_at)
                     last_served = claimed[-1].factory
                     for claimed_run in claimed:
@@ -303,6 +283,17 @@ class Dispatcher:
             except Exception as error:
                 self._report_failure("runs", error)
                 self._stop_claiming.wait(RETRY_SECONDS)
+                next_look_at = -math.inf
+
+    def _seconds_to_wait(self, next_look_at: float) -> float:
+        seconds = max(next_look_at - time.monotonic(), 0.0)
+        return seconds if self._watch is None else min(seconds, WATCH_SECONDS)
+
+    def _may_have_new_work(self) -> bool:
+        """Whether a commit since the last call may have added runs, or other work for `_look`."""
+        # Cleared before the caller looks: if something is added meanwhile, the caller looks again.
+        must_look, self._must_look = self._must_look, False
+        return (self._watch is not None and self._watch.has_new_commit()) or must_look
 
     def _pause_factor(self) -> float:
         if self._database.on_sqlite:
@@ -325,73 +316,43 @@ class Dispatcher:
                 self._report_failure("runs", error)
                 self._stop_claiming.wait(RETRY_SECONDS)
 
-    def _seconds_to_next_decision(self) -> float:
-        return max((self._next_due_at - self._clock()) / 1e6, 0.0) if self._next_due_at is not None else math.inf
-
-    def _decide(self) -> None:
+    def _look(self) -> tuple[float, bool]:
         """Add the runs of due schedules, and decide which held runs may start.
 
-        Call it even if no slot is free, because a new run may replace a run that occupies a slot.
+        Returns when to look again, on the monotonic clock, and whether the backlog may have runs. Call it even if no
+        slot is free, because a new run may replace a run that occupies a slot.
         """
         now = self._clock()
         with self._database.read_statement() as tx:
             present = outlook(tx, now)
         schedule_due_at, run_due_at = present.schedule_due_at, present.run_due_at
-        needs_decision = present.needs_decision
-        if self._backlog is not _Backlog.PROBABLY_MORE:
-            self._backlog = _Backlog.PROBABLY_MORE if present.has_backlog else _Backlog.EMPTY
+        has_backlog, needs_decision = present.has_backlog, present.needs_decision
         if schedule_due_at is not None and schedule_due_at <= now:
             with self._database.write() as tx:
                 due_count = firing.fire_due(tx, now, lambda: RunKey(time_ordered_key(now, os.urandom(8))))
                 # If other workers have locked all due schedules, this worker looks again later instead of busy-waiting.
                 schedule_due_at = schedules.next_due_at(tx, now) if due_count else now + int(RETRY_SECONDS * 1e6)
                 needs_decision = held.needs_decision(tx, now)
-            self._backlog = _Backlog.UNKNOWN
+            has_backlog = True
         if needs_decision:
             with self._database.write() as tx:
                 held.decide(tx, now)
                 run_due_at = held.next_due_at(tx)
-            self._backlog = _Backlog.UNKNOWN
-            # The next pass decides about the runs that are too many for one transaction.
+            has_backlog = True
+            # The next look decides about the runs that are too many for one transaction.
             self.wake()
-        self._next_due_at = min((at for at in (schedule_due_at, run_due_at) if at is not None), default=None)
-        self._must_decide = needs_decision
+        dues = [at for at in (schedule_due_at, run_due_at) if at is not None]
+        seconds = min([POLL_SECONDS, *((at - self._clock()) / 1e6 for at in dues)])
+        return time.monotonic() + seconds, has_backlog
 
     def _claim(self, *, after: FactoryId) -> Sequence[claims.ClaimedRun]:
-        """Decide about held runs and schedules, then claim runs for the free slots.
-
-        Steps that can't have work are skipped. `after` is the factory that was served last.
-        """
-        if self._may_have_new_work():
-            self._must_decide = True
-            if self._backlog is _Backlog.EMPTY:
-                self._backlog = _Backlog.UNKNOWN
-        if self._must_decide or self._seconds_to_next_decision() == 0:
-            self._decide()
+        """Claim runs for the free slots, if this host has its reserve. `after` is the factory that was served last."""
         free_slots = self._settings.slots - self._executor.count
-        if free_slots > self._free_slots and self._backlog is _Backlog.EMPTY:
-            # A run has ended, so a limit may no longer keep another run in the backlog.
-            self._backlog = _Backlog.UNKNOWN
-        self._free_slots = free_slots
         if free_slots <= 0 or self._stop_claiming.is_set():
-            return ()
-        if not self._health.may_claim():
             return ()
         if (watch := self._settings.reserve_watch) is not None and watch.shortage is not None:
             return ()
         skipped_runners = self._health.runners_at_fault()
-        if self._backlog is _Backlog.EMPTY and skipped_runners == self._skipped_runners:
-            return ()
-        if self._backlog is not _Backlog.PROBABLY_MORE or skipped_runners:
-            with self._database.read_statement() as tx:
-                has_backlog = claims.has_backlog(tx, skipped_runners=skipped_runners)
-            self._backlog = _Backlog.UNKNOWN if has_backlog else _Backlog.EMPTY
-            self._skipped_runners = skipped_runners
-        if self._backlog is _Backlog.EMPTY:
-            if skipped_runners:
-                # With skipped runners, the query is slow. It must not be repeated at each wake-up.
-                self._stop_claiming.wait(RETRY_SECONDS)
-            return ()
         claimed = claims.claim_and_beat(
             self._database,
             executor=self.executor,
@@ -400,36 +361,10 @@ class Dispatcher:
             skipped_runners=skipped_runners,
             now=self._clock(),
         )
-        if claimed:
-            # If the claim has left slots free, it has claimed the whole backlog, unless limits keep runs in it. So the
-            # next call looks again.
-            self._backlog = _Backlog.PROBABLY_MORE if len(claimed) == free_slots else _Backlog.UNKNOWN
-        else:
-            # Another worker was faster, or limits keep all runs in the backlog. Only a later commit can change that.
-            self._backlog = _Backlog.EMPTY
-        self._free_slots -= len(claimed)
+        if skipped_runners and not claimed:
+            # With skipped runners, the query is slow. It must not be repeated at each wake-up.
+            self._stop_claiming.wait(RETRY_SECONDS)
         return claimed
-
-    def _may_have_new_work(self) -> bool:
-        """Whether a commit since the last call may have added runs, or work for `_decide`.
-
-        On PostgreSQL, the result is true after a notification, which may be lost, and also every `POLL_SECONDS`.
-        """
-        was_woken = self._must_look.is_set()
-        if was_woken:
-            # Cleared before the caller reads the backlog: a run that is added during this read sets the event again.
-            self._must_look.clear()
-        if self._watch is not None:
-            return self._watch.has_new_commit() or was_woken
-        if not was_woken and self._seconds_to_next_look() > 0:
-            return False
-        self._looked_at = time.monotonic()
-        return True
-
-    def _seconds_to_next_look(self) -> float:
-        if self._watch is not None:
-            return WATCH_SECONDS
-        return max(self._looked_at + POLL_SECONDS - time.monotonic(), 0.0)
 
     # Heartbeats, and requeueing
 

@@ -51,6 +51,11 @@ def claim_and_beat(
             claimed = _claim_without_limits(tx, executor=executor, at_most=at_most, after=after, now=now)
         if claimed is not None:
             return claimed
+    if skipped_runners:
+        # This query is slow, and must not delay deliveries.
+        with database.read_statement() as tx:
+            if not has_backlog(tx, skipped_runners=skipped_runners):
+                return []
     with database.write() as tx:
         claimed = claim(tx, executor=executor, at_most=at_most, after=after, now=now, skipped_runners=skipped_runners)
         if claimed:
