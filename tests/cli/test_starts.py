@@ -220,14 +220,14 @@ def test_allow_traversal_opens_directories_and_closes_the_services_files(tmp_pat
     for path in ("data/hookmill.db", "data/hookmill.db-wal", "data/master.key", "outside", "data/notes"):
         (tmp_path / path).write_text("")
         (tmp_path / path).chmod(0o644)
-    (tmp_path / "data" / "engine.lock").symlink_to(tmp_path / "outside")
+    (tmp_path / "data" / "worker.lock").symlink_to(tmp_path / "outside")
 
     allow_traversal(packages)
 
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (packages.parent, *packages.parent.iterdir())}
     assert modes == {
         "data": 0o755, "runs": 0o711, "hookmill.db": 0o600, "hookmill.db-wal": 0o600, "master.key": 0o600,
-        "engine.lock": 0o644, "notes": 0o644,
+        "worker.lock": 0o644, "notes": 0o644,
     }  # fmt: skip
 
 
@@ -647,7 +647,7 @@ def test_files_that_a_service_creates_are_accessible_to_the_owner_only(tmp_path:
     finally:
         service.kill()
 
-    assert {"serve.lock", "engine.lock", "hookmill.db.writer", "master.key"} <= set(modes)
+    assert {"serve.lock", "worker.lock", "hookmill.db.writer", "master.key"} <= set(modes)
     # The test creates the first two. SQLite gives the others the mode of the database.
     excluded = {"service.log", "hookmill.db", "hookmill.db-wal", "hookmill.db-shm"}
     assert {mode for name, mode in modes.items() if name not in excluded} <= {0o600, 0o700}

@@ -41,7 +41,7 @@ UNUSED_FILES = (
     "hookmill.db-wal",
     "hookmill.db-shm",
     "hookmill.db.writer",
-    "engine.lock",
+    "worker.lock",
 )
 """The files that docs/moving-to-postgresql.md lets operators delete after the move."""
 

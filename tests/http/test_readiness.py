@@ -39,7 +39,7 @@ def test_service_is_ready_only_when_its_writer_has_started(tmp_path: Path):
 
 def test_service_is_not_ready_while_its_first_worker_cannot_start(tmp_path: Path):
     service = Service(tmp_path / "data", port=free_port())
-    obstacle = service.data_dir / "engine.lock"
+    obstacle = service.data_dir / "worker.lock"
     obstacle.mkdir(parents=True)
     note = b": the worker can't start, so runs wait\n"
     with ThreadPoolExecutor(1) as pool:

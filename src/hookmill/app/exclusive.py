@@ -20,7 +20,7 @@ def lock_out_services(settings: Settings, database: Path, resources: ExitStack, 
     locks: Sequence[tuple[Path, Callable[[IO[Any], int], object]]] = (
         (settings.data_dir / "serve.lock", fcntl.flock),
         (database.with_name(f"{database.name}.writer"), fcntl.flock),
-        (settings.data_dir / "engine.lock", fcntl.lockf),
+        (settings.data_dir / "worker.lock", fcntl.lockf),
     )
     held = ""
     try:

@@ -200,7 +200,7 @@ class Dispatcher:
         """
         if self._database.on_sqlite:
             self._settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = _acquire_file_lock(self._settings.data / "engine.lock")
+            self._lock = _acquire_file_lock(self._settings.data / "worker.lock")
         try:
             self._register()
             self._health.probe_disk()

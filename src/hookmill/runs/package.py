@@ -202,7 +202,7 @@ def make_packages_directory(packages: Path) -> None:
     packages.mkdir(mode=0o700, exist_ok=True)
 
 
-SERVICE_FILE_PREFIXES: Final = ("hookmill.db", "master.key", "serve.lock", "engine.lock")
+SERVICE_FILE_PREFIXES: Final = ("hookmill.db", "master.key", "serve.lock", "worker.lock")
 """The names of the service's own files in the data directory begin with one of these."""
 
 
