@@ -48,16 +48,16 @@ def age(service: Service) -> None:
     now = time.time_ns() // 1000
     evaluation = json.dumps({"by": "earlier", "at": now - 4 * MINUTE_US, "since": now - 60 * MINUTE_US})
     with closing(sqlite3.connect(service.data_dir / "hookmill.db", timeout=20)) as connection, connection:
-        connection.execute("INSERT INTO facts VALUES ('alarm evaluation', ?)", (evaluation.encode(),))
+        connection.execute("INSERT INTO metadata VALUES ('alarm evaluation', ?)", (evaluation.encode(),))
         connection.execute("UPDATE webhooks SET expected_from = ?", (now - 60 * MINUTE_US,))
         connection.execute(
-            "UPDATE facts SET value = ? WHERE name = 'retention time'", (str(now + 120 * MINUTE_US).encode(),)
+            "UPDATE metadata SET value = ? WHERE name = 'retention time'", (str(now + 120 * MINUTE_US).encode(),)
         )
 
 
 def has_retention_time(service: Service) -> bool:
     with closing(sqlite3.connect(service.data_dir / "hookmill.db", timeout=20)) as connection:
-        return connection.execute("SELECT 1 FROM facts WHERE name = 'retention time'").fetchone() is not None
+        return connection.execute("SELECT 1 FROM metadata WHERE name = 'retention time'").fetchone() is not None
 
 
 @pytest.mark.proof

@@ -13,21 +13,16 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
-from sqlalchemy import MetaData
 
 from hookmill.cli.service import restoration_lines
 from hookmill.domain.ids import run_key
 from hookmill.domain.run import RunState
 from hookmill.store.backup.container import MAGIC, BackupReader, BackupWriter
-from hookmill.store.backup.records import BackupSnapshot, Header, PackageFile, Record, Rows, Summary
-from hookmill.store.backup.taking import write_snapshot
-from hookmill.store.database import open_database, sqlite_url
+from hookmill.store.backup.records import BackupSnapshot, Header, PackageFile, Record, Rows
 from hookmill.store.keys.key_file import KeyFile
 from hookmill.store.keys.sealing import new_master_key
-from hookmill.store.migrate import migrate
 from hookmill.store.restored import Restoration
 from hookmill.store.revision import revisions
-from hookmill.store.rows.tables import tables_of
 from hookmill.store.schema import metadata
 from tests.cli.conftest import CommandResult, Hookmill, LogWriter
 from tests.cli.test_move import lock_file
@@ -75,7 +70,7 @@ def rows_without_marks(rows: TableRows) -> TableRows:
     restored = {name: list(table) for name, table in rows.items()}
     for excluded in ("executors", "sessions", "sign_in_links", "removed_objects"):
         del restored[excluded]
-    restored["facts"] = [row for row in restored["facts"] if row[0] != "restored"]
+    restored["metadata"] = [row for row in restored["metadata"] if row[0] != "restored"]
     restored["audit_log"] = [row for row in restored["audit_log"] if "installation.restore" not in row]
     return restored
 
@@ -446,8 +441,8 @@ def test_backup_during_a_rotation_needs_both_keys(
     new = new_master_key()
     KeyFile(data_dir / "master.key").write([new, old])
     with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("UPDATE facts SET value = ? WHERE name = 'master key'", (new.id.encode(),))
-        connection.execute("INSERT INTO facts VALUES ('retiring master keys', ?)", (old.id.encode(),))
+        connection.execute("UPDATE metadata SET value = ? WHERE name = 'master key'", (new.id.encode(),))
+        connection.execute("INSERT INTO metadata VALUES ('retiring master keys', ?)", (old.id.encode(),))
     hookmill("backup", "1", "--with-key", stdin=PASSPHRASE)
     (tmp_path / "copy").mkdir(mode=0o700)
     KeyFile(tmp_path / "copy" / "master.key").create([new])
@@ -481,12 +476,12 @@ def test_restore_into_a_database_in_use_is_refused(
     assert "hookmill.db-wal exists." in into("copy", "backup", exit_code=1).err
 
     with psycopg.connect(postgres_store, autocommit=True) as connection:
-        connection.execute("INSERT INTO facts VALUES ('master key', 'key')")
+        connection.execute("INSERT INTO metadata VALUES ('master key', 'key')")
         assert (
-            "is not empty: it holds facts. A restore needs"
+            "is not empty: it holds metadata. A restore needs"
             in into("copy", "backup", url=postgres_store, exit_code=1).err
         )
-        connection.execute("DELETE FROM facts")
+        connection.execute("DELETE FROM metadata")
         connection.execute("CREATE TABLE theirs (id int)")
         assert "is not empty: it holds public." in into("copy", "backup", url=postgres_store, exit_code=1).err
         connection.execute("DROP TABLE theirs")
@@ -694,69 +689,28 @@ def test_package_file_outside_of_its_package_is_refused(
 # Versions
 
 
+@pytest.mark.parametrize("schema", ["0036", "9999"])
 @pytest.mark.parametrize("target", ["sqlite", "postgres"])
-def test_backup_of_an_older_schema_is_restored_and_migrated(
+def test_backup_of_an_older_or_newer_schema_is_refused(
     target: str,
-    data_dir: Path,
-    log: LogWriter,
-    hookmill: Hookmill,
+    schema: str,
+    backup: Path,
     into: Callable[..., CommandResult],
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ):
-    """As the older version would have made it: its own tables, of which this version has others."""
-    with open_database(sqlite_url(tmp_path / "old.db")) as old:
-        migrate(old, to="0016")
-        with old.write() as tx:
-            tx.run("INSERT INTO teams VALUES ('team_1', 'Team', 1)")
-            tx.run(
-                "INSERT INTO factories (id, team_id, name, created_at) VALUES ('fac_1', 'team_1', 'default', 1)",
-            )
-            tx.run(
-                "INSERT INTO facts VALUES ('master key', :id)",
-                id=KeyFile(data_dir / "master.key").read()[0].id.encode(),
-            )
-        key = KeyFile(data_dir / "master.key").read()[0]
-        with (tmp_path / "old.hookmill").open("wb") as file, old.read() as tx:
-            old_schema = MetaData()
-            old_schema.reflect(tx.connection, only=lambda name, _: name != "alembic_version")
-            writer = BackupWriter(file)
-            writer.add(
-                Header(
-                    version="0.0.9",
-                    schema="0016",
-                    source="sqlite",
-                    team="team_1",
-                    sealing_key=key.id,
-                    retiring_keys=[],
-                    has_keys=False,
-                    has_packages=False,
-                )
-            )
-            result = write_snapshot(
-                tx, writer, now=1, report=lambda *_: None, check=lambda: None, tables=tables_of(old_schema)
-            )
-            writer.add(Summary(tables=list(result.tables), packages=0, files=0, file_bytes=0, omitted_files=0))
-            writer.finish(key.proof_key())
-    url: str | None = request.getfixturevalue("postgres_url") if target == "postgres" else None
-
-    printed = into("copy", "old.hookmill", url=url)
-
-    assert "It was made by Hookmill 0.0.9. The database now has this version's schema." in printed.out
-    assert [factory["name"] for factory in hookmill("factory", "list", "--json").json["items"]] == ["default"]
-    assert hookmill("migrate", "--json").json == {"changed": False}
-
-
-def test_backup_of_a_newer_schema_is_refused(backup: Path, into: Callable[..., CommandResult], tmp_path: Path):
-    with (tmp_path / "newer").open("wb") as file:
+    with (tmp_path / "other").open("wb") as file:
         writer = BackupWriter(file)
         (header, *others) = records_of(backup)
         assert isinstance(header, Header)
-        writer.add(msgspec.structs.replace(header, schema="9999", version="99.0"))
+        writer.add(msgspec.structs.replace(header, schema=schema, version="99.0"))
         for record in others:
             writer.add(record)
         writer.finish(b"")
+    url: str | None = request.getfixturevalue("postgres_url") if target == "postgres" else None
 
-    printed = into("copy", "newer", exit_code=1)
+    printed = into("copy", "other", url=url, exit_code=1)
 
-    assert "was made by Hookmill 99.0, whose schema 9999 this version does not know." in printed.err
+    assert f"was made by Hookmill 99.0, whose schema is {schema}. This version needs" in printed.err
+    assert "Restore the backup with the version that made it. Nothing was changed." in printed.err
+    assert url is None or relations(url) == []

@@ -142,12 +142,12 @@ def test_target_database_that_is_not_empty_is_refused(
 
 OTHER_INSTALLATIONS = {
     "an installation in use": (
-        "INSERT INTO facts VALUES ('master key', 'key')",
-        "is not empty: it holds facts.",
+        "INSERT INTO metadata VALUES ('master key', 'key')",
+        "is not empty: it holds metadata.",
     ),
     "another version": ("UPDATE alembic_version SET version_num = '0009'", "its schema is 0009, and this version's is"),
     "the move of another installation": (
-        """INSERT INTO facts VALUES ('unfinished move', '{"source": "team_other", "table": "facts", "after": []}')""",
+        """INSERT INTO metadata VALUES ('unfinished move', '{"source": "team_2", "table": "metadata", "after": []}')""",
         "holds an unfinished move of another installation",
     ),
 }
@@ -176,7 +176,7 @@ def test_other_commands_refuse_the_target_of_an_unfinished_move(
 ):
     execute(
         postgres_store,
-        """INSERT INTO facts VALUES ('unfinished move', '{"source": "team_1", "table": "facts", "after": []}')""",
+        """INSERT INTO metadata VALUES ('unfinished move', '{"source": "team_1", "table": "metadata", "after": []}')""",
     )
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_store)
     monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))

@@ -255,11 +255,6 @@ def break_schema(service: Service) -> None:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
 
 
-def age_schema(service: Service) -> None:
-    with closing(sqlite3.connect(service.data_dir / "hookmill.db")) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0020'")
-
-
 def break_file(service: Service) -> None:
     (service.data_dir / "hookmill.db").write_bytes(b"no database" * 1_000)
 
@@ -298,8 +293,7 @@ def refer_to_missing_runner(service: Service) -> None:
     ("change", "check", "status", "observation"),
     [
         (break_key, "master key", "problem", "master.key"),
-        (break_schema, "schema", "problem", "9999"),
-        (age_schema, "schema", "problem", "has schema 0020, and this version needs"),
+        (break_schema, "schema", "problem", "has schema 9999, and this version needs 0001"),
         (break_file, "database", "problem", "is not a SQLite database"),
         (break_structure, "integrity", "problem", "damaged"),
         (remove_database, "database", "problem", "hookmill.db"),

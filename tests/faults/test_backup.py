@@ -344,7 +344,7 @@ def test_rotation_ends_a_backup_before_any_row_is_written(
     stalled_backup: subprocess.Popen[bytes], filled: Installation
 ):
     with closing(sqlite3.connect(filled.data_dir / "hookmill.db")) as connection, connection:
-        connection.execute("UPDATE facts SET value = ? WHERE name = 'master key'", (b"another",))
+        connection.execute("UPDATE metadata SET value = ? WHERE name = 'master key'", (b"another",))
     output, errors = stalled_backup.communicate(timeout=LONG_SECONDS)
 
     assert stalled_backup.returncode == 1

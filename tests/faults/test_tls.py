@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from hookmill.store.revision import application_name
 from tests.faults.test_database_failures import automated_webhook_of
 from tests.support.loaded import Command
 from tests.support.pooler import SSL_REQUEST
@@ -142,7 +141,7 @@ def test_tls_parameters_apply_to_every_connection(encrypted_database: EncryptedD
         until(has_succeeded, "the run has succeeded")
 
     assert encrypted_database.proxy.unencrypted == 0
-    assert encrypted_database.proxy.application_names == {application_name()}
+    assert encrypted_database.proxy.application_names == {"hookmill"}
 
 
 def test_wrong_tls_parameters_are_refused_without_showing_the_password(

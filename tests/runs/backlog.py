@@ -41,13 +41,14 @@ class Backlog:
         with self.database.write() as tx:
             tx.run("INSERT INTO teams (id, name, created_at) VALUES ('team', 'Team', 0) ON CONFLICT DO NOTHING")
             tx.run(
-                "INSERT INTO factories (id, team_id, name, created_at) VALUES (:id, 'team', :id, 0)"
-                " ON CONFLICT DO NOTHING",
+                "INSERT INTO factories (id, team_id, name, created_at, defined_by_files)"
+                " VALUES (:id, 'team', :id, 0, FALSE) ON CONFLICT DO NOTHING",
                 id=factory,
             )
             tx.run(
-                "INSERT INTO secrets (id, team_id, name, created_at) VALUES ('sec', 'team', 'S', 0)"
-                " ON CONFLICT DO NOTHING"
+                "INSERT INTO secrets (id, team_id, name, created_at, factory_id, for_runs)"
+                " VALUES ('sec', 'team', 'S', 0, :factory, FALSE) ON CONFLICT DO NOTHING",
+                factory=factory,
             )
             tx.run(
                 "INSERT INTO secret_versions (id, secret_id, version, key_id, sealed, created_at)"
@@ -57,7 +58,8 @@ class Backlog:
             number = len(self._webhooks) + 1
             tx.run(
                 "INSERT INTO webhooks (no, uid, factory_id, name, auth_mode, state, secret_id, secret_version_id,"
-                " revision, created_at) VALUES (:no, :uid, :factory, :name, 'token', 'enabled', 'sec', 'ver', 1, 0)",
+                " answers_handshakes, revision, created_at)"
+                " VALUES (:no, :uid, :factory, :name, 'token', 'enabled', 'sec', 'ver', FALSE, 1, 0)",
                 no=number,
                 uid=uid,
                 factory=factory,

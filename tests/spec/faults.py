@@ -307,11 +307,11 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         in_drill=("ingress without open files",),
     ),
     "F34": ToleratedFault(
-        "Migrations are killed, started twice, or meet a newer schema: one migrates, and a newer schema is refused.",
+        "Migrations are killed, started twice, or meet another schema: one migrates, and another schema is refused.",
         (
             "store/test_migrate.py::test_killed_migration_changes_nothing_and_can_be_repeated",
             "store/test_migrate.py::test_only_one_of_simultaneous_migrations_changes_the_database",
-            "store/test_migrate.py::test_database_of_a_newer_version_is_refused_and_unchanged",
+            "store/test_migrate.py::test_database_of_an_older_or_newer_schema_is_refused_and_unchanged",
         ),
     ),
     "F35": ToleratedFault(

@@ -21,7 +21,6 @@ from hookmill.store.database import (
     sqlite_url,
 )
 from hookmill.store.migrate import migrate
-from hookmill.store.revision import application_name
 
 
 @pytest.fixture
@@ -72,7 +71,7 @@ def test_second_statement_in_a_transaction_for_one_is_refused(database):
         row_names(tx)
         row_names(tx)
     with pytest.raises(RuntimeError, match="driver-level"), database.write_statement() as tx:
-        tx.bulk("DELETE FROM facts", ())
+        tx.bulk("DELETE FROM metadata", ())
 
     with database.write() as tx:
         add_row(tx, "a")
@@ -84,7 +83,7 @@ def test_second_statement_in_a_transaction_for_one_is_refused(database):
 def test_single_statement_that_fails_changes_nothing(database):
     for _ in range(2):
         with pytest.raises(SQLAlchemyError), database.write_statement() as tx:
-            tx.run("INSERT INTO facts (name, value) VALUES ('a', '1'), ('a', '1')")
+            tx.run("INSERT INTO metadata (name, value) VALUES ('a', '1'), ('a', '1')")
 
     with database.read_statement() as tx:
         assert row_names(tx) == []
@@ -165,7 +164,7 @@ def test_busy_writer_does_not_starve_another(sqlite_store):
         def write_repeatedly() -> None:
             while not stop.is_set():
                 with database.write() as tx:
-                    tx.run("UPDATE facts SET value = value")
+                    tx.run("UPDATE metadata SET value = value")
 
         busy_thread = threading.Thread(target=write_repeatedly)
         busy_thread.start()
@@ -206,7 +205,7 @@ def test_write_is_unavailable_if_the_database_stays_locked(store_url, monkeypatc
     monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
     with open_database(store_url) as database, open_database(store_url) as other, other.write() as tx:
         if not tx.on_sqlite:
-            tx.run("LOCK TABLE facts IN ACCESS EXCLUSIVE MODE")
+            tx.run("LOCK TABLE metadata IN ACCESS EXCLUSIVE MODE")
         began = time.monotonic()
         with pytest.raises(StoreUnavailable), database.write() as waiting:
             add_row(waiting, "a")
@@ -311,7 +310,7 @@ def test_postgresql_session_is_durable_with_timeouts_and_in_utc(postgres_store):
         "lock_timeout": "2s",
         "statement_timeout": "5s",
         "timezone": "UTC",
-        "application_name": application_name(),
+        "application_name": "hookmill",
     }
 
 
@@ -320,7 +319,7 @@ def test_other_program_reads_the_open_sqlite_database(sqlite_store):
         with database.write() as tx:
             add_row(tx, "a")
         with contextlib.closing(sqlite3.connect(sqlite_store.removeprefix("sqlite:///"))) as program:
-            assert program.execute("SELECT name FROM facts").fetchall() == [("a",)]
+            assert program.execute("SELECT name FROM metadata").fetchall() == [("a",)]
 
 
 def test_database_file_is_restricted_to_its_owner(tmp_path):
@@ -335,11 +334,11 @@ def test_database_file_is_restricted_to_its_owner(tmp_path):
 
 
 def add_row(tx: Transaction, name: str) -> None:
-    tx.run("INSERT INTO facts (name, value) VALUES (:name, :value)", name=name, value=b"")
+    tx.run("INSERT INTO metadata (name, value) VALUES (:name, :value)", name=name, value=b"")
 
 
 def row_names(tx: Transaction) -> list[str]:
-    return sorted(row["name"] for row in tx.all("SELECT name FROM facts"))
+    return sorted(row["name"] for row in tx.all("SELECT name FROM metadata"))
 
 
 def wait_for_waiting_writers(database: Database, count: int) -> None:

@@ -601,8 +601,8 @@ def change_policy(backlog: Backlog, automation: str, policy: RunPolicy, *runs: R
     with backlog.database.write() as tx:
         tx.run(
             "INSERT INTO automation_versions"
-            " (automation_id, version, name, prompt, runner, triggers, policy, created_at)"
-            " SELECT automation_id, 2, name, prompt, runner, triggers, :policy, 0 FROM automation_versions"
+            " (automation_id, version, name, prompt, runner, triggers, policy, options, created_at)"
+            " SELECT automation_id, 2, name, prompt, runner, triggers, :policy, options, 0 FROM automation_versions"
             " WHERE automation_id = :id",
             id=automation,
             policy=json.dumps(policy.as_json()),

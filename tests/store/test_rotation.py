@@ -17,12 +17,11 @@ from hookmill.domain.secret import SecretValue
 from hookmill.management import Management
 from hookmill.settings import Settings
 from hookmill.store import alarm_destinations
-from hookmill.store.database import Row, open_database
+from hookmill.store.database import Row
 from hookmill.store.keys import binding, rotation
 from hookmill.store.keys.key_file import KeyFile
 from hookmill.store.keys.rotation import RotationResult
 from hookmill.store.keys.sealing import MasterKey, WrongKey, as_text, new_master_key
-from hookmill.store.migrate import migrate
 from hookmill.store.schema import metadata
 from tests.support.stores import longer_timeouts
 
@@ -551,20 +550,6 @@ def test_start_with_the_wrong_key_is_refused_and_changes_nothing(store_url, tmp_
     installation.store.close()
 
 
-def test_start_with_the_wrong_key_does_not_migrate(empty_database_url, tmp_path):
-    with open_database(empty_database_url) as database:
-        migrate(database, to="0002")
-        with database.write() as tx:
-            binding.bind_master_key(tx, new_master_key())
-    settings = Settings(data_dir=tmp_path, database_url=empty_database_url, master_key=as_text(new_master_key()))  # type: ignore[arg-type]
-
-    with pytest.raises(WrongKey, match="Nothing was changed"):
-        app.open_store(settings, create=True)
-
-    with open_database(empty_database_url) as database, database.read() as tx:
-        assert [row["version_num"] for row in tx.all("SELECT version_num FROM alembic_version")] == ["0002"]
-
-
 def test_start_on_another_host_without_a_key_creates_none(installation, tmp_path):
     other_settings = Settings(data_dir=tmp_path / "another host", database_url=installation.settings.database_url)
 
@@ -587,7 +572,7 @@ def test_backup_from_before_a_rotation_opens_with_the_retired_key(installation):
             sealed=sealed,
             id=row["id"],
         )
-    installation.change("UPDATE facts SET value = :old", old=old.id.encode())
+    installation.change("UPDATE metadata SET value = :old", old=old.id.encode())
 
     with pytest.raises(WrongKey, match="A restored backup needs the key"):
         app.open_store(installation.settings)

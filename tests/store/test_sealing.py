@@ -164,7 +164,7 @@ def test_simultaneous_first_starts_with_different_keys_bind_one_key(store):
         bound = list(starts.map(start, keys))
 
     assert bound.count(True) == 1
-    assert [bytes(row["value"]).decode() for row in store.rows("facts")] == [keys[bound.index(True)].id]
+    assert [bytes(row["value"]).decode() for row in store.rows("metadata")] == [keys[bound.index(True)].id]
 
 
 def test_secrets_swapped_between_rows_do_not_open(store):

@@ -65,8 +65,6 @@ class RestoreResult:
     loaded: LoadedBackup
     adopted: AdoptedWork
     """How many runs were requeued and messages discarded, because the copy is an installation of its own."""
-    is_upgraded: bool
-    """Whether the backup has an older schema."""
     packages: CopiedPackages
     kept_packages: int
     """Packages that this host already had, and that stay as they are."""
@@ -89,10 +87,11 @@ class _Backup:
         header = next(records, None)
         if not isinstance(header, Header):
             raise UnusableBackup(f"{self._name} has no header. Nothing was changed.")
-        if header.schema not in revisions():
+        if header.schema != revisions()[-1]:
             raise UnusableBackup(
-                f"{self._name} was made by Hookmill {header.version}, whose schema {header.schema[:40]} this version "
-                "does not know. Restore it with that version or a newer one. Nothing was changed."
+                f"{self._name} was made by Hookmill {header.version}, whose schema is {header.schema[:40]}. This "
+                f"version needs {revisions()[-1]}. Restore the backup with the version that made it. Nothing was "
+                "changed."
             )
         if not header.has_keys:
             return reader, header, None, records
@@ -181,10 +180,9 @@ def restore(
         is_committing = False
         try:
             with _target(settings) as tx:
-                restoring.create_tables(tx, backup.header)
+                restoring.create_tables(tx)
                 loaded = restoring.load(tx, backup.records(), add_package_file=packages.add, report=report)
                 backup.reader.require_proof(_proof_key(ring, backup.header))
-                is_upgraded = restoring.finish_schema(tx, backup.header)
                 now = now_us()
                 # The copy becomes an installation of its own: this requeues runs, and discards unsent messages.
                 adopted = adopt(tx, now)
@@ -207,7 +205,6 @@ def restore(
         header=backup.header,
         loaded=loaded,
         adopted=adopted,
-        is_upgraded=is_upgraded,
         packages=packages.copied,
         kept_packages=kept_packages,
         key_file=key_file,
@@ -330,7 +327,7 @@ def _refuse_used(settings: Settings, header: Header) -> None:
     """Raises `Conflict` unless the database is empty."""
     if settings.on_postgres:
         with _open_postgres(settings) as database, database.read() as tx:
-            restoring.require_empty(tx, header)
+            restoring.require_empty(tx)
         return
     path = _sqlite_path(settings)
     for used in (path, path.with_name(f"{path.name}-wal")):

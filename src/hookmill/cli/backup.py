@@ -251,7 +251,6 @@ def _print_restore(result: RestoreResult, settings: Settings, file: str, json: b
             {
                 **_content_fields(result.header, loaded.snapshot),
                 "data_dir": str(settings.data_dir.absolute()),
-                "upgraded": result.is_upgraded,
                 "requeued_runs": adopted.requeued_runs,
                 "ended_runs": adopted.ended_runs,
                 "unfinished_runs": adopted.unfinished_runs,
@@ -290,8 +289,6 @@ def _restore_lines(result: RestoreResult) -> Iterable[str]:
         f"The backup was taken at {utc(loaded.snapshot.taken_at)} UTC"
         + (f", and has the deliveries until {utc(until)} UTC." if until is not None else ", and has no deliveries.")
     )
-    if result.is_upgraded:
-        yield f"It was made by Hookmill {result.header.version}. The database now has this version's schema."
     if adopted.unfinished_runs:
         begun = f" Of these, {count(adopted.requeued_runs, 'run')} had begun." if adopted.requeued_runs else ""
         yield f"{count(adopted.unfinished_runs, 'unfinished run')} will start when the service performs runs.{begun}"

@@ -25,7 +25,10 @@ def only_team(tx: Transaction) -> TeamId | None:
 
 def add_factory(tx: Transaction, factory: Factory, now: int) -> None:
     tx.run(
-        "INSERT INTO factories (id, team_id, name, created_at) VALUES (:id, :team, :name, :now)",
+        """
+        INSERT INTO factories (id, team_id, name, created_at, defined_by_files)
+        VALUES (:id, :team, :name, :now, FALSE)
+        """,
         id=factory.id,
         team=factory.team_id,
         name=factory.name,

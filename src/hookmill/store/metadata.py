@@ -1,5 +1,4 @@
-"""Metadata of the database itself, by name. Its table is still named `facts`: each start reads it before migrations
-run, so no migration can rename it."""
+"""Metadata of the database itself, by name."""
 
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
@@ -8,20 +7,20 @@ _RETENTION_CLOCK = "retention time"
 
 
 def table_exists(tx: Transaction) -> bool:
-    """Whether the database has the table `facts`. The first start creates it."""
-    return dialect.has_table(tx, "facts")
+    """Whether the database has the table `metadata`. The first start creates it."""
+    return dialect.has_table(tx, "metadata")
 
 
 def value(tx: Transaction, name: str, *, locked: bool = False) -> str | None:
     """The value; None if it is not set. If `locked`, no other transaction can change it before this one ends."""
     lock = dialect.lock_clause(tx, "FOR SHARE") if locked else ""
-    row = tx.one(f"SELECT value FROM facts WHERE name = :name {lock}", name=name)
+    row = tx.one(f"SELECT value FROM metadata WHERE name = :name {lock}", name=name)
     return bytes(row["value"]).decode() if row is not None else None
 
 
 def set_value(tx: Transaction, name: str, text: str) -> None:
     tx.run(
-        "INSERT INTO facts (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = :value",
+        "INSERT INTO metadata (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = :value",
         name=name,
         value=text.encode(),
     )
@@ -30,7 +29,7 @@ def set_value(tx: Transaction, name: str, text: str) -> None:
 def set_first_value(tx: Transaction, name: str, text: str) -> None:
     """Set the value if it is not set yet."""
     tx.run(
-        "INSERT INTO facts (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING",
+        "INSERT INTO metadata (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING",
         name=name,
         value=text.encode(),
     )
@@ -39,7 +38,7 @@ def set_first_value(tx: Transaction, name: str, text: str) -> None:
 def replace_value(tx: Transaction, name: str, old: str, new: str) -> bool:
     """Replace the value `old`. Returns False and writes nothing if the current value differs."""
     return tx.run(
-        "UPDATE facts SET value = :new WHERE name = :name AND value = :old",
+        "UPDATE metadata SET value = :new WHERE name = :name AND value = :old",
         name=name,
         new=new.encode(),
         old=old.encode(),
@@ -47,7 +46,7 @@ def replace_value(tx: Transaction, name: str, old: str, new: str) -> bool:
 
 
 def remove_value(tx: Transaction, name: str) -> None:
-    tx.run("DELETE FROM facts WHERE name = :name", name=name)
+    tx.run("DELETE FROM metadata WHERE name = :name", name=name)
 
 
 def retention_clock(tx: Transaction) -> int | None:

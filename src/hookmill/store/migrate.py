@@ -1,8 +1,6 @@
-"""Migrates a database to this version's schema in one transaction. It rejects databases of newer versions."""
+"""Migrates a database to this version's schema in one transaction. It rejects schemas that it does not know."""
 
-import fcntl
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,13 +9,15 @@ from sqlalchemy import Connection, inspect
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store import dialect
 from hookmill.store.database import Database, Transaction, is_sqlite_file, restrict_to_owner
-from hookmill.store.private_file import locked_directory, open_lock_file
 from hookmill.store.privileges import refuse_missing_privilege
-from hookmill.store.revision import application_name, revisions
+from hookmill.store.revision import revisions
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
+OTHER_SCHEMA_ADVICE: Final = (
+    "Use the version that has written it, or start this one with an empty database and an empty data directory."
+)
 WAIT_SECONDS: Final = 600
 """The time that a statement of a migration may take, and the time to wait for another process's migration."""
 _MIGRATIONS_DIRECTORY: Final = Path(__file__).parent / "migrations"
@@ -25,12 +25,12 @@ _MIGRATION_LOCK: Final = 0x686F6F6B
 """The number of PostgreSQL's advisory lock for migrations: "hook" in ASCII."""
 
 
-def migrate(database: Database, *, to: str = "head") -> bool:
-    """Migrate the database to a revision, by default the newest. Returns whether anything changed.
+def migrate(database: Database) -> bool:
+    """Migrate the database to this version's schema. Returns whether anything changed.
 
-    Raises `Conflict` for a database of a newer version, while processes of another version use the database, and for a
-    role that may not create tables. Raises `Invalid` for a file that is not a SQLite database, and for an unsuitable
-    connection pooler. Raises `StoreUnavailable`.
+    Raises `Conflict` for a database of another version whose schema this one doesn't know, and for a role that may not
+    create tables. Raises `Invalid` for a file that is not a SQLite database, and for an unsuitable connection pooler.
+    Raises `StoreUnavailable`.
     """
     if database.path is not None:
         _refuse_foreign_file(database.path)
@@ -50,33 +50,27 @@ def migrate(database: Database, *, to: str = "head") -> bool:
         current = stored_revision(connection)
         if current is not None and current not in revisions():
             raise Conflict(
-                f"The database has schema {current}, which a newer version of Hookmill has written. "
-                "Start that version, or restore an older backup. Nothing was changed."
+                f"The database has schema {current}, which this version of Hookmill does not know: it needs "
+                f"{revisions()[-1]}. {OTHER_SCHEMA_ADVICE} Nothing was changed."
             )
         if current == revisions()[-1]:
             return False
         refuse_missing_privilege(tx)
-        with _excluding_other_versions(tx, database) if current is not None else nullcontext():
-            _upgrade(connection, to)
+        upgrade(connection)
     if database.path is not None:
         restrict_to_owner(database.path)
     return True
 
 
-def create_schema(tx: Transaction, *, revision: str) -> None:
-    """Create the tables of a revision in an empty database. Every other migration waits until the transaction ends.
+def create_schema(tx: Transaction) -> None:
+    """Create this version's tables in an empty database. Every other migration waits until the transaction ends.
 
     Raises `Conflict` for a role that may not create tables.
     """
     dialect.allow_long_statements(tx, WAIT_SECONDS)
     dialect.lock(tx, _MIGRATION_LOCK)
     refuse_missing_privilege(tx)
-    _upgrade(tx.connection, revision)
-
-
-def upgrade_schema(tx: Transaction) -> None:
-    """Migrate the tables that `create_schema` has created in this transaction to this version's schema."""
-    _upgrade(tx.connection, "head")
+    upgrade(tx.connection)
 
 
 def refuse_other_revision(tx: Transaction) -> None:
@@ -89,42 +83,6 @@ def refuse_other_revision(tx: Transaction) -> None:
         )
 
 
-@contextmanager
-def _excluding_other_versions(tx: Transaction, database: Database) -> Iterator[None]:
-    """Raises `Conflict` while processes of other versions use the database. On SQLite, none can start before the block
-    ends. Other versions would write rows that this version misreads, and ignore columns that they don't know."""
-    if database.path is not None:
-        # `serve` takes this lock after its own migration, and holds it while it runs.
-        with ExitStack() as locks:
-            lock = locks.enter_context(open_lock_file(database.path.parent / "serve.lock"))
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                locks.enter_context(locked_directory(database.path.parent))
-            except BlockingIOError:
-                raise Conflict(
-                    f"The database in {database.path.parent} has an older schema, and a `hookmill serve` uses it. "
-                    "Stop it, and then start this version. Nothing was changed."
-                ) from None
-            yield
-        return
-    rows = tx.all(
-        """
-        SELECT DISTINCT COALESCE(host(client_addr), 'this host') AS host
-        FROM pg_stat_activity
-        WHERE datname = current_database() AND application_name LIKE 'hookmill%'
-            AND application_name NOT LIKE :own || '%'
-        ORDER BY 1
-        """,
-        own=application_name(),
-    )
-    if rows:
-        raise Conflict(
-            "The database has an older schema, and processes of another version of Hookmill use it, on "
-            f"{', '.join(row['host'] for row in rows)}. Stop them, and then start this version. Nothing was changed."
-        )
-    yield
-
-
 def stored_revision(connection: Connection) -> str | None:
     """The revision of the database's schema; None if the database has no schema of this service."""
     # Without Alembic: importing it would take more time than all the rest of most starts.
@@ -134,13 +92,14 @@ def stored_revision(connection: Connection) -> str | None:
     return str(row[0]) if row is not None else None
 
 
-def _upgrade(connection: Connection, to: str) -> None:
+def upgrade(connection: Connection) -> None:
+    """Run the migrations that the database lacks."""
     from alembic import command
 
-    command.upgrade(_alembic_config(connection), to)
+    command.upgrade(alembic_config(connection), "head")
 
 
-def _alembic_config(connection: Connection) -> "Config":
+def alembic_config(connection: Connection) -> "Config":
     from alembic.config import Config
 
     config = Config()

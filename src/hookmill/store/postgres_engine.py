@@ -15,7 +15,6 @@ from sqlalchemy.exc import ArgumentError, DisconnectionError
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.store import autocommit, timeouts
-from hookmill.store.revision import application_name
 
 OLDEST_VERSION: Final = 15
 _TRANSACTION_TIMEOUT_VERSION: Final = 170_000
@@ -210,7 +209,7 @@ def _parameters(url: str) -> dict[str, Any]:
         # The kernel closes connections to a server that vanished without closing them.
         "tcp_user_timeout": timeouts.STATEMENT_SECONDS * 1000,
         "keepalives_idle": timeouts.STATEMENT_SECONDS,
-        "application_name": application_name(),
+        "application_name": "hookmill",
     }
 
 

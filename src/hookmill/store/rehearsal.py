@@ -43,7 +43,7 @@ def _conditions(factory: FactoryId) -> dict[Table, ColumnElement[bool]]:
     live_ids = select(automations.c.id).where(is_live)
     latest_versions = select(automations.c.id, automations.c.version).where(is_live)
     return {
-        schema.facts: true(),
+        schema.installation_metadata: true(),
         schema.teams: true(),
         schema.factories: true(),
         schema.secrets: true(),

@@ -20,7 +20,6 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    false,
     text,
 )
 
@@ -38,12 +37,12 @@ def _time(name: str, **more: Any) -> Column[int]:
     return Column(name, BigInteger, **more)
 
 
-facts: Final = Table(
-    "facts",
+installation_metadata: Final = Table(
+    "metadata",
     metadata,
     Column("name", Text, primary_key=True),
     Column("value", LargeBinary, nullable=False),
-    comment="What this database knows of itself: the fingerprint of its secrets' master key.",
+    comment="Metadata of the database itself, such as the fingerprint of its master key.",
 )
 
 teams: Final = Table(
@@ -61,7 +60,7 @@ factories: Final = Table(
     Column("team_id", Text, ForeignKey("teams.id"), nullable=False),
     Column("name", Text, nullable=False, unique=True),
     _time("created_at", nullable=False),
-    Column("defined_by_files", Boolean, nullable=False, server_default=false()),
+    Column("defined_by_files", Boolean, nullable=False),
     Column("max_running", Integer),
 )
 
@@ -74,7 +73,7 @@ secrets: Final = Table(
     _time("created_at", nullable=False),
     _time("deleted_at"),
     Column("factory_id", Text),
-    Column("for_runs", Boolean, nullable=False, server_default=false()),
+    Column("for_runs", Boolean, nullable=False),
     UniqueConstraint("team_id", "name"),
     comment="Team secrets. A value never changes in place: each change is a new version.",
 )
@@ -104,7 +103,7 @@ webhooks: Final = Table(
     Column("secret_version_id", Text, ForeignKey("secret_versions.id")),
     Column("signature_scheme", Text),
     Column("signature_options", Text),
-    Column("answers_handshakes", Boolean, nullable=False, server_default=false()),
+    Column("answers_handshakes", Boolean, nullable=False),
     Column("delivery_id_header", Text),
     Column("event_header", Text),
     Column("allowed_networks", Text),
@@ -175,8 +174,8 @@ automation_versions: Final = Table(
     Column("runner", Text, nullable=False),
     Column("triggers", Text, nullable=False),
     _time("created_at", nullable=False),
-    Column("policy", Text, nullable=False, server_default="{}"),
-    Column("options", Text, nullable=False, server_default="{}"),
+    Column("policy", Text, nullable=False),
+    Column("options", Text, nullable=False),
     comment="What an automation said when a run was started by it. `triggers` is JSON text.",
 )
 
@@ -720,7 +719,7 @@ sessions: Final = Table(
     _time("created_at", nullable=False),
     _time("last_seen_at", nullable=False),
     Column("client", Text),
-    Column("method", Text, nullable=False, server_default="password"),
+    Column("method", Text, nullable=False),
     Column("rules_tag", LargeBinary(32)),
     comment="Who is signed in, by the SHA-256 of what their browser holds: a copy of this table opens nothing.",
     sqlite_with_rowid=False,

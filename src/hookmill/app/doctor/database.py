@@ -21,7 +21,7 @@ from hookmill.store.inspection import (
     uses_wal,
 )
 from hookmill.store.keys import binding
-from hookmill.store.migrate import stored_revision
+from hookmill.store.migrate import OTHER_SCHEMA_ADVICE, stored_revision
 from hookmill.store.privileges import refuse_missing_privilege
 from hookmill.store.revision import revisions
 from hookmill.store.runs import executors
@@ -148,19 +148,8 @@ def check_schema(settings: Settings) -> Iterator[Finding]:
         yield ok(name, "the database is empty; the first start creates the schema")
     elif revision == newest:
         yield ok(name, f"{revision}, which this version needs")
-    elif revision in revisions():
-        yield problem(
-            name,
-            f"the database has schema {revision}, and this version needs {newest}",
-            "If the service is stopped, start this version of it, or run `hookmill migrate`. If it runs, use the "
-            "`hookmill` command of the version that runs.",
-        )
     else:
-        yield problem(
-            name,
-            f"the database has schema {revision}, which a newer version of Hookmill has written",
-            "Use that version, or restore an older backup.",
-        )
+        yield problem(name, f"the database has schema {revision}, and this version needs {newest}", OTHER_SCHEMA_ADVICE)
 
 
 def check_integrity(settings: Settings) -> Iterator[Finding]:

@@ -1,27 +1,21 @@
-"""Writes the records of a backup into an empty database, in one transaction.
-
-The database first gets the schema of the backup, and its tables are then read from the database itself. So a backup of
-an older version is restored as it is, compared, and then migrated like that version's database.
-"""
+"""Writes the records of a backup into an empty database, in one transaction."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psycopg
-from sqlalchemy import MetaData
 from sqlalchemy.exc import SQLAlchemyError
 
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store.backup.container import GET_ANOTHER, UnusableBackup
-from hookmill.store.backup.records import BackupSnapshot, Header, PackageFile, Record, Rows, Summary, TableSummary
+from hookmill.store.backup.records import BackupSnapshot, PackageFile, Record, Rows, Summary, TableSummary
 from hookmill.store.database import Transaction
-from hookmill.store.migrate import create_schema, upgrade_schema
+from hookmill.store.migrate import create_schema
 from hookmill.store.occupancy import OWN_TABLES, not_empty_error, relations, tables_with_rows
-from hookmill.store.revision import revisions
 from hookmill.store.rows import postgres, sqlite
 from hookmill.store.rows.digest import RowDigest, TableDigest, digest_of
-from hookmill.store.rows.tables import StoredTable, Values, tables_of
+from hookmill.store.rows.tables import TABLES, StoredTable, Values
 
 ReportRows = Callable[[str, int, int], None]
 """Receives the phase, the number of rows since the last call of this phase, and the total number of rows."""
@@ -37,7 +31,7 @@ class LoadedBackup:
         return sum(table.rows for table in self.snapshot.tables)
 
 
-def require_empty(tx: Transaction, header: Header) -> bool:
+def require_empty(tx: Transaction) -> bool:
     """Whether the PostgreSQL database has this version's tables already, without rows. Raises `Conflict` unless it has
     these tables or none."""
     present = relations(tx)
@@ -48,16 +42,15 @@ def require_empty(tx: Transaction, header: Header) -> bool:
     others = [f"{schema}.{name}" for schema, name in present]
     if {name for schema, name in present if schema == row["name"]} == OWN_TABLES and len(present) == len(OWN_TABLES):
         others = tables_with_rows(tx)
-        if not others and header.schema == revisions()[-1]:
+        if not others:
             return True
-        others = others or ["tables of another version than the backup's"]
     raise not_empty_error(others, "restore")
 
 
-def create_tables(tx: Transaction, header: Header) -> None:
-    """Create the tables of the backup's schema. Raises `Conflict` if the database is not empty."""
-    if tx.on_sqlite or not require_empty(tx, header):
-        create_schema(tx, revision=header.schema)
+def create_tables(tx: Transaction) -> None:
+    """Create this version's tables, unless they exist. Raises `Conflict` if the database is not empty."""
+    if tx.on_sqlite or not require_empty(tx):
+        create_schema(tx)
 
 
 def load(
@@ -85,7 +78,7 @@ def load(
                 add_package_file(record)
             case BackupSnapshot() if snapshot is None:
                 snapshot = record
-                tables = _tables_of_snapshot(tx, snapshot)
+                tables = _tables_of_snapshot(snapshot)
                 digests = {table.name: RowDigest(tables[table.name]) for table in snapshot.tables}
                 total = sum(table.rows for table in snapshot.tables)
                 report("restoring", 0, total)
@@ -107,25 +100,12 @@ def load(
     return LoadedBackup(snapshot=snapshot, summary=summary)
 
 
-def finish_schema(tx: Transaction, header: Header) -> bool:
-    """Migrate the tables to this version's schema. Returns whether the backup has an older one."""
-    is_older = header.schema != revisions()[-1]
-    if is_older:
-        upgrade_schema(tx)
-    return is_older
-
-
-def _tables_of_snapshot(tx: Transaction, snapshot: BackupSnapshot) -> dict[str, StoredTable]:
-    """The tables of the snapshot, as they are in the database, with their columns in the order of the snapshot."""
-    metadata = MetaData()
-    metadata.reflect(tx.connection, only=lambda name, _metadata: name != "alembic_version")
-    present = {table.name: table for table in tables_of(metadata)}
-    tables = {}
+def _tables_of_snapshot(snapshot: BackupSnapshot) -> dict[str, StoredTable]:
+    tables = {table.name: table for table in TABLES}
     for description in snapshot.tables:
-        table = present.get(description.name)
-        if table is None or {column.name for column in table.columns} != set(description.columns):
+        table = tables.get(description.name)
+        if table is None or [column.name for column in table.columns] != list(description.columns):
             raise _contradiction(f"the table {description.name[:80]!r} is not one of its schema")
-        tables[table.name] = table.with_columns_in_order(description.columns)
     return tables
 
 

@@ -42,13 +42,12 @@ def write_snapshot(
     now: int,
     report: ReportRows,
     check: Callable[[], None],
-    tables: Sequence[StoredTable] = TABLES,
 ) -> SnapshotResult:
     """Write the snapshot that `tx` has, and the rows of its tables. `now` is in µs since 1970.
 
     `check` is called before each record; it raises to end the backup. Raises `StoreUnavailable`.
     """
-    included = backed_up(tables)
+    included = backed_up(TABLES)
     counts = {table.name: _count_rows(tx, table) for table in included}
     newest = deliveries.newest_key(tx)
     snapshot = BackupSnapshot(

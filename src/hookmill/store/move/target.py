@@ -76,7 +76,7 @@ def unfinished_move(database: Database, source: TeamId) -> MovePosition | None:
         own_schema = tx.one("SELECT current_schema() AS name")
         assert own_schema is not None
         own_tables = {name for schema_name, name in present if schema_name == own_schema["name"]}
-        if {"facts", "alembic_version"} <= own_tables:
+        if {"metadata", "alembic_version"} <= own_tables:
             _refuse_other_version(tx)
         others = [f"{schema_name}.{name}" for schema_name, name in present]
         if own_tables == OWN_TABLES and len(present) == len(OWN_TABLES):
@@ -103,7 +103,7 @@ def begin_or_resume(database: Database, source: TeamId) -> tuple[MovePosition, b
         dialect.allow_long_statements(tx, BATCH_SECONDS)
         # Every service writes into this table first. One that starts now waits for this transaction, and then finds the
         # mark.
-        tx.run("LOCK TABLE facts IN SHARE ROW EXCLUSIVE MODE")
+        tx.run("LOCK TABLE metadata IN SHARE ROW EXCLUSIVE MODE")
         if tables := tables_with_rows(tx):
             raise Conflict(
                 f"Another process has written to the PostgreSQL database: {', '.join(tables)}. Nothing was moved. "
@@ -166,7 +166,7 @@ def finish(database: Database, position: MovePosition) -> None:
     """Remove the mark, so that services can use the database. Raises `Conflict` if another process has changed it."""
     with database.write() as tx:
         removed_rows = tx.run(
-            "DELETE FROM facts WHERE name = :name AND value = :value",
+            "DELETE FROM metadata WHERE name = :name AND value = :value",
             name=moved.UNFINISHED,
             value=position.to_text().encode(),
         )

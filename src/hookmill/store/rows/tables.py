@@ -4,7 +4,7 @@ Rows are tuples of the values that SQLite's driver returns: a boolean is 0 or 1.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, MetaData, SmallInteger, Table, Text
@@ -97,15 +97,10 @@ class StoredTable:
     @property
     def condition(self) -> str:
         """An SQL condition: which rows are copied."""
-        if self.name != "facts":
+        if self.name != "metadata":
             return "1 = 1"
         marks = ", ".join(f"'{mark}'" for mark in moved.MARKS)
         return f"name NOT IN ({marks})"
-
-    def with_columns_in_order(self, names: Sequence[str]) -> "StoredTable":
-        """The same table, read and written in this order of its columns."""
-        columns = tuple(sorted(self.columns, key=lambda column: names.index(column.name)))
-        return replace(self, columns=columns, key_positions=tuple(columns.index(column) for column in self.key))
 
     def key_of(self, row: Values) -> Values:
         return tuple(row[position] for position in self.key_positions)

@@ -1,0 +1,31 @@
+"""Writes the migration from the existing migrations to `store/schema.py`: `python -m scripts.migration "What changes"`.
+
+Read the file before you use it: Alembic sees a renamed column as a removed and a new one, and copies no values.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from alembic import command
+from sqlalchemy import create_engine
+
+from hookmill.store.migrate import alembic_config, upgrade
+from hookmill.store.revision import revisions
+
+
+def main(title: str) -> None:
+    with create_engine("sqlite://").begin() as connection:
+        if revisions():
+            upgrade(connection)
+        number = f"{len(revisions()) + 1:04}"
+        script = command.revision(alembic_config(connection), title, autogenerate=True, rev_id=number)
+    assert script is not None
+    assert not isinstance(script, list)
+    path = Path(script.path)
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if "# ###" not in line))
+    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", str(path)], check=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
