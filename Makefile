@@ -42,7 +42,7 @@ format: setup ## Format the code, and apply the fixes of the linter
 bench: setup ## Measure the service under load
 	@exec .venv/bin/python -m bench $(ARGS)
 
-drill: setup ## Disturb and upgrade the service, and audit every delivery and run
+drill: setup ## Disturb the service, and audit every delivery and run
 	@exec .venv/bin/python -m tests.drill $(ARGS)
 
 dist: setup ## Build the wheel, the sdist and the list of components from HEAD

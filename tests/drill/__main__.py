@@ -1,4 +1,4 @@
-"""`python -m tests.drill`: injects random faults into a service, or upgrades one, and audits deliveries and runs."""
+"""`python -m tests.drill`: injects random faults into a service, and audits deliveries and runs."""
 
 import argparse
 import secrets
@@ -12,27 +12,23 @@ from bench.machine import describe
 from tests.drill import report
 from tests.drill.run import DrillPlan, DrillResult, run_drill
 from tests.drill.site import DatabaseKind
-from tests.drill.upgrade import RUNS, UpgradeResult, run_upgrade
 
 END_SECONDS_MAX = 1_200
 """The time limit of the last runs and the audit, after the deliveries and faults."""
-UPGRADE_SECONDS_MAX = 3_600
-FAULTS, UPGRADE = "faults", "upgrade"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns 1 if a drill or an upgrade has violations, or if a drill did not complete in its time."""
+    """Returns 1 if a drill has violations, or did not complete in its time."""
     options = _parser().parse_args(arguments)
     kinds = [DatabaseKind(name) for name in options.database or [kind.value for kind in DatabaseKind]]
-    if options.write and (set(kinds) != set(DatabaseKind) or options.only == UPGRADE):
-        print("--write needs the faults on both databases: remove --database, and --only upgrade.", file=sys.stderr)
+    if options.write and set(kinds) != set(DatabaseKind):
+        print("--write needs both databases: remove --database.", file=sys.stderr)
         return 2
     seed = options.seed if options.seed is not None else secrets.randbelow(2**32)
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGALRM, _end)
     results: list[DrillResult] = []
-    upgrades: list[UpgradeResult] = []
-    for kind in kinds if options.only != UPGRADE else ():
+    for kind in kinds:
         plan = DrillPlan(
             faults=options.faults,
             deliveries=options.deliveries,
@@ -47,17 +43,9 @@ def main(arguments: Sequence[str]) -> int:
             results.append(run_drill(kind, plan, Path(directory)))
         signal.alarm(0)
         print(report.summary(results[-1]), flush=True)
-    for kind in kinds if options.only != FAULTS else ():
-        print(f"{kind.value}: upgrade of an installation with {options.runs:,} runs, seed {seed}", flush=True)
-        signal.alarm(UPGRADE_SECONDS_MAX)
-        with tempfile.TemporaryDirectory(prefix="hookmill-drill-", dir="/var/tmp") as directory:
-            upgrades.append(run_upgrade(kind, Path(directory), runs=options.runs, seed=seed))
-        signal.alarm(0)
-        print(report.upgrade_summary(upgrades[-1]), flush=True)
     if options.write:
         report.PAGE.write_text(report.page(results, describe(Path("/var/tmp"))))
-    is_clean = all(result.is_clean and result.is_complete for result in results)
-    return 0 if is_clean and all(upgrade.is_clean for upgrade in upgrades) else 1
+    return 0 if all(result.is_clean and result.is_complete for result in results) else 1
 
 
 def _end(number: int, _frame: object) -> None:
@@ -85,10 +73,6 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         choices=[kind.value for kind in DatabaseKind],
         help="only this database (both, without this option)",
-    )
-    parser.add_argument("--only", choices=[FAULTS, UPGRADE], help="only the faults, or only the upgrade")
-    parser.add_argument(
-        "--runs", type=int, default=RUNS, metavar="N", help=f"runs of the installation that is upgraded ({RUNS})"
     )
     parser.add_argument("--write", action="store_true", help="write the figures to docs/reliability.md")
     return parser

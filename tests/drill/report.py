@@ -7,7 +7,6 @@ from typing import Final
 
 from tests.drill.run import DrillResult
 from tests.drill.site import DatabaseKind
-from tests.drill.upgrade import UpgradeResult
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reliability.md"
 TITLES: Final[Mapping[DatabaseKind, str]] = {
@@ -25,7 +24,6 @@ You can repeat the test on your own machine:
 make drill                                          # both databases; takes about half an hour
 make drill ARGS="--faults 20 --deliveries 5000"     # a short drill
 make drill ARGS="--database sqlite --seed 7"        # one database, with a seed
-make drill ARGS="--only upgrade"                    # the upgrade of a large installation
 ```
 
 A drill starts real services on a real database. Senders deliver events at a steady rate, and retry
@@ -33,8 +31,6 @@ each event until they get a 202. Meanwhile, faults happen one after the other, a
 in random order. At the end, the drill waits until every event has its 202 and every run has ended.
 Then it stops the service, and compares the requests and responses of the senders with the content
 of the database.
-
-The last part of a drill [upgrades an old installation](upgrading.md#measurements).
 
 `make drill` fails in three cases: a figure in the audit is not 0; a service or worker ends or does
 not recover; or the time (`--seconds`) is too short for all faults and deliveries. `make proof`
@@ -125,21 +121,6 @@ def summary(result: DrillResult) -> str:
     if not result.is_complete:
         lines.append("  The drill is incomplete: its time was too short. Increase --seconds.")
     return "\n".join(lines)
-
-
-def upgrade_summary(result: UpgradeResult) -> str:
-    """The result of an upgrade, for a terminal."""
-    violations = {name: count for name, count in result.violations.items() if count}
-    states = ", ".join(f"{count:,} {state}" for state, count in sorted(result.states.items()))
-    return "\n".join(
-        [
-            f"Upgrade, {result.kind.value}",
-            f"  {result.rows:,} rows, of these {result.runs:,} runs: {states}",
-            f"  {result.accepted:,} deliveries accepted before, during and after the upgrade",
-            *(f"  {step}: {seconds:.1f} s" for step, seconds in result.seconds.items()),
-            f"  audit: {violations or 'every figure is 0'}",
-        ]
-    )
 
 
 def page(results: Sequence[DrillResult], machine: Mapping[str, str]) -> str:

@@ -1,7 +1,6 @@
 """A short drill on each kind of database. `make drill` runs a long one."""
 
 import random
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from tests.drill import report
 from tests.drill.faults import FAULTS
 from tests.drill.run import DrillPlan, run_drill
 from tests.drill.site import DatabaseKind
-from tests.drill.upgrade import extract_old_code
 from tests.support.counts import count
 
 FAULTS_INJECTED = count(40, usually=6)
@@ -47,13 +45,6 @@ def test_reliability_page_is_up_to_date_and_covers_both_databases():
 
     assert [title for title in report.TITLES.values() if f"### {title}" not in page] == []
     assert page.partition("## The machine")[0] == report.PAGE_TEXT.partition("## The machine")[0]
-
-
-def test_upgrade_drill_without_the_history_says_what_to_fetch(tmp_path: Path):
-    subprocess.run(["git", "init", "-q", str(tmp_path / "shallow")], timeout=60, check=True)
-
-    with pytest.raises(AssertionError, match="git fetch --unshallow"):
-        extract_old_code(tmp_path / "old", repository=tmp_path / "shallow")
 
 
 def test_drill_has_at_least_12_kinds_of_faults_for_each_database():
