@@ -240,7 +240,7 @@ def _add_webhook(tx: Transaction, factory: Factory, key: KeyRing) -> tuple[Webho
     uid = WebhookUid(random_id("wh", os.urandom(RANDOM_BYTES)))
     value = generate_value(os.urandom(32))
     secret = SecretId(f"sec_{uid}")
-    secrets.add_secret(tx, secret, factory.team_id, f"SECRET_{uid}", app.now_us())
+    secrets.add_secret(tx, secret, factory.team_id, f"SECRET_{uid}", app.now_us(), factory=factory.id)
     webhook = webhooks_.WebhookFields(
         uid=uid,
         factory_id=factory.id,

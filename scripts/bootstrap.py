@@ -76,7 +76,7 @@ def _stamp_of(environment: Path) -> str:
 def _use(environment: Path) -> None:
     """Make .venv a link to the environment."""
     if VENV.is_dir() and not VENV.is_symlink():
-        # Earlier versions of this script created the environment there.
+        # An environment that something else has created there.
         VENV.rename(tempfile.mkdtemp(prefix="replaced-", dir=TOOLS))
     draft = TOOLS / "venv"
     draft.unlink(missing_ok=True)

@@ -116,8 +116,8 @@ def add_unused_secrets(service: Service) -> None:
     store = app.open_store(service.read_settings())
     try:
         with store.database.write() as tx:
-            [team] = tx.all("SELECT id FROM teams")
-            secrets.add_secret(tx, "sec_unused", team["id"], "UNUSED", 0)  # type: ignore[arg-type]
+            [factory] = tx.all("SELECT id, team_id FROM factories")
+            secrets.add_secret(tx, "sec_unused", factory["team_id"], "UNUSED", 0, factory=factory["id"])  # type: ignore[arg-type]
             for number in range(UNUSED_SECRETS):
                 secrets.add_version(tx, "sec_unused", SecretValue(f"value {number}"), store.master_keys, 0)  # type: ignore[arg-type]
     finally:

@@ -14,22 +14,6 @@ def actions(world: World) -> list[str]:
     return [entry.action for entry in reversed(entries)]
 
 
-def test_details_stored_with_former_names_are_read_with_current_names(world: World, admin: MayAdminister):
-    stored = '{"authMode": "signature", "signatureScheme": "github", "secretName": "X", "deliveryIdHeader": null}'
-    world.webhook("source")
-    with world.database.write() as tx:
-        tx.run("UPDATE audit_log SET details = :details WHERE action = 'webhook.create'", details=stored)
-
-    entry, *_ = world.management.audit.of_team(admin)
-
-    assert dict(entry.details) == {
-        "auth_mode": "signature",
-        "signature_scheme": "github",
-        "secret_name": "X",
-        "delivery_id_header": None,
-    }
-
-
 def test_each_change_adds_a_line_in_order(world: World, admin: MayAdminister):
     management = world.management
     source = world.webhook("source", secret=SECRET)

@@ -31,17 +31,6 @@ def test_lock_file_is_private_with_any_umask(tmp_path: Path):
     assert mode(path) == 0o600
 
 
-def test_lock_file_of_an_earlier_version_becomes_private(tmp_path: Path):
-    path = tmp_path / "a.lock"
-    path.write_bytes(b"content")
-    path.chmod(0o666)
-
-    open_lock_file(path).close()
-
-    assert mode(path) == 0o600
-    assert path.read_bytes() == b"content"
-
-
 @pytest.mark.usefixtures("no_umask")
 def test_lock_of_the_key_file_is_private(tmp_path: Path):
     file = KeyFile(tmp_path / "master.key")

@@ -126,7 +126,7 @@ def _lock_data_directory(settings: Settings, resources: ExitStack) -> None:
     """Lock the data directory, because only one service may write to SQLite. Raises `Conflict` if it is locked.
 
     The ingress processes inherit the open files, and with them the locks. If this process is killed, the locks are held
-    until the last ingress process has ended. Earlier versions only have the lock file, which can be removed.
+    until the last ingress process has ended.
     """
     lock = resources.enter_context(open_lock_file(settings.data_dir / "serve.lock"))
     try:

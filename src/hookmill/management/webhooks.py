@@ -459,8 +459,7 @@ def sharing_of(tx: Transaction, may: MayManage, secret_id: SecretId) -> "SecretS
     creating_factory = secrets.creating_factory(tx, secret_id)
     return SecretSharing(
         created_or_used_here=may.factory.id in using_factory_ids or creating_factory == may.factory.id,
-        created_or_used_elsewhere=bool(using_factory_ids - {may.factory.id})
-        or creating_factory not in {None, may.factory.id},
+        created_or_used_elsewhere=bool({*using_factory_ids, creating_factory} - {may.factory.id}),
     )
 
 

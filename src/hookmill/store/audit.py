@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from hookmill.domain.audit import AuditEntry
 from hookmill.domain.ids import FactoryId, TeamId
@@ -86,14 +86,5 @@ def _entry(row: Row) -> AuditEntry:
         subject_kind=row["subject_kind"],
         subject_id=row["subject_id"],
         subject_name=row["subject_name"],
-        details={_NAMES_BY_FORMER_NAME.get(name, name): value for name, value in json.loads(row["details"]).items()},
+        details=json.loads(row["details"]),
     )
-
-
-# Earlier versions stored details under these names, and entries are never changed.
-_NAMES_BY_FORMER_NAME: Final = {
-    "authMode": "auth_mode",
-    "signatureScheme": "signature_scheme",
-    "secretName": "secret_name",
-    "deliveryIdHeader": "delivery_id_header",
-}

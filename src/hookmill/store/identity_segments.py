@@ -43,11 +43,11 @@ FILTER_BYTES_MAX: Final = 128 * 1024 * 1024
 """The memory for filters in one process. Segments without a filter in memory are searched for each delivery."""
 _DIGESTS_PER_QUERY: Final = 8_192
 _SECONDS_MAX: Final = 600
-"""The time for a statement about a large segment. The identities of an older version become one segment."""
+"""The time for a statement about a large segment."""
 FIRST_SEGMENT: Final = 1
 """The open segment of a database that has no row about it yet."""
 _SEGMENTS_LOCK: Final = 0x6964656E
-"""The number of PostgreSQL's advisory lock for changes of segments. Every version must use the same one."""
+"""The number of PostgreSQL's advisory lock for changes of segments."""
 _UNFILTERED: Final = "SELECT no, opened_at, closed_at FROM identity_segments WHERE filter_no IS NULL ORDER BY no"
 
 

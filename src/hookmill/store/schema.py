@@ -72,7 +72,7 @@ secrets: Final = Table(
     Column("name", Text, nullable=False),
     _time("created_at", nullable=False),
     _time("deleted_at"),
-    Column("factory_id", Text),
+    Column("factory_id", Text, nullable=False),
     Column("for_runs", Boolean, nullable=False),
     UniqueConstraint("team_id", "name"),
     comment="Team secrets. A value never changes in place: each change is a new version.",

@@ -19,8 +19,8 @@ class StoredSecret:
     created_at: int
     changed_at: int | None
     """When the newest value was stored; None if there is no value yet."""
-    factory_id: FactoryId | None
-    """The factory in which it was created; None if an older version created it, without storing the factory."""
+    factory_id: FactoryId
+    """The factory in which it was created."""
     for_runs: bool
     """Whether runs of this factory may get it. No webhook uses such a secret."""
 
@@ -57,7 +57,7 @@ def of_team(tx: Transaction, team: TeamId) -> Sequence[StoredSecret]:
             name=row["name"],
             created_at=row["created_at"],
             changed_at=row["changed_at"],
-            factory_id=FactoryId(row["factory_id"]) if row["factory_id"] is not None else None,
+            factory_id=FactoryId(row["factory_id"]),
             for_runs=bool(row["for_runs"]),
         )
         for row in rows
@@ -81,10 +81,10 @@ def for_runs(tx: Transaction, factory: FactoryId, names: Iterable[str]) -> Mappi
     return {row["name"]: SecretId(row["id"]) for row in rows if row["name"] in wanted}
 
 
-def creating_factory(tx: Transaction, secret: SecretId) -> FactoryId | None:
-    """The factory in which the secret was created; None if an older version created it."""
+def creating_factory(tx: Transaction, secret: SecretId) -> FactoryId:
     row = tx.one("SELECT factory_id FROM secrets WHERE id = :id", id=secret)
-    return FactoryId(row["factory_id"]) if row is not None and row["factory_id"] is not None else None
+    assert row is not None
+    return FactoryId(row["factory_id"])
 
 
 def uses_of_team_secrets(tx: Transaction, team: TeamId) -> Sequence[SecretUse]:
@@ -121,10 +121,10 @@ def add_secret(
     name: str,
     now: int,
     *,
-    factory: FactoryId | None = None,
+    factory: FactoryId,
     for_runs: bool = False,
 ) -> None:
-    """Add a secret without a value. `factory` is the factory in which it is created. Only tests pass None."""
+    """Add a secret without a value. `factory` is the factory in which it is created."""
     tx.run(
         """
         INSERT INTO secrets (id, team_id, name, created_at, factory_id, for_runs)

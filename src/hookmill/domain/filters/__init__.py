@@ -37,9 +37,8 @@ from hookmill.domain.filters.rules import Rule
 from hookmill.domain.filters.shortcut import REQUIRED_MAX, required_groups_of
 from hookmill.domain.payload import Json, Parsed
 
-SOURCE_CHARACTERS_MAX: Final = 72 * 1_024
-"""The maximum length of a filter as JSON in ASCII. It leaves space for the `$fields` that migration 0009 adds to older
-filters, whose maximum was 64 Ki."""
+SOURCE_CHARACTERS_MAX: Final = 64 * 1_024
+"""The maximum length of a filter as JSON in ASCII."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from typing import Any, Final
 from hookmill.domain.payload import Json
 
 CONTRACT_OPERATORS: Final = ("in", "not_in", "exists")
-"""The contract's operators. The names of all other operators start with `$`, so that they can't be mistaken for fields:
-migration 0009 has moved such fields of stored filters below `$fields`."""
+"""The contract's operators. The names of all other operators start with `$`, so that they can't be mistaken for
+fields."""
 FIELDS_OPERATOR: Final = "$fields"
 """The operator whose operand contains only fields."""
 
@@ -23,8 +23,7 @@ def is_operator_name(key: Any, *, is_body: bool) -> bool:
 def is_misspelt_operator(key: str) -> bool:
     """Whether the key is an operator of the contract with wrong punctuation or capitals, such as `not-in` or `notIn`.
 
-    `IN` counts as a field, because it is also the code of a country and of a state. Misspelt operators outside the
-    contract are not detected, because older stored filters may have fields with such names.
+    `IN` counts as a field, because it is also the code of a country and of a state.
     """
     return key.lower() not in CONTRACT_OPERATORS and letters_of(key) in _CONTRACT_LETTERS
 

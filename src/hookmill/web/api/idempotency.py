@@ -17,8 +17,6 @@ from hookmill.web.api.fields import IDEMPOTENCY_KEY_PATTERN
 
 STORED_BYTES_MAX: Final = 65_536
 """The body of a response above this size is not stored, if `reload` can build it again."""
-_BODY_DIGEST_FIELD: Final = "asked"
-"""The field of stored responses with the SHA-256 of the request's body. Databases contain this name."""
 _STORED_HEADERS: Final = ("content-type", "location")
 
 
@@ -64,7 +62,7 @@ class IdempotentRequest:
     def _serialized(self, response: Response, can_reload: bool) -> bytes:
         headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
         head = json.dumps(
-            {"status": response.status_code, "headers": headers, _BODY_DIGEST_FIELD: self._body_sha256}
+            {"status": response.status_code, "headers": headers, "request_sha256": self._body_sha256}
         ).encode()
         body = bytes(response.body)
         # The head is one line of JSON. The body follows unescaped, because escaping could multiply its size.
@@ -73,7 +71,7 @@ class IdempotentRequest:
     def _replayed_response(self, stored: bytes, reload: Callable[[str], Response] | None) -> Response:
         head, separator, body = stored.partition(b"\n")
         metadata = json.loads(head)
-        if metadata[_BODY_DIGEST_FIELD] != self._body_sha256:
+        if metadata["request_sha256"] != self._body_sha256:
             raise IdempotencyKeyReused("This Idempotency-Key was used for another request. Use a new one.")
         if separator or reload is None:
             response = Response(body, status_code=metadata["status"], headers=metadata["headers"])

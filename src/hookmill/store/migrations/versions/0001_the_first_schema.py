@@ -509,7 +509,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("deleted_at", sa.BigInteger(), nullable=True),
-        sa.Column("factory_id", sa.Text(), nullable=True),
+        sa.Column("factory_id", sa.Text(), nullable=False),
         sa.Column("for_runs", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_secrets_team_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_secrets")),
