@@ -103,29 +103,19 @@ def test_unusable_policy_is_refused_with_its_pointer(source: dict[str, Any], poi
         '{"max_running": ' + "9" * 5_000 + "}",
     ],
 )
-def test_stored_policy_that_cannot_be_read_is_kept_and_starts_no_runs(stored: str):
+def test_stored_policy_that_cannot_be_read_starts_no_runs(stored: str):
     policy = policy_from_stored(stored)
 
     assert policy.unreadable is not None
-    assert policy.unreadable.stored == stored
     assert "can't be read: " in (policy.reason_against_runs or "")
-    assert changed_policy(policy, {}) == policy
 
 
-def test_change_of_a_policy_that_cannot_be_read_must_replace_what_cannot_be_read():
+@pytest.mark.parametrize("changes", [{}, {"priority": "high"}, {"concurrency": {"limit": 2}}])
+def test_policy_that_cannot_be_read_must_be_replaced_as_a_whole(changes: dict[str, Any]):
     policy = policy_from_stored('{"concurrency": {"limit": 2, "per": "hour"}, "priority": "low"}')
 
-    with pytest.raises(Invalid, match="Unknown field 'per'"):
-        changed_policy(policy, {"priority": "high"})
-
-    assert changed_policy(policy, {"concurrency": {"limit": 2}}).priority is Priority.LOW
-
-
-def test_field_of_a_newer_version_is_removed_only_with_all_others():
-    policy = policy_from_stored('{"concurrency": {"limit": 2}, "per_hour": 5}')
-
-    with pytest.raises(Invalid, match="This version has no field 'per_hour', which is stored"):
-        changed_policy(policy, {"concurrency": None})
+    with pytest.raises(Invalid, match="its stored run policy can't be read: Unknown field 'per'"):
+        changed_policy(policy, changes)
 
     assert changed_policy(policy, dict.fromkeys(POLICY_FIELDS)) == NO_POLICY
 

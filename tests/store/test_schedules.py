@@ -323,7 +323,7 @@ def test_next_run_has_the_changed_prompt(store):
     assert (run.prompt, run.automation_version) == ("Look twice.", 2)
 
 
-# Schedules that only a newer version can read
+# Schedules that can't be read
 
 
 def test_unreadable_schedule_does_not_stop_others(store):
@@ -337,29 +337,12 @@ def test_unreadable_schedule_does_not_stop_others(store):
     fire(store, at="2026-11-23T11:00:00Z")
 
     assert [run.automation_name for run in all_runs(store)] == ["other"]
-    # Workers read it again in 30 s, because a newer version may have been started. Until then, it is not due.
+    # Workers read it again in 30 s. Until then, it is not due.
     with store.database.read() as tx:
         stored = tx.one("SELECT next_at FROM schedules WHERE cron = '@sunrise'")
     assert stored is not None
     assert stored["next_at"] == parse_iso("2026-11-23T11:00:30Z")
     assert fire(store) == 0
-
-
-def test_change_of_the_automation_keeps_unreadable_schedules(store):
-    report = automation(store, trigger(name="plain"), trigger(name="newer"))
-    with store.database.write() as tx:
-        tx.run("UPDATE schedules SET cron = '@sunrise' WHERE name = 'newer'")
-        stored = tx.one("SELECT triggers FROM automation_versions")
-        triggers = stored["triggers"].replace('"newer", "cron": "0 * * * *"', '"newer", "cron": "@sunrise"')
-        tx.run("UPDATE automation_versions SET triggers = :triggers", triggers=triggers)
-
-    store.management.automations.change(store.may, report.id, prompt="New.")
-
-    after = store.management.automations.get(store.may, report.id)
-    assert [schedule.name for schedule in after.schedules] == ["plain"]
-    assert [unreadable.schedule_name for unreadable in after.unreadable_triggers] == ["newer"]
-    assert sorted(row["name"] for row in store.rows("schedules")) == ["newer", "plain"]
-    assert any("starts no runs" in warning for warning in store.management.automations.warnings(store.may, after))
 
 
 # Several workers

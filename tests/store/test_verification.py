@@ -217,11 +217,12 @@ CORRUPTIONS: dict[str, tuple[str, Callable[[World, Transaction], None]]] = {
     "end before the start": ("run_times", sql(f"UPDATE runs SET finished_at = 1 WHERE id = {SUCCEEDED}")),
     "attempt of a lost run": ("part_without_run", add_attempt_without_run),
     "lost version": ("automation_version", sql("UPDATE automations SET version = 2 WHERE name = 'every'")),
-    "unreadable trigger": ("automation_trigger", sql("UPDATE automation_versions SET triggers = '[{}]'")),
+    "unreadable triggers": ("automation_triggers", sql("UPDATE automation_versions SET triggers = '[{}]'")),
     "unreadable policy": (
         "automation_policy",
         sql("""UPDATE automation_versions SET policy = '{"priority": "top"}'"""),
     ),
+    "unreadable options": ("automation_options", sql("UPDATE automation_versions SET options = '[]'")),
     "other limit": ("automation_policy", sql("UPDATE automations SET max_running = 5 WHERE name = 'every'")),
     "lost selection": ("automation_webhooks", sql("DELETE FROM automation_webhooks")),
     "schedule that is not stored": (

@@ -188,9 +188,6 @@ def show(
         ("Schedule", f"{shown(schedule.name)}: {schedule_text(schedule, next_times.get(schedule.name))}")
         for schedule in automation.schedules
     ]
-    pairs += [
-        ("Trigger", f"can't be read: {json_line(trigger.as_json())}") for trigger in automation.unreadable_triggers
-    ]
     print_fields(pairs)
     print_line()
     print_line(shown_lines(automation.prompt))
@@ -236,6 +233,8 @@ def change(
     with factory_session(factory) as session, session.management.one_transaction(session.may):
         before = session.management.automations.get(session.may, name_or_id)
         if changes_trigger or changes_schedules:
+            if before.unreadable_triggers is not None:
+                raise Conflict(f"The triggers of {before.name!r} can't be read. {_REPLACE_ALL_TRIGGERS}")
             changes: dict[str, Any] = {}
             if trigger.webhook:
                 changes["webhook_ids"] = [_uid(session, name_or_uid) for name_or_uid in trigger.webhook]
@@ -245,7 +244,6 @@ def change(
                 changes["event"] = trigger.event
             present_triggers = [each.as_json() for each in before.triggers]
             kept_schedules = [] if trigger.no_schedule else [each.as_json() for each in before.schedules]
-            _refuse_unreadable_triggers(before)
             triggers = [
                 *([_changed_trigger(before, changes)] if changes_trigger else present_triggers),
                 *(schedules or kept_schedules),
@@ -369,14 +367,6 @@ def _starters(automation: Automation, webhooks_by_uid: Mapping[WebhookUid, Webho
 
 def _no_filter_text(trigger: Trigger) -> str:
     return "none: every delivery" if trigger.matches_every_delivery else "none: every payload of these events"
-
-
-def _refuse_unreadable_triggers(automation: Automation) -> None:
-    if automation.unreadable_triggers:
-        raise Conflict(
-            f"Automation {automation.name!r} has triggers that can't be read, but these options change a single "
-            f"trigger. {_REPLACE_ALL_TRIGGERS}"
-        )
 
 
 _REPLACE_ALL_TRIGGERS: Final = (

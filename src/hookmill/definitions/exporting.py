@@ -83,6 +83,11 @@ def _webhook_file(webhook: Webhook, stem: str, schema_url: str) -> str:
 
 
 def _automation_file(automation: Automation, stem: str, name_by_uid: Mapping[str, str], default_runner: str) -> str:
+    if parts := automation.unreadable_parts:
+        raise Conflict(
+            f"The stored {' and '.join(parts)} of automation {automation.name!r} can't be read. Replace all of it, and "
+            "then export. Nothing was written."
+        )
     content: dict[str, Any] = {"name": automation.name} if automation.name != stem else {}
     if not automation.enabled:
         content["enabled"] = False

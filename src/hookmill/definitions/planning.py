@@ -234,7 +234,7 @@ def _automation_step(definition: AutomationDefinition, existing: Automation | No
     if existing.all_triggers != definition.triggers_in_stored_order:
         changes.append(PlannedChange("triggers", [trigger.as_json() for trigger in existing.all_triggers], triggers))
     before, after = _policy_and_options(existing), _policy_and_options(definition)
-    # A part that this version can't read is replaced as a whole.
+    # A part that can't be read is replaced as a whole.
     unreadable_keys = {
         *(POLICY_KEYS if existing.policy.unreadable is not None else ()),
         *(OPTION_KEYS if existing.options.unreadable is not None else ()),

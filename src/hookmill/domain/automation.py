@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hookmill.domain.errors import Fault, Invalid, InvalidFilter
 from hookmill.domain.event import EVENT_CHARACTERS_MAX, is_event_type
-from hookmill.domain.filters import CompiledFilter, compile_filter, exact_json
+from hookmill.domain.filters import CompiledFilter, compile_filter
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Json, Parsed
 from hookmill.domain.run_options import NO_OPTIONS, RunOptions
@@ -88,37 +88,6 @@ class ScheduleTrigger(Schedule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableTrigger:
-    """A stored trigger that this version can't read. It matches nothing, and is stored unchanged for newer versions.
-
-    `source` is the stored JSON, or the stored text if it is not JSON.
-    """
-
-    source: Json
-    reason: str = field(compare=False)
-
-    @property
-    def webhook_ids(self) -> tuple[WebhookUid, ...]:
-        """The webhooks that it selects, if `filter.webhook_ids` is a list."""
-        filter_json = self.source.get("filter") if isinstance(self.source, dict) else None
-        uids = filter_json.get("webhook_ids") if isinstance(filter_json, dict) else None
-        return tuple(WebhookUid(uid) for uid in uids if _is_uid(uid)) if isinstance(uids, list) else ()
-
-    @property
-    def schedule_name(self) -> str | None:
-        """The name of the schedule, if it is at the usual place."""
-        schedule = self.source.get("schedule") if isinstance(self.source, dict) else None
-        name = schedule.get("name") if isinstance(schedule, dict) else None
-        return name if isinstance(name, str) else None
-
-    def as_json(self) -> Json:
-        return self.source
-
-    def as_text(self) -> str:
-        return exact_json(self.source)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Automation:
     """An automation, in its current version. `enabled`: whether deliveries and schedules start runs.
 
@@ -137,22 +106,30 @@ class Automation:
     created_at: int
     updated_at: int
     schedules: tuple[ScheduleTrigger, ...] = ()
-    unreadable_triggers: tuple[UnreadableTrigger, ...] = ()
+    unreadable_triggers: str | None = None
+    """Why the stored triggers can't be read. Then there are none, and nothing starts runs."""
     policy: RunPolicy = NO_POLICY
     options: RunOptions = NO_OPTIONS
     pause_reason: str | None = None
     """Why the service disabled the automation; None if it is enabled, or if a person disabled it."""
 
     @property
-    def all_triggers(self) -> tuple[Trigger | ScheduleTrigger | UnreadableTrigger, ...]:
-        """All stored triggers. Unreadable triggers start no runs."""
-        return (*self.triggers, *self.schedules, *self.unreadable_triggers)
+    def all_triggers(self) -> tuple[Trigger | ScheduleTrigger, ...]:
+        return (*self.triggers, *self.schedules)
+
+    @property
+    def unreadable_parts(self) -> dict[str, str]:
+        """The stored parts that can't be read, each with the reason. Until they are replaced, no run starts."""
+        parts = {
+            "triggers": self.unreadable_triggers,
+            "run policy": self.policy.unreadable,
+            "run options": self.options.unreadable,
+        }
+        return {name: reason for name, reason in parts.items() if reason is not None}
 
     def selected_webhook_uids(self) -> frozenset[WebhookUid]:
-        """The webhooks that any trigger selects, even an unreadable one, which starts no runs."""
-        selections = [trigger.webhook_ids for trigger in self.triggers]
-        selections += [trigger.webhook_ids for trigger in self.unreadable_triggers]
-        return frozenset(chain.from_iterable(selections))
+        """The webhooks that any trigger selects."""
+        return frozenset(chain.from_iterable(trigger.webhook_ids for trigger in self.triggers))
 
     def unfiltered_webhook_uids(self) -> frozenset[WebhookUid]:
         """The webhooks of which every delivery starts the automation, whatever its event type and payload."""
@@ -195,7 +172,8 @@ class TriggersByKind:
 
     delivery_triggers: tuple[Trigger, ...] = ()
     schedules: tuple[ScheduleTrigger, ...] = ()
-    unreadable_triggers: tuple[UnreadableTrigger, ...] = ()
+    unreadable: str | None = None
+    """Why the stored triggers can't be read. Then there are none."""
 
 
 def triggers_from_json(source: Any) -> TriggersByKind:
@@ -226,36 +204,17 @@ def same_schedule_name_message(name: str) -> str:
 
 
 def triggers_from_stored(stored_json: Json) -> TriggersByKind:
-    """The triggers in stored JSON, which another version may have written. Never raises."""
-    delivery_triggers: list[Trigger] = []
-    schedules_by_name: dict[str, ScheduleTrigger] = {}
-    unreadable_triggers: list[UnreadableTrigger] = []
-    for index, source in enumerate(stored_json if isinstance(stored_json, list) else [stored_json]):
-        try:
-            trigger = _trigger(f"/triggers/{index}", source)
-            if isinstance(trigger, Trigger):
-                delivery_triggers.append(trigger)
-            elif trigger.name not in schedules_by_name:
-                schedules_by_name[trigger.name] = trigger
-            else:
-                unreadable_triggers.append(
-                    UnreadableTrigger(source=source, reason=same_schedule_name_message(trigger.name))
-                )
-        except InvalidFilter as error:
-            reason = " ".join(f"{fault.pointer}: {fault.message}" for fault in error.faults[:REASONS_MAX])
-            unreadable_triggers.append(UnreadableTrigger(source=source, reason=reason))
-        except Invalid as error:
-            unreadable_triggers.append(UnreadableTrigger(source=source, reason=str(error)))
-        except Exception as error:
-            # A fault in one trigger must not affect the others.
-            unreadable_triggers.append(
-                UnreadableTrigger(source=source, reason=f"A fault of type {type(error).__name__}.")
-            )
-    return TriggersByKind(
-        delivery_triggers=tuple(delivery_triggers),
-        schedules=tuple(schedules_by_name.values()),
-        unreadable_triggers=tuple(unreadable_triggers),
-    )
+    """The triggers in stored JSON. Never raises."""
+    try:
+        return triggers_from_json(stored_json)
+    except InvalidFilter as error:
+        reason = " ".join(f"{fault.pointer}: {fault.message}" for fault in error.faults[:REASONS_MAX])
+    except Invalid as error:
+        reason = str(error)
+    except Exception as error:
+        # A fault in one automation must not affect the others.
+        reason = f"A fault of type {type(error).__name__}."
+    return TriggersByKind(unreadable=reason)
 
 
 def _trigger(pointer: str, source: Any) -> Trigger | ScheduleTrigger:

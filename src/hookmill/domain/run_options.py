@@ -15,7 +15,7 @@ from hookmill.domain.filters.values import KINDS_BY_TYPE, MISSING
 from hookmill.domain.payload import Json, Parsed, VastNumber
 from hookmill.domain.payload_pointer import usable_pointer, value_at
 from hookmill.domain.results import DeclaredResult, results_from_json
-from hookmill.domain.run_policy import UnreadablePart, read_stored, replaced_fields
+from hookmill.domain.run_policy import read_stored, refuse_unreadable, unreadable_text
 from hookmill.domain.run_secrets import RunSecret, run_secrets_from_json
 from hookmill.domain.workspace import Workspace, workspace_from_json
 
@@ -94,14 +94,18 @@ class RunOptions:
     workspace: Workspace | None = None
     """The checkout that each run gets; None: none."""
     results: tuple[DeclaredResult, ...] = ()
-    unreadable: UnreadablePart | None = None
-    """Set if this version can't read the stored options. All other attributes then have their defaults, and no run may
-    start: an option that this version ignores may restrict what a run can do."""
+    unreadable: str | None = None
+    """Why the stored options can't be read. Then all other attributes have their defaults, and no run may start."""
+
+    @property
+    def reason_against_runs(self) -> str | None:
+        """Why a run ends as interrupted instead of starting; None if runs may start."""
+        if self.unreadable is None:
+            return None
+        return f"The run did not start, because {unreadable_text('run options', self.unreadable)}"
 
     def as_json(self) -> dict[str, Any]:
         """The options' fields of the automation, without those that have their default."""
-        if self.unreadable is not None:
-            return self.unreadable.as_json()
         options: dict[str, Any] = {}
         if self.fields:
             options["fields"] = {field.name: field.as_json() for field in self.fields}
@@ -125,11 +129,10 @@ OPTION_FIELDS: Final = ("fields", "secrets", "workspace", "results")
 def changed_options(options: RunOptions, changes: Mapping[str, Any]) -> RunOptions:
     """The options with some of their `OPTION_FIELDS` replaced. None resets a field to its default.
 
-    Raises `Invalid` with a JSON pointer, also if options that this version can't read are not replaced.
+    Raises `Invalid` with a JSON pointer, also if the options can't be read and not all are replaced.
     """
-    if not changes:
-        return options
-    return options_from_json(replaced_fields(options.as_json(), changes, OPTION_FIELDS))
+    refuse_unreadable("run options", options.unreadable, changes, OPTION_FIELDS)
+    return options_from_json({**options.as_json(), **changes}) if changes else options
 
 
 def options_from_json(source: Mapping[str, Any]) -> RunOptions:
@@ -144,12 +147,8 @@ def options_from_json(source: Mapping[str, Any]) -> RunOptions:
 
 
 def options_from_stored(stored_json: str) -> RunOptions:
-    """The options of a stored automation, which another version may have written. Never raises."""
-    return read_stored(
-        stored_json,
-        lambda source: options_from_json(replaced_fields(source, {}, OPTION_FIELDS)),
-        lambda unreadable: RunOptions(unreadable=unreadable),
-    )
+    """The options of a stored automation. Never raises."""
+    return read_stored(stored_json, OPTION_FIELDS, options_from_json, lambda reason: RunOptions(unreadable=reason))
 
 
 def _fields(source: Any) -> tuple[RunField, ...]:

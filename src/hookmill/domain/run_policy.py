@@ -106,19 +106,6 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadablePart:
-    """A stored part of an automation that this version can't read. It is stored unchanged for newer versions."""
-
-    stored: str
-    """The text in the database."""
-    reason: str
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields, as far as the text has any."""
-        return _stored_object(self.stored) or {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPolicy:
     concurrency: Concurrency | None = None
     debounce: Debounce | None = None
@@ -129,9 +116,8 @@ class RunPolicy:
     """The maximum number of runs, with any key, that workers perform at the same time. None: no limit."""
     pause_after_failures: int | None = None
     """The automation is disabled after this many runs in a row have failed or were interrupted. None: never."""
-    unreadable: UnreadablePart | None = None
-    """Set if this version can't read the stored policy. All other attributes then have their defaults, and no run may
-    start: a rule that this version ignores may limit the runs."""
+    unreadable: str | None = None
+    """Why the stored policy can't be read. Then all other attributes have their defaults, and no run may start."""
     _key_paths: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
     """The steps of each key pointer, unescaped."""
 
@@ -149,10 +135,7 @@ class RunPolicy:
         """Why a run is recorded as interrupted instead of starting; None if runs may start."""
         if self.unreadable is None:
             return None
-        return (
-            f"The run did not start, because the run policy of its automation can't be read: {self.unreadable.reason} "
-            f"{UNREADABLE_POLICY_ADVICE}"
-        )
+        return f"The run did not start, because {unreadable_text('run policy', self.unreadable)}"
 
     @property
     def can_hold_runs(self) -> bool:
@@ -174,8 +157,6 @@ class RunPolicy:
 
     def as_json(self) -> dict[str, Any]:
         """The policy's fields of the automation, without those that have their default."""
-        if self.unreadable is not None:
-            return self.unreadable.as_json()
         fields: dict[str, Any] = {}
         if (concurrency := self.concurrency) is not None:
             key = {"key": list(concurrency.key_pointers)} if concurrency.key_pointers else {}
@@ -199,9 +180,6 @@ class RunPolicy:
         return fields
 
 
-UNREADABLE_POLICY_ADVICE: Final = (
-    "Start the version of Hookmill that stored it, or replace all fields of the policy with one request of the API."
-)
 NO_POLICY: Final = RunPolicy()
 POLICY_FIELDS: Final = ("concurrency", "debounce", "retry", "priority", "max_running", "pause_after_failures")
 
@@ -209,26 +187,21 @@ POLICY_FIELDS: Final = ("concurrency", "debounce", "retry", "priority", "max_run
 def changed_policy(policy: RunPolicy, changes: Mapping[str, Any]) -> RunPolicy:
     """The policy with some of its `POLICY_FIELDS` replaced. None resets a field to its default.
 
-    Raises `Invalid` with a JSON pointer, also if fields that this version can't read are not replaced.
+    Raises `Invalid` with a JSON pointer, also if the policy can't be read and not all fields are replaced.
     """
-    if not changes:
-        return policy
-    return policy_from_json(replaced_fields(policy.as_json(), changes, POLICY_FIELDS))
+    refuse_unreadable("run policy", policy.unreadable, changes, POLICY_FIELDS)
+    return policy_from_json({**policy.as_json(), **changes}) if changes else policy
 
 
-def replaced_fields(before: Mapping[str, Any], changes: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The fields after the changes. Only changes of all `names` remove fields with other names.
+def refuse_unreadable(part: str, reason: str | None, changes: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raises `Invalid` if a stored part can't be read, unless the changes replace all of its fields: the others would
+    get their defaults."""
+    if reason is not None and any(name not in changes for name in names):
+        raise Invalid(f"The automation can't be saved, because {unreadable_text(part, reason)}")
 
-    Raises `Invalid` for a field with another name: a newer version stored it, and this one must not ignore it.
-    """
-    source = {**before, **changes} if any(name not in changes for name in names) else changes
-    for name in source:
-        if name not in names:
-            raise Invalid(
-                f"This version has no field {name[:40]!r}, which is stored.",
-                pointer=f"/{json_pointer.escape(name[:40])}",
-            )
-    return {name: value for name, value in source.items() if value is not None}
+
+def unreadable_text(part: str, reason: str) -> str:
+    return f"its stored {part} can't be read: {reason} Replace all fields of the {part} with one request of the API."
 
 
 def policy_from_json(source: Mapping[str, Any]) -> RunPolicy:
@@ -250,25 +223,28 @@ def usable_max_running(source: Any) -> int:
 
 
 def policy_from_stored(stored_json: str) -> RunPolicy:
-    """The policy of a stored automation, which another version may have written. Never raises."""
-    return read_stored(
-        stored_json,
-        lambda source: policy_from_json(replaced_fields(source, {}, POLICY_FIELDS)),
-        lambda unreadable: RunPolicy(unreadable=unreadable),
-    )
+    """The policy of a stored automation. Never raises."""
+    return read_stored(stored_json, POLICY_FIELDS, policy_from_json, lambda reason: RunPolicy(unreadable=reason))
 
 
-def read_stored(text: str, read: Callable[[dict[str, Any]], T], otherwise: Callable[[UnreadablePart], T]) -> T:
-    """What `read` makes of the stored JSON object, or `otherwise` if it can't be read. Never raises."""
+def read_stored(
+    text: str, names: Sequence[str], read: Callable[[dict[str, Any]], T], otherwise: Callable[[str], T]
+) -> T:
+    """What `read` makes of the stored JSON object with these names, or `otherwise` of the reason why it can't be read.
+
+    Never raises.
+    """
     if (source := _stored_object(text)) is None:
-        return otherwise(UnreadablePart(stored=text, reason="It is not a JSON object."))
+        return otherwise("It is not a JSON object.")
+    if unknown := sorted(source.keys() - set(names)):
+        return otherwise(f"Unknown field {unknown[0][:40]!r}.")
     try:
         return read(source)
     except Invalid as error:
-        return otherwise(UnreadablePart(stored=text, reason=str(error)))
+        return otherwise(str(error))
     except Exception as error:
         # A fault in one automation must not affect the others.
-        return otherwise(UnreadablePart(stored=text, reason=f"A fault of type {type(error).__name__}."))
+        return otherwise(f"A fault of type {type(error).__name__}.")
 
 
 def _stored_object(text: str) -> dict[str, Any] | None:

@@ -10,7 +10,6 @@ from hookmill.domain.automation import (
     PROMPT_CHARACTERS_MAX,
     Automation,
     TriggersByKind,
-    UnreadableTrigger,
     triggers_from_json,
 )
 from hookmill.domain.errors import Conflict, Invalid, LimitReached
@@ -22,7 +21,7 @@ from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.results import DeclaredResult, kind_problem
 from hookmill.domain.run import ByPerson, Run
 from hookmill.domain.run_options import OPTION_FIELDS, RunOptions, changed_options, options_from_json
-from hookmill.domain.run_policy import UNREADABLE_POLICY_ADVICE, UnreadablePart, changed_policy, policy_from_json
+from hookmill.domain.run_policy import changed_policy, policy_from_json
 from hookmill.domain.run_secrets import NO_SECRETS
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management import compatibility
@@ -117,7 +116,7 @@ class Automations:
                 runner=self._usable_runner(runner) if runner is not None else before.runner,
                 triggers=new_triggers.delivery_triggers,
                 schedules=new_triggers.schedules,
-                unreadable_triggers=new_triggers.unreadable_triggers,
+                unreadable_triggers=None,
                 policy=changed_policy(before.policy, policy or {}),
                 options=self._changed_options(may, before.options, options or {}),
                 enabled=enabled if enabled is not None else before.enabled,
@@ -130,7 +129,11 @@ class Automations:
                 if getattr(before, attribute) != getattr(after, attribute)
             ]
             options_before, options_after = before.options.as_json(), after.options.as_json()
-            changed_fields += [name for name in OPTION_FIELDS if options_before.get(name) != options_after.get(name)]
+            changed_fields += [
+                name
+                for name in OPTION_FIELDS
+                if options_before.get(name) != options_after.get(name) or before.options.unreadable is not None
+            ]
             if not changed_fields:
                 change.skip_audit()
                 return before
@@ -209,7 +212,7 @@ class Automations:
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
         """Reasons why an enabled automation might not start runs or not deliver results, one sentence each.
 
-        They are policies, options and triggers that can't be read; a runner that is not configured; secrets that were
+        They are triggers, policies and options that can't be read; a runner that is not configured; secrets that were
         deleted; repositories and destinations that the factory may not use; webhooks that are unknown, deleted or
         disabled; and event types that a webhook's deliveries don't have.
         """
@@ -218,12 +221,13 @@ class Automations:
             selected_webhooks = webhooks.with_uids(tx, uids)
             missing_secrets = _missing_secrets(tx, may, automation)
         return [
-            *([_unreadable_policy_warning(unreadable)] if (unreadable := automation.policy.unreadable) else []),
-            *([_unreadable_options_warning(unreadable)] if (unreadable := automation.options.unreadable) else []),
+            *(
+                f"No run starts, because its stored {part} can't be read: {reason} Replace all of it."
+                for part, reason in automation.unreadable_parts.items()
+            ),
             *self._runner_warnings(automation),
             *self._workspace_warnings(may, automation),
             *self._result_warnings(may, automation),
-            *(_unreadable_warning(trigger) for trigger in automation.unreadable_triggers),
             *(f"{_missing_secret_text(may, name)} Until then, its runs fail." for name in missing_secrets.values()),
             *(
                 warning
@@ -318,11 +322,12 @@ class Automations:
 
 
 def _triggers_of(automation: Automation) -> TriggersByKind:
-    return TriggersByKind(
-        delivery_triggers=automation.triggers,
-        schedules=automation.schedules,
-        unreadable_triggers=automation.unreadable_triggers,
-    )
+    if (reason := automation.unreadable_triggers) is not None:
+        raise Invalid(
+            f"The automation can't be saved, because its stored triggers can't be read: {reason} Replace all of them.",
+            pointer="/triggers",
+        )
+    return TriggersByKind(delivery_triggers=automation.triggers, schedules=automation.schedules)
 
 
 def _usable_payload(body: bytes) -> Parsed:
@@ -375,25 +380,6 @@ def _usable_prompt(prompt: str) -> str:
             pointer="/prompt",
         )
     return prompt
-
-
-def _unreadable_policy_warning(policy: UnreadablePart) -> str:
-    return (
-        f"Its run policy can't be read, so its runs are recorded as interrupted: {policy.reason} "
-        f"{UNREADABLE_POLICY_ADVICE}"
-    )
-
-
-def _unreadable_options_warning(options: UnreadablePart) -> str:
-    return (
-        f"Its run options can't be read, so its runs wait until a newer version performs them: {options.reason} "
-        "Replace the options, or start the version that wrote them."
-    )
-
-
-def _unreadable_warning(trigger: UnreadableTrigger) -> str:
-    reason = trigger.reason.removesuffix(".")
-    return f"A trigger that can't be read starts no runs and is kept until the triggers are replaced: {reason}."
 
 
 def _webhooks_selected_only_by_event_type(automation: Automation) -> list[WebhookUid]:

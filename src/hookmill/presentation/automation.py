@@ -159,7 +159,7 @@ class AutomationInListView(ExactNumbersView, frozen=True):
         str | None, Meta(description="Why the service disabled it. Null: it is enabled, or a person disabled it.")
     ]
     triggers: list[Any]
-    """Each trigger is like `TriggerView` or `ScheduleTriggerView`, or as stored if this version can't read it."""
+    """Each trigger is like `TriggerView` or `ScheduleTriggerView`."""
     next_times: Annotated[list[NextTimeView], Meta(description="When each schedule starts it next.")]
     created_at: Timestamp
     updated_at: Timestamp

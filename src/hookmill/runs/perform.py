@@ -188,14 +188,8 @@ class Performer:
             )
         if payload is None and run.has_payload:
             return _failed("The delivery's payload is no longer stored.")
-        if (reason := run.policy.reason_against_runs) is not None:
+        if (reason := run.policy.reason_against_runs or run.options.reason_against_runs) is not None:
             return Ended(state=RunState.INTERRUPTED, reason=reason)
-        if (unreadable := run.options.unreadable) is not None:
-            raise HostFault(
-                f"Runs of the automation {run.automation_name!r} need a newer version of Hookmill, because this one "
-                f"can't read its run options: {unreadable.reason}",
-                runner=run.runner,
-            )
         try:
             secrets = self._secrets_of(run)
         except UnusableSecret as error:

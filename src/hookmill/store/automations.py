@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hookmill.domain import payload
-from hookmill.domain.automation import Automation, TriggersByKind, UnreadableTrigger, triggers_from_stored
+from hookmill.domain.automation import Automation, TriggersByKind, triggers_from_stored
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey, WebhookUid
-from hookmill.domain.run_options import RunOptions, options_from_stored
-from hookmill.domain.run_policy import RunPolicy, policy_from_stored
+from hookmill.domain.run_options import options_from_stored
+from hookmill.domain.run_policy import policy_from_stored
 from hookmill.store import schedules, webhooks
 from hookmill.store.database import Row, Transaction
 
@@ -48,10 +48,7 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
         """
         UPDATE automations
         SET name = :name, enabled = :enabled, version = :version, updated_at = :updated_at,
-            max_running = CASE WHEN :is_readable THEN CAST(:max_running AS integer) ELSE max_running END,
-            pause_after_failures =
-                CASE WHEN :is_readable THEN CAST(:pause_after_failures AS integer) ELSE pause_after_failures END,
-            failures_in_row = 0,
+            max_running = :max_running, pause_after_failures = :pause_after_failures, failures_in_row = 0,
             pause_reason = CASE WHEN :enabled THEN NULL ELSE pause_reason END
         WHERE id = :id
         """,
@@ -62,7 +59,6 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
         updated_at=after.updated_at,
         max_running=after.policy.max_running,
         pause_after_failures=after.policy.pause_after_failures,
-        is_readable=after.policy.unreadable is None,
     )
     _store_version(tx, after)
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=after.id)
@@ -166,14 +162,11 @@ def names_in(tx: Transaction, factory: FactoryId) -> list[str]:
 
 
 def parsed_triggers(stored: str) -> TriggersByKind:
-    """The triggers of a stored automation.
-
-    Those that this version can't read are `unreadable_triggers`, and start no runs.
-    """
+    """The triggers of a stored automation."""
     # The parser of payloads, so that numbers in filters are as exact as numbers in payloads.
     parsed = payload.parse(stored.encode("utf-8", "surrogatepass"))
     if isinstance(parsed, payload.NotJson):
-        return TriggersByKind(unreadable_triggers=(UnreadableTrigger(source=stored, reason=parsed.reason),))
+        return TriggersByKind(unreadable=parsed.reason)
     return triggers_from_stored(parsed.value)
 
 
@@ -189,7 +182,7 @@ def _automation(row: Row) -> Automation:
         runner=row["runner"],
         triggers=triggers.delivery_triggers,
         schedules=triggers.schedules,
-        unreadable_triggers=triggers.unreadable_triggers,
+        unreadable_triggers=triggers.unreadable,
         policy=policy_from_stored(row["policy"]),
         options=options_from_stored(row["options"]),
         pause_reason=row["pause_reason"],
@@ -199,6 +192,7 @@ def _automation(row: Row) -> Automation:
 
 
 def _store_version(tx: Transaction, automation: Automation) -> None:
+    assert not automation.unreadable_parts
     triggers = f"[{', '.join(trigger.as_text() for trigger in automation.all_triggers)}]"
     tx.run(
         """
@@ -212,14 +206,10 @@ def _store_version(tx: Transaction, automation: Automation) -> None:
         prompt=automation.prompt,
         runner=automation.runner,
         triggers=triggers,
-        policy=_stored_text(automation.policy),
-        options=_stored_text(automation.options),
+        policy=json.dumps(automation.policy.as_json()),
+        options=json.dumps(automation.options.as_json()),
         now=automation.updated_at,
     )
-
-
-def _stored_text(part: RunPolicy | RunOptions) -> str:
-    return part.unreadable.stored if part.unreadable is not None else json.dumps(part.as_json())
 
 
 def _store_selected_webhooks(tx: Transaction, automation: AutomationId, uids: frozenset[WebhookUid]) -> None:

@@ -25,7 +25,7 @@ from hookmill.store.runs import adding
 SCHEDULES_MAX: Final = 50
 """The maximum number of due schedules in one transaction, so that it stays short."""
 UNREADABLE_RETRY_US: Final = 30_000_000
-"""The time until workers look again at a schedule that one of them can't read. Newer versions may read it."""
+"""The time until workers look again at a schedule that can't be read."""
 
 
 def fire_due(tx: Transaction, now: int, new_key: Callable[[], RunKey]) -> int:
@@ -61,6 +61,9 @@ def _fire_schedule(tx: Transaction, row: Row, schedule: Schedule, now: int, new_
     automation = automations.live_by_id(tx, AutomationId(row["automation_id"]))
     if automation is None or not automation.enabled:
         _store_times(tx, row, considered_until=row["last_at"], next_at=None)
+        return
+    if automation.unreadable_triggers is not None:
+        _store_times(tx, row, considered_until=row["last_at"], next_at=now + UNREADABLE_RETRY_US)
         return
     # Intervals (`@every`) count from the anchor. All times up to `considered_until` have fired, or count as missed.
     anchor, considered_until = row["anchor"], row["last_at"]

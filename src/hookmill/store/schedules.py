@@ -19,19 +19,19 @@ None if the automation is disabled, or if the schedule has no time within 50 yea
 
 def store(tx: Transaction, automation: Automation, now: int) -> None:
     """Store the automation's schedules. Unchanged schedules continue, but skip times that passed while disabled.
+    If its triggers can't be read, nothing changes.
 
     `now` is in µs since 1970.
     """
+    if automation.unreadable_triggers is not None:
+        return
     # The rows are locked, because a worker may be firing a schedule now: the same time must not start a second run.
     rows = tx.all(
         f"SELECT * FROM schedules WHERE automation_id = :automation {dialect.lock_clause(tx, 'FOR UPDATE')}",
         automation=automation.id,
     )
     stored_by_name = {row["name"]: row for row in rows}
-    # Another version may have stored schedules that this one can't read. Such schedules stay.
-    kept_names = {trigger.schedule_name for trigger in automation.unreadable_triggers}
-    kept_names.update(schedule.name for schedule in automation.schedules)
-    for name in stored_by_name.keys() - kept_names:
+    for name in stored_by_name.keys() - {schedule.name for schedule in automation.schedules}:
         tx.run("DELETE FROM schedules WHERE automation_id = :id AND name = :name", id=automation.id, name=name)
     for schedule in automation.schedules:
         before = stored_by_name.get(schedule.name)

@@ -15,12 +15,12 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from hookmill.domain.automation import REASONS_MAX, Subscription, Trigger
+from hookmill.domain.automation import Subscription, Trigger
 from hookmill.domain.errors import Invalid, ReportFailure, StoreUnavailable
 from hookmill.domain.event import EventSource
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.networks import AllowedNetworks
-from hookmill.domain.run_policy import UNREADABLE_POLICY_ADVICE, RunPolicy, policy_from_stored
+from hookmill.domain.run_policy import RunPolicy, policy_from_stored, unreadable_text
 from hookmill.domain.webhook import AuthMode, IngressWebhook, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.bulk import RowStatement
@@ -269,13 +269,11 @@ def read_for_ingress(
         )
         if policy.unreadable is not None:
             faults_by_automation[automation] = Invalid(
-                f"Its run policy can't be read, so its runs are recorded as interrupted: {policy.unreadable.reason} "
-                f"{UNREADABLE_POLICY_ADVICE}"
+                f"Its runs are recorded as interrupted, because {unreadable_text('run policy', policy.unreadable)}"
             )
-        if triggers.unreadable_triggers:
-            reasons = " ".join(trigger.reason for trigger in triggers.unreadable_triggers[:REASONS_MAX])
+        if triggers.unreadable is not None:
             faults_by_automation[automation] = Invalid(
-                f"It has triggers that can't be read and start no runs. {reasons}"
+                f"It starts no runs, because its stored triggers can't be read: {triggers.unreadable}"
             )
     for automation, fault in faults_by_automation.items():
         report_failure(f"automation {automation}", fault)

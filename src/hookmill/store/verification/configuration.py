@@ -6,7 +6,8 @@ from typing import Final
 
 from hookmill.domain.ids import audit_entry_id, time_of
 from hookmill.domain.permission import ActorKind, Channel
-from hookmill.domain.run_policy import UNREADABLE_POLICY_ADVICE, policy_from_stored
+from hookmill.domain.run_options import options_from_stored
+from hookmill.domain.run_policy import policy_from_stored
 from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.keys.rotation import SEALED_TABLES
@@ -76,9 +77,9 @@ def check_automations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
         snapshot.rows += 1
         name = f"automation {automation['id']}"
         version = tx.one(
-            "SELECT triggers, policy FROM automation_versions WHERE automation_id = :id AND version = :version",
+            "SELECT triggers, policy, options FROM automation_versions WHERE automation_id = :id AND version = :no",
             id=automation["id"],
-            version=automation["version"],
+            no=automation["version"],
         )
         if version is None or newest.get(automation["id"]) != automation["version"]:
             yield DatabaseProblem(
@@ -89,22 +90,20 @@ def check_automations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
             )
             continue
         triggers = parsed_triggers(version["triggers"])
-        for unreadable in triggers.unreadable_triggers:
-            yield DatabaseProblem(
-                kind="automation_trigger",
-                row=name,
-                text=f"A trigger of it can't be read, so it starts no runs: {unreadable.reason}",
-                advice=SAVE_AGAIN,
-            )
-        policy = policy_from_stored(version["policy"])
-        if policy.unreadable is not None:
-            yield DatabaseProblem(
-                kind="automation_policy",
-                row=name,
-                text=f"Its policy can't be read, so its runs are recorded as interrupted: {policy.unreadable.reason}",
-                advice=UNREADABLE_POLICY_ADVICE,
-            )
-        elif (policy.max_running, policy.pause_after_failures) != (
+        policy, options = policy_from_stored(version["policy"]), options_from_stored(version["options"])
+        for part, reason in (
+            ("triggers", triggers.unreadable),
+            ("policy", policy.unreadable),
+            ("options", options.unreadable),
+        ):
+            if reason is not None:
+                yield DatabaseProblem(
+                    kind=f"automation_{part}",
+                    row=name,
+                    text=f"Its {part} can't be read, so no run of it starts: {reason}",
+                    advice=f"Replace all of its {part} with one request of the API.",
+                )
+        if policy.unreadable is None and (policy.max_running, policy.pause_after_failures) != (
             automation["max_running"],
             automation["pause_after_failures"],
         ):
@@ -116,9 +115,8 @@ def check_automations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
             )
         is_live = automation["deleted_at"] is None
         selections = [trigger.webhook_ids for trigger in triggers.delivery_triggers]
-        selections += [trigger.webhook_ids for trigger in triggers.unreadable_triggers]
         uids = set(chain.from_iterable(selections))
-        if selected.get(automation["id"], set()) != (uids if is_live else set()):
+        if triggers.unreadable is None and selected.get(automation["id"], set()) != (uids if is_live else set()):
             yield DatabaseProblem(
                 kind="automation_webhooks",
                 row=name,

@@ -209,7 +209,7 @@ def _check_runs(
             yield DatabaseProblem(kind="run_delivery", row=run_name, text=text)
             continue
         triggers = snapshot.triggers_of(run["automation_id"], run["automation_version"])
-        if run["replay"] or payload is None or triggers is None or triggers.unreadable_triggers:
+        if run["replay"] or payload is None or triggers is None or triggers.unreadable is not None:
             continue
         selecting = [trigger for trigger in triggers.delivery_triggers if uid in trigger.webhook_ids]
         if _matches(selecting, row["event"], payload) is False:
@@ -251,7 +251,7 @@ def _selections(snapshot: DatabaseSnapshot) -> Mapping[int, Sequence[_Selection]
         if automation["deleted_at"] is not None or not automation["enabled"]:
             continue
         triggers = snapshot.triggers_of(automation["id"], automation["version"])
-        if triggers is None or triggers.unreadable_triggers:
+        if triggers is None or triggers.unreadable is not None:
             continue
         for uid in {uid for trigger in triggers.delivery_triggers for uid in trigger.webhook_ids}:
             if uid in numbers and snapshot.webhooks[numbers[uid]]["factory_id"] == automation["factory_id"]:

@@ -350,8 +350,8 @@ class Draft:
 
 
 def draft_of(automation: Automation, *, as_trigger_list: bool) -> Draft:
-    """The initial form. Several webhook triggers are edited as a JSON list, and unreadable triggers, too."""
-    has_trigger_list = as_trigger_list or len(automation.triggers) > 1 or bool(automation.unreadable_triggers)
+    """The initial form. Several webhook triggers are edited as a JSON list."""
+    has_trigger_list = as_trigger_list or len(automation.triggers) > 1
     only_trigger = automation.triggers[0] if automation.triggers and not has_trigger_list else None
     return Draft(
         name=automation.name,
@@ -482,7 +482,7 @@ def _save(context: PageContext, may: MayManage, automation_id: str, draft: Draft
 
 
 def _changed_fields(before: PolicyDraft | OptionsDraft, after: PolicyDraft | OptionsDraft) -> dict[str, Any]:
-    """The fields that differ from those of the form before it was edited. What can't be read is not in the form."""
+    """The fields that differ from those of the form before it was edited."""
     before_json = before.as_json()
     return {name: value for name, value in after.as_json().items() if value != before_json[name]}
 

@@ -296,16 +296,16 @@ def _missing_id(webhook: Webhook, webhook_url: str, duplicates_url: str) -> tupl
 def automation_concerns(
     factory: str, automation: Automation, webhooks_by_uid: Mapping[WebhookUid, Webhook]
 ) -> Iterator[Concern]:
-    """The problems of an enabled automation: unreadable triggers, and webhooks that accept no deliveries."""
+    """The problems of an enabled automation: parts that can't be read, and webhooks that accept no deliveries."""
     if not automation.enabled:
         return
-    if count := len(automation.unreadable_triggers):
+    if automation.unreadable_parts:
         yield Concern(
             is_loss=True,
             subject=automation.name,
             subject_url=url("f", factory, "automations", automation.id),
-            problem=f"has {count} trigger{'s' if count > 1 else ''} that can't be read",
-            consequence="The automation is enabled, but these triggers start no runs.",
+            problem=f"has {' and '.join(automation.unreadable_parts)} that can't be read",
+            consequence="The automation is enabled, but no run starts.",
             action="View automation",
             action_url=url("f", factory, "automations", automation.id),
         )
