@@ -298,7 +298,7 @@ def test_rows_of_doctor_that_were_removed_are_no_problem(world: World):
 
     with pytest.raises(Undo), world.database.write() as tx:
         assert tx.all("SELECT 1 FROM window_counts") == []
-        # Another process, or an earlier version, may have left it.
+        # Another process may add it later.
         tx.run(count)
         assert problems_in(world, tx) == []
         raise Undo

@@ -317,8 +317,7 @@ def _signature_rule(row: Row, secret: str | None, keys: MasterKeys) -> "Signatur
     try:
         scheme = scheme_named(row["signature_scheme"], options_from(row["signature_options"]))
     except Invalid:
-        # A newer version of Hookmill stored the scheme, and this one doesn't know it. Without a rule, every delivery is
-        # refused, and its log row has the reason.
+        # The stored scheme can't be read. Without a rule, every delivery is refused, and its log row has the reason.
         return None
     previous_secret = None
     # The previous secret is used only to explain why a signature was refused.

@@ -20,7 +20,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="h
     version: str
     """Hookmill's version."""
     schema: str
-    """The revision of the database's schema, such as 0020."""
+    """The revision of the database's schema, such as 0001."""
     source: str
     """`sqlite` or `postgresql`."""
     team: str

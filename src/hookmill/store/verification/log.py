@@ -291,7 +291,8 @@ def check_payloads(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
 def check_window_counts(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     """Whether the log has all rows that admission has counted for high rate limits.
 
-    Deleted webhooks are left out: a version of `hookmill doctor` removed only the rows of its temporary webhooks.
+    Deleted webhooks are left out: `hookmill doctor` removes the rows of its temporary webhooks, and another process may
+    then add a count.
     """
     oldest = (snapshot.now - (LOG_DAYS_KEPT - 1) * DAY_US) // PERIOD_US
     for row in snapshot.tx.all(
