@@ -69,6 +69,42 @@ def output_of_refused_start(command: str, output_path: Path, *, sitecustomize: s
     return output
 
 
+# A database of another version
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_every_command_refuses_a_database_of_an_older_schema(
+    log: object,
+    data_dir: Path,
+    hookmill: Hookmill,
+    use_database: Callable[..., None],
+    request: pytest.FixtureRequest,
+    database: str,
+):
+    """The data directory was in use, and the tables have other names."""
+    statements = ("ALTER TABLE metadata RENAME TO facts", "UPDATE alembic_version SET version_num = '0036'")
+    commands = ["serve", "migrate", "webhook list", "backup copy", "verify"]
+    if database == "postgres":
+        url = request.getfixturevalue("postgres_url")
+        use_database(url)
+        commands.append("worker")
+        hookmill("migrate")
+        with psycopg.connect(url) as session:
+            for statement in statements:
+                session.execute(statement.encode())
+    else:
+        with closing(sqlite3.connect(data_dir / "hookmill.db")) as connection, connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    for command in commands:
+        error = hookmill(*command.split(), exit_code=1).err
+
+        assert "The database has schema 0036, which this version of Hookmill does not know" in error, command
+        assert "Use the version that has written it, or start this one with an empty database" in error, command
+    assert "the database has schema 0036" in hookmill("doctor", exit_code=1).out
+
+
 # A data directory that lost its database
 
 

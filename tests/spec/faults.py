@@ -312,6 +312,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "store/test_migrate.py::test_killed_migration_changes_nothing_and_can_be_repeated",
             "store/test_migrate.py::test_only_one_of_simultaneous_migrations_changes_the_database",
             "store/test_migrate.py::test_database_of_an_older_or_newer_schema_is_refused_and_unchanged",
+            "cli/test_starts.py::test_every_command_refuses_a_database_of_an_older_schema",
         ),
     ),
     "F35": ToleratedFault(

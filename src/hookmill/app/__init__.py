@@ -20,7 +20,7 @@ from hookmill.settings import Settings
 from hookmill.store import timeouts
 from hookmill.store.database import POSTGRES_CONNECTIONS, Database, open_database
 from hookmill.store.keys.sealing import KeyRing
-from hookmill.store.moved import refuse_moved
+from hookmill.store.moved import refuse_unusable
 from hookmill.store.objects import ObjectStore, ObjectStoreConfig
 from hookmill.store.runs.files import FilesInDatabase, RunFileStorage
 
@@ -63,7 +63,7 @@ def open_store(
                 f"There is no Hookmill data in {database.path.absolute().parent}. Start `hookmill serve` once, "
                 "or set HOOKMILL_DATA_DIR to where its data is."
             )
-        refuse_moved(database)
+        refuse_unusable(database)
         # A start with the wrong key must change nothing, so this check precedes creation and migration.
         master_keys = keys.load_checked_ring(settings, database)
         if create:

@@ -30,8 +30,9 @@ from hookmill.store.database import Transaction
 from hookmill.store.keys import binding, passphrase
 from hookmill.store.keys.binding import KeysInUse
 from hookmill.store.keys.sealing import as_text
-from hookmill.store.migrate import refuse_other_revision, stored_revision
+from hookmill.store.migrate import refuse_other_revision
 from hookmill.store.private_file import new_private_file
+from hookmill.store.revision import stored_revision
 
 NICENESS: Final = 19
 """The niceness of the thread that makes the backup, so that deliveries take precedence on a busy host."""
@@ -157,7 +158,7 @@ def _describe(store: Store, *, has_keys: bool, has_packages: bool) -> tuple[Keys
         refuse_other_revision(tx)
         in_use = binding.keys_in_use(tx)
         team = factories.only_team(tx)
-        schema = stored_revision(tx.connection)
+        schema = stored_revision(tx)
     if in_use is None or team is None or schema is None:
         raise Invalid("There is nothing to back up: the service was never started with this database.")
     return in_use, Header(

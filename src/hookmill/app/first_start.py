@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
-from hookmill.store import metadata
 from hookmill.store.database import Database
+from hookmill.store.revision import stored_revision
 
 
 def refuse_lost_database(settings: Settings, database: Database) -> None:
@@ -47,7 +47,7 @@ def _is_set_up(database: Database) -> bool:
         if not database.has_sqlite_file():
             return True
     with database.read() as tx:
-        return metadata.table_exists(tx)
+        return stored_revision(tx) is not None
 
 
 def _traces(settings: Settings, database: Database) -> list[Path]:

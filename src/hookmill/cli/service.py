@@ -103,7 +103,7 @@ def worker(json: options.AsJson = False) -> None:
     from hookmill.app.tls import refuse_unusable_files
     from hookmill.app.worker_process import prepare_host, refuse_unusable_runners, work_until_signalled
     from hookmill.store.database import open_database
-    from hookmill.store.moved import refuse_moved
+    from hookmill.store.moved import refuse_unusable
     from hookmill.store.pooler import refuse_pooler
 
     raise_open_files_limit()
@@ -111,7 +111,7 @@ def worker(json: options.AsJson = False) -> None:
     refuse_unusable_runners(settings)
     with open_database(settings.store_url()) as database:
         refuse_pooler(database)
-        refuse_moved(database)
+        refuse_unusable(database)
     prepare_host(settings)
 
     def announce() -> None:
@@ -131,10 +131,10 @@ def migrate(json: options.AsJson = False) -> None:
     from hookmill.app.first_start import refuse_lost_database
     from hookmill.store.database import open_database
     from hookmill.store.migrate import migrate as migrate_database
-    from hookmill.store.moved import refuse_moved
+    from hookmill.store.moved import refuse_unusable
 
     with open_database(settings.store_url()) as database:
-        refuse_moved(database)
+        refuse_unusable(database)
         refuse_lost_database(settings, database)
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         changed = migrate_database(database)

@@ -4,20 +4,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection
 
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store import dialect
 from hookmill.store.database import Database, Transaction, is_sqlite_file, restrict_to_owner
 from hookmill.store.privileges import refuse_missing_privilege
-from hookmill.store.revision import revisions
+from hookmill.store.revision import refuse_unknown_schema, revisions, stored_revision
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-OTHER_SCHEMA_ADVICE: Final = (
-    "Use the version that has written it, or start this one with an empty database and an empty data directory."
-)
 WAIT_SECONDS: Final = 600
 """The time that a statement of a migration may take, and the time to wait for another process's migration."""
 _MIGRATIONS_DIRECTORY: Final = Path(__file__).parent / "migrations"
@@ -43,20 +40,14 @@ def migrate(database: Database) -> bool:
 
         refuse_pooler(database)
     with database.write() as tx:
-        connection = tx.connection
         # Another process's migration may take longer than the default timeouts.
         dialect.allow_long_statements(tx, WAIT_SECONDS)
         dialect.lock(tx, _MIGRATION_LOCK)
-        current = stored_revision(connection)
-        if current is not None and current not in revisions():
-            raise Conflict(
-                f"The database has schema {current}, which this version of Hookmill does not know: it needs "
-                f"{revisions()[-1]}. {OTHER_SCHEMA_ADVICE} Nothing was changed."
-            )
-        if current == revisions()[-1]:
+        refuse_unknown_schema(tx)
+        if stored_revision(tx) == revisions()[-1]:
             return False
         refuse_missing_privilege(tx)
-        upgrade(connection)
+        upgrade(tx.connection)
     if database.path is not None:
         restrict_to_owner(database.path)
     return True
@@ -75,21 +66,12 @@ def create_schema(tx: Transaction) -> None:
 
 def refuse_other_revision(tx: Transaction) -> None:
     """Raises `Conflict` unless the database has this version's schema."""
-    revision = stored_revision(tx.connection)
+    revision = stored_revision(tx)
     if revision != revisions()[-1]:
         raise Conflict(
             f"The database has schema {revision or 'none'}, and this version needs {revisions()[-1]}. Run "
             "`hookmill migrate`, or use the version that has written the database. Nothing was changed."
         )
-
-
-def stored_revision(connection: Connection) -> str | None:
-    """The revision of the database's schema; None if the database has no schema of this service."""
-    # Without Alembic: importing it would take more time than all the rest of most starts.
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    row = connection.exec_driver_sql("SELECT version_num FROM alembic_version").first()
-    return str(row[0]) if row is not None else None
 
 
 def upgrade(connection: Connection) -> None:

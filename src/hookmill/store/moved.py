@@ -12,6 +12,7 @@ from hookmill.domain import moment
 from hookmill.domain.errors import Conflict
 from hookmill.store import metadata
 from hookmill.store.database import Database, Transaction
+from hookmill.store.revision import refuse_unknown_schema
 
 UNFINISHED: Final = "unfinished move"
 """The name of PostgreSQL's mark. Its value is the position of the move."""
@@ -28,18 +29,20 @@ class Successor:
     moved_at: int
 
 
-def refuse_moved(database: Database) -> None:
-    """Raises `Conflict` if the data was moved to another database, or if a move into this one is unfinished."""
+def refuse_unusable(database: Database) -> None:
+    """Raises `Conflict` if another version has written the database, if the data was moved to another one, or if a move
+    into this one is unfinished."""
     # A connection would create a missing file.
     if database.path is not None and not database.has_sqlite_file():
         return
     with database.read() as tx:
+        refuse_unknown_schema(tx)
         if metadata.table_exists(tx):
             refuse_marked(tx)
 
 
 def refuse_marked(tx: Transaction) -> None:
-    """Like `refuse_moved`, for a database that has its tables."""
+    """The last two of these, for a database that has its tables."""
     if (moved_to := successor(tx)) is not None:
         raise AlreadyMoved(moved_to)
     if metadata.value(tx, UNFINISHED) is not None:

@@ -21,9 +21,8 @@ from hookmill.store.inspection import (
     uses_wal,
 )
 from hookmill.store.keys import binding
-from hookmill.store.migrate import OTHER_SCHEMA_ADVICE, stored_revision
 from hookmill.store.privileges import refuse_missing_privilege
-from hookmill.store.revision import revisions
+from hookmill.store.revision import OTHER_SCHEMA_ADVICE, revisions, stored_revision
 from hookmill.store.runs import executors
 
 INTEGRITY_SECONDS: Final = 10.0
@@ -142,7 +141,7 @@ def check_schema(settings: Settings) -> Iterator[Finding]:
     with inspected(settings) as tx:
         if tx is None:
             return
-        revision = stored_revision(tx.connection)
+        revision = stored_revision(tx)
     newest = revisions()[-1]
     if revision is None:
         yield ok(name, "the database is empty; the first start creates the schema")
@@ -184,7 +183,7 @@ def check_privileges(settings: Settings) -> Iterator[Finding]:
     with inspected(settings, is_sqlite=False) as tx:
         if tx is None:
             return
-        if stored_revision(tx.connection) != revisions()[-1]:
+        if stored_revision(tx) != revisions()[-1]:
             refuse_missing_privilege(tx)
     yield ok("privileges", "the role has what the service needs")
 

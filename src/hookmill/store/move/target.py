@@ -16,10 +16,10 @@ from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import TeamId
 from hookmill.store import dialect, metadata, moved
 from hookmill.store.database import Database, Transaction
-from hookmill.store.migrate import migrate, stored_revision
+from hookmill.store.migrate import migrate
 from hookmill.store.occupancy import OWN_TABLES, not_empty_error, relations, tables_with_rows
 from hookmill.store.privileges import refuse_missing_privilege
-from hookmill.store.revision import revisions
+from hookmill.store.revision import revisions, stored_revision
 from hookmill.store.rows import postgres
 from hookmill.store.rows.tables import TABLES, StoredTable, Values
 
@@ -115,7 +115,7 @@ def begin_or_resume(database: Database, source: TeamId) -> tuple[MovePosition, b
 
 
 def _refuse_other_version(tx: Transaction) -> None:
-    revision = stored_revision(tx.connection)
+    revision = stored_revision(tx)
     if revision != revisions()[-1]:
         raise Conflict(
             f"The PostgreSQL database has the tables of another version of Hookmill: its schema is {revision}, and "
