@@ -47,7 +47,7 @@ def problem_of_tag(tag: str) -> str | None:
     if tag != f"v{__version__}":
         return f"the tag {tag} does not name the version {__version__} of src/hookmill/__init__.py. Change one of them."
     if f"\n## {__version__}\n" not in (ROOT / "CHANGELOG.md").read_text():
-        return f"CHANGELOG.md has no section `## {__version__}`. Rename the section `## Unreleased`."
+        return f"CHANGELOG.md has no section `## {__version__}`. Add it, with what operators must do."
     return None
 
 
