@@ -33,7 +33,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         rows = _measure(
             options.only,
-            replace(QUICK if options.quick else THOROUGH, against=options.against, log_size_max=options.stored),
+            replace(
+                QUICK if options.quick else THOROUGH,
+                against=options.against,
+                log_size_max=options.stored,
+                **{name: value for name in ("rounds", "seconds") if (value := getattr(options, name)) is not None},
+            ),
         )
     except (LoadFailed, ServerFailed) as problem:
         print(f"\nNothing is reported, because a measurement failed. {problem}", file=sys.stderr)
@@ -46,9 +51,9 @@ def main(arguments: Sequence[str]) -> int:
         lines = "\n".join(f"- {name}: {value}" for name, value in machine.items())
         page = with_section(PAGE.read_text(), "The machine", lines)
         PAGE.write_text(with_section(page, "The figures", f"```\n{table}\n```"))
-    shortfalls = [row.shortfall for row in rows if row.shortfall]
-    for shortfall in shortfalls:
-        print(shortfall, file=sys.stderr)
+    shortfalls = [row for row in rows if row.shortfall]
+    for row in shortfalls:
+        print(f"{row.what}: {row.shortfall}", file=sys.stderr)
     return 1 if shortfalls else 0
 
 
@@ -64,12 +69,14 @@ def with_section(page: str, title: str, text: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Hookmill on this machine.")
     parser.add_argument("--quick", action="store_true", help="short rounds, and few of them")
+    parser.add_argument("--rounds", type=int, metavar="N", help="the number of rounds")
+    parser.add_argument("--seconds", type=float, metavar="N", help="the length of the load in a round")
     parser.add_argument("--write", action="store_true", help="write the table to docs/performance.md")
     parser.add_argument(
         "--against",
         type=Path,
         metavar="CHECKOUT",
-        help="measure the runs of another checkout, too, round by round (a clone after `make setup`)",
+        help="measure acceptance and runs of another checkout, too, round by round (a clone after `make setup`)",
     )
     parser.add_argument(
         "--stored",
@@ -87,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only",
         action="append",
-        choices=[scenario.name for scenario in SCENARIOS],
+        choices=list(SCENARIOS),
         help="measure only this (may be given several times)",
     )
     return parser
@@ -95,14 +102,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measure(only: Sequence[str] | None, effort: Effort) -> list[Row]:
     rows: list[Row] = []
-    for scenario in SCENARIOS:
-        if only and scenario.name not in only:
+    for name, measure in SCENARIOS.items():
+        if only and name not in only:
             continue
         started = monotonic()
-        for row in scenario.measure(effort):
+        for row in measure(effort):
             print(f"{monotonic() - started:5.0f} s  {row.what}", file=sys.stderr)
             rows.append(row)
-        print(f"{scenario.name}: {monotonic() - started:.0f} s", file=sys.stderr)
+        print(f"{name}: {monotonic() - started:.0f} s", file=sys.stderr)
     return rows
 
 

@@ -10,14 +10,14 @@ import os
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import median, quantiles
 from typing import Any
 
 from bench import load, pages, service
 from bench.load import Body, Plan, Record
-from bench.service import Installation, NotMeasured, Service, Storage
+from bench.service import Installation, Service, Storage
 from bench.table import Point, Row
 from hookmill import app, maintenance
 from hookmill.domain.delivery import IdentityKind, Label, RateLimit
@@ -68,16 +68,13 @@ _IDENTITIES = RowStatement(
 def measure_by_log_size(storage: Storage, *, size_max: int, rounds: int, seconds: float) -> Iterator[Row]:
     """Fill the log to each size up to `size_max`, and measure. `rounds` is the number of comparisons at each size."""
     stored = 0
-    try:
-        with service.installed(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as installation:
-            for size in (size for size in SIZES if size <= size_max):
-                store = app.open_store(installation.settings)
-                fill(store.database, first=stored, count=size - stored)
-                store.close()
-                stored = size
-                yield from _measure_at_size(storage, installation, size, rounds=rounds, seconds=seconds)
-    except NotMeasured as reason:
-        yield Row(what=f"{storage.value}, … stored", remark=str(reason))
+    with service.installed(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as installation:
+        for size in (size for size in SIZES if size <= size_max):
+            store = app.open_store(installation.settings)
+            fill(store.database, first=stored, count=size - stored)
+            store.close()
+            stored = size
+            yield from _measure_at_size(storage, installation, size, rounds=rounds, seconds=seconds)
 
 
 def _measure_at_size(
@@ -97,12 +94,15 @@ def _measure_at_size(
             grown = [_measure_flat_out(running, seconds)]
         else:
             grown, fresh = _measure_beside_fresh(storage, running, rounds=rounds, seconds=seconds)
-    rate = median(each.per_second for each in grown)
-    yield Row(
+    yield replace(_flat_out_row(what, grown, scale, storage, size), remark=_comparison(grown, fresh) if fresh else "")
+
+
+def _flat_out_row(what: str, rounds: Sequence[_FlatOut], scale: str, storage: Storage, size: int) -> Row:
+    rate = median(each.per_second for each in rounds)
+    return Row(
         what=f"{what}, flat out",
         per_second=rate,
-        server_cores=rate * median(each.cpu_us for each in grown) / 1e6,
-        remark=_comparison(grown, fresh) if fresh else "",
+        server_cores=rate * median(each.cpu_us for each in rounds) / 1e6,
         points=(Point("Deliveries per second, flat out", scale, storage.value, size, rate),),
     )
 
@@ -139,45 +139,31 @@ def measure_by_webhooks(storage: Storage, *, seconds: float) -> Iterator[Row]:
     """Measure a fresh database with each number of webhooks, all of which get deliveries."""
     for number in NUMBERS_OF_WEBHOOKS:
         what = f"{storage.value}, {number:,} webhooks"
-        try:
-            with service.serving(storage, webhooks=number, environment=NO_LIMIT) as running:
-                yield _measure_steady(running, what, seconds, "webhooks", storage.value, number)
-                flat_out = _measure_flat_out(running, seconds)
-                rate = flat_out.per_second
-                yield Row(
-                    what=f"{what}, flat out",
-                    per_second=rate,
-                    server_cores=rate * flat_out.cpu_us / 1e6,
-                    points=(Point("Deliveries per second, flat out", "webhooks", storage.value, number, rate),),
-                )
-        except NotMeasured as reason:
-            yield Row(what=what, remark=str(reason))
+        with service.serving(storage, webhooks=number, environment=NO_LIMIT) as running:
+            yield _measure_steady(running, what, seconds, "webhooks", storage.value, number)
+            yield _flat_out_row(what, [_measure_flat_out(running, seconds)], "webhooks", storage, number)
 
 
 def measure_during_retention(storage: Storage, *, rounds: int, seconds: float) -> Iterator[Row]:
     """Measure steady acceptance while retention removes old deliveries, and with a fresh database in the same round."""
     what = f"{storage.value}, steady {STEADY_RATE_PER_SECOND:,.0f}/s"
     while_removing, fresh, removed_per_second = [], [], []
-    try:
-        for _ in range(rounds):
-            with service.installed(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as installation:
-                store = app.open_store(installation.settings)
-                fill(store.database, first=0, count=OLD_DELIVERIES, begin=app.now_us() - _OLD_US)
-                with service.started(installation) as running:
-                    time.sleep(maintenance.FIRST_PASS_SECONDS)
-                    # The first commits also checkpoint what `fill` has left in the WAL.
-                    load.run(plan(running, WARM_UP_SECONDS, STEADY_RATE_PER_SECOND))
-                    before = _count_old_deliveries(store.database)
-                    while_removing.append(load.run(plan(running, seconds, STEADY_RATE_PER_SECOND)))
-                    removed_per_second.append((before - _count_old_deliveries(store.database)) / seconds)
-                store.close()
-            with service.serving(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as running:
+    for _ in range(rounds):
+        with service.installed(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as installation:
+            store = app.open_store(installation.settings)
+            fill(store.database, first=0, count=OLD_DELIVERIES, begin=app.now_us() - _OLD_US)
+            with service.started(installation) as running:
                 time.sleep(maintenance.FIRST_PASS_SECONDS)
+                # The first commits also checkpoint what `fill` has left in the WAL.
                 load.run(plan(running, WARM_UP_SECONDS, STEADY_RATE_PER_SECOND))
-                fresh.append(load.run(plan(running, seconds, STEADY_RATE_PER_SECOND)))
-    except NotMeasured as reason:
-        yield Row(what=what, remark=str(reason))
-        return
+                before = _count_old_deliveries(store.database)
+                while_removing.append(load.run(plan(running, seconds, STEADY_RATE_PER_SECOND)))
+                removed_per_second.append((before - _count_old_deliveries(store.database)) / seconds)
+            store.close()
+        with service.serving(storage, webhooks=WEBHOOKS, environment=NO_LIMIT) as running:
+            time.sleep(maintenance.FIRST_PASS_SECONDS)
+            load.run(plan(running, WARM_UP_SECONDS, STEADY_RATE_PER_SECOND))
+            fresh.append(load.run(plan(running, seconds, STEADY_RATE_PER_SECOND)))
     for name, records, remark in (
         ("while retention removes", while_removing, f"{median(removed_per_second):,.0f} deliveries removed per second"),
         ("while it has nothing to remove", fresh, ""),

@@ -19,7 +19,6 @@ import sys
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -86,24 +85,16 @@ class Plan:
 class Record:
     """The result of a plan. A latency is the time from when a request was due to the last byte of its answer.
 
-    `requests_per_second` counts only answers with the expected status. `latest_start_ms` is the longest time between
-    when a request was due and when it was sent, because the generator was late or no connection was free. Without a
-    steady rate, it is 0.
+    `requests_per_second` counts only answers with the expected status.
     """
 
     statuses: Mapping[str, int]
     errors: Mapping[str, int]
     expected_status: int
-    sent: int
-    reconnects: int
     seconds: float
     requests_per_second: float
     p50_ms: float
-    p90_ms: float
     p99_ms: float
-    p999_ms: float
-    max_ms: float
-    latest_start_ms: float
     generator_cpu_seconds: float
 
     @property
@@ -219,9 +210,6 @@ class _Connection:
 
     __slots__ = ("due", "received", "recv", "send", "socket", "unsent")
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.open(address)
-
     def open(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=CONNECT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -242,10 +230,7 @@ class _Driver:
         self._epoll = select.epoll()
         self._connections: dict[int, _Connection] = {}
         self._in_flight = 0
-        self._sent = 0
-        self._reconnects = 0
         self._latencies = array("q")
-        self._latest_start = 0
         self._statuses: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
         self._heads: dict[bytes, _Head] = {}
@@ -260,7 +245,9 @@ class _Driver:
         self._epoll.close()
 
     def drive(self) -> None:
-        connections = [self._connect() for _ in range(self._plan.connections)]
+        connections = [_Connection() for _ in range(self._plan.connections)]
+        for connection in connections:
+            self._open(connection)
         cpu_before = _cpu_seconds()
         started = perf_counter_ns()
         self._send_until = started + int(self._plan.seconds * NANOSECONDS)
@@ -289,7 +276,6 @@ class _Driver:
         while request is not None and due < self._send_until:
             now = perf_counter_ns()
             if due <= now and idle:
-                self._latest_start = max(self._latest_start, now - due)
                 self._start(idle.popleft(), request, due)
                 issued += 1
                 due = started + int(issued * interval)
@@ -323,9 +309,10 @@ class _Driver:
             self._start(connection, request, perf_counter_ns())
 
     def _start(self, connection: _Connection, request: bytes, due: int) -> None:
+        if connection.socket.fileno() < 0:
+            self._open(connection)
         connection.due = due
         self._in_flight += 1
-        self._sent += 1
         try:
             sent = connection.send(request)
         except BlockingIOError:
@@ -387,7 +374,7 @@ class _Driver:
         self._in_flight -= 1
         self._statuses[head.status] += 1
         if head.closes_connection or connection.unsent is not None:
-            self._reconnect(connection)
+            self._drop(connection)
         self._when_idle(connection)
 
     def _read_new_head(self, head_bytes: bytes) -> _Head:
@@ -399,37 +386,25 @@ class _Driver:
 
     def _handle_lost_connection(self, connection: _Connection) -> None:
         was_in_flight = connection.due is not None
-        self._reconnect(connection)
+        self._drop(connection)
         if was_in_flight:
             self._in_flight -= 1
             self._errors["connection closed before the answer"] += 1
             self._when_idle(connection)
 
-    def _reconnect(self, connection: _Connection) -> None:
+    def _drop(self, connection: _Connection) -> None:
+        """Close a connection, which is opened again with its next request."""
         del self._connections[connection.socket.fileno()]
         connection.socket.close()
-        self._reconnects += 1
-        with self._connecting():
-            connection.open(self._address)
-        self._watch(connection)
 
-    def _connect(self) -> _Connection:
-        with self._connecting():
-            connection = _Connection(self._address)
-        self._watch(connection)
-        return connection
-
-    def _watch(self, connection: _Connection) -> None:
-        self._connections[connection.socket.fileno()] = connection
-        self._epoll.register(connection.socket.fileno(), select.EPOLLIN)
-
-    @contextmanager
-    def _connecting(self) -> Iterator[None]:
+    def _open(self, connection: _Connection) -> None:
         try:
-            yield
+            connection.open(self._address)
         except OSError as problem:
             host, port = self._address
             raise LoadFailed(f"Cannot connect to {host}:{port}: {problem.strerror or problem}.") from None
+        self._connections[connection.socket.fileno()] = connection
+        self._epoll.register(connection.socket.fileno(), select.EPOLLIN)
 
     def record(self) -> Record:
         ordered = sorted(self._latencies)
@@ -438,16 +413,10 @@ class _Driver:
             statuses=dict(self._statuses),
             errors=dict(self._errors),
             expected_status=int(self._plan.expected_status),
-            sent=self._sent,
-            reconnects=self._reconnects,
             seconds=self._seconds,
             requests_per_second=expected / self._seconds,
             p50_ms=_percentile_ms(ordered, 0.5),
-            p90_ms=_percentile_ms(ordered, 0.9),
             p99_ms=_percentile_ms(ordered, 0.99),
-            p999_ms=_percentile_ms(ordered, 0.999),
-            max_ms=_percentile_ms(ordered, 1.0),
-            latest_start_ms=self._latest_start / 1e6,
             generator_cpu_seconds=self._cpu_seconds,
         )
 

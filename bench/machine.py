@@ -15,7 +15,6 @@ from time import perf_counter
 FSYNC_WRITES = 200
 FSYNC_BYTES = 4096
 
-_SECTOR_BYTES = 512
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -52,16 +51,6 @@ def busy_cpu_seconds() -> float:
     fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
     user, nice, system, _idle, _waiting, interrupts, soft_interrupts, *_ = fields
     return (user + nice + system + interrupts + soft_interrupts) / _TICKS_PER_SECOND
-
-
-def bytes_written_to_disk(directory: Path) -> int:
-    """The bytes that all processes have written to the disk of this directory since the machine started.
-
-    Raises `OSError` if the directory is not on a disk of this machine, but for example in memory.
-    """
-    device = directory.stat().st_dev
-    fields = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()
-    return int(fields[6]) * _SECTOR_BYTES
 
 
 def free_port() -> int:

@@ -6,14 +6,14 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
 
 from bench import load, service
 from bench.load import Body, LoadFailed, Plan
 from bench.process import REPOSITORY, Served, running_process
-from bench.service import NotMeasured, Service, Storage
+from bench.service import Service, Storage
 from bench.table import Row
 from hookmill import app
 from hookmill.domain.delivery import Label, RateLimit
@@ -36,19 +36,34 @@ POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """A service: its database, its code, how many runs one worker performs at the same time, and its workers."""
+    """A service: its database, its code, the runner, how many runs one worker performs at the same time, and its
+    workers."""
 
     storage: Storage
     checkout: Path = REPOSITORY
+    runner: str = service.PACKAGE
     slots: int | None = None
     workers: int = 1
 
     @property
     def title(self) -> str:
+        command = ", /bin/true" if self.runner == service.COMMAND else ""
         slots = f", {self.slots} at once" if self.slots is not None else ""
         workers = f", {self.workers} workers" if self.workers > 1 else ""
         code = ", the code in --against" if self.checkout != REPOSITORY else ""
-        return f"{self.storage.value}{slots}{workers}{code}"
+        return f"{self.storage.value}{command}{slots}{workers}{code}"
+
+
+def setups_for(storage: Storage, against: Path | None) -> list[Setup]:
+    setups = [
+        Setup(storage=storage),
+        Setup(storage=storage, runner=service.COMMAND),
+        Setup(storage=storage, slots=16),
+    ]
+    if storage is Storage.POSTGRESQL:
+        setups += [Setup(storage=storage, workers=workers) for workers in (2, 3)]
+    checkouts = [REPOSITORY] if against is None else [against, REPOSITORY]
+    return [replace(setup, checkout=checkout) for setup in setups for checkout in checkouts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,46 +74,34 @@ class _Round:
     idle_cores: float
 
 
-def measure(setups: Sequence[Setup], *, rounds: int) -> list[Row]:
+def measure(setups: Sequence[Setup], *, rounds: int) -> Iterator[Row]:
     """Measure all setups. Each round measures every setup once, so that a slow machine affects all of them."""
     results: dict[Setup, list[_Round]] = {setup: [] for setup in setups}
-    reasons: dict[Setup, str] = {}
     for _ in range(rounds):
         for setup in setups:
-            if setup not in reasons:
-                try:
-                    results[setup].append(_round(setup))
-                except NotMeasured as reason:
-                    reasons[setup] = str(reason)
-    return [row for setup in setups for row in _rows(setup, results[setup], reasons.get(setup, ""))]
+            results[setup].append(_round(setup))
+    for setup in setups:
+        yield from _rows(setup, results[setup])
 
 
-def measure_behind_queue(storage: Storage) -> list[Row]:
+def measure_behind_queue(storage: Storage) -> Row:
     """Measure how soon runs start while thousands of another factory wait, with default settings."""
-    what = f"From 202 to run start, while {QUEUED:,} runs of another factory wait, {storage.value}"
-    try:
-        with service.serving(
-            storage, webhooks=service.WEBHOOKS_PER_FACTORY + 4, fill=lambda store: _queue_runs(store.database)
-        ) as running:
-            assert running.settings is not None
-            # The last webhooks belong to the second factory.
-            other_factory = Service(served=running.served, webhooks=running.webhooks[-4:], settings=running.settings)
-            starts = service.seconds_to_run_start(other_factory, deliveries=MEASURED_BEHIND_QUEUE)
-            with open_database(running.settings.store_url()) as database, database.read() as tx:
-                row = tx.one("SELECT count(*) AS runs FROM runs WHERE finished_at IS NULL AND factory_id = 'fac_0'")
-    except NotMeasured as reason:
-        return [Row(what=what, remark=str(reason))]
-    waiting = row["runs"] if row is not None else 0
-    if not waiting:
-        return [Row(what=what, remark=f"all {QUEUED:,} runs ended too early")]
+    with service.serving(
+        storage, webhooks=service.WEBHOOKS_PER_FACTORY + 4, fill=lambda store: _queue_runs(store.database)
+    ) as running:
+        # The last webhooks belong to the second factory.
+        other_factory = replace(running, webhooks=running.webhooks[-4:])
+        starts = service.seconds_to_run_start(other_factory, deliveries=MEASURED_BEHIND_QUEUE)
+        with open_database(running.settings.store_url()) as database, database.read() as tx:
+            row = tx.one("SELECT count(*) AS runs FROM runs WHERE finished_at IS NULL AND factory_id = 'fac_0'")
+    if row is None or not row["runs"]:
+        raise LoadFailed(f"All {QUEUED:,} runs ended too early.")
     milliseconds = [start * 1000 for start in starts]
-    return [
-        Row(
-            what=what,
-            p50_ms=median(milliseconds),
-            remark=f"{len(starts)} runs; longest {max(milliseconds):.0f} ms; {waiting:,} of the others still wait",
-        )
-    ]
+    return Row(
+        what=f"From 202 to run start, while {QUEUED:,} runs of another factory wait, {storage.value}",
+        p50_ms=median(milliseconds),
+        remark=f"{len(starts)} runs; longest {max(milliseconds):.0f} ms; {row['runs']:,} of the others still wait",
+    )
 
 
 _DELIVERIES = RowStatement(
@@ -131,20 +134,7 @@ def _queue_runs(database: Database) -> None:
         _RUNS.execute(tx, [(key, key, no, "fac_0", "aut_fac_0", 1, "queued", 0, at) for key, at in keys_with_times])
 
 
-def setups_for(storage: Storage, against: Path | None) -> list[Setup]:
-    checkouts = [REPOSITORY] if against is None else [against, REPOSITORY]
-    setups = [Setup(storage=storage, checkout=checkout) for checkout in checkouts]
-    setups += [Setup(storage=storage, checkout=checkout, slots=16) for checkout in checkouts]
-    if storage is Storage.POSTGRESQL:
-        setups += [
-            Setup(storage=storage, checkout=checkout, workers=workers) for workers in (2, 3) for checkout in checkouts
-        ]
-    return setups
-
-
-def _rows(setup: Setup, rounds: Sequence[_Round], reason: str) -> list[Row]:
-    if reason:
-        return [Row(what=f"Burst of {BURST:,} runs, {setup.title}", remark=reason)]
+def _rows(setup: Setup, rounds: Sequence[_Round]) -> list[Row]:
     rates = [one.runs_per_second for one in rounds]
     starts = [milliseconds for one in rounds for milliseconds in one.starts_ms]
     return [
@@ -166,7 +156,6 @@ def _rows(setup: Setup, rounds: Sequence[_Round], reason: str) -> list[Row]:
 def _round(setup: Setup) -> _Round:
     webhook_count = -(-BURST // service.DELIVERIES_PER_WEBHOOK) + 4
     with _serving(setup, webhooks=webhook_count) as (running, processes):
-        assert running.settings is not None
         store_url = running.settings.store_url()
         burst_targets, other_targets = running.webhooks[:-4], running.webhooks[-4:]
         send_matching(running, other_targets[:1], WARM_UP_RUNS)
@@ -176,7 +165,7 @@ def _round(setup: Setup) -> _Round:
         time.sleep(IDLE_SECONDS)
         idle_cores = (_cpu_seconds(processes) - cpu_before) / IDLE_SECONDS
 
-        steady_service = Service(served=running.served, webhooks=other_targets[1:], settings=running.settings)
+        steady_service = replace(running, webhooks=other_targets[1:])
         starts = service.seconds_to_run_start(steady_service, deliveries=service.RUN_STARTS)
         run_count = WARM_UP_RUNS + service.RUN_STARTS
         wait_for_runs(store_url, run_count)
@@ -198,20 +187,21 @@ def _serving(setup: Setup, *, webhooks: int) -> Iterator[tuple[Service, Sequence
     environment = {"HOOKMILL_RUNS_AT_ONCE": str(setup.slots)} if setup.slots is not None else {}
     with ExitStack() as stack:
         running = stack.enter_context(
-            service.serving(setup.storage, webhooks=webhooks, environment=environment, checkout=setup.checkout)
+            service.serving(
+                setup.storage,
+                webhooks=webhooks,
+                environment=environment,
+                checkout=setup.checkout,
+                runner=setup.runner,
+            )
         )
         processes = [running.served]
-        python = service.python_of(setup.checkout)
+        assert running.installation is not None
+        command = [service.python_of(setup.checkout), "-m", "hookmill", "worker"]
+        variables = running.installation.environment
         for _ in range(setup.workers - 1):
-            processes.append(
-                stack.enter_context(
-                    running_process(
-                        [python, "-m", "hookmill", "worker"],
-                        cwd=setup.checkout,
-                        environment={**running.environment, **environment},
-                    )
-                )
-            )
+            worker = running_process(command, cwd=setup.checkout, environment=variables)
+            processes.append(stack.enter_context(worker))
         time.sleep(service.SETTLING_SECONDS if setup.workers > 1 else 0)
         yield running, processes
 

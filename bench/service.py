@@ -10,13 +10,11 @@ import math
 import os
 import random
 import subprocess
-import sys
 import tempfile
 import time
-import timeit
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
 from http.client import HTTPConnection
@@ -32,7 +30,6 @@ from bench.process import REPOSITORY, Served, ServerFailed, serving_process
 from hookmill import app
 from hookmill.domain.automation import Automation, triggers_from_json
 from hookmill.domain.factory import Factory
-from hookmill.domain.filters import CompiledFilter, compile_filter
 from hookmill.domain.ids import (
     RANDOM_BYTES,
     AutomationId,
@@ -42,13 +39,7 @@ from hookmill.domain.ids import (
     delivery_id,
     random_id,
 )
-from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.secret import SecretValue, generate_value
-from hookmill.domain.signatures import catalogue
-from hookmill.domain.signatures.key import prepare_key
-from hookmill.domain.signatures.reading import SignedRequest
-from hookmill.domain.signatures.sign import ENTROPY_BYTES, example_secret, sign
-from hookmill.domain.signatures.verify import Verified, verify
 from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.settings import Settings
 from hookmill.store import automations, factories, secrets
@@ -63,6 +54,10 @@ RUN_STARTS = 100
 """How many runs are measured from the 202 to their start."""
 WEBHOOKS_PER_FACTORY = 20
 READY_SECONDS = 30.0
+CREATION_SECONDS = 600.0
+"""The time for 100,000 webhooks on a busy machine."""
+PACKAGE, COMMAND = "package", "command"
+"""The runner that starts no command, and one that starts /bin/true."""
 SETTLING_SECONDS = 3.0
 """The time between the first answer of `/readyz` and the measurement."""
 
@@ -82,53 +77,9 @@ SERVER_SETTINGS: Mapping[str, Any] = {
 """The settings of the HTTP server, Granian, in the service. The yardstick is served with the same."""
 
 
-class NotMeasured(Exception):
-    """This part can't be measured on this machine. The text says why."""
-
-
 class Storage(Enum):
     SQLITE = "SQLite"
     POSTGRESQL = "PostgreSQL"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """The running service, and its webhooks as targets: the path and the credential of each. All are enabled.
-
-    One automation selects each webhook. Its payload filter matches only `"kind": "matching"`.
-    """
-
-    served: Served
-    webhooks: Sequence[Target]
-    settings: Settings | None = None
-    """The settings of the service; None for the yardstick."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """The environment variables with these settings."""
-
-
-@contextmanager
-def serving(
-    storage: Storage,
-    *,
-    webhooks: int,
-    fill: Callable[[app.Store], None] | None = None,
-    environment: Mapping[str, str] | None = None,
-    checkout: Path = REPOSITORY,
-) -> Iterator[Service]:
-    """`hookmill serve` in a fresh data directory or a fresh PostgreSQL database, until the block ends.
-
-    Before it starts, the webhooks (20 in a factory, mode `token`) and one automation per factory are created in bulk,
-    and `fill` may add deliveries to the log. The runner is `package`, the default. At the end, the directory or the
-    database is removed. `environment` has further variables of the service. `checkout` is the code that serves: a clone
-    of the repository after `make setup`. Raises `ServerFailed`.
-    """
-    with installed(storage, webhooks=webhooks, environment=environment, checkout=checkout) as installation:
-        if fill is not None:
-            store = app.open_store(installation.settings)
-            fill(store)
-            store.close()
-        with started(installation) as service:
-            yield service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +92,60 @@ class Installation:
     checkout: Path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The running service, and its webhooks as targets: the path and the credential of each. All are enabled.
+
+    One automation selects each webhook. Its payload filter matches only `"kind": "matching"`.
+    """
+
+    served: Served
+    webhooks: Sequence[Target]
+    installation: Installation | None = None
+    """None for the yardstick."""
+
+    @property
+    def settings(self) -> Settings:
+        assert self.installation is not None
+        return self.installation.settings
+
+
+@contextmanager
+def serving(
+    storage: Storage,
+    *,
+    webhooks: int,
+    fill: Callable[[app.Store], None] | None = None,
+    environment: Mapping[str, str] | None = None,
+    checkout: Path = REPOSITORY,
+    runner: str = PACKAGE,
+) -> Iterator[Service]:
+    """`hookmill serve` in a fresh data directory or a fresh PostgreSQL database, until the block ends.
+
+    Before it starts, the webhooks (20 in a factory, mode `token`) and one automation per factory are created in bulk,
+    and `fill` may add deliveries to the log. At the end, the directory or the database is removed. `environment` has
+    further variables of the service. `checkout` is the code that serves: a clone of the repository after `make setup`.
+    Raises `ServerFailed`.
+    """
+    with installed(
+        storage, webhooks=webhooks, environment=environment, checkout=checkout, runner=runner
+    ) as installation:
+        if fill is not None:
+            store = app.open_store(installation.settings)
+            fill(store)
+            store.close()
+        with started(installation) as service:
+            yield service
+
+
 @contextmanager
 def installed(
-    storage: Storage, *, webhooks: int, environment: Mapping[str, str] | None = None, checkout: Path = REPOSITORY
+    storage: Storage,
+    *,
+    webhooks: int,
+    environment: Mapping[str, str] | None = None,
+    checkout: Path = REPOSITORY,
+    runner: str = PACKAGE,
 ) -> Iterator[Installation]:
     """A fresh data directory or PostgreSQL database with webhooks, until the block ends."""
     with ExitStack() as stack:
@@ -153,11 +155,14 @@ def installed(
         if storage is Storage.POSTGRESQL:
             url = stack.enter_context(PostgresServer.start()).create_database()
         settings = Settings(data_dir=data_dir, port=port, database_url=SecretStr(url) if url else None)
-        targets = _create(settings, webhooks) if checkout == REPOSITORY else _create_with(checkout, settings, webhooks)
+        # Commits before this parameter know only the runner `package`.
+        runners = [] if runner == PACKAGE else [runner]
+        targets = _create_with(checkout, str(data_dir), url, webhooks, *runners)
         variables = {
             "HOOKMILL_DATA_DIR": str(data_dir),
             "HOOKMILL_PORT": str(port),
             **({"HOOKMILL_DATABASE_URL": url} if url else {}),
+            "HOOKMILL_RUNNERS": json.dumps({COMMAND: {"argv": ["/bin/true"]}}),
             **(environment or {}),
         }
         yield Installation(webhooks=targets, settings=settings, environment=variables, checkout=checkout)
@@ -170,16 +175,11 @@ def started(installation: Installation, *arguments: str) -> Iterator[Service]:
     port = installation.settings.port
     with serving_process(command, port=port, environment=installation.environment, cwd=installation.checkout) as served:
         _wait_until_ready(port)
-        yield Service(
-            served=served,
-            webhooks=installation.webhooks,
-            settings=installation.settings,
-            environment=installation.environment,
-        )
+        yield Service(served=served, webhooks=installation.webhooks, installation=installation)
 
 
 def python_of(checkout: Path) -> str:
-    return sys.executable if checkout == REPOSITORY else str(checkout / ".venv" / "bin" / "python")
+    return str(checkout / ".venv" / "bin" / "python")
 
 
 _CREATE_IN_CHECKOUT = """
@@ -188,28 +188,27 @@ from pathlib import Path
 from pydantic import SecretStr
 from bench import service
 from hookmill.settings import Settings
-data_dir, url, webhooks = json.load(sys.stdin)
+data_dir, url, *arguments = json.load(sys.stdin)
 settings = Settings(data_dir=Path(data_dir), database_url=SecretStr(url) if url else None)
-print(json.dumps([[target.path, dict(target.headers)] for target in service._create(settings, webhooks)]))
+print(json.dumps([[target.path, dict(target.headers)] for target in service._create(settings, *arguments)]))
 """
 
 
-def _create_with(checkout: Path, settings: Settings, count: int) -> list[Target]:
-    """Create the webhooks with the code of another checkout, whose schema may be older."""
-    url = settings.database_url.get_secret_value() if settings.database_url is not None else None
+def _create_with(checkout: Path, *arguments: str | int | None) -> list[Target]:
+    """Create the webhooks with the code of a checkout, whose schema may be older."""
     created = subprocess.run(
         [python_of(checkout), "-c", _CREATE_IN_CHECKOUT],
         cwd=checkout,
-        input=json.dumps([str(settings.data_dir), url, count]),
+        input=json.dumps(arguments),
         capture_output=True,
         text=True,
-        timeout=READY_SECONDS,
+        timeout=CREATION_SECONDS,
         check=True,
     )
     return [Target(path=path, headers=headers) for path, headers in json.loads(created.stdout)]
 
 
-def _create(settings: Settings, count: int) -> list[Target]:
+def _create(settings: Settings, count: int, runner: str = PACKAGE) -> list[Target]:
     """Write the webhooks directly to the store. With management operations, thousands of them would take minutes."""
     store = app.open_store(settings, create=True)
     try:
@@ -223,7 +222,7 @@ def _create(settings: Settings, count: int) -> list[Target]:
                     _add_webhook(tx, factory, store.master_keys)
                     for _ in range(min(WEBHOOKS_PER_FACTORY, count - len(targets)))
                 ]
-                automations.add(tx, _automation(factory, [uid for uid, _ in created]))
+                automations.add(tx, _automation(factory, [uid for uid, _ in created], runner))
                 targets += [
                     Target(
                         path=f"/webhooks/w/{uid}",
@@ -256,7 +255,7 @@ def _add_webhook(tx: Transaction, factory: Factory, key: KeyRing) -> tuple[Webho
     return uid, value
 
 
-def _automation(factory: Factory, uids: Sequence[WebhookUid]) -> Automation:
+def _automation(factory: Factory, uids: Sequence[WebhookUid], runner: str) -> Automation:
     return Automation(
         id=AutomationId(f"aut_{factory.id}"),
         factory_id=factory.id,
@@ -264,7 +263,7 @@ def _automation(factory: Factory, uids: Sequence[WebhookUid]) -> Automation:
         enabled=True,
         version=1,
         prompt="Look at the delivery.",
-        runner="package",
+        runner=runner,
         triggers=triggers_from_json(
             [
                 {
@@ -293,37 +292,6 @@ def _wait_until_ready(port: int) -> None:
     time.sleep(SETTLING_SECONDS)
 
 
-def filter_evaluations_per_second() -> float:
-    """How often one core evaluates a filter with three conditions, one of them nested, for a parsed body of 1 KB."""
-    compiled = compile_filter({"kind": ["matching"], "number": {"not_in": [1, 2]}, "repository": {"private": [False]}})
-    text = "The quick brown fox jumps over the lazy dog. " * 20
-    body = json.dumps(
-        {"kind": "matching", "number": 7, "repository": {"name": "hookmill", "private": False}, "text": text}
-    )
-    parsed = parse(body.encode())
-    if not isinstance(compiled, CompiledFilter) or not isinstance(parsed, Parsed) or not compiled.matches(parsed):
-        raise NotMeasured("the filter of the benchmark does not match its body")
-    timer = timeit.Timer(lambda: compiled.matches(parsed))
-    return 50_000 / min(timer.repeat(repeat=5, number=50_000))
-
-
-def verifications_per_second(scheme_name: str, size: int) -> float:
-    """How often one core verifies a signed body of this size by this scheme."""
-    scheme = catalogue.find(scheme_name)
-    pair = example_secret(scheme, os.urandom(ENTROPY_BYTES))
-    at_us = app.now_us()
-    body = json.dumps({"text": "x" * (size - len('{"text": ""}'))}).encode()
-    signed = sign(scheme, pair.sender_secret, body, "https://hooks.example/webhooks/w/wh_bench", at_us)
-    headers = {name.lower().encode(): value.encode() for name, value in signed.headers}
-    request = SignedRequest(headers, frozenset(), signed.body, signed.url)
-    keys = [prepare_key(scheme, pair.webhook_secret)]
-    if not isinstance(verify(scheme, keys, request, at_us), Verified):
-        raise NotMeasured(f"the bench's own signature of {scheme_name} does not verify")
-    timer = timeit.Timer(lambda: verify(scheme, keys, request, at_us))
-    number = max(1, timer.autorange()[0] // 4)
-    return number / min(timer.repeat(repeat=5, number=number))
-
-
 def seconds_to_run_start(service: Service, *, deliveries: int) -> Sequence[float]:
     """Send matching deliveries one by one. Returns the seconds from the 202 of each to the start of its run."""
     accepted_at: dict[str, float] = {}
@@ -340,7 +308,6 @@ def seconds_to_run_start(service: Service, *, deliveries: int) -> Sequence[float
         # With random pauses, the deliveries don't coincide with polls at fixed intervals.
         time.sleep(random.uniform(0.02, 0.08))
     connection.close()
-    assert service.settings is not None
     started_at = _run_starts(service.settings, set(accepted_at))
     return [started_at[delivery] - at for delivery, at in accepted_at.items()]
 

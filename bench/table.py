@@ -22,27 +22,22 @@ class Row:
     """A row of the table. A cell is empty if its value is None.
 
     Processor time is in cores: of the server's process family, of the load generator, and of all other processes.
-    The fields with `wanted` are limits that the row must meet; see `shortfall`. All are optional.
     """
 
     what: str
     per_second: float | None = None
     of_yardstick: float | None = None
     """Throughput as a share of the no-op application's, which the table calls (a)."""
-    of_yardstick_wanted: float | None = None
-    p95_ms: float | None = None
-    p95_wanted_ms: float | None = None
     p50_ms: float | None = None
     p99_ms: float | None = None
-    p99_wanted_ms: float | None = None
     mib_at_rest: float | None = None
     mib_after: float | None = None
-    mib_growth_wanted: float | None = None
-    """The limit of `mib_after` minus `mib_at_rest`."""
     server_cores: float | None = None
     load_cores: float | None = None
     other_cores: float | None = None
     remark: str = ""
+    shortfall: str = ""
+    """The figure that misses its limit, and the limit; empty if none does."""
     points: Sequence[Point] = ()
 
     @property
@@ -53,26 +48,9 @@ class Row:
             return None
         return self.server_cores / self.per_second * 1e6
 
-    @property
-    def shortfall(self) -> str:
-        """The figure that misses its limit, as a sentence; empty if none does."""
-        for name, figure, limit in (
-            ("p95", self.p95_ms, self.p95_wanted_ms),
-            ("p99", self.p99_ms, self.p99_wanted_ms),
-        ):
-            if figure is not None and limit is not None and figure > limit:
-                return f"{self.what}: {name} {figure:.1f} ms, wanted under {limit:.0f}"
-        if self.mib_at_rest is not None and self.mib_after is not None and self.mib_growth_wanted is not None:
-            growth = self.mib_after - self.mib_at_rest
-            if growth > self.mib_growth_wanted:
-                return f"{self.what}: {growth:.0f} MiB more, wanted under {self.mib_growth_wanted:.0f}"
-        if (
-            self.of_yardstick is not None
-            and self.of_yardstick_wanted is not None
-            and self.of_yardstick < self.of_yardstick_wanted
-        ):
-            return f"{self.what}: {self.of_yardstick:.3f} of (a), wanted {self.of_yardstick_wanted}"
-        return ""
+
+def too_high(name: str, figure: float, limit: float) -> str:
+    return f"{name}: {figure:.1f}, wanted at most {limit:.0f}" if figure > limit else ""
 
 
 HEADINGS = (
