@@ -60,12 +60,6 @@ def test_no_secret_is_compared_with_an_operator():
     assert comparisons - HARMLESS.keys() == set()
 
 
-def test_every_harmless_comparison_still_exists():
-    comparisons = {(module.name, text) for module in SOURCE.rglob("*.py") for text in suspicious(module.read_text())}
-
-    assert HARMLESS.keys() - comparisons == set()
-
-
 @pytest.mark.parametrize(
     "code",
     [
