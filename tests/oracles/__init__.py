@@ -21,10 +21,6 @@ class Oracle:
     accepts: Callable[[SignedDelivery], bool]
     sign: SignFunction | None = None
     """None if the package can't sign."""
-    age_max: int | None = None
-    """The maximum age of a signature in seconds; None if the package accepts any age."""
-    ahead_max: int | None = None
-    """The maximum time in seconds by which a signature may be in the future; None if the package accepts any."""
     official: bool = True
     """Whether the provider publishes the package."""
 
@@ -35,52 +31,44 @@ class Oracle:
 ORACLES = (
     Oracle("adyen", "adyen", official.accepted_by_adyen, official.signed_by_adyen),
     Oracle("airtable", "pyairtable", independent.accepted_by_pyairtable, official=False),
-    Oracle("box", "box-sdk-gen", official.accepted_by_box, official.signed_by_box, age_max=600, ahead_max=0),
-    Oracle("cloudinary", "cloudinary", official.accepted_by_cloudinary, age_max=7200),
+    Oracle("box", "box-sdk-gen", official.accepted_by_box, official.signed_by_box),
+    Oracle("cloudinary", "cloudinary", official.accepted_by_cloudinary),
     Oracle("coinbase_commerce", "coinbase-commerce", official.accepted_by_coinbase_commerce),
     Oracle("discord", "discord-interactions", official.accepted_by_discord_interactions),
     Oracle("easypost", "easypost", official.accepted_by_easypost),
-    Oracle("elevenlabs", "elevenlabs", official.accepted_by_elevenlabs, age_max=1800),
+    Oracle("elevenlabs", "elevenlabs", official.accepted_by_elevenlabs),
     Oracle("github", "gidgethub", independent.accepted_by_gidgethub, official=False),
     Oracle("gitlab_token", "gidgetlab", independent.accepted_by_gidgetlab, official=False),
     Oracle("gocardless", "gocardless-pro", official.accepted_by_gocardless_pro),
-    Oracle("hubspot_v3", "hubspot-api-client", official.accepted_by_hubspot, official.signed_by_hubspot, age_max=299),
+    Oracle("hubspot_v3", "hubspot-api-client", official.accepted_by_hubspot, official.signed_by_hubspot),
     Oracle("hugging_face", "huggingface-hub", official.accepted_by_huggingface_hub),
     Oracle("line", "line-bot-sdk", official.accepted_by_linebot),
-    Oracle(
-        "livekit", "livekit-api", official.accepted_by_livekit, official.signed_by_livekit, age_max=359, ahead_max=60
-    ),
-    Oracle("mailgun", "mailgun", official.accepted_by_mailgun, age_max=900, ahead_max=900),
+    Oracle("livekit", "livekit-api", official.accepted_by_livekit, official.signed_by_livekit),
+    Oracle("mailgun", "mailgun", official.accepted_by_mailgun),
     Oracle("meta", "pywa", independent.accepted_by_pywa, official=False),
     Oracle("netlify", "pyjwt", independent.accepted_by_pyjwt, independent.signed_by_pyjwt, official=False),
-    Oracle(
-        "paddle", "paddle-python-sdk", official.accepted_by_paddle, official.signed_by_paddle, age_max=5, ahead_max=5
-    ),
-    Oracle("polar", "polar-sdk", official.accepted_by_polar, age_max=300, ahead_max=300),
-    Oracle("pusher", "pusher", official.accepted_by_pusher, official.signed_by_pusher, age_max=300, ahead_max=300),
+    Oracle("paddle", "paddle-python-sdk", official.accepted_by_paddle, official.signed_by_paddle),
+    Oracle("polar", "polar-sdk", official.accepted_by_polar),
+    Oracle("pusher", "pusher", official.accepted_by_pusher, official.signed_by_pusher),
     Oracle("razorpay", "razorpay", official.accepted_by_razorpay),
     Oracle("sendgrid", "sendgrid", official.accepted_by_sendgrid),
-    Oracle(
-        "slack", "slack-sdk", official.accepted_by_slack_sdk, official.signed_by_slack_sdk, age_max=300, ahead_max=300
-    ),
+    Oracle("slack", "slack-sdk", official.accepted_by_slack_sdk, official.signed_by_slack_sdk),
     Oracle("square", "squareup", official.accepted_by_square),
-    Oracle("standard_webhooks", "anthropic", official.accepted_by_anthropic, age_max=300, ahead_max=300),
-    Oracle("standard_webhooks", "openai", official.accepted_by_openai, age_max=300, ahead_max=300),
-    Oracle("standard_webhooks", "replicate", official.accepted_by_replicate, age_max=300, ahead_max=300),
+    Oracle("standard_webhooks", "anthropic", official.accepted_by_anthropic),
+    Oracle("standard_webhooks", "openai", official.accepted_by_openai),
+    Oracle("standard_webhooks", "replicate", official.accepted_by_replicate),
     Oracle(
         "standard_webhooks",
         "standardwebhooks",
         official.accepted_by_standardwebhooks,
         official.signed_by_standardwebhooks,
-        age_max=300,
-        ahead_max=300,
     ),
-    Oracle("standard_webhooks", "svix", official.accepted_by_svix, official.signed_by_svix, age_max=300, ahead_max=300),
-    Oracle("stripe", "stripe", official.accepted_by_stripe, official.signed_by_stripe, age_max=300),
-    Oracle("svix", "resend", official.accepted_by_resend, age_max=300, ahead_max=300),
-    Oracle("svix", "svix", official.accepted_by_svix, official.signed_by_svix, age_max=300, ahead_max=300),
-    Oracle("telnyx", "telnyx", official.accepted_by_telnyx, age_max=300, ahead_max=300),
+    Oracle("standard_webhooks", "svix", official.accepted_by_svix, official.signed_by_svix),
+    Oracle("stripe", "stripe", official.accepted_by_stripe, official.signed_by_stripe),
+    Oracle("svix", "resend", official.accepted_by_resend),
+    Oracle("svix", "svix", official.accepted_by_svix, official.signed_by_svix),
+    Oracle("telnyx", "telnyx", official.accepted_by_telnyx),
     Oracle("twilio", "twilio", official.accepted_by_twilio, official.signed_by_twilio),
-    Oracle("workos", "workos", official.accepted_by_workos, age_max=180, ahead_max=180),
+    Oracle("workos", "workos", official.accepted_by_workos),
 )
 """Ordered by scheme."""
