@@ -2,67 +2,13 @@
 
 from typing import Any
 
-import pytest
-
 from tests.api.client import PROMPT, Api, StockedFactory
-
-POLICY = {
-    "concurrency": {"key": "/pr", "limit": 2, "when_busy": "skip"},
-    "debounce": {"seconds": 5},
-    "priority": "high",
-    "max_running": 3,
-    "pause_after_failures": 5,
-}
 
 
 def create(api: Api, stocked: StockedFactory, **fields: Any) -> Any:
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
     body = {"name": "with a policy", "prompt": PROMPT, "triggers": [trigger], **fields}
     return api.post("/factories/default/automations", body)
-
-
-def test_new_policy_is_shown_and_listed(api: Api, stocked: StockedFactory):
-    created = create(api, stocked, **POLICY)
-    shown = api.get(f"/factories/default/automations/{created.json['automation_id']}").json
-    listed = api.get("/factories/default/automations").json["items"]
-
-    assert created.status == 201
-    assert shown["concurrency"] == {"key": ["/pr"], "limit": 2, "when_busy": "skip"}
-    assert shown["debounce"] == {"seconds": 5, "max_seconds": 50}
-    assert shown["priority"] == "high"
-    assert (shown["max_running"], shown["pause_after_failures"], shown["pause_reason"]) == (3, 5, None)
-    assert [item["priority"] for item in listed if item["name"] == "with a policy"] == ["high"]
-
-
-def test_fields_of_a_policy_are_changed_and_reset_one_by_one(api: Api, stocked: StockedFactory):
-    path = f"/factories/default/automations/{create(api, stocked, **POLICY).json['automation_id']}"
-
-    changed = api.patch(path, {"concurrency": None, "priority": None, "max_running": None}).json
-    unchanged = api.patch(path, {"prompt": "Another."}).json
-
-    assert (changed["concurrency"], changed["priority"], changed["max_running"]) == (None, "normal", None)
-    assert unchanged["pause_after_failures"] == 5
-    assert changed["debounce"] == unchanged["debounce"] == {"seconds": 5, "max_seconds": 50}
-
-
-@pytest.mark.parametrize(
-    ("fields", "pointer"),
-    [
-        ({"concurrency": {"limit": 0}}, "/concurrency/limit"),
-        ({"concurrency": {"keys": []}}, "/concurrency/keys"),
-        ({"debounce": {"seconds": "5"}}, "/debounce/seconds"),
-        ({"priority": "urgent"}, "/priority"),
-        ({"max_running": 0}, "/max_running"),
-        ({"pause_after_failures": "3"}, "/pause_after_failures"),
-    ],
-)
-def test_invalid_policy_is_refused_with_its_pointer(
-    api: Api, stocked: StockedFactory, fields: dict[str, Any], pointer: str
-):
-    refused = create(api, stocked, **fields)
-
-    assert refused.status == 422
-    assert refused.json["errors"][0]["pointer"] == pointer
 
 
 def test_run_of_a_delivery_is_held_until_a_worker_decides(api: Api, stocked: StockedFactory):

@@ -16,43 +16,101 @@ def create(api: Api, stocked: StockedFactory, **fields: Any) -> Any:
     return api.post("/factories/default/automations", body)
 
 
-def test_new_fields_are_shown_and_listed(api: Api, stocked: StockedFactory):
-    created = create(api, stocked, fields=FIELDS)
-    listed = api.get("/factories/default/automations").json["items"]
-
-    fields = {
-        "pr": {"pointer": "/pull_request/number", "max_characters": 200},
-        "title": {"pointer": "/pull_request/title", "max_characters": 5},
-    }
-    assert (created.status, created.json["fields"]) == (201, fields)
-    assert [item["fields"] for item in listed if item["name"] == "with options"] == [fields]
-
-
-def test_fields_are_replaced_kept_and_removed(api: Api, stocked: StockedFactory):
-    path = f"/factories/default/automations/{create(api, stocked, fields=FIELDS).json['automation_id']}"
-
-    replaced = api.patch(path, {"fields": {"action": "/action"}}).json
-    unchanged = api.patch(path, {"prompt": "Another."}).json
-    removed = api.patch(path, {"fields": None}).json
-
-    assert replaced["fields"] == unchanged["fields"] == {"action": {"pointer": "/action", "max_characters": 200}}
-    assert (removed["fields"], removed["version"]) == ({}, 4)
+REF = {"pointer": "/pull_request/head/sha"}
+BASE = {"pointer": "/pull_request/base/ref"}
+RESULTS = [
+    {"kind": "github_comment", "destination": "github", "number": "/n"},
+    {"kind": "slack", "destination": "team"},
+]
+SECRETS = ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN"]
+WORKSPACE = {"repository": "app", "ref": None, "ref_pointer": None, "base": None, "base_pointer": None, "depth": 1}
 
 
 @pytest.mark.parametrize(
-    ("fields", "pointer"),
+    ("option", "given", "shown", "other", "other_shown", "removed"),
     [
-        ({"Pr": "/a"}, "/fields"),
-        ({"pr": "a"}, "/fields/pr"),
-        ({"pr": {"pointer": "/a", "max_characters": 0}}, "/fields/pr/max_characters"),
-        ([], "/fields"),
+        (
+            "fields",
+            FIELDS,
+            {
+                "pr": {"pointer": "/pull_request/number", "max_characters": 200},
+                "title": {"pointer": "/pull_request/title", "max_characters": 5},
+            },
+            {"action": "/action"},
+            {"action": {"pointer": "/action", "max_characters": 200}},
+            {},
+        ),
+        ("secrets", SECRETS, SECRETS, SECRETS[:1], SECRETS[:1], []),
+        (
+            "workspace",
+            {"repository": "app", "ref": REF, "base": "main", "depth": "full"},
+            WORKSPACE | {"ref_pointer": REF["pointer"], "base": "main", "depth": 0},
+            {"repository": "app", "base": BASE},
+            WORKSPACE | {"base_pointer": BASE["pointer"]},
+            None,
+        ),
+        ("results", RESULTS, RESULTS, RESULTS[1:], RESULTS[1:], []),
+        (
+            "concurrency",
+            {"key": "/pr", "limit": 2, "when_busy": "skip"},
+            {"key": ["/pr"], "limit": 2, "when_busy": "skip"},
+            {"limit": 3},
+            {"limit": 3, "when_busy": "queue"},
+            None,
+        ),
+        ("debounce", {"seconds": 5}, {"seconds": 5, "max_seconds": 50}, {"seconds": 6, "max_seconds": 7}, ..., None),
+        ("priority", "high", "high", "low", "low", "normal"),
+        ("max_running", 3, 3, 4, 4, None),
+        ("pause_after_failures", 5, 5, 6, 6, None),
     ],
 )
-def test_invalid_field_is_refused_with_its_pointer(api: Api, stocked: StockedFactory, fields: Any, pointer: str):
-    refused = create(api, stocked, fields=fields)
+def test_option_is_shown_replaced_kept_and_removed(
+    api: Api, stocked: StockedFactory, option: str, given: Any, shown: Any, other: Any, other_shown: Any, removed: Any
+):
+    for name in ("NPM_TOKEN", "BILLING_GH_TOKEN"):
+        body = {"name": name, "value": f"canary-{name}", "for_runs": True}
+        assert api.post("/factories/default/secrets", body).json["for_runs"] is True
+    created = create(api, stocked, **{option: given}).json
+    path = f"/factories/default/automations/{created['automation_id']}"
 
-    assert refused.status == 422
-    assert refused.json["errors"][0]["pointer"] == pointer
+    read = api.get(path).json[option]
+    listed = [item[option] for item in api.get("/factories/default/automations").json["items"] if option in item]
+    replaced = api.patch(path, {option: other}).json[option]
+    kept = api.patch(path, {"prompt": "Another."}).json[option]
+    last = api.patch(path, {option: None}).json
+
+    assert created[option] == read == shown
+    assert shown in listed
+    assert replaced == kept == (other if other_shown is ... else other_shown)
+    assert (last[option], last["version"]) == (removed, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "pointer", "problem"),
+    [
+        ({"fields": {"pr": {"pointer": "/a", "max_characters": 0}}}, "/fields/pr/max_characters", "max_characters"),
+        ({"fields": []}, "/fields", "object"),
+        ({"secrets": ["PATH=GONE_TOKEN"]}, "/secrets/0", "PATH"),
+        ({"workspace": {"repository": "app", "ref": "a", "ref_pointer": "/a"}}, "/workspace/ref", "either ref or"),
+        ({"workspace": {"repository": "app", "base": {"pointer": "x"}}}, "/workspace/base/pointer", "The pointer of"),
+        ({"workspace": {"repository": "unknown"}}, "/workspace/repository", "The operator allowed: app."),
+        ({"workspace": {"repository": "elsewhere"}}, "/workspace/repository", "may not use a repository 'elsewhere'"),
+        ({"results": [RESULTS[0], {"kind": "slack", "destination": "team", "url": "x"}]}, "/results/1", "url"),
+        ({"results": [{"kind": "slack", "destination": "unknown"}]}, "/results/0/destination", "github, team."),
+        ({"results": [{"kind": "slack", "destination": "elsewhere"}]}, "/results/0/destination", "may not use a"),
+        ({"results": [{"kind": "slack", "destination": "github"}]}, "/results/0/destination", "which gets no slack"),
+        ({"concurrency": {"keys": []}}, "/concurrency/keys", "keys"),
+        ({"debounce": {"seconds": "5"}}, "/debounce/seconds", "whole number"),
+        ({"priority": "urgent"}, "/priority", "high"),
+    ],
+)
+def test_invalid_option_is_refused_with_its_pointer(
+    api: Api, stocked: StockedFactory, options: Any, pointer: str, problem: str
+):
+    refused = create(api, stocked, **options)
+
+    assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, pointer)
+    assert problem in refused.json["errors"][0]["detail"]
 
 
 def test_run_shows_the_values_of_its_fields(api: Api, stocked: StockedFactory):
@@ -67,72 +125,6 @@ def test_run_shows_the_values_of_its_fields(api: Api, stocked: StockedFactory):
         "title": {"type": "string", "value": "Fix <", "cut": True},
         "head": {"type": "object", "value": None, "cut": False},
     }
-
-
-def test_secrets_are_shown_replaced_kept_and_removed(api: Api, stocked: StockedFactory):
-    for name in ("NPM_TOKEN", "BILLING_GH_TOKEN"):
-        body = {"name": name, "value": f"canary-{name}", "for_runs": True}
-        assert api.post("/factories/default/secrets", body).json["for_runs"] is True
-    created = create(api, stocked, secrets=["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN"])
-    path = f"/factories/default/automations/{created.json['automation_id']}"
-    users = api.get("/factories/default/secrets/NPM_TOKEN").json["used_by_automations"]
-
-    replaced = api.patch(path, {"secrets": ["NPM_TOKEN"]}).json
-    unchanged = api.patch(path, {"prompt": "Another."}).json
-    removed = api.patch(path, {"secrets": None}).json
-
-    assert (created.status, created.json["secrets"]) == (201, ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN"])
-    assert users == ["with options"]
-    assert replaced["secrets"] == unchanged["secrets"] == ["NPM_TOKEN"]
-    assert (removed["secrets"], removed["version"]) == ([], 4)
-
-
-@pytest.mark.parametrize(
-    ("secrets", "pointer"),
-    [(["a-b"], "/secrets/0"), (["GONE_TOKEN"], "/secrets/0"), (["PATH=GONE_TOKEN"], "/secrets/0"), ("A", "/secrets")],
-)
-def test_unusable_secret_is_refused_with_its_pointer(api: Api, stocked: StockedFactory, secrets: Any, pointer: str):
-    refused = create(api, stocked, secrets=secrets)
-
-    assert refused.status == 422
-    assert refused.json["errors"][0]["pointer"] == pointer
-
-
-# Workspaces
-
-REF = {"pointer": "/pull_request/head/sha"}
-BASE = {"pointer": "/pull_request/base/ref"}
-
-
-def test_workspace_is_shown_replaced_kept_and_removed(api: Api, stocked: StockedFactory):
-    created = create(api, stocked, workspace={"repository": "app", "ref": REF, "base": "main", "depth": "full"})
-    path = f"/factories/default/automations/{created.json['automation_id']}"
-
-    replaced = api.patch(path, {"workspace": {"repository": "app", "base": BASE}}).json
-    unchanged = api.patch(path, {"prompt": "Another."}).json
-    removed = api.patch(path, {"workspace": None}).json
-
-    assert (created.status, created.json["workspace"]) == (
-        201,
-        {
-            "repository": "app",
-            "ref": None,
-            "ref_pointer": "/pull_request/head/sha",
-            "base": "main",
-            "base_pointer": None,
-            "depth": 0,
-        },
-    )
-    assert replaced["workspace"] == {
-        "repository": "app",
-        "ref": None,
-        "ref_pointer": None,
-        "base": None,
-        "base_pointer": "/pull_request/base/ref",
-        "depth": 1,
-    }
-    assert (unchanged["workspace"], unchanged["version"]) == (replaced["workspace"], 3)
-    assert removed["workspace"] is None
 
 
 @pytest.mark.parametrize(
@@ -172,30 +164,6 @@ def test_automation_accepts_each_field_as_the_api_shows_it(api: Api, stocked: St
     assert all_changed.json["version"] == created["version"]
 
 
-@pytest.mark.parametrize(
-    ("workspace", "pointer", "problem"),
-    [
-        ({"repository": "app", "ref": "main", "ref_pointer": "/a"}, "/workspace/ref", "either ref or ref_pointer"),
-        ({"repository": "app", "base_pointer": "a"}, "/workspace/base_pointer", "must be a JSON pointer"),
-        ({"repository": "unknown"}, "/workspace/repository", "The operator allowed: app."),
-        ({"repository": "elsewhere"}, "/workspace/repository", "may not use a repository 'elsewhere'"),
-        ({"repository": REF}, "/workspace/repository", "can't come from the payload"),
-        ({"repository": "https://git.example.com/app.git"}, "/workspace/repository", "one that the operator allows"),
-        ({"repository": "app", "ref": "--upload-pack=x"}, "/workspace/ref", "has a part between slashes"),
-        ({"repository": "app", "base": "--upload-pack=x"}, "/workspace/base", "has a part between slashes"),
-        ({"repository": "app", "base": {"pointer": "x"}}, "/workspace/base/pointer", "The pointer of the"),
-        ({"repository": "app", "depth": "all"}, "/workspace/depth", "must be full, or a whole number"),
-    ],
-)
-def test_invalid_workspace_is_refused_with_its_pointer(
-    api: Api, stocked: StockedFactory, workspace: Any, pointer: str, problem: str
-):
-    refused = create(api, stocked, workspace=workspace)
-
-    assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, pointer)
-    assert problem in refused.json["errors"][0]["detail"]
-
-
 def test_repository_that_is_no_longer_allowed_is_a_warning(api: Api, stocked: StockedFactory):
     created = create(api, stocked, workspace={"repository": "app"})
     stored = '{"workspace": {"repository": "gone"}}'
@@ -206,47 +174,6 @@ def test_repository_that_is_no_longer_allowed_is_a_warning(api: Api, stocked: St
 
     assert changed.status == 200
     assert changed.json["warnings"] == ["The operator allows no repository 'gone' for this factory, so its runs fail."]
-
-
-RESULTS = [
-    {"kind": "github_comment", "destination": "github", "number": "/n"},
-    {"kind": "slack", "destination": "team"},
-]
-
-
-def test_results_are_shown_replaced_and_removed(api: Api, stocked: StockedFactory):
-    created = create(api, stocked, results=RESULTS).json
-    path = f"/factories/default/automations/{created['automation_id']}"
-
-    replaced = api.patch(path, {"results": RESULTS[1:]}).json
-    removed = api.patch(path, {"results": None}).json
-
-    assert created["results"] == RESULTS
-    assert (replaced["results"], removed["results"]) == (RESULTS[1:], [])
-
-
-def test_invalid_result_is_refused_with_its_pointer(api: Api, stocked: StockedFactory):
-    refused = create(api, stocked, results=[{"kind": "slack", "destination": "team", "url": "https://evil.example"}])
-
-    assert refused.status == 422
-    assert refused.json["errors"][0]["pointer"] == "/results/0"
-
-
-@pytest.mark.parametrize(
-    ("result", "problem"),
-    [
-        ({"kind": "slack", "destination": "unknown"}, "'unknown'. The operator allowed: github, team."),
-        ({"kind": "slack", "destination": "elsewhere"}, "may not use a destination 'elsewhere'"),
-        ({"kind": "slack", "destination": "github"}, "is of the kind github, which gets no slack"),
-    ],
-)
-def test_result_for_an_unusable_destination_is_refused_with_its_pointer(
-    api: Api, stocked: StockedFactory, result: Any, problem: str
-):
-    refused = create(api, stocked, results=[RESULTS[0], result])
-
-    assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "/results/1/destination")
-    assert problem in refused.json["errors"][0]["detail"]
 
 
 def test_destination_that_is_no_longer_allowed_is_a_warning(api: Api, stocked: StockedFactory):

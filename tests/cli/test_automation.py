@@ -367,96 +367,161 @@ def test_filter_test_is_refused_without_a_readable_trigger(automation: Any, log:
     assert refused.err == "Automation 'triage' has no readable trigger. `hookmill automation show` says why.\n"
 
 
-# Run policies
+# Run policies and run options
 
 
-POLICY_OPTIONS = (
-    "--concurrency-key",
-    "/pull_request/number",
-    "--when-busy",
-    "replace",
-    "--debounce",
-    "30",
-    "--priority",
-    "low",
-    "--max-running",
-    "4",
-    "--pause-after-failures",
-    "3",
+WORKSPACE = {"repository": "app", "ref": None, "ref_pointer": None, "base": None, "base_pointer": None, "depth": 1}
+
+
+@pytest.fixture
+def repositories_and_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOKMILL_REPOSITORIES", '{"app": {"url": "https://git.example.com/app.git"}}')
+    github = {"kind": "github", "secret_from": "GITHUB_TOKEN", "repositories": ["acme/*"]}
+    team = {"kind": "slack", "secret_from": "SLACK_URL", "factories": ["default"]}
+    other = {"kind": "slack", "secret_from": "SLACK_URL", "factories": []}
+    monkeypatch.setenv("HOOKMILL_DESTINATIONS", json.dumps({"github": github, "team": team, "other": other}))
+
+
+@pytest.mark.usefixtures("repositories_and_destinations")
+@pytest.mark.parametrize(
+    ("options", "created", "text", "change", "changed", "removal", "removed"),
+    [
+        (
+            "--concurrency-key /pr --when-busy replace",
+            {"concurrency": {"key": ["/pr"], "limit": 1, "when_busy": "replace"}},
+            "at most 1 active run for each /pr; a new run replaces the oldest",
+            "--concurrency 3",
+            {"concurrency": {"key": ["/pr"], "limit": 3, "when_busy": "replace"}},
+            "--no-concurrency",
+            None,
+        ),
+        (
+            "--debounce 30",
+            {"debounce": {"seconds": 30, "max_seconds": 300}},
+            "starts 30 s after the newest delivery, at most 300 s after the first",
+            "--debounce-max 60",
+            {"debounce": {"seconds": 30, "max_seconds": 60}},
+            "--no-debounce",
+            None,
+        ),
+        (
+            "--priority low",
+            {"priority": "low"},
+            "low",
+            "--priority high",
+            {"priority": "high"},
+            "--priority normal",
+            "",
+        ),
+        (
+            "--max-running 4 --pause-after-failures 3",
+            {"max_running": 4, "pause_after_failures": 3},
+            "at most 4 runs at the same time",
+            "--pause-after-failures 5",
+            {"max_running": 4, "pause_after_failures": 5},
+            "--no-max-running --no-pause-after-failures",
+            None,
+        ),
+        (
+            "--result github_comment=github --result github_status=github=ci/review",
+            {
+                "results": [
+                    {"kind": "github_comment", "destination": "github"},
+                    {"kind": "github_status", "destination": "github", "context": "ci/review"},
+                ]
+            },
+            "github_status to github, context ci/review",
+            "--result slack=team",
+            {"results": [{"kind": "slack", "destination": "team"}]},
+            "--no-results",
+            [],
+        ),
+        (
+            "--field pr=/number --field title=/title --field-max title=500",
+            {
+                "fields": {
+                    "pr": {"pointer": "/number", "max_characters": 200},
+                    "title": {"pointer": "/title", "max_characters": 500},
+                }
+            },
+            "title: /title, strings up to 500 characters",
+            "--field action=/action",
+            {"fields": {"action": {"pointer": "/action", "max_characters": 200}}},
+            "--no-fields",
+            {},
+        ),
+        (
+            "--workspace app --workspace-ref-from /sha --workspace-depth full --workspace-base-from /base",
+            {"workspace": WORKSPACE | {"ref_pointer": "/sha", "base_pointer": "/base", "depth": 0}},
+            "the ref at /sha in the payload, compared with the ref at /base in the payload, with the whole history",
+            "--workspace app --workspace-ref main --workspace-depth 5 --workspace-base v1",
+            {"workspace": WORKSPACE | {"ref": "main", "base": "v1", "depth": 5}},
+            "--no-workspace",
+            None,
+        ),
+    ],
 )
+def test_option_is_created_shown_changed_kept_and_removed(
+    webhook: Any,
+    hookmill: Hookmill,
+    options: str,
+    created: dict[str, Any],
+    text: str,
+    change: str,
+    changed: dict[str, Any],
+    removal: str,
+    removed: Any,
+):
+    def run(command: str, arguments: str) -> dict[str, Any]:
+        automation = hookmill("automation", command, "a", *arguments.split(), "--json").json
+        return {name: automation[name] for name in (*created, "version")}
+
+    first = run("create", f"--prompt x --webhook source {options}")
+    shown = hookmill("automation", "show", "a").out
+    second = run("change", change)
+    third = run("change", "--prompt y")
+    last = run("change", removal)
+    audited = hookmill("audit", "list", "--limit", "1", "--json").json["items"][0]
+
+    assert first == created | {"version": 1}
+    assert text in " ".join(shown.split())
+    assert (second, third) == (changed | {"version": 2}, changed | {"version": 3})
+    assert last == dict.fromkeys(created, "normal" if removed == "" else removed) | {"version": 4}
+    assert audited["details"]["changed"] in (list(created), ["policy"])
 
 
-def create_with_policy(hookmill: Hookmill) -> Any:
-    return hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", *POLICY_OPTIONS, "--json").json
+@pytest.mark.usefixtures("repositories_and_destinations")
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "problem"),
+    [
+        ("--concurrency 0", 1, "limit must be a whole number from 1 to 1,000"),
+        ("--debounce-max 3", 1, "seconds must be a whole number from 1 to 86,400"),
+        ("--no-concurrency --concurrency 2", 2, "one of --concurrency, --no-concurrency"),
+        ("--field pr", 2, "Write NAME=POINTER"),
+        ("--field pr=/a --field pr=/b", 2, "its name is a duplicate"),
+        ("--field PR=/a", 1, "'PR' can't name a field"),
+        ("--field-max pr=5", 2, "is not NAME=N"),
+        ("--field pr=/a --field-max pr=many", 2, "is not NAME=N"),
+        ("--field pr=/a --no-fields", 2, "one of --field, --no-fields"),
+        ("--workspace other", 1, "The operator allowed: app."),
+        ("--workspace app --workspace-ref a --workspace-ref-from /a", 2, "at most one of"),
+        ("--workspace app --workspace-base a --workspace-base-from /a", 2, "at most one of"),
+        ("--workspace app --no-workspace", 2, "at most one of"),
+        ("--workspace-ref main", 2, "need --workspace"),
+        ("--workspace-base main", 2, "need --workspace"),
+        ("--result slack", 2, "Write KIND=DESTINATION"),
+        ("--result slack=other", 1, "may not use a destination 'other'. The operator allowed: github, team."),
+    ],
+)
+def test_invalid_option_is_refused(automation: Any, hookmill: Hookmill, arguments: str, exit_code: int, problem: str):
+    error = hookmill("automation", "change", "triage", *arguments.split(), exit_code=exit_code).err
 
-
-def test_run_policy_is_created_and_shown(webhook: Any, hookmill: Hookmill):
-    created = create_with_policy(hookmill)
-    output = hookmill("automation", "show", "a").out
-
-    assert created["concurrency"] == {"key": ["/pull_request/number"], "limit": 1, "when_busy": "replace"}
-    assert created["debounce"] == {"seconds": 30, "max_seconds": 300}
-    assert created["priority"] == "low"
-    assert (created["max_running"], created["pause_after_failures"]) == (4, 3)
-    assert "at most 4 runs at the same time" in output
-    assert "disabled after 3 failed runs in a row" in output
-    assert "at most 1 active run for each /pull_request/number; a new run replaces the oldest" in output
-    assert "starts 30 s after the newest delivery, at most 300 s after the first" in output
+    assert problem in " ".join(error.replace("│", " ").split())
 
 
 def test_show_omits_a_missing_run_policy(automation: Any, hookmill: Hookmill):
     assert (automation["concurrency"], automation["debounce"], automation["priority"]) == (None, None, "normal")
     assert "Concurrency" not in hookmill("automation", "show", "triage").out
-
-
-def test_change_of_a_run_policy_keeps_the_other_fields(webhook: Any, hookmill: Hookmill):
-    create_with_policy(hookmill)
-
-    changed = hookmill("automation", "change", "a", "--concurrency", "3", "--debounce-max", "60", "--json").json
-    renamed = hookmill("automation", "change", "a", "--name", "b", "--json").json
-
-    assert changed["concurrency"] == {"key": ["/pull_request/number"], "limit": 3, "when_busy": "replace"}
-    assert changed["debounce"] == {"seconds": 30, "max_seconds": 60}
-    assert renamed["concurrency"] == changed["concurrency"]
-    assert (changed["version"], renamed["version"]) == (2, 3)
-
-
-def test_run_policy_is_removed(webhook: Any, hookmill: Hookmill):
-    create_with_policy(hookmill)
-
-    changed = hookmill(
-        "automation",
-        "change",
-        "a",
-        "--no-concurrency",
-        "--no-debounce",
-        "--no-max-running",
-        "--no-pause-after-failures",
-        "--priority",
-        "normal",
-        "--json",
-    ).json
-
-    assert (changed["concurrency"], changed["debounce"], changed["priority"]) == (None, None, "normal")
-    assert (changed["max_running"], changed["pause_after_failures"]) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "problem"),
-    [
-        (("--concurrency", "0"), 1, "limit must be a whole number from 1 to 1,000"),
-        (("--concurrency-key", "number"), 1, "A key must be a JSON pointer"),
-        (("--debounce", "9", "--debounce-max", "3"), 1, "max_seconds must not be less than seconds"),
-        (("--debounce-max", "3"), 1, "seconds must be a whole number from 1 to 86,400"),
-        (("--no-concurrency", "--concurrency", "2"), 2, "one of --concurrency, --no-concurrency"),
-    ],
-)
-def test_invalid_run_policy_is_refused(
-    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], exit_code: int, problem: str
-):
-    result = hookmill("automation", "change", "triage", *arguments, exit_code=exit_code)
-
-    assert problem in " ".join(result.err.split())
 
 
 # Schedules
@@ -585,157 +650,3 @@ def test_disabled_automation_is_not_started_by_hand(log: LogWriter, hookmill: Ho
     create_report(hookmill, "--schedule", "a=@daily", "--disabled")
 
     assert "is disabled. Enable it first." in hookmill("automation", "run", "report", exit_code=1).err
-
-
-# Run options
-
-
-@pytest.fixture
-def destinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    github = {"kind": "github", "secret_from": "GITHUB_TOKEN", "repositories": ["acme/*"]}
-    app = {"kind": "github", "app_id": 1234, "app_key_from": "APP_KEY", "repositories": ["acme/*"]}
-    team = {"kind": "slack", "secret_from": "SLACK_URL", "factories": ["default"]}
-    other = {"kind": "slack", "secret_from": "SLACK_URL", "factories": []}
-    destinations = {"github": github, "app": app, "team": team, "other": other}
-    monkeypatch.setenv("HOOKMILL_DESTINATIONS", json.dumps(destinations))
-
-
-@pytest.mark.usefixtures("destinations")
-def test_results_are_created_shown_replaced_and_removed(webhook: Any, hookmill: Hookmill):
-    created = hookmill(
-        *("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--json"),
-        *("--result", "github_comment=github", "--result", "github_status=github=ci/review"),
-    ).json
-    shown = hookmill("automation", "show", "a").out
-    replaced = hookmill("automation", "change", "a", "--result", "slack=team", "--json").json
-    removed = hookmill("automation", "change", "a", "--no-results", "--json").json
-
-    assert [(each["kind"], each.get("context")) for each in created["results"]] == [
-        ("github_comment", None),
-        ("github_status", "ci/review"),
-    ]
-    assert "github_status to github, context ci/review" in shown
-    assert [each["kind"] for each in replaced["results"]] == ["slack"]
-    assert removed["results"] == []
-    assert "Write KIND=DESTINATION" in hookmill("automation", "change", "a", "--result", "slack", exit_code=2).err
-    refused = hookmill("automation", "change", "a", "--result", "slack=other", exit_code=1).err
-    assert "may not use a destination 'other'. The operator allowed: app, github, team." in " ".join(refused.split())
-
-
-@pytest.mark.usefixtures("destinations")
-def test_only_a_destination_with_an_app_gets_check_runs(webhook: Any, hookmill: Hookmill):
-    create = ("automation", "create", "a", "--prompt", "x", "--webhook", "source")
-
-    refused = hookmill(*create, "--result", "github_check=github", exit_code=1).err
-    created = hookmill(*create, "--result", "github_check=app=ci", "--json").json
-
-    assert "GitHub lets only apps write check runs. Set app_id and app_key_from" in " ".join(refused.split())
-    assert created["results"] == [{"kind": "github_check", "destination": "app", "context": "ci"}]
-
-
-def test_fields_are_created_shown_replaced_and_removed(webhook: Any, hookmill: Hookmill):
-    created = hookmill(
-        *("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--field", "pr=/pull_request/number"),
-        *("--field", "title=/pull_request/title", "--field-max", "title=500", "--json"),
-    ).json
-    shown = hookmill("automation", "show", "a").out
-    replaced = hookmill("automation", "change", "a", "--field", "action=/action", "--json").json
-    removed = hookmill("automation", "change", "a", "--no-fields", "--json").json
-    audited = hookmill("audit", "list", "--limit", "1", "--json").json["items"][0]
-
-    assert created["fields"] == {
-        "pr": {"pointer": "/pull_request/number", "max_characters": 200},
-        "title": {"pointer": "/pull_request/title", "max_characters": 500},
-    }
-    assert "title: /pull_request/title, strings up to 500 characters" in shown
-    assert replaced["fields"] == {"action": {"pointer": "/action", "max_characters": 200}}
-    assert (removed["fields"], removed["version"]) == ({}, 3)
-    assert audited["details"]["changed"] == ["fields"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "problem"),
-    [
-        (("--field", "pr"), 2, "Write NAME=POINTER"),
-        (("--field", "pr=/a", "--field", "pr=/b"), 2, "its name is a duplicate"),
-        (("--field", "PR=/a"), 1, "'PR' can't name a field"),
-        (("--field", "pr=a"), 1, "The pointer of the field pr must be a JSON pointer"),
-        (("--field-max", "pr=5"), 2, "is not NAME=N"),
-        (("--field", "pr=/a", "--field-max", "pr=many"), 2, "is not NAME=N"),
-        (("--field", "pr=/a", "--field-max", "pr=0"), 1, "max_characters of the field pr"),
-        (("--field", "pr=/a", "--no-fields"), 2, "one of --field, --no-fields"),
-    ],
-)
-def test_invalid_field_is_refused(
-    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], exit_code: int, problem: str
-):
-    assert problem in hookmill("automation", "change", "triage", *arguments, exit_code=exit_code).err
-
-
-@pytest.fixture
-def repositories(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOOKMILL_REPOSITORIES", '{"app": {"url": "https://git.example.com/app.git"}}')
-
-
-@pytest.mark.usefixtures("repositories")
-def test_workspace_is_created_shown_replaced_and_removed(webhook: Any, hookmill: Hookmill):
-    created = hookmill(
-        *("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--workspace", "app"),
-        *("--workspace-ref-from", "/pull_request/head/sha", "--workspace-depth", "full"),
-        *("--workspace-base-from", "/pull_request/base/ref", "--json"),
-    ).json
-    shown = hookmill("automation", "show", "a").out
-    replaced = hookmill(
-        *("automation", "change", "a", "--workspace", "app", "--workspace-ref", "main", "--workspace-depth", "5"),
-        *("--workspace-base", "v1", "--json"),
-    ).json
-    shown_with_base = hookmill("automation", "show", "a").out
-    removed = hookmill("automation", "change", "a", "--no-workspace", "--json").json
-    audited = hookmill("audit", "list", "--limit", "1", "--json").json["items"][0]
-
-    assert created["workspace"] == {
-        "repository": "app",
-        "ref": None,
-        "ref_pointer": "/pull_request/head/sha",
-        "base": None,
-        "base_pointer": "/pull_request/base/ref",
-        "depth": 0,
-    }
-    assert (
-        "app: the ref at /pull_request/head/sha in the payload, compared with the ref at /pull_request/base/ref in the "
-        "payload, with the whole history"
-    ) in " ".join(shown.split())
-    assert replaced["workspace"] == {
-        "repository": "app",
-        "ref": "main",
-        "ref_pointer": None,
-        "base": "v1",
-        "base_pointer": None,
-        "depth": 5,
-    }
-    assert "app: main, compared with v1, with at least 5 commits" in " ".join(shown_with_base.split())
-    assert removed["workspace"] is None
-    assert audited["details"]["changed"] == ["workspace"]
-
-
-@pytest.mark.usefixtures("repositories")
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "problem"),
-    [
-        (("--workspace", "other"), 1, "The operator allowed: app."),
-        (("--workspace", "app", "--workspace-ref", "-x"), 1, "The ref of the workspace has a part"),
-        (("--workspace", "app", "--workspace-depth", "all"), 1, "The depth of a workspace must be full"),
-        (("--workspace", "app", "--workspace-base", "a..b"), 1, "The base of the workspace contains .."),
-        (("--workspace", "app", "--workspace-ref", "a", "--workspace-ref-from", "/a"), 2, "at most one of"),
-        (("--workspace", "app", "--workspace-base", "a", "--workspace-base-from", "/a"), 2, "at most one of"),
-        (("--workspace", "app", "--no-workspace"), 2, "at most one of"),
-        (("--workspace-ref", "main"), 2, "need --workspace"),
-        (("--workspace-base", "main"), 2, "need --workspace"),
-    ],
-)
-def test_invalid_workspace_is_refused(
-    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], exit_code: int, problem: str
-):
-    error = hookmill("automation", "change", "triage", *arguments, exit_code=exit_code).err
-
-    assert problem in " ".join(error.replace("│", " ").split())

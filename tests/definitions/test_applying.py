@@ -636,56 +636,6 @@ def test_apply_does_not_change_another_factory(applied_repository: Repository):
     assert list(applied_repository.world.management.webhooks.all(other_factory)) == before
 
 
-POLICY = """\
-concurrency:
-  key: /pull_request/number
-  when_busy: skip
-debounce: {seconds: 20}
-priority: high
-max_running: 4
-pause_after_failures: 3
-"""
-
-
-def test_policy_is_applied_changed_and_removed_with_its_file(applied_repository: Repository):
-    uid = applied_repository.uids()["source"]
-    management, may = applied_repository.world.management, applied_repository.may
-
-    def apply(policy: str) -> list[str]:
-        applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", policy, "Go.")})
-        steps = applied_repository.apply().plan.steps
-        assert applied_repository.apply().plan.steps == ()
-        return [change.key for step in steps for change in step.changes]
-
-    apply("")
-    added = apply(POLICY)
-    policy = management.automations.get(may, "triage").policy
-    changed = apply(POLICY.replace("skip", "queue"))
-    removed = apply("")
-
-    assert added == ["concurrency", "debounce", "priority", "max_running", "pause_after_failures"]
-    assert policy.as_json() == {
-        "concurrency": {"key": ["/pull_request/number"], "limit": 1, "when_busy": "skip"},
-        "debounce": {"seconds": 20, "max_seconds": 200},
-        "priority": "high",
-        "max_running": 4,
-        "pause_after_failures": 3,
-    }
-    assert changed == ["concurrency"]
-    assert removed == added
-    assert management.automations.get(may, "triage").policy.as_json() == {}
-
-
-def test_exported_policy_applies_without_a_change(applied_repository: Repository):
-    uid = applied_repository.uids()["source"]
-    applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", POLICY, "Go.")}).apply()
-
-    files = definitions.export(applied_repository.world.management, applied_repository.may)
-
-    assert "when_busy: skip" in files["automations/triage/automation.md"]
-    assert applied_repository.plan().steps == ()
-
-
 # Schedules
 
 
@@ -709,7 +659,7 @@ NIGHTLY = """\
     schedule: {name: nightly, cron: "0 3 * * *", timezone: Europe/Berlin}"""
 
 
-def test_schedule_is_applied_changed_and_removed_with_its_file(applied_repository: Repository):
+def test_schedule_is_applied_exported_changed_and_removed_with_its_file(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
     management, may = applied_repository.world.management, applied_repository.may
 
@@ -727,25 +677,12 @@ def test_schedule_is_applied_changed_and_removed_with_its_file(applied_repositor
     assert apply(NIGHTLY) == ["triggers"]
     [nightly] = management.automations.get(may, "triage").schedules
     assert nightly.schedule_json() == {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin"}
+    exported = definitions.export(management, may)["automations/triage/automation.md"]
+    assert exported.count('cron: "0 3 * * *"\n      timezone: Europe/Berlin\n') == 1
+    applied_repository.write({"automations/triage/automation.md": exported})
+    assert applied_repository.plan().steps == ()
     assert apply(NIGHTLY.replace("Europe/Berlin", "UTC, catch_up: none")) == ["triggers"]
     assert apply("") == ["triggers"]
-
-
-def test_exported_schedule_applies_without_a_change(applied_repository: Repository):
-    uid = applied_repository.uids()["source"]
-    applied_repository.write({"automations/triage/automation.md": automation_with_schedules(uid, NIGHTLY)}).apply()
-
-    files = definitions.export(applied_repository.world.management, applied_repository.may)
-
-    assert """\
-  - provider: schedule
-    event: cron_fired
-    schedule:
-      name: nightly
-      cron: "0 3 * * *"
-      timezone: Europe/Berlin
-""" in files["automations/triage/automation.md"]
-    assert applied_repository.plan().steps == ()
 
 
 def test_warning_of_a_trigger_after_a_schedule_has_its_place(applied_repository: Repository):
@@ -760,56 +697,94 @@ def test_warning_of_a_trigger_after_a_schedule_has_its_place(applied_repository:
 # Run options
 
 
-FIELDS = """\
-fields:
-  pr: /pull_request/number
-  title: {pointer: /pull_request/title, max_characters: 500}
-"""
+OPTIONS: dict[str, tuple[str, tuple[str, str], list[str], dict[str, Any]]] = {
+    "policy": (
+        "concurrency:\n  key: /pull_request/number\n  when_busy: skip\n"
+        "debounce: {seconds: 20}\npriority: high\nmax_running: 4\npause_after_failures: 3\n",
+        ("high", "low"),
+        ["concurrency", "debounce", "priority", "max_running", "pause_after_failures"],
+        {
+            "concurrency": {"key": ["/pull_request/number"], "limit": 1, "when_busy": "skip"},
+            "debounce": {"seconds": 20, "max_seconds": 200},
+            "priority": "high",
+            "max_running": 4,
+            "pause_after_failures": 3,
+        },
+    ),
+    "fields": (
+        "fields:\n  pr: /pull_request/number\n  title: {pointer: /pull_request/title, max_characters: 500}\n",
+        ("500", "50"),
+        ["fields"],
+        {
+            "fields": {
+                "pr": "/pull_request/number",
+                "title": {"pointer": "/pull_request/title", "max_characters": 500},
+            }
+        },
+    ),
+    "secrets": (
+        "secrets: [NPM_TOKEN, GH_TOKEN=BILLING_GH_TOKEN]\n",
+        ("NPM_TOKEN, ", ""),
+        ["secrets"],
+        {"secrets": ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN"]},
+    ),
+    "workspace": (
+        "workspace: {repository: app, ref: {pointer: /pull_request/head/sha}, base: {pointer: /pull_request/base/ref}, "
+        "depth: full}\n",
+        ("full", "7"),
+        ["workspace"],
+        {
+            "workspace": {
+                "repository": "app",
+                "ref": {"pointer": "/pull_request/head/sha"},
+                "base": {"pointer": "/pull_request/base/ref"},
+                "depth": "full",
+            }
+        },
+    ),
+}
+"""The text in the file, a change of it, the keys that it changes, and what is stored."""
 
 
-def test_fields_are_applied_changed_and_removed_with_their_file(applied_repository: Repository):
+@pytest.mark.parametrize(("text", "change", "keys", "stored"), OPTIONS.values(), ids=OPTIONS)
+def test_option_is_applied_exported_changed_and_removed_with_its_file(
+    applied_repository: Repository, text: str, change: tuple[str, str], keys: list[str], stored: dict[str, Any]
+):
     uid = applied_repository.uids()["source"]
     management, may = applied_repository.world.management, applied_repository.may
+    for name in ("NPM_TOKEN", "BILLING_GH_TOKEN"):
+        management.secrets.create(may, name, f"canary-of-{name}", for_runs=True)
 
-    def apply(fields: str) -> list[str]:
-        applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", fields, "Go.")})
+    def apply(options: str) -> list[str]:
+        applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", options, "Go.")})
         steps = applied_repository.apply().plan.steps
         assert applied_repository.apply().plan.steps == ()
         return [change.key for step in steps for change in step.changes]
 
+    def stored_options() -> dict[str, Any]:
+        triage = management.automations.get(may, "triage")
+        return triage.policy.as_json() | triage.options.as_json()
+
     apply("")
-    added = apply(FIELDS)
-    options = management.automations.get(may, "triage").options
-    changed = apply(FIELDS.replace("500", "50"))
-    removed = apply("")
-
-    assert added == changed == removed == ["fields"]
-    assert options.as_json() == {
-        "fields": {
-            "pr": "/pull_request/number",
-            "title": {"pointer": "/pull_request/title", "max_characters": 500},
-        }
-    }
-    assert management.automations.get(may, "triage").options.as_json() == {}
+    assert (apply(text), stored_options()) == (keys, stored)
+    exported = definitions.export(management, may)["automations/triage/automation.md"]
+    applied_repository.write({"automations/triage/automation.md": exported})
+    assert applied_repository.plan().steps == ()
+    assert "canary-of" not in exported
+    changed = apply(text.replace(*change))
+    assert (len(changed), set(changed) <= set(keys)) == (1, True)
+    assert (apply(""), stored_options()) == (keys, {})
 
 
-def test_secrets_are_applied_exported_and_refused_with_their_line(applied_repository: Repository):
+def test_unknown_secret_of_an_automation_is_refused_with_its_line(applied_repository: Repository):
     uid = applied_repository.uids()["source"]
-    management, may = applied_repository.world.management, applied_repository.may
-    secrets = "secrets: [NPM_TOKEN, GH_TOKEN=BILLING_GH_TOKEN]\n"
+    secrets = "secrets: [GH_TOKEN=BILLING_GH_TOKEN]\n"
     applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", secrets, "Go.")})
-    management.secrets.create(may, "NPM_TOKEN", "canary-of-npm", for_runs=True)
-    [problem] = applied_repository.problems()
-    management.secrets.create(may, "BILLING_GH_TOKEN", "canary-of-github", for_runs=True)
-    applied_repository.apply()
-    exported = definitions.export(management, may)
 
+    [problem] = applied_repository.problems()
+
+    assert "automations/triage/automation.md:" in problem
     assert "no secret for runs named BILLING_GH_TOKEN" in problem
-    assert management.automations.get(may, "triage").options.as_json() == {
-        "secrets": ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN"]
-    }
-    assert any("GH_TOKEN=BILLING_GH_TOKEN" in str(content) for content in exported.values())
-    assert "canary-of" not in repr(exported)
 
 
 def test_results_are_applied_and_refused_with_their_line(applied_repository: Repository):
@@ -829,46 +804,3 @@ def test_results_are_applied_and_refused_with_their_line(applied_repository: Rep
     assert "may not use a destination 'elsewhere'" in problem
     options = applied_repository.world.management.automations.get(applied_repository.may, "triage").options
     assert [result.destination for result in options.results] == ["github", "team"]
-
-
-def test_exported_fields_apply_without_a_change(applied_repository: Repository):
-    uid = applied_repository.uids()["source"]
-    applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", FIELDS, "Go.")}).apply()
-
-    files = definitions.export(applied_repository.world.management, applied_repository.may)
-
-    assert 'pr: "/pull_request/number"' in files["automations/triage/automation.md"]
-    assert applied_repository.plan().steps == ()
-
-
-WORKSPACE = (
-    "workspace: {repository: app, ref: {pointer: /pull_request/head/sha}, base: {pointer: /pull_request/base/ref}, "
-    "depth: full}\n"
-)
-
-
-def test_workspace_is_applied_exported_and_removed_with_its_file(applied_repository: Repository):
-    uid = applied_repository.uids()["source"]
-    world, may = applied_repository.world, applied_repository.may
-
-    def apply(workspace: str) -> list[str]:
-        applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", workspace, "Go.")})
-        return [change.key for step in applied_repository.apply().plan.steps for change in step.changes]
-
-    apply("")
-    added = apply(WORKSPACE)
-    options = world.management.automations.get(may, "triage").options
-    exported = definitions.export(world.management, may)["automations/triage/automation.md"]
-    applied_repository.write({"automations/triage/automation.md": exported})
-    steps_after_export = applied_repository.plan().steps
-    removed = apply("")
-
-    assert added == removed == ["workspace"]
-    assert options.as_json()["workspace"] == {
-        "repository": "app",
-        "ref": {"pointer": "/pull_request/head/sha"},
-        "base": {"pointer": "/pull_request/base/ref"},
-        "depth": "full",
-    }
-    assert steps_after_export == ()
-    assert world.management.automations.get(may, "triage").options.workspace is None
