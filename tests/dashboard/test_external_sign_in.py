@@ -312,17 +312,6 @@ def test_forged_attempt_is_refused(browser: Browser, provider: SigningProvider, 
     assert not browser.is_signed_in()
 
 
-def test_replayed_answer_signs_nobody_in(browser: Browser, provider: SigningProvider):
-    provider.behaviour.accepts_codes_twice = True
-    path = provider.callback_path(browser.get(START).headers["location"])
-    attempt = browser.cookies["hookmill-attempt"]
-    browser.get(path)
-    browser.cookies = {"hookmill-attempt": attempt}
-
-    assert browser.get(path).status == 400
-    assert not browser.is_signed_in()
-
-
 def test_answer_that_comes_twice_leads_to_the_start_page(browser: Browser, provider: SigningProvider):
     path = provider.callback_path(browser.get(START).headers["location"])
     browser.get(path)
@@ -524,14 +513,6 @@ def test_page_of_a_member_says_that_groups_decide_the_roles(browser: Browser, pr
     assert "adds this member again" in removal
 
 
-def test_person_of_the_admin_group_is_an_admin(browser: Browser, provider: SigningProvider):
-    provider.behaviour.person["groups"] = ["admins"]
-
-    browser.sign_in(provider)
-
-    assert browser.get("/team").status == 200
-
-
 @pytest.mark.parametrize(("group", "status"), [("planners", 303), ("visitors", 403)])
 def test_factory_of_the_settings_that_does_not_exist_is_reported(
     browser: Browser, provider: SigningProvider, group: str, status: int
@@ -583,25 +564,6 @@ def test_member_connects_an_account_with_a_link(browser: Browser, provider: Sign
     assert browser.get(link).status == 404
 
 
-def test_account_of_another_member_is_not_connected(browser: Browser, provider: SigningProvider):
-    dashboard = browser.dashboard
-    browser.sign_in(provider)
-    dashboard.management.members.add(dashboard.may_administer, "grace@example.com", "Grace")
-    link = link_path(dashboard, "grace@example.com")
-    other = Browser(dashboard, "198.51.100.1")
-    [continue_link] = [
-        element
-        for element in Elements(other.post(f"{link}/oidc").body).with_tag("a")
-        if element.attributes["href"].startswith(provider.issuer)
-    ]
-
-    answer = other.get(provider.callback_path(continue_link.attributes["href"]))
-
-    assert answer.status == 403
-    assert "already connected to the member ada@example.com" in problem_on(answer)
-    assert other.get(link).status == 200
-
-
 def test_form_of_another_site_connects_nobody(dashboard: Dashboard, provider: SigningProvider):
     dashboard.management.members.add(dashboard.may_administer, "grace@example.com", "Grace")
     link = link_path(dashboard, "grace@example.com")
@@ -627,20 +589,6 @@ def test_passwords_are_hidden_and_refused_if_they_are_off(create_dashboard: Crea
     assert not page.with_tag("input")
     assert refused.status == 403
     assert "Passwords are not accepted here" in text_of(refused.body)
-
-
-def test_link_signs_in_while_passwords_are_off(create_dashboard: CreateDashboard):
-    dashboard = create_dashboard(password_sign_in=False)
-    dashboard.management.members.add(dashboard.may_administer, "grace@example.com", "Grace", is_admin=True)
-    link = link_path(dashboard, "grace@example.com")
-    browser = Browser(dashboard)
-    page = Elements(browser.get(link).body)
-
-    answer = browser.post(link)
-
-    assert not [each for each in page.with_tag("input") if each.attributes.get("type") == "password"]
-    assert answer.status == 303
-    assert browser.is_signed_in()
 
 
 @pytest.mark.parametrize(

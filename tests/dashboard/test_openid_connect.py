@@ -104,14 +104,6 @@ def test_groups_at_the_provider_decide_the_roles_at_each_sign_in(
     expect(page.get_by_role("link", name="Team", exact=True)).to_have_count(0)
 
 
-def test_page_says_that_the_groups_of_a_person_have_no_role(
-    signed_out_page: Page, installation: Installation, provider: OpenIdProvider
-):
-    sign_in(signed_out_page, installation, "guest")
-
-    expect(signed_out_page.get_by_role("alert")).to_contain_text("none of your groups has a role in Hookmill")
-
-
 def test_expired_session_leads_to_the_provider_and_back(
     signed_out_page: Page, installation: Installation, provider: OpenIdProvider
 ):

@@ -1,5 +1,6 @@
 """The permissions of every page: a table names the role that each page requires, and it has a row for every page."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -9,7 +10,7 @@ import pytest
 from hookmill.web.dashboard import PAGES
 from hookmill.web.dashboard.access import MINIMUM_ROLES
 from hookmill.web.routes import DASHBOARD_SEGMENTS
-from tests.dashboard.client import redirects_to_sign_in
+from tests.dashboard.client import Elements, redirects_to_sign_in
 from tests.dashboard.scene import VISITORS, Scene, scene_for_test
 
 ROLES: Final[dict[str, tuple[str, ...]]] = {
@@ -208,6 +209,24 @@ def test_visitor_with_permission_sees_the_page(scene: Scene, visitor: str):
     decisions = {page: request(scene, page, visitor) for page in expected}
 
     assert decisions == expected
+
+
+@pytest.mark.parametrize("visitor", VISITORS)
+def test_visitor_is_offered_no_form_and_no_link_that_is_refused(scene: Scene, visitor: str):
+    refused = [
+        re.compile(re.sub(r"{\w+}", "[^/?#]+", page.partition(" ")[2]))
+        for page in expected_decisions(visitor, allowed=False)
+    ]
+    forms = 0
+    for page in (page for page in expected_decisions(visitor, allowed=True) if page.startswith("GET ")):
+        elements = Elements(scene.visitors[visitor].get(scene.path_of(PAGES_BY_NAME[page])).body)
+        targets = [form.attributes.get("action", "") for form in elements.with_tag("form")]
+        targets += [link.attributes.get("href", "") for link in elements.with_tag("a")]
+        forms += len(elements.with_tag("form"))
+
+        paths = [target.partition("?")[0].partition("#")[0] for target in targets]
+        assert [path for path in paths if any(pattern.fullmatch(path) for pattern in refused)] == [], page
+    assert forms > 0
 
 
 def test_visitor_with_permission_can_submit_the_form(migrated_sqlite: Path):

@@ -202,12 +202,6 @@ def test_waiting_runs_of_one_automation_are_cancelled(dashboard: Dashboard, mana
     assert "0 running 3 ready" in text
 
 
-def test_viewer_is_not_offered_to_cancel_waiting_runs(dashboard: Dashboard, viewer: Visitor):
-    queue_runs(dashboard, 1)
-
-    assert "Cancel waiting runs" not in page_text(viewer)
-
-
 def test_message_about_cancelled_runs_requires_a_number(dashboard: Dashboard, viewer: Visitor):
     assert "were cancelled" not in page_text(viewer, f"{QUEUE}?cancelled=many")
     assert "1 waiting run was cancelled." in page_text(viewer, f"{QUEUE}?cancelled=1")

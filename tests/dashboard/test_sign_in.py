@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -16,61 +15,8 @@ from hookmill.web.dashboard.access import require_nothing
 from hookmill.web.dashboard.kept_form import ACTIONS, NEVER_SENT_BACK
 from hookmill.web.dashboard.page_context import csrf_token_of
 from tests.dashboard.client import FORM, HOST, Dashboard, Elements, Visitor, dashboard_for_test
-from tests.dashboard.conftest import PASSWORD, Installation, enter_credentials, sign_in
+from tests.dashboard.conftest import Installation, enter_credentials, sign_in
 from tests.support.service import Answer
-
-
-def test_member_signs_in_and_reaches_the_requested_page(signed_out_page: Page, installation: Installation):
-    signed_out_page.goto(installation.url("/account"))
-    expect(signed_out_page).to_have_url(installation.url("/sign-in?next=%2Faccount"))
-
-    signed_out_page.get_by_label("E-mail address").fill("ada@example.com")
-    signed_out_page.get_by_label("Password").fill(PASSWORD)
-    signed_out_page.get_by_role("button", name="Sign in").click()
-
-    expect(signed_out_page).to_have_url(installation.url("/account"))
-    expect(signed_out_page.get_by_role("heading", name="Your account")).to_be_visible()
-
-
-def test_wrong_password_and_unknown_email_show_the_same_message(signed_out_page: Page, installation: Installation):
-    messages = []
-    for email in ("ada@example.com", "nobody@example.com"):
-        signed_out_page.goto(installation.url("/sign-in"))
-        signed_out_page.get_by_label("E-mail address").fill(email)
-        signed_out_page.get_by_label("Password").fill("not the password at all")
-        signed_out_page.get_by_role("button", name="Sign in").click()
-        messages.append(signed_out_page.get_by_role("alert").inner_text())
-
-    assert messages == ["Wrong e-mail address or password."] * 2
-
-
-def test_sign_out_invalidates_the_session_cookie(signed_out_page: Page, installation: Installation):
-    sign_in(signed_out_page, installation)
-    cookies: Any = signed_out_page.context.cookies()
-
-    signed_out_page.get_by_role("button", name="Sign out").click()
-    expect(signed_out_page.get_by_role("heading", name="Sign in")).to_be_visible()
-
-    signed_out_page.context.add_cookies(cookies)
-    signed_out_page.goto(installation.url("/account"))
-    expect(signed_out_page).to_have_url(re.compile("/sign-in"))
-
-
-def test_sign_in_link_sets_a_password_once(signed_out_page: Page, installation: Installation):
-    may_administer = installation.may_administer
-    installation.management.members.add(may_administer, "grace@example.com", "Grace")
-    installation.management.members.set_role(may_administer, "grace@example.com", "default", Role.VIEWER)
-    token = installation.management.sessions.create_link(may_administer, "grace@example.com").reveal()
-    link = installation.url(f"/welcome/{token}")
-
-    signed_out_page.goto(link)
-    signed_out_page.get_by_label("Password", exact=True).fill(PASSWORD)
-    signed_out_page.get_by_label("Confirm password").fill(PASSWORD)
-    signed_out_page.get_by_role("button", name="Set password and sign in").click()
-    signed_out_page.wait_for_url(re.compile("/f/default"))
-
-    signed_out_page.goto(link)
-    expect(signed_out_page.get_by_role("heading", name="Not found")).to_be_visible()
 
 
 def test_cookies_are_unavailable_to_scripts_and_other_sites(signed_out_page: Page, installation: Installation):

@@ -19,45 +19,6 @@ from hookmill.domain.ids import WebhookUid
 BODY = b'{"a": 1}'
 
 
-def test_delivery_id_header_of_the_webhook_has_priority():
-    identity = identify(
-        b"x-event", b"provider-1", make_attempt({b"x-event": b"e-1", b"x-service-delivery-id": b"s-1"}), BODY
-    )
-
-    assert (identity.kind, identity.display_value) == (IdentityKind.DELIVERY_ID_HEADER, "e-1")
-
-
-def test_id_of_the_provider_comes_second():
-    identity = identify(b"x-event", b"provider-1", make_attempt({b"x-service-delivery-id": b"s-1"}), BODY)
-
-    assert (identity.kind, identity.display_value) == (IdentityKind.PROVIDER, "provider-1")
-
-
-def test_both_headers_for_the_sender_delivery_id_give_the_same_identity():
-    identity = identify(b"x-event", None, make_attempt({b"x-warp-delivery-id": b"s-1"}), BODY)
-
-    assert identity == identify(None, None, make_attempt({b"x-service-delivery-id": b"s-1"}), BODY)
-
-
-def test_sender_delivery_id_comes_third():
-    identity = identify(b"x-event", None, make_attempt({b"x-service-delivery-id": b"s-1"}), BODY)
-
-    assert (identity.kind, identity.display_value) == (IdentityKind.SENDER, "s-1")
-
-
-def test_digest_of_the_body_comes_last():
-    identity = identify(b"x-event", None, make_attempt({b"x-other": b"o-1"}), BODY)
-
-    assert (identity.kind, identity.display_value) == (IdentityKind.BODY_SHA256, None)
-
-
-@pytest.mark.parametrize("blank", [b"", b" ", b"\t  \t"])
-def test_blank_id_is_ignored(blank):
-    headers = {b"x-event": blank, b"x-service-delivery-id": blank, b"x-warp-delivery-id": blank}
-
-    assert identify(b"x-event", blank, make_attempt(headers), BODY).kind is IdentityKind.BODY_SHA256
-
-
 def test_header_that_the_webhook_does_not_name_is_ignored():
     assert identify(None, None, make_attempt({b"x-event": b"e-1"}), BODY).kind is IdentityKind.BODY_SHA256
 
@@ -101,28 +62,6 @@ def test_identity_of_a_body_is_a_digest_of_its_sha256():
     expected = sha256(b"body_sha256\x00" + sha256(BODY).digest()).digest()[:16]
 
     assert identify(None, None, make_attempt({}), BODY) == Identity(IdentityKind.BODY_SHA256, expected, None)
-
-
-def test_long_id_is_compared_in_full_and_displayed_truncated():
-    one, other = sender_identity("x" * 10_000 + "1"), sender_identity("x" * 10_000 + "2")
-
-    assert one.digest != other.digest
-    assert one.display_value == other.display_value == "x" * 255
-
-
-@pytest.mark.parametrize(
-    ("sent", "displayed"),
-    [
-        (b"a\x00b", "a�b"),
-        (b"\x1b[31mred", "�[31mred"),
-        (b"a\r\nb", "a��b"),
-        (b"\xff\xfe", "��"),
-        ("a\N{RIGHT-TO-LEFT OVERRIDE}b".encode(), "a�b"),
-        ("schön".encode(), "schön"),
-    ],
-)
-def test_unprintable_characters_of_an_id_are_replaced(sent, displayed):
-    assert identify(None, None, make_attempt({b"x-service-delivery-id": sent}), BODY).display_value == displayed
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 """Changes of resources: transactions, limits, definitions by files, and idempotency."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hookmill.domain.errors import Conflict, Invalid, LimitReached, NotFound
+from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.permission import Channel, MayAdminister, Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import UNSET, IdempotencyKeyReused
@@ -73,21 +72,6 @@ def test_new_delivery_id_header_applies_immediately_in_every_process(world: Worl
     world.clock.advance(seconds=1)
     other_process.post(source, b"2", headers={"X-Event-Id": "one"})
     assert world.labels(source)[0] == "Duplicate"
-
-
-def test_simultaneous_creations_cannot_exceed_the_webhook_limit(world: World):
-    def create(number: int) -> bool:
-        try:
-            world.webhook(f"webhook {number}")
-        except LimitReached:
-            return False
-        return True
-
-    with ThreadPoolExecutor(40) as threads:
-        are_created = list(threads.map(create, range(40)))
-
-    assert are_created.count(True) == 20
-    assert len(world.management.webhooks.all(world.may)) == 20
 
 
 def test_only_files_can_change_the_definitions_of_their_factory(world: World):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from hookmill.domain.delivery import Label
 from hookmill.domain.errors import Conflict, InvalidFilter, NotFound
 from hookmill.domain.ids import DeliveryKey, delivery_id, run_id
 from hookmill.domain.run import RunState
@@ -19,30 +18,6 @@ from tests.support.waiting import until
 from tests.support.world import Answer, World
 
 OPENED = {"action": ["opened"]}
-
-
-def test_log_is_filtered_by_time_range(world: World):
-    source = world.webhook()
-    for number in range(3):
-        world.post(source, b"%d" % number)
-        world.clock.advance(seconds=10)
-    start = world.clock.now - 30_000_000
-
-    rows = world.management.log.newest(world.may, since=start + 10_000_000, until=start + 20_000_000)
-
-    assert [row.received_at for row in rows] == [start + 10_000_000]
-
-
-def test_log_is_filtered_by_delivery_id(world: World):
-    source = world.webhook()
-    world.post(source, b"1", headers={"X-Service-Delivery-Id": "event-1"})
-    world.clock.advance(seconds=1)
-    world.post(source, b"2", headers={"X-Service-Delivery-Id": "event-1"})
-    world.post(source, b"3", headers={"X-Service-Delivery-Id": "event-2"})
-
-    rows = world.management.log.newest(world.may, identity="event-1")
-
-    assert [row.label for row in rows] == [Label.DUPLICATE, Label.ACCEPTED]
 
 
 def test_known_deliveries_are_found_by_their_ids(world: World, monkeypatch: pytest.MonkeyPatch):
@@ -174,27 +149,6 @@ def test_replay_starts_new_runs_and_does_not_change_the_log(world: World):
     assert {(run.state, run.replay_number) for run in started} == {(RunState.QUEUED, 1)}
     assert len(world.management.runs.of_delivery(world.may, answer.delivery_id)) == 4
     assert world.log(source) == before
-
-
-def test_each_replay_starts_another_run(world: World):
-    source = world.webhook("source")
-    world.automation("one", source)
-    answer = world.post(source)
-
-    replays = [world.management.log.replay(world.may, answer.delivery_id)[0] for _ in range(3)]
-
-    assert [run.replay_number for run in replays] == [1, 2, 3]
-    assert len({run.id for run in replays}) == 3
-
-
-def test_delivery_can_be_replayed_to_an_automation_created_later(world: World):
-    source = world.webhook("source")
-    answer = world.post(source, b'{"action": "opened"}')
-    world.automation("created later", source, payload=OPENED)
-
-    [run] = world.management.log.replay(world.may, answer.delivery_id, "created later")
-
-    assert (run.automation_name, run.replay_number) == ("created later", 1)
 
 
 def test_replay_is_refused_if_the_delivery_triggers_no_automation(world: World):
