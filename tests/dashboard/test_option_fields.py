@@ -1,0 +1,175 @@
+"""The options of automations in the editor: what is filled in is stored, shown again, kept and removed."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from hookmill.domain.permission import Role
+from tests.dashboard.client import Dashboard, Elements, dashboard_for_test, text_of
+
+FORM = {
+    "name": "sort",
+    "prompt": "Go.",
+    "runner": "package",
+    "enabled": "yes",
+    "do": "save",
+    "schedule_catch_up": "once",
+}
+NIGHTLY = {"schedule_name": "nightly", "schedule_cron": "0 3 * * *", "schedule_catch_up": "once"}
+Fields = dict[str, str | list[str]]
+REFS = {"ref": {"pointer": "/head/sha"}, "base": {"pointer": "/base/ref"}}
+OPTIONS: dict[str, tuple[Fields, Any, str]] = {
+    "concurrency": (
+        {"limit": "2", "key": "/number", "when_busy": "replace"},
+        {"concurrency": {"key": ["/number"], "limit": 2, "when_busy": "replace"}},
+        "at most 2 active runs for each /number; a new run replaces",
+    ),
+    "debounce": ({"seconds": "30"}, {"debounce": {"seconds": 30, "max_seconds": 300}}, "at most 300 s after the first"),
+    "retry": (
+        {"attempts": "3", "exit_codes": "75, 111", "backoff_seconds": "5", "max_backoff_seconds": "9"},
+        {"retry": {"attempts": 3, "backoff_seconds": 5, "max_backoff_seconds": 9, "exit_codes": [75, 111]}},
+        "3 attempts",
+    ),
+    "limits": (
+        {"priority": "high", "max_running": "4", "pause_after_failures": "5"},
+        {"priority": "high", "max_running": 4, "pause_after_failures": 5},
+        "disabled after 5 failed runs in a row",
+    ),
+    "fields": (
+        {"field_name": ["pr", "title"], "field_pointer": ["/n", "/t"], "field_max_characters": ["200", "500"]},
+        {"fields": {"pr": "/n", "title": {"pointer": "/t", "max_characters": 500}}},
+        "title",
+    ),
+    "workspace": (
+        {
+            "workspace_repository": "app",
+            "workspace_ref_pointer": "/head/sha",
+            "workspace_base_pointer": "/base/ref",
+            "workspace_depth": "full",
+        },
+        {"workspace": {"repository": "app", **REFS, "depth": "full"}},
+        "with the whole history",
+    ),
+}
+"""What is filled in, what is stored, and what the page of the automation says."""
+
+
+@pytest.fixture
+def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
+    yield from dashboard_for_test(sqlite_store)
+
+
+def pairs(*forms: Mapping[str, str | list[str]]) -> list[tuple[str, str]]:
+    merged = {name: value for form in forms for name, value in form.items()}
+    return [(name, each) for name, value in merged.items() for each in (value if isinstance(value, list) else [value])]
+
+
+def values_on(page: bytes, names: Fields) -> dict[str, str | list[str]]:
+    """The values of the text fields with these names, in the order of the page."""
+    values: dict[str, Any] = {}
+    for field in Elements(page).with_tag("input"):
+        if (name := field.attributes.get("name")) in names:
+            values.setdefault(name, []).append(field.attributes.get("value", ""))
+    return values
+
+
+@pytest.mark.parametrize(("filled", "stored", "text"), OPTIONS.values(), ids=OPTIONS)
+def test_option_is_stored_shown_kept_and_removed(dashboard: Dashboard, filled: Fields, stored: Any, text: str):
+    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+
+    def options() -> Any:
+        [automation] = dashboard.management.automations.all(dashboard.world.may)
+        return automation.policy.as_json() | automation.options.as_json()
+
+    created = manager.post("/f/default/automations/new", pairs(FORM, NIGHTLY, filled))
+    [automation] = dashboard.management.automations.all(dashboard.world.may)
+    path = f"/f/default/automations/{automation.id}"
+    first = options()
+    shown, editor = manager.get(path).body, manager.get(f"{path}/edit").body
+    values = values_on(editor, filled)
+    kept_form = pairs(FORM, NIGHTLY, filled, values, {"version": "1", "prompt": "Something else."})
+    kept = (manager.post(f"{path}/edit", kept_form).status, options())
+    removed = (manager.post(f"{path}/edit", pairs(FORM, NIGHTLY, {"version": "2"})).status, options())
+
+    assert (created.status, first) == (303, stored)
+    assert text in text_of(shown)
+    for name, value in filled.items():
+        written = value if isinstance(value, list) else [value]
+        assert name not in values or [each for each in values[name] if each] == [each for each in written if each]
+    assert values.keys() >= filled.keys() - {"key", "when_busy", "priority", "workspace_repository"}
+    assert kept == (303, stored)
+    assert removed == (303, {})
+
+
+@pytest.mark.parametrize(
+    ("filled", "problem"),
+    [
+        ({"limit": "0"}, "limit must be a whole number from 1 to 1,000"),
+        ({"attempts": "3", "exit_codes": "75, x"}, "exit_codes must be a list of up to 32 whole numbers"),
+        ({"field_name": "PR", "field_pointer": "/t"}, "'PR' can't name a field"),
+        ({"workspace_repository": "app", "workspace_ref": "-x"}, "The ref of the workspace has a part between slashes"),
+        (
+            {"workspace_repository": "app", "workspace_base": "main", "workspace_base_pointer": "/b"},
+            "Enter a base, or the pointer of one, and not both.",
+        ),
+        ({"schedule_name": "nightly", "schedule_cron": "0 3 * *"}, "Schedule 1: cron must be a text with five fields"),
+        ({"schedule_name": "", "schedule_cron": ""}, "Select at least one webhook, or add a schedule."),
+    ],
+)
+def test_unusable_option_is_shown_with_its_problem(dashboard: Dashboard, filled: Fields, problem: str):
+    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+
+    answer = manager.post("/f/default/automations/new", pairs(FORM, NIGHTLY, filled))
+
+    assert (answer.status, problem in text_of(answer.body)) == (422, True)
+
+
+def test_schedules_are_stored_shown_and_removed(dashboard: Dashboard):
+    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+    schedules: Fields = {
+        "schedule_name": ["nightly", "often"],
+        "schedule_cron": ["0 3 * * *", "@every 30m"],
+        "schedule_timezone": ["Europe/Berlin", "UTC"],
+        "schedule_catch_up": ["once", "none"],
+    }
+
+    created = manager.post("/f/default/automations/new", pairs(FORM, schedules))
+    [automation] = dashboard.management.automations.all(dashboard.world.may)
+    path = f"/f/default/automations/{automation.id}"
+    shown, listed = text_of(manager.get(path).body), text_of(manager.get("/f/default/automations").body)
+    values = values_on(manager.get(f"{path}/edit").body, schedules)
+    second = {name: value[1] for name, value in schedules.items()}
+    saved = manager.post(f"{path}/edit", pairs(FORM, second, {"version": "1"}))
+    [changed] = dashboard.management.automations.all(dashboard.world.may)
+
+    assert (created.status, saved.status) == (303, 303)
+    assert [schedule.schedule_json() for schedule in automation.schedules] == [
+        {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin"},
+        {"name": "often", "cron": "@every 30m", "catch_up": "none"},
+    ]
+    assert "0 3 * * * (Europe/Berlin); next 2" in shown
+    assert "@every 30m (UTC, skips missed times); next 2" in shown
+    assert "Schedule nightly, next 2" in listed
+    assert "often, next 2" in listed
+    assert {name: value[:2] for name, value in values.items()} == {
+        name: schedules[name] for name in ("schedule_name", "schedule_cron", "schedule_timezone")
+    }
+    assert [schedule.name for schedule in changed.schedules] == ["often"]
+
+
+@pytest.mark.parametrize(
+    ("button", "name"), [("Add another schedule", "schedule_name"), ("Add another field", "field_name")]
+)
+def test_button_adds_an_empty_row_and_keeps_the_others(dashboard: Dashboard, button: str, name: str):
+    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+    path, filled = "/f/default/automations/new", FORM | NIGHTLY | {"field_name": "pr", "field_pointer": "/n"}
+    before = manager.post(path, filled | {"do": "check"}).body
+    match = re.search(rf'<button name="do" value="([^"]+)"[^>]*>{button}</button>', before.decode())
+    assert match is not None
+
+    after = values_on(manager.post(path, filled | {"do": match[1]}).body, {name: ""})[name]
+
+    assert after == [filled[name], ""]
+    assert dashboard.management.automations.all(dashboard.world.may) == []
