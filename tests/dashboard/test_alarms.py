@@ -1,6 +1,6 @@
 """The pages of alarms, and the marks in the navigation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -127,15 +127,10 @@ def test_expected_time_is_set_in_both_forms_of_a_webhook(dashboard: Dashboard, m
     assert "Expected not set" in text_of(manager.get(path).body)
 
 
-def test_pages_of_alarms_are_accessible_and_an_alarm_is_snoozed_in_the_browser(
-    check_accessibility: Callable[..., None], page: Page, installation: Installation
-):
+def test_alarm_is_snoozed_in_the_browser(page: Page, installation: Installation):
     with open_database(sqlite_url(installation.service.data_dir / "hookmill.db")) as database:
-        alarm = add_alarm(database, installation.may.factory.id, "wh_1", name="<b>orders</b>")
+        add_alarm(database, installation.may.factory.id, "wh_1", name="<b>orders</b>")
         add_alarm(database, installation.may.factory.id, "wh_2", resolved_at=START_US)
-    check_accessibility("alarms", LIST)
-    check_accessibility("alarm", f"{LIST}/{alarm}")
-
     page.goto(installation.url(LIST))
     expect(page.get_by_role("link", name="Alarms open")).to_be_visible()
     page.get_by_role("link", name="Authentication fails").first.click()

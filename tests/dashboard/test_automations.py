@@ -653,20 +653,10 @@ def test_hostile_payloads_and_names_are_shown_as_text(page: Page, installation: 
 def test_automation_pages_are_accessible(check_accessibility: Any, installation: Installation):
     installation.management.factories.create(installation.may_administer, "checked")
     may = installation.management.access.operator("checked")
-    bodies = [OPENED | {"n": n, "action": ["opened", "closed"][n % 3 == 0]} for n in range(14)]
-    webhook = create_webhook(installation, "github", *bodies, may=may)
-    deleted = create_webhook(installation, "gone", may=may)
-    uids = (webhook.webhook.uid, deleted.webhook.uid)
+    webhook = create_webhook(installation, "github", OPENED, CLOSED, may=may)
     automation_id = create_automation(
-        installation, "Review pull requests", *uids, payload={"action": ["opened"]}, may=may
+        installation, "Review pull requests", webhook.webhook.uid, payload={"action": ["opened"]}, may=may
     )
-    installation.management.webhooks.delete(may, "gone")
-    deliver(installation, webhook, OPENED | {"n": 20})
-    check_accessibility("automations", "/f/checked/automations")
-    check_accessibility("automation", f"/f/checked/automations/{automation_id}")
-    check_accessibility("automation-edit", f"/f/checked/automations/{automation_id}/edit")
-    check_accessibility("automation-delete", f"/f/checked/automations/{automation_id}/delete")
-    check_accessibility("automation-list", f"/f/checked/automations/{automation_id}/edit?triggers=list")
 
     def mistype(page: Page) -> None:
         page.get_by_label("Payload filter").fill('{"action": ["opened",\n  "pull_request": {}}')
@@ -842,7 +832,7 @@ def let_an_hour_pass(installation: Installation) -> None:
                          f"anchor = anchor - {hour}")  # fmt: skip
 
 
-def test_scheduled_run_shows_its_schedule(page: Page, installation: Installation, check_accessibility: Any):
+def test_scheduled_run_shows_its_schedule(page: Page, installation: Installation):
     trigger = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "often", "cron": "@every 1h"}}
     automation = installation.management.automations.create(
         installation.may, "Every hour", prompt="Look.", triggers=[trigger]
@@ -856,8 +846,4 @@ def test_scheduled_run_shows_its_schedule(page: Page, installation: Installation
 
     expect(page.get_by_text("schedule often")).to_be_visible()
     expect(page.get_by_text("Scheduled for (UTC)")).to_be_visible()
-    check_accessibility("run-of-schedule", f"/f/default/runs/{run_id(runs[0].id)}")
-    check_accessibility("automation-scheduled", f"/f/default/automations/{automation.id}")
-    check_accessibility("automation-scheduled-editor", f"/f/default/automations/{automation.id}/edit")
-    check_accessibility("automation-run", f"/f/default/automations/{automation.id}/run")
     installation.management.automations.delete(installation.may, automation.id)

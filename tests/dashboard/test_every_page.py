@@ -1,7 +1,8 @@
-"""Properties of every page: the focused element is visible and marked, and no page scrolls sideways."""
+"""Properties of every page: it is accessible, its focused element is visible, and it doesn't scroll sideways."""
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -159,6 +160,18 @@ def test_every_page_marks_the_focus_and_fits_narrow_screens(page: Page, installa
 
     assert faults == {}
     assert pages_shown * PAGE_STEP >= 30
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+def test_every_page_is_accessible(
+    page: Page, installation: Installation, paths: list[str], check_accessibility: Callable[..., None]
+):
+    for path in paths:
+        page.goto(installation.url(path))
+        # Other answers are parts of pages.
+        if page.get_by_role("main").count():
+            check_accessibility(path.partition("?")[0].strip("/").replace("/", "-"), path)
 
 
 def test_menu_of_a_narrow_screen_opens_and_closes_by_link(page: Page, installation: Installation):

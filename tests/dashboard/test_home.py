@@ -324,23 +324,6 @@ def test_one_delivery_among_a_million_is_drawn():
     assert rejected.path == "M120 0V1"
 
 
-def test_home_page_is_accessible(check_accessibility: Callable[..., None], installation: Installation):
-    check_accessibility("home-new", "/f/default")
-    webhooks = [installation.management.webhooks.create(installation.may, f"service {number}") for number in range(4)]
-    installation.management.webhooks.create(
-        installation.may, "<b>a name</b> that is long enough to be broken somewhere, \u202e and turned around"
-    )
-    for number in range(6):
-        installation.service.post(webhooks[0], b'{"n": %d}' % (number % 4))
-    installation.service.post(webhooks[1], b"{}", token="wrong")
-    installation.service.post(webhooks[2], b"no JSON")
-    installation.management.secrets.replace(installation.may, webhooks[3].webhook.secret_name)
-    installation.management.factories.create(installation.may_administer, "empty")
-
-    check_accessibility("home", "/f/default")
-    check_accessibility("home-empty", "/f/empty")
-
-
 def test_home_page_leads_to_the_first_successful_run(page: Page, installation: Installation):
     page.goto(installation.url("/f/default"))
     open_page = page.context.new_page()

@@ -279,36 +279,6 @@ def set_hidden(page: Page, hidden: bool) -> None:
     )
 
 
-@pytest.mark.proof
-def test_pages_of_runs_are_accessible(
-    check_accessibility: Any, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
-):
-    end_file.touch()
-    run = start_run(installation, webhooks["prints"])
-    wait_until(installation, run, RunState.SUCCEEDED)
-
-    check_accessibility("runs", RUNS)
-    check_accessibility("run", f"{RUNS}/{run}")
-    package_run = start_run(installation, webhooks["package"])
-    wait_until(installation, package_run, RunState.SUCCEEDED)
-    check_accessibility("run-package", f"{RUNS}/{package_run}")
-
-
-@pytest.mark.proof
-def test_page_of_the_queue_is_accessible(
-    check_accessibility: Any, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
-):
-    runs = [start_run(installation, webhooks["prints"]) for _ in range(6)]
-    wait_until(installation, runs[3], RunState.RUNNING)
-
-    check_accessibility("queue", f"{RUNS}/queue")
-    check_accessibility("queue-cancel", f"{RUNS}/queue/cancel")
-    end_file.touch()
-    for run in runs:
-        wait_until(installation, run, RunState.SUCCEEDED)
-    check_accessibility("queue-empty", f"{RUNS}/queue")
-
-
 def test_page_of_the_queue_updates_itself(
     page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
 ):

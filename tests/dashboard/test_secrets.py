@@ -84,6 +84,5 @@ def test_secret_pages_are_accessible(check_accessibility: Callable[..., None], i
         page.get_by_role("button", name="Replace value").click()
         expect(page.get_by_text("Not yet synced")).to_be_visible()
 
-    check_accessibility("secrets", "/f/default/secrets")
     check_accessibility("secret", "/f/default/secrets/ORDERS", prepare=unfold_all)
     check_accessibility("secret-once", "/f/default/secrets/ORDERS#replace", prepare=replace)

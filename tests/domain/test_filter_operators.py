@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from hookmill.domain.filters import (
     ALTERNATIVES_MAX,
@@ -22,13 +21,10 @@ from hookmill.domain.filters import (
 )
 from tests.domain.filter_reference import (
     VALUE_OPERANDS,
-    body_texts,
     compiled,
     explain,
     filter_texts,
     matches,
-    nested_texts,
-    object_payload_texts,
     payload,
     payload_texts,
     problems,
@@ -580,25 +576,6 @@ def test_every_outcome_follows_from_its_inner_outcomes(filter_text: str, payload
 
 
 # Properties
-
-
-@given(body_texts, payload_texts)
-def test_not_is_the_negation_of_a_filter(filter_text: str, payload_text: str):
-    assert matches(f'{{"$not":{filter_text}}}', payload_text) is not matches(filter_text, payload_text)
-
-
-@given(nested_texts, object_payload_texts)
-def test_not_is_the_negation_of_a_rule_for_a_field(field_text: str, payload_text: str):
-    negated = matches(f'{{"a":{{"$not":{field_text}}}}}', payload_text)
-
-    assert negated is not matches(f'{{"a":{field_text}}}', payload_text)
-
-
-@given(st.lists(body_texts, min_size=1, max_size=2), payload_texts)
-def test_any_holds_if_one_of_its_filters_matches(filter_texts: list[str], payload_text: str):
-    assert matches(f'{{"$any":[{",".join(filter_texts)}]}}', payload_text) is any(
-        matches(each, payload_text) for each in filter_texts
-    )
 
 
 @given(payload_texts)

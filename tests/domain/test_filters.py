@@ -1,6 +1,5 @@
 """Which payloads a filter matches, which filters can be saved, and what an explanation contains."""
 
-import json
 import time
 from decimal import Decimal
 from typing import Any
@@ -26,18 +25,14 @@ from hookmill.domain.filters import (
 from tests.domain.filter_reference import (
     NAMES,
     OPERATORS_WITHOUT_DOLLAR,
-    TOP_NAMES,
     body_matches,
     compiled,
     explain,
     filter_texts,
     matches,
-    nested_texts,
-    object_payload_texts,
     payload,
     payload_texts,
     problems,
-    set_texts,
     shortened,
     value_with_fractions,
 )
@@ -780,44 +775,6 @@ def test_explanation_has_an_outcome_for_every_condition(filter_text: str, payloa
     count = 1 if source.keys() & {"$any", "$not"} else count_in_fields(source.get("$fields", source))
 
     assert len(explain(filter_text, payload_text).conditions) == count
-
-
-@given(object_payload_texts, st.sampled_from(TOP_NAMES), set_texts)
-def test_in_and_not_in_are_opposites_for_an_object(payload_text: str, name: str, operand: str):
-    field = json.dumps(name)
-
-    assert matches(f'{{{field}:{{"in":{operand}}}}}', payload_text) is not matches(
-        f'{{{field}:{{"not_in":{operand}}}}}', payload_text
-    )
-
-
-@given(object_payload_texts, st.sampled_from(TOP_NAMES))
-def test_exists_true_and_false_are_opposites_for_an_object(payload_text: str, name: str):
-    field = json.dumps(name)
-
-    assert matches(f'{{{field}:{{"exists":true}}}}', payload_text) is not matches(
-        f'{{{field}:{{"exists":false}}}}', payload_text
-    )
-
-
-@given(payload_texts, st.sampled_from(TOP_NAMES), set_texts)
-def test_array_alone_means_in(payload_text: str, name: str, operand: str):
-    field = json.dumps(name)
-
-    assert matches(f"{{{field}:{operand}}}", payload_text) is matches(f'{{{field}:{{"in":{operand}}}}}', payload_text)
-
-
-@given(object_payload_texts, nested_texts, nested_texts)
-def test_two_fields_match_an_object_if_each_of_them_matches(payload_text: str, one: str, other: str):
-    both = matches(f'{{"a":{one},"b":{other}}}', payload_text)
-
-    assert both is (matches(f'{{"a":{one}}}', payload_text) and matches(f'{{"b":{other}}}', payload_text))
-
-
-@given(filter_texts, payload_texts)
-def test_object_inside_an_array_matches_like_the_object_alone(filter_text: str, payload_text: str):
-    if payload_text.startswith("{"):
-        assert matches(filter_text, f"[0,{payload_text}]") is matches(filter_text, payload_text)
 
 
 @given(filter_texts, payload_texts)
