@@ -147,7 +147,7 @@ def text_of(page: bytes) -> str:
 def redirects_to_sign_in(answer: Answer) -> bool:
     """Whether the visitor must sign in first. False for the redirect after a sign-out."""
     path, _, query = answer.headers.get("location", "").partition("?")
-    return answer.status == 303 and path == "/sign-in" and "flash=" not in query
+    return answer.status == 303 and path == "/sign-in" and "flash=signed-out" not in query
 
 
 def dashboard_for_test(url: str, create: Callable[[World], Dashboard] = Dashboard) -> Iterator[Dashboard]:

@@ -353,6 +353,4 @@ def test_settings_page_shows_every_setting_but_no_secret(sqlite_store: str, monk
     assert "master_key_previous not set default" in text
     assert "inbox: only writes the run's files" in text
     assert "agent: /usr/bin/agent, 2 arguments, no sandbox, at most 3600 s" in text
-    assert "Stored now 0 deliveries with 0 B of payloads" in text
-    assert "Forecast too early to say" in text
     assert "with AGENT_KEY, HOME" in text

@@ -1,7 +1,6 @@
 """The files of a run's package."""
 
 import json
-import os
 import stat
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState, envelope, envelope_text, full_prompt
 from hookmill.domain.run_options import RunField, RunOptions
-from hookmill.runs.package import PackagesOnHost, write_package
+from hookmill.runs.package import write_package
 from hookmill.runs.runners import PackageRunner
 from tests.runs.samples import always_continue, sample_run
 
@@ -176,17 +175,3 @@ def test_fields_of_a_payload_that_is_not_json_are_missing(tmp_path):
     package = write_package(tmp_path, run, b"not JSON")
 
     assert json.loads(package.envelope_file.read_text())["fields"]["pr"]["type"] == "missing"
-
-
-def test_disk_space_of_a_package_is_that_of_its_files(tmp_path):
-    run = sample_run()
-    package = write_package(tmp_path, run, b"{}")
-    small = PackagesOnHost(tmp_path).disk_bytes(run.id)
-    (package.directory / "output").write_bytes(os.urandom(1_000_000))
-
-    large = PackagesOnHost(tmp_path).disk_bytes(run.id)
-
-    assert small is not None
-    assert large is not None
-    assert large - small == pytest.approx(1_000_000, rel=0.05)
-    assert PackagesOnHost(tmp_path / "other").disk_bytes(run.id) is None

@@ -14,17 +14,10 @@ from hookmill.store.schema import metadata
 
 def query_plans(database: Database, work: Callable[[Transaction], object]) -> list[str]:
     """The plans of all statements about runs that `work` executes. Each begins with its statement."""
-    return statement_plans(database, work, table="runs")
-
-
-def statement_plans(
-    database: Database, work: Callable[[Transaction], object], *, table: str = "deliveries"
-) -> list[str]:
-    """The plans of all statements about the table that `work` executes. Each begins with its statement."""
     statements: list[tuple[str, Any]] = []
 
     def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if table in statement and statement.lstrip().startswith(("SELECT", "WITH", "UPDATE", "DELETE")):
+        if "runs" in statement and statement.lstrip().startswith(("SELECT", "WITH", "UPDATE", "DELETE")):
             statements.append((statement, parameters))
 
     with database.write() as tx:

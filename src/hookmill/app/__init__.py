@@ -6,14 +6,13 @@ starts the writer process of each ingress process, and `worker_process` (runs an
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from hookmill.app import keys
 from hookmill.app.alarm_destinations import AlarmPost
 from hookmill.app.first_start import refuse_lost_database
 from hookmill.app.identity_provider import external_sign_in
 from hookmill.domain.errors import Invalid
-from hookmill.maintenance import DiskGuard, disk_space
+from hookmill.maintenance import DiskGuard
 from hookmill.management import InstallationConfig, Management
 from hookmill.runs.package import PackagesOnHost
 from hookmill.settings import Settings
@@ -109,18 +108,7 @@ def build_management(settings: Settings, store: Store, *, guards_disk: bool = Tr
         packages=PackagesOnHost((settings.data_dir / "runs").absolute()),
         run_file_storage=run_file_storage(settings),
         send_alarm=AlarmPost(settings, now_us),
-        usable_bytes=lambda: usable_bytes(store.database.path, settings.free_space_min_bytes),
     )
-
-
-def usable_bytes(database: Path | None, free_bytes_min: int) -> int | None:
-    """The free space on SQLite's disk without the reserve; None if it is not known."""
-    if database is None:
-        return None
-    try:
-        return max(disk_space(database.parent, free_bytes_min).free_bytes - free_bytes_min, 0)
-    except OSError:
-        return None
 
 
 def run_file_storage(settings: Settings) -> RunFileStorage | None:

@@ -23,7 +23,7 @@ from hookmill.cli.session import read_settings_or_exit
 from hookmill.domain.errors import Invalid
 from hookmill.domain.moment import iso, iso_or_none
 from hookmill.domain.text import shown
-from hookmill.presentation.storage import size_text
+from hookmill.presentation.byte_size import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -51,7 +51,6 @@ from hookmill.management.run_files import LocalPackages, RunFileReader
 from hookmill.management.runs import Runs
 from hookmill.management.secrets import Secrets, TeamSecret
 from hookmill.management.sessions import KnownBrowser, LinkTarget, Sessions, SignedInMember
-from hookmill.management.storage import Storage
 from hookmill.management.webhooks import UNSET, Webhooks, WebhookWithSecret
 from hookmill.store.database import Database
 from hookmill.store.keys.sealing import MasterKeys
@@ -72,10 +71,9 @@ class Management:
         packages: LocalPackages | None = None,
         run_file_storage: RunFileStorage | None = None,
         send_alarm: SendAlarm | None = None,
-        usable_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         """`now_us`: the time in µs since 1970. `has_room`: whether the database's disk has room for changes that create
-        something. `usable_bytes`: how much that disk has for further deliveries; None if the amount is not known.
+        something.
 
         `packages`: the packages of runs on this host. `run_file_storage`: where runs' files are stored; None if they
         stay on the worker's host. `send_alarm` sends tests of alarm destinations; None if this process can't send them.
@@ -102,7 +100,6 @@ class Management:
         self.audit = Audit(installation)
         self.definition_runs = DefinitionRuns(installation)
         self.master_key_rotations = MasterKeyRotations(installation)
-        self.storage = Storage(installation, packages, usable_bytes)
         self.idempotency = Idempotency(installation)
         self.alarm_destinations = AlarmDestinations(installation, send_alarm)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from hookmill.domain.errors import NotFound
-from hookmill.domain.ids import RunKey, run_id
+from hookmill.domain.ids import run_id
 from hookmill.domain.permission import MayView
 from hookmill.domain.run import PAYLOAD_FILE, ByDelivery, Run
 from hookmill.domain.run_files import (
@@ -42,10 +42,6 @@ class LocalPackages(Protocol):
         ...
 
     def read_tail(self, run: Run, name: str, bytes_max: int) -> tuple[bytes, int]: ...
-
-    def disk_bytes(self, run: RunKey) -> int | None:
-        """The space that the run's package has on the disk; None if it is not on this host."""
-        ...
 
 
 class RunFileReader:

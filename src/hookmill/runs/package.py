@@ -361,22 +361,6 @@ class PackagesOnHost:
     def _shows(self, run: Run, name: str) -> bool:
         return not run.options.secrets or name == OUTPUT_FILE or is_masked(self.directory, run.id)
 
-    def disk_bytes(self, run: RunKey) -> int | None:
-        """The space that the run's package has on the disk, without subdirectories. None if it is not on this host."""
-        try:
-            descriptor = open_package(self.directory, run)
-        except OSError:
-            return None
-        try:
-            with os.scandir(descriptor) as entries:
-                statuses = [entry.stat(follow_symlinks=False) for entry in islice(entries, LISTED_ENTRIES_MAX)]
-        except OSError:
-            # The package was removed meanwhile.
-            return None
-        finally:
-            os.close(descriptor)
-        return sum(status.st_blocks for status in statuses) * BLOCK_BYTES
-
 
 def is_masked(packages: Path, run: RunKey) -> bool:
     """Whether the secrets of the run are masked in the files of its package."""

@@ -84,16 +84,6 @@ def force_custom_query_plans(tx: Transaction) -> None:
         tx.run("SET LOCAL plan_cache_mode = force_custom_plan")
 
 
-def prefer_ordered_index(tx: Transaction) -> None:
-    """Make PostgreSQL read ordered rows with a limit through an index that has the order, until the transaction ends.
-
-    With outdated statistics, it might otherwise read and sort all rows of a range before it applies the limit.
-    """
-    if not tx.on_sqlite:
-        tx.run("SET LOCAL enable_sort = off")
-        tx.run("SET LOCAL enable_bitmapscan = off")
-
-
 def allow_long_statements(tx: Transaction, seconds: int, *, response_seconds: int | None = None) -> None:
     """Let statements and lock waits of this transaction take up to `seconds`. SQLite doesn't limit statements.
 

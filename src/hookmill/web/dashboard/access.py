@@ -22,14 +22,6 @@ class NotSignedIn(Exception):
     """The page requires a signed-in member, but the request has no valid session."""
 
 
-class ForeignForm(Forbidden):
-    """The form was not sent from a page of this service."""
-
-
-class StaleForm(Forbidden):
-    """The form was sent from a page of this service, but was created for another session."""
-
-
 def require_nothing(_context: PageContext) -> None:
     """Require no sign-in. The pages reveal nothing about the installation."""
 
@@ -89,21 +81,22 @@ def cookie_name(is_https: bool) -> str:
     return SECURE_COOKIE if is_https else PLAIN_COOKIE
 
 
-def refuse_foreign_or_stale_form(context: PageContext) -> None:
-    """Raise `ForeignForm` for a form of another site, and `StaleForm` for a form of another session.
-
-    Without a session, such as for signing in, only the origin is checked. Browsers send the origin of a form in a
-    header that another site can't forge.
-    """
+def refuse_foreign_form(context: PageContext) -> None:
+    """Raise `Forbidden` for a form of another site. Browsers send the origin in a header that no site can forge."""
     if not _is_same_origin(context.request):
-        raise ForeignForm(
+        raise Forbidden(
             "This form was not sent from a page of this service, so nothing was changed. Open the page and submit it."
         )
+
+
+def refuse_stale_form(context: PageContext) -> None:
+    """Raise `Forbidden` for a form that was created for another session. Without a session, such as for signing in,
+    nothing is checked."""
     if context.signed_in is None:
         return
     token = context.form["csrf"] or context.request.headers.get("x-csrf-token", "")
     if not is_csrf_token_of(context.session_token or "", token):
-        raise StaleForm(
+        raise Forbidden(
             "This form is older than your session. Nothing was changed. Reload the page and submit it again."
         )
 

@@ -23,8 +23,8 @@ from hookmill.domain.errors import (
 )
 from hookmill.domain.networks import Network
 from hookmill.web.asgi import Receive, Scope, Send
-from hookmill.web.dashboard import access, kept_form
-from hookmill.web.dashboard.access import NotSignedIn, Requirement, StaleForm, cookie_name
+from hookmill.web.dashboard import access
+from hookmill.web.dashboard.access import NotSignedIn, Requirement, cookie_name
 from hookmill.web.dashboard.form_reader import FormReader, IncompleteForm
 from hookmill.web.dashboard.page_context import PageContext, Service
 from hookmill.web.dashboard.urls import url
@@ -110,9 +110,6 @@ class DashboardApplication:
         try:
             return await self._serve_page(context)
         except NotSignedIn:
-            # Signing out needs no second submission: the session has ended already.
-            if kept_form.can_be_resubmitted(context) and context.page_path != "/sign-out":
-                return await context.in_thread(kept_form.resubmission_page, context)
             return self._redirect_to_sign_in(context)
         except IncompleteForm as error:
             response = await context.in_thread(_error_page, context, error.status, str(error))
@@ -126,10 +123,6 @@ class DashboardApplication:
         except ObjectStoreUnavailable as error:
             self._service.report_failure("dashboard", error)
             return await context.in_thread(_error_page, context, 503, str(error))
-        except StaleForm as error:
-            if kept_form.can_be_resubmitted(context):
-                return await context.in_thread(kept_form.resubmission_page, context)
-            return await context.in_thread(_error_page, context, 403, str(error))
         except HookmillError as error:
             return await context.in_thread(_error_page, context, _status_of(error), str(error))
         except Exception as error:
@@ -146,10 +139,12 @@ class DashboardApplication:
             raise NotFound("This page does not exist.")
         if isinstance(page, Response):
             return page
-        context.page_path = page.path
         if page.method == "POST":
-            context.form = await self._forms.read(context, is_public=page.requirement is access.require_nothing)
-            access.refuse_foreign_or_stale_form(context)
+            access.refuse_foreign_form(context)
+            if context.signed_in is None and page.requirement is not access.require_nothing:
+                raise NotSignedIn
+            context.form = await self._forms.read(context)
+            access.refuse_stale_form(context)
         permission = await context.in_thread(page.requirement, context)
         arguments = (context,) if permission is None else (context, permission)
         if inspect.iscoroutinefunction(page.handler):
@@ -199,8 +194,10 @@ class DashboardApplication:
     def _redirect_to_sign_in(self, context: PageContext) -> Response:
         if context.is_htmx:
             return Response(status_code=204, headers={"HX-Redirect": url("sign-in")})
-        next_path = context.request.scope["path"] if context.request.method == "GET" else ""
-        return RedirectResponse(url("sign-in", next=next_path if next_path != "/" else ""), 303)
+        if context.request.method == "POST":
+            return RedirectResponse(url("sign-in", flash="session-ended"), 303)
+        path = context.request.scope["path"]
+        return RedirectResponse(url("sign-in", next=path if path != "/" else ""), 303)
 
 
 async def _never_called(_request: Request) -> Response:

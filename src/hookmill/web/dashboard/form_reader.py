@@ -10,8 +10,6 @@ from hookmill.web.delivery_body import BODY_SECONDS
 FORM_BYTES_MAX: Final = 1_048_576
 PUBLIC_FORM_BYTES_MAX: Final = 16_384
 """For pages that require no sign-in. Their forms contain an e-mail address, a name and passwords."""
-SIGNED_OUT_FORM_BYTES_MAX: Final = 65_536
-"""For a form whose session has ended. The response contains the form, and escaping can enlarge it many times."""
 UNAUTHENTICATED_SECONDS: Final = 10.0
 """The time limit for forms of unauthenticated clients."""
 
@@ -30,22 +28,18 @@ class FormReader:
     def __init__(self) -> None:
         self._member_reader = BodyReader(32)
         self._public_reader = BodyReader(32, grace_seconds=0.1)
-        # For forms whose session has ended: the member must not lose the input. But any client can send such a form.
-        self._signed_out_reader = BodyReader(4)
 
-    async def read(self, context: PageContext, *, is_public: bool) -> SubmittedForm:
-        """Read a form. `is_public`: whether its page requires no sign-in.
+    async def read(self, context: PageContext) -> SubmittedForm:
+        """Read a form.
 
         Raises `Invalid` for a malformed form, and `IncompleteForm` for a form that did not arrive completely.
         """
         media_type = context.request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/x-www-form-urlencoded":
             raise Invalid("The content type of a form must be application/x-www-form-urlencoded.")
-        reader, bytes_max, seconds = self._signed_out_reader, SIGNED_OUT_FORM_BYTES_MAX, UNAUTHENTICATED_SECONDS
+        reader, bytes_max, seconds = self._public_reader, PUBLIC_FORM_BYTES_MAX, UNAUTHENTICATED_SECONDS
         if context.signed_in is not None:
             reader, bytes_max, seconds = self._member_reader, FORM_BYTES_MAX, BODY_SECONDS
-        elif is_public:
-            reader, bytes_max = self._public_reader, PUBLIC_FORM_BYTES_MAX
         try:
             body = await reader.read(
                 context.request.scope, context.request.receive, bytes_max=bytes_max, seconds=seconds

@@ -49,10 +49,6 @@ class SubmittedForm(Mapping[str, str]):
     def __len__(self) -> int:
         return len(dict(self._pairs))
 
-    def pairs(self) -> Sequence[tuple[str, str]]:
-        """All fields, in the order in which they were sent."""
-        return self._pairs
-
     def all(self, name: str) -> list[str]:
         """Every value of a field that may be sent several times."""
         return [value for key, value in self._pairs if key == name]
@@ -117,8 +113,6 @@ class PageContext:
     form: SubmittedForm = field(default_factory=SubmittedForm)
     factory: Factory | None = None
     """The factory of the page; None if the page has none."""
-    page_path: str = ""
-    """The path pattern of the page."""
 
     @property
     def management(self) -> Management:

@@ -15,6 +15,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.permission import MayManage
 from hookmill.presentation.alarm import alarm_state_text
 from hookmill.presentation.automation import state_text
+from hookmill.presentation.byte_size import size_text
 from hookmill.presentation.delivery import details
 from hookmill.presentation.member import sign_in_text
 from hookmill.presentation.queue import count_text, duration_text, waiting_text, worker_text
@@ -26,7 +27,6 @@ from hookmill.presentation.run import (
     run_state_text,
     usage_text,
 )
-from hookmill.presentation.storage import size_text
 from hookmill.web.dashboard.markdown import inert_markdown
 from hookmill.web.dashboard.urls import url
 
@@ -34,6 +34,7 @@ STATIC: Final = resources.files("hookmill.web.dashboard") / "static"
 
 FLASH_MESSAGES: Final = {
     "signed-out": "You are signed out.",
+    "session-ended": "Your session had ended, so nothing was changed.",
     "password": "Password changed. Your other sessions have ended.",
 }
 """Messages that a page shows after a redirect, by the value of `flash` in the page's URL.

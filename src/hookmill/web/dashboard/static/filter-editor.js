@@ -60,7 +60,7 @@
   form.addEventListener("htmx:beforeOnLoad", (event) => {
     if (!event.detail.xhr.getResponseHeader("HX-Redirect")) return;
     event.preventDefault();
-    result.textContent = "You are signed out. Save as usual: your changes are kept while you sign in again.";
+    result.textContent = "You are signed out. Copy your changes, and sign in again.";
   });
 
   for (const failure of ["htmx:responseError", "htmx:sendError"]) {
