@@ -118,7 +118,6 @@ ADDITIONAL_INPUTS: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("automation change", "--catch-up"): {"--schedule": "nightly=@daily"},
     ("automation create", "--timezone"): {"--schedule": "nightly=@daily"},
     ("automation create", "--catch-up"): {"--schedule": "nightly=@daily"},
-    ("delivery export", "--after"): {"--chain": FLAG},
     ("alarm destination add", "--include-factories"): {"--installation": FLAG},
     ("automation change", "--field-max"): {"--field": "pr=/n"},
     ("automation create", "--field-max"): {"--field": "pr=/n"},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from hookmill.cli import chain, explain, export, inputs, options
+from hookmill.cli import explain, export, inputs, options
 from hookmill.cli.output import (
     Column,
     command_line,
@@ -216,20 +216,9 @@ def replay(
 def export_deliveries(
     webhook: options.OnlyWebhook = None,
     output: options.OutputFile = None,
-    as_chain: Annotated[
-        bool, typer.Option("--chain", help="Make the lines a hash chain, which others can check.")
-    ] = False,
-    after: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Continue the chain of this earlier export.")
-    ] = None,
     factory: options.FactoryName = "default",
 ) -> None:
     """Export the whole log as JSON lines, oldest first."""
-    if after is not None and not as_chain:
-        raise typer.BadParameter("only a chain can be continued. Add --chain", param_hint="--after")
-    if as_chain:
-        _export_chain(webhook, output, after, factory)
-        return
     with factory_session(factory) as session:
 
         def page_after(last: Delivery | None) -> Sequence[Delivery]:
@@ -237,26 +226,6 @@ def export_deliveries(
 
         pages = ([DeliveryView.of(delivery) for delivery in page] for page in export.all_pages(page_after))
         export.write(pages, output, "delivery")
-
-
-def _export_chain(webhook: str | None, output: str | None, after: str | None, factory: str) -> None:
-    earlier = chain.read_earlier(after) if after is not None else None
-    with factory_session(factory) as session:
-        uid = session.management.webhooks.get(session.may, webhook).uid if webhook is not None else None
-        if earlier is not None and (earlier.factory, earlier.webhook) != (factory, uid):
-            raise Invalid(
-                f"The earlier export {shown(earlier.path)} is of the factory {shown(earlier.factory)!r} and "
-                f"{'all webhooks' if earlier.webhook is None else f'the webhook {shown(earlier.webhook)}'}. Export the "
-                "same ones, or begin a new chain without --after."
-            )
-        if output is not None and after is not None and Path(output).absolute() == Path(after).absolute():
-            raise typer.BadParameter("it would replace the earlier export. Name another file", param_hint="--output")
-        start = earlier.last_delivery if earlier is not None else None
-
-        def page_after(last: tuple[Delivery, str | None] | None) -> Sequence[tuple[Delivery, str | None]]:
-            return session.management.log.settled(session.may, webhook=webhook, after=last[0].key if last else start)
-
-        chain.write(export.all_pages(page_after), output, factory=factory, webhook=uid, earlier=earlier)
 
 
 def print_deliveries(deliveries: Sequence[Delivery]) -> None:

@@ -22,9 +22,6 @@ from hookmill.store.database import Transaction
 from hookmill.store.deliveries import LogRange
 from hookmill.store.runs import adding
 
-SETTLED_SECONDS: Final = 60
-"""After this time, a received delivery is in the log: its transaction takes a few seconds at most."""
-PAYLOADS_PER_PAGE: Final = 100
 KEYS_PER_QUERY: Final = 500
 
 
@@ -77,21 +74,6 @@ class Log:
         with self._installation.reading() as tx:
             uid = uid_of(tx, may, webhook)
             return deliveries.oldest(tx, may.factory.id, webhook=uid, after=after, limit=limit)
-
-    def settled(
-        self, may: MayView, *, webhook: str | None = None, after: DeliveryKey | None = None
-    ) -> Sequence[tuple[Delivery, str | None]]:
-        """A page like that of `oldest`, each delivery with the SHA-256 of its stored payload, if any.
-
-        It omits deliveries of the last `SETTLED_SECONDS`. A delivery may be committed after one that was received
-        later, and a reader that continues after the page's last delivery would miss it.
-        """
-        until = self._installation.now() - SETTLED_SECONDS * 1_000_000
-        with self._installation.reading() as tx:
-            uid = uid_of(tx, may, webhook)
-            page = deliveries.oldest(tx, may.factory.id, webhook=uid, after=after, until=until, limit=PAYLOADS_PER_PAGE)
-            digests = deliveries.payload_digests(tx, [delivery.key for delivery in page])
-        return [(delivery, digests.get(delivery.key)) for delivery in page]
 
     def get(self, may: MayView, delivery_id: str) -> Delivery:
         with self._installation.reading() as tx:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, Final
 
 from hookmill.domain import ids
@@ -223,19 +222,14 @@ def oldest(
     *,
     webhook: WebhookUid | None = None,
     after: DeliveryKey | None = None,
-    until: int | None = None,
     limit: int = 1000,
 ) -> Sequence[Delivery]:
-    """A page of the log, oldest first. `after` is the last row of the previous page.
-
-    With `until`, only deliveries that were received before this time in µs since 1970.
-    """
+    """A page of the log, oldest first. `after` is the last row of the previous page."""
     rows = tx.all(
         f"""
         SELECT {_COLUMNS}
         FROM deliveries d JOIN webhooks w ON w.no = d.webhook_no
         WHERE w.factory_id = :factory AND d.id > :after {"AND w.uid = :webhook" if webhook is not None else ""}
-            {"AND d.id < :until" if until is not None else ""}
         ORDER BY d.id
         LIMIT :limit
         """,
@@ -243,7 +237,6 @@ def oldest(
         after=after or b"",
         limit=limit,
         **({"webhook": webhook} if webhook is not None else {}),
-        **({"until": _key_at(until)} if until is not None else {}),
     )
     return [_delivery(row) for row in rows]
 
@@ -282,19 +275,6 @@ def payload(tx: Transaction, key: DeliveryKey) -> bytes | None:
     """The body, byte for byte; None if it is not stored."""
     row = tx.one("SELECT body FROM payloads WHERE delivery_id = :id", id=key)
     return bytes(row["body"]) if row else None
-
-
-def payload_digests(tx: Transaction, keys: Sequence[DeliveryKey]) -> dict[DeliveryKey, str]:
-    """The SHA-256 of the bodies of these deliveries, in hexadecimal digits. Reads all of these bodies. Deliveries
-    without a stored body are omitted."""
-    if not keys:
-        return {}
-    parameters = {f"key_{number}": key for number, key in enumerate(keys)}
-    rows = tx.all(
-        f"SELECT delivery_id, body FROM payloads WHERE delivery_id IN ({', '.join(f':{name}' for name in parameters)})",
-        **parameters,
-    )
-    return {DeliveryKey(bytes(row["delivery_id"])): sha256(bytes(row["body"])).hexdigest() for row in rows}
 
 
 def lock_against_pruning(tx: Transaction, key: DeliveryKey) -> None:
