@@ -3,7 +3,7 @@
 The engine's client is a command like any other, so the guard limits its time and its output. A container of Docker is
 no descendant of the client, so it is removed by its name whenever the client did not end by itself.
 
-With `network_allow`, another container holds the network: see `sandbox/held_network.py`.
+With `network_allow`, a pause container has the network: see `sandbox/pause_container.py`.
 """
 
 import errno
@@ -43,7 +43,7 @@ from hookmill.runs.runners.command import (
 from hookmill.runs.runners.kind import CommandLine, RunnerContext
 from hookmill.runs.runners.programs import Program
 from hookmill.runs.runners.run_variables import RunVariable
-from hookmill.sandbox.held_network import HOLDER_FILE, HOLDER_PATH, holder_program
+from hookmill.sandbox.pause_container import PAUSE_ARGV
 
 ENGINES: Final = ("podman", "docker")
 PACKAGE_PATH: Final = "/package"
@@ -119,7 +119,7 @@ def container_arguments(
         *(["--interactive"] if reads_input else []),
         f"--name={name}",
         f"--label=hookmill.run={run}",
-        f"--network={f'container:{holder_name(name)}' if limits.network_allow else limits.network}",
+        f"--network={f'container:{pause_container_name(name)}' if limits.network_allow else limits.network}",
         *_restrictions(limits, user),
         f"--mount=type=bind,src={package},dst={PACKAGE_PATH},readonly",
         f"--mount=type=bind,src={package / OUTPUTS_DIRECTORY},dst={paths.outputs}",
@@ -132,26 +132,24 @@ def container_arguments(
     )
 
 
-def holder_arguments(
-    *, engine: str, image: str, limits: ContainerLimits, name: str, run: str, package: PurePath, user: str
+def pause_arguments(
+    *, engine: str, image: str, limits: ContainerLimits, name: str, run: str, user: str
 ) -> tuple[str, ...]:
-    """The command line that starts the container whose network the container `name` joins.
-
-    It has only a loopback, and executes the program `HOLDER_FILE` of the package.
-    """
+    """The command line that starts the container whose network the container `name` joins. It has only a loopback."""
+    program, *arguments = PAUSE_ARGV
     return (
         engine,
         "run",
         "--rm",
         "--detach",
-        f"--name={holder_name(name)}",
+        f"--name={pause_container_name(name)}",
         f"--label=hookmill.run={run}",
         "--network=none",
         *_restrictions(limits, user),
-        f"--mount=type=bind,src={package / HOLDER_FILE},dst={HOLDER_PATH},readonly",
         "--workdir=/",
-        f"--entrypoint={HOLDER_PATH}",
+        f"--entrypoint={program}",
         image,
+        *arguments,
     )
 
 
@@ -181,8 +179,8 @@ def container_name(run: Run, attempt: int) -> str:
     return f"hookmill-{run_id(run.id)}-{attempt}"
 
 
-def holder_name(container: str) -> str:
-    """The name of the container that holds the network of this one."""
+def pause_container_name(container: str) -> str:
+    """The name of the pause container of this container."""
     return f"{container}-network"
 
 
@@ -222,24 +220,23 @@ class ContainerRunner(CommandRunner):
                     # The client may have been killed, and the container may still run.
                     self._remove([name])
                 else:
-                    self._remove_holders([name])
+                    self._remove_pause_containers([name])
 
     def _network(self, package: Package) -> dict[str, Any] | None:
         egress = egress_spec(self.limits.network_allow, self.limits.network_private)
         if egress is None:
             return None
         name = container_name(package.run, package.run.attempt)
-        holder = holder_arguments(
+        pause = pause_arguments(
             engine=self.engine,
             image=self.image,
             limits=self.limits,
             name=name,
             run=run_id(package.run.id),
-            package=package.directory,
             user=self._user,
         )
-        inspect = (self.engine, "container", "inspect", "--format={{.State.Pid}}", holder_name(name))
-        return {"holder": holder, "inspect": inspect, "egress": egress}
+        inspect = (self.engine, "container", "inspect", "--format={{.State.Pid}}", pause_container_name(name))
+        return {"pause": pause, "inspect": inspect, "egress": egress}
 
     def _argv(self, package: Package) -> tuple[str, ...]:
         variables = self._environment(package)
@@ -303,15 +300,15 @@ class ContainerRunner(CommandRunner):
         return "The container could not be started. The output has the engine's message."
 
     def _remove(self, names: Sequence[str]) -> None:
-        """Remove containers that may exist, and those that hold their networks, with their processes. Raises `OSError`
-        if the engine does not answer."""
+        """Remove containers that may exist, their pause containers, and the processes in them. Raises `OSError` if the
+        engine does not answer."""
         self._remove_containers(names)
-        self._remove_holders(names)
+        self._remove_pause_containers(names)
 
-    def _remove_holders(self, names: Sequence[str]) -> None:
+    def _remove_pause_containers(self, names: Sequence[str]) -> None:
         # Podman removes no container whose network another one uses, so these follow.
         if self.limits.network_allow:
-            self._remove_containers([holder_name(name) for name in names])
+            self._remove_containers([pause_container_name(name) for name in names])
 
     def _remove_containers(self, names: Sequence[str]) -> None:
         account = self._other_account
@@ -392,8 +389,8 @@ class ContainerOptions(BaseModel):
         """Raises `Invalid` if this process can't limit containers to `network_allow`."""
         if not self.network_allow:
             return
-        if sys.platform != "linux" or holder_program(os.uname().machine) is None:
-            raise Invalid("The network_allow of a container needs Linux on x86-64 or ARM64. Remove it from the runner.")
+        if sys.platform != "linux":
+            raise Invalid("The network_allow of a container needs Linux. Remove it from the runner.")
         uid = os.geteuid() if account is None else account.uid
         if PurePath(self.engine).name == "docker" and uid != 0:
             raise Invalid(

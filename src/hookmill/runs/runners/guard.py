@@ -387,7 +387,7 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int, lim
             os.chdir(working_directory)
         step = "program"
         if (network := spec["network"]) is not None:
-            from hookmill.sandbox.held_network import prepare_network
+            from hookmill.sandbox.pause_container import prepare_network
 
             prepare_network(network, lambda: os.close(error_write_end))
         os.execvp(spec["argv"][0], spec["argv"])  # noqa: S606 - no shell is wanted
@@ -423,7 +423,7 @@ def _load_network() -> None:
     """Likewise for the network of a container."""
     _add_own_package()
     import hookmill.sandbox.egress
-    import hookmill.sandbox.held_network  # noqa: F401
+    import hookmill.sandbox.pause_container  # noqa: F401
 
 
 def _create_cgroup(cgroup: Mapping[str, Any] | None) -> None:
