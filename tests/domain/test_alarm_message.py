@@ -39,6 +39,8 @@ HOSTILE_NAMES: Final = (
     "evil.example.com",
     "evil.xn--p1ai/x.html",
     "mailto:evil@evil.example",
+    "![click](https://evil.example)",
+    "```@here",
     "[click](https://evil.example)",
     "&lt;!channel&gt;",
     "<script>alert(1)</script>",
@@ -92,9 +94,9 @@ def test_json_has_every_field_of_the_notice():
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_hostile_name_is_inert_in_every_format(name: str):
-    summary = f"Webhook {name} is quiet."
+    summary, action = f"Webhook {name} is quiet.", f"Look at {name}."
     message = AlarmMessage(
-        id="ntc_1", notice=replace(NOTICE, factory=name, subject=name, summary=summary, action=name, url=None)
+        id="ntc_1", notice=replace(NOTICE, factory=name, subject=name, summary=summary, action=action, url=None)
     )
 
     slack = as_slack(message)
@@ -105,18 +107,11 @@ def test_hostile_name_is_inert_in_every_format(name: str):
     assert not set(slack["text"]) & set("<>")
     assert html.unescape(slack["text"]) == as_text(message)
     assert (slack["mrkdwn"], slack["link_names"]) == (False, False)
-    for text in (
-        as_text(message),
-        subject_line(message),
-        str(parsed["Subject"]),
-        parsed.get_content().replace("\r\n", "\n"),
-    ):
-        lowered = text.lower()
-        for start in ("@here", "@channel", "@everyone", "@all", "@u012", "://", "www.", "mailto:", "](", "evil@evil"):
-            assert start not in lowered, (start, text)
-        # Mail programs make links of host names.
-        assert re.search(r"\w\.[a-z]", lowered) is None
-        assert not set(text) & set("\r\x00\x1b\u202e\u2028")
+    assert parsed.get_content().replace("\r\n", "\n") == as_text(message) + "\n"
+    for text in (as_text(message), subject_line(message), str(parsed["Subject"])):
+        # A reader sees what was changed.
+        assert not set(text) & set("\r\x00\x1b\u200b\u202e\u2028")
+    assert re.search(r"@\w|://\w|www\.|!\[", as_text(message)) is None
     assert as_text(message).count("\n") == as_text(MESSAGE).count("\n") - 1
     # The name adds no header and no line to the e-mail.
     assert (

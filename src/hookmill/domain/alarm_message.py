@@ -1,25 +1,19 @@
 """The messages that destinations get: as text, for Slack, and as JSON.
 
-A notice contains names, which users chose. In a text, nothing of it can become a mention, a link or a command.
-A notice about the installation contains only names of its hosts, which stay as they are: people copy them.
+A notice contains names, which users chose. In a text, none of them can mention people, load an image or hide a link.
 """
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hookmill.domain.alarm import ALARM_RULES, AlarmEvent, AlarmNotice, AlarmScope
+from hookmill.domain.alarm import ALARM_RULES, AlarmEvent, AlarmNotice
+from hookmill.domain.inert_text import inert_names
 from hookmill.domain.moment import iso, utc
 from hookmill.domain.text import shown
 
 FIELD_CHARACTERS_MAX: Final = 500
 """Longer texts of a notice are shortened."""
-_ZERO_WIDTH_SPACE: Final = "\u200b"
-_BREAK_POSITIONS: Final = re.compile(
-    r"(?<=@)|(?<=:)(?=//)|(?<=\w)(?=\.[^\W\d_])|(?<=www)(?=\.)|(?<=mailto)(?=:)|(?<=\])(?=[(\[])", re.IGNORECASE
-)
-"""Where an invisible space keeps mail programs and chats from recognizing a mention or a link, such as a host name."""
 _WORDS: Final = {AlarmEvent.RAISED: "Alarm", AlarmEvent.RESOLVED: "Resolved", AlarmEvent.TEST: "Test"}
 
 
@@ -33,25 +27,17 @@ class AlarmMessage:
     """The number of other notices that this message replaces, if there are too many to send each."""
 
 
-def inert(text: str) -> str:
-    """The text on one line, and so that no program recognizes a mention or a link in it."""
-    return _BREAK_POSITIONS.sub(_ZERO_WIDTH_SPACE, shown(text[:FIELD_CHARACTERS_MAX]))
-
-
-def _subject(notice: AlarmNotice) -> str:
-    """The subject, in which only the names of hosts can be copied: users chose the others."""
-    if notice.kind is not None and ALARM_RULES[notice.kind].scope is AlarmScope.INSTALLATION:
-        return shown(notice.subject[:FIELD_CHARACTERS_MAX])
-    return inert(notice.subject)
+def _on_one_line(text: str) -> str:
+    return shown(text[:FIELD_CHARACTERS_MAX])
 
 
 def subject_line(message: AlarmMessage) -> str:
-    """The subject of an e-mail."""
+    """The subject of an e-mail, in which nothing but control characters could act."""
     notice = message.notice
-    place = f" ({inert(notice.factory)})" if notice.factory is not None else ""
+    place = f" ({_on_one_line(notice.factory)})" if notice.factory is not None else ""
     more = f" and {message.more:,} more" if message.more else ""
     title = f"{ALARM_RULES[notice.kind].title}: " if notice.kind is not None else ""
-    return f"[Hookmill] {_WORDS[notice.event]}: {title}{_subject(notice)}{place}{more}"
+    return f"[Hookmill] {_WORDS[notice.event]}: {title}{_on_one_line(notice.subject)}{place}{more}"
 
 
 def as_text(message: AlarmMessage) -> str:
@@ -60,16 +46,18 @@ def as_text(message: AlarmMessage) -> str:
     It says what to do, unless the alarm is resolved.
     """
     notice = message.notice
-    lines = [f"{_WORDS[notice.event]}: {inert(notice.summary)}"]
+    lines = [f"{_WORDS[notice.event]}: {_on_one_line(notice.summary)}"]
     if notice.action and notice.event is not AlarmEvent.RESOLVED:
-        lines.append(inert(notice.action))
+        lines.append(_on_one_line(notice.action))
     if message.more:
         lines.append(f"And {message.more:,} more. There were too many for a message each.")
     lines.append("")
     if notice.factory is not None:
-        lines.append(f"Factory: {inert(notice.factory)}")
-    lines.append(f"Subject: {_subject(notice)}")
+        lines.append(f"Factory: {_on_one_line(notice.factory)}")
+    lines.append(f"Subject: {_on_one_line(notice.subject)}")
     lines.append(f"Time: {utc(notice.at)} UTC")
+    # Each line alone, so that a backquote in one of them has no effect on another.
+    lines = [inert_names(line) for line in lines]
     if notice.url is not None:
         lines.append(f"Details: {notice.url}")
     return "\n".join(lines)

@@ -72,6 +72,7 @@ _ACTS_IN_URL: Final = re.compile(
 )
 """GitHub refers to an issue by its full URL. The others act if a parser finds no URL here, or a shorter one."""
 _ACTS_IN_CHAT_URL: Final = re.compile(r"@(?=[\w-])|!\[")
+_ANY_URL: Final = re.compile("")
 _AFTER_URL: Final = "?!.,:;*_~'\")|>"
 _LONE_SCHEME: Final = re.compile(
     rf"(?:(?:https?|ftp)://|www\.)[{_AFTER_URL}\\]*+(?:[\[\]]|\Z)", re.ASCII | re.IGNORECASE
@@ -104,6 +105,11 @@ def inert(text: str, following: str = "") -> str:
 def inert_in_chat(text: str, following: str = "") -> str:
     """The Markdown for chats: without mentions, images and invisible characters outside of code. Links stay."""
     return _written(text, following, _CHAT_TOKEN, _ACTS_IN_CHAT_URL)
+
+
+def inert_names(line: str) -> str:
+    """A line with names, so that nothing in it acts in a chat: URLs become code, too."""
+    return _written(line, "", _CHAT_TOKEN, _ANY_URL)
 
 
 def inert_line(text: str) -> str:
