@@ -5,6 +5,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,24 @@ def test_directory_deeper_than_any_limit_is_removed(tmp_path: Path):
     remove_directory(directory)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_does_not_grow_with_the_number_of_entries(tmp_path: Path):
+    directory = tmp_path / "directory"
+    (directory / "files").mkdir(parents=True)
+    for number in range(10_000):
+        (directory / "files" / str(number)).touch()
+        (directory / str(number)).mkdir()
+
+    tracemalloc.start()
+    try:
+        remove_directory(directory)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert not directory.exists()
+    assert peak_bytes < 200_000
 
 
 def remove_read_only_as_nobody(directory: str) -> None:

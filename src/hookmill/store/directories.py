@@ -3,6 +3,7 @@
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -49,39 +50,47 @@ def remove_entry(name: str, parent_fd: int | None = None) -> None:
 
 
 def _remove_content(top_fd: int) -> None:
-    """Remove the content of the open directory, one level in each round.
-
-    In a round, the subdirectories' own subdirectories move up to the open directory.
+    """Remove the content of the open directory. The subdirectories of each subdirectory move up to it first.
 
     Each directory is renamed before its content is removed. A mount point can't be renamed, so this raises `OSError`
     before it removes the content of a file system that a command mounted in its package.
     """
-    new_names = (f".{secrets.token_hex(8)}-{number}" for number in count())
-    for name in _remove_files(top_fd):
-        os.rename(name, next(new_names), src_dir_fd=top_fd, dst_dir_fd=top_fd)
-    while subdirectories := _remove_files(top_fd):
-        for name in subdirectories:
-            subdirectory_fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top_fd)
-            try:
-                for inner in _remove_files(subdirectory_fd):
-                    os.rename(inner, next(new_names), src_dir_fd=subdirectory_fd, dst_dir_fd=top_fd)
-            finally:
-                os.close(subdirectory_fd)
-            os.rmdir(name, dir_fd=top_fd)
+    prefix, numbers = f".{secrets.token_hex(8)}-", count()
+
+    def move_up(name: str, directory_fd: int) -> str:
+        new_name = f"{prefix}{next(numbers)}"
+        os.rename(name, new_name, src_dir_fd=directory_fd, dst_dir_fd=top_fd)
+        return new_name
+
+    for name in _remaining_directories(top_fd):
+        renamed = name if name.startswith(prefix) else move_up(name, top_fd)
+        subdirectory_fd = os.open(renamed, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top_fd)
+        try:
+            for inner in _remaining_directories(subdirectory_fd):
+                move_up(inner, subdirectory_fd)
+        finally:
+            os.close(subdirectory_fd)
+        os.rmdir(renamed, dir_fd=top_fd)
 
 
-def _remove_files(directory_fd: int) -> list[str]:
-    """Remove the files in the directory. Makes its subdirectories writable, and returns their names."""
-    subdirectories = []
-    with os.scandir(directory_fd) as scan:
-        entries = list(scan)
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            _make_writable(entry.name, directory_fd)
-            subdirectories.append(entry.name)
-        else:
-            os.unlink(entry.name, dir_fd=directory_fd)
-    return subdirectories
+def _remaining_directories(directory_fd: int) -> Iterator[str]:
+    """Remove the files in the directory, and yield the names of its subdirectories, made writable, until it is empty.
+
+    The caller must move or remove each of them before it takes the next one. No list of them is made, because a
+    directory may have millions of entries.
+    """
+    has_entries = True
+    while has_entries:
+        # A scan may miss entries if others are removed meanwhile. So it is repeated until it finds nothing.
+        has_entries = False
+        with os.scandir(directory_fd) as entries:
+            for entry in entries:
+                has_entries = True
+                if entry.is_dir(follow_symlinks=False):
+                    _make_writable(entry.name, directory_fd)
+                    yield entry.name
+                else:
+                    os.unlink(entry.name, dir_fd=directory_fd)
 
 
 def _make_writable(path: str, parent_fd: int | None) -> None:
