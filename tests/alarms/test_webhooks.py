@@ -148,7 +148,7 @@ def test_no_alarm_is_raised_in_an_hour_of_ordinary_traffic(watch: Watch, world: 
 
 def test_requests_of_doctor_raise_no_alarm(watch: Watch, world: World):
     probe = world.management.probes.create(world.may)
-    world.management.probes.use_up_failed_authentications(world.may, probe.webhook.uid, 60)
+    fail(world, probe, 10)
     for _ in range(3):
         exceed_rate_limit(world, probe)
         watch.evaluate()

@@ -33,7 +33,6 @@ HARMLESS = {
     ("planning.py", "change.key != WebhookKey.SECRET_NAME"): "keys of a definition file",
     ("rendering.py", "WebhookKey.SIGNATURE_SCHEME in settings"): "the same",
     ("probe.py", "secret_name == f'{SECRET_NAME_PREFIX}{match[1].upper()}'"): "names of secrets",
-    ("doctor.py", "token not in {'', TOKEN_PLACEHOLDER}"): "a URL that the operator typed",
     ("secret.py", "value.reveal() not in {'.', '..'}"): "a new secret during its creation",
     ("restoring.py", "record.table in digests"): "names of tables",
     (

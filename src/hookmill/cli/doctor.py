@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
-from urllib.parse import urlsplit
+from typing import Annotated, Final
 
 import typer
 
-from hookmill.cli import inputs, options
-from hookmill.cli.output import confirm, count, print_json, print_line
+from hookmill.cli import options
+from hookmill.cli.output import count, print_json, print_line
 from hookmill.cli.session import read_settings_or_exit
-from hookmill.domain.errors import Invalid
 from hookmill.domain.finding import Examination, Finding, Status
 from hookmill.domain.text import shown
-from hookmill.domain.webhook import INGRESS_PREFIX, TOKEN_PLACEHOLDER, AuthMode
 from hookmill.presentation.finding import ExaminationView
-
-if TYPE_CHECKING:
-    from hookmill.app.doctor.exchange import Origin
-    from hookmill.app.doctor.through.deployment import ProbeWebhook
 
 EXIT_PROBLEMS: Final = 1
 _STATUS_WIDTH: Final = max(len(status) for status in Status)
@@ -36,38 +29,17 @@ def doctor(
             help="Check what proxies change: send deliveries to temporary webhooks at this URL, such as base_url.",
         ),
     ] = None,
-    webhook_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Without the installation's settings: check with this webhook, whose secret is on standard input. "
-            "Its automations start runs.",
-        ),
-    ] = None,
-    secret_from_stdin: Annotated[
-        bool,
-        typer.Option(
-            "--secret-from-stdin", help="With --webhook-url: read the secret of that webhook from standard input."
-        ),
-    ] = False,
     ca_file: options.CaFile = None,
     factory: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="With --through: the factory of the temporary webhooks."),
     ] = None,
-    yes: options.Yes = False,
     json: options.AsJson = False,
 ) -> None:
     """Check the installation and what proxies in front of it change. Says what to do. Ends with 1 for a problem."""
-    inputs.require_at_most_one(through=through, webhook_url=webhook_url)
     if through is None and factory is not None:
         raise typer.BadParameter("--factory needs --through")
-    if webhook_url is None and secret_from_stdin:
-        raise typer.BadParameter("--secret-from-stdin needs --webhook-url")
-    if webhook_url is not None:
-        inputs.require_yes_with_json(json, yes)
-        examination = _examine_from_outside(webhook_url, secret_from_stdin, ca_file, yes, json)
-    elif through is not None:
+    if through is not None:
         examination = _examine_through(through, ca_file, factory, json)
     else:
         from hookmill.app.doctor import examine
@@ -82,43 +54,10 @@ def doctor(
 def _examine_through(url: str, ca_file: str | None, factory: str | None, json: bool) -> Examination:
     settings = read_settings_or_exit()
 
-    from hookmill.app.doctor.through import Options, examine_through
+    from hookmill.app.doctor.proxy_checks import Options, examine_through
 
     through_options = Options(ca_file=Path(ca_file) if ca_file is not None else None, factory=factory)
     return examine_through(settings, url, through_options, _reporter(json))
-
-
-def _examine_from_outside(
-    webhook_url: str, secret_from_stdin: bool, ca_file: str | None, yes: bool, json: bool
-) -> Examination:
-    from hookmill.app.doctor.through import Options, examine_from_outside
-
-    origin, webhook = _webhook_at(webhook_url, inputs.read_secret() if secret_from_stdin else None)
-    if not yes:
-        confirm(
-            f"Send about 30 deliveries to {origin}{INGRESS_PREFIX}{webhook.uid}? Automations that select this webhook "
-            "start runs."
-        )
-    through_options = Options(ca_file=Path(ca_file) if ca_file is not None else None)
-    return examine_from_outside(origin, webhook, through_options, _reporter(json))
-
-
-def _webhook_at(url: str, secret: str | None) -> tuple[Origin, ProbeWebhook]:
-    """The deployment and the webhook. Raises `Invalid`."""
-    from hookmill.app.doctor.exchange import Origin
-    from hookmill.app.doctor.through.deployment import ProbeWebhook
-
-    base, prefix, rest = url.partition(INGRESS_PREFIX)
-    uid, _, token = rest.partition("/")
-    if not prefix or not uid or urlsplit(url).query or token not in {"", TOKEN_PLACEHOLDER}:
-        raise Invalid(
-            f"This is not the URL of a webhook. Use one such as https://hooks.example.com{INGRESS_PREFIX}wh_…, with "
-            f"{TOKEN_PLACEHOLDER} in the place of a token."
-        )
-    if secret is None or not secret.strip():
-        raise Invalid("The checks need the secret of the webhook. Use --secret-from-stdin.")
-    mode = AuthMode.URL_TOKEN if token else AuthMode.TOKEN
-    return Origin.of(base), ProbeWebhook(uid=uid, auth_mode=mode, secret=secret.strip())
 
 
 def _reporter(json: bool) -> Callable[[Finding], None]:

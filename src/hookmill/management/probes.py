@@ -1,12 +1,9 @@
 """Temporary webhooks, with which `hookmill doctor` tests a deployment. Removing one removes its log and secret, too."""
 
-import os
 from secrets import token_hex
 from typing import Final
 
-from hookmill.domain.delivery import Label, LogDetails, RateLimit
 from hookmill.domain.errors import NotFound
-from hookmill.domain.ids import DeliveryKey, time_ordered_key
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.domain.probe import NAME_PREFIX, SECRET_NAME_PREFIX, is_probe
 from hookmill.domain.webhook import AuthMode, Webhook
@@ -17,12 +14,9 @@ from hookmill.management.secrets import Secrets
 from hookmill.management.webhooks import Webhooks, WebhookWithSecret
 from hookmill.store import factories, identity_segments, log_retention, webhooks
 from hookmill.store.admission import window_counts
-from hookmill.store.admission.plan import Rejection
-from hookmill.store.admission.transaction import admit
 from hookmill.store.database import Transaction
 
 ROWS_PER_STEP: Final = 100
-FILLED_REASON: Final = "hookmill doctor used up the rate limit to test the answer 429"
 
 
 class Probes:
@@ -97,32 +91,6 @@ class Probes:
         for factory_name, uid in leftovers:
             self.remove(self._access.operator(factory_name), uid)
         return len(leftovers)
-
-    def use_up_failed_authentications(self, may: MayManage, uid: str, limit: int) -> None:
-        """Record as many failed authentications of a temporary webhook as its rate limit allows in a minute.
-
-        Raises `NotFound` if the webhook is not a temporary one.
-        """
-        with self._installation.changing(may) as change:
-            webhook = _probe_named(change.tx, may, uid)
-            admit(
-                change.tx,
-                [
-                    Rejection(
-                        delivery_key=DeliveryKey(time_ordered_key(change.now, os.urandom(8))),
-                        webhook_no=webhook.no,
-                        revision=webhook.revision,
-                        received_at=change.now,
-                        label=Label.REJECTED_AUTH,
-                        rate_limit=int(RateLimit.FAILED_AUTHENTICATIONS),
-                        per_minute=limit,
-                        size=0,
-                        log_details=LogDetails(reason=FILLED_REASON),
-                    )
-                    for _ in range(limit)
-                ],
-            )
-            change.skip_audit()
 
 
 def _probe_named(tx: Transaction, may: MayManage, uid: str) -> Webhook:

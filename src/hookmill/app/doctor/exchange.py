@@ -6,7 +6,7 @@ The standard library's client sends only well-formed requests, so only its parse
 import io
 import socket
 import ssl
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
@@ -137,25 +137,6 @@ class Connection:
             if not isinstance(error.__cause__, BrokenPipeError | ConnectionResetError | ssl.SSLEOFError):
                 raise
 
-    def receive(self, bytes_max: int) -> bytes:
-        """The next bytes, at least one. Raises `NoResponse`, also if the server closes the connection."""
-        with _raising_no_response(self._seconds):
-            content = self._reader.read1(bytes_max)
-        if not content:
-            raise NoResponse("closed the connection without an answer")
-        return content
-
-    def waits_for_body(self, seconds: float) -> bool:
-        """Whether the server sends a status line 100 within `seconds`. False if it sends another status, or none."""
-        previous = self._reader.raw.deadline
-        self._reader.raw.deadline = Deadline(min(seconds, self.deadline.remaining()))
-        try:
-            return self._reader.peek(12)[:12].endswith(b" 100")
-        except OSError:
-            return False
-        finally:
-            self._reader.raw.deadline = previous
-
     def response(self, method: str = "POST") -> Response:
         """The next response; one with status 100 is skipped. Raises `NoResponse`."""
         with _raising_no_response(self._seconds):
@@ -180,7 +161,7 @@ class Connection:
         self.close()
 
 
-def tls_context(ca_file: Path | None = None, *, verifies: bool = True, protocols: Iterable[str] = ()) -> ssl.SSLContext:
+def tls_context(ca_file: Path | None = None, *, verifies: bool = True) -> ssl.SSLContext:
     """A client's context. `ca_file`: certificate authorities to trust in addition to the system's.
 
     Raises `Invalid` if the file can't be used.
@@ -198,7 +179,7 @@ def tls_context(ca_file: Path | None = None, *, verifies: bool = True, protocols
         except (OSError, ssl.SSLError) as error:
             reason = "it has no certificate" if isinstance(error, ssl.SSLError) else error.strerror
             raise Invalid(f"The file {ca_file} can't be used: {reason}. Name a PEM file with certificates.") from None
-    context.set_alpn_protocols(list(protocols) or ["http/1.1"])
+    context.set_alpn_protocols(["http/1.1"])
     return context
 
 

@@ -1,6 +1,7 @@
 """`doctor --through URL` finds what a proxy changes, and says which directive to change. nginx and Caddy are real."""
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -12,14 +13,11 @@ from typing import Any
 
 import pytest
 
-from hookmill.app.doctor.exchange import Connection, NoResponse, Origin, request_head, tls_context
-from hookmill.app.doctor.through import SLOW_BODY, OneWebhook, Options, advice, examine_from_outside, examine_through
-from hookmill.app.doctor.through.connections import check_redirect
-from hookmill.app.doctor.through.deployment import Deployment, ProbeWebhook
+from hookmill.app.doctor.exchange import Connection, NoResponse, Origin, request_head
+from hookmill.app.doctor.proxy_checks import SLOW_BODY, Options, examine_through
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.finding import Examination, Finding, Status
 from hookmill.domain.probe import NAME_PREFIX, SECRET_NAME_PREFIX
-from hookmill.domain.webhook import AuthMode
 from hookmill.settings import Settings
 from tests.support.counts import one_usually, only_in_proof
 from tests.support.loaded import Command
@@ -28,9 +26,6 @@ from tests.support.service import Service, serving
 from tests.support.waiting import LONG_SECONDS, until
 
 SHORT_PAUSES = (0.1,)
-MIRROR = """location = /mirror { internal; proxy_pass http://hookmill$request_uri; }
-    location / {
-        mirror /mirror;"""
 CACHE = "proxy_cache answers; proxy_cache_methods POST; proxy_cache_key $uri; proxy_cache_valid any 1m;"
 CACHE += " proxy_ignore_headers Cache-Control;"
 BUFFERS = "large_client_header_buffers 4 32k;"
@@ -43,12 +38,7 @@ def options(proxy: Proxy, **choices: object) -> Options:
 
 
 def complaints(examination: Examination) -> list[Finding]:
-    # Both proxies lose some answers that come before the end of a body.
-    return [
-        finding
-        for finding in examination.findings
-        if finding.status is not Status.OK and finding.advice != advice.EARLY_ANSWER
-    ]
+    return [finding for finding in examination.findings if finding.status is not Status.OK]
 
 
 def leftovers(service: Service) -> list[str]:
@@ -74,8 +64,10 @@ def test_sample_configuration_of_nginx_has_no_problem(service: Service, proxy: P
 
     assert complaints(examination) == [], "\n".join(map(str, complaints(examination)))
     assert examination.not_checked == ()
-    names = {finding.check for finding in examination.findings}
-    assert {"TLS", "HTTP/2", "client address", "without TLS", "429", "404", "query", "slow body", "framing"} <= names
+    assert [finding.check for finding in examination.findings] == [
+        "TLS", "delivery", "body", "large body", "firewall", "headers", "path", "responses", "client address",
+        "slow body",
+    ]  # fmt: skip
     assert leftovers(service) == []
 
 
@@ -106,18 +98,11 @@ def test_service_without_a_proxy_has_no_problem(tmp_path: Path, limits: dict[str
         3,
         [
             (
-                "body",
+                "large body",
                 "problem",
                 {"client_max_body_size 1m;": "client_max_body_size 100k;"},
                 "262,144",
                 "max_body_size 1m",
-            ),
-            (
-                "too large",
-                "problem",
-                {"client_max_body_size 1m;": "client_max_body_size 262144;"},
-                "413 by nginx",
-                "client_max_body_size 1m;",
             ),
             ("headers", "warning", {"underscores_in_headers on;": ""}, "was dropped", "underscores_in_headers on;"),
             ("headers", "warning", {BUFFERS: "large_client_header_buffers 4 2k;"}, "header of 7,000", BUFFERS),
@@ -135,47 +120,34 @@ def test_service_without_a_proxy_has_no_problem(tmp_path: Path, limits: dict[str
                 "403 by nginx",
                 "firewall",
             ),
-            (
-                "chunked body",
-                "problem",
-                {BUFFERS: 'if ($content_length = "") { return 411; }'},
-                "411",
-                "content_length",
-            ),
+            ("body", "problem", {BUFFERS: 'if ($content_length = "") { return 411; }'}, "411", "content_length"),
             ("path", "problem", {"http://hookmill;": "http://hookmill/;"}, "double slash", "not even a slash"),
-            ("query", "problem", {"http://hookmill;": "http://hookmill$uri;"}, "whose signature", "without $uri"),
-            ("methods", "problem", {LOCATION: f"{LOCATION} limit_except POST {{ deny all; }}"}, "403", "limit_except"),
+            ("path", "problem", {"http://hookmill;": "http://hookmill$uri;"}, "whose signature", "without $uri"),
+            ("responses", "problem", {LOCATION: f"{LOCATION} limit_except POST {{ deny all; }}"}, "403", "replace"),
             (
-                "error responses",
+                "responses",
                 "problem",
                 {"gzip off;": "proxy_intercept_errors on; error_page 401 https://example.com/;"},
                 "a wrong token: the response was 302",
                 "proxy_intercept_errors off;",
             ),
             (
-                "429",
+                "responses",
                 "problem",
-                {LOCATION: f"{LOCATION} proxy_hide_header Retry-After;"},
-                "Retry-After was changed or removed",
+                {LOCATION: f"{LOCATION} proxy_hide_header Allow;"},
+                "the header allow of the response 405 was changed or removed",
                 "no `proxy_hide_header`",
             ),
             (
-                "404",
+                "responses",
                 "problem",
-                {"gzip off;": "", LOCATION: f"add_header X-Webhook $request_uri always; {LOCATION}"},
-                "differ",
-                "must not replace",
+                {
+                    "limit_conn_zone": "proxy_cache_path cache keys_zone=answers:1m; limit_conn_zone",
+                    "proxy_buffering off;": CACHE,
+                },
+                "same delivery id",
+                "proxy_cache off;",
             ),
-            (
-                "compression",
-                "warning",
-                {"gzip off;": "gzip on; gzip_min_length 1; gzip_types *;"},
-                "compressed if the sender allows it",
-                "gzip off;",
-            ),
-            ("keep-alive", "warning", {BUFFERS: "keepalive_timeout 0;"}, "closed after one", "keepalive_timeout 65s;"),
-            ("cookies", "warning", {BUFFERS: 'add_header Set-Cookie "a=b" always;'}, "sets a cookie", "userid"),
-            ("repetitions", "problem", {LOCATION: MIRROR}, "are copies", "`mirror`"),
             (
                 "client address",
                 "problem",
@@ -191,25 +163,17 @@ def test_service_without_a_proxy_has_no_problem(tmp_path: Path, limits: dict[str
                 "$proxy_add_x_forwarded_for;",
             ),
             (
-                "without TLS",
+                "TLS",
                 "warning",
                 {"return 308 https://$host$request_uri;": "location / { proxy_pass http://hookmill; }"},
                 "passes on deliveries without TLS",
                 "return 308",
             ),
             (
-                "TLS",
-                "warning",
-                {"ssl_protocols TLSv1.2 TLSv1.3;": "ssl_protocols TLSv1.1 TLSv1.2; ssl_ciphers DEFAULT:@SECLEVEL=0;"},
-                "TLS 1.1 or older",
-                "ssl_protocols TLSv1.2 TLSv1.3;",
-            ),
-            ("dashboard", "warning", {"Host $http_host;": "Host other.example;"}, "(421)", "Host $http_host;"),
-            (
                 SLOW_BODY,
                 "problem",
                 {BUFFERS: "client_body_timeout 1s;"},
-                "a body that took 1.5 s",
+                "reset the connection|closed the connection|a body that took",
                 "client_body_timeout 60s;",
             ),
         ],
@@ -231,7 +195,7 @@ def test_change_by_nginx_is_found_with_its_directive(
         )
 
     assert any(
-        finding.status == status and observation in finding.observation and directive in finding.advice
+        finding.status == status and re.search(observation, finding.observation) and directive in finding.advice
         for finding in complaints(examination)
     ), "\n".join(map(str, complaints(examination)))
     assert leftovers(service) == []
@@ -244,14 +208,6 @@ def test_change_by_nginx_is_found_with_its_directive(
         ({"http://hookmill;": "http://hookmill/other/;"}, "404 by Hookmill", "without a path"),
         ({BUFFERS: "return 301 https://example.com/;"}, "301 by nginx", "another URL is right"),
         ({LOCATION: f"{LOCATION} deny all;"}, "403 by nginx", "firewall"),
-        (
-            {
-                "limit_conn_zone": "proxy_cache_path cache keys_zone=answers:1m; limit_conn_zone",
-                "proxy_buffering off;": CACHE,
-            },
-            "same delivery id",
-            "proxy_cache off;",
-        ),
     ],
 )
 def test_proxy_that_loses_deliveries_stops_the_checks(
@@ -289,16 +245,10 @@ def test_other_installation_behind_the_url_is_a_problem(service: Service, proxy:
     ("check", "changes", "observation", "directive"),
     [
         (
-            "body",
+            "large body",
             {"reverse_proxy": "request_body {\n\t\tmax_size 100KB\n\t}\n\n\treverse_proxy"},
             "262,144",
             "max_size 1MB",
-        ),
-        (
-            "compression",
-            {"reverse_proxy": "encode {\n\t\tgzip\n\t\tminimum_length 1\n\t\tmatch status 4xx\n\t}\n\treverse_proxy"},
-            "compressed",
-            "`encode`",
         ),
         ("path", {"reverse_proxy": "uri strip_suffix /\n\treverse_proxy"}, "slash at its end", "`uri`"),
         (
@@ -349,13 +299,13 @@ def test_wrong_trusted_proxies_are_found(
 def test_expired_certificate_is_a_problem_and_the_other_checks_are_made(service: Service, proxy: Proxy, tmp_path: Path):
     expired = replace(proxy_place(tmp_path, days=-1), port=proxy.port, http_port=proxy.http_port)
     with expired.nginx(service.port):
-        examination = examine_through(service.read_settings(), proxy.url, options(expired, only=frozenset({"query"})))
+        examination = examine_through(service.read_settings(), proxy.url, options(expired, only=frozenset({"path"})))
 
     (complaint,) = complaints(examination)
     assert (complaint.check, complaint.status) == ("TLS", Status.PROBLEM)
     assert "certificate has expired" in complaint.observation
     assert "authority" not in complaint.advice
-    assert "query" in {finding.check for finding in examination.findings}
+    assert "path" in {finding.check for finding in examination.findings}
 
 
 def test_certificate_that_ends_soon_is_a_warning(service: Service, proxy: Proxy, tmp_path: Path):
@@ -366,68 +316,6 @@ def test_certificate_that_ends_soon_is_a_warning(service: Service, proxy: Proxy,
     (complaint,) = complaints(examination)
     assert complaint.status is Status.WARNING
     assert "valid for 5 days" in complaint.observation
-
-
-# From outside
-
-
-@pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
-def test_deployment_is_checked_from_outside_with_one_webhook(service: Service, proxy: Proxy, mode: AuthMode):
-    with service.management() as management:
-        may = management.access.operator("default")
-        created = management.webhooks.create(may, "own", auth_mode=mode)
-        webhook = ProbeWebhook(uid=created.webhook.uid, auth_mode=created.webhook.auth_mode, secret=created.reveal())
-
-        with proxy.nginx(service.port):
-            examination = examine_from_outside(Origin.of(proxy.url), webhook, options(proxy))
-
-        rows = management.log.newest(may, webhook=created.webhook.uid, limit=100)
-        management.webhooks.delete(may, created.webhook.uid)
-
-    assert complaints(examination) == [], "\n".join(map(str, complaints(examination)))
-    assert {finding.check for finding in examination.findings}.isdisjoint({"client address", "404", "query"})
-    # The default rate limit is 60 in a minute.
-    assert 15 < len(rows) < 50
-
-
-@pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
-def test_secret_is_not_sent_without_tls(proxy: Proxy, mode: AuthMode):
-    received: list[bytes] = []
-    webhook = ProbeWebhook(uid="wh_x", auth_mode=mode, secret="private")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                received.append(connection.recv(65_536))
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        http_port = server.getsockname()[1]
-        deployment = Deployment(
-            Origin.of(proxy.url),
-            OneWebhook(webhook),
-            None,
-            tls=tls_context(),
-            http2=tls_context(),
-            seconds=LONG_SECONDS,
-        )
-        (finding,) = check_redirect(deployment, http_port)
-        thread.join()
-
-    assert finding.status is Status.OK
-    assert b"POST /webhooks/w/wh_x" in received[0]
-    assert b"private" not in received[0]
-
-
-def test_secret_is_not_sent_to_a_host_with_an_invalid_certificate(service: Service, proxy: Proxy):
-    webhook = ProbeWebhook(uid="wh_x", auth_mode=AuthMode.TOKEN, secret="private")
-
-    with proxy.nginx(service.port):
-        examination = examine_from_outside(Origin.of(proxy.url), webhook, options(proxy, ca_file=None))
-
-    assert [finding.check for finding in complaints(examination)] == ["TLS"]
-    assert "delivery" not in {finding.check for finding in examination.findings}
 
 
 # Temporary webhooks
@@ -542,14 +430,3 @@ def test_missing_answer_names_the_deadline_that_applied():
             connection.send(request_head("GET", "/", [("Host", origin.authority)]))
             with pytest.raises(NoResponse, match=r"^did not answer within 0\.1 s$"):
                 connection.response("GET")
-
-
-def test_limit_of_requests_is_not_reported_as_lack_of_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("hookmill.app.doctor.through.deployment.REQUESTS_MAX", 0)
-    webhook = ProbeWebhook(uid="wh_x", auth_mode=AuthMode.TOKEN, secret="private")
-
-    examination = examine_from_outside(Origin.of("http://127.0.0.1:1"), webhook, Options())
-
-    (complaint,) = complaints(examination)
-    assert complaint.check == "delivery"
-    assert complaint.observation == "The checks have sent 0 requests, and may not send another one."
