@@ -133,7 +133,7 @@ def add_attempt_without_run(world: World, tx: Transaction) -> None:
 
 CORRUPTIONS: dict[str, tuple[str, Callable[[World, Transaction], None]]] = {
     "lost payload": ("payload_missing", sql(f"DELETE FROM payloads WHERE delivery_id = {ACCEPTED}")),
-    "cut payload": ("payload_size", sql(f"UPDATE payloads SET body = :b WHERE delivery_id = {ACCEPTED}", b=b"{}")),
+    "cut payload": ("payload_altered", sql(f"UPDATE payloads SET body = :b WHERE delivery_id = {ACCEPTED}", b=b"{}")),
     "changed payload": (
         "identity_digest",
         sql(
@@ -150,14 +150,13 @@ CORRUPTIONS: dict[str, tuple[str, Callable[[World, Transaction], None]]] = {
         sql("INSERT INTO payloads VALUES (:key, :b)", key=b"k" * 16, b=b"{}"),
     ),
     "payload of a rejected delivery": (
-        "payload_unexpected",
+        "payload_without_delivery",
         sql(
             f"INSERT INTO payloads SELECT id, :b FROM deliveries WHERE label = {Label.REJECTED_AUTH:d}",
             b=b"{}",
         ),
     ),
     "delivery of no webhook": ("delivery_webhook", sql(f"UPDATE deliveries SET webhook_no = 99 WHERE id = {ACCEPTED}")),
-    "unknown label": ("delivery_label", sql(f"UPDATE deliveries SET label = 9 WHERE id = {ACCEPTED}")),
     "changed time": (
         "delivery_time",
         sql(f"UPDATE deliveries SET received_at = received_at - 9000000 WHERE id = {ACCEPTED}"),
@@ -202,27 +201,16 @@ CORRUPTIONS: dict[str, tuple[str, Callable[[World, Transaction], None]]] = {
         "run_delivery",
         sql(f"UPDATE runs SET webhook_no = webhook_no + 1 WHERE id = {SUCCEEDED}"),
     ),
-    "unknown state": ("run_state", sql(f"UPDATE runs SET state = 'done' WHERE id = {SUCCEEDED}")),
-    "ended run without an end": ("run_state", sql(f"UPDATE runs SET finished_at = NULL WHERE id = {SUCCEEDED}")),
-    "running run without a worker": ("run_state", sql("UPDATE runs SET executor = NULL WHERE state = 'running'")),
-    "queued run with a worker": (
-        "run_state",
-        sql(f"UPDATE runs SET executor = 'x', claimed_at = 1 WHERE id = {QUEUED}"),
-    ),
-    "stopped attempts without attempts": (
-        "run_state",
-        sql(f"UPDATE runs SET stopped_attempts = 3 WHERE id = {SUCCEEDED}"),
-    ),
-    "failures without attempts": ("run_state", sql(f"UPDATE runs SET failures = 3 WHERE id = {SUCCEEDED}")),
+    "failures without attempts": ("run_attempts", sql(f"UPDATE runs SET failures = 3 WHERE id = {SUCCEEDED}")),
     "end before the start": ("run_times", sql(f"UPDATE runs SET finished_at = 1 WHERE id = {SUCCEEDED}")),
     "attempt of a lost run": ("part_without_run", add_attempt_without_run),
     "lost version": ("automation_version", sql("UPDATE automations SET version = 2 WHERE name = 'every'")),
-    "unreadable triggers": ("automation_triggers", sql("UPDATE automation_versions SET triggers = '[{}]'")),
+    "unreadable triggers": ("automation_unreadable", sql("UPDATE automation_versions SET triggers = '[{}]'")),
     "unreadable policy": (
-        "automation_policy",
+        "automation_unreadable",
         sql("""UPDATE automation_versions SET policy = '{"priority": "top"}'"""),
     ),
-    "unreadable options": ("automation_options", sql("UPDATE automation_versions SET options = '[]'")),
+    "unreadable options": ("automation_unreadable", sql("UPDATE automation_versions SET options = '[]'")),
     "other limit": ("automation_policy", sql("UPDATE automations SET max_running = 5 WHERE name = 'every'")),
     "lost selection": ("automation_webhooks", sql("DELETE FROM automation_webhooks")),
     "schedule that is not stored": (
@@ -234,19 +222,7 @@ CORRUPTIONS: dict[str, tuple[str, Callable[[World, Transaction], None]]] = {
             """
         ),
     ),
-    "unknown state of a webhook": ("webhook_state", sql("UPDATE webhooks SET state = 'gone' WHERE no = 1")),
-    "revision below 1": ("webhook_revision", sql("UPDATE webhooks SET revision = 0 WHERE no = 1")),
-    "secret of another webhook": (
-        "webhook_secret",
-        sql(
-            """
-            UPDATE webhooks SET secret_version_id = (SELECT secret_version_id FROM webhooks WHERE no = 2) WHERE no = 1
-            """
-        ),
-    ),
     "exchanged ciphertext": ("secret_sealed", seal_with_another_row),
-    "altered entry of the audit log": ("audit_entry", sql("UPDATE audit_log SET details = 'x'")),
-    "time of an entry of the audit log": ("audit_entry", sql("UPDATE audit_log SET at = at - 9000000")),
     "lost index": ("schema", sql("DROP INDEX ix_deliveries_log")),
     "additional column": ("schema", sql("ALTER TABLE deliveries ADD COLUMN theirs INTEGER")),
 }
@@ -268,7 +244,7 @@ def test_each_of_many_corruptions_is_found(world: World):
             assert all(problem.row and problem.text.endswith((".", "?")) and problem.advice for problem in problems)
             raise Undo
 
-    assert len(CORRUPTIONS) > 40
+    assert len(CORRUPTIONS) > 30
     assert {name: kinds[name] for name, (kind, _) in CORRUPTIONS.items() if kind not in kinds[name]} == {}
     with world.database.read() as tx:
         assert problems_in(world, tx) == []
@@ -278,7 +254,7 @@ def test_problem_names_the_row(world: World):
     with pytest.raises(Undo), world.database.write() as tx:
         (row,) = tx.all(f"SELECT {ACCEPTED} AS delivery, {SUCCEEDED} AS run")
         tx.run(f"DELETE FROM payloads WHERE delivery_id = {ACCEPTED}")
-        tx.run(f"UPDATE runs SET finished_at = NULL WHERE id = {SUCCEEDED}")
+        tx.run(f"UPDATE runs SET failures = 1 WHERE id = {SUCCEEDED}")
 
         assert {problem.row for problem in problems_in(world, tx)} == {
             f"delivery {delivery_id(bytes(row['delivery']))}",

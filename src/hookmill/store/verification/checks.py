@@ -1,34 +1,25 @@
 """All checks, in their order."""
 
 from collections.abc import Iterator
-from typing import Final
 
-from hookmill.store.verification import configuration, identities, log, runs, schema
+from hookmill.store.verification import recomputed, relations, schema
 from hookmill.store.verification.snapshot import DatabaseProblem, DatabaseSnapshot
-
-_STRUCTURE: Final = (schema.check_schema, schema.check_sqlite_file)
-_ROWS: Final = (
-    configuration.check_webhooks,
-    configuration.check_automations,
-    configuration.check_secrets,
-    log.check_deliveries,
-    log.check_payloads,
-    log.check_window_counts,
-    identities.check_identities,
-    runs.check_runs,
-    runs.check_parts_of_runs,
-    configuration.check_audit_log,
-)
 
 
 def all_problems(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     """Every problem of the snapshot. Rows are checked only if the tables and the file are in order."""
     is_readable = True
-    for check in _STRUCTURE:
+    for check in (schema.check_schema, schema.check_sqlite_file):
         for problem in check(snapshot):
             is_readable = is_readable and problem.kind not in (schema.SCHEMA, schema.FILE_DAMAGED)
             yield problem
     if is_readable:
         snapshot.load()
-        for check in _ROWS:
+        for check in (
+            relations.check_relations,
+            recomputed.check_automations,
+            recomputed.check_sealed_values,
+            recomputed.check_deliveries,
+            recomputed.check_identity_filters,
+        ):
             yield from check(snapshot)

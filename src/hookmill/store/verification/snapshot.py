@@ -1,19 +1,20 @@
 """What every check gets: the snapshot that it reads, and the problems that it yields."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from hookmill.domain.automation import TriggersByKind
-from hookmill.domain.ids import WebhookUid
+from hookmill.domain.ids import time_ordered_key
+from hookmill.domain.limits import LOG_DAYS_KEPT
 from hookmill.store import dialect
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.database import Row, Transaction
 from hookmill.store.keys.sealing import MasterKeys
 
 STATEMENT_SECONDS: Final = 600
-"""The longest time of one statement on PostgreSQL. Counting a large table takes the longest."""
+"""The longest time of one statement on PostgreSQL."""
+DAY_US: Final = 86_400_000_000
 CLOCK_TOLERANCE_US: Final = 3_600_000_000
 """Times that hosts recorded may contradict each other by this much, because their clocks differ, or were set."""
 VERSIONS_IN_MEMORY: Final = 1_000
@@ -59,9 +60,14 @@ class DatabaseSnapshot:
         self.webhooks = {row["no"]: row for row in self.tx.all("SELECT * FROM webhooks")}
         self.automations = {row["id"]: row for row in self.tx.all("SELECT * FROM automations")}
 
+    @property
+    def kept_since(self) -> bytes:
+        """A key. The log still has every delivery and run with a later one."""
+        return time_ordered_key(max(self.now - LOG_DAYS_KEPT * DAY_US + CLOCK_TOLERANCE_US, 0), b"\xff" * 8)
+
     def pages(self, title: str, table: str, sql: str, *, rows_per_page: int) -> Iterator[Sequence[Row]]:
         """The result of `sql` in pages. It has the parameters `:last` and `:limit`, and returns the column `key`, which
-        is 16 bytes and the order."""
+        is bytes and the order."""
         total = self.count(table)
         self.report(title, 0, total)
         last = b""
@@ -69,19 +75,16 @@ class DatabaseSnapshot:
             self.check()
             yield rows
             last = bytes(rows[-1]["key"])
-            self.advance(title, len(rows), total)
+            self.rows += len(rows)
+            self.report(title, len(rows), total)
 
     def count(self, table: str) -> int:
         row = self.tx.one(f"SELECT COUNT(*) AS number FROM {table}")
         assert row is not None
         return int(row["number"])
 
-    def advance(self, title: str, rows: int, total: int) -> None:
-        self.rows += rows
-        self.report(title, rows, total)
-
     def triggers_of(self, automation: str, version: int) -> TriggersByKind | None:
-        """The triggers of a stored version; None if there is no such version."""
+        """The triggers of a stored version; None if there is no such version, or if a trigger can't be read."""
         key = automation, version
         if key not in self._triggers:
             row = self.tx.one(
@@ -91,21 +94,6 @@ class DatabaseSnapshot:
             )
             if len(self._triggers) >= VERSIONS_IN_MEMORY:
                 self._triggers.clear()
-            self._triggers[key] = parsed_triggers(row["triggers"]) if row is not None else None
+            triggers = parsed_triggers(row["triggers"]) if row is not None else None
+            self._triggers[key] = triggers if triggers is not None and triggers.unreadable is None else None
         return self._triggers[key]
-
-    def uid(self, webhook_no: int) -> WebhookUid:
-        return WebhookUid(self.webhooks[webhook_no]["uid"])
-
-
-def json_object(text: str) -> Mapping[str, Any] | None:
-    """The JSON object in the text; None if it is something else."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def key_bytes(value: Any) -> bytes | None:
-    return bytes(value) if value is not None else None

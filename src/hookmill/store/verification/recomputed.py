@@ -1,0 +1,235 @@
+"""Checks that need a computation: payloads, digests, filters of payloads and of identities, triggers, sealed values."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+from hookmill.domain.automation import Trigger
+from hookmill.domain.delivery import IdentityKind, Label, body_identity_digest, possible_identity_digests
+from hookmill.domain.ids import delivery_id, run_id, time_of
+from hookmill.domain.limits import IDENTITY_SHOWN_CHARACTERS
+from hookmill.domain.payload import Parsed, parse
+from hookmill.domain.run_options import options_from_stored
+from hookmill.domain.run_policy import policy_from_stored
+from hookmill.store import bloom
+from hookmill.store.database import Row
+from hookmill.store.keys.rotation import SEALED_TABLES
+from hookmill.store.keys.sealing import WrongKey
+from hookmill.store.verification.snapshot import CLOCK_TOLERANCE_US, RESTORE, DatabaseProblem, DatabaseSnapshot
+
+ROWS_PER_PAGE: Final = 200
+"""Each row can have a body of 256 KiB."""
+IDENTITIES_PER_PAGE: Final = 5_000
+KEY_TIME_TOLERANCE_US: Final = 1_000_000
+SAVE_AGAIN: Final = "Save the automation again, such as with `hookmill automation change NAME --prompt …`."
+REPLACE_SECRET: Final = (
+    "Give what uses it a new secret, such as with `hookmill webhook rotate NAME`. Remove an alarm destination, and add "
+    "it again. docs/secrets.md has the details."
+)
+_DELIVERIES: Final = """
+    SELECT d.id AS key, d.webhook_no, d.received_at, d.label, d.size, d.identity_kind, d.identity, d.identity_digest,
+           d.event, p.body
+    FROM deliveries d LEFT JOIN payloads p ON p.delivery_id = d.id
+    WHERE d.id > :last
+    ORDER BY d.id
+    LIMIT :limit
+"""
+
+_Selection = tuple[str, int, Sequence[Trigger]]
+"""An automation that selects a webhook, since when in µs since 1970 it has not changed, and its triggers."""
+
+
+def check_deliveries(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
+    selections = _selections(snapshot)
+    for rows in snapshot.pages("checking deliveries", "deliveries", _DELIVERIES, rows_per_page=ROWS_PER_PAGE):
+        runs: dict[bytes, list[Row]] = {}
+        for run in snapshot.tx.all(
+            """
+            SELECT id, delivery_id, automation_id, automation_version, replay
+            FROM runs
+            WHERE delivery_id >= :first AND delivery_id <= :last AND webhook_no <> 0
+            """,
+            first=bytes(rows[0]["key"]),
+            last=bytes(rows[-1]["key"]),
+        ):
+            runs.setdefault(bytes(run["delivery_id"]), []).append(run)
+        for row in rows:
+            name, key = f"delivery {delivery_id(bytes(row['key']))}", bytes(row["key"])
+            if abs(time_of(key) - row["received_at"]) > KEY_TIME_TOLERANCE_US:
+                text = "Its time is not the time of its id, so pages may omit it."
+                yield DatabaseProblem(kind="delivery_time", row=name, text=text)
+            if (digest := _expected_digest(row)) is not None and digest != bytes(row["identity_digest"]):
+                text = "Its event id or its payload was altered: the digest of its identity is another one."
+                yield DatabaseProblem(kind="identity_digest", row=name, text=text, advice=RESTORE)
+            if row["label"] != Label.ACCEPTED:
+                continue
+            payload = parse(bytes(row["body"])) if row["body"] is not None else None
+            if row["body"] is None:
+                text = "Its payload does not exist, so its runs fail, and it can't be replayed."
+                yield DatabaseProblem(kind="payload_missing", row=name, text=text, advice=RESTORE)
+            elif len(row["body"]) != row["size"] or not isinstance(payload, Parsed):
+                text = f"Its payload of {row['size']:,} bytes was altered: it has another size, or is not JSON."
+                yield DatabaseProblem(kind="payload_altered", row=name, text=text, advice=RESTORE)
+            elif row["webhook_no"] in snapshot.webhooks:
+                yield from _check_runs(snapshot, row, payload, runs.get(key, ()), selections.get(row["webhook_no"], ()))
+
+
+def _expected_digest(row: Row) -> bytes | None:
+    """The digest of what the log shows of the identity; None if the log does not show all of it."""
+    kind: int | None = row["identity_kind"]
+    text: str | None = row["identity"]
+    if row["label"] not in (Label.ACCEPTED, Label.DUPLICATE) or row["identity_digest"] is None:
+        return None
+    if kind == IdentityKind.BODY_SHA256 and row["body"] is not None and len(row["body"]) == row["size"]:
+        return body_identity_digest(sha256(bytes(row["body"])).digest())
+    if (
+        kind in (IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER)
+        and text is not None
+        and len(text) < IDENTITY_SHOWN_CHARACTERS
+        and "�" not in text
+    ):
+        return possible_identity_digests(text)[kind - 1]
+    return None
+
+
+def _check_runs(
+    snapshot: DatabaseSnapshot, row: Row, payload: Parsed, runs: Sequence[Row], selections: Sequence[_Selection]
+) -> Iterator[DatabaseProblem]:
+    """Whether an Accepted delivery has started the runs that it must, and no others."""
+    name = f"delivery {delivery_id(bytes(row['key']))}"
+    uid = snapshot.webhooks[row["webhook_no"]]["uid"]
+    started = {run["automation_id"] for run in runs if run["replay"] == 0}
+    for run in runs:
+        triggers = snapshot.triggers_of(run["automation_id"], run["automation_version"])
+        if run["replay"] or triggers is None:
+            continue
+        selecting = [trigger for trigger in triggers.delivery_triggers if uid in trigger.webhook_ids]
+        if _matches(selecting, row["event"], payload) is False:
+            text = f"No trigger of its automation's version {run['automation_version']} matches its {name}."
+            yield DatabaseProblem(kind="run_unmatched", row=f"run {run_id(bytes(run['id']))}", text=text)
+    for automation, unchanged_since, own_triggers in selections:
+        is_unchanged = unchanged_since + CLOCK_TOLERANCE_US < row["received_at"]
+        if automation not in started and is_unchanged and _matches(own_triggers, row["event"], payload):
+            yield DatabaseProblem(
+                kind="run_missing",
+                row=name,
+                text=f"It matches automation {automation}, but has started no run of it.",
+                advice="To run the automation, replay the delivery: hookmill delivery replay DELIVERY.",
+            )
+
+
+def _matches(triggers: Sequence[Trigger], event: str | None, payload: Parsed) -> bool | None:
+    """Whether a trigger matches. None if the evaluation fails, which admission records as an interrupted run."""
+    try:
+        return any(trigger.matches(event, payload) for trigger in triggers)
+    except Exception:
+        return None
+
+
+def _selections(snapshot: DatabaseSnapshot) -> Mapping[int, Sequence[_Selection]]:
+    """The enabled automations that select each webhook now, by its number. A webhook that answers handshakes has none,
+    because handshakes start no runs."""
+    numbers = {
+        (row["uid"], row["factory_id"]): row["no"]
+        for row in snapshot.webhooks.values()
+        if not row["answers_handshakes"]
+    }
+    selections: dict[int, list[_Selection]] = {}
+    for automation in snapshot.automations.values():
+        triggers = snapshot.triggers_of(automation["id"], automation["version"])
+        if automation["deleted_at"] is not None or not automation["enabled"] or triggers is None:
+            continue
+        for uid in {uid for trigger in triggers.delivery_triggers for uid in trigger.webhook_ids}:
+            if (number := numbers.get((uid, automation["factory_id"]))) is not None:
+                selecting = [trigger for trigger in triggers.delivery_triggers if uid in trigger.webhook_ids]
+                selections.setdefault(number, []).append((automation["id"], automation["updated_at"], selecting))
+    return selections
+
+
+def check_identity_filters(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
+    """Whether the filter of each segment contains all of its identities."""
+    segments = snapshot.tx.all(
+        "SELECT s.no, f.bits FROM identity_segments s JOIN identity_filters f ON f.no = s.filter_no ORDER BY s.no"
+    )
+    snapshot.report("checking filters of identities", 0, len(segments))
+    for segment in segments:
+        webhook_no, digest = -1, b""
+        while rows := snapshot.tx.all(
+            """
+            SELECT webhook_no, digest FROM identities
+            WHERE segment = :segment AND (webhook_no, digest) > (:webhook, :digest)
+            ORDER BY webhook_no, digest
+            LIMIT :limit
+            """,
+            segment=segment["no"],
+            webhook=webhook_no,
+            digest=digest,
+            limit=IDENTITIES_PER_PAGE,
+        ):
+            snapshot.check()
+            for row in rows:
+                webhook_no, digest = row["webhook_no"], bytes(row["digest"])
+                if not bloom.may_contain(segment["bits"], int.from_bytes(digest, "little")):
+                    text = "The filter of its segment lacks it, so a retry of its event would be accepted again."
+                    name = f"identity {digest.hex()}"
+                    yield DatabaseProblem(kind="identity_filter", row=name, text=text, advice=RESTORE)
+            snapshot.rows += len(rows)
+        snapshot.report("checking filters of identities", 1, len(segments))
+
+
+def check_automations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
+    """Whether what starts and limits the runs of an automation is that of its latest version."""
+    selected: dict[str, set[str]] = {}
+    for row in snapshot.tx.all("SELECT automation_id, webhook_uid FROM automation_webhooks"):
+        selected.setdefault(row["automation_id"], set()).add(row["webhook_uid"])
+    schedules: dict[str, set[str]] = {}
+    for row in snapshot.tx.all("SELECT automation_id, name FROM schedules"):
+        schedules.setdefault(row["automation_id"], set()).add(row["name"])
+    for automation in snapshot.automations.values():
+        snapshot.check()
+        snapshot.rows += 1
+        key = automation["id"]
+        triggers = snapshot.triggers_of(key, automation["version"])
+        version = snapshot.tx.one(
+            "SELECT policy, options FROM automation_versions WHERE automation_id = :key AND version = :version",
+            key=key,
+            version=automation["version"],
+        )
+        policy = policy_from_stored(version["policy"]) if version is not None else None
+        options = options_from_stored(version["options"]) if version is not None else None
+        unreadable = [part for part in (policy, options) if part is None or part.unreadable is not None]
+        if policy is None or triggers is None or unreadable:
+            yield DatabaseProblem(
+                kind="automation_unreadable",
+                row=f"automation {key}",
+                text="Its triggers, policy or options can't be read, so no run of it starts.",
+                advice="Replace all of the part that can't be read with one request of the API.",
+            )
+            continue
+        is_live = automation["deleted_at"] is None
+        uids = {uid for trigger in triggers.delivery_triggers for uid in trigger.webhook_ids} if is_live else set()
+        names = {schedule.name for schedule in triggers.schedules} if is_live else set()
+        limits = automation["max_running"], automation["pause_after_failures"]
+        for kind, agrees, text in (
+            ("automation_webhooks", selected.get(key, set()) == uids, "The webhooks that start it are not those of its "
+             "triggers, so runs are missing or unwanted."),
+            ("automation_schedule", schedules.get(key, set()) >= names, "A schedule of it is not stored, so it starts "
+             "no runs."),
+            ("automation_policy", (policy.max_running, policy.pause_after_failures) == limits, "The limits that "
+             "workers apply are not those of its policy."),
+        ):  # fmt: skip
+            if not agrees:
+                yield DatabaseProblem(kind=kind, row=f"automation {key}", text=text, advice=SAVE_AGAIN)
+
+
+def check_sealed_values(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
+    """Whether the master keys decrypt every secret."""
+    for table in SEALED_TABLES:
+        for row in snapshot.tx.all(f"SELECT id, key_id, sealed FROM {table} ORDER BY id"):
+            snapshot.rows += 1
+            try:
+                snapshot.keys.named(row["key_id"]).open(bytes(row["sealed"]), row["id"])
+            except WrongKey:
+                text = "No available master key decrypts its value, so it can't be used."
+                name = f"{table} {row['id']}"
+                yield DatabaseProblem(kind="secret_sealed", row=name, text=text, advice=REPLACE_SECRET)
