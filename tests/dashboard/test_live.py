@@ -269,7 +269,8 @@ def test_fifth_stream_of_a_session_ends_the_first(
     assert "event: end\ndata: too-many-streams" in streams[0].read_to_end()
     delivery = deliver(installation, webhook)
     for stream in streams[1:]:
-        assert f"id: {delivery}" in stream.read_until("id:")
+        # A stream may begin with rows that the page has.
+        assert f"id: {delivery}" in stream.read_until(f"id: {delivery}")
 
 
 def test_unauthenticated_client_gets_no_stream(installation: Installation):

@@ -1,15 +1,13 @@
-"""The live delivery log: one task polls the database for all watchers, and each watcher has an event stream.
+"""The live delivery log: one task reads the new rows for all watchers, and each watcher has an event stream.
 
-A row's key contains the time at which its request began, so a slow request adds its row below newer rows. So each poll
-reads the rows of the last seconds again. A sweep, every `SWEEP_SECONDS`, reads as far back as the slowest request may
-have begun.
+A row's key contains the time at which its request began, so a slow request adds its row below newer rows. So the task
+reads as far back as the slowest request may have begun, and remembers which rows it has sent.
 """
 
 import asyncio
 import signal
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,17 +30,15 @@ STREAMS_MAX: Final = 200
 STREAMS_PER_SESSION: Final = 4
 """A browser opens at most six connections to a host, and some must remain for requests."""
 POLL_SECONDS: Final = 0.15
-SWEEP_SECONDS: Final = 2.0
-CHECK_SECONDS: Final = 2.0
-"""How soon a stream ends after its session has ended, or after its member has lost the role."""
+READ_SECONDS: Final = 2.0
+"""How often rows are read although the newest key is the same, and how soon a stream ends after its session has ended,
+or after its member has lost the role."""
 HEARTBEAT_SECONDS: Final = 15.0
 SEND_SECONDS: Final = 5.0
 """How long sending may block before the stream ends."""
-POLL_RANGE_US: Final = 3_000_000
-"""How far back a poll reads."""
-SWEEP_RANGE_US: Final = 45_000_000
-"""How far back a sweep reads: a body may take 30 seconds, and a busy database adds to that."""
-POLL_ROWS_MAX: Final = 500
+RANGE_US: Final = 45_000_000
+"""How far back rows are read: a body may take 30 seconds, and a busy database adds to that."""
+ROWS_MAX: Final = 500
 QUEUED_EVENTS_MAX: Final = 200
 
 
@@ -82,8 +78,6 @@ class Watcher:
     page; after a reconnect, the key of the last received row. None if the request names none: there is no backlog."""
     events: "asyncio.Queue[bytes | None]" = field(default_factory=lambda: asyncio.Queue(QUEUED_EVENTS_MAX))
     """Events to send, each as the bytes of the stream. None ends the stream."""
-    backlog_keys: set[DeliveryKey] = field(default_factory=set)
-    """The keys of the rows that were sent from the backlog. A poll must not send them again."""
 
     def enqueue(self, event: bytes | None) -> None:
         while True:
@@ -102,22 +96,8 @@ class Watcher:
         self.enqueue(None)
 
 
-@dataclass(slots=True)
-class _FactoryLog:
-    """The rows of a factory's log that need not be sent again."""
-
-    read_keys: set[DeliveryKey] | None = None
-    """The keys of the rows that the first backlog or a poll has read, from at least the range of a sweep. None before
-    the first backlog."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-@dataclass(slots=True)
-class _PollResult:
-    """New rows with their events, by factory, and the watchers that lost access."""
-
-    rows: dict[FactoryId, list[tuple[Delivery, bytes]]] = field(default_factory=dict)
-    denied_watchers: list[Watcher] = field(default_factory=list)
+_Rows = list[tuple[Delivery, bytes]]
+"""Rows with their events, oldest first."""
 
 
 class Hub:
@@ -125,12 +105,12 @@ class Hub:
 
     def __init__(self) -> None:
         self._watchers: list[Watcher] = []
-        self._logs: defaultdict[FactoryId, _FactoryLog] = defaultdict(_FactoryLog)
+        self._sent_keys: dict[FactoryId, set[DeliveryKey]] = {}
         self._poll_task: asyncio.Task[None] | None = None
         self._newest_key: DeliveryKey | None = None
         """The newest key of all factories, at the last poll."""
-        # Times of `time.monotonic()`: until when polls read rows, when the next sweep is due, and when the next check.
-        self._active_until = self._next_sweep = self._next_check = 0.0
+        self._next_read = 0.0
+        """By `time.monotonic()`."""
         self._handles_signals = False
         self._has_ended = False
 
@@ -163,89 +143,58 @@ class Hub:
         for watcher in self._watchers:
             watcher.enqueue(None)
 
-    def backlog(self, watcher: Watcher) -> list[tuple[Delivery, bytes]]:
-        """The newest rows that the page may lack when its stream begins, with their events, oldest first.
-
-        They begin `SWEEP_RANGE_US` before the page's newest row, because a slow request adds its row late. The page's
-        script skips rows that the page has. A factory's first backlog also prepares the polls. Blocks: call it in a
-        thread.
-        """
-        management = watcher.context.management
-        log = self._logs[watcher.may.factory.id]
-        with log.lock:
-            if log.read_keys is None:
-                recent_rows = management.log.newest(
-                    watcher.may, since=_now(watcher) - SWEEP_RANGE_US, limit=POLL_ROWS_MAX
-                )
-                log.read_keys = {row.key for row in recent_rows}
-        if watcher.newest_key is None:
-            return []
-        rows = management.log.newest(
-            watcher.may,
-            **watcher.filters
-            | {"since": max(watcher.log_filter.since or 0, ids.time_of(watcher.newest_key) - SWEEP_RANGE_US)},
-            limit=PAGE_SIZE,
-        )
-        return _events(watcher, list(reversed(rows)))
-
     async def _poll_while_watched(self) -> None:
         while self._watchers:
             watchers = tuple(self._watchers)
+            rows: dict[FactoryId, _Rows] = {}
+            denied: Sequence[Watcher] = ()
             try:
-                result = await asyncio.to_thread(self._poll, watchers)
+                rows, denied = await asyncio.to_thread(self._poll, watchers)
             except StoreUnavailable:
                 # No row is lost: the next poll reads the same rows.
-                result = _PollResult()
+                pass
             except Exception as error:
                 watchers[0].context.service.report_failure("live log", error)
-                result = _PollResult()
-            for watcher in result.denied_watchers:
+            for watcher in denied:
                 watcher.end("signed-out")
                 self.leave(watcher)
             for watcher in self._watchers:
-                for delivery, event in result.rows.get(watcher.may.factory.id, ()):
-                    if watcher.log_filter.matches(delivery) and delivery.key not in watcher.backlog_keys:
+                for delivery, event in rows.get(watcher.may.factory.id, ()):
+                    if watcher.log_filter.matches(delivery):
                         watcher.enqueue(event)
             await asyncio.sleep(POLL_SECONDS)
-        self._logs.clear()
+        self._sent_keys.clear()
 
-    def _poll(self, watchers: Sequence[Watcher]) -> _PollResult:
-        """Read the new rows, if the log has changed within a second or a sweep is due. Blocks: call it in a thread."""
-        result = _PollResult()
+    def _poll(self, watchers: Sequence[Watcher]) -> tuple[dict[FactoryId, _Rows], Sequence[Watcher]]:
+        """The new rows by factory, and the watchers that lost access. Blocks: call it in a thread."""
+        denied: Sequence[Watcher] = ()
         now = time.monotonic()
-        if now >= self._next_check:
-            self._next_check = now + CHECK_SECONDS
-            result.denied_watchers = [watcher for watcher in watchers if not _may_still_watch(watcher)]
-        allowed = [watcher for watcher in watchers if watcher not in result.denied_watchers]
+        if is_due := now >= self._next_read:
+            self._next_read = now + READ_SECONDS
+            denied = [watcher for watcher in watchers if not _may_still_watch(watcher)]
+        allowed = [watcher for watcher in watchers if watcher not in denied]
         if not allowed:
-            return result
+            return {}, denied
         # Of all factories, whichever watcher's permission is used.
         newest_key = allowed[0].context.management.log.newest_key(allowed[0].may)
-        if newest_key != self._newest_key:
-            self._newest_key = newest_key
-            # A concurrent transaction may commit a row with an older key a moment later.
-            self._active_until = now + 1.0
-        is_sweep = now >= self._next_sweep
-        if is_sweep:
-            self._next_sweep = now + SWEEP_SECONDS
-        elif now > self._active_until:
-            return result
-        for watcher in {watcher.may.factory.id: watcher for watcher in allowed}.values():
-            result.rows[watcher.may.factory.id] = self._new_rows(watcher, SWEEP_RANGE_US if is_sweep else POLL_RANGE_US)
-        return result
+        if newest_key == self._newest_key and not is_due:
+            return {}, denied
+        self._newest_key = newest_key
+        by_factory = {watcher.may.factory.id: watcher for watcher in allowed}
+        return {factory: self._new_rows(watcher) for factory, watcher in by_factory.items()}, denied
 
-    def _new_rows(self, watcher: Watcher, range_us: int) -> list[tuple[Delivery, bytes]]:
-        """The rows of the last `range_us` that no earlier poll has read, with their events, oldest first."""
-        log = self._logs[watcher.may.factory.id]
-        if log.read_keys is None:
-            return []
-        since = _now(watcher) - range_us
-        rows = watcher.context.management.log.newest(watcher.may, since=since, limit=POLL_ROWS_MAX)
-        new_rows = [row for row in reversed(rows) if row.key not in log.read_keys]
-        log.read_keys.update(row.key for row in new_rows)
-        if range_us == SWEEP_RANGE_US:
-            # Twice the range, so that no key is dropped while a sweep can still read its row.
-            log.read_keys = {key for key in log.read_keys if ids.time_of(key) >= since - SWEEP_RANGE_US}
+    def _new_rows(self, watcher: Watcher) -> _Rows:
+        """The rows of the factory that were not sent before. The script of a page skips those that the page has."""
+        since = watcher.context.service.now_us() - RANGE_US
+        rows = watcher.context.management.log.newest(watcher.may, since=since, limit=ROWS_MAX)
+        sent_keys = self._sent_keys.get(watcher.may.factory.id)
+        if sent_keys is None:
+            # The backlog of each watcher has the rows before these.
+            sent_keys = {row.key for row in rows[PAGE_SIZE:]}
+        new_rows = [row for row in reversed(rows) if row.key not in sent_keys]
+        # Twice the range, so that no key is dropped while its row can still be read.
+        kept_keys = {key for key in sent_keys if ids.time_of(key) >= since - RANGE_US}
+        self._sent_keys[watcher.may.factory.id] = kept_keys | {row.key for row in new_rows}
         # The rows are rendered once for all watchers of the factory, with the context of one of them.
         return _events(watcher, new_rows)
 
@@ -279,10 +228,6 @@ def hub_of(management: Management) -> Hub:
     return _hubs_by_management_id.setdefault(id(management), Hub())
 
 
-def _now(watcher: Watcher) -> int:
-    return watcher.context.service.now_us()
-
-
 def _may_still_watch(watcher: Watcher) -> bool:
     context = watcher.context
     try:
@@ -299,7 +244,19 @@ def _may_still_watch(watcher: Watcher) -> bool:
     return True
 
 
-def _events(watcher: Watcher, rows: Sequence[Delivery]) -> list[tuple[Delivery, bytes]]:
+def _backlog(watcher: Watcher) -> _Rows:
+    """The newest rows that the page may lack when its stream begins. Blocks: call it in a thread.
+
+    They begin `RANGE_US` before the page's newest row, because a slow request adds its row late.
+    """
+    if watcher.newest_key is None:
+        return []
+    since = max(watcher.log_filter.since or 0, ids.time_of(watcher.newest_key) - RANGE_US)
+    rows = watcher.context.management.log.newest(watcher.may, **watcher.filters | {"since": since}, limit=PAGE_SIZE)
+    return _events(watcher, list(reversed(rows)))
+
+
+def _events(watcher: Watcher, rows: Sequence[Delivery]) -> _Rows:
     """The rows, each with its server-sent event."""
     accepted_keys = [row.key for row in rows if row.label is Label.ACCEPTED]
     # Runs are committed together with their delivery, so the counts are complete.
@@ -329,8 +286,7 @@ class Stream(StreamingResponse):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._send(send, b"retry: 1000\n\n")
-            for row, row_event in await asyncio.to_thread(self._hub.backlog, watcher):
-                watcher.backlog_keys.add(row.key)
+            for _, row_event in await asyncio.to_thread(_backlog, watcher):
                 await self._send(send, row_event)
             while True:
                 event: bytes | None
