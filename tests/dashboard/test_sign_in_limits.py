@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +13,6 @@ from hookmill.web.dashboard.sign_in_limits import (
     WAITING_MAX,
     WAITING_PER_ACCOUNT,
     WAITING_PER_ADDRESS,
-    ProviderSlots,
     SignInQueue,
     TooManyWaiting,
 )
@@ -137,7 +136,7 @@ def test_queue_is_empty_after_verified_and_cancelled_attempts():
 
     queue = attempts.queue
     assert attempts.verified == [MEMBER_ADDRESS, ATTACKER_ADDRESS]
-    assert (queue._addresses_by_timeout, queue._account_locks, queue._address_locks) == ({}, {}, {})
+    assert (queue._attempts, queue._locks) == ({}, {})
 
 
 def test_concurrent_guesses_are_counted_before_they_are_verified(dashboard: Dashboard, delays: list[float]):
@@ -216,19 +215,19 @@ def test_forged_browser_cookie_makes_no_browser_known(dashboard: Dashboard, cook
     assert dashboard.management.sessions.known_browser(cookie) is None
 
 
-def test_one_address_can_not_take_all_slots_of_the_provider():
-    slots = ProviderSlots()
-    with ExitStack() as stack:
-        for _ in range(WAITING_PER_ADDRESS):
-            stack.enter_context(slots.hold("one"))
-        with pytest.raises(TooManyWaiting), slots.hold("one"):
+def test_one_address_can_not_take_all_places_of_the_provider():
+    async def take_places() -> None:
+        queue = SignInQueue()
+        async with AsyncExitStack() as stack:
+            for _ in range(WAITING_PER_ADDRESS):
+                await stack.enter_async_context(queue.place("one"))
+            with pytest.raises(TooManyWaiting):
+                await stack.enter_async_context(queue.place("one"))
+            await stack.enter_async_context(queue.place("another"))
+        async with queue.place("one"):
             pass
-        for number in range(WAITING_MAX - WAITING_PER_ADDRESS):
-            stack.enter_context(slots.hold(f"other {number}"))
-        with pytest.raises(TooManyWaiting), slots.hold("another"):
-            pass
-    with slots.hold("one"):
-        pass
+
+    asyncio.run(take_places())
 
 
 def browser_cookie(answer: Answer) -> str:

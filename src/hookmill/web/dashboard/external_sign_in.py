@@ -64,7 +64,7 @@ async def start(context: PageContext) -> Response:
     provider, rules = _provider(context)
     attempt, cookie = context.management.external_sign_ins.start(next_path=next_path if is_kept else "")
     try:
-        with _slots(context).hold(_address(context)):
+        async with _queue(context).place(_address(context)):
             provider_url = await provider.authorization_url(attempt)
     except limits.TooManyWaiting:
         return busy_response()
@@ -87,7 +87,7 @@ async def connect(context: PageContext) -> Response:
         raise Conflict("This link can't connect an account. Open the link again.")
     attempt, cookie = context.management.external_sign_ins.start(link_token=token)
     try:
-        with _slots(context).hold(_address(context)):
+        async with _queue(context).place(_address(context)):
             provider_url = await provider.authorization_url(attempt)
     except limits.TooManyWaiting:
         return busy_response()
@@ -138,7 +138,7 @@ async def _session(
 ) -> ExternalSession:
     """The new session. Counts a failure, so that invented codes cause few requests and few lines of the log."""
     try:
-        with _slots(context).hold(_address(context)):
+        async with _queue(context).place(_address(context)):
             identity = await provider.identify(attempt, answer)
     except (SignInRefused, ProviderUnavailable):
         context.service.guess_counter.add(_failure_key(context), context.service.now_us())
@@ -191,10 +191,10 @@ def _answer(context: PageContext) -> Mapping[str, str]:
     return answer
 
 
-def _slots(context: PageContext) -> limits.ProviderSlots:
-    """Known browsers have slots of their own, so that a flood of other clients can't keep a member out."""
+def _queue(context: PageContext) -> limits.SignInQueue:
+    """Known browsers have a queue of their own, so that a flood of other clients can't keep a member out."""
     service = context.service
-    return service.provider_slots if known_browser(context) is None else service.known_browser_provider_slots
+    return service.provider_queue if known_browser(context) is None else service.known_browser_provider_queue
 
 
 def _failure_key(context: PageContext) -> str:

@@ -19,7 +19,7 @@ from hookmill.management import Management, SignedInMember
 from hookmill.management.alarms import OpenAlarms
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.effective_setting import EffectiveSetting
-from hookmill.web.dashboard.sign_in_limits import GuessCounter, ProviderSlots, RefusalReports, SignInQueue
+from hookmill.web.dashboard.sign_in_limits import GuessCounter, RefusalReports, SignInQueue
 from hookmill.web.dashboard.urls import url
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ class Service:
     """The queue of browsers that signed in to the same account before. Such browsers don't wait for other clients."""
     provider: "Provider | None" = None
     """The OpenID Connect provider. None: members can't sign in with one."""
-    provider_slots: ProviderSlots = field(default_factory=ProviderSlots)
-    known_browser_provider_slots: ProviderSlots = field(default_factory=ProviderSlots)
-    """The slots of browsers in which a member signed in before."""
+    provider_queue: SignInQueue = field(default_factory=SignInQueue)
+    known_browser_provider_queue: SignInQueue = field(default_factory=SignInQueue)
+    """The queue of browsers in which a member signed in before."""
 
 
 @dataclass(slots=True, kw_only=True)

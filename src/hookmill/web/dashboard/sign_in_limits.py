@@ -1,15 +1,16 @@
-"""Limits the password verifications of unauthenticated clients.
+"""Limits the sign-ins of unauthenticated clients.
 
 Verifying a password takes 0.1 s of a processor and 64 MiB, and any client can request it. So attempts wait in a queue
-of limited length, and are verified one at a time. The addresses of the clients take turns. A browser that signed in to
-the account before uses another queue, so a flood of unknown clients can't lock a member out.
+of limited length, and are verified one at a time. The addresses of the clients take turns. Sign-ins at a provider,
+which may hang, have places in a queue of their own. A browser that signed in to the account before uses another queue,
+so a flood of unknown clients can't lock a member out.
 """
 
 import asyncio
 import threading
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
@@ -93,7 +94,7 @@ class RefusalReports:
 
 
 class SignInQueue:
-    """A queue of sign-in attempts for one event loop. Its attempts are verified one at a time.
+    """The sign-in attempts of one event loop, of which each address and each account has few.
 
     An `address` is the network of a client, or the account of browsers that signed in to it before.
     """
@@ -101,37 +102,34 @@ class SignInQueue:
     def __init__(self) -> None:
         self.thread = anyio.CapacityLimiter(1)
         """Limits the verifications of this queue to one thread."""
-        self._addresses_by_timeout: dict[asyncio.Timeout, str] = {}
-        """The address of each attempt in the queue, oldest first. The timeout serves to remove the attempt."""
-        self._account_locks: dict[str, _SharedLock] = {}
-        self._address_locks: dict[str, _SharedLock] = {}
+        self._attempts: dict[asyncio.Timeout, tuple[str, str]] = {}
+        """The address and the account of each attempt, oldest first. The timeout serves to remove the attempt."""
+        self._locks: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By address and account; with an empty account, the lock of the whole address."""
         self._verification_lock = asyncio.Lock()
 
     @asynccontextmanager
-    async def wait(self, account: str, address: str) -> AsyncIterator[None]:
-        """Wait until earlier attempts at the account from this address are done.
+    async def place(self, address: str, account: str = "") -> AsyncIterator[None]:
+        """Hold a place. Nobody waits for one.
 
-        Raises `TooManyWaiting` if the queue is full, or if this attempt is removed while it waits, to make room for an
-        attempt from another address.
+        Raises `TooManyWaiting` if the address or the account has too many places or all are taken, or if this one is
+        taken away, to make room for an attempt from another address.
         """
-        # An address contains no slash, so the name of the lock is unambiguous.
-        account_lock = _lock_named(self._account_locks, f"{address}/{account}")
-        address_lock = _lock_named(self._address_locks, address)
-        # `users` includes the attempt that is being verified, which does not count as waiting for the account.
-        if address_lock.users >= WAITING_PER_ADDRESS or account_lock.users > WAITING_PER_ACCOUNT:
+        attempts = list(self._attempts.values())
+        # One attempt of the account is verified, so it does not wait.
+        has_too_many = bool(account) and attempts.count((address, account)) > WAITING_PER_ACCOUNT
+        if has_too_many or sum(other == address for other, _ in attempts) >= WAITING_PER_ADDRESS:
             raise TooManyWaiting
-        if len(self._addresses_by_timeout) >= WAITING_MAX:
+        if len(attempts) >= WAITING_MAX:
             self._remove_attempt_of_busiest_address()
         try:
             # It limits no time: to remove the attempt, `_remove_attempt_of_busiest_address` lets it expire.
             async with asyncio.timeout(None) as timeout:
-                self._addresses_by_timeout[timeout] = address
+                self._attempts[timeout] = address, account
                 try:
-                    with account_lock.count_user(), address_lock.count_user():
-                        async with account_lock.lock:
-                            yield
+                    yield
                 finally:
-                    self._addresses_by_timeout.pop(timeout, None)
+                    self._attempts.pop(timeout, None)
         except TimeoutError:
             raise TooManyWaiting from None
 
@@ -140,14 +138,25 @@ class SignInQueue:
 
         Raises `TooManyWaiting` if no address has more than one attempt.
         """
-        busiest_address, attempts = Counter(self._addresses_by_timeout.values()).most_common(1)[0]
-        if attempts == 1:
+        [(busiest_address, count)] = Counter(address for address, _ in self._attempts.values()).most_common(1)
+        if count == 1:
             raise TooManyWaiting
-        last_timeout = [
-            timeout for timeout, address in self._addresses_by_timeout.items() if address == busiest_address
-        ][-1]
-        del self._addresses_by_timeout[last_timeout]
+        last_timeout = [timeout for timeout, (address, _) in self._attempts.items() if address == busiest_address][-1]
+        del self._attempts[last_timeout]
         last_timeout.reschedule(asyncio.get_running_loop().time())
+
+    @asynccontextmanager
+    async def wait(self, account: str, address: str) -> AsyncIterator[None]:
+        """Hold a place, and wait until earlier attempts at the account from this address are done."""
+        try:
+            async with self.place(address, account), self._locks[address, account]:
+                yield
+        finally:
+            # An attempt that waits for a lock has a place.
+            if (address, account) not in self._attempts.values():
+                self._locks.pop((address, account), None)
+            if all(other != address for other, _ in self._attempts.values()):
+                self._locks.pop((address, ""), None)
 
     @asynccontextmanager
     async def verifying(self, address: str) -> AsyncIterator[None]:
@@ -156,54 +165,5 @@ class SignInQueue:
         The address's lock comes first. So at most one attempt of each address waits for the verification lock, and
         addresses take turns.
         """
-        async with self._address_locks[address].lock, self._verification_lock:
+        async with self._locks[address, ""], self._verification_lock:
             yield
-
-
-class ProviderSlots:
-    """Limits the sign-ins that use the OpenID Connect provider at the same time, for one event loop.
-
-    An `address` is like that of `SignInQueue`. Nobody waits for a slot: the provider may hang.
-    """
-
-    def __init__(self) -> None:
-        self._addresses: Counter[str] = Counter()
-
-    @contextmanager
-    def hold(self, address: str) -> Iterator[None]:
-        """Hold a slot. Raises `TooManyWaiting` if the address has `WAITING_PER_ADDRESS`, or all have `WAITING_MAX`."""
-        if self._addresses[address] >= WAITING_PER_ADDRESS or self._addresses.total() >= WAITING_MAX:
-            raise TooManyWaiting
-        self._addresses[address] += 1
-        try:
-            yield
-        finally:
-            self._addresses[address] -= 1
-            if not self._addresses[address]:
-                del self._addresses[address]
-
-
-class _SharedLock:
-    """A lock with a name. It counts the tasks that hold it or wait for it, and is in `locks` while there are any."""
-
-    def __init__(self, locks: dict[str, "_SharedLock"], name: str) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
-        self._locks = locks
-        self._name = name
-
-    @contextmanager
-    def count_user(self) -> Iterator[None]:
-        self._locks[self._name] = self
-        self.users += 1
-        try:
-            yield
-        finally:
-            self.users -= 1
-            if not self.users:
-                del self._locks[self._name]
-
-
-def _lock_named(locks: dict[str, _SharedLock], name: str) -> _SharedLock:
-    """The lock with this name, or a new lock, which is not yet in `locks`."""
-    return locks.get(name) or _SharedLock(locks, name)
