@@ -199,7 +199,6 @@ AnyKey = Annotated[Caller, Depends(require_any_key)]
 ViewerAccess = Annotated[MayView, Depends(require_viewer)]
 ManagerAccess = Annotated[MayManage, Depends(require_manager)]
 AdminAccess = Annotated[MayAdminister, Depends(require_admin)]
-FactoryAdminAccess = Annotated[MayManage, Depends(require_factory_admin)]
 
 MINIMUM_ROLES: Final[dict[Callable[..., Any], str | None]] = {
     require_nothing: None,

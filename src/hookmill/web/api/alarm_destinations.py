@@ -11,9 +11,9 @@ from hookmill.presentation.alarm_destination import (
     AlarmDestinationWithSecretView,
     DestinationTestView,
 )
-from hookmill.web.api.access import AdminAccess, FactoryAdminAccess, ManagementDependency
+from hookmill.web.api.access import ManagementDependency
 from hookmill.web.api.alarm_owners import FACTORY, INSTALLATION, AlarmOwner
-from hookmill.web.api.bodies import AlarmDestinationCreation, InstallationAlarmDestinationCreation
+from hookmill.web.api.bodies import AlarmDestinationCreation
 from hookmill.web.api.expensive import expensive
 from hookmill.web.api.fields import DESTINATION_ID_PATTERN, PAGE_SIZE, Cursor, Limit
 from hookmill.web.api.idempotency import Idempotency
@@ -28,50 +28,8 @@ class AlarmDestinationPage(ResultPage[AlarmDestinationView], frozen=True):
     """Destinations of alarms, oldest first."""
 
 
-@routes.post(
-    f"{FACTORY.path}/alarm-destinations",
-    operation_id="create_alarm_destination",
-    summary="Create an alarm destination of a factory",
-    response_model=AlarmDestinationWithSecretView,
-    status_code=201,
-)
-def create_alarm_destination(
-    permission: FactoryAdminAccess,
-    management: ManagementDependency,
-    body: AlarmDestinationCreation,
-    idempotency: Idempotency,
-) -> Response:
-    """Creates a destination of the factory's alarms. Only this response has the signing secret of a webhook."""
-
-    def create() -> Response:
-        return _create(permission, management, body, includes_factories=False)
-
-    return idempotency.respond(permission, create)
-
-
-@routes.post(
-    f"{INSTALLATION.path}/alarm-destinations",
-    operation_id="create_installation_alarm_destination",
-    summary="Create an alarm destination of the installation",
-    response_model=AlarmDestinationWithSecretView,
-    status_code=201,
-)
-def create_installation_alarm_destination(
-    permission: AdminAccess,
-    management: ManagementDependency,
-    body: InstallationAlarmDestinationCreation,
-    idempotency: Idempotency,
-) -> Response:
-    """Creates a destination of the installation's alarms. Only this response has the signing secret of a webhook."""
-
-    def create() -> Response:
-        return _create(permission, management, body, includes_factories=body.includes_factories)
-
-    return idempotency.respond(permission, create)
-
-
 def _add_routes(owner: AlarmOwner) -> None:
-    """Add the other routes for the destinations of one owner."""
+    """Add the routes for the destinations of one owner."""
     requirement = Depends(owner.administer)
     list_path = f"{owner.path}/alarm-destinations"
     parameter = f"{owner.prefix}destination"
@@ -82,6 +40,22 @@ def _add_routes(owner: AlarmOwner) -> None:
         description="The alarm destination's id.",
         examples=["ald_0123456789abcdefghjkmnpqrst"],
     )
+
+    @routes.post(
+        list_path,
+        operation_id=f"create_{owner.prefix}alarm_destination",
+        summary=f"Create an alarm destination of {owner.name}",
+        description="Creates a destination of alarms. Only this response has the signing secret of a webhook.",
+        response_model=AlarmDestinationWithSecretView,
+        status_code=201,
+    )
+    def create_alarm_destination(
+        permission: Annotated[MayManage | MayAdminister, requirement],
+        management: ManagementDependency,
+        body: AlarmDestinationCreation,
+        idempotency: Idempotency,
+    ) -> Response:
+        return idempotency.respond(permission, lambda: _create(permission, management, body))
 
     @routes.get(
         list_path,
@@ -141,20 +115,14 @@ def _page(permission: MayManage | MayAdminister, management: Management, limit: 
     return json_response(AlarmDestinationPage(items=views, next_cursor=next_cursor))
 
 
-def _create(
-    permission: MayManage | MayAdminister,
-    management: Management,
-    body: AlarmDestinationCreation | InstallationAlarmDestinationCreation,
-    *,
-    includes_factories: bool,
-) -> Response:
+def _create(permission: MayManage | MayAdminister, management: Management, body: AlarmDestinationCreation) -> Response:
     created = management.alarm_destinations.create(
         permission,
         body.kind,
         to=body.to,
         url=body.url,
         alarm_kinds=[kind.value for kind in body.alarm_kinds],
-        includes_factories=includes_factories,
+        includes_factories=body.includes_factories,
     )
     return json_response(AlarmDestinationWithSecretView.showing_secret(created), 201)
 

@@ -475,17 +475,9 @@ class AlarmDestinationCreation(RequestBody):
     to: DestinationEmail = None
     url: DestinationUrl = None
     alarm_kinds: AlarmKinds = Field(default_factory=list)
-
-
-class InstallationAlarmDestinationCreation(RequestBody):
-    model_config = _example({"kind": "slack", "url": "https://hooks.example.com/alarms", "includes_factories": True})
-
-    kind: DestinationKind
-    to: DestinationEmail = None
-    url: DestinationUrl = None
-    alarm_kinds: AlarmKinds = Field(default_factory=list)
     includes_factories: StrictBool = Field(
-        default=False, description="Whether the destination also gets the alarms of all factories."
+        default=False,
+        description="Whether a destination of the installation also gets the alarms of all factories.",
     )
 
 
