@@ -2,7 +2,7 @@
 
 Times are integers: microseconds since 1970, UTC. Keys of deliveries and runs are 16 time-ordered bytes, so new rows are
 appended at the end of the table. The log's tables have no foreign keys: webhooks are never removed, and each check
-would slow down admission.
+would slow down admission. What a constraint can say is one; `verification` checks the rest.
 """
 
 from typing import Any, Final
@@ -10,8 +10,10 @@ from typing import Any, Final
 from sqlalchemy import (
     BigInteger,
     Boolean,
+    CheckConstraint,
     Column,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -29,6 +31,7 @@ metadata: Final = MetaData(
         "uq": "uq_%(table_name)s_%(column_0_N_name)s",
         "fk": "fk_%(table_name)s_%(column_0_name)s",
         "pk": "pk_%(table_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
     }
 )
 
@@ -88,6 +91,8 @@ secret_versions: Final = Table(
     Column("sealed", LargeBinary, nullable=False),
     _time("created_at", nullable=False),
     UniqueConstraint("secret_id", "version"),
+    # For the foreign key of webhooks.
+    UniqueConstraint("id", "secret_id"),
 )
 
 webhooks: Final = Table(
@@ -100,7 +105,7 @@ webhooks: Final = Table(
     Column("auth_mode", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("secret_id", Text, ForeignKey("secrets.id"), nullable=False),
-    Column("secret_version_id", Text, ForeignKey("secret_versions.id")),
+    Column("secret_version_id", Text),
     Column("signature_scheme", Text),
     Column("signature_options", Text),
     Column("answers_handshakes", Boolean, nullable=False),
@@ -113,6 +118,13 @@ webhooks: Final = Table(
     Column("revision", BigInteger, nullable=False),
     _time("created_at", nullable=False),
     _time("deleted_at"),
+    # The version is one of this secret.
+    ForeignKeyConstraint(["secret_version_id", "secret_id"], ["secret_versions.id", "secret_versions.secret_id"]),
+    CheckConstraint("auth_mode IN ('token', 'url_token', 'signature')", name="auth_mode"),
+    CheckConstraint("state IN ('enabled', 'disabled', 'deleted')", name="state"),
+    CheckConstraint("(state = 'deleted') = (deleted_at IS NOT NULL)", name="deleted_at"),
+    CheckConstraint("state <> 'enabled' OR secret_version_id IS NOT NULL", name="enabled"),
+    CheckConstraint("revision >= 1", name="revision"),
     # A deleted webhook's name can be used again, its uid can't.
     Index(
         "uq_webhooks_live_name",
@@ -233,6 +245,10 @@ deliveries: Final = Table(
     Column("event", Text),
     Column("event_signed", Boolean),
     Column("traceparent", Text),
+    CheckConstraint("label BETWEEN 1 AND 5", name="label"),
+    CheckConstraint("rate_limit BETWEEN 1 AND 2", name="rate_limit"),
+    CheckConstraint("identity_kind BETWEEN 1 AND 5", name="identity_kind"),
+    CheckConstraint("(label = 2) = (duplicate_of IS NOT NULL)", name="duplicate_of"),
     # For the log's order and the rate limits' sliding windows. Counting rows needs only the index.
     Index("ix_deliveries_log", "webhook_no", "received_at", "rate_limit"),
     # For rare labels in a long log. Accepted deliveries don't have entries in these indexes.
@@ -381,6 +397,20 @@ runs: Final = Table(
     # time, and whether the package has more files than the table. NULL means that the name is unknown, or no.
     Column("package_webhook_name", Text),
     Column("has_more_files", Boolean),
+    CheckConstraint(
+        "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled', 'interrupted', 'skipped', 'replaced', "
+        "'superseded')",
+        name="state",
+    ),
+    CheckConstraint("(state IN ('queued', 'running')) = (finished_at IS NULL)", name="finished_at"),
+    CheckConstraint("state <> 'running' OR (executor IS NOT NULL AND claimed_at IS NOT NULL)", name="running"),
+    CheckConstraint("state <> 'queued' OR executor IS NULL OR claimed_at IS NULL", name="queued"),
+    CheckConstraint("hold IS NULL OR (hold BETWEEN 1 AND 4 AND state = 'queued')", name="hold"),
+    CheckConstraint("length(policy_key) = 16", name="policy_key"),
+    CheckConstraint(
+        "failures >= 0 AND stopped_attempts >= 0 AND attempt >= failures + stopped_attempts", name="attempts"
+    ),
+    CheckConstraint("webhook_no <> 0 OR delivery_id = id", name="without_delivery"),
     # A delivery starts an automation only once. Replays have the numbers 1, 2, …
     UniqueConstraint("delivery_id", "automation_id", "replay"),
     # The backlog by factory. With 100,000 waiting runs, a claim takes 2 ms instead of 300 ms.
@@ -625,7 +655,7 @@ audit_log: Final = Table(
     "audit_log",
     metadata,
     Column("id", LargeBinary(16), primary_key=True),
-    Column("team_id", Text, nullable=False),
+    Column("team_id", Text, ForeignKey("teams.id"), nullable=False),
     Column("factory_id", Text),
     _time("at", nullable=False),
     Column("actor_kind", Text, nullable=False),
@@ -638,6 +668,8 @@ audit_log: Final = Table(
     Column("subject_id", Text, nullable=False),
     Column("subject_name", Text, nullable=False),
     Column("details", Text, nullable=False),
+    CheckConstraint("actor_kind IN ('operator', 'key', 'member', 'service')", name="actor_kind"),
+    CheckConstraint("channel IN ('cli', 'api', 'files', 'dashboard', 'service')", name="channel"),
     Index("ix_audit_log_factory_id", "factory_id", "id"),
     Index("ix_audit_log_team_id", "team_id", "id"),
     comment="Every act of management, written with it. Nothing changes or removes a row. `details` is JSON text.",
