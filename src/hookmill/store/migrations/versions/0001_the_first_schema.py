@@ -60,28 +60,6 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
-        "audit_log",
-        sa.Column("id", sa.LargeBinary(length=16), nullable=False),
-        sa.Column("team_id", sa.Text(), nullable=False),
-        sa.Column("factory_id", sa.Text(), nullable=True),
-        sa.Column("at", sa.BigInteger(), nullable=False),
-        sa.Column("actor_kind", sa.Text(), nullable=False),
-        sa.Column("actor_id", sa.Text(), nullable=False),
-        sa.Column("actor_name", sa.Text(), nullable=False),
-        sa.Column("channel", sa.Text(), nullable=False),
-        sa.Column("client", sa.Text(), nullable=True),
-        sa.Column("action", sa.Text(), nullable=False),
-        sa.Column("subject_kind", sa.Text(), nullable=False),
-        sa.Column("subject_id", sa.Text(), nullable=False),
-        sa.Column("subject_name", sa.Text(), nullable=False),
-        sa.Column("details", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_audit_log")),
-        comment="Every act of management, written with it. Nothing changes or removes a row. `details` is JSON text.",
-        sqlite_with_rowid=False,
-    )
-    op.create_index("ix_audit_log_factory_id", "audit_log", ["factory_id", "id"], unique=False)
-    op.create_index("ix_audit_log_team_id", "audit_log", ["team_id", "id"], unique=False)
-    op.create_table(
         "deliveries",
         sa.Column("id", sa.LargeBinary(length=16), nullable=False),
         sa.Column("webhook_no", sa.Integer(), nullable=False),
@@ -98,6 +76,10 @@ def upgrade() -> None:
         sa.Column("event", sa.Text(), nullable=True),
         sa.Column("event_signed", sa.Boolean(), nullable=True),
         sa.Column("traceparent", sa.Text(), nullable=True),
+        sa.CheckConstraint("(label = 2) = (duplicate_of IS NOT NULL)", name=op.f("ck_deliveries_duplicate_of")),
+        sa.CheckConstraint("identity_kind BETWEEN 1 AND 5", name=op.f("ck_deliveries_identity_kind")),
+        sa.CheckConstraint("label BETWEEN 1 AND 5", name=op.f("ck_deliveries_label")),
+        sa.CheckConstraint("rate_limit BETWEEN 1 AND 2", name=op.f("ck_deliveries_rate_limit")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_deliveries")),
         sqlite_with_rowid=False,
     )
@@ -361,6 +343,24 @@ def upgrade() -> None:
         sa.Column("started_by", sa.Text(), nullable=True),
         sa.Column("package_webhook_name", sa.Text(), nullable=True),
         sa.Column("has_more_files", sa.Boolean(), nullable=True),
+        sa.CheckConstraint(
+            "(state IN ('queued', 'running')) = (finished_at IS NULL)", name=op.f("ck_runs_finished_at")
+        ),
+        sa.CheckConstraint("hold IS NULL OR (hold BETWEEN 1 AND 4 AND state = 'queued')", name=op.f("ck_runs_hold")),
+        sa.CheckConstraint("state <> 'queued' OR executor IS NULL OR claimed_at IS NULL", name=op.f("ck_runs_queued")),
+        sa.CheckConstraint(
+            "state <> 'running' OR (executor IS NOT NULL AND claimed_at IS NOT NULL)", name=op.f("ck_runs_running")
+        ),
+        sa.CheckConstraint(
+            "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled', 'interrupted', 'skipped', 'replaced', 'superseded')",
+            name=op.f("ck_runs_state"),
+        ),
+        sa.CheckConstraint(
+            "failures >= 0 AND stopped_attempts >= 0 AND attempt >= failures + stopped_attempts",
+            name=op.f("ck_runs_attempts"),
+        ),
+        sa.CheckConstraint("length(policy_key) = 16", name=op.f("ck_runs_policy_key")),
+        sa.CheckConstraint("webhook_no <> 0 OR delivery_id = id", name=op.f("ck_runs_without_delivery")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_runs")),
         sa.UniqueConstraint(
             "delivery_id", "automation_id", "replay", name=op.f("uq_runs_delivery_id_automation_id_replay")
@@ -459,6 +459,35 @@ def upgrade() -> None:
         comment="Rows of the log by rate limit and period of time. Only for webhooks with high rate limits.",
         sqlite_with_rowid=False,
     )
+    op.create_table(
+        "audit_log",
+        sa.Column("id", sa.LargeBinary(length=16), nullable=False),
+        sa.Column("team_id", sa.Text(), nullable=False),
+        sa.Column("factory_id", sa.Text(), nullable=True),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("actor_kind", sa.Text(), nullable=False),
+        sa.Column("actor_id", sa.Text(), nullable=False),
+        sa.Column("actor_name", sa.Text(), nullable=False),
+        sa.Column("channel", sa.Text(), nullable=False),
+        sa.Column("client", sa.Text(), nullable=True),
+        sa.Column("action", sa.Text(), nullable=False),
+        sa.Column("subject_kind", sa.Text(), nullable=False),
+        sa.Column("subject_id", sa.Text(), nullable=False),
+        sa.Column("subject_name", sa.Text(), nullable=False),
+        sa.Column("details", sa.Text(), nullable=False),
+        sa.CheckConstraint(
+            "actor_kind IN ('operator', 'key', 'member', 'service')", name=op.f("ck_audit_log_actor_kind")
+        ),
+        sa.CheckConstraint(
+            "channel IN ('cli', 'api', 'files', 'dashboard', 'service')", name=op.f("ck_audit_log_channel")
+        ),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_audit_log_team_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_audit_log")),
+        comment="Every act of management, written with it. Nothing changes or removes a row. `details` is JSON text.",
+        sqlite_with_rowid=False,
+    )
+    op.create_index("ix_audit_log_factory_id", "audit_log", ["factory_id", "id"], unique=False)
+    op.create_index("ix_audit_log_team_id", "audit_log", ["team_id", "id"], unique=False)
     op.create_table(
         "factories",
         sa.Column("id", sa.Text(), nullable=False),
@@ -626,6 +655,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["secret_id"], ["secrets.id"], name=op.f("fk_secret_versions_secret_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_secret_versions")),
+        sa.UniqueConstraint("id", "secret_id", name=op.f("uq_secret_versions_id_secret_id")),
         sa.UniqueConstraint("secret_id", "version", name=op.f("uq_secret_versions_secret_id_version")),
     )
     op.create_index(op.f("ix_secret_versions_secret_id"), "secret_versions", ["secret_id"], unique=False)
@@ -751,10 +781,17 @@ def upgrade() -> None:
         sa.Column("revision", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("deleted_at", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint("(state = 'deleted') = (deleted_at IS NOT NULL)", name=op.f("ck_webhooks_deleted_at")),
+        sa.CheckConstraint("auth_mode IN ('token', 'url_token', 'signature')", name=op.f("ck_webhooks_auth_mode")),
+        sa.CheckConstraint("state <> 'enabled' OR secret_version_id IS NOT NULL", name=op.f("ck_webhooks_enabled")),
+        sa.CheckConstraint("state IN ('enabled', 'disabled', 'deleted')", name=op.f("ck_webhooks_state")),
+        sa.CheckConstraint("revision >= 1", name=op.f("ck_webhooks_revision")),
         sa.ForeignKeyConstraint(["factory_id"], ["factories.id"], name=op.f("fk_webhooks_factory_id")),
         sa.ForeignKeyConstraint(["secret_id"], ["secrets.id"], name=op.f("fk_webhooks_secret_id")),
         sa.ForeignKeyConstraint(
-            ["secret_version_id"], ["secret_versions.id"], name=op.f("fk_webhooks_secret_version_id")
+            ["secret_version_id", "secret_id"],
+            ["secret_versions.id", "secret_versions.secret_id"],
+            name=op.f("fk_webhooks_secret_version_id"),
         ),
         sa.PrimaryKeyConstraint("no", name=op.f("pk_webhooks")),
         sa.UniqueConstraint("uid", name=op.f("uq_webhooks_uid")),
