@@ -15,7 +15,7 @@ from hookmill.store.schema import metadata
 
 ROWS = (
     "INSERT INTO teams (id, name, created_at) VALUES ('t', 't', 1)",
-    "INSERT INTO factories (id, team_id, name, created_at) VALUES ('f', 't', 'f', 1)",
+    "INSERT INTO factories (id, team_id, name, created_at, defined_by_files) VALUES ('f', 't', 'f', 1, :no)",
     "INSERT INTO secrets (id, team_id, name, created_at) VALUES ('s1', 't', 'A', 1), ('s2', 't', 'B', 1)",
     "INSERT INTO secret_versions (id, secret_id, version, key_id, sealed, created_at) "
     "VALUES ('v1', 's1', 1, 'k', :bytes, 1), ('v2', 's2', 1, 'k', :bytes, 1)",
@@ -55,7 +55,7 @@ REFUSED = (
     "UPDATE audit_log SET channel = 'door'",
     "UPDATE audit_log SET team_id = 'u'",
 )
-VALUES = {"bytes": b"k" * 16, "other": b"l" * 16, "short": b"k"}
+VALUES = {"no": False, "bytes": b"k" * 16, "other": b"l" * 16, "short": b"k"}
 
 
 @pytest.fixture
