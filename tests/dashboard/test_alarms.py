@@ -110,23 +110,6 @@ def test_alarms_of_the_installation_have_a_page_for_admins(dashboard: Dashboard,
     assert admin.get(f"{LIST}/{alarm}").status == 404
 
 
-def test_expected_time_is_set_in_both_forms_of_a_webhook(dashboard: Dashboard, manager: Visitor):
-    create = {"name": "orders", "mode": "token", "secret_from": "generate"}
-    refused = manager.post("/f/default/webhooks/new", {**create, "expect_every": "1 hour"})
-    created = manager.post("/f/default/webhooks/new", {**create, "expect_every": "60m"})
-    [webhook] = dashboard.management.webhooks.all(dashboard.world.may)
-    path = f"/f/default/webhooks/{webhook.uid}"
-    before = text_of(manager.get(path).body)
-    unusable = manager.post(f"{path}/expected", {"expect_every": "31d"})
-    removed = manager.post(f"{path}/expected", {"expect_every": ""})
-
-    assert (refused.status, created.status, unusable.status, removed.status) == (422, 200, 422, 303)
-    assert "is not a time. Write days, hours and minutes" in text_of(refused.body)
-    assert "Expected a delivery every 1h" in before
-    assert "is not between 5m and 30d" in text_of(unusable.body)
-    assert "Expected not set" in text_of(manager.get(path).body)
-
-
 def test_alarm_is_snoozed_in_the_browser(page: Page, installation: Installation):
     with open_database(sqlite_url(installation.service.data_dir / "hookmill.db")) as database:
         add_alarm(database, installation.may.factory.id, "wh_1", name="<b>orders</b>")

@@ -1,0 +1,93 @@
+"""The settings of a webhook in the forms for creating and for changing it, and a warning about allowed networks."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY
+from hookmill.domain.permission import Role
+from tests.dashboard.client import Dashboard, Elements, dashboard_for_test, text_of
+
+
+@pytest.fixture
+def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
+    yield from dashboard_for_test(sqlite_store)
+
+
+def test_page_warns_if_every_client_has_the_address_of_the_proxy(dashboard: Dashboard):
+    viewer = dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
+    limited = dashboard.world.webhook("limited", allowed_networks=["192.0.2.0/24"]).webhook.uid
+    unlimited = dashboard.world.webhook("unlimited").webhook.uid
+
+    def warns(uid: str) -> bool:
+        return EVERY_CLIENT_IS_THE_PROXY in Elements(viewer.get(f"/f/default/webhooks/{uid}").body).text
+
+    before = warns(limited)
+    dashboard.management.config = replace(dashboard.management.config, lacks_trusted_proxies=True)
+
+    assert [before, warns(limited), warns(unlimited)] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("form", "field", "unusable", "problem", "usable", "stored", "text"),
+    [
+        (
+            "delivery-id-header",
+            "delivery_id_header",
+            "Authorization",
+            "carries credentials",
+            "X-Event-Id",
+            "X-Event-Id",
+            "X-Event-Id",
+        ),
+        ("event-header", "event_header", "Cookie", "carries credentials", "X-Kind", "X-Kind", "header X-Kind"),
+        (
+            "networks",
+            "allowed_networks",
+            "192.0.2.0/24, 2001:db8::1/32",
+            "2001:db8::/32 for the",
+            "192.0.2.0/24\n2001:db8::/32",
+            ["192.0.2.0/24", "2001:db8::/32"],
+            "192.0.2.0/24, 2001:db8::/32",
+        ),
+        ("expected", "expect_every", "1 hour", "is not a time", "60m", "1h", "Expected a delivery every 1h"),
+        ("rename", "name", "taken", "already has a webhook named", "renamed", "renamed", "renamed"),
+    ],
+)
+def test_setting_is_refused_at_its_field_and_stored_by_both_forms(
+    dashboard: Dashboard,
+    form: str,
+    field: str,
+    unusable: str,
+    problem: str,
+    usable: str,
+    stored: Any,
+    text: str,
+):
+    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+    dashboard.world.webhook("taken")
+    create = {"name": "created", "mode": "token", "secret_from": "generate"}
+    path = f"/f/default/webhooks/{dashboard.world.webhook('changed').webhook.uid}"
+
+    refusals = [
+        manager.post("/f/default/webhooks/new", create | {field: unusable}),
+        manager.post(f"{path}/{form}", {field: unusable}),
+    ]
+    created = manager.post("/f/default/webhooks/new", create | {field: usable})
+    [webhook] = [
+        each for each in dashboard.management.webhooks.all(dashboard.world.may) if each.name not in {"taken", "changed"}
+    ]
+    dashboard.management.webhooks.delete(dashboard.world.may, webhook.uid)
+    changed = manager.post(f"{path}/{form}", {field: usable})
+    changed_webhook = dashboard.management.webhooks.get(dashboard.world.may, path.rpartition("/")[2])
+
+    for refused in refusals:
+        [invalid_field] = [element for element in Elements(refused.body).all if "aria-invalid" in element.attributes]
+        assert (refused.status, invalid_field.attributes["name"]) == (422, field)
+        assert problem in text_of(refused.body)
+    assert (created.status, changed.status) == (200, 303)
+    for each in (webhook, changed_webhook):
+        assert getattr(each, field) in (stored, tuple(stored))
+    assert text in text_of(manager.get(path).body)
