@@ -3,7 +3,7 @@
 import getpass
 from typing import Any
 
-from tests.cli.conftest import Hookmill, LogWriter
+from tests.cli.conftest import Hookmill
 
 
 def test_list_shows_actor_action_and_channel_newest_first(webhook: Any, hookmill: Hookmill):
@@ -67,13 +67,3 @@ def test_printed_options_list_the_next_page(webhook: Any, hookmill: Hookmill):
 
     assert options == ["--limit", "2", "--before", entry_ids[1]]
     assert [entry["entry_id"] for entry in next_page] == entry_ids[2:]
-
-
-def test_id_that_is_no_audit_entry_id_is_refused(log: LogWriter, hookmill: Hookmill):
-    assert "'dlv_1' is not an entry's id" in hookmill("audit", "list", "--before", "dlv_1", exit_code=1).err
-
-
-def test_control_characters_in_names_are_escaped(log: LogWriter, hookmill: Hookmill):
-    hookmill("webhook", "create", "a[red]\u202eb")
-
-    assert "a[red]\\u202eb" in hookmill("audit", "list").out

@@ -115,13 +115,6 @@ def test_runner_that_is_no_longer_configured_causes_a_warning(
     )
 
 
-def test_unknown_webhook_name_is_refused(webhook: Any, hookmill: Hookmill):
-    assert (
-        "no webhook 'nope'"
-        in hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "nope", exit_code=1).err
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -152,12 +145,6 @@ def test_invalid_filter_is_refused_with_the_location_of_the_problem(
     command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", filter_json)
 
     assert problem in hookmill(*command, exit_code=1).err
-
-
-def test_missing_prompt_file_is_named(webhook: Any, hookmill: Hookmill):
-    result = hookmill("automation", "create", "a", "--prompt-file", "nope.md", "--webhook", "source", exit_code=1)
-
-    assert result.err == "The prompt file nope.md can't be read: No such file or directory.\n"
 
 
 def test_prompt_file_that_is_not_utf_8_is_refused(webhook: Any, hookmill: Hookmill, tmp_path: Path):

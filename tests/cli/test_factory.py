@@ -30,10 +30,6 @@ def test_list_shows_whether_files_define_each_factory(hookmill: Hookmill):
     assert factory in hookmill("factory", "list", "--json").json["items"]
 
 
-def test_second_factory_of_the_same_name_is_refused(hookmill: Hookmill):
-    assert "A factory named 'default' already" in hookmill("factory", "create", "default", exit_code=1).err
-
-
 def test_printed_command_names_the_factory(hookmill: Hookmill):
     hookmill("factory", "create", "payments")
 
@@ -52,18 +48,3 @@ def test_limit_of_running_runs_is_set_and_removed(hookmill: Hookmill):
     assert output == "Workers perform at most 3 runs of factory default at the same time.\n"
     assert [factory["max_running"] for factory in factories] == [3]
     assert unlimited["max_running"] is None
-
-
-def test_invalid_limit_is_refused(hookmill: Hookmill):
-    assert (
-        "max_running must be a whole number from 1 to 1,000"
-        in hookmill("factory", "change", "default", "--max-running", "0", exit_code=1).err
-    )
-
-
-def test_limit_of_an_unknown_factory_is_refused(hookmill: Hookmill):
-    assert "There is no factory 'x'" in hookmill("factory", "change", "x", "--max-running", "1", exit_code=1).err
-
-
-def test_change_without_an_option_is_refused(hookmill: Hookmill):
-    assert "--max-running" in hookmill("factory", "change", "default", exit_code=2).err

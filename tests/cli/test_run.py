@@ -349,10 +349,6 @@ def test_cancellation_of_a_finished_run_is_refused(automation: Any, delivery: st
     assert hookmill("run", "cancel", run, exit_code=1).err == f"Run {run} has already ended. Its state is succeeded.\n"
 
 
-def test_unknown_run_is_named(log: LogWriter, hookmill: Hookmill):
-    assert "has no run run_" in hookmill("run", "show", "run_" + "0" * 32, exit_code=1).err
-
-
 # The queue
 
 

@@ -66,12 +66,6 @@ def test_generic_scheme_shows_its_options(hookmill: Hookmill):
     assert "content" in hookmill("scheme", "show", "hmac", "--json").json["options"]
 
 
-def test_unknown_scheme_is_refused_with_a_suggestion(hookmill: Hookmill):
-    error = hookmill("scheme", "show", "githup", exit_code=1).err
-
-    assert error.startswith("'githup' is not a signature scheme. Did you mean github? Allowed are: ")
-
-
 def test_show_names_the_command_that_stores_the_secret_of_the_provider(hookmill: Hookmill):
     assert hookmill("scheme", "show", "github").out.endswith("webhook rotate NAME --secret-from-stdin\n")
 

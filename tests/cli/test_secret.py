@@ -70,10 +70,6 @@ def test_list_names_the_webhooks_that_use_each_secret(shared_secret: None, hookm
     assert "no value yet" in rows[2]
 
 
-def test_empty_list_says_how_to_create_a_secret(log: LogWriter, hookmill: Hookmill):
-    assert "secret create NAME" in hookmill("secret", "list").out
-
-
 def test_replace_names_the_webhooks_that_need_a_sync(shared_secret: None, hookmill: Hookmill):
     output = hookmill("secret", "replace", "SHARED").out
     (command,) = [line for line in output.splitlines() if "webhook sync" in line]
@@ -122,30 +118,6 @@ def test_create_names_the_files_if_files_define_the_factory(shared_secret: None,
 
     assert output.endswith("To use it, write in a webhook's file: secretName: STRIPE\n")
     assert "webhook create" not in output
-
-
-def test_answer_no_deletes_no_secret(log: LogWriter, hookmill: Hookmill):
-    hookmill("secret", "create", "STRIPE")
-
-    result = hookmill("secret", "delete", "STRIPE", stdin=b"n\n", exit_code=1)
-
-    assert "Delete team secret STRIPE?" in result.err
-    assert [secret["name"] for secret in hookmill("secret", "list", "--json").json["items"]] == ["STRIPE"]
-
-
-def test_deleted_secret_no_longer_exists(log: LogWriter, hookmill: Hookmill):
-    hookmill("secret", "create", "STRIPE")
-
-    refused = hookmill("secret", "delete", "STRIPE", "--json", exit_code=2)
-    deleted = hookmill("secret", "delete", "STRIPE", "--json", "--yes").json
-
-    assert "--yes" in refused.err
-    assert deleted["deleted"] is True
-    assert "There is no team secret 'STRIPE'" in hookmill("secret", "show", "STRIPE", exit_code=1).err
-
-
-def test_second_secret_of_the_same_name_is_refused(shared_secret: None, hookmill: Hookmill):
-    assert "team secret named SHARED already exists" in hookmill("secret", "create", "SHARED", exit_code=1).err
 
 
 def test_secret_for_runs_is_for_no_webhook(log: LogWriter, hookmill: Hookmill):
