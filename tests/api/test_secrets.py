@@ -74,17 +74,6 @@ def test_only_the_creating_answer_contains_a_generated_secret(api: Api, stocked:
     assert by_url["url"].endswith(f"/{by_url['secret']}")
 
 
-def test_no_answer_contains_an_existing_secret(api: Api, stocked: StockedFactory):
-    recorded = RecordedApi(api)
-    recorded.request("POST", WEBHOOKS, {"name": "by header", "secret_name": stocked.secret_name})
-    recorded.request("POST", WEBHOOKS, {"name": "by URL", "auth_mode": "url_token", "secret_name": stocked.secret_name})
-    read_everything(recorded, stocked)
-
-    assert [answer.status for _, answer in recorded.answers[:2]] == [201, 201]
-    for secret in (stocked.webhook.reveal(), stocked.by_url.reveal(), stocked.secret.reveal(), api.manager, api.viewer):
-        assert recorded.requests_revealing(secret) == []
-
-
 def test_no_answer_contains_a_supplied_secret(api: Api, stocked: StockedFactory):
     recorded = RecordedApi(api)
     uid = stocked.webhook.webhook.uid

@@ -274,36 +274,6 @@ def test_files_are_validated_without_an_installation(hookmill: Hookmill, tmp_pat
     assert not (tmp_path / "data").exists()
 
 
-def test_contract_only_refuses_operators_outside_the_contract(hookmill: Hookmill, tmp_path: Path):
-    payload = ", payload: {a: {$prefix: x}, b: {$any: [[1], {c: {$gt: 5}}]}, d: {not_in: [1]}}"
-    write(tmp_path / "ops", SOURCE | triage_files(UNKNOWN_UID, payload))
-    write(tmp_path / "plain", triage_files(UNKNOWN_UID, ", payload: {gt: [5], a: {prefix: {exists: true}}}"))
-
-    result = hookmill("validate", "ops", "--contract-only", exit_code=1)
-    problems = hookmill("validate", "ops", "--contract-only", "--json", exit_code=1).json["problems"]
-
-    message = "This operator is not one of the contract's, which are in, not_in, exists."
-    lines = result.err.splitlines()
-    assert [line.partition(": /")[2] for line in lines[:-1]] == [
-        f"{pointer}: {message}" for pointer in ("a/$prefix", "b/$any", "b/$any/1/c/$gt")
-    ]
-    assert lines[-1] == "3 problems."
-    assert {(problem["file"], problem["line"]) for problem in problems} == {("automations/triage/automation.md", 2)}
-    assert len({problem["column"] for problem in problems}) == 3
-    hookmill("validate", "ops", exit_code=0)
-    hookmill("validate", "plain", "--contract-only", exit_code=0)
-
-
-def test_contract_only_refuses_event_types(hookmill: Hookmill, tmp_path: Path):
-    write(tmp_path / "ops", SOURCE | triage_files(UNKNOWN_UID, ", event: [push], payload: {a: [1]}"))
-
-    lines = hookmill("validate", "ops", "--contract-only", exit_code=1).err.splitlines()
-
-    assert lines[0].endswith("The contract has no event types in filters. Use a condition on the payload instead.")
-    assert lines[1:] == ["1 problem."]
-    hookmill("validate", "ops", exit_code=0)
-
-
 # Exports
 
 
@@ -332,41 +302,47 @@ def test_unknown_factory_is_an_error(write_files: WriteFiles, hookmill: Hookmill
         assert "No factory is named 'nope'." in hookmill(command, "ops", "--factory", "nope", exit_code=1).err
 
 
-def test_contract_only_refuses_run_policies(hookmill: Hookmill, tmp_path: Path):
-    folder = tmp_path / "policies" / "automations" / "triage"
-    folder.mkdir(parents=True)
-    trigger = "  - {provider: webhook, event: received, filter: {webhook_ids: [wh_x]}}"
-    (folder / "automation.md").write_text(f"---\npriority: high\ntriggers:\n{trigger}\n---\nLook.\n")
-
-    hookmill("validate", str(tmp_path / "policies"))
-    problems = hookmill("validate", str(tmp_path / "policies"), "--contract-only", exit_code=1).err
-
-    assert "2:11: The contract has no run policies. Remove this key." in problems
+NIGHTLY = "{{provider: schedule, event: cron_fired, schedule: {{name: nightly, cron: '@daily'{}}}}}"
+RECEIVED = "{{provider: webhook, event: received, filter: {{webhook_ids: [wh_x]{}}}}}"
+NOT_AN_OPERATOR = "This operator is not one of the contract's, which are in, not_in, exists."
 
 
-def test_contract_only_refuses_run_options(hookmill: Hookmill, tmp_path: Path):
-    folder = tmp_path / "options" / "automations" / "triage"
-    folder.mkdir(parents=True)
-    trigger = "  - {provider: webhook, event: received, filter: {webhook_ids: [wh_x]}}"
-    (folder / "automation.md").write_text(f"---\nfields: {{pr: /pr}}\ntriggers:\n{trigger}\n---\nLook.\n")
+@pytest.mark.parametrize(
+    ("keys", "trigger", "problems"),
+    [
+        ("", RECEIVED.format(", payload: {gt: [5], a: {prefix: {exists: true}}}"), []),
+        (
+            "",
+            RECEIVED.format(", payload: {a: {$prefix: x}, b: {$any: [[1], {c: {$gt: 5}}]}, d: {not_in: [1]}}"),
+            [f"/{pointer}: {NOT_AN_OPERATOR}" for pointer in ("a/$prefix", "b/$any", "b/$any/1/c/$gt")],
+        ),
+        (
+            "",
+            RECEIVED.format(", event: [push], payload: {a: [1]}"),
+            ["The contract has no event types in filters. Use a condition on the payload instead."],
+        ),
+        ("priority: high\n", RECEIVED.format(""), [":2:11: The contract has no run policies. Remove this key."]),
+        ("fields: {pr: /pr}\n", RECEIVED.format(""), [":2:9: The contract has no run options. Remove this key."]),
+        ("secrets: [TOKEN]\n", NIGHTLY.format(""), []),
+        (
+            "",
+            NIGHTLY.format(", timezone: Europe/Berlin"),
+            ["Other implementations have schedules without this key. Remove it."],
+        ),
+    ],
+)
+def test_contract_only_refuses_extensions(
+    hookmill: Hookmill, tmp_path: Path, keys: str, trigger: str, problems: list[str]
+):
+    path = "automations/triage/automation.md"
+    write(tmp_path / "ops", {path: f"---\n{keys}triggers:\n  - {trigger}\n---\nLook.\n"})
+    hookmill("validate", "ops")
 
-    hookmill("validate", str(tmp_path / "options"))
-    problems = hookmill("validate", str(tmp_path / "options"), "--contract-only", exit_code=1).err
+    lines = hookmill("validate", "ops", "--contract-only", exit_code=int(bool(problems))).err.splitlines()
+    in_json = hookmill("validate", "ops", "--contract-only", "--json", exit_code=int(bool(problems))).json
 
-    assert "2:9: The contract has no run options. Remove this key." in problems
-
-
-def test_contract_only_refuses_extensions_of_schedules(hookmill: Hookmill, tmp_path: Path):
-    folder = tmp_path / "scheduled" / "automations" / "a"
-    folder.mkdir(parents=True)
-    trigger = "  - {provider: schedule, event: cron_fired, schedule: {name: nightly, cron: '@daily'}}"
-    (folder / "automation.md").write_text(f"---\nsecrets: [TOKEN]\ntriggers:\n{trigger}\n---\nLook.\n")
-    hookmill("validate", str(tmp_path / "scheduled"), "--contract-only")
-    trigger = trigger.replace("}}", ", timezone: Europe/Berlin}}")
-    (folder / "automation.md").write_text(f"---\ntriggers:\n{trigger}\n---\nLook.\n")
-
-    hookmill("validate", str(tmp_path / "scheduled"))
-    problems = hookmill("validate", str(tmp_path / "scheduled"), "--contract-only", exit_code=1).err
-
-    assert "Other implementations have schedules without this key. Remove it." in problems
-    assert problems.splitlines()[1:] == ["1 problem."]
+    assert [line.endswith(problem) for line, problem in zip(lines[:-1], problems, strict=True)] == [True] * len(
+        problems
+    )
+    places = {(problem["file"], problem["line"], problem["column"]) for problem in in_json["problems"]}
+    assert (len(places), {file for file, _, _ in places} <= {path}) == (len(problems), True)

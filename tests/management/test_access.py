@@ -121,26 +121,6 @@ def test_key_of_one_factory_cannot_see_another(world: World, caller: Callable[..
     assert [factory.name for factory in access.visible_factories(of_one_factory)] == ["default"]
 
 
-def test_viewer_cannot_manage_and_manager_cannot_administer(world: World, caller: Callable[..., Caller]):
-    access = world.management.access
-
-    with pytest.raises(Forbidden, match="role manager"):
-        access.permission_to_manage(caller(Role.VIEWER), "default")
-    with pytest.raises(Forbidden, match="role admin"):
-        access.permission_to_administer(caller(Role.MANAGER))
-    assert not access.permission_to_manage(caller(Role.MANAGER), "default").is_admin
-
-
-def test_admin_can_manage_every_factory_and_the_team(world: World, caller: Callable[..., Caller]):
-    world.operator_of_new_factory("other")
-    admin_caller = caller(Role.ADMIN)
-    access = world.management.access
-
-    assert access.permission_to_manage(admin_caller, "other").is_admin
-    assert access.permission_to_administer(admin_caller).team_id == world.factory.team_id
-    assert [factory.name for factory in access.visible_factories(admin_caller)] == ["default", "other"]
-
-
 def test_key_with_an_unsuitable_role_factory_or_expiry_is_refused(world: World, admin: MayAdminister):
     create = world.management.keys.create
 
@@ -152,25 +132,6 @@ def test_key_with_an_unsuitable_role_factory_or_expiry_is_refused(world: World, 
         create(admin, "ci", Role.VIEWER, factory="unknown")
     with pytest.raises(Invalid, match="expired"):
         create(admin, "ci", Role.ADMIN, expires_at=world.clock.now)
-
-
-@pytest.mark.parametrize("group", ["webhooks", "automations", "log", "runs"])
-def test_resources_of_another_factory_are_not_found(world: World, group: str):
-    other_factory = world.operator_of_new_factory()
-    source = world.webhook()
-    automation = world.automation("triage", source)
-    delivery_id = world.post(source).delivery_id
-    [run] = world.management.runs.of_delivery(world.may, delivery_id)
-    resource_id = {
-        "webhooks": source.webhook.uid,
-        "automations": automation.id,
-        "log": delivery_id,
-        "runs": f"run_{run.id.hex()}",
-    }[group]
-
-    with pytest.raises(NotFound):
-        getattr(world.management, group).get(other_factory, resource_id)
-    assert getattr(world.management, group).get(world.may, resource_id)
 
 
 def test_permission_from_before_the_key_was_revoked_is_refused(world: World, admin: MayAdminister, manager: MayManage):
