@@ -23,7 +23,7 @@ from hookmill.store.database import Database, open_database
 
 BURST = 2_000
 """Deliveries that are sent as fast as possible. Each of them starts a run of the runner `package`."""
-BURST_SECONDS_MAX = 240.0
+BURST_SECONDS_MAX = 600.0
 BURST_CONNECTIONS = 64
 WARM_UP_RUNS = 40
 IDLE_SECONDS = 10.0
