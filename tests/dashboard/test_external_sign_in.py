@@ -568,6 +568,20 @@ def test_form_of_another_site_connects_nobody(dashboard: Dashboard, provider: Si
 # Without passwords, and without a provider
 
 
+def test_link_signs_in_while_passwords_are_off(create_dashboard: CreateDashboard):
+    dashboard = create_dashboard(password_sign_in=False)
+    dashboard.management.members.add(dashboard.may_administer, "grace@example.com", "Grace", is_admin=True)
+    link = link_path(dashboard, "grace@example.com")
+    browser = Browser(dashboard)
+    page = Elements(browser.get(link).body)
+
+    answer = browser.post(link)
+
+    assert not [each for each in page.with_tag("input") if each.attributes.get("type") == "password"]
+    assert answer.status == 303
+    assert browser.is_signed_in()
+
+
 def test_passwords_are_hidden_and_refused_if_they_are_off(create_dashboard: CreateDashboard):
     dashboard = create_dashboard()
     dashboard.member("ada@example.com", is_admin=True)

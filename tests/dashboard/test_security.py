@@ -219,6 +219,18 @@ def test_every_sign_in_starts_a_new_session(dashboard: Dashboard):
     assert all(len(session) >= 43 for session in sessions)
 
 
+def test_password_change_ends_all_sessions_and_starts_a_new_one(dashboard: Dashboard):
+    ada = dashboard.member("ada-new@example.com")
+    other_session = Visitor(dashboard, cookie_of(submit_sign_in(dashboard, "ada-new@example.com")).value)
+
+    answer = ada.post("/account", {"old": PASSWORD, "new": "another long password", "again": "another long password"})
+
+    assert answer.status == 303
+    assert redirects_to_sign_in(ada.get("/account"))
+    assert redirects_to_sign_in(other_session.get("/account"))
+    assert Visitor(dashboard, cookie_of(answer).value).get("/account").status == 200
+
+
 def test_polls_of_an_open_page_do_not_keep_the_session_alive(dashboard: Dashboard):
     ada = dashboard.member("ada-watching@example.com", roles={"default": Role.VIEWER})
     poll_path = "/f/default/runs/rows"

@@ -19,6 +19,21 @@ from hookmill.domain.ids import WebhookUid
 BODY = b'{"a": 1}'
 
 
+@pytest.mark.parametrize(
+    ("header", "provider", "sender", "kind"),
+    [
+        (b"e-1", b"p-1", b"s-1", IdentityKind.DELIVERY_ID_HEADER),
+        (b" ", b"p-1", b"s-1", IdentityKind.PROVIDER),
+        (b"", b"\t \t", b"s-1", IdentityKind.SENDER),
+        (b"", None, b" ", IdentityKind.BODY_SHA256),
+    ],
+)
+def test_first_id_that_is_not_blank_counts(header, provider, sender, kind):
+    attempt = make_attempt({b"x-event": header, b"x-service-delivery-id": sender})
+
+    assert identify(b"x-event", provider, attempt, BODY).kind is kind
+
+
 def test_header_that_the_webhook_does_not_name_is_ignored():
     assert identify(None, None, make_attempt({b"x-event": b"e-1"}), BODY).kind is IdentityKind.BODY_SHA256
 
