@@ -13,20 +13,30 @@ from hookmill.domain.run import Hold, RunState
 from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.store.schema import metadata
 
-ROWS = (
-    "INSERT INTO teams (id, name, created_at) VALUES ('t', 't', 1)",
-    "INSERT INTO factories (id, team_id, name, created_at, defined_by_files) VALUES ('f', 't', 'f', 1, :no)",
-    "INSERT INTO secrets (id, team_id, name, created_at) VALUES ('s1', 't', 'A', 1), ('s2', 't', 'B', 1)",
-    "INSERT INTO secret_versions (id, secret_id, version, key_id, sealed, created_at) "
-    "VALUES ('v1', 's1', 1, 'k', :bytes, 1), ('v2', 's2', 1, 'k', :bytes, 1)",
-    "INSERT INTO webhooks (no, uid, factory_id, name, auth_mode, state, secret_id, secret_version_id, revision, "
-    "created_at) VALUES (1, 'w', 'f', 'w', 'token', 'enabled', 's1', 'v1', 1, 1)",
-    "INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size) VALUES (:bytes, 1, 1, 1, 1, 2)",
-    "INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state, attempt, "
-    "created_at) VALUES (:bytes, :bytes, 1, 'f', 'a', 1, 'queued', 0, 1)",
-    "INSERT INTO audit_log (id, team_id, at, actor_kind, actor_id, actor_name, channel, action, subject_kind, "
-    "subject_id, subject_name, details) VALUES (:bytes, 't', 1, 'operator', '', '', 'cli', 'a', 's', '', '', '{}')",
-)
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "teams": [{"id": "t", "name": "t"}],
+    "factories": [{"id": "f", "team_id": "t", "name": "f"}],
+    "secrets": [{"id": key, "team_id": "t", "factory_id": "f", "name": key} for key in ("s1", "s2")],
+    "secret_versions": [
+        {"id": key, "secret_id": secret, "version": 1, "key_id": "k", "sealed": b"k"}
+        for key, secret in (("v1", "s1"), ("v2", "s2"))
+    ],
+    "webhooks": [
+        {
+            "no": 1, "uid": "w", "factory_id": "f", "name": "w", "auth_mode": "token", "state": "enabled",
+            "secret_id": "s1", "secret_version_id": "v1", "revision": 1,
+        }
+    ],
+    "deliveries": [{"id": b"k" * 16, "webhook_no": 1, "label": 1, "rate_limit": 1}],
+    "runs": [
+        {
+            "id": b"k" * 16, "delivery_id": b"k" * 16, "webhook_no": 1, "factory_id": "f", "automation_id": "a",
+            "automation_version": 1, "state": "queued",
+        }
+    ],
+    "audit_log": [{"id": b"k" * 16, "team_id": "t", "actor_kind": "operator", "channel": "cli", "details": "{}"}],
+}  # fmt: skip
+"""Valid rows. The other columns that need a value have zero, false or an empty text."""
 REFUSED = (
     "UPDATE webhooks SET state = 'gone'",
     "UPDATE webhooks SET auth_mode = 'none'",
@@ -55,7 +65,7 @@ REFUSED = (
     "UPDATE audit_log SET channel = 'door'",
     "UPDATE audit_log SET team_id = 'u'",
 )
-VALUES = {"no": False, "bytes": b"k" * 16, "other": b"l" * 16, "short": b"k"}
+VALUES = {"other": b"l" * 16, "short": b"k"}
 
 
 @pytest.fixture
@@ -66,8 +76,10 @@ def declared(empty_database_url: str) -> Iterator[Connection]:
         event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA foreign_keys = ON"))
     metadata.create_all(engine)
     with engine.connect() as connection:
-        for statement in ROWS:
-            run(connection, statement)
+        for name, rows in ROWS.items():
+            table = metadata.tables[name]
+            needed = {column.name: column.type.python_type() for column in table.columns if not column.nullable}
+            connection.execute(table.insert(), [{**needed, **row} for row in rows])
         yield connection
     engine.dispose()
 
