@@ -7,6 +7,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,14 @@ from hookmill.sandbox.disk import UNMEASURABLE, DiskUse
 from hookmill.store import secrets
 from hookmill.store.keys.binding import bind_master_key
 from hookmill.store.keys.sealing import MasterKey
-from tests.faults.small_disk import SmallDisk
+from tests.faults.small_disk import SmallDisk, ext4_disk
 from tests.runs.backlog import Backlog
 from tests.runs.samples import always_continue, sample_run
 from tests.runs.test_perform import claim, new_performer
 from tests.runs.worker import microseconds
 from tests.support.git_server import SourceRepository, git, serve_over_http, tree_entry
 from tests.support.service import operator, serving
+from tests.support.stores import migrated_sqlite_file
 from tests.support.waiting import until
 
 KEY = MasterKey(b"k" * 32)
@@ -502,6 +504,26 @@ def test_service_gives_its_runs_workspaces_and_removes_mirrors(small_disk: Small
 
     assert (ended.state, ended.output_tail) == (RunState.SUCCEEDED, "checked out")
     assert not unused.exists()
+
+
+def test_service_starts_on_a_full_disk_because_it_removes_mirrors(tmp_path: Path):
+    with ext4_disk(tmp_path / "disk", megabytes=200):
+        data = tmp_path / "disk" / "data"
+        data.mkdir(mode=0o700)
+        mirror = data / "repositories" / "old-0123456789ab-1.git"
+        mirror.mkdir(parents=True)
+        (mirror / "large").write_bytes(bytes(80 * 1024 * 1024))
+        # The database needs no space of its own.
+        shutil.copyfile(migrated_sqlite_file(), data / "hookmill.db")
+        (tmp_path / "log").touch()
+        (data / "service.log").symlink_to(tmp_path / "log")
+        for size in (65_536, 512):
+            with suppress(OSError), (tmp_path / "disk" / "filler").open("ab", buffering=0) as filler:
+                while True:
+                    filler.write(bytes(size))
+
+        with serving(data, free_space_min_mb=12):
+            assert not mirror.exists()
 
 
 # Credentials

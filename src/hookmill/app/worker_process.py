@@ -38,6 +38,7 @@ from hookmill.runs.run_secrets import RunSecretReader
 from hookmill.runs.runner import Runner, UncreatedRunner
 from hookmill.runs.runners import RunnerContext, RunnerSettings
 from hookmill.runs.workspaces.checkouts import Checkouts
+from hookmill.sandbox.reserve import FAR_RESERVES
 from hookmill.settings import Settings, read_settings
 from hookmill.store import timeouts
 from hookmill.store.database import POSTGRES_CONNECTIONS
@@ -374,6 +375,16 @@ def refuse_unusable_runners(settings: Settings) -> None:
     for name, runner in settings.all_runners().items():
         with _naming_runner(name):
             runner.refuse_unusable()
+
+
+def remove_mirrors_from_full_disk(settings: Settings) -> None:
+    """Remove mirrors of repositories, which are only a cache, if the disk has no reserve.
+
+    SQLite can't open a database on a full disk, and only a service that has started removes anything else.
+    """
+    reserve = settings.host_reserve()
+    if reserve.disk_shortage() is not None:
+        _checkouts(settings).remove_least_used_mirrors(lambda: reserve.disk_shortage(reserves=FAR_RESERVES) is None)
 
 
 def prepare_host(settings: Settings) -> None:

@@ -62,13 +62,14 @@ def serve(
     from hookmill.app.open_files import raise_open_files_limit
     from hookmill.app.port import hold_port
     from hookmill.app.tls import refuse_unusable_files
-    from hookmill.app.worker_process import prepare_host, refuse_unusable_runners
+    from hookmill.app.worker_process import prepare_host, refuse_unusable_runners, remove_mirrors_from_full_disk
     from hookmill.store.restored import take_announcement
 
     raise_open_files_limit()
     refuse_unusable_files(settings, serves=True, performs_runs=settings.performs_runs)
     if settings.performs_runs:
         refuse_unusable_runners(settings)
+        remove_mirrors_from_full_disk(settings)
     with hold_port(settings.host, settings.port):
         store = app.open_store(settings, create=True)
         try:
