@@ -135,7 +135,7 @@ def test_new_version_of_an_automation_resets_its_failure_count(backlog):
         tx.run("UPDATE automations SET failures_in_row = 1")
     before = stored_automation(backlog, automation)
     with backlog.database.write() as tx:
-        automations.save(tx, before, replace(before, version=2))
+        automations.save(tx, before, replace(before, version=2, unreadable_triggers=None))
         row = tx.one("SELECT failures_in_row FROM automations WHERE id = :id", id=automation)
 
     assert row["failures_in_row"] == 0

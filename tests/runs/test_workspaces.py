@@ -1,5 +1,6 @@
 """Runs with a workspace: what their command finds, how the attempt ends without one, and what is left afterwards."""
 
+import fcntl
 import json
 import os
 import pwd
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from hookmill.domain.automation import Automation
 from hookmill.domain.ids import FactoryId, RunKey, SecretId, TeamId, run_id
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_options import RunOptions
@@ -524,6 +526,50 @@ def test_service_starts_on_a_full_disk_because_it_removes_mirrors(tmp_path: Path
 
         with serving(data, free_space_min_mb=12):
             assert not mirror.exists()
+
+
+def test_slow_repository_leaves_slots_to_other_runs(tmp_path: Path):
+    source = SourceRepository.create(tmp_path / "source")
+    source.commit(f="checked out")
+    data = tmp_path / "data"
+    with serving(
+        data,
+        runs_at_once=2,
+        runners=json.dumps({"agent": {"argv": ["true"]}}),
+        repositories=json.dumps({"app": {"url": str(source.directory), "factories": ["default"]}}),
+    ) as service:
+        with service.management() as management:
+            may = operator(management)
+            trigger = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "a", "cron": "@yearly"}}
+            with_workspace, without = (
+                management.automations.create(
+                    may, name, prompt="Look.", triggers=[trigger], runner="agent", options=options
+                )
+                for name, options in (("with", {"workspace": {"repository": "app"}}), ("without", {}))
+            )
+
+            def start(automation: Automation) -> str:
+                return run_id(management.automations.start_run(may, automation.id).id)
+
+            def state(run: str) -> RunState:
+                return management.runs.get(may, run).state
+
+            first = start(with_workspace)
+            until(lambda: state(first).is_final, "the first run makes the mirror")
+            [lock] = (data / "repositories").glob("*.lock")
+            with lock.open("ab") as held:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                slow = [start(with_workspace) for _ in range(4)]
+                until(lambda: RunState.RUNNING in map(state, slow), "a run waits for the mirror")
+                other = start(without)
+                until(lambda: state(other).is_final, "the other run ends")
+                meanwhile = [state(run) for run in slow]
+            until(lambda: all(state(run).is_final for run in slow), "the runs get their workspaces")
+            ended = [management.runs.get(may, run) for run in (first, other, *slow)]
+
+    assert sorted(meanwhile) == [RunState.QUEUED] * 3 + [RunState.RUNNING]
+    assert {(run.state, run.attempt) for run in ended} == {(RunState.SUCCEEDED, 1)}
+    assert '"level": "error"' not in service.log()
 
 
 # Credentials

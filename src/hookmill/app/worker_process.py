@@ -352,7 +352,7 @@ def _checkouts(settings: Settings) -> Checkouts:
 
 def _build_workspaces(settings: Settings, store: Store) -> "Workspaces":
     """Create the object that makes the workspaces of runs. Remove mirrors that are no longer used."""
-    from hookmill.runs.workspaces.preparation import Workspaces
+    from hookmill.runs.workspaces.preparation import RepositoryPlaces, Workspaces
 
     checkouts = _checkouts(settings)
     try:
@@ -365,6 +365,7 @@ def _build_workspaces(settings: Settings, store: Store) -> "Workspaces":
         checkouts=checkouts,
         database=store.database,
         master_keys=store.master_keys,
+        places=RepositoryPlaces(settings.runs_at_once),
     )
 
 

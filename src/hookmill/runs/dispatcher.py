@@ -19,7 +19,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,6 +152,8 @@ class Dispatcher:
         """Set by other threads when a commit may have added work. The claiming thread clears it before it looks."""
         self._notified_at = -math.inf
         """When the last notification arrived, on the monotonic clock. Only on PostgreSQL."""
+        if settings.workspaces is not None:
+            settings.workspaces.places.wake = self.wake
         packages = settings.data.absolute() / "runs"
         self._health = HostHealth(packages, report_failure=report_failure, report_recovery=report_recovery)
         self._observer = RunObserver(settings.runners, metrics=metrics, tracing=tracing)
@@ -352,17 +354,19 @@ class Dispatcher:
             return ()
         if (watch := self._settings.reserve_watch) is not None and watch.shortage is not None:
             return ()
-        skipped_runners = self._health.runners_at_fault()
+        skipped: dict[str, Collection[str]] = {"skipped_runners": self._health.runners_at_fault()}
+        if (workspaces := self._settings.workspaces) is not None:
+            skipped["skipped_automations"] = workspaces.places.waiting_automations()
         claimed = claims.claim_and_beat(
             self._database,
             executor=self.executor,
             at_most=free_slots,
             after=after,
-            skipped_runners=skipped_runners,
             now=self._clock(),
+            **skipped,
         )
-        if skipped_runners and not claimed:
-            # With skipped runners, the query is slow. It must not be repeated at each wake-up.
+        if any(skipped.values()) and not claimed:
+            # With these, the query is slow. It must not be repeated at each wake-up.
             self._stop_claiming.wait(RETRY_SECONDS)
         return claimed
 

@@ -32,7 +32,7 @@ from hookmill.runs.workspaces.checkouts import (
     WorkspaceStopped,
     WorkspaceUnavailable,
 )
-from hookmill.runs.workspaces.preparation import Workspaces
+from hookmill.runs.workspaces.preparation import RepositoryBusy, Workspaces
 from hookmill.store import results
 from hookmill.store.database import Database
 from hookmill.store.pauses import pause_failing
@@ -97,6 +97,9 @@ class Performer:
             return None
         try:
             result = self.observer.observe_attempt(run, lambda: self._call_runner(run, claimed.payload))
+        except RepositoryBusy:
+            self._requeue(run, counts_as_attempt=False)
+            return Abandoned()
         except WorkspaceUnavailable as error:
             # The command has not begun, so the run has not failed. Alarms and pauses count interrupted runs, too.
             result = Ended(state=RunState.INTERRUPTED, reason=str(error))
@@ -119,7 +122,7 @@ class Performer:
                 # A run whose command kills its guard must not be repeated without limit.
                 result = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
                 return self._end(run, self._unless_cancelled(run, self._report_or(run, result)), has_failures_in_row)
-            self._requeue(run, fault)
+            self._requeue(run, counts_as_attempt=fault.counts_as_attempt)
             return Abandoned()
         if isinstance(result, Abandoned):
             return result
@@ -424,7 +427,7 @@ class Performer:
         # Other hosts derive the envelope from the run's row. The webhook may be renamed until then.
         return run.webhook_name if self.file_writer is not None else None
 
-    def _requeue(self, run: Run, fault: HostFault) -> None:
+    def _requeue(self, run: Run, *, counts_as_attempt: bool) -> None:
         def release() -> RunState | None:
             with self.database.write() as tx:
                 return attempts.release(
@@ -432,7 +435,7 @@ class Performer:
                     run.id,
                     executor=self.executor,
                     attempt=run.attempt,
-                    counts_as_attempt=fault.counts_as_attempt,
+                    counts_as_attempt=counts_as_attempt,
                     now=self.clock(),
                 )
 

@@ -1,12 +1,15 @@
 """Gives a run the workspace that its automation names: checks what is allowed, and finds the ref and the credential."""
 
 import os
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
-from hookmill.domain.ids import TeamId
+from hookmill.domain.ids import AutomationId, TeamId
 from hookmill.domain.run import Run
 from hookmill.domain.run_files import parsed_payload
 from hookmill.domain.secret import SecretValue, problem_of_variable, usable_secret
@@ -27,6 +30,46 @@ from hookmill.store.database import Database, Transaction
 from hookmill.store.keys.sealing import MasterKeys, WrongKey
 
 
+class RepositoryBusy(Exception):
+    """As many runs as may make a workspace of the same repository do so. The run must wait without a slot."""
+
+
+class RepositoryPlaces:
+    """Limits how many runs of this process make a workspace of the same repository: to half of the slots.
+
+    So a slow repository, and runs that wait for its mirror, leave slots for other runs.
+    """
+
+    def __init__(self, slots: int = 1) -> None:
+        self._places = max(1, slots // 2)
+        self._lock = threading.Lock()
+        self._taken: Counter[str] = Counter()
+        self._waiting: dict[AutomationId, str] = {}
+        """The repository for which a run of each of these automations waits."""
+        self.wake: Callable[[], None] = lambda: None
+        """Called when runs that wait may begin."""
+
+    @contextmanager
+    def place(self, repository: str, automation: AutomationId) -> Iterator[None]:
+        """Raises `RepositoryBusy`."""
+        with self._lock:
+            if self._taken[repository] >= self._places:
+                self._waiting[automation] = repository
+                raise RepositoryBusy
+            self._taken[repository] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._taken[repository] -= 1
+                self._waiting = {each: waiting for each, waiting in self._waiting.items() if waiting != repository}
+            self.wake()
+
+    def waiting_automations(self) -> Collection[AutomationId]:
+        with self._lock:
+            return frozenset(self._waiting)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspaces:
     """What a worker needs to give runs their workspaces."""
@@ -38,6 +81,7 @@ class Workspaces:
     checkouts: Checkouts
     database: Database
     master_keys: MasterKeys
+    places: RepositoryPlaces = field(default_factory=RepositoryPlaces)
 
     def check_out(
         self, run: Run, payload: bytes | None, next_instruction: NextInstruction
@@ -45,7 +89,8 @@ class Workspaces:
         """A function that makes the run's workspace in a directory; None if the run gets none.
 
         Raises `WorkspaceRefused` if the automation or the payload asks for something that it may not have. So does the
-        function, which also raises `WorkspaceUnavailable`, `WorkspaceStopped`, `HostFault` and `OSError`.
+        function, which also raises `WorkspaceUnavailable`, `RepositoryBusy`, `WorkspaceStopped`, `HostFault` and
+        `OSError`.
         """
         workspace = run.options.workspace
         if workspace is None:
@@ -65,16 +110,17 @@ class Workspaces:
         def check_out(target: Path) -> CheckoutCommits:
             repository, credential = self._repository_and_credential(run, workspace)
             try:
-                return self.checkouts.check_out(
-                    workspace.repository,
-                    repository,
-                    ref,
-                    workspace.depth,
-                    target,
-                    base=base,
-                    credential=credential,
-                    tick=tick,
-                )
+                with self.places.place(workspace.repository, run.automation_id):
+                    return self.checkouts.check_out(
+                        workspace.repository,
+                        repository,
+                        ref,
+                        workspace.depth,
+                        target,
+                        base=base,
+                        credential=credential,
+                        tick=tick,
+                    )
             except HostShortage as error:
                 # The runs of other runners need no workspace, or a smaller one, so they go on.
                 raise HostFault(str(error), counts_as_attempt=error.has_begun, runner=run.runner) from None

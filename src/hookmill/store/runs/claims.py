@@ -27,9 +27,11 @@ class ClaimedRun:
     factory: FactoryId
 
 
-def has_backlog(tx: Transaction, *, skipped_runners: Collection[str] = ()) -> bool:
-    """Whether the backlog has runs of other runners than the `skipped_runners`."""
-    condition, parameters = _excluding_runners(skipped_runners)
+def has_backlog(
+    tx: Transaction, *, skipped_runners: Collection[str] = (), skipped_automations: Collection[str] = ()
+) -> bool:
+    """Whether the backlog has runs of other runners and automations than those that are skipped."""
+    condition, parameters = _excluding(skipped_runners, skipped_automations)
     return tx.one(f"SELECT 1 FROM runs WHERE {READY} {condition} LIMIT 1", **parameters) is not None
 
 
@@ -41,12 +43,13 @@ def claim_and_beat(
     after: FactoryId,
     now: int,
     skipped_runners: Collection[str] = (),
+    skipped_automations: Collection[str] = (),
 ) -> list[ClaimedRun]:
     """Claim runs like `claim`, in a transaction of its own. With a claim, the executor also sends a heartbeat.
 
-    On PostgreSQL, it is a single statement unless there are limits or `skipped_runners`.
+    On PostgreSQL, it is a single statement unless there are limits, or something is skipped.
     """
-    if not database.on_sqlite and not skipped_runners:
+    if not database.on_sqlite and not skipped_runners and not skipped_automations:
         with database.write_statement() as tx:
             claimed = _claim_without_limits(tx, executor=executor, at_most=at_most, after=after, now=now)
         if claimed is not None:
@@ -57,7 +60,15 @@ def claim_and_beat(
             if not has_backlog(tx, skipped_runners=skipped_runners):
                 return []
     with database.write() as tx:
-        claimed = claim(tx, executor=executor, at_most=at_most, after=after, now=now, skipped_runners=skipped_runners)
+        claimed = claim(
+            tx,
+            executor=executor,
+            at_most=at_most,
+            after=after,
+            now=now,
+            skipped_runners=skipped_runners,
+            skipped_automations=skipped_automations,
+        )
         if claimed:
             # Without a claim, this transaction must write nothing: its own commit would wake the caller.
             executors.heartbeat(tx, executor, now)
@@ -72,22 +83,22 @@ def claim(
     after: FactoryId,
     now: int,
     skipped_runners: Collection[str] = (),
+    skipped_automations: Collection[str] = (),
 ) -> list[ClaimedRun]:
     """Claim up to `at_most` runs of the backlog for the executor: round robin by factory, and by priority and age in
     each factory. A claim begins the run's next attempt.
 
     `after` is the factory that was served last; the next factory in order is served first. A run stays in the backlog
-    if its runner is in `skipped_runners`, or if the limit of its automation or its factory is reached.
+    if its runner or automation is skipped, or if the limit of its automation or its factory is reached.
     """
     capacities = _capacity_by_factory(tx)
+    excluding = _excluding(skipped_runners, skipped_automations)
     # All runs of a factory may have to stay in the backlog, so more factories must be searched.
-    factories = _factories_in_backlog(
-        tx, after=after, at_most=FACTORIES_MAX if skipped_runners or capacities else at_most
-    )
+    factories = _factories_in_backlog(tx, after=after, at_most=FACTORIES_MAX if excluding[0] or capacities else at_most)
     runs_of_factories = filter(
         None,
         (
-            _startable(tx, factory, at_most, skipped_runners, capacities.get(factory, _FreeCapacity()))
+            _startable(tx, factory, at_most, excluding, capacities.get(factory, _FreeCapacity()))
             for factory in factories
         ),
     )
@@ -202,20 +213,30 @@ def _factories_in_backlog(tx: Transaction, *, after: FactoryId, at_most: int) ->
     return next_factories + [factory for factory in first_factories if factory <= after]
 
 
-def _excluding_runners(skipped_runners: Collection[str]) -> tuple[str, dict[str, str]]:
-    """An SQL condition that excludes runs of the `skipped_runners`, with its parameters."""
-    if not skipped_runners:
-        return "", {}
-    parameters = {f"skipped_{number}": runner for number, runner in enumerate(skipped_runners)}
-    condition = f"""
-        AND NOT EXISTS (
-            SELECT 1 FROM automation_versions
-            WHERE automation_versions.automation_id = runs.automation_id
-                AND automation_versions.version = runs.automation_version
-                AND automation_versions.runner IN ({", ".join(f":{name}" for name in parameters)})
-        )
-    """
-    return condition, parameters
+_Condition = tuple[str, dict[str, str]]
+"""An SQL condition, which may be empty, and its parameters."""
+
+
+def _excluding(runners: Collection[str], automations: Collection[str]) -> _Condition:
+    """A condition that excludes runs of these runners and automations."""
+    condition = ""
+    runner_names = {f"skipped_{number}": runner for number, runner in enumerate(runners)}
+    if runner_names:
+        condition = f"""
+            AND NOT EXISTS (
+                SELECT 1 FROM automation_versions
+                WHERE automation_versions.automation_id = runs.automation_id
+                    AND automation_versions.version = runs.automation_version
+                    AND automation_versions.runner IN ({", ".join(f":{name}" for name in runner_names)})
+            )
+        """
+    automation_condition, automation_names = _excluding_automations("waiting", automations)
+    return condition + automation_condition, runner_names | automation_names
+
+
+def _excluding_automations(prefix: str, automations: Collection[str]) -> _Condition:
+    names = {f"{prefix}_{number}": automation for number, automation in enumerate(automations)}
+    return f" AND automation_id NOT IN ({', '.join(f':{name}' for name in names)})" if names else "", names
 
 
 _LIMITS_LOCK: Final = 7_246_002
@@ -264,28 +285,26 @@ def _capacity_by_factory(tx: Transaction) -> dict[FactoryId, _FreeCapacity]:
 
 
 def _startable(
-    tx: Transaction, factory: FactoryId, at_most: int, skipped_runners: Collection[str], capacity: _FreeCapacity
+    tx: Transaction, factory: FactoryId, at_most: int, excluding: _Condition, capacity: _FreeCapacity
 ) -> list[ClaimedRun]:
-    """The first runs of a factory's backlog, without those of `skipped_runners`, and no more than its free capacity."""
+    """The first runs of a factory's backlog, without excluded ones, and no more than its free capacity."""
     if capacity.runs <= 0:
         return []
-    condition, parameters = _excluding_runners(skipped_runners)
-    if full_automations := [automation for automation, count in capacity.by_automation.items() if count <= 0]:
-        names = {f"full_{number}": automation for number, automation in enumerate(full_automations)}
-        condition += f" AND automation_id NOT IN ({', '.join(f':{name}' for name in names)})"
-        parameters |= names
+    full_automations = [automation for automation, count in capacity.by_automation.items() if count <= 0]
+    full_condition, full_names = _excluding_automations("full", full_automations)
     rows = tx.all(
         f"""
         SELECT id, automation_id, attempt
         FROM runs
-        WHERE {READY} AND factory_id = :factory {condition}
+        WHERE {READY} AND factory_id = :factory {excluding[0]} {full_condition}
         ORDER BY priority, id
         LIMIT :at_most
         {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
         """,
         factory=factory,
         at_most=min(at_most, capacity.runs),
-        **parameters,
+        **excluding[1],
+        **full_names,
     )
     count_by_automation: Counter[str] = Counter()
     runs = []
