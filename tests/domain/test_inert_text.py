@@ -383,6 +383,9 @@ CHAT_PIECES = st.sampled_from(
 @given(st.lists(st.one_of(CHAT_PIECES, LINES, PIECES), max_size=12).map("".join))
 @example("<!--\n```\nx\n-->\n```\n@here\n```")
 @example("odd ` @here x ![y](/z) `@all`")
+@example("[x](/y`)@here` ")
+@example("[x](/y '`')@here` ")
+@example("[x]: /y '`'\n@here` ")
 def test_nobody_is_mentioned_and_no_image_loads_in_chats(text: str):
     made = inert_in_chat(text)
 
