@@ -134,7 +134,7 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
     "snooze_installation_alarm": [{"hours": 2}, {"until": "2030-03-18T00:00:00Z"}],
     "create_alarm_destination": [
         {"kind": "email", "to": "ops@example.com", "alarm_kinds": ["runs_failing"]},
-        {"kind": "webhook", "url": "https://hooks.example.com/alarms"},
+        {"kind": "webhook", "url": "https://hooks.example.com/alarms", "includes_factories": False},
     ],
     "create_installation_alarm_destination": [
         {"kind": "email", "to": "ops@example.com", "alarm_kinds": ["disk_low"], "includes_factories": True},
