@@ -141,7 +141,7 @@ class LogWriter:
                     int(identity_kind) if identity_kind is not None else None,
                     identity,
                     digest,
-                    ids.delivery_key(duplicate_of) if duplicate_of is not None else None,
+                    ids.delivery_key(duplicate_of) if duplicate_of else key if label is Label.DUPLICATE else None,
                     reason,
                     event,
                     False if event is not None else None,
@@ -190,8 +190,8 @@ class LogWriter:
                 """
                 INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state,
                                   attempt, created_at, started_at, finished_at, output_tail, reason, exit_status,
-                                  executor)
-                SELECT ?, d.id, d.webhook_no, a.factory_id, a.id, a.version, ?, ?, ?, ?, ?, ?, ?, ?, ?
+                                  executor, claimed_at)
+                SELECT ?, d.id, d.webhook_no, a.factory_id, a.id, a.version, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
                 FROM deliveries d JOIN automations a ON a.id = ?
                 WHERE d.id = ?
                 """,
@@ -205,7 +205,8 @@ class LogWriter:
                     output_tail,
                     reason,
                     exit_status,
-                    executor,
+                    executor or ("host-1-a" if state is RunState.RUNNING else None),
+                    at if state is RunState.RUNNING else None,
                     automation_id,
                     ids.delivery_key(delivery_id),
                 ),

@@ -239,7 +239,7 @@ def test_first_steps_are_shown_until_a_run_has_succeeded(dashboard: Dashboard, m
     assert "The last run did not succeed: view the run. cancelled" in steps()
 
     with world.database.write() as tx:
-        tx.run("UPDATE runs SET state = 'succeeded'")
+        tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
     assert steps() == ""
     assert "A factory groups" not in home_text(manager)
 
@@ -251,7 +251,7 @@ def test_schedule_and_its_run_complete_no_first_step(dashboard: Dashboard, manag
     automation = world.management.automations.create(world.may, "nightly", prompt="x", triggers=[schedule])
     world.management.automations.start_run(world.may, automation.id)
     with world.database.write() as tx:
-        tx.run("UPDATE runs SET state = 'succeeded'")
+        tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
 
     steps = home_text(manager).partition("First steps")[2].partition("Webhooks")[0]
 

@@ -81,7 +81,7 @@ def test_stored_time_outside_the_calendar_is_shown_as_its_edge(service: InProces
         tx.run("UPDATE webhooks SET created_at = :at", at=time_us)
         tx.run("UPDATE automations SET created_at = :at, updated_at = :at", at=time_us)
         tx.run("UPDATE deliveries SET received_at = :at", at=time_us)
-        tx.run("UPDATE runs SET created_at = :at, started_at = :at, finished_at = :at", at=time_us)
+        tx.run("UPDATE runs SET state = 'failed', created_at = :at, started_at = :at, finished_at = :at", at=time_us)
         tx.run("UPDATE secrets SET created_at = :at", at=time_us)
 
     service.require_success_everywhere()

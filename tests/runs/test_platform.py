@@ -399,7 +399,10 @@ def test_message_has_no_payload_if_the_run_has_none(sqlite_backlog, platform):
     automation = sqlite_backlog.automation(runner="http")
     key = sqlite_backlog.queue(automation)
     with sqlite_backlog.database.write() as tx:
-        tx.run("UPDATE runs SET webhook_no = 0, schedule = 'nightly', schedule_timezone = 'UTC', scheduled_at = 0")
+        tx.run(
+            "UPDATE runs SET webhook_no = 0, delivery_id = id, schedule = 'nightly', schedule_timezone = 'UTC', "
+            "scheduled_at = 0"
+        )
     performance = Performance(sqlite_backlog, platform.url, key)
 
     message = platform.wait_for(1)

@@ -201,7 +201,10 @@ CORRUPTIONS: dict[str, tuple[str, Callable[[World, Transaction], None]]] = {
         "run_delivery",
         sql(f"UPDATE runs SET webhook_no = webhook_no + 1 WHERE id = {SUCCEEDED}"),
     ),
-    "failures without attempts": ("run_attempts", sql(f"UPDATE runs SET failures = 3 WHERE id = {SUCCEEDED}")),
+    "failures without attempts": (
+        "run_attempts",
+        sql(f"UPDATE runs SET failures = 3, attempt = 9 WHERE id = {SUCCEEDED}"),
+    ),
     "end before the start": ("run_times", sql(f"UPDATE runs SET finished_at = 1 WHERE id = {SUCCEEDED}")),
     "attempt of a lost run": ("part_without_run", add_attempt_without_run),
     "lost version": ("automation_version", sql("UPDATE automations SET version = 2 WHERE name = 'every'")),
@@ -284,7 +287,9 @@ def test_rows_that_retention_has_removed_are_no_problem(world: World):
     """A Duplicate and an identity can refer to deliveries that the log keeps no longer."""
     world.clock.advance(days=8)
     with pytest.raises(Undo), world.database.write() as tx:
-        tx.run("UPDATE runs SET state = 'succeeded', attempt = 1, finished_at = created_at, executor = NULL")
+        tx.run(
+            "UPDATE runs SET state = 'succeeded', attempt = 1, hold = NULL, finished_at = created_at, executor = NULL"
+        )
         for table in ("payloads", "runs"):
             tx.run(
                 f"DELETE FROM {table} WHERE delivery_id IN (SELECT id FROM deliveries WHERE label = {Label.ACCEPTED:d})"

@@ -18,6 +18,25 @@ FIRST_KEY: Final = 1_000
 _TEXTS: Final = ("", "\\N", "tab\tand\r\nlines\\.", "ä\U0001f600\u202e\ufffe", "'\"%s{}:x \x01\x7f")
 _BODIES: Final = (b"", os.urandom(262_144), bytes(range(256)), b"\\x00", b"{}")
 
+_VALID: Final[dict[str, tuple[Any, ...]]] = {
+    "webhooks.auth_mode": ("token", "url_token", "signature", "token", "signature"),
+    "webhooks.state": ("enabled", "deleted", "deleted", "deleted", "deleted"),
+    "webhooks.revision": (1, 2, (1 << 31) - 1, 7, 1),
+    "deliveries.label": (1, 2, 2, 2, 2),
+    "deliveries.rate_limit": (1, 1, 2, 1, 2),
+    "deliveries.identity_kind": (None, 1, 2, 4, 5),
+    "runs.state": ("queued", "succeeded", "failed", "interrupted", "superseded"),
+    "runs.hold": (4, None, None, None, None),
+    "runs.policy_key": (None, *(bytes([number]) * 16 for number in (0, 10, 92, 255))),
+    "runs.attempt": (0, 1, (1 << 31) - 1, 7, 2),
+    "runs.failures": (0, 1, 0, 7, 1),
+    "runs.stopped_attempts": (0, 0, 7, 0, 1),
+    "runs.webhook_no": (1, -1, (1 << 31) - 1, -(1 << 31), 7),
+    "audit_log.actor_kind": ("operator", "key", "member", "service", "key"),
+    "audit_log.channel": ("cli", "api", "files", "dashboard", "service"),
+}
+"""The values of columns with constraints, in the order of the rows."""
+
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
@@ -38,6 +57,8 @@ def odd_value(column: Column[Any], number: int) -> Any:
     """The value of this column in the row with this number, below `ROWS`."""
     for foreign_key in column.foreign_keys:
         return odd_value(foreign_key.column, number)
+    if (valid := _VALID.get(f"{column.table.name}.{column.name}")) is not None:
+        return valid[number]
     if column.nullable and not number:
         return None
     if isinstance(column.type, Boolean):
