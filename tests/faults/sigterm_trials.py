@@ -21,6 +21,7 @@ from granian.log import LogLevels
 
 from hookmill.app import http_server
 from hookmill.app.http_server import HttpServer
+from hookmill.app.stop_signals import STOP_SIGNALS
 from hookmill.app.worker_process import StopSignal
 
 STOP_SECONDS_MAX = 30.0
@@ -79,7 +80,7 @@ class Trial:
     def reaches_line(self) -> bool:
         """Run the server until it has stopped. Returns whether it executed the line."""
         # The previous trial may have sent the signal twice.
-        signal.sigtimedwait(http_server.STOP_SIGNALS, 0)
+        signal.sigtimedwait(STOP_SIGNALS, 0)
         controller = threading.Thread(target=self._control)
         controller.start()
         sys.settrace(self._trace)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from hookmill.app import log
+from hookmill.app.stop_signals import STOP_SIGNALS
 from hookmill.prctl import set_process_name
 
 Job = Callable[[socket.socket], None]
@@ -92,11 +93,11 @@ class ForkServer:
         # Ctrl-C, or a service manager's stop, sends a signal to every process of the service. The fork server and the
         # processes that it starts ignore it. A started process ends when the other end of its channel is closed. The
         # fork server ends when no process can send it orders any more.
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         # The supervisor blocks these signals. They are unblocked here, so that commands of runs don't inherit the
         # block.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         # No code waits for the started processes, so the kernel reaps them.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         _close_files_except(self._order_receiver.fileno())

@@ -1,7 +1,7 @@
-"""Runs the HTTP server until SIGINT or SIGTERM, and restarts it if it ends by itself. No signal is lost.
+"""Runs the HTTP server until SIGINT, SIGTERM or SIGHUP, and restarts it if it ends by itself. No signal is lost.
 
 The server handles signals with Python's signal handlers. Such a handler runs some time after the signal, and a process
-that is forked in between never runs it. The server's main loop could also overlook what a handler has set. So both
+that is forked in between never runs it. The server's main loop could also overlook what a handler has set. So these
 signals are blocked: the kernel keeps them until a thread waits for them.
 """
 
@@ -17,17 +17,17 @@ from typing import Any, Final, TypeAlias
 from granian.server.common import AbstractServer
 
 from hookmill.app import log
+from hookmill.app.stop_signals import STOP_SIGNALS, signals_to_obey
 
 HttpServer: TypeAlias = AbstractServer[Any]
 RESTART_SECONDS: Final = 1.0
 """The pause before the HTTP server is restarted."""
 STOP_INTERVAL_SECONDS: Final = 0.1
 """Interval between orders to stop, because the server's main loop may overlook one."""
-STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def block_stop_signals() -> None:
-    """Keep SIGINT and SIGTERM until a thread waits for them.
+    """Keep `STOP_SIGNALS` until a thread waits for them.
 
     Call it before this process has threads. Threads and forked processes inherit this.
     """
@@ -40,17 +40,19 @@ def serve_until_interrupted(
     *,
     is_restartable: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Run the HTTP server until SIGINT or SIGTERM, and restart it if it ends by itself.
+    """Run the HTTP server until one of `signals_to_obey`, and restart it if it ends by itself.
 
     Call `block_stop_signals` before. The server ends if one of its processes ends twice within seconds. If
     `is_restartable` then returns False, this raises `SystemExit`. `create_application` is called in each process of the
     server. The application must call `pass_on_first_signal`.
     """
+    # The server itself will handle SIGHUP, and restart its processes.
+    obeyed_signals = signals_to_obey()
     server = create_server()
     is_interrupted, has_ended = threading.Event(), threading.Event()
 
     def stop_after_signal() -> None:
-        signal.sigwait(STOP_SIGNALS)
+        signal.sigwait(obeyed_signals)
         is_interrupted.set()
         while not has_ended.wait(STOP_INTERVAL_SECONDS):
             server.interrupt_signal = True

@@ -43,7 +43,7 @@ STOP_SECONDS: Final = DRAIN_SECONDS + 5
 
 
 def serve(settings: Settings, announce: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM. `announce` is called once the service is ready."""
+    """Serve until SIGINT, SIGTERM or SIGHUP. `announce` is called once the service is ready."""
     block_stop_signals()
     metrics = Metrics()
     log.configure(settings, metrics)

@@ -20,6 +20,7 @@ from hookmill.app.alarm_destinations import AlarmPost
 from hookmill.app.metrics_files import MetricsPublisher, metrics_directory
 from hookmill.app.open_files import original_open_files_limit
 from hookmill.app.runner_problems import log_problems_meanwhile
+from hookmill.app.stop_signals import signals_to_obey
 from hookmill.app.tls import client_context
 from hookmill.app.tracing import build_trace_exporter
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
@@ -409,13 +410,13 @@ def _naming_runner(name: str) -> Iterator[None]:
 
 
 def work_until_signalled(announce: Callable[[], None]) -> None:
-    """Run `hookmill worker`, until SIGTERM or SIGINT.
+    """Run `hookmill worker`, until SIGTERM, SIGINT or SIGHUP.
 
     `announce` is called once these signals have handlers, so that they end the worker like a shutdown of the service.
     """
     build = build_id()
     stop = StopSignal()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in signals_to_obey():
         signal.signal(number, lambda *_: stop.send())
     announce()
     work(read_settings(), stop, build=build)
