@@ -98,7 +98,7 @@ def test_delivery_to_the_image_starts_a_run_that_succeeds(engine: Path):
         container.hookmill("automation", "create", "a", "--webhook", "pulls", "--runner", "sh", "--prompt", "Do it.")
         sent = container.execute("hookmill", "send", "pulls", "--url", "http://127.0.0.1:8420", "--data", '{"a": 1}')
         [run] = until(
-            lambda: container.hookmill("run", "list", "--state", "succeeded")["runs"],
+            lambda: container.hookmill("run", "list", "--state", "succeeded")["items"],
             lambda: f"the run has succeeded: {container.hookmill('run', 'list')}",
             pause_seconds=0.5,
         )
@@ -116,7 +116,7 @@ def test_delivery_to_the_image_starts_a_run_that_succeeds(engine: Path):
 
         container = Container(engine)
 
-        assert [delivery["delivery_id"] for delivery in container.hookmill("delivery", "list")["deliveries"]] == [
+        assert [delivery["delivery_id"] for delivery in container.hookmill("delivery", "list")["items"]] == [
             run["delivery_id"]
         ]
         assert container.stop() == 0
@@ -211,7 +211,7 @@ def test_delivery_through_caddy_is_performed_by_the_worker_and_outlasts_a_restar
 
     assert answer.startswith("202 "), answer + composition.logs("serve")
     [run] = until(
-        lambda: hookmill("run", "list", "--state", "succeeded")["runs"],
+        lambda: hookmill("run", "list", "--state", "succeeded")["items"],
         lambda: f"the run has succeeded:\n{hookmill('run', 'list')}\n{composition.logs('worker')}",
         pause_seconds=0.5,
     )
@@ -224,4 +224,4 @@ def test_delivery_through_caddy_is_performed_by_the_worker_and_outlasts_a_restar
 
     composition.up()
 
-    assert [each["run_id"] for each in hookmill("run", "list")["runs"]] == [run["run_id"]]
+    assert [each["run_id"] for each in hookmill("run", "list")["items"]] == [run["run_id"]]
