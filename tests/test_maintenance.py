@@ -316,7 +316,8 @@ def draft_of(world: World, packages: Path, *, state: str, modified_at: float = T
     [run] = world.runs(webhook)
     with world.database.write() as tx:
         tx.run(
-            "UPDATE runs SET state = :state, finished_at = CASE WHEN :state = 'failed' THEN 1 END WHERE id = :id",
+            "UPDATE runs SET state = :state, finished_at = CASE WHEN :state = 'failed' THEN 1 END,"
+            " executor = CASE WHEN :state = 'running' THEN 'x' END, claimed_at = 1 WHERE id = :id",
             id=run.id,
             state=state,
         )

@@ -225,7 +225,7 @@ def test_values_that_postgresql_cannot_store_are_named_before_the_copy(
     invalid_values = {
         "automation_versions": ("prompt = 'a' || char(0) || 'b'", "version = 1001", "version=1001: prompt"),
         "factories": ("name = CAST(x'ff' AS TEXT)", "max_running = -1", ": name"),
-        "deliveries": ("size = 2147483648", "label = -1", "id=fe006964"),
+        "deliveries": ("size = 2147483648", "identity_kind = 1", "id=fe006964"),
         "dropped_attempts": ("count = 1.5", "webhook_no = 1002", "webhook_no=1002, minute=1002, kind=2 kind tab"),
         "payloads": ("body = 'text'", "body = x'7b7d'", ": body"),
         "members": ("is_admin = 2", "is_admin = 0", ": is_admin"),
