@@ -288,7 +288,9 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _CRASHES + "test_stopping_worker_ends_a_stopped_guard_and_its_command",
             "faults/test_signals.py::test_sigterm_at_any_line_stops_the_server",
             "faults/test_signals.py::test_sigterm_at_any_line_stops_a_worker",
-            "faults/test_signals.py::test_ctrl_c_stops_all_processes_without_an_error",
+            "faults/test_signals.py::test_signal_of_a_terminal_stops_all_processes_without_an_error",
+            "faults/test_signals.py::test_closed_terminal_stops_a_separate_worker",
+            "faults/test_signals.py::test_service_with_nohup_survives_its_terminal",
         ),
         in_drill=(
             "service stopped and started",
