@@ -384,6 +384,8 @@ CHAT_PIECES = st.sampled_from(
 @example("<!--\n```\nx\n-->\n```\n@here\n```")
 @example("odd ` @here x ![y](/z) `@all`")
 @example("[x](/y`)@here` ")
+@example("![x](https://a.b/x.png)https://a.b/@here")
+@example("[a]: /u![x](https://a.b/x.png)@here")
 @example("[x](/y '`')@here` ")
 @example("[x]: /y '`'\n@here` ")
 def test_nobody_is_mentioned_and_no_image_loads_in_chats(text: str):

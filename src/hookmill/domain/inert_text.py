@@ -58,16 +58,17 @@ _CHAT_TOKEN: Final = re.compile(
     | (?P<email>(?<=[a-z0-9])@(?!(?:all|channel|everyone|here)\b)(?:[a-z0-9-]++\.)+[a-z]{{2,}}+(?![\w-]))
     | (?P<sign>\\?@)\\?(?u:(?P<name>[\w-]++))
     | (?P<image>!)\[
-    | (?P<destination>\]\([^\s<>()`\\@\[]*+(?:\ "[^"`\\@\n]*+")?+\))
-    | (?P<active>\](?=[(:]))
+    | (?P<active>\](?=:|\((?!
+        [^\s<>()`\\@\[]*+(?:\ "[^"`\\@\n]*+")?+\)(?:[^\s<@`!]|!(?!\[)){{0,200}}+(?:[\s<]|\Z)
+      )))
     | (?P<escape>\\[!-/:-@\[-`{{-~])
     | (?P<ticks>`++)
     | (?P<invisible>[{_INVISIBLE}]++)
     """,
     re.ASCII | re.IGNORECASE | re.VERBOSE,
 )
-"""What acts in chats that are compatible with Slack, but read Markdown, such as Mattermost. In other destinations of
-links, backquotes would not enclose code."""
+"""What acts in chats that are compatible with Slack, but read Markdown, such as Mattermost. In other destinations
+of links, backquotes would not enclose code. A URL may go on after the link."""
 _ACTS_IN_URL: Final = re.compile(
     r"/(?:issues|pulls?|discussions|merge_requests)/|@(?=[\w-])|[#!](?=[0-9])|gh-[0-9]|\\|&[#a-z0-9]+;"
     rf"|!\[|\[\[|\](?=:|\((?!(?a:{_PLAIN_URL})\)))",
