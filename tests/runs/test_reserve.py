@@ -17,7 +17,7 @@ import pytest
 
 from hookmill.domain.run import RunState
 from hookmill.runs.package import Package, allow_traversal, list_files, write_package
-from hookmill.runs.reserve import ReserveWatch
+from hookmill.runs.reserve import ReserveWatch, WatchedCommand
 from hookmill.runs.runner import HostFault
 from hookmill.runs.runners import CommandSettings, RunnerContext
 from hookmill.sandbox import cgroup
@@ -312,6 +312,13 @@ def test_run_that_hides_what_it_uses_costs_no_other_run_its_result(data):
     assert runs.results["older"].state is RunState.SUCCEEDED
     newer_result = runs.results["newer"]
     assert isinstance(newer_result, HostFault) or newer_result.state is RunState.SUCCEEDED
+
+
+def test_command_that_the_thread_no_longer_watches_has_no_fault(tmp_path):
+    """The thread may have ended it between two statements. Here, all of the disk is the reserve."""
+    watch = ReserveWatch(HostReserve(tmp_path, shutil.disk_usage(tmp_path).total, 0))
+
+    assert watch.fault_of(WatchedCommand(directories=[str(tmp_path)])) is None
 
 
 class LowestFree:

@@ -140,7 +140,9 @@ class ReserveWatch:
         not to blame. None: it was not ended, and is not to blame.
         """
         if command.end is None and (shortage := self._reserve.shortage()) is not None:
-            ends = self._ends(shortage, [other for other in self._running() if other.end is None])
+            # The thread may end this command now, too.
+            others = [other for other in self._running() if other is not command and other.end is None]
+            ends = self._ends(shortage, [command, *others])
             if _largest(ends) is command and ends[command].is_to_blame():
                 command.end = ends[command]
         if (end := command.end) is None:
@@ -222,6 +224,7 @@ class ReserveWatch:
                 return
             # Its end loses the least work.
             chosen = max(suspects, key=lambda command: command.started_at_ns)
+        self._measure_at = 0.0
         chosen.end = ends[chosen]
         chosen.send(signal.SIGKILL)
         # If it is urgent, the others wait until it is known whether this is enough.
