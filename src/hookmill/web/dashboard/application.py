@@ -142,6 +142,7 @@ class DashboardApplication:
         if page.method == "POST":
             access.refuse_foreign_form(context)
             if context.signed_in is None and page.requirement is not access.require_nothing:
+                await self._forms.discard(context)
                 raise NotSignedIn
             context.form = await self._forms.read(context)
             access.refuse_stale_form(context)

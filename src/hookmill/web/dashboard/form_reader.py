@@ -1,5 +1,7 @@
 """Reads forms. The size and time limits depend on the sender."""
 
+import asyncio
+from contextlib import suppress
 from typing import Final
 
 from hookmill.domain.errors import Invalid
@@ -28,6 +30,18 @@ class FormReader:
     def __init__(self) -> None:
         self._member_reader = BodyReader(32)
         self._public_reader = BodyReader(32, grace_seconds=0.1)
+
+    async def discard(self, context: PageContext) -> None:
+        """Receive a form that is not used, and keep nothing. A client that still sends may not read the answer."""
+        size = 0
+        # Some servers report a closed connection by an exception.
+        with suppress(Exception):
+            async with asyncio.timeout(UNAUTHENTICATED_SECONDS):
+                has_more = True
+                while has_more and size <= FORM_BYTES_MAX:
+                    message = await context.request.receive()
+                    size += len(message.get("body", b""))
+                    has_more = message.get("more_body", False)
 
     async def read(self, context: PageContext) -> SubmittedForm:
         """Read a form.
