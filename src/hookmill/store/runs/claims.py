@@ -54,10 +54,10 @@ def claim_and_beat(
             claimed = _claim_without_limits(tx, executor=executor, at_most=at_most, after=after, now=now)
         if claimed is not None:
             return claimed
-    if skipped_runners:
+    if skipped_runners or skipped_automations:
         # This query is slow, and must not delay deliveries.
         with database.read_statement() as tx:
-            if not has_backlog(tx, skipped_runners=skipped_runners):
+            if not has_backlog(tx, skipped_runners=skipped_runners, skipped_automations=skipped_automations):
                 return []
     with database.write() as tx:
         claimed = claim(
