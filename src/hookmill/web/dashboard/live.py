@@ -1,7 +1,8 @@
 """The live delivery log: one task reads the new rows for all watchers, and each watcher has an event stream.
 
 A row's key contains the time at which its request began, so a slow request adds its row below newer rows. So the task
-reads as far back as the slowest request may have begun, and remembers which rows it has sent.
+reads the last seconds again, and now and then as far back as the slowest request may have begun. It remembers which
+rows it has sent.
 """
 
 import asyncio
@@ -36,8 +37,10 @@ or after its member has lost the role."""
 HEARTBEAT_SECONDS: Final = 15.0
 SEND_SECONDS: Final = 5.0
 """How long sending may block before the stream ends."""
+NEW_RANGE_US: Final = 3_000_000
+"""How far back rows are read if the newest key has changed."""
 RANGE_US: Final = 45_000_000
-"""How far back rows are read: a body may take 30 seconds, and a busy database adds to that."""
+"""How far back they are read every `READ_SECONDS`: a body may take 30 seconds, and a busy database adds to that."""
 ROWS_MAX: Final = 500
 QUEUED_EVENTS_MAX: Final = 200
 
@@ -181,19 +184,20 @@ class Hub:
             return {}, denied
         self._newest_key = newest_key
         by_factory = {watcher.may.factory.id: watcher for watcher in allowed}
-        return {factory: self._new_rows(watcher) for factory, watcher in by_factory.items()}, denied
+        return {factory: self._new_rows(watcher, is_due) for factory, watcher in by_factory.items()}, denied
 
-    def _new_rows(self, watcher: Watcher) -> _Rows:
+    def _new_rows(self, watcher: Watcher, is_due: bool) -> _Rows:
         """The rows of the factory that were not sent before. The script of a page skips those that the page has."""
-        since = watcher.context.service.now_us() - RANGE_US
-        rows = watcher.context.management.log.newest(watcher.may, since=since, limit=ROWS_MAX)
+        now = watcher.context.service.now_us()
         sent_keys = self._sent_keys.get(watcher.may.factory.id)
+        range_us = RANGE_US if is_due or sent_keys is None else NEW_RANGE_US
+        rows = watcher.context.management.log.newest(watcher.may, since=now - range_us, limit=ROWS_MAX)
         if sent_keys is None:
-            # The backlog of each watcher has the rows before these.
+            # The page, or the backlog of a watcher, has the rows before these.
             sent_keys = {row.key for row in rows[PAGE_SIZE:]}
         new_rows = [row for row in reversed(rows) if row.key not in sent_keys]
         # Twice the range, so that no key is dropped while its row can still be read.
-        kept_keys = {key for key in sent_keys if ids.time_of(key) >= since - RANGE_US}
+        kept_keys = {key for key in sent_keys if ids.time_of(key) >= now - 2 * RANGE_US}
         self._sent_keys[watcher.may.factory.id] = kept_keys | {row.key for row in new_rows}
         # The rows are rendered once for all watchers of the factory, with the context of one of them.
         return _events(watcher, new_rows)
