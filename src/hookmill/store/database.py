@@ -323,7 +323,8 @@ class Database:
         """If SQLite's files were replaced, move the transactions from the WAL into the database that is open.
 
         Then they are not lost if only the WAL was removed. And the WAL can't destroy another database that was put at
-        the path. For the writer process only. Returns whether the files were replaced.
+        the path, unless that was copied into the open file: its content is lost anyway, and the file renamed. For the
+        writer process only. Returns whether the files were replaced.
         """
         if self._files is None or not self._files.are_replaced():
             self._has_saved_wal = False

@@ -64,7 +64,11 @@ class Mark:
         self._is_committed = False
 
     def is_valid(self) -> bool:
-        self._in_file = self._number_in_file()
+        try:
+            self._in_file = self._number_in_file()
+        except OSError:
+            # SQLite reports the fault of the disk.
+            return True
         return self._in_file in self._valid
 
     def renew(self, connection: sqlite3.Connection) -> None:
@@ -137,6 +141,7 @@ class SqliteFiles:
                 self._open = None
 
     def are_replaced(self) -> bool:
+        """Whether the files at the paths are others. A file with older content is renamed, so that it is missing."""
         opened = self._open
         if opened is None:
             return False
