@@ -148,7 +148,8 @@ def check_schema(settings: Settings) -> Iterator[Finding]:
     elif revision == newest:
         yield ok(name, f"{revision}, which this version needs")
     else:
-        yield problem(name, f"the database has schema {revision}, and this version needs {newest}", OTHER_SCHEMA_ADVICE)
+        advice = "Run `hookmill migrate`." if revision in revisions() else OTHER_SCHEMA_ADVICE
+        yield problem(name, f"the database has schema {revision}, and this version needs {newest}", advice)
 
 
 def check_integrity(settings: Settings) -> Iterator[Finding]:
