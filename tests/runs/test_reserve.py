@@ -279,12 +279,14 @@ def test_run_that_takes_the_memory_is_ended_and_others_go_on(data, kind, cgroups
         runs.wait()
 
     result, other_result = runs.results["greedy"], runs.results["other"]
-    if kind == "files in memory in a socket":
-        # Other programs of this machine take memory meanwhile, and what this run has can't be measured.
-        assert isinstance(result, HostFault) or result.state is RunState.FAILED
+    if (kind, cgroups) == ("files in memory in a socket", "no cgroup"):
+        # What this run has can't be measured, and other programs of this machine take memory meanwhile. So either run
+        # may have been found not to be to blame, but none may have failed for the other.
         assert isinstance(other_result, HostFault) or other_result.state is RunState.SUCCEEDED
-        return
-    assert other_result.state is RunState.SUCCEEDED
+        if isinstance(result, HostFault):
+            return
+    else:
+        assert other_result.state is RunState.SUCCEEDED
     assert (result.state, (result.reason or "")[:62]) == (
         RunState.FAILED, "The run was ended because it used the most memory of this host"
     )  # fmt: skip
