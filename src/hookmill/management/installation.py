@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from hookmill.domain import ids
@@ -134,11 +133,6 @@ class Installation:
         self._database = database
         self._has_room = has_room
         self._current = _CurrentTransaction()
-
-    @property
-    def database_path(self) -> Path | None:
-        """The SQLite file; None on PostgreSQL."""
-        return self._database.path
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:

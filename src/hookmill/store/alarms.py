@@ -24,7 +24,7 @@ _COLUMNS: Final = (
     "announced_at, last_announced_at"
 )
 _KINDS: Final = ", ".join(f"'{kind}'" for kind in AlarmKind)
-"""Alarms of other kinds are of a newer version, and are omitted."""
+"""Alarms of other kinds are omitted."""
 
 
 # Evaluation

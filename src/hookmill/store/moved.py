@@ -42,7 +42,7 @@ def refuse_unusable(database: Database) -> None:
 
 
 def refuse_marked(tx: Transaction) -> None:
-    """The last two of these, for a database that has its tables."""
+    """Raises `AlreadyMoved` if the data was moved elsewhere, and `Conflict` if a move into this one is unfinished."""
     if (moved_to := successor(tx)) is not None:
         raise AlreadyMoved(moved_to)
     if metadata.value(tx, UNFINISHED) is not None:

@@ -115,7 +115,7 @@ RELATIONS: Final = (
     Relation(
         kind="rows_lost",
         row="webhook",
-        # A version of `hookmill doctor` removed only the rows of its temporary webhooks, which are deleted.
+        # A process may count for a deleted webhook after `hookmill doctor` has removed its rows.
         sql=f"""
             SELECT w.uid AS key FROM window_counts c JOIN webhooks w ON w.no = c.webhook_no
             WHERE c.period > :periods_since AND w.deleted_at IS NULL AND c.count > (
