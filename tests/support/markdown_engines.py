@@ -49,6 +49,10 @@ class _Parser(HTMLParser):
         self._open: list[str] = []
         self._code: str | None = None
 
+    def parse_html_declaration(self, i: int) -> int:
+        # To a browser, `<![` begins a comment that ends at the next `>`; the parser of Python 3.11 fails on it.
+        return self.parse_bogus_comment(i) if self.rawdata.startswith("<![", i) else super().parse_html_declaration(i)
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.rendered.tags.add(tag)
         self.rendered.urls += [value or "" for name, value in attrs if name in ("href", "src")]
