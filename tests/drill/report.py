@@ -21,7 +21,7 @@ This page shows what happens to deliveries and runs while processes, databases a
 You can repeat the test on your own machine:
 
 ```sh
-make drill                                          # both databases; takes about half an hour
+make drill                                          # both databases; takes about 20 minutes
 make drill ARGS="--faults 20 --deliveries 5000"     # a short drill
 make drill ARGS="--database sqlite --seed 7"        # one database, with a seed
 ```
