@@ -268,6 +268,27 @@ signal.pause()
 def test_run_that_takes_the_memory_is_ended_and_others_go_on(data, kind, cgroups, monkeypatch):
     if cgroups == "no cgroup":
         monkeypatch.setattr(cgroup, "MOUNT", "/nonexistent")
+    result, other_result = _results_of_greedy_and_other_run(data, kind)
+    if (kind, cgroups) == ("files in memory in a socket", "no cgroup"):
+        # What this run has can't be measured: only what the host gets back at its end is. If another program of this
+        # machine takes or returns hundreds of megabytes in those two seconds, either run may be found not to be to
+        # blame, or the other one may. The latter does not happen three times in a row.
+        for number in range(2):
+            if _is_innocent(other_result):
+                break
+            (data / str(number)).mkdir()
+            result, other_result = _results_of_greedy_and_other_run(data / str(number), kind)
+        assert _is_innocent(other_result)
+        if isinstance(result, HostFault):
+            return
+    else:
+        assert other_result.state is RunState.SUCCEEDED
+    assert (result.state, (result.reason or "")[:62]) == (
+        RunState.FAILED, "The run was ended because it used the most memory of this host"
+    )  # fmt: skip
+
+
+def _results_of_greedy_and_other_run(data: Path, kind: str) -> tuple[Any, Any]:
     # Only this much of the memory may be used.
     reserve = HostReserve(data, 0, available_memory() - 512 * MIB)
     with watching(reserve) as watch:
@@ -277,19 +298,11 @@ def test_run_that_takes_the_memory_is_ended_and_others_go_on(data, kind, cgroups
         until(lambda: "greedy" in runs.results, "the greedy run has ended")
         (other.directory / "continue").touch()
         runs.wait()
+    return runs.results["greedy"], runs.results["other"]
 
-    result, other_result = runs.results["greedy"], runs.results["other"]
-    if (kind, cgroups) == ("files in memory in a socket", "no cgroup"):
-        # What this run has can't be measured, and other programs of this machine take memory meanwhile. So either run
-        # may have been found not to be to blame, but none may have failed for the other.
-        assert isinstance(other_result, HostFault) or other_result.state is RunState.SUCCEEDED
-        if isinstance(result, HostFault):
-            return
-    else:
-        assert other_result.state is RunState.SUCCEEDED
-    assert (result.state, (result.reason or "")[:62]) == (
-        RunState.FAILED, "The run was ended because it used the most memory of this host"
-    )  # fmt: skip
+
+def _is_innocent(result: Any) -> bool:
+    return isinstance(result, HostFault) or result.state is RunState.SUCCEEDED
 
 
 def test_run_that_hides_what_it_uses_costs_no_other_run_its_result(data):
