@@ -54,7 +54,6 @@ def test_page_of_settings_contains_only_existing_settings():
     ("page", "kinds"),
     [
         ("alarms.md", AlarmKind),
-        ("alarm-destinations.md", AlarmKind),
         ("runners.md", RUNNER_KINDS),
     ],
 )
