@@ -1,6 +1,6 @@
 """Writes what depends on the definitions of the metrics: `python -m scripts.monitoring`.
 
-They are the tables in docs/monitoring.md, and the Grafana dashboard in deploy/grafana.
+They are the table in docs/monitoring.md, and the Grafana dashboard in deploy/grafana.
 """
 
 import json
@@ -16,8 +16,10 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "monitoring.md"
 DASHBOARD: Final = ROOT / "deploy" / "grafana" / "hookmill.json"
 
-TABLES: Final = {"processes": PROCESS_METRICS, "the installation": INSTALLATION_METRICS, "the host": HOST_METRICS}
-"""The metrics in each table of the page."""
+METRICS: Final = {"process": PROCESS_METRICS, "installation": INSTALLATION_METRICS, "host": HOST_METRICS}
+"""The metrics in the table of the page, and what they are about."""
+FIRST_MARK: Final = "<!-- This table is written by `python -m scripts.monitoring`. -->\n"
+LAST_MARK: Final = "<!-- The table ends here. -->\n"
 
 LISTED_VALUES_MAX: Final = 6
 """A table lists the values of a label if there are not more."""
@@ -258,26 +260,15 @@ ROWS: Final[dict[str, Sequence[Panel]]] = {
 
 
 def page(text: str) -> str:
-    """The text of the page, with the present metrics in its tables."""
-    for name, definitions in TABLES.items():
-        first, last = _marks(name)
-        start, end = text.index(first) + len(first), text.index(last)
-        rows = "".join(_row(definition) for definition in definitions)
-        text = f"{text[:start]}\n| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n{rows}\n{text[end:]}"
-    return text
+    """The text of the page, with the present metrics in its table."""
+    start, end = text.index(FIRST_MARK) + len(FIRST_MARK), text.index(LAST_MARK)
+    rows = "".join(_row(subject, definition) for subject, definitions in METRICS.items() for definition in definitions)
+    return f"{text[:start]}\n| Metric | Of | Type | Labels | Meaning |\n|---|---|---|---|---|\n{rows}\n{text[end:]}"
 
 
-def _marks(name: str) -> tuple[str, str]:
-    """The lines before and after a table of the page."""
-    return (
-        f"<!-- This table of metrics of {name} is written by `python -m scripts.monitoring`. -->\n",
-        f"<!-- The metrics of {name} end here. -->\n",
-    )
-
-
-def _row(definition: MetricDefinition) -> str:
+def _row(subject: str, definition: MetricDefinition) -> str:
     labels = "; ".join(_label(name, values) for name, values in definition.labels.items())
-    return f"| `{definition.name}` | {definition.kind} | {labels} | {definition.meaning} |\n"
+    return f"| `{definition.name}` | {subject} | {definition.kind} | {labels} | {definition.meaning} |\n"
 
 
 def _label(name: str, values: Sequence[str]) -> str:
