@@ -17,9 +17,9 @@ Look up here what the service must do, and cite a requirement by its id. An id i
 renumbered. Other pages call these requirements the *contract*.
 
 Tests in `tests/spec` show that the service meets the requirements; `.venv/bin/python -m tests.spec
---list` prints the tests of each one. If a requirement can be met in several ways,
-[decisions](decisions.md) says which one Hookmill chose, and why. On this page, fields have the names
-of definition files. JSON has the same names in `snake_case`.
+--list` prints the tests of each one. [Decisions](decisions.md) explains choices that the
+requirements leave open and that look surprising. On this page, fields have the names of definition
+files. JSON has the same names in `snake_case`.
 
 `.venv/bin/python -m tests.spec --write` writes this page from `tests/spec/requirements.py`.
 """
