@@ -1,11 +1,12 @@
 """Writes docs/schemes.md and the names in the JSON Schema of webhooks: `python -m scripts.schemes_page`."""
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Final
 
 from hookmill.domain.signatures.catalogue import schemes
-from hookmill.domain.signatures.description import covered_parts, event_in_words, properties_in_words
+from hookmill.domain.signatures.description import covered_parts
 from hookmill.domain.signatures.rule import allowed_names
 from hookmill.domain.signatures.scheme import Scheme
 
@@ -16,40 +17,61 @@ SCHEMA: Final = ROOT / "src" / "hookmill" / "definitions" / "schemas" / "webhook
 INTRODUCTION: Final = """\
 # Signature schemes
 
-Look up here how to set up a provider, what its signature covers, and how the verification is
-proven. There are {count} schemes under {names} names. For example, GitHub:
+Look up here what a provider's signature covers, and how the verification is proven. For example,
+GitHub, which is one of {count} schemes:
 
 ```sh
 hookmill scheme show github
 hookmill webhook create repo --mode signature --scheme github
 ```
 
-In the table below, the column **Covers** lists what nobody can change without the secret.
+`hookmill scheme show NAME` and the dashboard print the steps to set up the provider, the header of
+the signature, the provider's own description, and the exact source of the proof.
+
+## What each signature covers
+
+The column **Covers** lists what nobody can change without the secret.
 
 - If a scheme does not cover the body, an attacker who sees one delivery can send any other body.
-- Unless the scheme limits the age of a signature, an attacker can send a captured delivery again.
-  With the same event id, the copy is a Duplicate. If the scheme does not cover the event id, the
-  attacker can change it, and the copy is accepted.
-- Replay protection: some schemes limit the age of a signature. Their sections give the limit. Until
-  the signature reaches this age, a captured delivery that is sent again is a Duplicate, whatever
-  its event id. After that, it is refused.
+- Unless the scheme has an **age limit**, an attacker can send a captured delivery again. With the
+  same event id, the copy is a Duplicate. If the scheme does not cover the event id, the attacker
+  can change it, and the copy is accepted.
+- Replay protection: with an age limit, a captured delivery that is sent again is a Duplicate until
+  its signature reaches this age, whatever its event id. After that, it is refused. The same limit
+  applies to a signed time in the future. *Advised* is a limit that the provider recommends, and
+  that Hookmill does not apply.
 
-**Proof** says why you can trust a scheme's entry in the catalogue:
+**Proof** says what agrees with the scheme's entry in the catalogue: the provider's own SDK (`sdk`),
+an independent library (`library`) or a published example (`vector`). An **experimental** entry
+follows the provider's description, and nothing else confirms it. The tests run the SDKs and
+libraries that are Python packages.
 
-| Proof | Meaning |
+| Scheme | Provider | Signed with | Covers | Age limit | Proof |
+| --- | --- | --- | --- | --- | --- |
+{schemes}
+**Aliases** are names for providers that sign in the same way as the scheme:
+
+| Scheme | Aliases |
 | --- | --- |
-| `sdk` | the provider's own SDK agrees with the entry |
-| `library` | an independent library agrees with the entry |
-| `vector` | a published example agrees with the entry |
-| `none` | **experimental**: the entry follows the provider's description, and nothing else confirms it |
+{aliases}
+**Handshakes** are signed challenges to a new URL. Hookmill answers them if the webhook's handshakes
+are on (`--handshakes`). These schemes have them:
+{handshakes}.
 
-The tests run the SDKs and libraries that are Python packages.
+## Event ids and event types
 
-In the steps of a provider, *there* means at the provider, and *here* means in Hookmill. To enter a
-secret in Hookmill, use `hookmill webhook rotate NAME --secret-from-stdin`, or the webhook's page in
-the dashboard.
+`header:NAME` is a header of the request, and `json:PATH` is a field of its body. An event type that
+is not signed is only the sender's claim. Schemes that are not listed send neither.
 
-**For any other sender that signs with an HMAC**, use the scheme `hmac`, and describe how the sender
+| Scheme | Event id | Event type |
+| --- | --- | --- |
+{places}
+## What to know about each provider
+
+{notes}
+## Other senders
+
+For any other sender that signs with an HMAC, use the scheme `hmac`, and describe how the sender
 signs:
 
 ```sh
@@ -69,43 +91,59 @@ hookmill webhook create NAME --mode signature --scheme hmac \\
 
 `python -m scripts.schemes_page` writes this page from
 `src/hookmill/domain/signatures/catalogue.toml`.
-
-| Scheme | Provider | Signed with | Covers | Proof |
-| --- | --- | --- | --- | --- |
 """
 
 
 def page() -> str:
     """The whole page."""
     known = schemes()
-    names = sum(1 + len(scheme.aliases) for scheme in known)
-    rows = "".join(_row(scheme) for scheme in known)
-    return INTRODUCTION.format(count=len(known), names=names) + rows + "\n" + "\n".join(_section(one) for one in known)
+    return INTRODUCTION.format(
+        count=len(known),
+        schemes="".join(_row(scheme) for scheme in known),
+        aliases="".join(_aliases(scheme) for scheme in known if scheme.aliases),
+        handshakes=", ".join(f"`{scheme.name}`" for scheme in known if scheme.handshake is not None),
+        places="".join(_places(scheme) for scheme in known),
+        notes="".join(_notes(scheme) for scheme in known if scheme.notes),
+    )
 
 
 def _row(scheme: Scheme) -> str:
-    proof = "none: experimental" if scheme.experimental else scheme.proof.kind.value
-    name = f"[`{scheme.name}`](#{scheme.name})"
-    return f"| {name} | {scheme.title} | {scheme.algorithm.value} | {covered_parts(scheme)} | {proof} |\n"
+    proof = "experimental" if scheme.experimental else scheme.proof.kind.value
+    cells = (f"`{scheme.name}`", scheme.title, scheme.algorithm.value, covered_parts(scheme), _age_limit(scheme), proof)
+    return f"| {' | '.join(cells)} |\n"
 
 
-def _section(scheme: Scheme) -> str:
-    lines = [f"## {scheme.name}", "", f"{scheme.title}, as described at <{scheme.docs}>."]
-    if scheme.aliases:
-        lines += [
-            "",
-            "Aliases of this scheme, for providers that sign in the same way: "
-            + ", ".join(f"`{one}`" for one in scheme.aliases)
-            + ".",
-        ]
-    for alias in scheme.alias_events:
-        lines += ["", f"With `{alias}`, the event type is in the {event_in_words(scheme, alias)}."]
-    if scheme.aliases_without_event:
-        names = " and ".join(f"`{one}`" for one in scheme.aliases_without_event)
-        lines += ["", f"With {names}, deliveries have no event type."]
-    lines += ["", *(f"{number}. {step}" for number, step in enumerate(scheme.setup, 1))]
-    lines += ["", *(f"- {sentence}" for sentence in properties_in_words(scheme)), ""]
-    return "\n".join(lines)
+def _age_limit(scheme: Scheme) -> str:
+    timestamp = scheme.timestamp
+    if timestamp is None or timestamp.tolerance_seconds is None:
+        return "no"
+    return (
+        f"{timestamp.tolerance_seconds} s" if timestamp.enforced else f"no (advised: {timestamp.tolerance_seconds} s)"
+    )
+
+
+def _aliases(scheme: Scheme) -> str:
+    return f"| `{scheme.name}` | {', '.join(f'`{alias}`' for alias in scheme.aliases)} |\n"
+
+
+def _places(scheme: Scheme) -> str:
+    """The rows of the scheme, and of its aliases whose event type is in another place."""
+    delivery_id = ", else ".join(f"`{source}`" for source in scheme.delivery_id) or "–"
+    differing = [alias for alias in scheme.aliases if scheme.event_for(alias) != scheme.event]
+    rows = [(name, delivery_id, _event(scheme, name)) for name in (scheme.name, *differing)]
+    return "".join(f"| `{name}` | {' | '.join(places)} |\n" for name, *places in rows if places != ["–", "–"])
+
+
+def _event(scheme: Scheme, name: str) -> str:
+    event = scheme.event_for(name)
+    if event is None:
+        return "–"
+    return f"`{event.source}`, {'signed' if scheme.covers_event(name) else 'not signed'}"
+
+
+def _notes(scheme: Scheme) -> str:
+    text = f"- `{scheme.name}`: {' '.join(scheme.notes)}"
+    return textwrap.fill(text, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 if __name__ == "__main__":
