@@ -1,4 +1,4 @@
-"""`python -m bench`: measures all scenarios, and prints one table, which `--write` writes to docs/performance.md."""
+"""`python -m bench`: measures all scenarios, and prints one table. `--write` writes a part to docs/performance.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.load import LoadFailed
 from bench.machine import describe
 from bench.process import REPOSITORY, ServerFailed
 from bench.scenarios import QUICK, SCENARIOS, THOROUGH, Effort
-from bench.table import Row, in_columns
+from bench.table import Row, in_columns, on_page
 
 PAGE = REPOSITORY / "docs" / "performance.md"
 
@@ -43,14 +43,13 @@ def main(arguments: Sequence[str]) -> int:
     except (LoadFailed, ServerFailed) as problem:
         print(f"\nNothing is reported, because a measurement failed. {problem}", file=sys.stderr)
         return 1
-    table = in_columns(rows)
-    print(table)
+    print(in_columns(rows))
     if options.plot is not None:
         options.plot.write_text(plot.draw([point for row in rows for point in row.points]))
     if options.write:
         lines = "\n".join(f"- {name}: {value}" for name, value in machine.items())
         page = with_section(PAGE.read_text(), "The machine", lines)
-        PAGE.write_text(with_section(page, "The figures", f"```\n{table}\n```"))
+        PAGE.write_text(with_section(page, "The figures", f"```\n{on_page(rows)}\n```"))
     shortfalls = [row for row in rows if row.shortfall]
     for row in shortfalls:
         print(f"{row.what}: {row.shortfall}", file=sys.stderr)
@@ -71,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="short rounds, and few of them")
     parser.add_argument("--rounds", type=int, metavar="N", help="the number of rounds")
     parser.add_argument("--seconds", type=float, metavar="N", help="the length of the load in a round")
-    parser.add_argument("--write", action="store_true", help="write the table to docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write the main rows to docs/performance.md")
     parser.add_argument(
         "--against",
         type=Path,

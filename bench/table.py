@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,56 @@ HEADINGS = (
 )
 
 
-def in_columns(rows: Sequence[Row]) -> str:
+COLUMNS_ON_PAGE = (
+    "measurement",
+    "per second",
+    "of (a)",
+    "p50 ms",
+    "p99 ms",
+    "MiB after",
+    "server µs each",
+    "other cores",
+    "remarks",
+)
+ROWS_ON_PAGE = (
+    "(a) *",
+    "(b) *",
+    "(c) *",
+    "Filter evaluations, one core",
+    "Verification, hmac-sha256, 1 KB",
+    "Verification, ed25519, 1 KB",
+    "Burst of 2,000 runs, SQLite",
+    "Burst of 2,000 runs, PostgreSQL",
+    "Burst of 2,000 runs, PostgreSQL, ? workers",
+    "From 202 to run start, SQLite",
+    "From 202 to run start, PostgreSQL",
+    "From 202 to run start, while *",
+    "Idle service, SQLite",
+    "Idle service, PostgreSQL",
+    "Page of a million deliveries, *, the factory's home",
+    "Page of a million deliveries, *, newest deliveries",
+    "*, 10,000,000 stored, *",
+    "*, 100,000 webhooks, *",
+    "*, while retention removes",
+    "*, 200 slow connections, *, 100/s",
+    "*, 200 slow connections, *, memory",
+)
+"""Patterns of the rows that a user decides by, from a run with `--stored 10000000`. The terminal gets all rows."""
+
+
+def on_page(rows: Sequence[Row]) -> str:
+    """The rows and columns of docs/performance.md."""
+    return in_columns(
+        [row for row in rows if any(fnmatchcase(row.what, pattern) for pattern in ROWS_ON_PAGE)], COLUMNS_ON_PAGE
+    )
+
+
+def in_columns(rows: Sequence[Row], columns: Sequence[str] = HEADINGS) -> str:
     """The rows under their headings, aligned, as plain text."""
-    lines = [HEADINGS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    first, last = 0, len(HEADINGS) - 1
+    shown = [HEADINGS.index(column) for column in columns]
+    lines = [[cells[column] for column in shown] for cells in (HEADINGS, *(_cells(row) for row in rows))]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(shown))]
+    first, last = 0, len(shown) - 1
     return "\n".join(
         "  ".join(
             cell.ljust(widths[column]) if column in (first, last) else cell.rjust(widths[column])
