@@ -26,33 +26,18 @@ make drill ARGS="--faults 20 --deliveries 5000"     # a short drill
 make drill ARGS="--database sqlite --seed 7"        # one database, with a seed
 ```
 
-A drill starts real services on a real database. Senders deliver events at a steady rate, and retry
-each event until they get a 202. Meanwhile, faults happen one after the other, at random times and
-in random order. At the end, the drill waits until every event has its 202 and every run has ended.
-Then it stops the service, and compares the requests and responses of the senders with the content
-of the database.
+A drill starts real services on a real database: on SQLite one service, and on PostgreSQL two
+services and two workers, each with its own TCP proxy to the database. 24 senders deliver events to
+12 webhooks at a steady rate, and retry each event until they get a 202. 3 % of the events are sent
+again, and 3 % of the requests twice at the same time. 11 % of the events start a run. Meanwhile,
+faults happen one after the other, at random times and in random order. A seed determines their
+order and how long they last. A service that has ended is started again, as a service manager does;
+nothing else is repaired. At the end, the drill compares the requests and responses of the senders
+with the content of the database.
 
-`make drill` fails in three cases: a figure in the audit is not 0; a service or worker ends or does
-not recover; or the time (`--seconds`) is too short for all faults and deliveries. `make proof`
-includes a drill of 40 faults on each database. Tests of single faults are in `tests/faults` and
-`tests/runs`; `.venv/bin/python -m tests.spec --faults` lists the test of each fault.
-
-## Setup of a drill
-
-| | SQLite | PostgreSQL |
-|---|---|---|
-| Processes | one service, which performs its runs | two services and two workers on one database |
-| Network to the database | none | each service and worker reaches the database through its own TCP proxy |
-| Senders | 24, each with connections to every service | the same |
-| Events | to 12 webhooks of several kinds, with and without an id; bodies up to 20 KB | the same |
-| Duplicates | 3 % of the events are sent again; 3 % of the requests are sent twice at the same time | the same |
-| Runs | 8 % of the events start a run that writes its package, and 3 % a command that records its attempts | the same |
-
-The setting `deliveries_per_minute` is raised, so that no rate limit interferes. A service or worker
-that has ended is started again, as a service manager does. Nothing else is repaired.
-
-A seed determines the order of the faults and how long they last. The exact moment of a fault
-relative to a delivery is different in each drill.
+`make drill` fails if a figure of the audit is not 0, if a service or worker ends or does not
+recover, or if the time (`--seconds`) is too short for all faults and deliveries.
+`.venv/bin/python -m tests.spec --faults` lists the tests of single faults.
 
 ## What the audit counts
 
@@ -93,16 +78,17 @@ show a missing sync. `tests/faults/test_sync.py` shows with `strace` that a sync
 
 ## The figures
 
-A recovery time begins with the end of a fault, and ends when every affected service has accepted a
-delivery again. If the fault ended a process, the recovery time begins at this moment, and includes
-the next start.
-
-In the tables, `service killed` means that all processes of a service are killed, and `supervisor
-killed` means only its main process. `copies at one instant` means that many copies of one event are
-sent at the same moment. `connections that stay silent` are open connections to the database that no
-longer transfer any bytes.
-
 {figures}
+
+A recovery time begins with the end of a fault, or of the process that a fault ended. It ends when
+every affected service has accepted a delivery again. `service killed` means that all processes of a
+service are killed, and `supervisor killed` means only its main process. `copies at one instant` are
+many copies of one event at the same moment. `connections that stay silent` are open connections to
+the database that no longer transfer any bytes.
+
+```
+{recoveries}
+```
 """
 
 
@@ -127,31 +113,48 @@ def page(results: Sequence[DrillResult], machine: Mapping[str, str]) -> str:
     """The text of docs/reliability.md."""
     return PAGE_TEXT.format(
         machine="\n".join(f"- {name}: {value}" for name, value in machine.items()),
-        figures="\n".join(_figures(result) for result in results).rstrip(),
+        figures=_figures(results),
+        recoveries="\n".join(_recoveries(results)),
     )
 
 
-def _figures(result: DrillResult) -> str:
+def _figures(results: Sequence[DrillResult]) -> str:
+    """One column for each result."""
+    cells = {
+        "": [TITLES[result.kind] for result in results],
+        "---": ["---"] * len(results),
+        "Accepted deliveries": [f"{result.accepted:,}" for result in results],
+        "Responses to senders": [_answers(result) for result in results],
+        "Runs": [f"{result.runs:,}" for result in results],
+        "Faults": [f"{result.faults} of {len(result.recoveries)} kinds" for result in results],
+        "Time, seed": [f"{result.seconds:.0f} s, {result.plan.seed}" for result in results],
+        "Audit": [_violations(result) for result in results],
+    }
+    return "\n".join(f"| {' | '.join([name, *columns])} |" for name, columns in cells.items())
+
+
+def _violations(result: DrillResult) -> str:
     violations = ", ".join(f"`{name}` {count}" for name, count in result.violations.items() if count)
-    return "\n".join(
-        [
-            f"### {TITLES[result.kind]}",
-            "",
-            "| | |",
-            "|---|---|",
-            f"| Accepted deliveries | {result.accepted:,} |",
-            f"| Responses to senders | {_answers(result)} |",
-            f"| Runs | {result.runs:,} |",
-            f"| Faults | {result.faults} of {len(result.recoveries)} kinds |",
-            f"| Time, seed | {result.seconds:.0f} s, {result.plan.seed} |",
-            f"| Audit | {violations or 'every figure is 0'} |",
-            "",
-            "```",
-            *_recovery_table(result),
-            "```",
-            "",
-        ]
-    )
+    return violations or "every figure is 0"
+
+
+def _recoveries(results: Sequence[DrillResult]) -> list[str]:
+    """The rows of all results, side by side. A fault that a database does not have leaves its columns empty."""
+    faults = sorted({fault for result in results for fault in result.recoveries})
+    width = max(map(len, faults), default=0)
+    heading = f"{'times':>5}  {'median s':>8}  {'longest s':>9}"
+    lines = [
+        "    ".join([f"{'':{width}}", *(f"{result.kind.value:{len(heading)}}" for result in results)]),
+        "    ".join([f"{'fault':{width}}", *(heading for _ in results)]),
+    ]
+    for fault in faults:
+        columns = [_recovery(result.recoveries.get(fault, ())) for result in results]
+        lines.append("    ".join([f"{fault:{width}}", *(f"{column:{len(heading)}}" for column in columns)]))
+    return [line.rstrip() for line in lines]
+
+
+def _recovery(seconds: Sequence[float]) -> str:
+    return f"{len(seconds):5}  {median(seconds):8.2f}  {max(seconds):9.2f}" if seconds else ""
 
 
 def _answers(result: DrillResult) -> str:
@@ -164,6 +167,5 @@ def _answers(result: DrillResult) -> str:
 def _recovery_table(result: DrillResult) -> list[str]:
     width = max(map(len, result.recoveries), default=0)
     return [f"{'fault':{width}}  times  median s  longest s"] + [
-        f"{name:{width}}  {len(seconds):5}  {median(seconds):8.2f}  {max(seconds):9.2f}"
-        for name, seconds in sorted(result.recoveries.items())
+        f"{name:{width}}  {_recovery(seconds)}" for name, seconds in sorted(result.recoveries.items())
     ]
