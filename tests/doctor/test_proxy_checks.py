@@ -21,7 +21,7 @@ from hookmill.domain.probe import NAME_PREFIX, SECRET_NAME_PREFIX
 from hookmill.settings import Settings
 from tests.support.counts import one_usually, only_in_proof
 from tests.support.loaded import Command
-from tests.support.proxies import DEPLOY, PROXY_ADDRESS, Proxy, proxy_place
+from tests.support.proxies import PROXY_ADDRESS, Proxy, proxy_place
 from tests.support.service import Service, serving
 from tests.support.waiting import LONG_SECONDS, until
 
@@ -51,11 +51,6 @@ def leftovers(service: Service) -> list[str]:
 
 
 # Good deployments
-
-
-@pytest.mark.parametrize("name", ["nginx/hookmill.conf", "caddy/Caddyfile"])
-def test_page_about_proxies_quotes_the_sample_configuration(name: str):
-    assert f"\n{(DEPLOY / name).read_text()}```\n" in (DEPLOY.parent / "docs" / "proxies.md").read_text()
 
 
 def test_sample_configuration_of_nginx_has_no_problem(service: Service, proxy: Proxy):
