@@ -389,7 +389,9 @@ def alter_database(server: PostgresServer, name: str, change: str, *, ends_sessi
     with psycopg.connect(server.admin_url, autocommit=True) as connection:
         connection.execute(f'ALTER DATABASE "{name}" {change}'.encode())
         if ends_sessions:
-            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name]
+            )
 
 
 def test_locked_webhook_delays_no_other_webhook(postgres_url: str, tmp_path: Path):

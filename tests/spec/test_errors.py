@@ -341,11 +341,11 @@ def setting(world: World, name: str, value: str) -> Iterator[None]:
 
 
 def end_connections(world: World) -> None:
-    """Make the database server end all connections to the database."""
+    """Make the database server end all connections to the database, and wait for it: until then, one may be used."""
     with psycopg.connect(world.url, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> %s",
-            [connection.info.backend_pid],
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
 
 
