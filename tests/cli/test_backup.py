@@ -153,7 +153,7 @@ def test_a_backup_and_a_restore_say_what_they_did_and_what_to_do_next(
     assert "2. Check what was restored: " in restored.out
     assert "3. Start the service: " in restored.out
     assert restored.err.splitlines() == [
-        f"{phase}: {number} of {rows} rows" for phase in ("restoring", "comparing") for number in (0, rows)
+        f"{phase}: {number} of {rows} rows" for phase in ("copying", "comparing") for number in (0, rows)
     ]
     assert stat.S_IMODE((tmp_path / "1.hookmill").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "copy" / "hookmill.db").stat().st_mode) == 0o600
@@ -478,7 +478,7 @@ def test_restore_into_a_database_in_use_is_refused(
     with psycopg.connect(postgres_store, autocommit=True) as connection:
         connection.execute("INSERT INTO metadata VALUES ('master key', 'key')")
         assert (
-            "is not empty: it holds metadata. A restore needs"
+            "is not empty: it holds metadata. Create an empty one"
             in into("copy", "backup", url=postgres_store, exit_code=1).err
         )
         connection.execute("DELETE FROM metadata")

@@ -52,7 +52,6 @@ def test_move_copies_every_row_and_leaves_the_installation_usable(
         table.name: len(before[table.name]) for table in metadata.sorted_tables
     }
     assert report["to"] == url_without_password(postgres_url)
-    assert report["resumed"] is False
     assert report["unfinished_runs"] == 1
     assert report["rows"] == sum(map(len, before.values()))
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
@@ -76,7 +75,7 @@ def test_move_prints_what_it_moved_and_what_to_do_next(
     assert last.endswith("move --undo")
     assert result.err.splitlines() == [
         f"{phase}: {rows} of {total} rows"
-        for phase, total in (("checking", row_count), ("copying", row_count), ("comparing", row_count * 2))
+        for phase, total in (("copying", row_count), ("comparing", row_count))
         for rows in (0, total)
     ]
 
@@ -135,7 +134,7 @@ def test_target_database_that_is_not_empty_is_refused(
     result = move(hookmill, postgres_url, exit_code=1)
 
     assert "is not empty: it holds " in result.err
-    assert "unrelated. A move needs a database without any tables." in result.err
+    assert "unrelated. Create an empty one" in result.err
     assert relations(postgres_url) == before
     hookmill("webhook", "list")
 
@@ -145,10 +144,9 @@ OTHER_INSTALLATIONS = {
         "INSERT INTO metadata VALUES ('master key', 'key')",
         "is not empty: it holds metadata.",
     ),
-    "another version": ("UPDATE alembic_version SET version_num = '0009'", "its schema is 0009, and this version's is"),
-    "the move of another installation": (
-        """INSERT INTO metadata VALUES ('unfinished move', '{"source": "team_2", "table": "metadata", "after": []}')""",
-        "holds an unfinished move of another installation",
+    "another version": (
+        "UPDATE alembic_version SET version_num = '0009'; INSERT INTO metadata VALUES ('master key', 'key')",
+        "is not empty: it holds metadata.",
     ),
 }
 
@@ -169,21 +167,6 @@ def test_target_database_of_another_installation_is_refused(
         hookmill("webhook", "list")
     finally:
         execute(postgres_store, f"UPDATE alembic_version SET version_num = '{revisions()[-1]}'")
-
-
-def test_other_commands_refuse_the_target_of_an_unfinished_move(
-    data_dir: Path, hookmill: Hookmill, postgres_store: str, monkeypatch: pytest.MonkeyPatch
-):
-    execute(
-        postgres_store,
-        """INSERT INTO metadata VALUES ('unfinished move', '{"source": "team_1", "table": "metadata", "after": []}')""",
-    )
-    monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_store)
-    monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))
-
-    for command in ("serve", "worker", "migrate", "webhook list"):
-        result = hookmill(*command.split(), exit_code=1)
-        assert "holds an unfinished move from SQLite" in result.err, command
 
 
 @contextmanager
@@ -218,28 +201,27 @@ def test_move_is_refused_while_another_process_uses_sqlite(
     assert relations(postgres_url) == []
 
 
-def test_values_that_postgresql_cannot_store_are_named_before_the_copy(
+def test_values_that_postgresql_cannot_store_are_refused(
     webhook: Any, log: LogWriter, hookmill: Hookmill, postgres_url: str
 ):
     fill(log.path)
     invalid_values = {
-        "automation_versions": ("prompt = 'a' || char(0) || 'b'", "version = 1001", "version=1001: prompt"),
-        "factories": ("name = CAST(x'ff' AS TEXT)", "max_running = -1", ": name"),
-        "deliveries": ("size = 2147483648", "identity_kind = 1", "id=fe006964"),
-        "dropped_attempts": ("count = 1.5", "webhook_no = 1002", "webhook_no=1002, minute=1002, kind=2 kind tab"),
-        "payloads": ("body = 'text'", "body = x'7b7d'", ": body"),
-        "members": ("is_admin = 2", "is_admin = 0", ": is_admin"),
+        "automation_versions": ("prompt = 'a' || char(0) || 'b'", "version = 1001"),
+        "factories": ("name = CAST(x'ff' AS TEXT)", "max_running = -1"),
+        "deliveries": ("size = 2147483648", "identity_kind = 1"),
+        "dropped_attempts": ("count = 1.5", "webhook_no = 1002"),
+        "payloads": ("body = 'text'", "body = x'7b7d'"),
+        "members": ("is_admin = 2", "is_admin = 0"),
     }
-    for table, (change, row, description) in invalid_values.items():
+    undamaged = log.path.read_bytes()
+    for table, (change, row) in invalid_values.items():
+        log.path.write_bytes(undamaged)
         with closing(sqlite3.connect(log.path)) as connection, connection:
             assert connection.execute(f"UPDATE {table} SET {change} WHERE {row}").rowcount > 0
 
-        result = move(hookmill, postgres_url, exit_code=1)
+        error = move(hookmill, postgres_url, exit_code=1).err
 
-        (line, *_) = [line for line in result.err.splitlines() if line.startswith(f"  {table} ")]
-        assert description in line
-        with closing(sqlite3.connect(log.path)) as connection, connection:
-            connection.execute(f"DELETE FROM {table} WHERE {change}")
+        assert f"table {table}" in error
     assert relations(postgres_url) == []
 
 

@@ -14,22 +14,18 @@ from hookmill.store.database import Database, Transaction
 from hookmill.store.rows import tables
 
 
-def move_until(step: int | str, stop_signal: signal.Signals) -> None:
+def move_until(step: str, stop_signal: signal.Signals) -> None:
     """Move to the database of `HOOKMILL_TEST_TO`.
 
-    The process sends itself the signal at the step with this number, or at each step with this name, such as
-    `sqlite after COMMIT`.
+    The process sends itself the signal at each step with this name, such as `sqlite after COMMIT`.
     """
     # Tests that run in the background ignore SIGINT, and their processes inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tables.BATCH_ROWS = 3  # type: ignore[misc]
     write = Database.write
-    steps_reached = 0
 
     def reach(name: str) -> None:
-        nonlocal steps_reached
-        steps_reached += 1
-        if step in (steps_reached, name):
+        if step == name:
             os.kill(os.getpid(), stop_signal)
 
     @contextmanager

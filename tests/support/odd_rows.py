@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, SmallInteger
 
-from hookmill.store.moved import MARKS
+from hookmill.store.moved import SUCCESSOR
 from hookmill.store.schema import metadata
 
 ROWS: Final = 5
@@ -82,7 +82,7 @@ def odd_value(column: Column[Any], number: int) -> Any:
 
 
 def rows_of_sqlite(path: Path) -> Rows:
-    """All rows of each table, in a fixed order, except the marks of a move."""
+    """All rows of each table, in a fixed order, except the mark of a move."""
     with closing(sqlite3.connect(path)) as connection:
         return {
             table.name: _sorted(connection.execute(f"SELECT {_names(table.columns)} FROM {table.name}"))
@@ -117,4 +117,4 @@ def _names(columns: Any) -> str:
 
 def _sorted(rows: Any) -> list[tuple[Any, ...]]:
     converted = (tuple(int(value) if isinstance(value, bool) else value for value in row) for row in rows)
-    return sorted((row for row in converted if row[0] not in MARKS), key=repr)
+    return sorted((row for row in converted if row[0] != SUCCESSOR), key=repr)

@@ -10,9 +10,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
+
+import msgspec
 
 from hookmill import __version__
 from hookmill.app import Store, now_us, open_store
@@ -24,8 +26,8 @@ from hookmill.runs.package_copies import CopiedPackages, read_packages
 from hookmill.settings import Settings
 from hookmill.store import factories, storage
 from hookmill.store.backup.container import BackupOutput, BackupWriter
-from hookmill.store.backup.records import Header, SealedKeys, Summary
-from hookmill.store.backup.taking import ReportRows, SnapshotResult, write_snapshot
+from hookmill.store.backup.records import BackupSnapshot, Header, SealedKeys, Summary
+from hookmill.store.backup.taking import TABLES_OF_BACKUPS, ReportRows, snapshot_records
 from hookmill.store.database import Transaction
 from hookmill.store.keys import binding, passphrase
 from hookmill.store.keys.binding import KeysInUse
@@ -113,6 +115,7 @@ def _back_up(
     is_interrupted: threading.Event,
 ) -> BackupResult:
     began_at = time.monotonic()
+    snapshot = summary = None
     store = open_store(settings, connections=CONNECTIONS, idle_seconds=int(OUTPUT_SECONDS_MAX) + 60)
     try:
         limits = _Limits(settings, store, target, is_interrupted)
@@ -134,16 +137,24 @@ def _back_up(
                         f"The master key was rotated when the backup began. {state_after_failure(target)} Start "
                         "the backup again."
                     )
-                result = write_snapshot(tx, writer, now=now_us(), report=report, check=limits.check)
-            writer.add(_summary(result, copied))
+                for record in snapshot_records(tx, TABLES_OF_BACKUPS, now=now_us(), report=report):
+                    if isinstance(record, BackupSnapshot):
+                        snapshot = record
+                    elif isinstance(record, Summary):
+                        record = summary = msgspec.structs.replace(record, **asdict(copied))
+                    else:
+                        limits.check()
+                    writer.add(record)
             digest = writer.finish(store.master_keys.named(in_use.sealing_id).proof_key())
     finally:
         store.close()
+    assert snapshot is not None
+    assert summary is not None
     return BackupResult(
-        taken_at=result.snapshot.taken_at,
-        newest_delivery_at=result.snapshot.newest_delivery_at,
-        rows=sum(table.rows for table in result.tables),
-        nonempty_tables=sum(1 for table in result.tables if table.rows),
+        taken_at=snapshot.taken_at,
+        newest_delivery_at=snapshot.newest_delivery_at,
+        rows=sum(table.rows for table in summary.tables),
+        nonempty_tables=sum(1 for table in summary.tables if table.rows),
         bytes_written=writer.bytes_written,
         sha256=digest.hex(),
         sealing_key=in_use.sealing_id,
@@ -177,16 +188,6 @@ def _sealed_keys(store: Store, in_use: KeysInUse, key_passphrase: SecretValue) -
     keys = [store.master_keys.named(key_id) for key_id in (in_use.sealing_id, *in_use.retiring_ids)]
     salt, sealed = passphrase.seal("\n".join(map(as_text, keys)).encode(), key_passphrase)
     return SealedKeys(salt=salt, sealed=sealed)
-
-
-def _summary(result: SnapshotResult, copied: CopiedPackages) -> Summary:
-    return Summary(
-        tables=list(result.tables),
-        packages=copied.packages,
-        files=copied.files,
-        file_bytes=copied.file_bytes,
-        omitted_files=copied.omitted_files,
-    )
 
 
 # Bounds

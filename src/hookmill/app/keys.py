@@ -81,7 +81,7 @@ def load_and_bind_ring(settings: Settings, database: Database, *, create: bool) 
     ring = key_ring(settings)
     with database.write() as tx:
         binding.bind_master_key(tx, ring)
-        # A move into this database may have begun since the start checked for one.
+        # A move may have completed since the start checked for one.
         moved.refuse_marked(tx)
     return ring
 

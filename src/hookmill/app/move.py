@@ -1,39 +1,31 @@
 """Moves an installation from SQLite to PostgreSQL, while no other process can change it."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pydantic import SecretStr
+
 from hookmill.app import keys, now_us
 from hookmill.app.exclusive import lock_out_services
-from hookmill.domain.errors import Conflict, HookmillError, Invalid, StoreUnavailable
-from hookmill.domain.ids import TeamId
+from hookmill.app.restore import NOTHING_CHANGED, collect_statistics, empty_database
+from hookmill.domain.errors import Conflict, Invalid, StoreUnavailable
 from hookmill.settings import Settings
 from hookmill.store import factories, moved
+from hookmill.store.backup import restoring
+from hookmill.store.backup.container import GET_ANOTHER, UnusableBackup
+from hookmill.store.backup.restoring import LoadedBackup, ReportRows
+from hookmill.store.backup.taking import snapshot_records
 from hookmill.store.database import Database, Transaction, is_sqlite_file, open_database, sqlite_path
 from hookmill.store.migrate import refuse_other_revision
-from hookmill.store.move import source, steps, target
-from hookmill.store.move.steps import ReportRows
-from hookmill.store.move.target import MovePosition
 from hookmill.store.moved import AlreadyMoved, Successor
 from hookmill.store.postgres_engine import contains_password, without_password
-from hookmill.store.rows.digest import TableDigest
+from hookmill.store.rows.tables import TABLES
 
-CONNECTIONS: Final = 2
-"""The size of the pool of connections to PostgreSQL."""
-
-
-class MoveInterrupted(HookmillError):
-    """A database became unavailable during the move. The next start of the same move continues it."""
-
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(
-            f"The move was interrupted{reason.rstrip('.')}.\n"
-            "Nothing is lost. To continue where it stopped, start the same command again."
-        )
+INTERRUPTED: Final = "The move was interrupted, and nothing is lost. Start the same command again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +34,9 @@ class MoveResult:
 
     successor: Successor
     path: Path
-    tables: Sequence[TableDigest]
+    loaded: LoadedBackup
     unfinished_runs: int
-    is_resumed: bool
     seconds: float
-    """How long this start of the move took, without earlier ones that were interrupted."""
-
-    @property
-    def rows(self) -> int:
-        return sum(table.rows for table in self.tables)
 
 
 def refuse_password(url: str) -> None:
@@ -67,86 +53,68 @@ def refuse_password(url: str) -> None:
 def move(settings: Settings, url: str, report: ReportRows) -> MoveResult:
     """Copy everything from the SQLite database to the empty PostgreSQL database at `url`, and mark the former as moved.
 
-    If an earlier call was interrupted, this call continues the copy. Raises
+    It is a backup that is restored as the same installation: with sessions and workers, and without changes to runs and
+    messages. Everything is copied, or nothing. Raises
 
     - `Invalid` for a database or a row that can't be moved, and `WrongKey` without the master key;
-    - `Conflict` if another process uses the SQLite database, if a database has another version's schema, or if the
-      PostgreSQL database is not empty;
-    - `StoreUnavailable` before the move has begun, and `MoveInterrupted` after that.
+    - `Conflict` if another process uses the SQLite database, if it has another version's schema or was moved before, or
+      if the PostgreSQL database is not empty;
+    - `StoreUnavailable`. The next start of the same move then copies everything, unless this one is complete.
     """
     began_at = time.monotonic()
     path = _sqlite_path(settings)
-    with ExitStack() as resources:
-        if not url.startswith(("postgresql://", "postgres://")):
-            raise Invalid("--to is not the URL of a PostgreSQL database. Use postgresql://USER@HOST:PORT/NAME.")
-        with _naming_option():
-            successor_url = without_password(url)
-            database = resources.enter_context(open_database(url, connections=CONNECTIONS))
-            # The first connection finds out whether the server is suitable. No lock is held yet.
-            with database.read():
-                pass
-        lock_out_services(settings, path, resources)
-        sqlite = resources.enter_context(open_database(settings.store_url()))
-        keys.load_checked_ring(settings, sqlite)
-        with _interruptible():
-            with _locked(sqlite) as tx:
-                copied = _copy(tx, database, settings, report)
-                successor = Successor(url=successor_url, moved_at=now_us())
-                moved.set_successor(tx, successor)
-            # At no time can both databases be used. If this process dies here, the next start of the move finishes it.
-            target.finish(database, copied.position)
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise Invalid("--to is not the URL of a PostgreSQL database. Use postgresql://USER@HOST:PORT/NAME.")
+    with _naming_option():
+        successor = Successor(url=without_password(url), moved_at=now_us())
+    try:
+        with ExitStack() as resources:
+            lock_out_services(settings, path, resources)
+            sqlite = resources.enter_context(open_database(settings.store_url()))
+            keys.load_checked_ring(settings, sqlite)
+            with _naming_option():
+                postgres_settings = settings.model_copy(update={"database_url": SecretStr(url)})
+                target = resources.enter_context(empty_database(postgres_settings))
+            # The transactions end in reverse order: SQLite is marked before PostgreSQL's COMMIT. So at no time can both
+            # databases be used. If this process dies in between, the next start of the move copies everything again.
+            tx = resources.enter_context(_locked(sqlite))
+            _refuse_unsuitable(tx, target, successor)
+            restoring.create_tables(target)
+            records = snapshot_records(tx, TABLES, now=successor.moved_at, report=lambda *_: None)
+            loaded = restoring.load(target, records, add_package_file=lambda _: None, report=report)
+            unfinished_runs = tx.one("SELECT COUNT(*) AS number FROM runs WHERE finished_at IS NULL")
+            moved.set_successor(tx, successor)
+    except UnusableBackup as error:
+        problem = str(error).replace("The backup", "The SQLite database").replace(GET_ANOTHER, NOTHING_CHANGED)
+        raise Invalid(problem) from error
+    except StoreUnavailable as error:
+        raise StoreUnavailable(f"{str(error).rstrip('.')}. {INTERRUPTED}") from error
+    collect_statistics(postgres_settings)
+    assert unfinished_runs is not None
     return MoveResult(
         successor=successor,
         path=path,
-        tables=copied.digests,
-        unfinished_runs=copied.unfinished_runs,
-        is_resumed=copied.is_resumed,
+        loaded=loaded,
+        unfinished_runs=int(unfinished_runs["number"]),
         seconds=time.monotonic() - began_at,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Copied:
-    """Both databases have the same rows."""
-
-    position: MovePosition
-    digests: Sequence[TableDigest]
-    unfinished_runs: int
-    is_resumed: bool
-
-
-def _copy(tx: Transaction, database: Database, settings: Settings, report: ReportRows) -> _Copied:
-    """Check, copy and compare all rows. SQLite (`tx`) is only read."""
-    with source.read_only(tx):
-        refuse_other_revision(tx)
-        team = _team(tx)
-        previous = moved.successor(tx)
-        if previous is not None and not _is_unfinished(database, team):
-            raise AlreadyMoved(previous)
-        total = steps.check(tx, report)
-        position, is_resumed = target.begin_or_resume(database, team)
-        position = steps.copy(tx, database, position, total, report)
-        return _Copied(
-            position=position,
-            digests=steps.compare(tx, database, total, report),
-            unfinished_runs=steps.count_unfinished_runs(tx),
-            is_resumed=is_resumed,
-        )
-
-
-def _team(tx: Transaction) -> TeamId:
-    team = factories.only_team(tx)
-    if team is None:
+def _refuse_unsuitable(tx: Transaction, target: Transaction, successor: Successor) -> None:
+    """Raises `Conflict` for a SQLite database (`tx`) of another version, or one that was moved; and `Invalid` for one
+    without data."""
+    refuse_other_revision(tx)
+    if factories.only_team(tx) is None:
         raise Invalid("The SQLite database has no data, because the service was never started. Nothing was moved.")
-    return team
-
-
-def _is_unfinished(database: Database, team: TeamId) -> bool:
-    """Whether the PostgreSQL database is the target of a move of this installation that must still be finished."""
-    try:
-        return target.unfinished_move(database, team) is not None
-    except Conflict:
-        return False
+    previous = moved.successor(tx)
+    if previous is None:
+        return
+    # If the same database is still empty, that move ended before PostgreSQL's COMMIT.
+    with suppress(Conflict):
+        if previous.url == successor.url:
+            restoring.require_empty(target)
+            return
+    raise AlreadyMoved(previous)
 
 
 def successor_of(settings: Settings) -> Successor:
@@ -188,14 +156,6 @@ def _sqlite_path(settings: Settings) -> Path:
             f"There is no SQLite database {path}. Set HOOKMILL_DATA_DIR to the data directory of the service."
         )
     return path
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    try:
-        yield
-    except StoreUnavailable as error:
-        raise MoveInterrupted(f": {error}") from error
 
 
 @contextmanager

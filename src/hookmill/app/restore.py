@@ -179,7 +179,7 @@ def restore(
         on_failure.callback(packages.remove_drafts)
         is_committing = False
         try:
-            with _target(settings) as tx:
+            with empty_database(settings) as tx:
                 restoring.create_tables(tx)
                 loaded = restoring.load(tx, backup.records(), add_package_file=packages.add, report=report)
                 backup.reader.require_proof(_proof_key(ring, backup.header))
@@ -200,7 +200,7 @@ def restore(
             on_failure.pop_all()
             raise StoreUnavailable(f"{error}. {MAYBE_COMPLETE}") from error
         on_failure.pop_all()
-        _collect_statistics(settings)
+        collect_statistics(settings)
     return RestoreResult(
         header=backup.header,
         loaded=loaded,
@@ -364,7 +364,7 @@ def _remove_if_empty(directory: Path) -> None:
 
 
 @contextmanager
-def _target(settings: Settings) -> Iterator[Transaction]:
+def empty_database(settings: Settings) -> Iterator[Transaction]:
     """A transaction on the empty database. Nothing is visible before the block ends."""
     if settings.on_postgres:
         with _open_postgres(settings) as database:
@@ -416,7 +416,7 @@ def _publish(draft: Path, path: Path) -> None:
         raise
 
 
-def _collect_statistics(settings: Settings) -> None:
+def collect_statistics(settings: Settings) -> None:
     """Let PostgreSQL collect statistics. Without them, the service is only slower."""
     if settings.on_postgres:
         with suppress(StoreUnavailable), _open_postgres(settings) as database, database.write() as tx:

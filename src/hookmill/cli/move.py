@@ -28,14 +28,14 @@ def move(
     yes: options.Yes = False,
     json: options.AsJson = False,
 ) -> None:
-    """Copy everything from SQLite to an empty PostgreSQL database. Continues an interrupted move."""
+    """Copy everything from SQLite to an empty PostgreSQL database, or nothing."""
     inputs.require_exactly_one(to=to, undo=undo)
     settings = read_settings_or_exit()
     if to is None:
         _undo(settings, yes, json)
         return
 
-    from hookmill.app.move import MoveInterrupted, refuse_password
+    from hookmill.app.move import INTERRUPTED, refuse_password
     from hookmill.app.move import move as move_installation
 
     if to == inputs.STANDARD_INPUT:
@@ -47,7 +47,7 @@ def move(
         with progress.phases() as report:
             result = move_installation(settings, url, report)
     except KeyboardInterrupt:
-        raise MoveInterrupted from None
+        raise Invalid(INTERRUPTED) from None
     _print_result(settings, result, json)
 
 
@@ -66,10 +66,10 @@ def _print_result(settings: Settings, result: MoveResult, json: bool) -> None:
             {
                 "to": result.successor.url,
                 "moved_at": iso(result.successor.moved_at),
-                "resumed": result.is_resumed,
-                "rows": result.rows,
+                "rows": result.loaded.rows,
                 "tables": [
-                    {"name": table.table, "rows": table.rows, "sha256": table.sha256} for table in result.tables
+                    {"name": table.name, "rows": table.rows, "sha256": table.sha256}
+                    for table in result.loaded.summary.tables
                 ],
                 "unfinished_runs": result.unfinished_runs,
                 "seconds": round(result.seconds, 3),
@@ -78,9 +78,9 @@ def _print_result(settings: Settings, result: MoveResult, json: bool) -> None:
             }
         )
         return
-    tables = sum(1 for table in result.tables if table.rows)
+    tables = sum(1 for table in result.loaded.summary.tables if table.rows)
     print_line(
-        f"Moved {count(result.rows, 'row')} of {count(tables, 'table')} to {shown(result.successor.url)} in "
+        f"Moved {count(result.loaded.rows, 'row')} of {count(tables, 'table')} to {shown(result.successor.url)} in "
         f"{result.seconds:.1f} s. Both databases have the same rows."
     )
     if result.unfinished_runs:

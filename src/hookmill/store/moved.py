@@ -1,7 +1,6 @@
-"""The marks of a move from SQLite to PostgreSQL, in the metadata of both databases.
+"""The mark of a SQLite database whose data was moved to PostgreSQL, so that no process continues with the old data.
 
-While a move is unfinished, PostgreSQL has a mark, so that nothing else uses the incomplete data. At the end, SQLite
-gets a mark, so that no process continues with the old data. The marks themselves are not moved.
+It is in the database's metadata, and is not moved itself.
 """
 
 import json
@@ -14,11 +13,8 @@ from hookmill.store import metadata
 from hookmill.store.database import Database, Transaction
 from hookmill.store.revision import refuse_unknown_schema
 
-UNFINISHED: Final = "unfinished move"
-"""The name of PostgreSQL's mark. Its value is the position of the move."""
-_SUCCESSOR: Final = "moved to"
-"""The name of SQLite's mark."""
-MARKS: Final = (UNFINISHED, _SUCCESSOR)
+SUCCESSOR: Final = "moved to"
+"""The name of the mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +26,7 @@ class Successor:
 
 
 def refuse_unusable(database: Database) -> None:
-    """Raises `Conflict` if another version has written the database, if the data was moved to another one, or if a move
-    into this one is unfinished."""
+    """Raises `Conflict` if another version has written the database, or if the data was moved to another one."""
     # A connection would create a missing file.
     if database.path is not None and not database.has_sqlite_file():
         return
@@ -42,15 +37,9 @@ def refuse_unusable(database: Database) -> None:
 
 
 def refuse_marked(tx: Transaction) -> None:
-    """Raises `AlreadyMoved` if the data was moved elsewhere, and `Conflict` if a move into this one is unfinished."""
+    """Raises `AlreadyMoved` if the data was moved elsewhere."""
     if (moved_to := successor(tx)) is not None:
         raise AlreadyMoved(moved_to)
-    if metadata.value(tx, UNFINISHED) is not None:
-        raise Conflict(
-            "The PostgreSQL database in HOOKMILL_DATABASE_URL holds an unfinished move from SQLite, so its data is "
-            "incomplete. To finish the move, unset HOOKMILL_DATABASE_URL and run the same `hookmill move` again. To "
-            "stay with SQLite, unset HOOKMILL_DATABASE_URL and start the service. Nothing was changed."
-        )
 
 
 class AlreadyMoved(Conflict):
@@ -66,7 +55,7 @@ class AlreadyMoved(Conflict):
 
 def successor(tx: Transaction) -> Successor | None:
     """The database that replaced this one; None if the data was not moved."""
-    stored = metadata.value(tx, _SUCCESSOR)
+    stored = metadata.value(tx, SUCCESSOR)
     if stored is None:
         return None
     fields = json.loads(stored)
@@ -75,8 +64,8 @@ def successor(tx: Transaction) -> Successor | None:
 
 def set_successor(tx: Transaction, moved_to: Successor) -> None:
     """Mark the data as moved."""
-    metadata.set_value(tx, _SUCCESSOR, json.dumps({"url": moved_to.url, "moved_at": moved_to.moved_at}))
+    metadata.set_value(tx, SUCCESSOR, json.dumps({"url": moved_to.url, "moved_at": moved_to.moved_at}))
 
 
 def remove_successor(tx: Transaction) -> None:
-    metadata.remove_value(tx, _SUCCESSOR)
+    metadata.remove_value(tx, SUCCESSOR)

@@ -40,10 +40,10 @@ def tables_with_rows(tx: Transaction) -> list[str]:
     return [row["name"] for row in tx.all(checks)]
 
 
-def not_empty_error(names: Sequence[str], act: str) -> Conflict:
-    """The error for a database that holds tables with these names. `act` is the operation that needs an empty one."""
+def not_empty_error(names: Sequence[str]) -> Conflict:
+    """The error for a database that holds tables with these names."""
     listed = shown(", ".join(names[:NAMES_SHOWN_MAX])) + (", …" if len(names) > NAMES_SHOWN_MAX else "")
     return Conflict(
-        f"The PostgreSQL database is not empty: it holds {listed}. A {act} needs a database without any tables. Create "
-        "one with CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0. Nothing was changed."
+        f"The PostgreSQL database is not empty: it holds {listed}. Create an empty one "
+        "with CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0. Nothing was changed."
     )

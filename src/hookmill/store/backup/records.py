@@ -86,10 +86,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     """The content of the backup. A reader compares the summary with the records that were read."""
 
     tables: list[TableSummary]
-    packages: int
-    files: int
-    file_bytes: int
-    omitted_files: int
+    packages: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    omitted_files: int = 0
     """Files of packages that are larger than a backup takes, or that could not be read."""
 
 

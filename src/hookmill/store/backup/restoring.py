@@ -39,12 +39,13 @@ def require_empty(tx: Transaction) -> bool:
         return False
     row = tx.one("SELECT current_schema() AS name")
     assert row is not None
-    others = [f"{schema}.{name}" for schema, name in present]
-    if {name for schema, name in present if schema == row["name"]} == OWN_TABLES and len(present) == len(OWN_TABLES):
+    others = [f"{namespace}.{name}" for namespace, name in present]
+    own_tables = {name for namespace, name in present if namespace == row["name"]}
+    if own_tables == OWN_TABLES and len(present) == len(OWN_TABLES):
         others = tables_with_rows(tx)
         if not others:
             return True
-    raise not_empty_error(others, "restore")
+    raise not_empty_error(others)
 
 
 def create_tables(tx: Transaction) -> None:
@@ -81,11 +82,11 @@ def load(
                 tables = _tables_of_snapshot(snapshot)
                 digests = {table.name: RowDigest(tables[table.name]) for table in snapshot.tables}
                 total = sum(table.rows for table in snapshot.tables)
-                report("restoring", 0, total)
+                report("copying", 0, total)
             case Rows() if record.table in digests:
                 _write(tx, tables[record.table], record.rows)
                 digests[record.table].add(record.rows)
-                report("restoring", len(record.rows), total)
+                report("copying", len(record.rows), total)
             case Summary() if snapshot is not None:
                 summary = record
             case _:
@@ -127,8 +128,7 @@ def _naming_table(table: StoredTable) -> Iterator[None]:
     except (psycopg.DataError, TypeError, OverflowError) as error:
         raise Invalid(
             f"PostgreSQL can't store a value of the table {table.name}, which SQLite had. Hookmill writes no such "
-            "values. Restore the backup into SQLite, run `hookmill verify`, and repair what it names. Nothing was "
-            "changed."
+            "values. Correct the row in the SQLite database first. Nothing was changed."
         ) from error
     except (psycopg.IntegrityError, SQLAlchemyError) as error:
         if isinstance(error, SQLAlchemyError) and type(error).__name__ != "IntegrityError":
@@ -160,8 +160,8 @@ def _compare(
         table = tables[digest.table]
         if digest_of(table, read(tx, table), lambda rows: report("comparing", rows, total)) != digest:
             raise Conflict(
-                f"The restored table {table.name} differs from the backup. Nothing was changed. Another program may "
-                "have written to the database, or its disk may be damaged."
+                f"The written table {table.name} differs from what was read. Nothing was changed. Another program may "
+                "have written to the database, its disk may be damaged, or it can't store one of the values."
             )
 
 

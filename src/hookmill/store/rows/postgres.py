@@ -26,7 +26,7 @@ def read_rows(tx: Transaction, table: StoredTable) -> Iterator[Values]:
     columns = ", ".join(f"{column.quoted}::int" if column.is_boolean else column.quoted for column in table.columns)
     # SQLite orders text by its bytes, too.
     order = table.key_list(
-        lambda column: f'{column.quoted} COLLATE "C"' if column.kind.postgres_type == "text" else column.quoted
+        lambda column: f'{column.quoted} COLLATE "C"' if column.postgres_type == "text" else column.quoted
     )
     query = f"SELECT {columns} FROM {table.quoted} WHERE {table.condition} ORDER BY {order}"
     dialect.allow_long_statements(tx, READ_SECONDS, response_seconds=NO_ROW_SECONDS)
@@ -37,7 +37,7 @@ def read_rows(tx: Transaction, table: StoredTable) -> Iterator[Values]:
             _driver(tx).cursor() as cursor,
             cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT BINARY)".encode()) as copy,
         ):
-            copy.set_types(["int4" if column.is_boolean else column.kind.postgres_type for column in table.columns])
+            copy.set_types(["int4" if column.is_boolean else column.postgres_type for column in table.columns])
             yield from copy.rows()
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise _unavailable_error(tx, error) from error
@@ -52,7 +52,7 @@ def write_rows(tx: Transaction, table: StoredTable, rows: Sequence[Values]) -> N
             _driver(tx).cursor() as cursor,
             cursor.copy(f"COPY {table.quoted} ({table.column_list}) FROM STDIN (FORMAT BINARY)".encode()) as copy,
         ):
-            copy.set_types([column.kind.postgres_type for column in table.columns])
+            copy.set_types([column.postgres_type for column in table.columns])
             for row in rows:
                 copy.write_row(_with_booleans(row, boolean_positions) if boolean_positions else row)
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:

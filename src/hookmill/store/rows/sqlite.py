@@ -2,28 +2,35 @@
 
 from collections.abc import Iterator, Sequence
 
+from sqlalchemy.exc import OperationalError
+
+from hookmill.domain.errors import Invalid
 from hookmill.store.database import Transaction
 from hookmill.store.rows.tables import TABLES, StoredTable, Values
 
 
-def read_rows(tx: Transaction, table: StoredTable, after: Values = ()) -> Iterator[Values]:
-    """The rows in the order of their keys, one at a time. `after` is the key of the row before the first one."""
-    condition = f" AND ({table.key_list()}) > ({_placeholders(after)})" if after else ""
-    query = f"SELECT {table.column_list} FROM {table.quoted} WHERE {table.condition}{condition}"
-    return map(tuple, tx.bulk(f"{query} ORDER BY {table.key_list()}", after))
+def read_rows(tx: Transaction, table: StoredTable) -> Iterator[Values]:
+    """The rows in the order of their keys, one at a time. Raises `Invalid` for a text that is not UTF-8."""
+    query = f"SELECT {table.column_list} FROM {table.quoted} WHERE {table.condition} ORDER BY {table.key_list()}"
+    try:
+        yield from map(tuple, tx.bulk(query, ()))
+    except OperationalError as error:
+        if "decode to UTF-8" not in str(error.orig):
+            raise
+        raise Invalid(
+            f"A text of the table {table.name} is not UTF-8. Hookmill writes no such values. Correct the row in the "
+            "SQLite database first. Nothing was changed."
+        ) from error
 
 
 def write_rows(tx: Transaction, table: StoredTable, rows: Sequence[Values]) -> None:
     """Insert these rows."""
-    places = _placeholders(table.columns)
+    places = ", ".join("?" * len(table.columns))
     tx.bulk_many(f"INSERT INTO {table.quoted} ({table.column_list}) VALUES ({places})", rows)
 
 
-def count_rows(tx: Transaction, table: StoredTable, up_to: Values = ()) -> int:
-    """The number of rows, or of those up to the row with the key `up_to`."""
-    condition = f" AND ({table.key_list()}) <= ({_placeholders(up_to)})" if up_to else ""
-    result = tx.bulk(f"SELECT COUNT(*) FROM {table.quoted} WHERE {table.condition}{condition}", up_to)
-    return int(result.scalar_one())
+def count_rows(tx: Transaction, table: StoredTable) -> int:
+    return int(tx.bulk(f"SELECT COUNT(*) FROM {table.quoted} WHERE {table.condition}", ()).scalar_one())
 
 
 def generated_numbers(tx: Transaction) -> dict[str, int]:
@@ -40,7 +47,3 @@ def continue_numbers(tx: Transaction, table: StoredTable, after: int) -> None:
     """Let generated keys of this table continue after the number."""
     tx.run("DELETE FROM sqlite_sequence WHERE name = :name", name=table.name)
     tx.run("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :number)", name=table.name, number=after)
-
-
-def _placeholders(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))
