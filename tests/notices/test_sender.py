@@ -112,8 +112,8 @@ def test_message_that_is_given_up_is_reported_once(world_on_sqlite: World, recei
 
 def test_thread_sends_and_survives_a_fault(world_on_sqlite: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
     world = world_on_sqlite
-    monkeypatch.setattr("hookmill.notices.sender.IDLE_SECONDS", 0.01)
-    monkeypatch.setattr("hookmill.notices.sender.FAULT_SECONDS", 0.01)
+    monkeypatch.setattr("hookmill.outbox.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("hookmill.outbox.FAULT_SECONDS", 0.01)
     add_destination(world, receiver.url())
     enqueue(world)
     real_send = outgoing(seconds=60).send
@@ -147,7 +147,7 @@ def test_slow_destination_delays_only_its_own_messages(
     world_on_sqlite: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
     world = world_on_sqlite
-    monkeypatch.setattr("hookmill.notices.sender.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("hookmill.outbox.IDLE_SECONDS", 0.01)
     receiver.release.clear()
     for path in ("/held", "/ok"):
         add_destination(world, receiver.url(path))

@@ -494,7 +494,8 @@ def test_message_that_a_stopping_worker_cuts_off_may_be_sent_again(scene, receiv
         public_url="https://hooks.test",
         report_failure=lambda *_: None,
     )
-    sender.start(WORKER)
+    sender.executor = WORKER
+    sender.start()
     sender.wake()
     until(lambda: receiver.requests, "the receiver holds the request")
 

@@ -107,5 +107,5 @@ def test_only_workers_that_perform_runs_send_results(tmp_path: Path, started_by_
 
     assert worker.wait(LONG_SECONDS) == 0, (tmp_path / "output").read_text()
     threads = (tmp_path / "output").read_text()
-    assert "'alarm notices'" in threads
+    assert "'alarm destinations'" in threads
     assert ("'results'" in threads) is sends_results

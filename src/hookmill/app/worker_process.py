@@ -167,7 +167,8 @@ def work(
             uploads.start()
         notice_sender.start()
         if dispatcher is not None and result_sender is not None:
-            result_sender.start(dispatcher.executor)
+            result_sender.executor = dispatcher.executor
+            result_sender.start()
         report_ready()
         if dispatcher is not None:
             log_problems_meanwhile(settings, store.database)
