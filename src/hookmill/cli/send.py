@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json as json_text
-import re
-import socket
-import ssl
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from functools import cache, partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, assert_never
-from urllib.parse import urlsplit
 
 import typer
 
 from hookmill.cli import inputs, options
 from hookmill.cli.output import command_line, count, print_json, print_line
 from hookmill.cli.session import factory_session
-from hookmill.domain.errors import Conflict, Invalid
+from hookmill.domain.alarm_destination import UrlParts, parsed_url
+from hookmill.domain.errors import Conflict, DestinationUnavailable, Invalid
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.moment import iso
+from hookmill.domain.secret import SecretValue
 from hookmill.domain.text import shown
 from hookmill.domain.webhook import AuthMode
 
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from hookmill.management import WebhookWithSecret
 
 ANSWER_SECONDS: Final = 15
-"""How long the connection waits for the service, such as for its response."""
+"""The longest time of one delivery, from the look-up of the host's name to the response."""
 ANSWER_BYTES_MAX: Final = 65_536
 SENT_BYTES_MAX: Final = 16_777_216
 """Larger than the limit of the service, so that you can test its answer 413."""
@@ -117,14 +115,11 @@ def send(
     answers = []
     if not json:
         print_line(f"To {sender.shown_url} (webhook {shown(target.webhook.name)}):")
-    try:
-        for number in range(1, times + 1):
-            answer = sender.post(content if content is not None else _sample_body(number))
-            answers.append(answer)
-            if not json:
-                print_line(_answer_line(answer))
-    finally:
-        sender.close()
+    for number in range(1, times + 1):
+        answer = sender.post(content if content is not None else _sample_body(number))
+        answers.append(answer)
+        if not json:
+            print_line(_answer_line(answer))
     with factory_session(factory) as session:
         ids = [answer.delivery_id for answer in answers if answer.delivery_id is not None]
         logged = session.management.log.known(session.may, ids)
@@ -209,7 +204,7 @@ def _signer(
 
 
 class Sender:
-    """One connection to the service, and the headers that all deliveries to one webhook share."""
+    """Sends deliveries to one webhook."""
 
     def __init__(
         self,
@@ -220,94 +215,79 @@ class Sender:
         located_event: tuple[str, str] | None = None,
         ca_file: str | None = None,
     ) -> None:
+        from hookmill.app.tls import client_context
+
         self._shown_base = shown(base[:200])
-        try:
-            parts = urlsplit(base)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host, port, parts = None, None, urlsplit("")
-        if parts.scheme not in {"http", "https"} or not host or not re.fullmatch(r"[!-~]*", parts.path):
-            raise Invalid(f"{self._shown_base} is not the URL of a service. Use one such as http://127.0.0.1:8420.")
-        self.shown_url = shown(base[:200]).rstrip("/") + target.webhook.ingress_path()
+        self.shown_url = self._shown_base.rstrip("/") + target.webhook.ingress_path()
         """The URL of deliveries, with a placeholder for a URL token."""
         secret = target.reveal()
         self._signer = signer
         self._event_id = event_id
-        self._path = parts.path.rstrip("/") + target.webhook.ingress_path().replace("{token}", secret)
-        self._headers: dict[str, str | bytes] = {"Content-Type": "application/json", "User-Agent": "hookmill-send"}
+        self._url = base.rstrip("/") + target.webhook.ingress_path().replace("{token}", secret)
+        self._tls = cache(partial(client_context, Path(ca_file) if ca_file is not None else None, "--ca-file"))
+        self._parsed(self._url)
+        self._headers = {"Content-Type": "application/json", "User-Agent": "hookmill-send"}
         match target.webhook.auth_mode:
             case AuthMode.TOKEN:
-                self._headers["Authorization"] = f"Bearer {secret}".encode()
+                self._headers["Authorization"] = f"Bearer {secret}"
             case AuthMode.URL_TOKEN | AuthMode.SIGNATURE:
                 pass
             case _:
                 assert_never(target.webhook.auth_mode)
         if event_id is not None:
-            self._headers[target.webhook.delivery_id_header or "X-Service-Delivery-Id"] = event_id.encode()
+            self._headers[target.webhook.delivery_id_header or "X-Service-Delivery-Id"] = event_id
         if located_event is not None and signer is None:
             location, event_type = located_event
-            self._headers[location.removeprefix("header:")] = event_type.encode()
-        self._connection: HTTPConnection
-        if parts.scheme == "https":
-            from hookmill.app.doctor.exchange import tls_context
+            self._headers[location.removeprefix("header:")] = event_type
 
-            tls = tls_context(Path(ca_file) if ca_file is not None else None)
-            self._connection = HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=tls)
-        else:
-            self._connection = HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+    def _parsed(self, url: str) -> UrlParts:
+        try:
+            return parsed_url(SecretValue(url))
+        except ValueError:
+            raise Invalid(
+                f"{self._shown_base} is not the URL of a service. Use one such as http://127.0.0.1:8420."
+            ) from None
 
     def post(self, body: bytes) -> Answer:
         """Send one delivery, and wait for its response.
 
         Raises `Conflict` if there is no response. The error's text never contains the secret.
         """
-        path, headers = self._path, self._headers
+        from hookmill.outbound import http
+        from hookmill.outbound.connection import MessageDeadline
+
+        url, headers = self._url, self._headers
         if self._signer is not None:
             signed = self._signer(body, self._event_id)
             body = signed.body
-            headers = {**headers, **{name: value.encode() for name, value in signed.headers}}
+            headers = {**headers, **dict(signed.headers)}
             # Some schemes add a query parameter to the URL.
             _, separator, query = signed.url.partition("?")
-            path += separator + query
+            url += separator + query
         try:
-            # The service may refuse a large body before reading all of it. The response still arrives.
-            with suppress(BrokenPipeError, ConnectionResetError):
-                self._connection.request("POST", path, body, headers)
-            response = self._connection.getresponse()
-            answer_body = response.read(ANSWER_BYTES_MAX)
-        except ssl.SSLCertVerificationError as error:
-            # Also a ValueError, so it precedes the next clause.
+            response = http.request(
+                "POST",
+                self._parsed(url),
+                body,
+                headers,
+                MessageDeadline(ANSWER_SECONDS),
+                tls=self._tls,
+                response_bytes_max=ANSWER_BYTES_MAX,
+                where=self._shown_base,
+            )
+        except DestinationUnavailable as error:
             raise Conflict(
-                f"{self._shown_base} has an invalid certificate: {error.verify_message}. Renew it, or trust the "
-                "authority that issued it with --ca-file."
+                f"{error} If the service does not run, start it with `{command_line('serve')}`. If its certificate is "
+                "not trusted, name its authority with --ca-file."
             ) from None
-        except ValueError:
-            raise Invalid(
-                "The secret, the event id or the event type has a character that a request can't contain."
-            ) from None
-        except ConnectionRefusedError:
-            raise Conflict(
-                f"Nothing listens at {self._shown_base}. Start the service: {command_line('serve')}"
-            ) from None
-        except TimeoutError:
-            raise Conflict(f"{self._shown_base} did not answer within {ANSWER_SECONDS} seconds.") from None
-        except ssl.SSLError as error:
-            raise Conflict(f"{self._shown_base} failed the TLS handshake: {error.reason}.") from None
-        except socket.gaierror:
-            raise Conflict(f"The host name of {self._shown_base} can't be resolved. Check it.") from None
-        except (OSError, HTTPException) as error:
-            reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-            raise Conflict(f"The request to {self._shown_base} failed: {reason or type(error).__name__}.") from None
-        answer_fields = _json_object(answer_body)
+        answer_fields = _json_object(response.body)
+        phrase = HTTPStatus(response.status).phrase if response.status in set(HTTPStatus) else None
         return Answer(
             status=response.status,
             delivery_id=_short_text(answer_fields.get("delivery_id")),
-            title=_short_text(answer_fields.get("title")) or response.reason,
-            retry_after=response.getheader("Retry-After"),
+            title=_short_text(answer_fields.get("title")) or phrase,
+            retry_after=response.headers.get("retry-after"),
         )
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 def _sample_body(number: int) -> bytes:
