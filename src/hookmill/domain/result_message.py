@@ -2,8 +2,31 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from hookmill.domain.results import ResultKind, ResultTarget
+
+
+class MessageState(StrEnum):
+    """The state of a message about a run.
+
+        open ── the run ends ──► waiting ◄── to be sent again ──► sent
+          │                         ├──► failed       given up, or not sent because of a restore
+          │                         ├──► refused      it can't be sent
+          │                         ├──► omitted      the run wrote nothing to send
+          └── a newer one exists ───┴──► superseded   a newer status, comment or review replaced it
+
+    A message about the start of a run begins as `waiting`. One whose target is not allowed begins as `refused`. A
+    worker that sends a message has claimed it, and its state is still `waiting`.
+    """
+
+    OPEN = "open"
+    WAITING = "waiting"
+    SENT = "sent"
+    FAILED = "failed"
+    REFUSED = "refused"
+    OMITTED = "omitted"
+    SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +47,7 @@ class ResultMessage:
     destination: str
     target: ResultTarget
     is_about_end: bool
-    state: str
-    """`open` (the run has not ended), `waiting`, `sent`, `failed` (given up, or not sent because of a restore),
-    `refused` (it can't be sent), `omitted` (the run wrote nothing to send) or `superseded` (a newer status replaced
-    it)."""
+    state: MessageState
     attempts: Sequence[SendAttempt]
     due_at: int | None
     finished_at: int | None

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import RunKey, delivery_id, run_id
-from hookmill.domain.result_message import ResultMessage, SendAttempt
+from hookmill.domain.result_message import MessageState, ResultMessage, SendAttempt
 from hookmill.domain.result_text import RunResult
 from hookmill.domain.results import DISCUSSION_KINDS, STATE_KINDS, PlannedResult, ResultKind, ResultTarget
 from hookmill.domain.run import Run, RunState
@@ -130,13 +130,15 @@ def begin(tx: Transaction, run: Run, planned: Sequence[PlannedResult], *, execut
         lane = _lane(run, result)
         if result.refusal is None and result.reports_start:
             _supersede(tx, result.kind, lane)
-            _insert(tx, run, result, START, "waiting", lane, now)
-        state = "refused" if result.refusal is not None else "open"
+            _insert(tx, run, result, START, MessageState.WAITING, lane, now)
+        state = MessageState.REFUSED if result.refusal is not None else MessageState.OPEN
         _insert(tx, run, result, END, state, lane, now)
     return True
 
 
-def _insert(tx: Transaction, run: Run, result: PlannedResult, phase: int, state: str, lane: str, now: int) -> None:
+def _insert(
+    tx: Transaction, run: Run, result: PlannedResult, phase: int, state: MessageState, lane: str, now: int
+) -> None:
     tx.run(
         """
         INSERT INTO run_results (
@@ -157,8 +159,8 @@ def _insert(tx: Transaction, run: Run, result: PlannedResult, phase: int, state:
         lane=lane,
         state=state,
         queued_at=run.created_at if result.kind in DISCUSSION_KINDS else now,
-        due_at=now if state == "waiting" else None,
-        finished_at=now if state == "refused" else None,
+        due_at=now if state is MessageState.WAITING else None,
+        finished_at=now if state is MessageState.REFUSED else None,
         failure=result.refusal,
     )
 
@@ -255,7 +257,7 @@ def claim(tx: Transaction, now: int, *, public_url: str, executor: ExecutorId | 
                 log = :log, is_uncertain = :is_uncertain, finished_at = :finished_at, failure = :failure
             WHERE run_id = :run AND number = :number AND phase = :phase
             """,
-            state="failed" if is_given_up else "waiting",
+            state=MessageState.FAILED if is_given_up else MessageState.WAITING,
             attempts=row["attempts"] + (0 if is_given_up else 1),
             claimed_until=None if is_given_up else now + CLAIM_US,
             executor=None if is_given_up else executor,
@@ -328,7 +330,7 @@ def _queue_messages_about_ended_runs(tx: Transaction, now: int) -> None:
             UPDATE run_results SET state = :state, queued_at = :queued_at, due_at = :due_at
             WHERE run_id = :run AND number = :number AND phase = :phase
             """,
-            state="superseded" if is_outdated else "waiting",
+            state=MessageState.SUPERSEDED if is_outdated else MessageState.WAITING,
             # Messages are sent in this order. By another clock, or one that was corrected, the run may seem to end
             # before it started.
             queued_at=row["queued_at"] if kind in DISCUSSION_KINDS else max(now, row["finished_at"], row["queued_at"]),
@@ -453,7 +455,7 @@ def _check_run_at_start(tx: Transaction, row: Row) -> tuple[int | None, bool]:
     assert start is not None, "`begin` adds it with the message about the end"
     # A restore marks waiting messages `failed`, and the original may have sent them. So only `superseded` without
     # attempts proves that there is no check run.
-    was_never_sent = start["state"] == "superseded" and start["attempts"] == 0
+    was_never_sent = start["state"] == MessageState.SUPERSEDED and start["attempts"] == 0
     return start["remote_id"], not was_never_sent
 
 
@@ -468,15 +470,17 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
     match outcome:
         case Sent(status=status, url=url, note=note):
             log.append(SendAttempt(at=claimed.claimed_at, status=status, problem=note))
-            changes = {"state": "sent", "finished_at": now, "failure": None, "url": url}
+            changes = {"state": MessageState.SENT, "finished_at": now, "failure": None, "url": url}
             remote_id = outcome.remote_id
         case NothingToSend(reason=reason):
-            changes = {"state": "omitted", "finished_at": now, "failure": reason, "url": None}
+            changes = {"state": MessageState.OMITTED, "finished_at": now, "failure": reason, "url": None}
         case NotSent() as failure:
             problem = failure.problem[:PROBLEM_CHARACTERS_MAX]
             log.append(SendAttempt(at=claimed.claimed_at, status=failure.status, problem=problem))
             is_given_up = failure.is_final or claimed.is_last_attempt
-            state = ("refused" if failure.is_final else "failed") if is_given_up else "waiting"
+            state = MessageState.WAITING
+            if is_given_up:
+                state = MessageState.REFUSED if failure.is_final else MessageState.FAILED
             changes = {"state": state, "finished_at": now if is_given_up else None, "failure": problem, "url": None}
     delay_us = 0
     if isinstance(outcome, NotSent):
@@ -495,14 +499,14 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
         attempt=claimed.attempt,
         remote_id=remote_id,
         log=_log_json(log),
-        due_at=now + delay_us if changes["state"] == "waiting" else None,
+        due_at=now + delay_us if changes["state"] is MessageState.WAITING else None,
         is_uncertain=claimed.may_have_arrived or _may_have_arrived(outcome),
         **changes,
     )
     is_late = finished_rows == 0
     if is_late and claimed.kind in STATE_KINDS and (isinstance(outcome, Sent) or _may_have_arrived(outcome)):
         _send_newer_state_again(tx, claimed, remote_id, now)
-    if claimed.kind in STATE_KINDS and changes["state"] == "waiting":
+    if claimed.kind in STATE_KINDS and changes["state"] is MessageState.WAITING:
         # A newer state must not wait until this one has been sent.
         tx.run(
             """
@@ -608,7 +612,7 @@ def of_run(tx: Transaction, key: RunKey) -> list[ResultMessage]:
             destination=row["destination"],
             target=ResultTarget(**json.loads(row["target"])),
             is_about_end=row["phase"] == END,
-            state=row["state"],
+            state=MessageState(row["state"]),
             attempts=[SendAttempt(**each) for each in json.loads(row["log"])],
             due_at=row["due_at"],
             finished_at=row["finished_at"],
