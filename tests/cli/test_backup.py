@@ -485,6 +485,9 @@ def test_restore_into_a_database_in_use_is_refused(
         connection.execute("CREATE TABLE theirs (id int)")
         assert "is not empty: it holds public." in into("copy", "backup", url=postgres_store, exit_code=1).err
         connection.execute("DROP TABLE theirs")
+        connection.execute("UPDATE alembic_version SET version_num = '0009'")
+        assert "The database has schema 0009" in into("copy", "backup", url=postgres_store, exit_code=1).err
+        connection.execute(f"UPDATE alembic_version SET version_num = '{revisions()[-1]}'".encode())
     into("copy", "backup", url=postgres_store)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from hookmill.store.revision import revisions
 from hookmill.store.schema import metadata
 from tests.cli.conftest import CommandResult, Hookmill, LogWriter
 from tests.support.odd_rows import FIRST_KEY, ROWS, fill, relations, rows_of_postgres, rows_of_sqlite
@@ -137,36 +136,6 @@ def test_target_database_that_is_not_empty_is_refused(
     assert "unrelated. Create an empty one" in result.err
     assert relations(postgres_url) == before
     hookmill("webhook", "list")
-
-
-OTHER_INSTALLATIONS = {
-    "an installation in use": (
-        "INSERT INTO metadata VALUES ('master key', 'key')",
-        "is not empty: it holds metadata.",
-    ),
-    "another version": (
-        "UPDATE alembic_version SET version_num = '0009'; INSERT INTO metadata VALUES ('master key', 'key')",
-        "is not empty: it holds metadata.",
-    ),
-}
-
-
-@pytest.mark.parametrize(("statement", "problem"), OTHER_INSTALLATIONS.values(), ids=OTHER_INSTALLATIONS)
-def test_target_database_of_another_installation_is_refused(
-    log: LogWriter, hookmill: Hookmill, postgres_store: str, statement: str, problem: str
-):
-    execute(postgres_store, statement)
-    try:
-        before = rows_of_postgres(postgres_store)
-
-        result = move(hookmill, postgres_store, exit_code=1)
-
-        assert problem in result.err
-        assert "Nothing was changed." in result.err
-        assert rows_of_postgres(postgres_store) == before
-        hookmill("webhook", "list")
-    finally:
-        execute(postgres_store, f"UPDATE alembic_version SET version_num = '{revisions()[-1]}'")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store.backup.container import GET_ANOTHER, UnusableBackup
 from hookmill.store.backup.records import BackupSnapshot, PackageFile, Record, Rows, Summary, TableSummary
 from hookmill.store.database import Transaction
-from hookmill.store.migrate import create_schema
+from hookmill.store.migrate import create_schema, refuse_other_revision
 from hookmill.store.occupancy import OWN_TABLES, not_empty_error, relations, tables_with_rows
 from hookmill.store.rows import postgres, sqlite
 from hookmill.store.rows.digest import RowDigest, TableDigest, digest_of
@@ -44,6 +44,7 @@ def require_empty(tx: Transaction) -> bool:
     if own_tables == OWN_TABLES and len(present) == len(OWN_TABLES):
         others = tables_with_rows(tx)
         if not others:
+            refuse_other_revision(tx)
             return True
     raise not_empty_error(others)
 
