@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookmill.domain.payload import MAX_NESTING, Json, NotJson, Parsed, VastNumber, parse
+from hookmill.domain.payload import MAX_NESTING, Json, NotJson, Parsed, VastNumber, parse, parsed_payload
 from tests.domain.json_corpus import CORPUS
 
 # Linear time means milliseconds for the largest body, even on a busy machine; quadratic time means many seconds.
@@ -390,3 +390,14 @@ def test_caller_with_a_deep_stack_gets_a_result():
         return parse_below(calls - 1) if calls else parse(b"[" * 512 + b"]" * 512)
 
     assert isinstance(parse_below(600), Parsed | NotJson)
+
+
+def test_attempt_decodes_its_payload_once():
+    payload = b'{"a": [1]}'
+
+    first, second = parsed_payload(payload), parsed_payload(bytes(bytearray(payload)))
+
+    assert first is not None
+    assert second is not None
+    assert first.value is second.value
+    assert parsed_payload(b"") is None

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation
+from functools import lru_cache
 from itertools import accumulate
 from math import isfinite
 from typing import Any, Final, NoReturn, TypeAlias
@@ -98,6 +99,14 @@ def parse(body: bytes, *, nesting_max: int = MAX_NESTING) -> Parsed | NotJson:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _parse_leniently(body, nesting_max)
     return Parsed(body)
+
+
+@lru_cache(maxsize=1)
+def parsed_payload(payload: bytes | None) -> Parsed | None:
+    """A stored payload; None if there is none. The last one is kept: an attempt at a run asks four times for its
+    results, its workspace and its fields. Nobody may change the value."""
+    parsed = parse(payload) if payload is not None else None
+    return parsed if isinstance(parsed, Parsed) else None
 
 
 _TOO_DEEP: Final = f"nested more than {MAX_NESTING} levels deep"

@@ -15,7 +15,7 @@ from hookmill.domain import json_pointer
 from hookmill.domain.errors import Invalid
 from hookmill.domain.filters.globs import Glob
 from hookmill.domain.filters.values import MISSING
-from hookmill.domain.payload import Json, Parsed, parse
+from hookmill.domain.payload import Json, parsed_payload
 from hookmill.domain.payload_pointer import usable_pointer, value_at
 from hookmill.domain.text import printable
 
@@ -260,8 +260,8 @@ def plan_results(
     destinations: Mapping[str, DestinationRules],
 ) -> list[PlannedResult]:
     """What a run with this payload delivers."""
-    parsed = parse(payload) if payload is not None else None
-    value = parsed.value if isinstance(parsed, Parsed) else MISSING
+    parsed = parsed_payload(payload)
+    value = parsed.value if parsed is not None else MISSING
     return [_plan(number, result, value, automation_name, destinations) for number, result in enumerate(results)]
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.filters import exact_json
-from hookmill.domain.payload import Parsed, parse
+from hookmill.domain.payload import Parsed, parsed_payload
 from hookmill.domain.run import PAYLOAD_FILE, Run, envelope, envelope_text, full_prompt
 from hookmill.domain.run_options import FieldValue
 from hookmill.domain.workspace import CheckedOut, CheckoutCommits, GitRef
@@ -131,11 +131,6 @@ def _usable_ref(ref_in: Callable[[Parsed | None], GitRef | None], payload: Parse
     with suppress(Invalid):
         return ref_in(payload)
     return None
-
-
-def parsed_payload(payload: bytes | None) -> Parsed | None:
-    parsed = parse(payload) if payload is not None else None
-    return parsed if isinstance(parsed, Parsed) else None
 
 
 def _utf8(text: str) -> bytes:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.domain.ids import AutomationId, TeamId
+from hookmill.domain.payload import parsed_payload
 from hookmill.domain.run import Run
-from hookmill.domain.run_files import parsed_payload
 from hookmill.domain.secret import SecretValue, problem_of_variable, usable_secret
 from hookmill.domain.text import trimmed_text
 from hookmill.domain.workspace import CheckoutCommits, Workspace
