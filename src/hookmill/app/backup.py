@@ -26,15 +26,16 @@ from hookmill.runs.package_copies import CopiedPackages, read_packages
 from hookmill.settings import Settings
 from hookmill.store import factories, storage
 from hookmill.store.backup.container import BackupOutput, BackupWriter
-from hookmill.store.backup.records import BackupSnapshot, Header, SealedKeys, Summary
-from hookmill.store.backup.taking import TABLES_OF_BACKUPS, ReportRows, snapshot_records
+from hookmill.store.backup.records import BackupSnapshot, Header, Rows, SealedKeys, Summary
+from hookmill.store.backup.taking import TABLES_OF_BACKUPS, snapshot_records
 from hookmill.store.database import Transaction
 from hookmill.store.keys import binding, passphrase
 from hookmill.store.keys.binding import KeysInUse
 from hookmill.store.keys.sealing import as_text
 from hookmill.store.migrate import refuse_other_revision
 from hookmill.store.private_file import new_private_file
-from hookmill.store.revision import stored_revision
+from hookmill.store.revision import revisions
+from hookmill.store.rows import ReportRows
 
 NICENESS: Final = 19
 """The niceness of the thread that makes the backup, so that deliveries take precedence on a busy host."""
@@ -53,12 +54,9 @@ SYNC_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupResult:
-    """A complete backup. Times are in µs since 1970; `seconds` is how long it took."""
+    """A complete backup. `seconds` is how long it took."""
 
-    taken_at: int
-    newest_delivery_at: int | None
-    rows: int
-    nonempty_tables: int
+    snapshot: BackupSnapshot
     bytes_written: int
     sha256: str
     sealing_key: str
@@ -115,7 +113,7 @@ def _back_up(
     is_interrupted: threading.Event,
 ) -> BackupResult:
     began_at = time.monotonic()
-    snapshot = summary = None
+    snapshot = None
     store = open_store(settings, connections=CONNECTIONS, idle_seconds=int(OUTPUT_SECONDS_MAX) + 60)
     try:
         limits = _Limits(settings, store, target, is_interrupted)
@@ -137,24 +135,23 @@ def _back_up(
                         f"The master key was rotated when the backup began. {state_after_failure(target)} Start "
                         "the backup again."
                     )
-                for record in snapshot_records(tx, TABLES_OF_BACKUPS, now=now_us(), report=report):
-                    if isinstance(record, BackupSnapshot):
-                        snapshot = record
-                    elif isinstance(record, Summary):
-                        record = summary = msgspec.structs.replace(record, **asdict(copied))
-                    else:
-                        limits.check()
+                for record in snapshot_records(tx, TABLES_OF_BACKUPS, now_us()):
+                    limits.check()
+                    match record:
+                        case BackupSnapshot():
+                            snapshot = record
+                            report("backing up", 0, snapshot.rows)
+                        case Rows() if snapshot is not None:
+                            report("backing up", len(record.rows), snapshot.rows)
+                        case Summary():
+                            record = msgspec.structs.replace(record, **asdict(copied))
                     writer.add(record)
             digest = writer.finish(store.master_keys.named(in_use.sealing_id).proof_key())
     finally:
         store.close()
     assert snapshot is not None
-    assert summary is not None
     return BackupResult(
-        taken_at=snapshot.taken_at,
-        newest_delivery_at=snapshot.newest_delivery_at,
-        rows=sum(table.rows for table in summary.tables),
-        nonempty_tables=sum(1 for table in summary.tables if table.rows),
+        snapshot=snapshot,
         bytes_written=writer.bytes_written,
         sha256=digest.hex(),
         sealing_key=in_use.sealing_id,
@@ -169,12 +166,11 @@ def _describe(store: Store, *, has_keys: bool, has_packages: bool) -> tuple[Keys
         refuse_other_revision(tx)
         in_use = binding.keys_in_use(tx)
         team = factories.only_team(tx)
-        schema = stored_revision(tx)
-    if in_use is None or team is None or schema is None:
+    if in_use is None or team is None:
         raise Invalid("There is nothing to back up: the service was never started with this database.")
     return in_use, Header(
         version=__version__,
-        schema=schema,
+        schema=revisions()[-1],
         source="sqlite" if store.database.on_sqlite else "postgresql",
         team=team,
         sealing_key=in_use.sealing_id,

@@ -17,12 +17,13 @@ from hookmill.settings import Settings
 from hookmill.store import factories, moved
 from hookmill.store.backup import restoring
 from hookmill.store.backup.container import GET_ANOTHER, UnusableBackup
-from hookmill.store.backup.restoring import LoadedBackup, ReportRows
+from hookmill.store.backup.restoring import LoadedBackup
 from hookmill.store.backup.taking import snapshot_records
 from hookmill.store.database import Database, Transaction, is_sqlite_file, open_database, sqlite_path
 from hookmill.store.migrate import refuse_other_revision
 from hookmill.store.moved import AlreadyMoved, Successor
 from hookmill.store.postgres_engine import contains_password, without_password
+from hookmill.store.rows import ReportRows
 from hookmill.store.rows.tables import TABLES
 
 INTERRUPTED: Final = "The move was interrupted, and nothing is lost. Start the same command again."
@@ -80,7 +81,7 @@ def move(settings: Settings, url: str, report: ReportRows) -> MoveResult:
             tx = resources.enter_context(_locked(sqlite))
             _refuse_unsuitable(tx, target, successor)
             restoring.create_tables(target)
-            records = snapshot_records(tx, TABLES, now=successor.moved_at, report=lambda *_: None)
+            records = snapshot_records(tx, TABLES, successor.moved_at)
             loaded = restoring.load(target, records, add_package_file=lambda _: None, report=report)
             unfinished_runs = tx.one("SELECT COUNT(*) AS number FROM runs WHERE finished_at IS NULL")
             moved.set_successor(tx, successor)

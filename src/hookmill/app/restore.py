@@ -26,7 +26,7 @@ from hookmill.store.backup import restoring
 from hookmill.store.backup.adopting import AdoptedWork, adopt
 from hookmill.store.backup.container import BackupReader, UnusableBackup
 from hookmill.store.backup.records import BackupSnapshot, Header, Record, SealedKeys, Summary
-from hookmill.store.backup.restoring import LoadedBackup, ReportRows
+from hookmill.store.backup.restoring import LoadedBackup
 from hookmill.store.database import Database, Transaction, open_database, sqlite_path, sqlite_url
 from hookmill.store.keys import passphrase
 from hookmill.store.keys.key_file import KeyFile
@@ -34,7 +34,7 @@ from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey, master_key
 from hookmill.store.private_file import sync_directory
 from hookmill.store.restored import Restoration, set_restoration
 from hookmill.store.revision import revisions
-from hookmill.store.rows import postgres
+from hookmill.store.rows import ReportRows, postgres
 from hookmill.store.rows.tables import TABLES
 
 IDLE_SECONDS: Final = 3600
@@ -168,7 +168,7 @@ def restore(
     """
     began_at = time.monotonic()
     backup = _Backup(file, name)
-    _refuse_used(settings, backup.header)
+    _refuse_used(settings)
     ring, new_keys = _ring_for(settings, backup, ask_passphrase)
     backup.verify(ring)
     # The first context ends last, when the others have removed what was written.
@@ -323,7 +323,7 @@ def _create_key_file(settings: Settings, new_keys: list[MasterKey], on_failure: 
 # The target
 
 
-def _refuse_used(settings: Settings, header: Header) -> None:
+def _refuse_used(settings: Settings) -> None:
     """Raises `Conflict` unless the database is empty."""
     if settings.on_postgres:
         with _open_postgres(settings) as database, database.read() as tx:

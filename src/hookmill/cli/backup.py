@@ -72,7 +72,7 @@ def backup(
                 replaces=force,
                 key_passphrase=key_passphrase,
                 with_packages=with_run_packages,
-                report=lambda rows, total: report("backing up", rows, total),
+                report=report,
             )
     except KeyboardInterrupt:
         raise SnapshotStopped(f"The backup was interrupted. {state_after_failure(target)}") from None
@@ -136,12 +136,13 @@ def _print_backup(result: BackupResult, file: str, json: bool) -> None:
         print_json(_backup_fields(result, file))
         return
     write = print_error if file == STANDARD_OUTPUT else print_line
+    snapshot = result.snapshot
     write(
-        f"Backed up {count(result.rows, 'row')} of {count(result.nonempty_tables, 'table')} to {shown(_place(file))} "
-        f"({size_text(result.bytes_written)}) in {result.seconds:.1f} s."
+        f"Backed up {count(snapshot.rows, 'row')} of {count(snapshot.nonempty_tables, 'table')} to "
+        f"{shown(_place(file))} ({size_text(result.bytes_written)}) in {result.seconds:.1f} s."
     )
-    if result.newest_delivery_at is not None:
-        write(f"It has the deliveries until {utc(result.newest_delivery_at)} UTC.")
+    if snapshot.newest_delivery_at is not None:
+        write(f"It has the deliveries until {utc(snapshot.newest_delivery_at)} UTC.")
     if (packages := result.packages) is not None:
         write(
             f"It has {count(packages.packages, 'package')} with {count(packages.files, 'file')} "
@@ -169,9 +170,9 @@ def _backup_fields(result: BackupResult, file: str) -> dict[str, Any]:
         "file": str(Path(file).absolute()),
         "bytes": result.bytes_written,
         "sha256": result.sha256,
-        "taken_at": iso(result.taken_at),
-        "newest_delivery_at": iso_or_none(result.newest_delivery_at),
-        "rows": result.rows,
+        "taken_at": iso(result.snapshot.taken_at),
+        "newest_delivery_at": iso_or_none(result.snapshot.newest_delivery_at),
+        "rows": result.snapshot.rows,
         "key": result.sealing_key,
         "has_key": result.has_keys,
         "run_packages": _package_fields(result.packages) if result.packages is not None else None,
@@ -212,7 +213,7 @@ def _print_check(result: CheckResult, json: bool) -> None:
         [
             ("Taken", f"{utc(snapshot.taken_at)} UTC, by Hookmill {header.version} on {source}"),
             ("Deliveries", f"until {utc(snapshot.newest_delivery_at)} UTC" if snapshot.newest_delivery_at else "none"),
-            ("Rows", f"{sum(table.rows for table in summary.tables):,}"),
+            ("Rows", f"{snapshot.rows:,}"),
             ("Schema", header.schema),
             (
                 "Master key",
@@ -240,7 +241,7 @@ def _content_fields(header: Header, snapshot: BackupSnapshot) -> dict[str, Any]:
         "source": header.source,
         "taken_at": iso(snapshot.taken_at),
         "newest_delivery_at": iso_or_none(snapshot.newest_delivery_at),
-        "rows": sum(table.rows for table in snapshot.tables),
+        "rows": snapshot.rows,
     }
 
 
@@ -263,9 +264,9 @@ def _print_restore(result: RestoreResult, settings: Settings, file: str, json: b
             }
         )
         return
-    tables = sum(1 for table in loaded.snapshot.tables if table.rows)
+    snapshot = loaded.snapshot
     print_line(
-        f"Restored {count(loaded.rows, 'row')} of {count(tables, 'table')} from "
+        f"Restored {count(snapshot.rows, 'row')} of {count(snapshot.nonempty_tables, 'table')} from "
         f"{'standard input' if file == inputs.STANDARD_INPUT else shown(file)} in {result.seconds:.1f} s. The database "
         "has the same rows as the backup."
     )

@@ -66,7 +66,7 @@ def _print_result(settings: Settings, result: MoveResult, json: bool) -> None:
             {
                 "to": result.successor.url,
                 "moved_at": iso(result.successor.moved_at),
-                "rows": result.loaded.rows,
+                "rows": result.loaded.snapshot.rows,
                 "tables": [
                     {"name": table.name, "rows": table.rows, "sha256": table.sha256}
                     for table in result.loaded.summary.tables
@@ -78,10 +78,10 @@ def _print_result(settings: Settings, result: MoveResult, json: bool) -> None:
             }
         )
         return
-    tables = sum(1 for table in result.loaded.summary.tables if table.rows)
+    snapshot = result.loaded.snapshot
     print_line(
-        f"Moved {count(result.loaded.rows, 'row')} of {count(tables, 'table')} to {shown(result.successor.url)} in "
-        f"{result.seconds:.1f} s. Both databases have the same rows."
+        f"Moved {count(snapshot.rows, 'row')} of {count(snapshot.nonempty_tables, 'table')} to "
+        f"{shown(result.successor.url)} in {result.seconds:.1f} s. Both databases have the same rows."
     )
     if result.unfinished_runs:
         print_line(f"{count(result.unfinished_runs, 'run')} will continue when the service performs runs again.")

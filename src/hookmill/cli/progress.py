@@ -6,15 +6,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from hookmill.cli.output import count, plural, print_error
 
+if TYPE_CHECKING:
+    from hookmill.store.rows import ReportRows
+
 LINE_SECONDS: Final = 10.0
 """The time between two lines of progress of the same phase, where there is no terminal."""
-
-ReportRows: TypeAlias = Callable[[str, int, int], None]
-"""Receives the phase, the number of rows since the last call of this phase, and the total number of rows."""
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from hookmill.store.rows.digest import TableDigest
+
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="header"):
     """The first record, which the restore checks before anything else. Keys are named by their ids, which are
@@ -67,6 +69,14 @@ class BackupSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
     numbers: dict[str, int]
     """The highest number that the database has generated for a key, by the table's name."""
 
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in self.tables)
+
+    @property
+    def nonempty_tables(self) -> int:
+        return sum(1 for table in self.tables if table.rows)
+
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="rows"):
     """Rows of a table in the order of their keys. The values are those that SQLite has: a boolean is 0 or 1."""
@@ -75,17 +85,10 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="row
     rows: list[tuple[Any, ...]]
 
 
-class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    rows: int
-    sha256: str
-    """Of all rows, each encoded in MessagePack, in the order of their keys."""
-
-
 class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="summary"):
     """The content of the backup. A reader compares the summary with the records that were read."""
 
-    tables: list[TableSummary]
+    tables: list[TableDigest]
     packages: int = 0
     files: int = 0
     file_bytes: int = 0

@@ -9,26 +9,19 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store.backup.container import GET_ANOTHER, UnusableBackup
-from hookmill.store.backup.records import BackupSnapshot, PackageFile, Record, Rows, Summary, TableSummary
+from hookmill.store.backup.records import BackupSnapshot, PackageFile, Record, Rows, Summary
 from hookmill.store.database import Transaction
 from hookmill.store.migrate import create_schema, refuse_other_revision
 from hookmill.store.occupancy import OWN_TABLES, not_empty_error, relations, tables_with_rows
-from hookmill.store.rows import postgres, sqlite
-from hookmill.store.rows.digest import RowDigest, TableDigest, digest_of
-from hookmill.store.rows.tables import TABLES, StoredTable, Values
-
-ReportRows = Callable[[str, int, int], None]
-"""Receives the phase, the number of rows since the last call of this phase, and the total number of rows."""
+from hookmill.store.rows import ReportRows, postgres, sqlite
+from hookmill.store.rows.digest import RowDigest
+from hookmill.store.rows.tables import TABLES, StoredTable, Values, batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedBackup:
     snapshot: BackupSnapshot
     summary: Summary
-
-    @property
-    def rows(self) -> int:
-        return sum(table.rows for table in self.snapshot.tables)
 
 
 def require_empty(tx: Transaction) -> bool:
@@ -71,7 +64,6 @@ def load(
     snapshot: BackupSnapshot | None = None
     digests: dict[str, RowDigest] = {}
     summary: Summary | None = None
-    total = 0
     for record in records:
         if summary is not None:
             raise _contradiction("records follow its summary")
@@ -82,23 +74,21 @@ def load(
                 snapshot = record
                 tables = _tables_of_snapshot(snapshot)
                 digests = {table.name: RowDigest(tables[table.name]) for table in snapshot.tables}
-                total = sum(table.rows for table in snapshot.tables)
-                report("copying", 0, total)
-            case Rows() if record.table in digests:
+                report("copying", 0, snapshot.rows)
+            case Rows() if snapshot is not None and record.table in digests:
                 _write(tx, tables[record.table], record.rows)
                 digests[record.table].add(record.rows)
-                report("copying", len(record.rows), total)
+                report("copying", len(record.rows), snapshot.rows)
             case Summary() if snapshot is not None:
                 summary = record
             case _:
                 raise _contradiction("a record is not at its place")
     if snapshot is None or summary is None:
         raise _contradiction("it has no summary")
-    read_from_file = [digest.result() for digest in digests.values()]
-    if [_summary_of(digest) for digest in read_from_file] != summary.tables:
+    if [digest.result() for digest in digests.values()] != summary.tables:
         raise _contradiction("its rows are not those that its summary describes")
     _continue_numbers(tx, snapshot, tables)
-    _compare(tx, tables, read_from_file, total, report)
+    _compare(tx, tables, summary, snapshot.rows, report)
     return LoadedBackup(snapshot=snapshot, summary=summary)
 
 
@@ -148,26 +138,22 @@ def _continue_numbers(tx: Transaction, snapshot: BackupSnapshot, tables: dict[st
 
 
 def _compare(
-    tx: Transaction,
-    tables: dict[str, StoredTable],
-    expected: Sequence[TableDigest],
-    total: int,
-    report: ReportRows,
+    tx: Transaction, tables: dict[str, StoredTable], expected: Summary, total: int, report: ReportRows
 ) -> None:
     """Raises `Conflict` if the database returns other rows than were written to it."""
     report("comparing", 0, total)
-    read = sqlite.read_rows if tx.on_sqlite else postgres.read_rows
-    for digest in expected:
-        table = tables[digest.table]
-        if digest_of(table, read(tx, table), lambda rows: report("comparing", rows, total)) != digest:
+    read_rows = sqlite.read_rows if tx.on_sqlite else postgres.read_rows
+    for written in expected.tables:
+        table = tables[written.name]
+        digest = RowDigest(table)
+        for rows in batches(read_rows(tx, table)):
+            digest.add(rows)
+            report("comparing", len(rows), total)
+        if digest.result() != written:
             raise Conflict(
                 f"The written table {table.name} differs from what was read. Nothing was changed. Another program may "
                 "have written to the database, its disk may be damaged, or it can't store one of the values."
             )
-
-
-def _summary_of(digest: TableDigest) -> TableSummary:
-    return TableSummary(name=digest.table, rows=digest.rows, sha256=digest.sha256)
 
 
 def _contradiction(what: str) -> UnusableBackup:

@@ -1,19 +1,17 @@
 """The digest of a table: the number of its rows, and a hash of all their values."""
 
 import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import msgspec
 
-from hookmill.store.rows.tables import StoredTable, Values, batches
+from hookmill.store.rows.tables import StoredTable, Values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableDigest:
+class TableDigest(msgspec.Struct, frozen=True, kw_only=True):
     """The number of a table's rows, and the SHA-256 of all their values in the order of the keys."""
 
-    table: str
+    name: str
     rows: int
     sha256: str
 
@@ -34,15 +32,4 @@ class RowDigest:
             self._rows += 1
 
     def result(self) -> TableDigest:
-        return TableDigest(table=self._table.name, rows=self._rows, sha256=self._digest.hexdigest())
-
-
-def digest_of(
-    table: StoredTable, rows: Iterable[Values], report: Callable[[int], None] = lambda _rows: None
-) -> TableDigest:
-    """The digest of all rows of the table. `report` is called with the number of rows since its last call."""
-    digest = RowDigest(table)
-    for batch in batches(rows):
-        digest.add(batch)
-        report(len(batch))
-    return digest.result()
+        return TableDigest(name=self._table.name, rows=self._rows, sha256=self._digest.hexdigest())

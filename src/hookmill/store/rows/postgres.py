@@ -59,13 +59,6 @@ def write_rows(tx: Transaction, table: StoredTable, rows: Sequence[Values]) -> N
         raise _unavailable_error(tx, error) from error
 
 
-def count_rows(tx: Transaction, table: StoredTable) -> int:
-    dialect.allow_long_statements(tx, NO_ROW_SECONDS)
-    row = tx.one(f"SELECT COUNT(*) AS number FROM {table.quoted} WHERE {table.condition}")
-    assert row is not None
-    return int(row["number"])
-
-
 def generated_numbers(tx: Transaction) -> dict[str, int]:
     """The highest number that PostgreSQL has generated for a key, even if that row is deleted, by the table's name."""
     numbers = {}

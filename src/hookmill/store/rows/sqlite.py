@@ -29,10 +29,6 @@ def write_rows(tx: Transaction, table: StoredTable, rows: Sequence[Values]) -> N
     tx.bulk_many(f"INSERT INTO {table.quoted} ({table.column_list}) VALUES ({places})", rows)
 
 
-def count_rows(tx: Transaction, table: StoredTable) -> int:
-    return int(tx.bulk(f"SELECT COUNT(*) FROM {table.quoted} WHERE {table.condition}", ()).scalar_one())
-
-
 def generated_numbers(tx: Transaction) -> dict[str, int]:
     """The highest number that SQLite has generated for a key, even if that row is deleted, by the table's name."""
     numbers = {row["name"]: int(row["seq"]) for row in tx.all("SELECT name, seq FROM sqlite_sequence")}
