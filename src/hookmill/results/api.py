@@ -36,7 +36,7 @@ Reply = tuple[Sent | NotSent, Any]
 
 
 class DestinationApi:
-    """Sends requests. Threads may share it."""
+    """Sends requests. The operator has chosen their hosts, which may have any address. Threads may share it."""
 
     def __init__(self, *, tls: Callable[[], ssl.SSLContext], now_us: Callable[[], int]) -> None:
         """`now_us`: the time in µs since 1970."""
@@ -66,8 +66,6 @@ class DestinationApi:
                 {"Content-Type": "application/json", **headers} if body is not None else headers,
                 deadline,
                 tls=self._tls,
-                # The operator has chosen the host.
-                permits=lambda _address: True,
                 response_bytes_max=RESPONSE_BYTES_MAX,
             )
         except http.NoDestinationResponse as error:
@@ -93,7 +91,7 @@ class DestinationApi:
 
     def connect(self, url: UrlParts, deadline: MessageDeadline) -> None:
         """Connect, and send no request. Raises `DestinationUnavailable`."""
-        http.check(url, deadline, tls=self._tls, permits=lambda _address: True)
+        http.check(url, deadline, tls=self._tls)
 
 
 def page_of(answer: Any) -> str | None:
