@@ -21,7 +21,7 @@ from hookmill.domain.errors import DestinationUnavailable
 from hookmill.domain.moment import date_of
 from hookmill.domain.secret import SecretValue
 from hookmill.outbound.answer_text import quoted
-from hookmill.outbound.connection import MessageDeadline, connected, reporting_failures, with_tls
+from hookmill.outbound.connection import MessageDeadline, connected, reporting_failures
 
 _OK: Final = 250
 _CONTINUE: Final = 334
@@ -168,8 +168,10 @@ def _signed_in(server: MailServer, deadline: MessageDeadline, tls: Callable[[], 
         client: _Client | None = None
         needed = ""
         try:
-            stream = with_tls(connection, tls(), server.host) if server.security is SmtpSecurity.TLS else connection
-            client = _Client(server, stream)
+            if server.security is SmtpSecurity.TLS:
+                client = _Client(server, tls().wrap_socket(connection, server_hostname=server.host))
+            else:
+                client = _Client(server, connection)
             try:
                 if server.security is SmtpSecurity.STARTTLS:
                     needed = "STARTTLS as the settings require it"

@@ -109,11 +109,6 @@ def connected(host: str, port: int, deadline: MessageDeadline, *, where: str) ->
         yield connection
 
 
-def with_tls(connection: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
-    """The connection with TLS, whose certificate must be valid for the host. Raises `OSError`."""
-    return tls.wrap_socket(connection, server_hostname=host)
-
-
 @contextmanager
 def reporting_failures(where: str, deadline: MessageDeadline) -> Iterator[None]:
     """Convert errors of the connection to `DestinationUnavailable`. The texts contain nothing that the peer sent."""
