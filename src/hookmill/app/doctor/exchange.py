@@ -16,6 +16,7 @@ from typing import Final, Self, cast
 from urllib.parse import urlsplit
 
 from hookmill.app.doctor.check import Deadline
+from hookmill.app.tls import client_context
 from hookmill.domain.errors import HookmillError, Invalid
 
 RESPONSE_BYTES_MAX: Final = 262_144
@@ -167,18 +168,12 @@ def tls_context(ca_file: Path | None = None, *, verifies: bool = True) -> ssl.SS
     Raises `Invalid` if the file can't be used.
     """
     if verifies:
-        context = ssl.create_default_context()
+        context = client_context(ca_file, "--ca-file")
     else:
         # Loading the system's authorities takes longer than several requests.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if ca_file is not None:
-        try:
-            context.load_verify_locations(ca_file)
-        except (OSError, ssl.SSLError) as error:
-            reason = "it has no certificate" if isinstance(error, ssl.SSLError) else error.strerror
-            raise Invalid(f"The file {ca_file} can't be used: {reason}. Name a PEM file with certificates.") from None
     context.set_alpn_protocols(["http/1.1"])
     return context
 
