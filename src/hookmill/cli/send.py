@@ -273,7 +273,6 @@ class Sender:
                 MessageDeadline(ANSWER_SECONDS),
                 tls=self._tls,
                 response_bytes_max=ANSWER_BYTES_MAX,
-                where=self._shown_base,
             )
         except DestinationUnavailable as error:
             raise Conflict(
