@@ -14,7 +14,7 @@ the order is that in which the runs were created, whichever of them ends first.
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, assert_never
 from urllib.parse import quote
 
 from hookmill.domain.agent_report import AgentReport
@@ -38,6 +38,7 @@ EARLIER_REVIEWS_MAX: Final = 20
 """With how many earlier reviews a new one is compared."""
 PROBLEM_CHARACTERS_MAX: Final = 500
 DIED: Final = "The worker ended before it knew the result. The message may have arrived."
+_THIS_ROW: Final = "run_id = :run AND number = :number AND phase = :phase"
 _CLAIM_LOCK: Final = 0x72736C74
 """The number of PostgreSQL's advisory lock for claims. Every version must use the same one."""
 
@@ -71,6 +72,11 @@ class ClaimedResult:
     @property
     def is_last_attempt(self) -> bool:
         return self.attempt >= ATTEMPTS_MAX
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The parameters of `_THIS_ROW`."""
+        return {"run": self.result.run, "number": self.result.number, "phase": self.phase}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,55 +251,49 @@ def claim(tx: Transaction, now: int, *, public_url: str, executor: ExecutorId | 
         )
         if row is None:
             return None
-        log = [SendAttempt(**each) for each in json.loads(row["log"])]
+        log = _log(row)
         has_expired = row["claimed_until"] is not None
         if has_expired:
             log.append(SendAttempt(at=row["claimed_until"] - CLAIM_US, problem=DIED))
         is_given_up = row["attempts"] >= ATTEMPTS_MAX
+        may_have_arrived = bool(row["is_uncertain"]) or has_expired
         tx.run(
-            """
+            f"""
             UPDATE run_results
             SET state = :state, attempts = :attempts, claimed_until = :claimed_until, claimed_by = :executor,
                 log = :log, is_uncertain = :is_uncertain, finished_at = :finished_at, failure = :failure
-            WHERE run_id = :run AND number = :number AND phase = :phase
+            WHERE {_THIS_ROW}
             """,
             state=MessageState.FAILED if is_given_up else MessageState.WAITING,
             attempts=row["attempts"] + (0 if is_given_up else 1),
             claimed_until=None if is_given_up else now + CLAIM_US,
             executor=None if is_given_up else executor,
             log=_log_json(log),
-            is_uncertain=bool(row["is_uncertain"]) or has_expired,
+            is_uncertain=may_have_arrived,
             finished_at=now if is_given_up else None,
             failure=log[-1].problem if log else None,
             **_key(row),
         )
         if not is_given_up:
-            return _claimed(tx, row, log, now, public_url, may_have_arrived=bool(row["is_uncertain"]) or has_expired)
+            return _claimed(tx, row, log, now, public_url, may_have_arrived=may_have_arrived)
 
 
 def release(tx: Transaction, executor: ExecutorId) -> None:
     """Release the claims of a worker that has ended or counts as dead. Its messages may have arrived."""
     dialect.lock(tx, _CLAIM_LOCK)
     rows = tx.all(
-        """
-        SELECT run_id, number, phase, attempts, claimed_until, log
-        FROM run_results
-        WHERE state = 'waiting' AND claimed_by = :executor AND claimed_until IS NOT NULL
-        """,
+        "SELECT * FROM run_results WHERE state = 'waiting' AND claimed_by = :executor AND claimed_until IS NOT NULL",
         executor=executor,
     )
     for row in rows:
-        log = [SendAttempt(**each) for each in json.loads(row["log"])]
-        log.append(SendAttempt(at=row["claimed_until"] - CLAIM_US, problem=DIED))
         # A worker that lives after all may have finished the message meanwhile.
         tx.run(
-            """
+            f"""
             UPDATE run_results
             SET claimed_until = NULL, log = :log, is_uncertain = TRUE, failure = :failure
-            WHERE run_id = :run AND number = :number AND phase = :phase AND state = 'waiting'
-                AND attempts = :attempts AND claimed_until IS NOT NULL
+            WHERE {_THIS_ROW} AND state = 'waiting' AND attempts = :attempts AND claimed_until IS NOT NULL
             """,
-            log=_log_json(log),
+            log=_log_json([*_log(row), SendAttempt(at=row["claimed_until"] - CLAIM_US, problem=DIED)]),
             failure=DIED,
             attempts=row["attempts"],
             **_key(row),
@@ -326,10 +326,7 @@ def _queue_messages_about_ended_runs(tx: Transaction, now: int) -> None:
         if not is_outdated:
             _supersede(tx, kind, row["lane"])
         tx.run(
-            """
-            UPDATE run_results SET state = :state, queued_at = :queued_at, due_at = :due_at
-            WHERE run_id = :run AND number = :number AND phase = :phase
-            """,
+            f"UPDATE run_results SET state = :state, queued_at = :queued_at, due_at = :due_at WHERE {_THIS_ROW}",
             state=MessageState.SUPERSEDED if is_outdated else MessageState.WAITING,
             # Messages are sent in this order. By another clock, or one that was corrected, the run may seem to end
             # before it started.
@@ -446,11 +443,7 @@ def _earlier_annotations(tx: Transaction, row: Row) -> list[str]:
 def _check_run_at_start(tx: Transaction, row: Row) -> tuple[int | None, bool]:
     """The number of the check run that the message about the start has created, and whether there may be one."""
     start = tx.one(
-        """
-        SELECT remote_id, state, attempts FROM run_results
-        WHERE run_id = :run AND number = :number AND phase = :phase
-        """,
-        **(_key(row) | {"phase": START}),
+        f"SELECT remote_id, state, attempts FROM run_results WHERE {_THIS_ROW}", **(_key(row) | {"phase": START})
     )
     assert start is not None, "`begin` adds it with the message about the end"
     # A restore marks waiting messages `failed`, and the original may have sent them. So only `superseded` without
@@ -464,55 +457,57 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
 
     Returns False, and changes nothing, if the claim had expired and another process has claimed the message.
     """
-    changes: dict[str, Any]
-    remote_id = None
     log = list(claimed.log)
+    problem: str | None = None
+    due_at: int | None = None
     match outcome:
-        case Sent(status=status, url=url, note=note):
-            log.append(SendAttempt(at=claimed.claimed_at, status=status, problem=note))
-            changes = {"state": MessageState.SENT, "finished_at": now, "failure": None, "url": url}
-            remote_id = outcome.remote_id
-        case NothingToSend(reason=reason):
-            changes = {"state": MessageState.OMITTED, "finished_at": now, "failure": reason, "url": None}
-        case NotSent() as failure:
-            problem = failure.problem[:PROBLEM_CHARACTERS_MAX]
-            log.append(SendAttempt(at=claimed.claimed_at, status=failure.status, problem=problem))
-            is_given_up = failure.is_final or claimed.is_last_attempt
-            state = MessageState.WAITING
-            if is_given_up:
-                state = MessageState.REFUSED if failure.is_final else MessageState.FAILED
-            changes = {"state": state, "finished_at": now if is_given_up else None, "failure": problem, "url": None}
-    delay_us = 0
-    if isinstance(outcome, NotSent):
-        delay_us = min(max(retry_us(claimed.attempt), outcome.retry_after_seconds * 1_000_000), RETRY_US_MAX)
+        case Sent():
+            state = MessageState.SENT
+            log.append(SendAttempt(at=claimed.claimed_at, status=outcome.status, problem=outcome.note))
+        case NothingToSend(reason=problem):
+            state = MessageState.OMITTED
+        case NotSent():
+            problem = outcome.problem[:PROBLEM_CHARACTERS_MAX]
+            log.append(SendAttempt(at=claimed.claimed_at, status=outcome.status, problem=problem))
+            if outcome.is_final:
+                state = MessageState.REFUSED
+            elif claimed.is_last_attempt:
+                state = MessageState.FAILED
+            else:
+                state = MessageState.WAITING
+                pause_us = max(retry_us(claimed.attempt), outcome.retry_after_seconds * 1_000_000)
+                due_at = now + min(pause_us, RETRY_US_MAX)
+        case _:
+            assert_never(outcome)
+    own_claim = {**claimed.row, "attempt": claimed.attempt}
     finished_rows = tx.run(
-        """
+        f"""
         UPDATE run_results
         SET state = :state, finished_at = :finished_at, failure = :failure, url = :url,
             remote_id = COALESCE(:remote_id, remote_id), log = :log, claimed_until = NULL, due_at = :due_at,
             is_uncertain = :is_uncertain
-        WHERE run_id = :run AND number = :number AND phase = :phase AND state = 'waiting' AND attempts = :attempt
+        WHERE {_THIS_ROW} AND state = 'waiting' AND attempts = :attempt
         """,
-        run=claimed.result.run,
-        number=claimed.result.number,
-        phase=claimed.phase,
-        attempt=claimed.attempt,
-        remote_id=remote_id,
+        state=state,
+        finished_at=now if due_at is None else None,
+        failure=problem,
+        url=outcome.url if isinstance(outcome, Sent) else None,
+        remote_id=outcome.remote_id if isinstance(outcome, Sent) else None,
         log=_log_json(log),
-        due_at=now + delay_us if changes["state"] is MessageState.WAITING else None,
+        due_at=due_at,
         is_uncertain=claimed.may_have_arrived or _may_have_arrived(outcome),
-        **changes,
+        **own_claim,
     )
     is_late = finished_rows == 0
     if is_late and claimed.kind in STATE_KINDS and (isinstance(outcome, Sent) or _may_have_arrived(outcome)):
-        _send_newer_state_again(tx, claimed, remote_id, now)
-    if claimed.kind in STATE_KINDS and changes["state"] is MessageState.WAITING:
+        _send_newer_state_again(tx, claimed, outcome, now)
+    if claimed.kind in STATE_KINDS and state is MessageState.WAITING:
         # A newer state must not wait until this one has been sent.
         tx.run(
-            """
+            f"""
             UPDATE run_results
             SET state = 'superseded', due_at = NULL
-            WHERE run_id = :run AND number = :number AND phase = :phase AND state = 'waiting' AND attempts = :attempt
+            WHERE {_THIS_ROW} AND state = 'waiting' AND attempts = :attempt
                 AND EXISTS (
                     SELECT 1 FROM run_results n
                     WHERE n.lane = run_results.lane AND n.state = 'waiting'
@@ -520,10 +515,7 @@ def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) 
                             > (run_results.queued_at, run_results.run_id, run_results.phase)
                 )
             """,
-            run=claimed.result.run,
-            number=claimed.result.number,
-            phase=claimed.phase,
-            attempt=claimed.attempt,
+            **own_claim,
         )
     return not is_late
 
@@ -532,21 +524,17 @@ def _may_have_arrived(outcome: Outcome) -> bool:
     return isinstance(outcome, NotSent) and outcome.may_have_arrived
 
 
-def _send_newer_state_again(tx: Transaction, claimed: ClaimedResult, remote_id: int | None, now: int) -> None:
+def _send_newer_state_again(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) -> None:
     """Send the newest state of the lane again, because this older one may have arrived after it.
 
     Its sender was frozen. Another worker has meanwhile sent the older message and a newer one. The older one may also
     have created a second check run, which the newest state must complete, or overwritten a newer comment.
     """
-    key = {"run": claimed.result.run, "number": claimed.result.number, "phase": claimed.phase}
-    if remote_id is not None:
+    if isinstance(outcome, Sent) and outcome.remote_id is not None:
         tx.run(
-            """
-            UPDATE run_results SET remote_id = :remote_id
-            WHERE run_id = :run AND number = :number AND phase = :phase
-            """,
-            remote_id=remote_id,
-            **key,
+            f"UPDATE run_results SET remote_id = :remote_id WHERE {_THIS_ROW}",
+            remote_id=outcome.remote_id,
+            **claimed.row,
         )
     tx.run(
         """
@@ -570,12 +558,17 @@ def _send_newer_state_again(tx: Transaction, claimed: ClaimedResult, remote_id: 
         """,
         now=now,
         attempts_max=ATTEMPTS_MAX,
-        **key,
+        **claimed.row,
     )
 
 
 def _key(row: Row) -> dict[str, Any]:
+    """The parameters of `_THIS_ROW`."""
     return {"run": bytes(row["run_id"]), "number": row["number"], "phase": row["phase"]}
+
+
+def _log(row: Row) -> list[SendAttempt]:
+    return [SendAttempt(**each) for each in json.loads(row["log"])]
 
 
 def _log_json(log: Sequence[SendAttempt]) -> str:
@@ -613,7 +606,7 @@ def of_run(tx: Transaction, key: RunKey) -> list[ResultMessage]:
             target=ResultTarget(**json.loads(row["target"])),
             is_about_end=row["phase"] == END,
             state=MessageState(row["state"]),
-            attempts=[SendAttempt(**each) for each in json.loads(row["log"])],
+            attempts=_log(row),
             due_at=row["due_at"],
             finished_at=row["finished_at"],
             problem=row["failure"],
