@@ -94,7 +94,7 @@ def claim(tx: Transaction, now: int) -> ClaimedMessage | None:
         if not _is_due(head, now):
             continue
         if head["attempts"] >= ATTEMPTS_MAX:
-            _give_up(tx, bytes(head["id"]), head["failure"] or DIED, now)
+            _give_up(tx, "id = :id", head["failure"] or DIED, now, id=bytes(head["id"]))
             continue
         recent = _messages_in_last_minute(tx, head, now)
         if recent >= MESSAGES_PER_MINUTE:
@@ -134,37 +134,23 @@ def finish(tx: Transaction, claimed: ClaimedMessage, now: int, problem: str | No
     """
     # Like `alarm_destinations.delete`, it locks the destination first. Another order could cause a deadlock.
     dialect.lock_row(tx, "alarm_destinations", claimed.destination_id, "FOR NO KEY UPDATE")
-    own_claim = "id = :id AND state = 'waiting' AND attempts = :attempt"
-    if problem is None:
-        finished_rows = tx.run(
-            f"""
-            UPDATE alarm_notices
-            SET state = 'sent', finished_at = :now, claimed_until = NULL, failure = NULL
-            WHERE {own_claim}
-            """,
-            now=now,
-            id=claimed.key,
-            attempt=claimed.attempt,
-        )
-        if finished_rows:
-            tx.run(
-                "UPDATE alarm_destinations SET last_sent_at = :now WHERE id = :id", now=now, id=claimed.destination_id
-            )
-        return finished_rows == 1
-    failed_rows = tx.run(
-        f"""
+    state = "sent" if problem is None else "failed" if claimed.is_last_attempt else "waiting"
+    finished_rows = tx.run(
+        """
         UPDATE alarm_notices
-        SET due_at = :due_at, claimed_until = NULL, failure = :failure
-        WHERE {own_claim}
+        SET state = :state, due_at = :due_at, finished_at = :finished_at, claimed_until = NULL, failure = :failure
+        WHERE id = :id AND state = 'waiting' AND attempts = :attempt
         """,
+        state=state,
         due_at=now + retry_us(claimed.attempt),
-        failure=problem[:PROBLEM_CHARACTERS_MAX],
+        finished_at=now if state != "waiting" else None,
+        failure=problem[:PROBLEM_CHARACTERS_MAX] if problem is not None else None,
         id=claimed.key,
         attempt=claimed.attempt,
     )
-    if failed_rows and claimed.is_last_attempt:
-        _give_up(tx, claimed.key, problem[:PROBLEM_CHARACTERS_MAX], now)
-    return failed_rows == 1
+    if finished_rows and problem is None:
+        tx.run("UPDATE alarm_destinations SET last_sent_at = :now WHERE id = :id", now=now, id=claimed.destination_id)
+    return finished_rows == 1
 
 
 def retry_us(attempt: int) -> int:
@@ -175,14 +161,19 @@ def retry_us(attempt: int) -> int:
 def discard_waiting(tx: Transaction, now: int) -> int:
     """Send none of the messages that wait in a restored backup, because the original may have sent them. Returns their
     number."""
+    return _give_up(tx, "state = 'waiting'", RESTORED, now)
+
+
+def _give_up(tx: Transaction, condition: str, problem: str, now: int, **values: object) -> int:
     return tx.run(
-        """
+        f"""
         UPDATE alarm_notices
         SET state = 'failed', finished_at = :now, claimed_until = NULL, failure = :failure
-        WHERE state = 'waiting'
+        WHERE {condition}
         """,
         now=now,
-        failure=RESTORED,
+        failure=problem,
+        **values,
     )
 
 
@@ -305,19 +296,6 @@ def _absorb_others(tx: Transaction, head: Row) -> int:
     row = tx.one(f"SELECT COALESCE(SUM(1 + more), 0) AS number FROM alarm_notices WHERE {others}", **values)
     tx.run(f"DELETE FROM alarm_notices WHERE {others}", **values)
     return int(row["number"]) if row is not None else 0
-
-
-def _give_up(tx: Transaction, key: bytes, problem: str, now: int) -> None:
-    tx.run(
-        """
-        UPDATE alarm_notices
-        SET state = 'failed', finished_at = :now, claimed_until = NULL, failure = :failure
-        WHERE id = :id
-        """,
-        now=now,
-        failure=problem,
-        id=key,
-    )
 
 
 def _notice_to_json(notice: AlarmNotice) -> dict[str, Any]:
