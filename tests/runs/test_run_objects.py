@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,27 @@ def test_files_are_uploaded_later_if_the_object_store_is_down(sqlite_backlog, tm
         hosts.uploads.close(5)
     assert hosts.other_host.content(second, "small") == b"small"
     assert len(hosts.failures) == 1
+
+
+def test_recovery_is_reported_if_the_pass_of_a_failure_uploads_all_files(sqlite_backlog, tmp_path, server, monkeypatch):
+    """A pass that begins in the middle tries the files after that twice."""
+    hosts = Hosts(sqlite_backlog, tmp_path, server.client())
+    hosts.perform(claimed_run(sqlite_backlog), CONTENTS)
+    server.stop()
+    assert not hosts.uploads.run_pass()
+    server.start()
+    put, attempts = ObjectStore.put, count()
+
+    def put_after_a_failure(store: ObjectStore, key: str, content: bytes) -> None:
+        if next(attempts) == 0:
+            raise ObjectStoreUnavailable("It is still starting.")
+        put(store, key, content)
+
+    monkeypatch.setattr(ObjectStore, "put", put_after_a_failure)
+    hosts.uploads.run_pass()
+    hosts.uploads.run_pass()
+
+    assert (len(hosts.failures), len(hosts.recoveries)) == (1, 1)
 
 
 def test_lack_of_file_descriptors_gives_up_no_upload_and_no_file(sqlite_backlog, tmp_path, server):

@@ -136,8 +136,7 @@ class Uploads:
 
     def _upload_files(self) -> None:
         """Upload the files of this host. After a failure of one file, others are uploaded before it is raised."""
-        first_failure: ObjectStoreUnavailable | OSError | None = None
-        failure_count = 0
+        failures: dict[tuple[RunKey, str], ObjectStoreUnavailable | OSError] = {}
         last = self._resume_after
         while not self._stop.is_set():
             with self._database.read() as tx:
@@ -145,23 +144,25 @@ class Uploads:
             for file in page:
                 if self._stop.is_set():
                     return
+                last = file.run, file.name
                 try:
                     self.upload(file)
                 except (ObjectStoreUnavailable, OSError) as error:
-                    first_failure = first_failure or error
-                    failure_count += 1
-                last = file.run, file.name
-                if failure_count == FAILURES_PER_PASS_MAX:
+                    failures[last] = error
+                else:
+                    # It failed before, in this pass.
+                    failures.pop(last, None)
+                if len(failures) == FAILURES_PER_PASS_MAX:
                     self._resume_after = last
                     break
             is_last_page = len(page) < FILES_PER_PAGE
-            if failure_count == FAILURES_PER_PASS_MAX or (is_last_page and self._resume_after is None):
+            if len(failures) == FAILURES_PER_PASS_MAX or (is_last_page and self._resume_after is None):
                 break
             if is_last_page:
                 # The previous pass ended early, so this one began in the middle. Now it takes the files before that.
                 last = self._resume_after = None
-        if first_failure is not None:
-            raise first_failure
+        for failure in failures.values():
+            raise failure
 
     def upload(self, file: FileToUpload) -> None:
         """Upload the file if this host has its package.
